@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
-use egret_flow::quota::{LearnConfig, QuotaConfig, Quotas};
+use egret_quota::{LearnConfig, QuotaConfig, Quotas};
 use egret_clock::retry_after;
 
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);

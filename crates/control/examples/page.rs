@@ -8,12 +8,12 @@ use std::f64::consts::TAU;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
+use egret_diagnosis::discovered::Discovered;
 use egret_flow::FlowsSnapshot;
-use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
-use egret_flow::discovered::Discovered;
 use egret_gateway::stats::{
     BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
     StatsSnapshot,

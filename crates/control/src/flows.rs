@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use egret_accounts::token::TokenSnapshot;
+use egret_accounts::{AccountSnapshot, Ending};
+use egret_cache::{CacheEvent, CacheSnapshot};
 use egret_clock::Timestamp;
-use egret_flow::accounts::token::TokenSnapshot;
-use egret_flow::accounts::{AccountSnapshot, Ending};
-use egret_flow::cache::{CacheEvent, CacheSnapshot};
-use egret_flow::diagnosis::OnPressure;
-use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
-use egret_flow::remedy::Mode;
-use egret_flow::tally::Decision;
-use egret_flow::{DiagnosisCounts, DiagnosisStats, FlowStats, FlowsSnapshot, RemedyStats};
+use egret_diagnosis::diagnosis::OnPressure;
+use egret_diagnosis::observers::{DiagnosisCounts, DiagnosisStats};
+use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
+use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
+use egret_remedy::remedy::Mode;
+use egret_remedy::tally::Decision;
 use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
 

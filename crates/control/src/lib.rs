@@ -17,9 +17,9 @@ mod server;
 pub use config::ControlConfig;
 pub use server::{Control, ControlError};
 
+use egret_diagnosis::discovered::Discovered;
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
-use egret_flow::discovered::Discovered;
 use egret_gateway::stats::StatsSnapshot;
 use egret_store::entries::Purge;
 

@@ -7,14 +7,15 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
+use egret_accounts::{AccountSnapshot, Ending};
+use egret_cache::{AGE_BOUNDS_S, CacheEvent};
+use egret_diagnosis::diagnosis::{Family, Figure, Sample};
+use egret_diagnosis::observers::{DiagnosisCounts, DiagnosisStats};
 use egret_export::ExporterSnapshot;
-use egret_flow::accounts::{AccountSnapshot, Ending};
-use egret_flow::cache::{AGE_BOUNDS_S, CacheEvent};
-use egret_flow::diagnosis::{Family, Figure, Sample};
-use egret_flow::quota::GroupSnapshot;
-use egret_flow::tally::{Decision, WAIT_BOUNDS_US};
-use egret_flow::{DiagnosisCounts, DiagnosisStats, FlowStats, FlowsSnapshot, RemedyStats};
+use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{BOUNDS_US, Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
+use egret_quota::GroupSnapshot;
+use egret_remedy::tally::{Decision, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
 
 use crate::process::Process;

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use egret_accounts::token::{TokenSnapshot, TokenState, Trouble};
+use egret_accounts::{AccountSnapshot, CoolingSnapshot};
+use egret_cache::CacheSnapshot;
 use egret_clock::Timestamp;
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
-use egret_flow::accounts::token::{TokenSnapshot, TokenState, Trouble};
-use egret_flow::accounts::{AccountSnapshot, CoolingSnapshot};
-use egret_flow::cache::CacheSnapshot;
-use egret_flow::discovered::Discovered;
-use egret_flow::quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
-use egret_flow::remedy::Mode;
-use egret_flow::tally::TallySnapshot;
+use egret_diagnosis::discovered::Discovered;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
+use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
+use egret_remedy::remedy::Mode;
+use egret_remedy::tally::TallySnapshot;
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use serde_json::{Value, json};
 

@@ -4,14 +4,14 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use egret_accounts::AccountConfigs;
 use egret_config::{CONFIG_BYTES_MAX, Problem, Report};
 use egret_control::ControlConfig;
+use egret_diagnosis::diagnosis::Exports;
 use egret_export::ExporterConfigs;
-use egret_flow::accounts::AccountConfigs;
 use egret_flow::config::FlowConfig;
-use egret_flow::diagnosis::Exports;
-use egret_flow::quota::{QuotaConfigs, StoreKind};
 use egret_gateway::config::{GatewayConfig, Parts, Providers, is_in_clear};
+use egret_quota::{QuotaConfigs, StoreKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use egret_cache::CacheDisk;
 use egret_clock::Moment;
-use egret_flow::cache::CacheDisk;
 use egret_store::entries::{DiskEvent, Stop};
 
 /// Maximum time for pending writes when Egret stops.

@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use egret_clock::{Clock, Moment};
-use egret_flow::diagnosis::Exports;
+use egret_diagnosis::diagnosis::Exports;
 use egret_flow::explain::Verdict;
-use egret_flow::matching::Question;
-use egret_flow::message::{Changes, Fields, Request};
-use egret_flow::router::Router;
 use egret_gateway::Routes;
 use egret_http1::{HeadLimits, Progress, RequestHead};
+use egret_match::matching::Question;
+use egret_match::router::Router;
+use egret_message::{Changes, Fields, Request};
 use serde::Serialize;
 
 use crate::Failure;
@@ -160,7 +160,7 @@ fn in_json(explanation: &Explanation) -> Result<String, Failure> {
 
 fn in_words(explanation: &Explanation) -> String {
     let Explanation { method, provider, scheme, host, port, target, flows, remedies } = explanation;
-    let to = if provider == egret_flow::provider::OTHER_HOSTS {
+    let to = if provider == egret_message::OTHER_HOSTS {
         "no configured provider".to_owned()
     } else {
         format!("the provider `{provider}`")

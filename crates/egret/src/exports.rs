@@ -5,8 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use egret_diagnosis::diagnosis::{Exports, Keeper};
 use egret_export::{ExporterConfig, ExporterConfigs, Exporters};
-use egret_flow::diagnosis::{Exports, Keeper};
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_store::private_file;

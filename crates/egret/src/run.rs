@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use egret_control::{Control, ControlError, Source};
+use egret_diagnosis::diagnosis::Exports;
+use egret_diagnosis::discovered::Discovered;
 use egret_export::{ExporterSnapshot, Exporters, Site};
 use egret_flow::FlowsSnapshot;
-use egret_flow::diagnosis::Exports;
-use egret_flow::discovered::Discovered;
 use egret_gateway::config::{Parts, Providers, TlsVerify};
 use egret_gateway::stats::StatsSnapshot;
 use egret_gateway::{Gateway, StartError};

@@ -8,11 +8,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use egret_accounts::AccountConfigs;
 use egret_config::{Duration, Secret, Size};
-use egret_flow::accounts::AccountConfigs;
+use egret_diagnosis::diagnosis::Exports;
 use egret_flow::config::FlowConfig;
-use egret_flow::diagnosis::Exports;
-use egret_flow::quota::QuotaConfigs;
+use egret_quota::QuotaConfigs;
 use egret_store::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};

@@ -5,17 +5,18 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use egret_accounts::{Account, AccountConfigs};
+use egret_cache::{Ask, Key, KeyContext, Policy};
 use egret_clock::Timestamp;
-use egret_flow::accounts::{Account, AccountConfigs};
-use egret_flow::cache::{Ask, Key, KeyContext, Policy};
+use egret_diagnosis::diagnosis::Exports;
 use egret_flow::config::FlowConfig;
-use egret_flow::diagnosis::Exports;
-use egret_flow::expression::Expression;
-use egret_flow::matching::Question;
-use egret_flow::quota::QuotaConfigs;
-use egret_flow::router::{Match, Matches};
-use egret_flow::{Exchange, PendingChanges, Received};
 use egret_http1::{Edits, HeadLimits, RequestHead};
+use egret_match::expression::Expression;
+use egret_match::matching::Question;
+use egret_match::router::{Match, Matches};
+use egret_message::Received;
+use egret_quota::QuotaConfigs;
+use egret_remedy::exchange::{Exchange, PendingChanges};
 
 use crate::client::{self, Client};
 use crate::config::{GatewayConfig, Parts, Providers};

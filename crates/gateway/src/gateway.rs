@@ -8,11 +8,11 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use egret_cache::CacheDisk;
 use egret_clock::Moment;
 use egret_config::Problem;
+use egret_diagnosis::discovered::Discovered;
 use egret_flow::FlowsSnapshot;
-use egret_flow::cache::CacheDisk;
-use egret_flow::discovered::Discovered;
 use egret_store::entries::Purge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;

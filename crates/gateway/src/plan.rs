@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use egret_accounts::token::Endpoint;
 use egret_config::Problem;
-use egret_flow::accounts::token::Endpoint;
-use egret_flow::matching::{HostPattern, bare};
-use egret_flow::provider::KnownProvider;
-use egret_flow::target::{BasePath, Misplaced, leads_above};
 use egret_flow::{FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
+use egret_match::matching::{HostPattern, bare};
+use egret_match::target::{BasePath, Misplaced, leads_above};
+use egret_message::KnownProvider;
 
 use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, ProviderTlsConfig,

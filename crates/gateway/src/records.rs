@@ -14,10 +14,10 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use egret_clock::{Clock, Moment};
-use egret_flow::diagnosis::Tick;
-use egret_flow::finished::Reader;
-use egret_flow::record::Record;
-use egret_flow::{Diagnoses, Fate};
+use egret_diagnosis::diagnosis::Tick;
+use egret_diagnosis::finished::Reader;
+use egret_diagnosis::observers::{Diagnoses, Fate};
+use egret_diagnosis::record::Record;
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
 

@@ -1,8 +1,8 @@
 //! Reports the destination of a request without sending it.
 
 use egret_config::Problem;
-use egret_flow::request_target::split_query;
 use egret_http1::{RequestHead, TargetForm};
+use egret_message::request_target::split_query;
 
 use crate::config::Parts;
 use crate::exchange::route::RoutingFields;
@@ -141,10 +141,10 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use egret_flow::accounts::AccountConfigs;
-    use egret_flow::diagnosis::Exports;
-    use egret_flow::quota::QuotaConfigs;
+    use egret_accounts::AccountConfigs;
+    use egret_diagnosis::diagnosis::Exports;
     use egret_http1::HeadLimits;
+    use egret_quota::QuotaConfigs;
 
     use super::*;
     use crate::config::{GatewayConfig, ListenConfig, Providers};

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use egret_accounts::CoolingSnapshot;
 use egret_clock::Timestamp;
-use egret_flow::accounts::CoolingSnapshot;
-use egret_flow::quota::{QuotaKind, QuotaSnapshot};
-use egret_flow::remedy::Mode;
-use egret_flow::tally::TallySnapshot;
 use egret_gateway::stats::{ExchangeCount, Histogram};
+use egret_quota::{QuotaKind, QuotaSnapshot};
+use egret_remedy::remedy::Mode;
+use egret_remedy::tally::TallySnapshot;
 use proptest::prelude::*;
 
 use super::*;

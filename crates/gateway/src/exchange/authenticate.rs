@@ -1,10 +1,10 @@
 //! Adds the credential of an account to a request at the last moment: for each attempt, and only if the
 //! called provider is one of the account's own.
 
-use egret_flow::accounts::{Account, Applied, Outgoing};
-use egret_flow::message::Fields;
-use egret_flow::request_target::{split_query, split_target};
+use egret_accounts::{Account, Applied, Outgoing};
 use egret_http1::{KnownField, RequestFraming};
+use egret_message::Fields;
+use egret_message::request_target::{split_query, split_target};
 
 use super::{Exchange, Stop};
 use crate::event_loop::now;

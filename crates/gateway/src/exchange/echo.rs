@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use egret_flow::accounts::{Applied, Echoes, hides_echoes};
-use egret_flow::message::Fields;
+use egret_accounts::{Applied, Echoes, hides_echoes};
 use egret_http1::{KnownField, ResponseFraming, Span};
+use egret_message::Fields;
 
 use super::{Exchange, Stop};
 use crate::client::ResponseState;

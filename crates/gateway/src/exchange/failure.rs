@@ -6,8 +6,8 @@ use std::fmt::Display;
 
 use egret_clock::Timestamp;
 use egret_config::Problem;
-use egret_flow::{CallFailure, FailureKind, Fixed, Reason, Refused};
 use egret_http1::{BodyError, HeadError, reason};
+use egret_message::{CallFailure, FailureKind, Fixed, Reason, Refused};
 
 use crate::config::{ErrorAnswerConfig, ErrorFormat, ErrorsConfig};
 

@@ -12,22 +12,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_accounts::Echoes;
+use egret_cache::Served;
 use egret_clock::Moment;
 use egret_clock::Timestamp;
-use egret_flow::accounts::Echoes;
-use egret_flow::cache::{Background, Served};
-use egret_flow::expression::BODY_BYTES_MAX;
-use egret_flow::matching::Question;
-use egret_flow::message::{Changes, Fields, Json, seen_at_end};
-use egret_flow::request_target::split_target;
-use egret_flow::router::Matches;
-use egret_flow::{
-    Answer, Backward, Destination, Exchange as FlowExchange, Flows, Onward, Outcome, PendingChanges,
-    Received, RemedyChain, Tells,
-};
+use egret_flow::{Backward, Flows, Onward, RemedyChain, Tells};
 use egret_http1::{
     Field, HeadLimits, Method, Progress, RequestFraming, ResponseFraming, ResponseHead, Span, TargetForm,
 };
+use egret_match::expression::BODY_BYTES_MAX;
+use egret_match::matching::Question;
+use egret_match::router::Matches;
+use egret_match::seen_at_end;
+use egret_message::request_target::split_target;
+use egret_message::{Changes, Fields, Json};
+use egret_message::{Destination, Outcome, Received};
+use egret_remedy::exchange::{Exchange as FlowExchange, PendingChanges};
+use egret_remedy::local_response::Answer;
+use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
 use super::{Exchange, Stop};

@@ -5,10 +5,10 @@ use egret_clock::http_date;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use egret_flow::PendingChanges;
-use egret_flow::accounts::Applied;
-use egret_flow::message::Changes;
+use egret_accounts::Applied;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
+use egret_message::Changes;
+use egret_remedy::exchange::PendingChanges;
 
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::flow_run::FlowRun;

@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use egret_flow::accounts::{EchoMask, Echoes};
-use egret_flow::cache::Stored;
+use egret_accounts::{EchoMask, Echoes};
+use egret_cache::Stored;
 use egret_http1::{
     BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
 };

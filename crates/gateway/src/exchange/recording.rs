@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_flow::Destination;
-use egret_flow::finished::content_type;
-use egret_flow::record::{Attempt, Facts, Record, Times, Url};
+use egret_diagnosis::finished::content_type;
+use egret_diagnosis::record::{Attempt, Facts, Record, Times, Url};
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
+use egret_message::Destination;
 
 use super::{Exchange, Stop};
 use crate::exchange::clock::Clock;

@@ -8,10 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use egret_clock::Moment;
-use egret_flow::PendingChanges;
-use egret_flow::cache::Background;
-use egret_flow::router::Matches;
 use egret_http1::Progress;
+use egret_match::router::Matches;
+use egret_remedy::exchange::PendingChanges;
+use egret_store::coalescer::Background;
 use tracing::debug;
 
 use super::Exchange;

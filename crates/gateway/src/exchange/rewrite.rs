@@ -4,9 +4,9 @@
 //! provider, and the path of a cookie, would lead past the gateway or to another provider. They are rewritten
 //! only in the bytes sent to this client: caches and recordings keep the provider's bytes.
 
-use egret_flow::request_target::split_query;
-use egret_flow::target::{BasePath, resolve};
 use egret_http1::{Edits, Field, RequestHead, Span};
+use egret_match::target::{BasePath, resolve};
+use egret_message::request_target::split_query;
 
 use crate::plan::{Belongs, Origin, Plan, UpstreamPlan, default_port};
 use crate::upstream::authority::Authority;
@@ -241,10 +241,10 @@ fn has_scheme(reference: &[u8]) -> bool {
 mod tests {
     use std::sync::Arc;
 
-    use egret_flow::accounts::AccountConfigs;
-    use egret_flow::diagnosis::Exports;
-    use egret_flow::quota::QuotaConfigs;
+    use egret_accounts::AccountConfigs;
+    use egret_diagnosis::diagnosis::Exports;
     use egret_http1::HeadLimits;
+    use egret_quota::QuotaConfigs;
 
     use super::*;
     use crate::config::{GatewayConfig, Parts, Providers};

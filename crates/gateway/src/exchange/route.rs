@@ -12,10 +12,10 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::rc::Rc;
 
-use egret_flow::Destination;
-use egret_flow::request_target::split_query;
-use egret_flow::target::Misplaced;
 use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
+use egret_match::target::Misplaced;
+use egret_message::Destination;
+use egret_message::request_target::split_query;
 
 use crate::client::Client;
 use crate::exchange::failure::{ErrorKind, Failure};

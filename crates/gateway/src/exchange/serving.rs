@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_cache::{ByteRange, Piece, Served};
 use egret_clock::Moment;
-use egret_flow::cache::{ByteRange, Piece, Served};
 use egret_http1::{LAST_CHUNK, Version, chunk_head, push_decimal, reason};
 use egret_store::entries::{Block, Body, Next};
 use smallvec::SmallVec;

@@ -7,8 +7,8 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use egret_accounts::token::{ANSWER_BYTES_MAX, Answered, Fetch, Trouble};
 use egret_clock::Moment;
-use egret_flow::accounts::token::{ANSWER_BYTES_MAX, Answered, Fetch, Trouble};
 use egret_http1::{
     BodyDecoder, Field, HeadLimits, MAX_FIELDS, Method, Progress, RequestFraming, ResponseHead,
 };

@@ -6,12 +6,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use egret_flow::accounts::AccountConfigs;
-use egret_flow::cache::{CacheConfig, KeySecret, Policy};
+use egret_accounts::AccountConfigs;
+use egret_cache::{CacheConfig, KeySecret, Policy};
 use egret_flow::config::FlowConfig;
-use egret_flow::expression::{Expression, Scope};
 use egret_gateway::config::{GatewayConfig, Providers};
 use egret_gateway::fixture::{Fixture, Identity};
+use egret_match::expression::{Expression, Scope};
 use serde_json::json;
 
 const FORWARD: &str = "127.0.0.1:8000";

@@ -16,12 +16,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_clock::Timestamp;
-use egret_flow::cache::{
+use egret_cache::{
     Action, Ask, CacheConfig, Candidate, Decision, KeyContext, KeySecret, Policy, Stored, Times,
 };
-use egret_flow::message::{Fields, Request, Response};
+use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
+use egret_message::{Fields, Request, Response};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 

@@ -14,10 +14,10 @@ use std::hint::black_box;
 
 use egret_clock::Timestamp;
 use egret_flow::config::{FlowConfig, match_rules};
-use egret_flow::matching::Question;
-use egret_flow::message::{Changes, Fields, Request};
-use egret_flow::router::{Matches, Router};
 use egret_http1::{Field, HeadLimits, Progress, RequestHead};
+use egret_match::matching::Question;
+use egret_match::router::{Matches, Router};
+use egret_message::{Changes, Fields, Request};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 use serde_json::{Value, json};

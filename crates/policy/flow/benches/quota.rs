@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_clock::Timestamp;
-use egret_flow::quota::{Quota, Quotas};
+use egret_quota::{Quota, Quotas};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 use serde_json::{Value, json};

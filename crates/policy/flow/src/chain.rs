@@ -6,18 +6,18 @@ use std::task::{Context, Poll};
 use egret_clock::Timestamp;
 use tracing::{debug, error, warn};
 
-use crate::account_use;
-use crate::answer::{Answer, Local};
-use crate::cache::Background;
-use crate::exchange::{Checkpoint, Exchange, PendingChanges};
-use crate::fault::Fault;
-use crate::outcome::Outcome;
 use crate::plan::{Flows, Slot};
-use crate::refusal::{Reason, Refused};
-use crate::remedies::AnyHeld;
-use crate::remedy::{Mode, Needs, OnError, Reaction, Step};
-use crate::router::{Match, Matches};
-use crate::tally::Decision;
+use egret_match::router::{Match, Matches};
+use egret_message::Fault;
+use egret_message::Outcome;
+use egret_message::{Reason, Refused};
+use egret_remedy::account_use;
+use egret_remedy::exchange::{Checkpoint, Exchange, PendingChanges};
+use egret_remedy::local_response::{Answer, Local};
+use egret_remedy::remedies::AnyHeld;
+use egret_remedy::remedy::{Mode, Needs, OnError, Reaction, Step};
+use egret_remedy::tally::Decision;
+use egret_store::coalescer::Background;
 
 /// Maximum length of an exchange's trace in bytes.
 const TRACE_BYTES_MAX: usize = 1024;
@@ -378,8 +378,8 @@ mod tests {
     use tracing::{Event, Level, Metadata, Subscriber, span};
 
     use super::*;
-    use crate::accounts::token::Answered;
     use crate::fixture::{Stage, Stand};
+    use egret_accounts::token::Answered;
 
     const GET: &str = "GET https://one.example/";
 

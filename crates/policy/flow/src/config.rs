@@ -6,12 +6,12 @@ use egret_config::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnoses::DiagnosisConfig;
-use crate::matching::{HostPattern, MatchConfig, place};
-use crate::plan::DiagnosedFlow;
-use crate::provider::{KnownProvider, OTHER_HOSTS};
-use crate::remedies::RemedyConfig;
-use crate::router::{MatchRule, Router};
+use egret_diagnosis::diagnoses::DiagnosisConfig;
+use egret_diagnosis::observers::DiagnosedFlow;
+use egret_match::matching::{HostPattern, MatchConfig, place};
+use egret_match::router::{MatchRule, Router};
+use egret_message::{KnownProvider, OTHER_HOSTS};
+use egret_remedy::remedies::RemedyConfig;
 
 /// Remedies and diagnoses for the exchanges that match.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::config::FlowConfig;
-use crate::matching::{Mismatch, Question};
-use crate::router::{Matches, Router};
+use egret_match::matching::{Mismatch, Question};
+use egret_match::router::{Matches, Router};
 
 /// A flow's result for a request.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -3,8 +3,6 @@
 //! A reload compiles new flows beside those in force. A remedy that exists in both configs keeps its state
 //! and its counters.
 
-mod diagnoses;
-
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,29 +13,29 @@ use egret_config::Problem;
 use egret_store::Ledger;
 use egret_store::entries::Purge;
 
-use crate::accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
-use crate::cache::{CacheDisk, CacheSnapshot};
 use crate::causes::Causes;
 use crate::config::{FlowConfig, match_rules};
-use crate::diagnosis::Exports;
-use crate::exchange::Params;
-use crate::matching::Question;
-use crate::provider::KnownProvider;
-use crate::quota::{QuotaConfigs, QuotaSnapshot, Quotas};
-use crate::remedies::cache::Cache;
-use crate::remedies::{AnyRemedy, RemedyConfig};
-use crate::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
-use crate::router::{Matches, Router};
-use crate::tally::{Tally, TallySnapshot};
+use egret_accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
+use egret_cache::{CacheDisk, CacheSnapshot};
+use egret_diagnosis::diagnosis::Exports;
+use egret_match::matching::Question;
+use egret_match::router::{Matches, Router};
+use egret_message::KnownProvider;
+use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas};
+use egret_remedy::exchange::Params;
+use egret_remedy::remedies::cache::Cache;
+use egret_remedy::remedies::{AnyRemedy, RemedyConfig};
+use egret_remedy::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
+use egret_remedy::tally::{Tally, TallySnapshot};
 
-pub use diagnoses::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, Fate};
+pub use egret_diagnosis::observers::{Diagnoses, DiagnosesContext, DiagnosisStats};
 
 /// The compiled flows of a config.
 #[derive(Debug, Default)]
 pub struct Flows {
     pub(crate) router: Router,
     /// The remedies of all flows, in order.
-    pub(crate) slots: Vec<Slot>,
+    pub slots: Vec<Slot>,
     /// Start of each flow's remedies in `slots`, by flow number. One more element marks the end of the last
     /// flow's remedies.
     starts: Vec<usize>,
@@ -261,6 +259,11 @@ impl Flows {
     fn match_failures(&self, name: &str) -> Option<Arc<AtomicU64>> {
         let count = self.counts.iter().find(|count| count.name == name)?;
         Some(Arc::clone(&count.match_failures))
+    }
+
+    /// Returns the decisions counted so far of the remedy with this number, among those of all flows.
+    pub fn decisions(&self, remedy: usize) -> Option<TallySnapshot> {
+        Some(self.slots.get(remedy)?.tally.snapshot())
     }
 
     /// Returns a view of the parameters that the matching flows have captured, and of the accounts.

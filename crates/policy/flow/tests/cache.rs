@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_clock::Timestamp;
-use egret_flow::cache::{
+use egret_cache::{
     Action, Ask, CacheConfig, CacheStatus, Candidate, Decision, Key, KeyContext, KeySecret, Piece, Policy,
     Reply, Stored, Times, Trouble, Validation, problems,
 };
-use egret_flow::message::{Fields, Request, Response};
+use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
+use egret_message::{Fields, Request, Response};
 use requirements::{Origin, ROWS, Row, Step, is_like, unmet};
 
 /// Sun, 22 Nov 2026 00:31:16 GMT.
@@ -347,7 +347,7 @@ impl Bench {
         let mut lines = Vec::new();
         reply.write_fields(stored, len, &mut lines);
         let mut fields: Vec<_> = String::from_utf8(lines).unwrap().lines().map(pair).collect();
-        let range = |range: egret_flow::cache::ByteRange| {
+        let range = |range: egret_cache::ByteRange| {
             body[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()].to_vec()
         };
         let sent = match reply.pieces(stored, len) {

@@ -6,12 +6,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use egret_clock::Timestamp;
-use egret_flow::cache::{
+use egret_cache::{
     Action, Ask, CacheConfig, Candidate, Decision, KeyContext, KeySecret, Policy, Question, Stored, Times,
 };
-use egret_flow::message::{Fields, Request, Response};
+use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
+use egret_message::{Fields, Request, Response};
 use http_cache_semantics::{CacheOptions, CachePolicy};
 use proptest::prelude::*;
 use proptest::sample::select;

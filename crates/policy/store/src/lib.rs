@@ -7,6 +7,7 @@
 //! blocks. A [`Clerk`] on its own thread sends the requests to a [`Store`] in batches, and delivers the
 //! results.
 
+pub mod coalescer;
 pub mod entries;
 
 mod file;

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use egret_accounts::token::{Answered, TokenState, TokenWaiter, Turn};
+use egret_accounts::{Account, AccountConfig, Accounts, Applied, Outgoing, Sigv4Config};
+use egret_cache::{Ask, CacheConfig, Candidate, Decision, KeySecret, Policy, Stored, Times};
 use egret_clock::Timestamp;
 use egret_config::{Secret, Size};
-use egret_flow::accounts::token::{Answered, TokenState, TokenWaiter, Turn};
-use egret_flow::accounts::{Account, AccountConfig, Accounts, Applied, Outgoing, Sigv4Config};
-use egret_flow::cache::{self, Ask, CacheConfig, Candidate, Decision, KeySecret, Policy, Stored, Times};
-use egret_flow::expression::{Expression, Inputs, Outcome, Scope};
-use egret_flow::message::{Changes, Fields, Request, Response};
-use egret_flow::parameters::Parameters;
-use egret_flow::provider::KnownProvider;
-use egret_flow::template::{Escape, Template};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use egret_json::JsonError;
 use egret_json::edit::{Action, JsonEdits};
+use egret_match::Parameters;
+use egret_match::expression::{Expression, Inputs, Outcome, Scope};
+use egret_match::template::{Escape, Template};
+use egret_message::KnownProvider;
+use egret_message::{Changes, Fields, Request, Response};
 use egret_store::entries::{EntryFile, Kept as _};
 use serde::de::IgnoredAny;
 
@@ -146,13 +146,13 @@ pub fn cache(bytes: &[u8]) -> bool {
     let fields = Fields::received(&answered.fields, &answer);
     let response = Response { status: answered.status, fields, body: None };
     let policy = Policy::new(&CacheConfig::default(), "f", Arc::new(KeySecret::new(&[1; 32])));
-    let place = cache::KeyContext::default();
+    let place = egret_cache::KeyContext::default();
     let Ask::Look(question) = policy.ask(&request, &place) else { return false };
     let times = Times { sent: NOW, received: NOW };
     let receive = || policy.receive(&question, (&request, &place), &response, times, (&[], None));
     let verdict = receive();
     assert_eq!(verdict, receive());
-    let cache::Action::Store(stored, ttl_s) = verdict.action else { return false };
+    let egret_cache::Action::Store(stored, ttl_s) = verdict.action else { return false };
     let says =
         |word: &str| fields.all(b"cache-control").any(|line| line.to_ascii_lowercase() == word.as_bytes());
     let is_targeted = fields.get(b"egret-cache-control").is_some();
@@ -273,7 +273,7 @@ fn stored(kept: &[u8]) -> bool {
         consumer: None,
         body: None,
     };
-    let Ask::Look(question) = policy.ask(&request, &cache::KeyContext::default()) else { return true };
+    let Ask::Look(question) = policy.ask(&request, &egret_cache::KeyContext::default()) else { return true };
     for now_s in [0, 1_795_307_476, u64::from(u32::MAX)] {
         let candidates = [Candidate { stored: &stored, len: Some(9) }];
         let decision = policy.decide(&question, &request, &candidates, Timestamp::from_secs(now_s));

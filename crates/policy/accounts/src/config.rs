@@ -1,0 +1,158 @@
+//! The config keys of accounts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use aws_lc_rs::digest;
+use egret_config::Secret;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::placeholder::PlaceholderConfig;
+use super::sigv4::Sigv4Config;
+use super::token::OAuth2Config;
+use egret_match::matching::AnyOf;
+
+/// Accounts by name, as written in the config.
+pub type AccountConfigs = BTreeMap<String, AccountConfig>;
+
+/// A credential for one or more providers: these keys, and exactly one of the kinds below. It is never sent
+/// to any other provider.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccountConfig {
+    /// Names of the providers that the credential is for.
+    pub provider: AnyOf,
+    /// A user and a password (RFC 7617).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub basic: Option<BasicConfig>,
+    /// A key in a header field or in the query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<ApiKeyConfig>,
+    /// A fixed token (RFC 6750).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bearer: Option<BearerConfig>,
+    /// A token that Egret fetches, and renews before it expires (RFC 6749).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oauth2: Option<OAuth2Config>,
+    /// An access key of AWS, or of a service with the same protocol, that requests are signed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sigv4: Option<Sigv4Config>,
+    /// A client certificate, presented in the TLS handshake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateConfig>,
+    /// With `basic`, `api_key` and `bearer`: puts the secret only in the places where the client sends this
+    /// word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placeholder: Option<PlaceholderConfig>,
+}
+
+/// A user and a password (RFC 7617).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BasicConfig {
+    /// The user. It must not contain a colon.
+    pub user: String,
+    /// The password. Omit it if `user` is only the name of a key and the password is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+}
+
+/// A key in a header field or in the query; set exactly one of `header` and `query`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApiKeyConfig {
+    /// Name of the header field for the key: `x-api-key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// Name of the query parameter for the key: `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// Text before the key in the header field: `Token `, with the space.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// The key.
+    pub value: Secret,
+}
+
+/// A fixed token (RFC 6750).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BearerConfig {
+    /// The token.
+    pub token: Secret,
+}
+
+/// A client certificate, presented in the TLS handshake.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateConfig {
+    /// File with the certificate and its chain, in PEM. It is read again on every reload.
+    pub certificate: PathBuf,
+    /// The private key of the certificate, in PEM: `${file:PATH}` or `${env:NAME}`.
+    pub key: Secret,
+}
+
+impl AccountConfig {
+    /// The kinds that are set. A valid account has exactly one.
+    pub(super) fn kinds(&self) -> Vec<&'static str> {
+        let Self { provider: _, basic, api_key, bearer, oauth2, sigv4, certificate, placeholder: _ } = self;
+        let kinds = [
+            basic.is_some().then_some("basic"),
+            api_key.is_some().then_some("api_key"),
+            bearer.is_some().then_some("bearer"),
+            oauth2.is_some().then_some("oauth2"),
+            sigv4.is_some().then_some("sigv4"),
+            certificate.is_some().then_some("certificate"),
+        ];
+        kinds.into_iter().flatten().collect()
+    }
+
+    /// Returns `true` if a request reveals the secret that it is made with. A signature is valid for one
+    /// request only, and the private key of a certificate is not sent.
+    pub fn sends_secret(&self) -> bool {
+        let has_session_token = self.sigv4.as_ref().is_some_and(|sigv4| sigv4.session_token.is_some());
+        has_session_token || self.basic.is_some() || self.oauth2.is_some() || self.secret().is_some()
+    }
+
+    /// The name of the field or parameter that carries the secret, if the config names one.
+    pub fn secret_name(&self) -> Option<&str> {
+        let api_key = self.api_key.as_ref()?;
+        api_key.header.as_deref().or(api_key.query.as_deref())
+    }
+
+    /// The secret that requests carry, if it is the same in all of them.
+    pub(super) fn secret(&self) -> Option<&Secret> {
+        let password = self.basic.as_ref().and_then(|basic| basic.password.as_ref());
+        let value = self.api_key.as_ref().map(|api_key| &api_key.value);
+        password.or(value).or(self.bearer.as_ref().map(|bearer| &bearer.token))
+    }
+
+    /// Returns a digest of the credential and all its settings, without the names of the providers.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let Self { provider: _, basic: _, api_key: _, bearer: _, oauth2, sigv4, certificate, placeholder: _ } =
+            self;
+        let others = Self { provider: AnyOf::default(), ..self.clone() };
+        let unsent = certificate.iter().map(|certificate| &certificate.key);
+        let unsent = unsent.chain(sigv4.iter().map(|sigv4| &sigv4.access_key_id));
+        let unsent = unsent.chain(oauth2.iter().flat_map(OAuth2Config::secrets));
+        let mut context = digest::Context::new(&digest::SHA256);
+        let mut add = |part: &[u8]| {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        };
+        // Secrets are serialized as their references only; their values follow below.
+        add(&serde_json::to_vec(&others).unwrap_or_default());
+        self.secrets().into_iter().chain(unsent).for_each(|secret| add(secret.expose().as_bytes()));
+        context.finish().as_ref().try_into().unwrap_or_default()
+    }
+
+    /// Returns every secret that a provider could send back and that must be masked.
+    pub(super) fn secrets(&self) -> Vec<&Secret> {
+        let signing = self
+            .sigv4
+            .iter()
+            .flat_map(|sigv4| [Some(&sigv4.secret_access_key), sigv4.session_token.as_ref()]);
+        self.secret().into_iter().chain(signing.flatten()).collect()
+    }
+}

@@ -1,0 +1,317 @@
+//! State of an account: its exchanges in flight, the outcomes of its calls, the provider's report of its
+//! allowance, and its cool-down. All remedies that use the account share this state, in all workers, and it
+//! survives a reload.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use egret_clock::Timestamp;
+
+use super::{Account, AccountSnapshot};
+use egret_message::Outcome;
+use egret_message::Response;
+use egret_quota::{LearnConfig, Learned, Reader};
+
+/// Minimum cool-down, even if the provider asks for less: it has just refused a call, and it usually rounds
+/// down.
+const COOL_DOWN_MIN: Duration = Duration::from_secs(1);
+/// Marks a count as unknown.
+const UNKNOWN: u64 = u64::MAX;
+
+/// The outcome of a call with an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Any response except those below.
+    Answered,
+    /// Status 401: the provider does not accept the credential.
+    Unauthorized,
+    /// Status 403: the provider knows the credential and refuses the call.
+    Forbidden,
+    /// Status 429: the account has sent too many calls.
+    Throttled,
+    /// No response.
+    Failed,
+}
+
+impl Ending {
+    /// All outcomes.
+    pub const ALL: [Self; 5] =
+        [Self::Answered, Self::Unauthorized, Self::Forbidden, Self::Throttled, Self::Failed];
+
+    /// The name in metrics and in the API.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Unauthorized => "401",
+            Self::Forbidden => "403",
+            Self::Throttled => "429",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Returns `true` if the provider has refused the call because of the account, and so has not acted on
+    /// it.
+    pub const fn is_refusal(self) -> bool {
+        matches!(self, Self::Unauthorized | Self::Forbidden | Self::Throttled)
+    }
+
+    /// Returns the outcome for a response with `status`.
+    pub const fn of(status: u16) -> Self {
+        match status {
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden,
+            429 => Self::Throttled,
+            _ => Self::Answered,
+        }
+    }
+}
+
+/// The state of an account that all its users share.
+#[derive(Debug)]
+pub struct AccountState {
+    in_flight: AtomicU32,
+    endings: [AtomicU64; Ending::ALL.len()],
+    /// Number of calls left by the provider's latest report, or [`UNKNOWN`].
+    remaining: AtomicU64,
+    /// Time at which the allowance is restored, in microseconds since the epoch; 0 if unknown.
+    reset: AtomicU64,
+    /// End of the cool-down in `cooling`, readable without the lock; 0 if there was none since the last
+    /// success.
+    until: AtomicU64,
+    cooling: Mutex<Cooling>,
+}
+
+/// The latest cool-down of the account.
+#[derive(Debug, Default)]
+struct Cooling {
+    since: Timestamp,
+    until: Timestamp,
+    /// The status code that caused it.
+    status: u16,
+    /// The version of the credential that was refused: [`Account::version`].
+    version: u32,
+    /// Number of refusals of the credential in a row, without a success between them.
+    repetitions: u32,
+}
+
+/// A cool-down that is not over, for display.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoolingSnapshot {
+    /// End of the cool-down.
+    pub until: Timestamp,
+    /// The status code that caused it; `None` if the account cannot get a token.
+    pub status: Option<u16>,
+}
+
+impl CoolingSnapshot {
+    /// The reason as shown in the API: the status code, or `token`.
+    pub fn reason(&self) -> String {
+        self.status.map_or_else(|| "token".to_owned(), |status| status.to_string())
+    }
+}
+
+/// Durations of cool-downs.
+#[derive(Debug, Clone, Copy)]
+pub struct CoolDown {
+    /// The first duration, if the provider does not ask for another.
+    pub first: Duration,
+    /// The maximum duration.
+    pub max: Duration,
+}
+
+impl Default for AccountState {
+    fn default() -> Self {
+        Self {
+            in_flight: AtomicU32::default(),
+            endings: Default::default(),
+            remaining: AtomicU64::new(UNKNOWN),
+            reset: AtomicU64::default(),
+            until: AtomicU64::default(),
+            cooling: Mutex::default(),
+        }
+    }
+}
+
+impl AccountState {
+    /// Counts the outcome of a call, and stores the provider's report of its allowance.
+    pub fn record_outcome(&self, outcome: &Outcome<'_>, response: Option<&Response<'_>>, now: Timestamp) {
+        let ending = match outcome {
+            Outcome::None => return,
+            Outcome::Failure(_) => Ending::Failed,
+            Outcome::Response(received) => Ending::of(received.head.status),
+        };
+        self.endings[ending as usize].fetch_add(1, Relaxed);
+        let learned = response.and_then(|response| learned(response, now));
+        if let Some(Learned { remaining: Some(remaining), reset, .. }) = learned {
+            self.remaining.store(remaining, Relaxed);
+            self.reset.store(reset.map_or(0, Timestamp::as_micros), Relaxed);
+        }
+    }
+
+    /// Number of calls left by the provider's latest report, if it still holds.
+    fn remaining(&self, now: Timestamp) -> Option<u64> {
+        let remaining = self.remaining.load(Relaxed);
+        let is_over = self.reset(now).is_none() && self.reset.load(Relaxed) > 0;
+        (remaining != UNKNOWN && !is_over).then_some(remaining)
+    }
+
+    /// Time at which the allowance is restored, if it is in the future.
+    fn reset(&self, now: Timestamp) -> Option<Timestamp> {
+        Some(Timestamp::from_micros(self.reset.load(Relaxed))).filter(|reset| *reset > now)
+    }
+
+    /// Number of calls left by the provider's latest report, minus the calls in flight, if the report still
+    /// holds.
+    pub fn left(&self, now: Timestamp) -> Option<u64> {
+        Some(self.remaining(now)?.saturating_sub(u64::from(self.in_flight())))
+    }
+
+    /// Number of exchanges that use the account now.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Number of calls that have ended.
+    pub fn calls(&self) -> u64 {
+        self.endings.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// End of the current cool-down for the credential of `version`, if there is one.
+    pub fn cools_until(&self, now: Timestamp, version: u32) -> Option<Timestamp> {
+        if self.until.load(Relaxed) <= now.as_micros() {
+            return None;
+        }
+        self.cooling(|cooling| cooling.of(now, version).map(|cooling| cooling.until))
+    }
+
+    /// Starts or extends a cool-down after a refusal with `status` of a call that began at `started` with the
+    /// credential of `version`. It lasts until the time that the provider `asked` for, or as long as `rule`
+    /// says. Refusals of calls that were in flight together count once. Returns the end of the cool-down if
+    /// it is a new one.
+    pub fn cool(
+        &self,
+        (started, now): (Timestamp, Timestamp),
+        (status, version): (u16, u32),
+        asked: Option<Timestamp>,
+        rule: CoolDown,
+    ) -> Option<Timestamp> {
+        self.cooling(|cooling| {
+            if version < cooling.version {
+                return None;
+            }
+            let is_first = started > cooling.since;
+            let until = match asked {
+                Some(asked) => asked.max(now + COOL_DOWN_MIN.min(rule.first)),
+                None if is_first => now + rule.first.saturating_mul(cooling.refused(status)),
+                None => return None,
+            };
+            let until = until.min(now + rule.max);
+            if is_first {
+                cooling.since = now;
+            } else if until <= cooling.until {
+                return None;
+            }
+            (cooling.until, cooling.status, cooling.version) = (until, status, version);
+            self.until.store(until.as_micros(), Relaxed);
+            is_first.then_some(until)
+        })
+    }
+
+    /// Ends the cool-down after a success of a call that began at `started`.
+    fn worked(&self, started: Timestamp) {
+        if self.until.load(Relaxed) == 0 {
+            return;
+        }
+        self.cooling(|cooling| {
+            if started > cooling.since {
+                *cooling = Cooling { since: cooling.since, version: cooling.version, ..Cooling::default() };
+                self.until.store(0, Relaxed);
+            }
+        });
+    }
+
+    fn cooling<T>(&self, act: impl FnOnce(&mut Cooling) -> T) -> T {
+        act(&mut self.cooling.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the state at `now`, without the parts that the account itself adds.
+    pub(super) fn snapshot(&self, now: Timestamp, version: u32) -> AccountSnapshot {
+        let cooling = self.cooling(|cooling| {
+            let cooling = cooling.of(now, version)?;
+            Some(CoolingSnapshot { until: cooling.until, status: Some(cooling.status) })
+        });
+        let remaining = self.remaining(now);
+        AccountSnapshot {
+            cooling,
+            in_flight: self.in_flight(),
+            endings: self.endings.each_ref().map(|count| count.load(Relaxed)),
+            remaining,
+            reset: remaining.and(self.reset(now)),
+            ..AccountSnapshot::default()
+        }
+    }
+}
+
+/// Reads the provider's report of its allowance from a response.
+fn learned(response: &Response<'_>, now: Timestamp) -> Option<Learned> {
+    static READER: LazyLock<Reader> = LazyLock::new(|| Reader::new(&LearnConfig::default()));
+    READER.read(response.status, &response.fields.iter(), now)
+}
+
+/// Returns the time at which a spent allowance is restored, from a response that refuses a call.
+pub fn reported_pause(response: &Response<'_>, now: Timestamp) -> Option<Timestamp> {
+    let Learned { remaining, reset, .. } = learned(response, now)?;
+    let is_spent = remaining == Some(0) || response.status == 429;
+    reset.filter(|_| is_spent)
+}
+
+impl Cooling {
+    /// Returns the cool-down if it is not over and applies to the credential of `version`. A refusal of an
+    /// earlier credential does not apply to a new one.
+    fn of(&self, now: Timestamp, version: u32) -> Option<&Self> {
+        let is_of_credential = is_of_credential(self.status);
+        (self.until > now && (self.version == version || !is_of_credential)).then_some(self)
+    }
+
+    /// Counts a refusal with `status`, and returns the factor by which the first cool-down is multiplied.
+    fn refused(&mut self, status: u16) -> u32 {
+        self.repetitions = if is_of_credential(status) { self.repetitions.saturating_add(1) } else { 0 };
+        1_u32.checked_shl(self.repetitions.saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Returns `true` if `status` means that the provider rejects the credential.
+fn is_of_credential(status: u16) -> bool {
+    matches!(Ending::of(status), Ending::Unauthorized | Ending::Forbidden)
+}
+
+/// An exchange that uses an account. It counts as in flight until this is dropped.
+#[derive(Debug)]
+pub struct Use {
+    standing: Arc<AccountState>,
+    /// The account's number.
+    pub account: usize,
+    /// Time at which the use began.
+    pub started: Timestamp,
+}
+
+impl Use {
+    /// Starts a use of `account`, with its `number`, at `now`.
+    pub fn of(account: &Account, number: usize, now: Timestamp) -> Self {
+        let standing = Arc::clone(account.standing());
+        standing.in_flight.fetch_add(1, Relaxed);
+        Self { standing, account: number, started: now }
+    }
+
+    /// Ends a cool-down: the provider has accepted the request.
+    pub fn accepted(&self) {
+        self.standing.worked(self.started);
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.standing.in_flight.fetch_sub(1, Relaxed);
+    }
+}

@@ -1,0 +1,515 @@
+//! A token that is fetched from a token endpoint (RFC 6749). Each account has one, shared by all workers, and
+//! kept across reloads.
+//!
+//! This module does not send anything. An exchange that finds no token, or one that expires soon, may be
+//! elected to fetch it. It is given a [`Fetch`], which the gateway sends to the token endpoint. A `Fetch`
+//! that is dropped is given up, and another exchange is elected. Only one fetch is in flight at a time. All
+//! exchanges that need the token wait for it, unless the old one is still valid.
+
+mod answer;
+mod config;
+mod request;
+#[cfg(test)]
+mod tests;
+
+use egret_store::coalescer;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use egret_clock::Timestamp;
+use egret_config::Problem;
+use tracing::{debug, warn};
+use zeroize::Zeroizing;
+
+use egret_clock::Random;
+use egret_clock::retry_after;
+use egret_message::{Reason, Refused};
+use egret_store::coalescer::{Coalescer, Leader};
+
+pub use answer::{ANSWER_BYTES_MAX, Trouble};
+pub use config::{ClientAuth, Endpoint, EndpointError, Grant, OAuth2Config, OAuth2RetryConfig};
+
+use answer::Granted;
+
+/// Minimum time for which a new token is used, even if its response took longer than its lifetime.
+const USED_MIN: Duration = Duration::from_secs(1);
+/// Minimum time between two fetches caused by a rejected token. Without it, a provider that rejects every
+/// token would cause a fetch for each call.
+const REJECTION_INTERVAL: Duration = Duration::from_secs(5);
+/// Factor for the wait after a failure that a retry is unlikely to fix.
+const LASTING_FACTOR: u32 = 10;
+/// The coalescing key: all exchanges of an account need the same token.
+const THE_TOKEN: u128 = 0;
+
+/// The token of an account.
+pub struct Token {
+    /// The account's name, for logs.
+    account: Arc<str>,
+    config: OAuth2Config,
+    endpoint: Endpoint,
+    state: Mutex<State>,
+    /// The fetch in flight, and its waiters.
+    coalescer: Arc<Coalescer>,
+    /// The latest refresh token, if the grant uses one.
+    grant: Arc<Mutex<Zeroizing<String>>>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Current>,
+    /// Number of failures since the last token.
+    failures: u32,
+    trouble: Option<Trouble>,
+    /// Time before which the endpoint is not called.
+    retry_at: Timestamp,
+    /// Time of the last rejection that discarded a token.
+    rejected_at: Option<Timestamp>,
+    random: Random,
+}
+
+/// The latest token.
+struct Current {
+    /// Distinguishes one token from the next.
+    number: u64,
+    /// The value of `Authorization`.
+    field: Arc<Zeroizing<Vec<u8>>>,
+    renew_at: Timestamp,
+    expires_at: Timestamp,
+    /// `true` once a provider has rejected it.
+    is_rejected: bool,
+}
+
+/// Counters, kept across changes of the config.
+#[derive(Debug, Default)]
+struct Counts {
+    fetched: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// State of an account's token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenSnapshot {
+    /// The state.
+    pub state: TokenState,
+    /// Time at which the token expires, if there is one.
+    pub expires_at: Option<Timestamp>,
+    /// Reason for the failure of the last fetch, if it failed.
+    pub trouble: Option<Trouble>,
+    /// Time before which the endpoint is not called again after a failure.
+    pub retry_at: Option<Timestamp>,
+    /// Number of tokens fetched.
+    pub fetched: u64,
+    /// Number of fetches that failed.
+    pub failed: u64,
+}
+
+/// The state of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenState {
+    /// No token has been fetched.
+    Missing,
+    /// The token is valid.
+    Good,
+    /// The token has expired.
+    Expired,
+    /// A provider has rejected the token.
+    Rejected,
+}
+
+impl TokenState {
+    /// The name in the control API.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Good => "good",
+            Self::Expired => "expired",
+            Self::Rejected => "rejected",
+        }
+    }
+}
+
+/// State of an exchange that needs a token.
+#[derive(Debug, Default)]
+pub struct TokenWaiter {
+    since: Option<Timestamp>,
+    shared_call: Option<coalescer::Waiter>,
+    /// Number of the token that the exchange uses.
+    number: u64,
+    /// `true` if the call is repeated because a provider rejected a token.
+    has_repeated: bool,
+}
+
+/// The next step of an exchange that needs a token.
+#[derive(Debug)]
+pub enum Turn {
+    /// There is a token. With a fetch, this exchange is elected to renew the token meanwhile.
+    Ready(Option<Fetch>),
+    /// Wait until that time at most. With a fetch, this exchange is elected to fetch the token.
+    Wait(Option<Fetch>, Timestamp),
+    /// The exchange is rejected.
+    Refused(Refused),
+}
+
+/// The state of the token, as one exchange sees it.
+enum TokenStanding {
+    Good(u64),
+    /// Valid, and due for renewal.
+    Due(u64),
+    Missing,
+    /// No valid token, and the endpoint must not be called yet.
+    Failing(Timestamp, Option<Trouble>),
+}
+
+impl Token {
+    /// Compiles the token of `account`. If the config is the same as `before`, its whole state is kept. If
+    /// the endpoint, the client and the configured refresh token are the same, the latest refresh token is
+    /// kept.
+    pub(super) fn compile(
+        account: &Arc<str>,
+        config: &OAuth2Config,
+        before: Option<&Arc<Self>>,
+        at: &str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Arc<Self>> {
+        if let Some(before) = before.filter(|before| before.config == *config) {
+            return Some(Arc::clone(before));
+        }
+        let count = problems.len();
+        config.check(at, problems);
+        let endpoint = Endpoint::parse(&config.token_url).ok().filter(|_| problems.len() == count)?;
+        let is_same_grant = |before: &&Arc<Self>| {
+            let of = |config: &OAuth2Config| {
+                (config.token_url.clone(), config.client_id.clone(), config.refresh_token.clone())
+            };
+            of(&before.config) == of(config)
+        };
+        let grant = before.filter(is_same_grant).map(|before| Arc::clone(&before.grant));
+        let grant = grant.unwrap_or_else(|| {
+            let configured = config.refresh_token.as_ref().map_or("", |secret| secret.expose());
+            Arc::new(Mutex::new(Zeroizing::new(configured.to_owned())))
+        });
+        Some(Arc::new(Self {
+            account: Arc::clone(account),
+            config: config.clone(),
+            endpoint,
+            state: Mutex::default(),
+            coalescer: Coalescer::new(),
+            grant,
+            counts: before.map(|before| Arc::clone(&before.counts)).unwrap_or_default(),
+        }))
+    }
+
+    /// Returns the next step of an exchange that needs the token. A waiting exchange is woken once there is a
+    /// token, or the fetch has failed.
+    pub fn poll(self: &Arc<Self>, waiting: &mut TokenWaiter, now: Timestamp, cx: &Context<'_>) -> Turn {
+        let mut fetch = None;
+        loop {
+            // Checked again after the election: another exchange may have fetched a token meanwhile.
+            let standing = self.lock().standing(now);
+            match standing {
+                TokenStanding::Good(number) => {
+                    waiting.let_go(number);
+                    return Turn::Ready(None);
+                }
+                TokenStanding::Due(number) => {
+                    if fetch.is_none()
+                        && let Some(leader) = self.coalescer.leader(THE_TOKEN, now)
+                    {
+                        fetch = Some(self.fetch(leader, now));
+                        continue;
+                    }
+                    waiting.let_go(number);
+                    return Turn::Ready(fetch);
+                }
+                TokenStanding::Failing(retry_at, trouble) => {
+                    return Turn::Refused(self.refused(retry_at, trouble, now));
+                }
+                TokenStanding::Missing => {}
+            }
+            let until = *waiting.since.get_or_insert(now) + self.config.wait_max.get();
+            if until <= now {
+                return Turn::Refused(self.refused_late(now));
+            }
+            if let Some(shared_call) = &mut waiting.shared_call {
+                match shared_call.poll(cx) {
+                    Poll::Pending => return Turn::Wait(fetch, until),
+                    // The next round reads the new state.
+                    Poll::Ready(_) => waiting.shared_call = None,
+                }
+            } else {
+                match self.coalescer.join(THE_TOKEN, now) {
+                    coalescer::Turn::Leader(leader) => fetch = Some(self.fetch(leader, now)),
+                    coalescer::Turn::Wait(shared_call) => waiting.shared_call = Some(shared_call),
+                    // Not reached: a token is never marked as not shareable.
+                    coalescer::Turn::Alone => return Turn::Wait(fetch, until),
+                }
+            }
+        }
+    }
+
+    /// Returns the value of `Authorization` for a call: the latest token, even if it has expired by now. The
+    /// exchange has already waited for a valid one; if the provider rejects it, it responds with 401.
+    pub(super) fn field(&self) -> Option<Arc<Zeroizing<Vec<u8>>>> {
+        self.lock().current.as_ref().map(|current| Arc::clone(&current.field))
+    }
+
+    /// Handles the rejection of the token that an exchange used. Returns `true` if the call should be
+    /// repeated: there is another token or one will be fetched, and the exchange has not been repeated for
+    /// this reason yet.
+    pub fn reject(&self, waiting: &TokenWaiter, now: Timestamp) -> bool {
+        let is_replaced = self.lock().reject(waiting.number, now);
+        debug!(account = &*self.account, is_replaced, "a provider has refused a token");
+        is_replaced && !waiting.has_repeated
+    }
+
+    /// Time before which no token can be had, after a failed fetch.
+    pub fn failing_until(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.lock().standing(now) {
+            TokenStanding::Failing(retry_at, _) => Some(retry_at),
+            TokenStanding::Good(_) | TokenStanding::Due(_) | TokenStanding::Missing => None,
+        }
+    }
+
+    /// Returns the token's state at `now`.
+    pub fn snapshot(&self, now: Timestamp) -> TokenSnapshot {
+        let state = self.lock();
+        TokenSnapshot {
+            state: match &state.current {
+                None => TokenState::Missing,
+                Some(current) if current.is_rejected => TokenState::Rejected,
+                Some(current) if current.expires_at <= now => TokenState::Expired,
+                Some(_) => TokenState::Good,
+            },
+            expires_at: state.current.as_ref().map(|current| current.expires_at),
+            trouble: state.trouble,
+            retry_at: Some(state.retry_at).filter(|retry_at| *retry_at > now),
+            fetched: self.counts.fetched.load(Relaxed),
+            failed: self.counts.failed.load(Relaxed),
+        }
+    }
+
+    /// The token endpoint.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn refresh_token(&self) -> MutexGuard<'_, Zeroizing<String>> {
+        self.grant.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fetch(self: &Arc<Self>, leader: Leader, now: Timestamp) -> Fetch {
+        Fetch { token: Arc::clone(self), leader, begun: now }
+    }
+
+    fn refused(&self, retry_at: Timestamp, trouble: Option<Trouble>, now: Timestamp) -> Refused {
+        let why = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
+        let wait_s = retry_at.since(now).as_millis().div_ceil(1_000);
+        let detail =
+            format!("there is no token for the account {}{why}; next attempt in {wait_s} s", self.account);
+        Refused { retry_at: Some(retry_at), ..Refused::new(Reason::AccountUnavailable, detail) }
+    }
+
+    fn refused_late(&self, now: Timestamp) -> Refused {
+        let detail = format!(
+            "there is still no token for the account {} after {} (`wait_max`)",
+            self.account, self.config.wait_max
+        );
+        Refused { retry_at: Some(now + USED_MIN), ..Refused::new(Reason::AccountUnavailable, detail) }
+    }
+
+    /// Stores the result of a fetch that began at `begun`.
+    fn settle(
+        &self,
+        begun: Timestamp,
+        now: Timestamp,
+        granted: Result<Granted, Trouble>,
+        asked: Option<Timestamp>,
+    ) {
+        match granted {
+            Ok(granted) => self.take_up(begun, now, granted),
+            Err(trouble) => {
+                self.counts.failed.fetch_add(1, Relaxed);
+                let mut state = self.lock();
+                let wait = state.fail(&self.config.retry, trouble, now, asked);
+                let is_good = state.is_good(now);
+                drop(state);
+                warn!(
+                    account = &*self.account,
+                    reason = %trouble,
+                    retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+                    old_token_is_good = is_good,
+                    "a token could not be fetched"
+                );
+            }
+        }
+    }
+
+    fn take_up(&self, begun: Timestamp, now: Timestamp, granted: Granted) {
+        let Granted { access_token, life, refresh_token } = granted;
+        let life = life.unwrap_or(self.config.default_life.get());
+        // The lifetime begins between the request and the response; the request is the safe bound.
+        let expires_at = (begun + life).max(now + USED_MIN);
+        let mut field = Zeroizing::new(Vec::with_capacity(access_token.len() + 7));
+        field.extend_from_slice(b"Bearer ");
+        field.extend_from_slice(access_token.as_bytes());
+        if let Some(refresh_token) = refresh_token {
+            *self.refresh_token() = refresh_token;
+        }
+        let number = self.counts.fetched.fetch_add(1, Relaxed) + 1;
+        let mut state = self.lock();
+        state.current = Some(Current {
+            number,
+            field: Arc::new(field),
+            renew_at: expires_at - self.config.renew_before.get().min(life / 4),
+            expires_at,
+            is_rejected: false,
+        });
+        (state.failures, state.trouble, state.retry_at) = (0, None, Timestamp::default());
+        drop(state);
+        debug!(account = &*self.account, life_s = life.as_secs(), "a token has been fetched");
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({})", self.account)
+    }
+}
+
+impl State {
+    fn is_good(&self, now: Timestamp) -> bool {
+        self.current.as_ref().is_some_and(|current| !current.is_rejected && now < current.expires_at)
+    }
+
+    fn standing(&self, now: Timestamp) -> TokenStanding {
+        let is_left_alone = now < self.retry_at;
+        match &self.current {
+            Some(current) if self.is_good(now) => {
+                let is_due = current.renew_at <= now && !is_left_alone;
+                if is_due { TokenStanding::Due(current.number) } else { TokenStanding::Good(current.number) }
+            }
+            _ if is_left_alone => TokenStanding::Failing(self.retry_at, self.trouble),
+            _ => TokenStanding::Missing,
+        }
+    }
+
+    /// Discards the token with that number if it is still the current one. Returns `true` if there is another
+    /// token, or one will be fetched.
+    fn reject(&mut self, number: u64, now: Timestamp) -> bool {
+        let Some(current) = &mut self.current else { return false };
+        if current.number != number || current.is_rejected {
+            return true;
+        }
+        if self.rejected_at.is_some_and(|before| now < before + REJECTION_INTERVAL) {
+            return false;
+        }
+        self.rejected_at = Some(now);
+        current.is_rejected = true;
+        true
+    }
+
+    /// Blocks calls to the endpoint after a failure, at least until the time that it has `asked` for, within
+    /// bounds. Returns the wait.
+    fn fail(
+        &mut self,
+        config: &OAuth2RetryConfig,
+        trouble: Trouble,
+        now: Timestamp,
+        asked: Option<Timestamp>,
+    ) -> Duration {
+        let factor = if trouble.is_lasting() { LASTING_FACTOR } else { 1 };
+        let doubled = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
+        let longest = config.base.get().saturating_mul(doubled).min(config.max.get()).saturating_mul(factor);
+        let half_ms = u64::try_from(longest.as_millis() / 2).unwrap_or(u64::MAX);
+        let wait = longest / 2 + Duration::from_millis(self.random.up_to(half_ms));
+        let asked = asked.map_or(Duration::ZERO, |asked| asked.since(now));
+        let wait = wait.max(asked.min(config.max.get().saturating_mul(LASTING_FACTOR)));
+        self.failures = self.failures.saturating_add(1);
+        self.trouble = Some(trouble);
+        self.retry_at = now + wait;
+        wait
+    }
+}
+
+impl TokenWaiter {
+    /// Returns `true` if the exchange is waiting now.
+    pub fn is_under_way(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Ends the wait, with the token of that number.
+    fn let_go(&mut self, number: u64) {
+        self.number = number;
+        self.since = None;
+        self.shared_call = None;
+    }
+
+    /// Notes that the call is repeated because its token was rejected.
+    pub fn repeat(&mut self) {
+        self.has_repeated = true;
+    }
+}
+
+/// A token fetch to perform. If this is dropped, the fetch is given up, and another exchange is elected.
+pub struct Fetch {
+    token: Arc<Token>,
+    leader: Leader,
+    begun: Timestamp,
+}
+
+/// The response of a token endpoint.
+#[derive(Clone, Copy)]
+pub struct Answered<'a> {
+    /// The status code.
+    pub status: u16,
+    /// The value of `Retry-After`, if present.
+    pub retry_after: Option<&'a [u8]>,
+    /// The whole body.
+    pub body: &'a [u8],
+}
+
+impl Fetch {
+    /// The token endpoint.
+    pub fn endpoint(&self) -> &Endpoint {
+        self.token.endpoint()
+    }
+
+    /// The account's name.
+    pub fn account(&self) -> &str {
+        &self.token.account
+    }
+
+    /// Maximum duration of the whole fetch.
+    pub fn timeout(&self) -> Duration {
+        self.token.config.timeout.get()
+    }
+
+    /// Returns the whole request, as an HTTP/1.1 message.
+    pub fn request(&self) -> Zeroizing<Vec<u8>> {
+        let Token { config, endpoint, .. } = &*self.token;
+        request::request(config, endpoint, &self.token.refresh_token())
+    }
+
+    /// Stores the result, and wakes all waiters.
+    pub fn end(self, now: Timestamp, answered: Result<Answered<'_>, Trouble>) {
+        let asked = answered.as_ref().ok().and_then(|answered| answered.retry_after);
+        let asked = asked.and_then(|value| retry_after::read(value, now));
+        let granted = answered.and_then(|Answered { status, body, .. }| answer::read(status, body));
+        self.token.settle(self.begun, now, granted, asked);
+        self.leader.answered();
+    }
+}
+
+impl fmt::Debug for Fetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fetch({})", self.token.account)
+    }
+}

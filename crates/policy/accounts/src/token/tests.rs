@@ -1,0 +1,374 @@
+use std::sync::Barrier;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Wake, Waker};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{AccountConfigs, Accounts};
+use egret_message::KnownProvider;
+
+const START: Timestamp = Timestamp::from_secs(1_000_000);
+
+/// Compiles accounts with one that is called `a`, after the config `before`.
+fn accounts(change: &Value, before: Option<&Accounts>) -> Accounts {
+    let mut oauth2 = json!({ "token_url": "https://id.example/token", "client_id": "me" });
+    oauth2.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    let configs: AccountConfigs =
+        serde_json::from_value(json!({ "a": { "provider": "one", "oauth2": oauth2 } })).unwrap();
+    let mut problems = Vec::new();
+    let providers = [KnownProvider { name: "one", host: None, tls: true }];
+    let accounts = Accounts::compile(&configs, &providers, before, &mut problems);
+    assert_eq!(problems, []);
+    accounts
+}
+
+fn token(change: &Value) -> Arc<Token> {
+    let accounts = accounts(change, None);
+    Arc::clone(accounts.get(0).unwrap().token().unwrap())
+}
+
+fn at_ms(after_ms: u64) -> Timestamp {
+    START + Duration::from_millis(after_ms)
+}
+
+fn poll(token: &Arc<Token>, now: Timestamp) -> Turn {
+    token.poll(&mut TokenWaiter::default(), now, &Context::from_waker(Waker::noop()))
+}
+
+/// Returns the fetch of an exchange that finds no token at this time.
+fn elected(token: &Arc<Token>, now: Timestamp) -> Fetch {
+    match poll(token, now) {
+        Turn::Wait(Some(fetch), _) => fetch,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn grant(fetch: Fetch, now: Timestamp, life_s: u64, more: &str) {
+    let body = format!(r#"{{"access_token":"t{life_s}","token_type":"bearer","expires_in":{life_s}{more}}}"#);
+    fetch.end(now, Ok(Answered { status: 200, retry_after: None, body: body.as_bytes() }));
+}
+
+fn fail(fetch: Fetch, now: Timestamp, status: u16, body: &str, retry_after: Option<&[u8]>) {
+    fetch.end(now, Ok(Answered { status, retry_after, body: body.as_bytes() }));
+}
+
+/// Returns the message of a refusal, and the milliseconds until a retry makes sense.
+fn refused(token: &Arc<Token>, now: Timestamp) -> (String, u128) {
+    match poll(token, now) {
+        Turn::Refused(refused) => {
+            assert_eq!(refused.reason, Reason::AccountUnavailable);
+            (refused.detail.into_owned(), refused.retry_at.unwrap().since(now).as_millis())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_ready(token: &Arc<Token>, now: Timestamp) -> bool {
+    matches!(poll(token, now), Turn::Ready(None))
+}
+
+fn sent(token: &Token) -> String {
+    String::from_utf8(token.field().unwrap().to_vec()).unwrap()
+}
+
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_thousand_who_find_no_token_have_one_fetched_and_go_on_with_it() {
+    let token = token(&json!({}));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let cx = Context::from_waker(&waker);
+    let mut waiters: Vec<_> = (0..1_000).map(|_| TokenWaiter::default()).collect();
+    let mut fetches = Vec::new();
+    for waiting in &mut waiters {
+        match token.poll(waiting, START, &cx) {
+            Turn::Wait(fetch, until) => {
+                assert_eq!(until, START + Duration::from_secs(10));
+                fetches.extend(fetch);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(fetches.len(), 1);
+    grant(fetches.remove(0), at_ms(50), 3600, "");
+    assert_eq!(woken.0.load(Relaxed), 1_000);
+    for waiting in &mut waiters {
+        assert!(matches!(token.poll(waiting, at_ms(50), &cx), Turn::Ready(None)));
+    }
+    assert_eq!(sent(&token), "Bearer t3600");
+    assert_eq!(token.snapshot(at_ms(50)).fetched, 1);
+}
+
+#[test]
+fn threads_that_race_for_a_token_have_one_fetched() {
+    const THREADS: usize = 8;
+    for _ in 0..200 {
+        let (token, barrier) = (token(&json!({})), Barrier::new(THREADS));
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let mut waiting = TokenWaiter::default();
+                    loop {
+                        let cx = Context::from_waker(Waker::noop());
+                        match token.poll(&mut waiting, START, &cx) {
+                            Turn::Wait(Some(fetch), _) => grant(fetch, START, 3600, ""),
+                            Turn::Wait(None, _) => std::thread::yield_now(),
+                            Turn::Ready(fetch) => {
+                                assert!(fetch.is_none());
+                                break;
+                            }
+                            Turn::Refused(refused) => panic!("{refused:?}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(token.snapshot(START).fetched, 1);
+    }
+}
+
+#[test]
+fn a_token_is_renewed_before_its_end_by_one_while_all_go_on_with_the_old_one() {
+    for (change, life_s, renew_at_s) in [
+        (json!({}), 3600, 3540),
+        // At most a quarter of its lifetime.
+        (json!({}), 60, 45),
+        (json!({ "renew_before": "10s" }), 60, 50),
+    ] {
+        let token = token(&change);
+        grant(elected(&token, START), START, life_s, "");
+        let renew_at = START + Duration::from_secs(renew_at_s);
+        assert!(is_ready(&token, renew_at - Duration::from_millis(1)));
+        let Turn::Ready(Some(fetch)) = poll(&token, renew_at) else { panic!() };
+        assert!(is_ready(&token, renew_at), "one renews it");
+        assert_eq!(sent(&token), format!("Bearer t{life_s}"));
+        grant(fetch, renew_at, 7, "");
+        assert!(is_ready(&token, renew_at));
+        assert_eq!(sent(&token), "Bearer t7");
+    }
+}
+
+#[test]
+fn a_life_counts_from_when_the_token_was_asked_for() {
+    let token = token(&json!({ "default_life": "4s" }));
+    let fetch = elected(&token, START);
+    let body = br#"{"access_token":"t","token_type":"bearer"}"#;
+    fetch.end(at_ms(2_000), Ok(Answered { status: 200, retry_after: None, body }));
+    assert_eq!(token.snapshot(at_ms(2_000)).expires_at, Some(at_ms(4_000)));
+    assert!(is_ready(&token, at_ms(2_999)));
+    drop(elected(&token, at_ms(4_000)));
+    // A token that has expired when it arrives is used all the same, or there would be one fetch after the
+    // other.
+    let fetch = elected(&token, at_ms(4_000));
+    fetch.end(at_ms(9_000), Ok(Answered { status: 200, retry_after: None, body }));
+    assert_eq!(token.snapshot(at_ms(9_000)).expires_at, Some(at_ms(10_000)));
+}
+
+#[test]
+fn where_a_fetch_is_given_up_another_exchange_is_elected() {
+    let token = token(&json!({}));
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let cx = Context::from_waker(&waker);
+    let fetch = elected(&token, START);
+    let mut waiting = TokenWaiter::default();
+    assert!(matches!(token.poll(&mut waiting, START, &cx), Turn::Wait(None, _)));
+    drop(fetch);
+    assert_eq!(woken.0.load(Relaxed), 1);
+    let Turn::Wait(Some(fetch), _) = token.poll(&mut waiting, START, &cx) else { panic!() };
+    grant(fetch, START, 60, "");
+    assert!(matches!(token.poll(&mut waiting, START, &cx), Turn::Ready(None)));
+    let snapshot = token.snapshot(START);
+    assert_eq!((snapshot.fetched, snapshot.failed), (1, 0));
+}
+
+#[test]
+fn nobody_waits_longer_than_is_allowed() {
+    let token = token(&json!({ "wait_max": "2s" }));
+    let mut waiting = TokenWaiter::default();
+    let cx = Context::from_waker(Waker::noop());
+    let Turn::Wait(Some(fetch), until) = token.poll(&mut waiting, START, &cx) else { panic!() };
+    assert_eq!(until, at_ms(2_000));
+    assert!(matches!(token.poll(&mut waiting, at_ms(1_999), &cx), Turn::Wait(None, _)));
+    let Turn::Refused(late) = token.poll(&mut waiting, at_ms(2_000), &cx) else { panic!() };
+    assert_eq!(late.reason, Reason::AccountUnavailable);
+    assert!(late.detail.contains("after 2s (`wait_max`)"), "{}", late.detail);
+    grant(fetch, at_ms(2_500), 60, "");
+    assert!(is_ready(&token, at_ms(2_500)));
+}
+
+#[test]
+fn after_a_failure_the_endpoint_is_left_alone_for_longer_and_longer() {
+    let token = token(&json!({}));
+    let mut now = START;
+    for longest_s in [1, 2, 4, 8, 16, 32, 60, 60] {
+        fail(elected(&token, now), now, 503, "busy", None);
+        let (detail, wait_ms) = refused(&token, now);
+        assert!((longest_s * 500..=longest_s * 1_000).contains(&wait_ms), "{wait_ms} ms, not {longest_s} s");
+        assert!(
+            detail
+                .starts_with("there is no token for the account a: the token endpoint responded with 503; "),
+            "{detail}"
+        );
+        now = now + Duration::from_millis(u64::try_from(wait_ms).unwrap() + 1);
+    }
+    grant(elected(&token, now), now, 60, "");
+    assert_eq!(token.snapshot(now).trouble, None);
+    // The backoff begins again.
+    now = now + Duration::from_secs(61);
+    fail(elected(&token, now), now, 503, "", None);
+    assert!(refused(&token, now).1 <= 1_000);
+    assert_eq!(token.snapshot(now).failed, 9);
+}
+
+#[test]
+fn what_trying_again_will_hardly_mend_is_tried_again_late_and_shows_nothing_that_was_sent() {
+    for (status, body, says) in [
+        (
+            401,
+            r#"{"error":"invalid_client","error_description":"hunter2"}"#,
+            "refused the request: 401 invalid_client",
+        ),
+        (400, r#"{"error":"invalid_grant"}"#, "refused the request: 400 invalid_grant"),
+        (403, "hunter2", "refused the request: 403"),
+        (302, "hunter2", "responded with 302; redirects are not followed"),
+        (200, "<html>hunter2</html>", "returned something other than JSON"),
+    ] {
+        let token = token(&json!({}));
+        fail(elected(&token, START), START, status, body, None);
+        let (detail, wait_ms) = refused(&token, START);
+        assert!((5_000..=10_000).contains(&wait_ms), "{wait_ms}");
+        assert!(detail.contains(says) && !detail.contains("hunter2"), "{detail}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_asks_for_time_gets_it_within_bounds() {
+    for (asked, expected_ms) in
+        [(&b"20"[..], 20_000..=20_000), (b"99999999", 600_000..=600_000), (b"x", 500..=1_000)]
+    {
+        let token = token(&json!({}));
+        fail(elected(&token, START), START, 429, "", Some(asked));
+        assert!(expected_ms.contains(&refused(&token, START).1));
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_down_at_renewal_harms_nobody_until_the_token_is_over() {
+    let token = token(&json!({}));
+    grant(elected(&token, START), START, 60, "");
+    let mut failures = 0;
+    for second in 45..60 {
+        let now = START + Duration::from_secs(second);
+        match poll(&token, now) {
+            Turn::Ready(Some(fetch)) => {
+                failures += 1;
+                fetch.end(now, Err(Trouble::Unreachable("connect-failed")));
+            }
+            Turn::Ready(None) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(sent(&token), "Bearer t60");
+    }
+    assert!((3..=6).contains(&failures), "{failures}");
+    let now = START + Duration::from_mins(1);
+    assert_eq!(token.snapshot(now).state, TokenState::Expired);
+    assert!(!matches!(poll(&token, now), Turn::Ready(_)));
+}
+
+#[test]
+fn a_token_that_a_provider_refuses_is_fetched_anew_and_not_too_often() {
+    let token = token(&json!({}));
+    grant(elected(&token, START), START, 60, "");
+    let cx = Context::from_waker(Waker::noop());
+    let mut first = TokenWaiter::default();
+    let mut second = TokenWaiter::default();
+    for waiting in [&mut first, &mut second] {
+        assert!(matches!(token.poll(waiting, START, &cx), Turn::Ready(None)));
+    }
+    assert!(token.reject(&first, at_ms(10)));
+    assert_eq!(token.snapshot(at_ms(10)).state, TokenState::Rejected);
+    assert!(token.reject(&second, at_ms(11)), "it is discarded already, and another one will be fetched");
+    first.repeat();
+    let Turn::Wait(Some(fetch), _) = token.poll(&mut first, at_ms(20), &cx) else { panic!() };
+    assert!(matches!(token.poll(&mut second, at_ms(20), &cx), Turn::Wait(None, _)));
+    grant(fetch, at_ms(30), 70, "");
+    assert!(token.reject(&second, at_ms(31)), "there is another one");
+    assert!(matches!(token.poll(&mut first, at_ms(40), &cx), Turn::Ready(None)));
+    // The new token is rejected too: it stays, and the exchange is not repeated a second time.
+    assert!(!token.reject(&first, at_ms(50)));
+    assert!(is_ready(&token, at_ms(60)));
+    let mut third = TokenWaiter::default();
+    assert!(matches!(token.poll(&mut third, at_ms(5_000), &cx), Turn::Ready(None)));
+    assert!(!token.reject(&third, at_ms(5_009)));
+    assert!(token.reject(&third, at_ms(5_010)));
+    assert_eq!(token.snapshot(at_ms(5_010)).fetched, 2);
+}
+
+#[test]
+fn a_rotated_refresh_token_is_used_from_then_on_and_stays_as_long_as_it_may() {
+    let given = |text: &str| egret_config::Secret::given("${env:REFRESH}", text.to_owned());
+    let configs = |refresh_token: &str, scope: &str| {
+        let change = json!({ "grant": "refresh_token", "scope": [scope], "refresh_token": "${env:PATH}" });
+        let mut oauth2 = json!({ "token_url": "https://id.example/token", "client_id": "me" });
+        oauth2.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let mut configs: AccountConfigs =
+            serde_json::from_value(json!({ "a": { "provider": "one", "oauth2": oauth2 } })).unwrap();
+        let oauth2 = configs.get_mut("a").and_then(|account| account.oauth2.as_mut()).unwrap();
+        oauth2.refresh_token = Some(given(refresh_token));
+        configs
+    };
+    let compile = |configs: &AccountConfigs, before: Option<&Accounts>| {
+        let providers = [KnownProvider { name: "one", host: None, tls: true }];
+        Accounts::compile(configs, &providers, before, &mut Vec::new())
+    };
+    let of = |accounts: &Accounts| Arc::clone(accounts.get(0).unwrap().token().unwrap());
+    let asked = |fetch: &Fetch| String::from_utf8(fetch.request().to_vec()).unwrap();
+
+    let first = compile(&configs("r1", "x"), None);
+    let fetch = elected(&of(&first), START);
+    assert!(asked(&fetch).contains("refresh_token=r1&scope=x"));
+    grant(fetch, START, 60, r#","refresh_token":"r2""#);
+    let Turn::Ready(Some(fetch)) = poll(&of(&first), at_ms(50_000)) else { panic!() };
+    assert!(asked(&fetch).contains("refresh_token=r2&"));
+    drop(fetch);
+
+    // Another scope needs another token, and the grant is still the same.
+    let second = compile(&configs("r1", "y"), Some(&first));
+    let fetch = elected(&of(&second), START);
+    assert!(asked(&fetch).contains("refresh_token=r2&scope=y"));
+    drop(fetch);
+    let third = compile(&configs("r9", "y"), Some(&second));
+    assert!(asked(&elected(&of(&third), START)).contains("refresh_token=r9&"));
+    assert_eq!(of(&third).snapshot(START).fetched, 1, "counts continue");
+}
+
+#[test]
+fn a_reload_keeps_the_token_of_a_config_that_has_not_changed() {
+    let before = accounts(&json!({}), None);
+    let of = |accounts: &Accounts| Arc::clone(accounts.get(0).unwrap().token().unwrap());
+    grant(elected(&of(&before), START), START, 60, "");
+    let same = accounts(&json!({}), Some(&before));
+    assert!(is_ready(&of(&same), at_ms(1)));
+    let other = accounts(&json!({ "audience": "b" }), Some(&same));
+    drop(elected(&of(&other), at_ms(1)));
+}
+
+#[test]
+fn nothing_of_a_token_is_shown() {
+    let token = token(&json!({}));
+    let fetch = elected(&token, START);
+    assert_eq!(format!("{fetch:?} {token:?}"), "Fetch(a) Token(a)");
+    grant(fetch, START, 60, "");
+    assert!(!format!("{token:?} {:?}", token.snapshot(START)).contains("t60"));
+}

@@ -1,0 +1,210 @@
+//! Rules for storing responses (RFC 9111 §3).
+
+use egret_http1::Method;
+use egret_http1::decimal;
+
+use super::config::{SetCookie, is_never_stored};
+use super::directives::{Extent, RequestDirectives, ResponseDirectives};
+use super::freshness::{Trouble, is_heuristic};
+use super::key::{KeyContext, Url, is_credential_parameter};
+use super::stored::{Lines, Stored, Times, age_s, storable_lines};
+use super::vary::Vary;
+use super::{Policy, Question};
+use egret_match::target::is_unusual;
+use egret_message::{Request, Response};
+
+/// Reason for not storing a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NotStored {
+    /// The request was a HEAD.
+    Head,
+    /// The client sent `no-store`.
+    RequestNoStore,
+    /// The response has `no-store`.
+    NoStore,
+    /// The response is for a single user.
+    Private,
+    /// The request had a credential, and the response does not allow sharing (RFC 9111 §3.5).
+    Authorization,
+    /// The status does not represent the resource itself: partial content, or the outcome of a conditional
+    /// request.
+    Status,
+    /// The status is a transient error without an explicit lifetime, or one that no cache may store.
+    Error,
+    /// The response has `must-understand`, and the cache does not know the rules of its status.
+    NotUnderstood,
+    /// The response has no sign that it may be stored.
+    Unmarked,
+    /// Storing it would be useless: it is not fresh, and has no validator.
+    Useless,
+    /// The response depends on more of the request than the cache can compare.
+    Vary,
+    /// The response sets a cookie.
+    SetCookie,
+    /// The cache directives cannot be parsed.
+    Malformed,
+    /// An inner remedy selected the account, so the response cannot be assigned to a partition.
+    Account,
+    /// The response is too large.
+    TooLarge,
+    /// The provider may not treat the path as equal to its normal form, under which the response would be
+    /// stored.
+    Spelling,
+}
+
+impl NotStored {
+    /// Returns `true` if the next response will probably not be stored either.
+    pub const fn is_lasting(self) -> bool {
+        !matches!(self, Self::Head | Self::RequestNoStore | Self::Status | Self::Error | Self::Spelling)
+    }
+
+    /// The word in `Cache-Status` and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Head => "head",
+            Self::RequestNoStore => "request-no-store",
+            Self::NoStore => "no-store",
+            Self::Private => "private",
+            Self::Authorization => "authorization",
+            Self::Account => "account",
+            Self::Status => "status",
+            Self::Error => "error",
+            Self::NotUnderstood => "not-understood",
+            Self::Unmarked => "unmarked",
+            Self::Useless => "useless",
+            Self::Vary => "vary",
+            Self::SetCookie => "set-cookie",
+            Self::Malformed => "malformed",
+            Self::TooLarge => "too-large",
+            Self::Spelling => "spelling",
+        }
+    }
+}
+
+/// Returns `true` for statuses whose caching rules are implemented (RFC 9110 §15).
+fn is_understood(status: u16) -> bool {
+    matches!(status, 200..=205 | 300..=303 | 307 | 308 | 400..=410 | 411 | 413..=415 | 417 | 421 | 422 | 426 | 500..=505)
+}
+
+impl Policy {
+    /// Returns the response to store, or the reason for not storing it.
+    pub(super) fn storable(
+        &self,
+        question: &Question,
+        request: &Request<'_>,
+        place: &KeyContext<'_>,
+        response: &Response<'_>,
+        times: Times,
+    ) -> Result<Stored, NotStored> {
+        let Response { status, fields, .. } = *response;
+        if is_unusual(request.path) {
+            return Err(NotStored::Spelling);
+        }
+        let directives = ResponseDirectives::read(&self.targets, |name| fields.all(name));
+        self.allows(question, status, &directives, || fields.get(b"expires").is_some())?;
+        let declared_len = fields.get(b"content-length").and_then(decimal);
+        if declared_len.is_some_and(|len| len > self.config.max_entry.bytes()) {
+            return Err(NotStored::TooLarge);
+        }
+        if self.config.set_cookie == SetCookie::Refuse && fields.get(b"set-cookie").is_some() {
+            return Err(NotStored::SetCookie);
+        }
+        let lines = storable_lines(fields, &directives);
+        let mut stored = self.assemble(status, lines, times, age_s(fields), directives, request)?;
+        stored.declared_len = declared_len;
+        stored.url = stored_url(request, place);
+        let standing = self.lifetimes.standing(&stored, question.partition, times.received);
+        // Errors are transient: they are stored only with an explicit lifetime.
+        if status >= 500 && self.lifetimes.told(status).is_none() && !standing.is_fresh() {
+            return Err(NotStored::Error);
+        }
+        let is_useful = stored.has_validator() || standing.is_fresh() || {
+            let (partition, none) = (question.partition, RequestDirectives::default());
+            self.lifetimes.may_revalidate_later(&stored, partition, standing)
+                || self.lifetimes.may_serve_on_error(&stored, partition, standing, (&none, Trouble::Error))
+        };
+        if is_useful { Ok(stored) } else { Err(NotStored::Useless) }
+    }
+
+    /// Assembles a stored response for requests like `request`.
+    pub(super) fn assemble(
+        &self,
+        status: u16,
+        lines: Lines,
+        times: Times,
+        age_s: u64,
+        directives: ResponseDirectives,
+        request: &Request<'_>,
+    ) -> Result<Stored, NotStored> {
+        let is_encoded = lines.get(b"content-encoding").is_some();
+        let vary =
+            Vary::new(&self.secret, lines.all(b"vary"), is_encoded, request.fields).ok_or(NotStored::Vary)?;
+        let mut digest = self.secret.digest(b"boundary");
+        digest.part(lines.as_bytes());
+        digest.part(&times.received.as_micros().to_le_bytes());
+        let mut stored = Stored::new(status, lines, times, age_s, directives, vary);
+        stored.boundary = digest.finish();
+        Ok(stored)
+    }
+
+    /// Checks the requirements of RFC 9111 §3 and of the config.
+    pub(super) fn allows(
+        &self,
+        question: &Question,
+        status: u16,
+        directives: &ResponseDirectives,
+        has_expires: impl FnOnce() -> bool,
+    ) -> Result<(), NotStored> {
+        let told = self.lifetimes.told(status).is_some();
+        let is_private = self.lifetimes.is_private(question.partition);
+        if question.method == Method::Head {
+            return Err(NotStored::Head);
+        }
+        if question.wants.no_store {
+            return Err(NotStored::RequestNoStore);
+        }
+        if matches!(status, ..200 | 206 | 304 | 412 | 416 | 417 | 600..) {
+            return Err(NotStored::Status);
+        }
+        let ResponseDirectives {
+            no_store, must_understand, public, max_age, s_maxage, must_revalidate, ..
+        } = directives;
+        let has_lifetime = max_age.is_some() || s_maxage.is_some() || has_expires();
+        if is_never_stored(status) || (status >= 500 && !told && !has_lifetime) {
+            return Err(NotStored::Error);
+        }
+        if self.lifetimes.is_forced(status) {
+            return Ok(());
+        }
+        let lets_share = *public || *must_revalidate || s_maxage.is_some();
+        if directives.malformed {
+            Err(NotStored::Malformed)
+        } else if question.method != Method::Get {
+            Err(NotStored::Unmarked)
+        } else if *must_understand && !is_understood(status) {
+            Err(NotStored::NotUnderstood)
+        } else if *no_store && !must_understand {
+            Err(NotStored::NoStore)
+        } else if directives.private == Extent::All && !is_private {
+            Err(NotStored::Private)
+        } else if question.has_authorization && !is_private && !lets_share {
+            Err(NotStored::Authorization)
+        } else {
+            let is_marked = *public
+                || has_lifetime
+                || told
+                || is_heuristic(status)
+                || (directives.private == Extent::All && is_private);
+            if is_marked { Ok(()) } else { Err(NotStored::Unmarked) }
+        }
+    }
+}
+
+/// Returns the URL to store, without parts that may be a credential.
+fn stored_url(request: &Request<'_>, place: &KeyContext<'_>) -> Box<[u8]> {
+    let mut url = Url::of(request, place);
+    if request.parameters().any(|(name, _)| is_credential_parameter(name)) {
+        url.query = None;
+    }
+    url.text().into()
+}

@@ -1,0 +1,553 @@
+//! `access-log`: writes one line per exchange, as JSON or from a template, with sensitive values obfuscated.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use egret_clock::rfc3339;
+use egret_config::Problem;
+use egret_har::obfuscate::Message;
+use egret_har::sink::{Content, Exported, Sink};
+use egret_har::{Key, Mask, Recording, RecordingConfig};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::diagnosis::{Diagnosis, Site};
+use crate::finished::Finished;
+use egret_json::write_escaped;
+use egret_match::matching::{PathPattern, SegmentPattern, decode};
+
+/// Maximum length of a value. Longer values are cut.
+const VALUE_BYTES_MAX: usize = 4 * 1024;
+/// Maximum length of a template.
+const TEMPLATE_BYTES_MAX: usize = 4 * 1024;
+/// Maximum number of values in a line.
+const PARTS_MAX: usize = 64;
+
+/// Writes a log line for each exchange.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccessLogConfig {
+    /// Name of the exporter, under `exporters`. Its type must be `lines` or `stdout`.
+    pub export: String,
+    /// Fields of a JSON line, in order. Empty values are left out. The handbook lists the names.
+    #[serde(default = "fields")]
+    pub fields: Vec<String>,
+    /// Template of a plain-text line, with placeholders such as `${status}` or
+    /// `${request.headers.user-agent}`. `$${` is a literal `${`. An empty value is written as `-`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// Replaces every value of a query parameter or header field, and every path segment that the flow's
+    /// match does not name literally, by a pseudonym. Pseudonyms are made with a key that only this
+    /// installation has.
+    #[serde(default = "yes")]
+    pub obfuscate: bool,
+    /// Values that are not obfuscated, as exact paths: `request.headers.accept`, `request.query.page`,
+    /// `request.path[0]`.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// Replaces secrets by pseudonyms even where `obfuscate` does not: values that look like a token, a key,
+    /// a card number or an e-mail address, and values with names such as `authorization` or `password`.
+    #[serde(default = "yes")]
+    pub detect_secrets: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn fields() -> Vec<String> {
+    let names = [
+        "time",
+        "client",
+        "consumer",
+        "provider",
+        "method",
+        "host",
+        "target",
+        "status",
+        "error",
+        "duration_us",
+        "provider_us",
+        "footprint_us",
+        "request_bytes",
+        "response_bytes",
+        "attempts",
+        "remedies",
+        "cut_short",
+    ];
+    names.map(str::to_owned).into()
+}
+
+/// Writes a log line for each exchange.
+#[derive(Debug)]
+pub struct AccessLog {
+    config: AccessLogConfig,
+    line: Line,
+    sink: Arc<dyn Sink>,
+    /// Paths of the flow's match, by their text.
+    patterns: HashMap<String, PathPattern>,
+    /// `None` while the config is only checked.
+    mask: Option<Box<(Mask, Arc<Key>)>>,
+    /// Buffer for a line. Only the diagnosis thread uses it, so the lock is never contended.
+    room: Mutex<Vec<u8>>,
+}
+
+/// Format of a line.
+#[derive(Debug)]
+enum Line {
+    Json(Vec<(String, Part)>),
+    Template(Vec<Piece>),
+}
+
+#[derive(Debug)]
+enum Piece {
+    Text(String),
+    Part(Part),
+}
+
+/// A value that a line can contain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Plain(Plain),
+    Field(Message, String),
+}
+
+/// A value other than a header field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    Time,
+    Flow,
+    Endpoint,
+    Client,
+    Server,
+    Consumer,
+    Provider,
+    Method,
+    Scheme,
+    Host,
+    Path,
+    Target,
+    Status,
+    Error,
+    Generated,
+    CutShort,
+    Duration,
+    Blocked,
+    ProviderTime,
+    Footprint,
+    RequestBytes,
+    ResponseBytes,
+    Attempts,
+    Remedies,
+}
+
+const PLAIN: [(&str, Plain); 24] = [
+    ("time", Plain::Time),
+    ("flow", Plain::Flow),
+    ("endpoint", Plain::Endpoint),
+    ("client", Plain::Client),
+    ("server", Plain::Server),
+    ("consumer", Plain::Consumer),
+    ("provider", Plain::Provider),
+    ("method", Plain::Method),
+    ("scheme", Plain::Scheme),
+    ("host", Plain::Host),
+    ("path", Plain::Path),
+    ("target", Plain::Target),
+    ("status", Plain::Status),
+    ("error", Plain::Error),
+    ("generated", Plain::Generated),
+    ("cut_short", Plain::CutShort),
+    ("duration_us", Plain::Duration),
+    ("blocked_us", Plain::Blocked),
+    ("provider_us", Plain::ProviderTime),
+    ("footprint_us", Plain::Footprint),
+    ("request_bytes", Plain::RequestBytes),
+    ("response_bytes", Plain::ResponseBytes),
+    ("attempts", Plain::Attempts),
+    ("remedies", Plain::Remedies),
+];
+
+/// The value of a placeholder.
+enum Told {
+    Text(String),
+    Number(u64),
+    /// Written only if `true`.
+    Flag(bool),
+}
+
+impl Diagnosis for AccessLog {
+    type Config = AccessLogConfig;
+
+    fn compile(config: &AccessLogConfig, site: &mut Site<'_>) -> Option<Self> {
+        let problems = site.problems.len();
+        let sink = site.sink("export", &config.export, Content::Lines);
+        let line = line(config, site);
+        let AccessLogConfig { obfuscate, exclude, detect_secrets, .. } = config;
+        let recording = RecordingConfig {
+            obfuscate: *obfuscate,
+            exclude: exclude.clone(),
+            detect_secrets: *detect_secrets,
+            ..RecordingConfig::default()
+        };
+        let recording = Recording::compile(&recording).map_err(|errors| {
+            for error in errors {
+                site.problem(&error.path, error.message);
+            }
+        });
+        if site.problems.len() > problems {
+            return None;
+        }
+        let recording = recording.ok()?.with_secret_names(Arc::clone(site.secret_names));
+        let paths = site.matching.path.iter();
+        let patterns = paths.filter_map(|text| Some((text.clone(), PathPattern::parse(text).ok()?)));
+        let mask = site
+            .exports
+            .key
+            .as_ref()
+            .map(|key| Box::new((Mask::new((**key).clone(), &recording), Arc::clone(key))));
+        Some(Self {
+            config: config.clone(),
+            line,
+            sink: sink?,
+            patterns: patterns.collect(),
+            mask,
+            room: Mutex::default(),
+        })
+    }
+
+    fn describe(&self) -> String {
+        let AccessLogConfig { export, obfuscate, .. } = &self.config;
+        let how = if *obfuscate { "obfuscated" } else { "in the clear" };
+        format!("writes a line for each exchange to {export}, {how}")
+    }
+
+    fn see(&self, exchange: &Finished<'_>) {
+        let Some((mask, key)) = self.mask.as_deref() else { return };
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        room.clear();
+        let told = |part: &Part| self.told(part, exchange, mask, key);
+        match &self.line {
+            Line::Json(fields) => {
+                room.push(b'{');
+                for (name, part) in fields {
+                    push_member(name, &told(part), &mut room);
+                }
+                room.push(b'}');
+            }
+            Line::Template(pieces) => {
+                for piece in pieces {
+                    match piece {
+                        Piece::Text(text) => room.extend_from_slice(text.as_bytes()),
+                        Piece::Part(part) => push_text(&told(part), &mut room),
+                    }
+                }
+            }
+        }
+        self.sink.put(Exported { entry: &room, client: None, service_token: "", environment: "" });
+    }
+}
+
+impl AccessLog {
+    fn told(&self, part: &Part, exchange: &Finished<'_>, mask: &Mask, key: &Key) -> Told {
+        let record = exchange.record();
+        let facts = exchange.facts();
+        let part = match part {
+            Part::Plain(part) => *part,
+            Part::Field(message, name) => {
+                let value = match message {
+                    Message::Request => exchange.request_field(name.as_bytes()),
+                    Message::Response => exchange.response_field(name.as_bytes()),
+                };
+                return text(value.map(|value| mask.field(*message, name, value)).unwrap_or_default());
+            }
+        };
+        match part {
+            Plain::Time => {
+                let mut time = Vec::new();
+                rfc3339::write_unix_us(facts.started.as_micros(), &mut time);
+                text(String::from_utf8(time).unwrap_or_default())
+            }
+            Plain::Flow => text(exchange.flow().to_owned()),
+            Plain::Endpoint => text(exchange.endpoint().to_owned()),
+            Plain::Client => text(facts.client.map(|client| client.to_string()).unwrap_or_default()),
+            Plain::Server => text(facts.server.map(|server| server.to_string()).unwrap_or_default()),
+            Plain::Consumer => text(exchange.consumer_told(Some(key)).into_owned()),
+            Plain::Provider => text(record.provider().to_owned()),
+            Plain::Method => text(mask.word(exchange.method_text())),
+            Plain::Scheme => text(if facts.tls { "https" } else { "http" }.to_owned()),
+            Plain::Host => text(record.host().to_owned()),
+            Plain::Path => {
+                let path = record.target().split(|byte| *byte == b'?').next().unwrap_or_default();
+                text(self.target(path, exchange, mask))
+            }
+            Plain::Target => text(self.target(record.target(), exchange, mask)),
+            Plain::Status => Told::Number(exchange.status().into()),
+            Plain::Error => text(facts.error.unwrap_or_default().to_owned()),
+            Plain::Generated => Told::Flag(facts.is_generated),
+            Plain::CutShort => Told::Flag(facts.is_cut_short),
+            Plain::Duration => Told::Number(facts.times.total_us()),
+            Plain::Blocked => Told::Number(exchange.phases().blocked_us.unwrap_or_default()),
+            Plain::ProviderTime => {
+                Told::Number(if facts.attempts > 0 { exchange.phases().wait_us } else { 0 })
+            }
+            Plain::Footprint => Told::Number(facts.times.footprint_us),
+            Plain::RequestBytes => Told::Number(record.request_body.body_bytes),
+            Plain::ResponseBytes => Told::Number(record.response_body.body_bytes),
+            Plain::Attempts => Told::Number(facts.attempts.into()),
+            Plain::Remedies => text(record.remedies().to_owned()),
+        }
+    }
+
+    /// Masks path and query. The path of the provider's URL and the literal segments of the match stay,
+    /// because both are in the config.
+    fn target(&self, target: &[u8], exchange: &Finished<'_>, mask: &Mask) -> String {
+        let record = exchange.record();
+        let prefix = &record.target()[..record.target().len().saturating_sub(record.relative_target().len())];
+        let prefix_segments = memchr::memchr_iter(b'/', prefix).count();
+        let pattern = self.patterns.get(exchange.endpoint());
+        // Position among the non-empty segments, as in matching. After the first segment that differs, none
+        // is kept.
+        let (place, fits) = (std::cell::Cell::new(0), std::cell::Cell::new(true));
+        mask.target(target, |segment_place, segment| {
+            if segment_place < prefix_segments {
+                return true;
+            }
+            if segment.is_empty() {
+                return false;
+            }
+            let expected = pattern.and_then(|pattern| pattern.segments.get(place.replace(place.get() + 1)));
+            match expected {
+                Some(SegmentPattern::Literal(literal)) if fits.get() => {
+                    let mut spelt = Vec::new();
+                    decode(segment.as_bytes(), |part| spelt.extend_from_slice(part));
+                    fits.set(**literal == *spelt);
+                    fits.get()
+                }
+                _ => false,
+            }
+        })
+    }
+}
+
+fn text(text: String) -> Told {
+    Told::Text(text)
+}
+
+/// Appends a member of an object, unless its value is empty.
+fn push_member(name: &str, value: &Told, out: &mut Vec<u8>) {
+    if matches!(value, Told::Flag(false)) || matches!(value, Told::Text(text) if text.is_empty()) {
+        return;
+    }
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+    out.push(b'"');
+    write_escaped(name.as_bytes(), out);
+    out.extend_from_slice(b"\":");
+    match value {
+        Told::Text(text) => {
+            out.push(b'"');
+            write_escaped(cut(text).as_bytes(), out);
+            out.push(b'"');
+        }
+        Told::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Told::Flag(flag) => out.extend_from_slice(flag.to_string().as_bytes()),
+    }
+}
+
+/// Appends a value to a text line. Escaping keeps it on its line and within its quotes.
+fn push_text(value: &Told, out: &mut Vec<u8>) {
+    match value {
+        Told::Text(text) if text.is_empty() => out.push(b'-'),
+        Told::Text(text) => {
+            let mut escaped = String::with_capacity(text.len());
+            for letter in cut(text).chars() {
+                match letter {
+                    '"' | '\\' => escaped.extend(['\\', letter]),
+                    // Some tools treat line and paragraph separators as line ends.
+                    letter if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') => {
+                        // Writing to a `String` cannot fail.
+                        let _ = write!(escaped, "{}", letter.escape_unicode());
+                    }
+                    letter => escaped.push(letter),
+                }
+            }
+            out.extend_from_slice(escaped.as_bytes());
+        }
+        Told::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        Told::Flag(flag) => out.extend_from_slice(flag.to_string().as_bytes()),
+    }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(VALUE_BYTES_MAX)]
+}
+
+fn line(config: &AccessLogConfig, site: &mut Site<'_>) -> Line {
+    let Some(template) = &config.template else {
+        let mut parts = Vec::new();
+        if config.fields.is_empty() || config.fields.len() > PARTS_MAX {
+            site.problem("fields", format!("must have 1 to {PARTS_MAX} names"));
+        }
+        for (place, name) in config.fields.iter().enumerate() {
+            if config.fields[..place].contains(name) {
+                site.problem(&format!("fields[{place}]"), format!("`{name}` is listed twice"));
+            }
+            parts.extend(part(name, &format!("fields[{place}]"), site).map(|part| (name.clone(), part)));
+        }
+        return Line::Json(parts);
+    };
+    if config.fields != fields() {
+        site.problem("fields", "`fields` and `template` exclude each other: remove one of them");
+    }
+    Line::Template(pieces(template, site))
+}
+
+fn pieces(template: &str, site: &mut Site<'_>) -> Vec<Piece> {
+    let (mut pieces, mut rest) = (Vec::new(), template);
+    if template.len() > TEMPLATE_BYTES_MAX || template.contains(char::is_control) {
+        let message =
+            format!("must be one line of at most {TEMPLATE_BYTES_MAX} bytes, without control characters");
+        site.problem("template", message);
+        return pieces;
+    }
+    while let Some(dollar) = rest.find("${") {
+        let (before, from) = rest.split_at(dollar);
+        if let Some(before) = before.strip_suffix('$') {
+            pieces.push(Piece::Text(format!("{before}${{")));
+            rest = &from[2..];
+            continue;
+        }
+        let Some((name, after)) = from[2..].split_once('}') else {
+            site.problem("template", "a `${` has no `}`: write `$${` for a literal `${`");
+            return pieces;
+        };
+        pieces.push(Piece::Text(before.to_owned()));
+        pieces.extend(part(name.trim(), "template", site).map(Piece::Part));
+        rest = after;
+    }
+    pieces.push(Piece::Text(rest.to_owned()));
+    if pieces.len() > 2 * PARTS_MAX {
+        site.problem("template", format!("more than {PARTS_MAX} values"));
+    }
+    pieces
+}
+
+fn part(name: &str, key: &str, site: &mut Site<'_>) -> Option<Part> {
+    let field = [("request.headers.", Message::Request), ("response.headers.", Message::Response)]
+        .into_iter()
+        .find_map(|(prefix, message)| Some((message, name.strip_prefix(prefix)?)));
+    if let Some((message, field)) = field.filter(|(_, field)| egret_http1::is_token(field.as_bytes())) {
+        return Some(Part::Field(message, field.to_ascii_lowercase()));
+    }
+    if let Some((_, part)) = PLAIN.iter().find(|(known, _)| *known == name) {
+        return Some(Part::Plain(*part));
+    }
+    let path = format!("{}.{key}", site.path);
+    let message = format!(
+        "unknown value `{name}`: use one from the list in the handbook, or a header field like \
+         `request.headers.accept`"
+    );
+    site.problems.push(Problem::new(path, message).suggest(name, PLAIN.iter().map(|(known, _)| *known)));
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::fixture::{Archive, hand_over};
+
+    fn hidden(text: &str) -> String {
+        Key::new(&[7; egret_har::key::KEY_BYTES]).text(text.as_bytes()).to_string()
+    }
+
+    #[test]
+    fn a_line_is_json_without_what_must_not_be_told() {
+        let archive = Archive::with(&json!([{ "access-log": { "export": "kept" } }]));
+        let mut record =
+            archive.record("GET https://one.example/users/ada?token=s3cr3t\nx-egret-consumer: web", "404");
+        record.facts.attempts = 2;
+        record.facts.is_cut_short = true;
+        record.request_body.body_bytes = 3;
+        hand_over(&record);
+        let [line] = &archive.entries()[..] else { panic!("one line") };
+        let line: Value = serde_json::from_str(line).unwrap();
+        let expected = json!({
+            "time": "1970-01-12T13:46:40.000000Z", "consumer": "web", "provider": "one", "method": "GET", "host": "one.example",
+            "target": format!("/users/{}?token={}", hidden("ada"), hidden("s3cr3t")), "status": 404,
+            "duration_us": 5_100, "provider_us": 4_900, "footprint_us": 0, "request_bytes": 3, "response_bytes": 0,
+            "attempts": 2, "cut_short": true,
+        });
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn only_what_the_match_spells_out_stays_of_a_path() {
+        let archive = Archive::with(&json!([{ "access-log": { "export": "kept", "fields": ["path"] } }]));
+        for (path, expected) in [
+            ("/users/7", format!("/users/{}", hidden("7"))),
+            ("//users//7/", format!("//users//{}/", hidden("7"))),
+            ("/%75sers/7", format!("/%75sers/{}", hidden("7"))),
+            ("/x/../users/7", format!("/{}/../{}/{}", hidden("x"), hidden("users"), hidden("7"))),
+            ("/users/7/users", format!("/{}/{}/{}", hidden("users"), hidden("7"), hidden("users"))),
+        ] {
+            hand_over(&archive.record(&format!("GET https://one.example{path}"), "200"));
+            let line: Value = serde_json::from_str(archive.entries().last().unwrap()).unwrap();
+            assert_eq!(line["path"], expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_template_stays_on_its_line_whatever_is_sent() {
+        let archive = Archive::with(&json!([{ "access-log": {
+            "export": "kept",
+            "template": "$${x} ${method} ${target} \"${request.headers.User-Agent}\" ${status} ${error} ${response.headers.x-id}",
+            "obfuscate": false,
+        } }]));
+        hand_over(
+            &archive
+                .record("GET https://one.example/a?b=c\nuser-agent: a\"b\\c\td", "200\nx-id: \u{e9}\u{2028}"),
+        );
+        assert_eq!(archive.entries(), ["${x} GET /a?b=c \"a\\\"b\\\\c\\u{9}d\" 200 - \u{e9}\\u{2028}"]);
+    }
+
+    #[test]
+    fn what_is_long_is_cut() {
+        let archive = Archive::with(
+            &json!([{ "access-log": { "export": "kept", "obfuscate": false, "detect_secrets": false } }]),
+        );
+        let long = "\u{e9}".repeat(VALUE_BYTES_MAX);
+        hand_over(&archive.record(&format!("GET https://one.example/?a={long}"), "200"));
+        let line: Value = serde_json::from_str(&archive.entries()[0]).unwrap();
+        assert_eq!(line["target"].as_str().unwrap().len(), VALUE_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_cannot_be_obeyed_is_told_with_its_place() {
+        let problems = Archive::problems(&json!([
+            { "access-log": { "export": "nobody", "fields": ["time", "stats", "time"], "exclude": ["query.page"] } },
+            { "access-log": { "export": "kept", "template": "${status" } },
+            { "access-log": { "export": "kept", "template": "a\nb" } },
+            { "access-log": { "export": "kept", "template": "a", "fields": ["time"] } },
+            { "access-log": { "export": "kept", "template": "${request.headers.a b}" } },
+        ]));
+        let places: Vec<&str> = problems.iter().map(|problem| problem.split(": ").next().unwrap()).collect();
+        let expected = [
+            "[0].access-log.export",
+            "[0].access-log.fields[1]",
+            "[0].access-log.fields[2]",
+            "[0].access-log.exclude[0]",
+            "[1].access-log.template",
+            "[2].access-log.template",
+            "[3].access-log.fields",
+            "[4].access-log.template",
+        ]
+        .map(|place| format!("flows[0].diagnoses{place}"));
+        assert_eq!(places, expected, "{problems:#?}");
+        assert!(problems[1].contains("`stats`"), "{problems:#?}");
+    }
+}

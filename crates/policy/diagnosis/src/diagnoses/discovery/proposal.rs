@@ -1,0 +1,190 @@
+//! Proposes a config with one flow per discovered path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use crate::discovered::{Discovered, DiscoveredEndpoint};
+use egret_match::matching::{HostPattern, PathPattern};
+use egret_message::OTHER_HOSTS;
+
+/// Maximum number of proposed flows. If there are more paths, the least called ones are left out and the
+/// proposal says so.
+const FLOWS_MAX: usize = 1_000;
+/// Maximum length of a flow's name, with room for a number after it.
+const NAME_BYTES_MAX: usize = 56;
+
+/// The subject of a proposed flow: a path of a provider, or of a host without a provider.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ProposedPath<'a> {
+    provider: &'a str,
+    host: &'a str,
+    path: &'a str,
+}
+
+#[derive(Debug, Default)]
+struct Seen<'a> {
+    methods: BTreeSet<&'a str>,
+    count: u64,
+}
+
+/// Returns a YAML config that `egret check` accepts: the providers, and a flow for each path with its
+/// methods.
+pub fn propose(discovered: &[Discovered]) -> String {
+    let (mut places, mut providers) = (BTreeMap::<ProposedPath<'_>, Seen<'_>>::new(), BTreeMap::new());
+    for endpoint in discovered.iter().flat_map(|discovered| &discovered.endpoints) {
+        let Some(place) = place(endpoint) else { continue };
+        if place.host.is_empty() {
+            providers.insert(place.provider, &*endpoint.url);
+        }
+        let seen = places.entry(place).or_default();
+        seen.methods.insert(&endpoint.method);
+        seen.count += endpoint.count;
+    }
+    let all = places.len();
+    let mut places: Vec<(ProposedPath<'_>, Seen<'_>)> = places.into_iter().collect();
+    places.sort_by(|(one, seen), (other, also)| also.count.cmp(&seen.count).then_with(|| one.cmp(other)));
+    places.truncate(FLOWS_MAX);
+    let mut yaml = String::from(
+        "# Proposed by Egret from the traffic it has seen, most called paths first. Keep what you need.\n",
+    );
+    if all > places.len() {
+        let _ = writeln!(yaml, "# {} less called paths are left out.", all - places.len());
+    }
+    if !providers.is_empty() {
+        yaml.push_str("providers:\n");
+    }
+    for (name, url) in providers {
+        let _ = writeln!(yaml, "  {}: {{ url: {} }}", quoted(name), quoted(url));
+    }
+    yaml.push_str(if places.is_empty() { "flows: []\n" } else { "flows:\n" });
+    let mut names = BTreeSet::new();
+    for (place, seen) in &places {
+        flow(place, seen, &mut names, &mut yaml);
+    }
+    yaml
+}
+
+/// Returns the subject of a flow for an endpoint, or `None` if no match can name it.
+fn place(endpoint: &DiscoveredEndpoint) -> Option<ProposedPath<'_>> {
+    PathPattern::parse(&endpoint.path).ok()?;
+    let is_known = endpoint.provider != OTHER_HOSTS;
+    if !is_known {
+        HostPattern::parse(&endpoint.host).ok()?;
+    }
+    let host = if is_known { "" } else { &*endpoint.host };
+    Some(ProposedPath { provider: &endpoint.provider, host, path: &endpoint.path })
+}
+
+fn flow(place: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>, yaml: &mut String) {
+    let whose = if place.host.is_empty() { ("provider", place.provider) } else { ("host", place.host) };
+    let _ = write!(
+        yaml,
+        "  - name: {}\n    match: {{ {}: {}, path: {}",
+        quoted(&name(whose.1, place.path, names)),
+        whose.0,
+        quoted(whose.1),
+        quoted(place.path)
+    );
+    // Non-standard methods are not distinguished, so such a flow must match all methods.
+    if !seen.methods.contains("other") {
+        let methods: Vec<String> = seen.methods.iter().map(|method| quoted(method)).collect();
+        let _ = write!(yaml, ", method: [{}]", methods.join(", "));
+    }
+    let _ = writeln!(yaml, " }}\n    diagnoses: [metrics: {{}}]  # calls: {}", seen.count);
+}
+
+/// Returns a unique name from the provider and the words of the path: `stripe-v1-charges-charge_id`.
+fn name(whose: &str, path: &str, names: &mut BTreeSet<String>) -> String {
+    let mut name = String::new();
+    for letter in whose.chars().chain(path.chars()) {
+        match letter {
+            letter if letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.') => name.push(letter),
+            '*' => name.push_str("any"),
+            '{' | '}' => {}
+            _ if name.is_empty() || name.ends_with('-') => {}
+            _ => name.push('-'),
+        }
+    }
+    name.truncate(NAME_BYTES_MAX);
+    let name = name.trim_end_matches('-');
+    let name = if name.is_empty() { "flow" } else { name };
+    let numbered = (2..).map(|number: usize| format!("{name}-{number}"));
+    let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
+    let name = candidates.find(|name| !names.contains(name)).unwrap_or_default();
+    names.insert(name.clone());
+    name
+}
+
+/// Quotes a text as JSON, which is also valid YAML.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(provider: &str, host: &str, method: &str, path: &str, count: u64) -> DiscoveredEndpoint {
+        let us = 0;
+        DiscoveredEndpoint {
+            provider: provider.to_owned(),
+            url: format!("https://{host}"),
+            host: host.to_owned(),
+            method: method.to_owned(),
+            path: path.to_owned(),
+            count,
+            statuses: BTreeMap::new(),
+            p50_us: us,
+            p90_us: us,
+            p99_us: us,
+            first_seen: String::new(),
+            last_seen: String::new(),
+            consumers: BTreeMap::new(),
+            other_consumers: 0,
+        }
+    }
+
+    fn proposed(endpoints: Vec<DiscoveredEndpoint>) -> String {
+        propose(&[Discovered { flow: "f".to_owned(), unlisted: 0, endpoints }])
+    }
+
+    #[test]
+    fn each_path_has_a_flow_with_its_methods() {
+        let yaml = proposed(vec![
+            endpoint("stripe", "api.stripe.com", "GET", "/v1/charges/{charge_id}", 2),
+            endpoint("stripe", "api.stripe.com", "POST", "/v1/charges/{charge_id}", 1),
+            endpoint("-", "a.example", "other", "/a-b/*", 9),
+            endpoint("-", "no host", "GET", "/", 9),
+        ]);
+        let expected = "# Proposed by Egret from the traffic it has seen, most called paths first. \
+            Keep what you need.\n\
+            providers:\n  \"stripe\": { url: \"https://api.stripe.com\" }\n\
+            flows:\n\
+            \x20 - name: \"a.example-a-b-any\"\n    match: { host: \"a.example\", path: \"/a-b/*\" }\n    \
+            diagnoses: [metrics: {}]  # calls: 9\n\
+            \x20 - name: \"stripe-v1-charges-charge_id\"\n    \
+            match: { provider: \"stripe\", path: \"/v1/charges/{charge_id}\", method: [\"GET\", \"POST\"] }\n    \
+            diagnoses: [metrics: {}]  # calls: 3\n";
+        assert_eq!(yaml, expected);
+        assert!(proposed(Vec::new()).ends_with("\nflows: []\n"));
+    }
+
+    #[test]
+    fn names_are_short_and_differ() {
+        let long = format!("/{}", "a".repeat(200));
+        let mut names = BTreeSet::new();
+        let found: Vec<String> =
+            ["/a/b", "/a-b", "/", &long, &long].iter().map(|path| name("p", path, &mut names)).collect();
+        assert_eq!(found[..3], ["p-a-b", "p-a-b-2", "p"]);
+        assert!(found[3].len() < 64 && found[4] == format!("{}-2", found[3]), "{found:?}");
+    }
+
+    #[test]
+    fn what_is_called_least_is_left_out_of_a_long_proposal() {
+        let many = (0..=FLOWS_MAX as u64)
+            .map(|number| endpoint("p", "h", "GET", &format!("/w{number}"), number + 1));
+        let yaml = proposed(many.collect());
+        assert!(yaml.contains("# 1 less called paths are left out.\n") && !yaml.contains("\"/w0\""));
+        assert_eq!(yaml.matches("- name:").count(), FLOWS_MAX);
+    }
+}

@@ -1,0 +1,353 @@
+//! A finished exchange as diagnoses see it: a record that has been parsed again.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+
+use egret_config::Size;
+use egret_har::observed::{
+    Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
+};
+use egret_har::recorder::whole_body;
+use egret_har::{Key, detect};
+use egret_http1::{
+    Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
+};
+
+use crate::record::{Attempt, Capture, Facts, Record};
+use egret_match::Parameters;
+use egret_match::expression::Inputs;
+use egret_match::matching::{PathPattern, Readings};
+use egret_message::{Fields, Request, Response};
+
+/// Maximum length of a consumer name. A longer name is replaced by its pseudonym.
+const CONSUMER_BYTES_MAX: usize = 64;
+
+/// Parser for records. Reuses its memory between records.
+#[derive(Debug, Default)]
+pub struct Reader {
+    request: RequestHead,
+    response: ResponseHead,
+}
+
+impl Reader {
+    /// Parses a record. Returns `None` if it does not hold a valid exchange.
+    pub fn read<'a>(&'a mut self, record: &'a Record) -> Option<Parsed<'a>> {
+        // The heads were already accepted, so only the absolute limits apply.
+        let limits = HeadLimits { start_line: MAX_HEAD, head: MAX_HEAD, fields: MAX_FIELDS };
+        self.request.reset();
+        self.response.reset();
+        let (request, response) = (record.request_head(), record.response_head());
+        if !matches!(self.request.parse(request, &limits), Ok(Progress::Complete)) {
+            return None;
+        }
+        let method = self.request.method;
+        if !response.is_empty()
+            && !matches!(self.response.parse(response, &limits, method), Ok(Progress::Complete))
+        {
+            return None;
+        }
+        let response = (!response.is_empty()).then_some(&self.response);
+        Some(Parsed { record, request: &self.request, response })
+    }
+}
+
+/// A parsed record.
+#[derive(Debug, Clone, Copy)]
+pub struct Parsed<'a> {
+    record: &'a Record,
+    request: &'a RequestHead,
+    response: Option<&'a ResponseHead>,
+}
+
+/// A finished exchange as one diagnosis of one flow sees it.
+///
+/// It is read-only and holds only copies: a diagnosis cannot affect the exchange.
+///
+/// ```compile_fail
+/// fn see(exchange: &egret_flow::finished::Finished<'_>) {
+///     exchange.record().set_provider("another");
+/// }
+/// ```
+///
+/// ```
+/// fn see(exchange: &egret_flow::finished::Finished<'_>) -> bool {
+///     exchange.record().provider() == "another"
+/// }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Finished<'a> {
+    parsed: Parsed<'a>,
+    flow: &'a str,
+    endpoint: &'a str,
+    body_bytes_max: [usize; 2],
+}
+
+impl<'a> Parsed<'a> {
+    /// Creates the view for a diagnosis of `flow`, whose match found the exchange by the path `endpoint`. The
+    /// view shows as much of a body as `wanted` returns for its media type, or none unless `wants_bodies`.
+    pub(crate) fn seen_by(
+        self,
+        flow: &'a str,
+        endpoint: &'a str,
+        wants_bodies: bool,
+        wanted: impl Fn(&[u8]) -> usize,
+    ) -> Finished<'a> {
+        let most =
+            |fields: &[Field], bytes| if wants_bodies { wanted(content_type(fields, bytes)) } else { 0 };
+        let request = most(&self.request.fields, self.record.request_head());
+        let response = self.response.map_or(0, |head| most(&head.fields, self.record.response_head()));
+        Finished { parsed: self, flow, endpoint, body_bytes_max: [request, response] }
+    }
+}
+
+impl<'a> Finished<'a> {
+    /// The record of the exchange.
+    pub fn record(&self) -> &'a Record {
+        self.parsed.record
+    }
+
+    /// Data about the exchange other than its texts.
+    pub fn facts(&self) -> &'a Facts {
+        &self.parsed.record.facts
+    }
+
+    /// Name of the flow whose diagnosis sees the exchange.
+    pub fn flow(&self) -> &'a str {
+        self.flow
+    }
+
+    /// Path of the flow's match that matched, such as `/users/{id}`; empty if the match has no paths.
+    pub fn endpoint(&self) -> &'a str {
+        self.endpoint
+    }
+
+    /// Method of the request.
+    pub fn method(&self) -> Method {
+        self.parsed.request.method
+    }
+
+    /// Method of the request, as sent.
+    pub fn method_text(&self) -> &'a [u8] {
+        self.parsed.request.method_text.of(self.record().request_head())
+    }
+
+    /// Returns the value of a request field. `name` is in lower case.
+    pub fn request_field(&self, name: &[u8]) -> Option<&'a [u8]> {
+        field(&self.parsed.request.fields, self.record().request_head(), name)
+    }
+
+    /// Returns the values of all request fields with that name. `name` is in lower case.
+    pub fn request_fields(&self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        Fields::received(&self.parsed.request.fields, self.record().request_head()).all(name)
+    }
+
+    /// Returns the calls to providers, in order. The last one brought the response, or failed for good. Its
+    /// start includes the opening of its connection, if one was opened.
+    pub fn attempts(&self) -> Vec<Attempt> {
+        let facts = self.facts();
+        let mut attempts = self.record().vain().to_vec();
+        if attempts.len() >= facts.attempts as usize {
+            return attempts;
+        }
+        let Phases { dns_us, connect_us, tls_us, send_us, wait_us, receive_us, .. } = self.phases();
+        let dial_us = [dns_us, connect_us, tls_us].into_iter().flatten().sum::<u64>();
+        let end_us = facts.times.total_us();
+        let start_us = end_us.saturating_sub(dial_us + send_us + wait_us + receive_us);
+        let start_us = start_us.max(attempts.last().map_or(0, |before| before.end_us));
+        let status = if facts.is_generated { 0 } else { self.status() };
+        attempts.push(Attempt { start_us, end_us: end_us.max(start_us), status, error: facts.error });
+        attempts
+    }
+
+    /// Returns the value of a response field. `name` is in lower case.
+    pub fn response_field(&self, name: &[u8]) -> Option<&'a [u8]> {
+        field(&self.parsed.response?.fields, self.record().response_head(), name)
+    }
+
+    /// Status code of the response; 0 if the client received none.
+    pub fn status(&self) -> u16 {
+        self.parsed.response.map_or(0, |response| response.status)
+    }
+
+    /// Class of the status code, such as `2xx`; `none` if the client received no response.
+    pub fn status_class(&self) -> &'static str {
+        match self.status() / 100 {
+            1 => "1xx",
+            2 => "2xx",
+            3 => "3xx",
+            4 => "4xx",
+            5 => "5xx",
+            _ => "none",
+        }
+    }
+
+    /// Returns the consumer's name in a form that may be exported. A name that is too long, is not plain text
+    /// or looks like a secret is replaced by its pseudonym. The result is empty if the request does not name
+    /// a consumer, or if a pseudonym is needed and there is no key.
+    pub fn consumer_told(&self, key: Option<&Key>) -> Cow<'a, str> {
+        let name = self.consumer().unwrap_or_default();
+        match std::str::from_utf8(name) {
+            Ok(text)
+                if name.len() <= CONSUMER_BYTES_MAX
+                    && !text.contains(char::is_control)
+                    && !detect::holds_secret(text) =>
+            {
+                text.into()
+            }
+            _ => key.map(|key| key.text(name).to_string()).unwrap_or_default().into(),
+        }
+    }
+
+    /// Name of the consumer, if the request has one.
+    pub fn consumer(&self) -> Option<&'a [u8]> {
+        self.request_field(b"x-egret-consumer").or_else(|| self.request_field(b"x-lunar-consumer-tag"))
+    }
+
+    /// Durations of the phases.
+    pub fn phases(&self) -> Phases {
+        self.facts().times.phases()
+    }
+
+    /// Address of the client.
+    pub fn client(&self) -> Option<SocketAddr> {
+        self.facts().client
+    }
+
+    /// Returns the captured request body, cut to the length that this diagnosis wants.
+    pub fn request_body(&self) -> Captured<'a> {
+        captured(&self.record().request_body, self.body_bytes_max[0])
+    }
+
+    /// Returns the captured response body, cut to the length that this diagnosis wants.
+    pub fn response_body(&self) -> Captured<'a> {
+        captured(&self.record().response_body, self.body_bytes_max[1])
+    }
+
+    /// Returns the bodies of request and response without their content codings. A body is `None` unless all
+    /// of it was captured and it is at most `most` long.
+    pub(crate) fn whole_bodies(&self, most: Size) -> [Option<Cow<'a, [u8]>>; 2] {
+        let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
+        let whole = |body: Captured<'a>, codings: Option<&[u8]>| {
+            if body.is_wanted { whole_body(&body, codings.unwrap_or_default(), most) } else { None }
+        };
+        [
+            whole(self.request_body(), self.request_field(b"content-encoding")),
+            whole(self.response_body(), self.response_field(b"content-encoding")),
+        ]
+    }
+
+    /// Calls `act` with the inputs of expressions. Bodies are those of [`whole_bodies`](Self::whole_bodies).
+    pub(crate) fn with_inputs<T>(
+        &self,
+        bodies: &[Option<Cow<'_, [u8]>>; 2],
+        act: impl FnOnce(&Inputs<'_>) -> T,
+    ) -> T {
+        let record = self.record();
+        let Parsed { request: head, response, .. } = self.parsed;
+        let (path, query) = egret_message::request_target::split_target(record.relative_target());
+        let request = Request {
+            provider: record.provider(),
+            tls: self.facts().tls,
+            host: record.host(),
+            port: self.facts().port,
+            method: self.method_text(),
+            path,
+            query,
+            fields: Fields::received(&head.fields, record.request_head()),
+            upgrade: head.upgrade,
+            consumer: self.consumer(),
+            body: bodies[0].as_deref(),
+        };
+        let response = response.map(|head| Response {
+            status: head.status,
+            fields: Fields::received(&head.fields, record.response_head()),
+            body: bodies[1].as_deref(),
+        });
+        let pattern = PathPattern::parse(self.endpoint).ok();
+        let mut readings = Readings::default();
+        if pattern.as_ref().is_some_and(|pattern| pattern.parameters().next().is_some()) {
+            readings.read(path);
+        }
+        act(&Inputs {
+            request: &request,
+            response: response.as_ref(),
+            parameters: Parameters::captured(pattern.as_ref(), &readings),
+            attempt: self.facts().attempts.max(1),
+            now: self.facts().started,
+        })
+    }
+
+    /// Returns the data for a HAR entry.
+    pub fn observed(&self) -> Observed<'a> {
+        let Facts {
+            started, tls, port, server, connection, attempts, error, is_cut_short, is_generated, ..
+        } = *self.facts();
+        let record = self.record();
+        let Parsed { request, response, .. } = self.parsed;
+        Observed {
+            started_unix_us: started.as_micros(),
+            request: ObservedRequest {
+                method: self.method_text(),
+                tls,
+                host: record.host(),
+                port,
+                target: record.target(),
+                version: version(request.version),
+                fields: observed_fields(&request.fields, record.request_head()),
+                head_bytes: record.request_head().len() as u64,
+                body_bytes: record.request_body.body_bytes,
+                body: self.request_body(),
+            },
+            response: response.map(|response| ObservedResponse {
+                status: response.status,
+                reason: response.reason.of(record.response_head()),
+                version: version(response.version),
+                fields: observed_fields(&response.fields, record.response_head()),
+                head_bytes: record.response_head().len() as u64,
+                body_bytes: record.response_body.body_bytes,
+                body: self.response_body(),
+            }),
+            phases: self.phases(),
+            server: server.map(|address| address.ip()),
+            connection,
+            notes: Notes {
+                provider: record.provider(),
+                flow: self.flow,
+                remedies: record.remedies(),
+                attempts,
+                account: record.account(),
+                consumer: self.consumer().unwrap_or_default(),
+                error: error.unwrap_or_default(),
+                is_cut_short,
+                is_generated,
+            },
+        }
+    }
+}
+
+/// Returns the value of `content-type`; empty if there is none.
+pub fn content_type<'a>(fields: &[Field], bytes: &'a [u8]) -> &'a [u8] {
+    field(fields, bytes, b"content-type").unwrap_or_default()
+}
+
+fn field<'a>(fields: &[Field], bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let field = fields.iter().find(|field| field.name.of(bytes).eq_ignore_ascii_case(name))?;
+    Some(field.value.of(bytes))
+}
+
+fn captured(capture: &Capture, most: usize) -> Captured<'_> {
+    let bytes = &capture.bytes[..capture.bytes.len().min(most)];
+    Captured { bytes, is_whole: bytes.len() as u64 == capture.body_bytes, is_wanted: most > 0 }
+}
+
+fn version(version: Version) -> HttpVersion {
+    match version {
+        Version::Http10 => HttpVersion::Http10,
+        Version::Http11 => HttpVersion::Http11,
+    }
+}
+
+fn observed_fields<'a>(fields: &[Field], bytes: &'a [u8]) -> Vec<ObservedField<'a>> {
+    let observed = |field: &Field| ObservedField { name: field.name.of(bytes), value: field.value.of(bytes) };
+    fields.iter().map(observed).collect()
+}

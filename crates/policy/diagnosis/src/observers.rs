@@ -1,0 +1,472 @@
+//! All diagnoses of a config, compiled, with their counters.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use egret_config::Problem;
+use egret_har::sink::Sink;
+use tracing::error;
+
+use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
+use crate::diagnosis::{Exports, Family, Identity, KeptStates, OnPressure, Site, Tick};
+use crate::discovered::Discovered;
+use crate::finished::Reader;
+use crate::record::{Observer, Record};
+use egret_match::matching::MatchConfig;
+use egret_match::router::Matches;
+
+/// The compiled diagnoses of a config.
+#[derive(Debug, Default)]
+pub struct Diagnoses {
+    pub slots: Vec<Slot>,
+    /// Start of each flow's diagnoses in `slots`, by flow number. One more element marks the end of the last
+    /// flow's diagnoses. Empty if no flow has diagnoses.
+    starts: Vec<usize>,
+    /// Paths of each flow's match, by flow number.
+    pub endpoints: Vec<Vec<String>>,
+    sinks: Vec<Arc<dyn Sink>>,
+    kept: KeptStates,
+}
+
+/// A compiled diagnosis with its settings and counters.
+#[derive(Debug)]
+struct Slot {
+    diagnosis: AnyDiagnosis,
+    on_pressure: OnPressure,
+    wants_bodies: bool,
+    tally: Arc<Tally>,
+    flow: usize,
+    identity: Identity,
+    /// `true` makes every call of the diagnosis panic, for tests.
+    #[cfg(test)]
+    panics: bool,
+}
+
+/// Counters of a diagnosis.
+#[derive(Debug)]
+struct Tally {
+    /// One element per worker, so no two workers write to the same cache line.
+    workers: Box<[Cells]>,
+    /// Written only by the diagnosis thread.
+    recorded: AtomicU64,
+    failed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Cells {
+    handed_over: AtomicU64,
+    dropped: AtomicU64,
+    shed: AtomicU64,
+}
+
+/// The result of handing over an exchange, on the worker's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is queued for the diagnosis.
+    HandedOver,
+    /// It is dropped because the queue is full.
+    Dropped,
+    /// It is not recorded because diagnoses are shed for a while.
+    Shed,
+}
+
+/// Counters of a diagnosis, summed over all workers. Every exchange is in exactly one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiagnosisCounts {
+    /// Seen by the diagnosis.
+    pub recorded: u64,
+    /// Dropped because the queue was full.
+    pub dropped: u64,
+    /// Not recorded because diagnoses were shed.
+    pub shed: u64,
+    /// Lost because the diagnosis panicked, which is a bug.
+    pub failed: u64,
+    /// Waiting in the queue.
+    pub queued: u64,
+}
+
+/// Counters of a diagnosis and its description.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DiagnosisStats {
+    /// Key of the diagnosis in the config, with a number if the flow has several of that kind.
+    pub diagnosis: String,
+    /// Description for people.
+    pub does: String,
+    /// Behaviour when the queue is full.
+    pub on_pressure: OnPressure,
+    /// Counters.
+    pub counts: DiagnosisCounts,
+    /// Metrics of the diagnosis itself.
+    pub figures: Vec<Family>,
+}
+
+/// A flow with its diagnoses, as they are compiled.
+#[derive(Debug, Clone, Copy)]
+pub struct DiagnosedFlow<'a> {
+    /// The name of the flow.
+    pub name: &'a str,
+    /// The exchanges that the flow applies to.
+    pub matching: &'a MatchConfig,
+    /// The diagnoses, in the order of the config.
+    pub diagnoses: &'a [DiagnosisConfig],
+}
+
+/// The parts of the config that all diagnoses share.
+#[derive(Debug, Clone, Copy)]
+pub struct DiagnosesContext<'a> {
+    /// The exporters, the key of pseudonyms, and the stored state of diagnoses.
+    pub exports: &'a Exports,
+    /// The names of header fields and parameters that carry the secrets of accounts.
+    pub secret_names: &'a Arc<[Box<str>]>,
+}
+
+impl Diagnoses {
+    /// Compiles the diagnoses of `config` for `workers` workers. `secret_names` are the names under which
+    /// accounts have their secrets. State is carried over from `before`.
+    pub fn compile(
+        config: &[DiagnosedFlow<'_>],
+        context: DiagnosesContext<'_>,
+        workers: usize,
+        before: Option<&Self>,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let DiagnosesContext { exports, secret_names } = context;
+        let mut compiled =
+            Self { sinks: exports.sinks.values().map(Arc::clone).collect(), ..Self::default() };
+        if config.iter().all(|flow| flow.diagnoses.is_empty()) {
+            return compiled;
+        }
+        for (number, flow) in config.iter().enumerate() {
+            compiled.starts.push(compiled.slots.len());
+            compiled.endpoints.push(flow.matching.path.iter().cloned().collect());
+            let mut ordinals = std::collections::HashMap::new();
+            for (place, diagnosis) in flow.diagnoses.iter().enumerate() {
+                let path = format!("flows[{number}].diagnoses[{place}]");
+                let Some(key) = only_key(diagnosis, &path, problems) else { continue };
+                let ordinal = ordinals.entry(key).and_modify(|count| *count += 1).or_insert(1);
+                let identity = Identity { flow: flow.name.to_owned(), diagnosis: key, ordinal: *ordinal };
+                let mut site = Site {
+                    matching: flow.matching,
+                    exports,
+                    secret_names,
+                    path: format!("{path}.{key}"),
+                    problems,
+                    identity: identity.clone(),
+                    before: before.map(|before| &before.kept),
+                    kept: &mut compiled.kept,
+                };
+                let Some(found) = AnyDiagnosis::compile(diagnosis, &mut site) else { continue };
+                let known =
+                    before.and_then(|before| before.slots.iter().find(|slot| slot.identity == identity));
+                let tally =
+                    known.map_or_else(|| Arc::new(Tally::new(workers)), |known| Arc::clone(&known.tally));
+                compiled.slots.push(Slot {
+                    wants_bodies: found.wants_bodies(),
+                    diagnosis: found,
+                    on_pressure: diagnosis.on_pressure,
+                    tally,
+                    flow: number,
+                    identity,
+                    #[cfg(test)]
+                    panics: false,
+                });
+            }
+        }
+        compiled.starts.push(compiled.slots.len());
+        compiled
+    }
+
+    /// Returns `true` if no flow has diagnoses.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Returns `true` if neither a diagnosis nor a sink needs [`tick`](Self::tick).
+    pub fn has_nothing_to_tick(&self) -> bool {
+        self.slots.is_empty() && self.sinks.is_empty()
+    }
+
+    /// Returns `true` if any of the matching flows has diagnoses.
+    pub fn is_for(&self, matches: &Matches) -> bool {
+        !self.is_empty() && matches.iter().any(|found| !self.slots_of(found.flow()).is_empty())
+    }
+
+    /// Assigns the diagnoses of the matching flows to `record`. If `sheds`, diagnoses with
+    /// `on_pressure: drop` are left out and counted. Returns `true` if any diagnosis is assigned.
+    pub fn assign(
+        self: &Arc<Self>,
+        matches: &Matches,
+        worker: usize,
+        sheds: bool,
+        record: &mut Record,
+    ) -> bool {
+        record.observers.clear();
+        for found in matches.iter() {
+            for slot in self.slots_of(found.flow()) {
+                if sheds && self.slots[slot].on_pressure == OnPressure::Drop {
+                    self.slots[slot].tally.count(worker, Fate::Shed);
+                } else {
+                    let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+                    record.observers.push(Observer { slot, pattern: found.pattern() });
+                }
+            }
+        }
+        // A reused record nearly always belongs to the same config; then the shared reference count stays
+        // untouched.
+        if !record.diagnoses.as_ref().is_some_and(|before| Arc::ptr_eq(before, self)) {
+            record.diagnoses = Some(Arc::clone(self));
+        }
+        !record.observers.is_empty()
+    }
+
+    /// Passes the record to each of its diagnoses.
+    pub fn see(&self, record: &Record, reader: &mut Reader) {
+        let parsed = reader.read(record);
+        for Observer { slot, pattern } in &record.observers {
+            let Some(slot) = self.slots.get(*slot as usize) else { continue };
+            let seen = parsed.is_some_and(|parsed| {
+                let endpoints = self.endpoints.get(slot.flow);
+                let endpoint = endpoints.and_then(|endpoints| endpoints.get(*pattern as usize));
+                let exchange = parsed.seen_by(
+                    &slot.identity.flow,
+                    endpoint.map_or("", String::as_str),
+                    slot.wants_bodies,
+                    |media_type| slot.diagnosis.wanted_bytes(media_type),
+                );
+                slot.guarded(|| slot.diagnosis.see(&exchange))
+            });
+            let count = if seen { &slot.tally.recorded } else { &slot.tally.failed };
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Ticks all diagnoses and sinks.
+    pub fn tick(&self, tick: Tick) {
+        for slot in &self.slots {
+            slot.guarded(|| slot.diagnosis.tick(tick));
+        }
+        for sink in &self.sinks {
+            if catch_unwind(AssertUnwindSafe(|| sink.tick())).is_err() {
+                error!("an exporter has panicked: this is a bug in Egret");
+            }
+        }
+    }
+
+    /// Returns the endpoints that each flow's diagnoses have found.
+    pub fn discovered(&self) -> Vec<Discovered> {
+        let found = |slot: &Slot| {
+            let found = slot.diagnosis.discovered()?;
+            Some(Discovered { flow: slot.identity.flow.clone(), ..found })
+        };
+        self.slots.iter().filter_map(found).collect()
+    }
+
+    /// Returns the counters of a flow's diagnoses.
+    pub fn stats(&self, flow: usize) -> Vec<DiagnosisStats> {
+        self.slots[self.slots_of(flow)].iter().map(Slot::stats).collect()
+    }
+
+    /// Returns the names and descriptions of a flow's diagnoses, in order.
+    pub fn describe(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
+        self.slots[self.slots_of(flow)]
+            .iter()
+            .map(|slot| (slot.identity.diagnosis, slot.diagnosis.describe()))
+    }
+
+    fn slots_of(&self, flow: usize) -> std::ops::Range<usize> {
+        match self.starts.get(flow..flow + 2) {
+            Some([start, end]) => *start..*end,
+            _ => 0..0,
+        }
+    }
+}
+
+impl Record {
+    /// The diagnoses that see the record.
+    pub fn diagnoses(&self) -> Option<&Arc<Diagnoses>> {
+        self.diagnoses.as_ref()
+    }
+
+    /// Drops the reference to the record's config unless it is `latest`.
+    pub fn keep_only(&mut self, latest: &Arc<Diagnoses>) {
+        if !self.diagnoses.as_ref().is_some_and(|known| Arc::ptr_eq(known, latest)) {
+            self.diagnoses = None;
+        }
+    }
+
+    /// Returns `true` if any of its diagnoses has `on_pressure: wait`.
+    pub fn has_to_be_seen(&self) -> bool {
+        self.slots().any(|slot| slot.on_pressure == OnPressure::Wait)
+    }
+
+    /// Returns `true` if any of its diagnoses wants copies of bodies.
+    pub fn wants_bodies(&self) -> bool {
+        self.slots().any(|slot| slot.wants_bodies)
+    }
+
+    /// Returns the number of bytes that its diagnoses want from the beginning of a body with that media type.
+    pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
+        let wanted =
+            |slot: &Slot| if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 };
+        self.slots().map(wanted).max().unwrap_or_default()
+    }
+
+    /// Counts `fate` for each of its diagnoses.
+    pub fn count(&self, worker: usize, fate: Fate) {
+        self.slots().for_each(|slot| slot.tally.count(worker, fate));
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        let slots = self.diagnoses.as_ref().map_or(&[][..], |diagnoses| &diagnoses.slots);
+        self.observers.iter().filter_map(|observer| slots.get(observer.slot as usize))
+    }
+}
+
+impl Slot {
+    /// Runs a diagnosis' code and catches panics. A panic is a bug, and it must not affect other diagnoses.
+    /// Returns `true` if there was no panic.
+    fn guarded(&self, act: impl FnOnce()) -> bool {
+        let act = || {
+            #[cfg(test)]
+            assert!(!self.panics, "a test asked for this panic");
+            act();
+        };
+        let done = catch_unwind(AssertUnwindSafe(act)).is_ok();
+        if !done {
+            let Identity { flow, diagnosis, .. } = &self.identity;
+            error!(flow, diagnosis, "a diagnosis has panicked: this is a bug in Egret");
+        }
+        done
+    }
+
+    fn stats(&self) -> DiagnosisStats {
+        let Identity { diagnosis, ordinal, .. } = &self.identity;
+        let number = if *ordinal == 1 { String::new() } else { format!("-{ordinal}") };
+        DiagnosisStats {
+            diagnosis: format!("{diagnosis}{number}"),
+            does: self.diagnosis.describe(),
+            on_pressure: self.on_pressure,
+            counts: self.tally.counts(),
+            figures: self.diagnosis.figures(),
+        }
+    }
+}
+
+impl Tally {
+    fn new(workers: usize) -> Self {
+        let workers = (0..workers).map(|_| Cells::default()).collect();
+        Self { workers, recorded: AtomicU64::new(0), failed: AtomicU64::new(0) }
+    }
+
+    /// Increments a counter. Only its own worker writes a cell, so no locked operation is needed.
+    fn count(&self, worker: usize, fate: Fate) {
+        let Some(cells) = self.workers.get(worker) else { return };
+        let cell = match fate {
+            Fate::HandedOver => &cells.handed_over,
+            Fate::Dropped => &cells.dropped,
+            Fate::Shed => &cells.shed,
+        };
+        cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    fn counts(&self) -> DiagnosisCounts {
+        // Read the counters in reverse order of counting, so nothing seems seen before it was handed over.
+        let (recorded, failed) = (self.recorded.load(Relaxed), self.failed.load(Relaxed));
+        let sum =
+            |cell: fn(&Cells) -> &AtomicU64| self.workers.iter().map(|cells| cell(cells).load(Relaxed)).sum();
+        let handed_over: u64 = sum(|cells| &cells.handed_over);
+        DiagnosisCounts {
+            recorded,
+            dropped: sum(|cells| &cells.dropped),
+            shed: sum(|cells| &cells.shed),
+            failed,
+            queued: handed_over.saturating_sub(recorded + failed),
+        }
+    }
+}
+
+/// Returns the only diagnosis key of `config`. Adds a problem if there is none, or several.
+fn only_key(config: &DiagnosisConfig, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
+    match config.keys()[..] {
+        [key] => Some(key),
+        [] => {
+            let message =
+                format!("a diagnosis is missing: expected one of {}", DiagnosisConfig::KEYS.join(", "));
+            problems.push(Problem::new(path, message));
+            None
+        }
+        [first, second, ..] => {
+            let message = format!("`{first}` and `{second}` must be separate list entries");
+            problems.push(Problem::new(path, message));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{Archive, hand_over};
+
+    const GET: &str = "GET https://one.example/users/7?a=1";
+
+    #[test]
+    fn every_exchange_is_counted_once_for_each_diagnosis() {
+        let archive = Archive::with(&json!([
+            { "har": { "export": "kept" } },
+            { "har": { "export": "kept", "obfuscate": false }, "on_pressure": "wait" },
+        ]));
+        let mut record = archive.record(GET, "200");
+        hand_over(&record);
+        record.count(0, Fate::Dropped);
+        assert!(record.has_to_be_seen());
+        // Diagnoses with `on_pressure: wait` are never shed.
+        assert!(archive.assign(GET, true, &mut record));
+        record.count(0, Fate::HandedOver);
+        let one = DiagnosisCounts { recorded: 1, dropped: 1, shed: 1, failed: 0, queued: 0 };
+        let other = DiagnosisCounts { shed: 0, queued: 1, ..one };
+        assert_eq!(archive.counts(), [one, other]);
+        assert_eq!(archive.entries().len(), 2);
+    }
+
+    #[test]
+    fn a_panic_costs_one_diagnosis_one_exchange() {
+        let mut archive =
+            Archive::with(&json!([{ "har": { "export": "kept" } }, { "har": { "export": "kept" } }]));
+        Arc::get_mut(&mut archive.diagnoses).unwrap().slots[0].panics = true;
+        hand_over(&archive.record(GET, "200"));
+        archive.diagnoses.tick(Tick { now: egret_clock::Timestamp::from_secs(1), is_last: false });
+        let counts = archive.counts();
+        assert_eq!((counts[0].recorded, counts[0].failed), (0, 1));
+        assert_eq!((counts[1].recorded, counts[1].failed), (1, 0));
+    }
+
+    #[test]
+    fn what_was_recorded_before_a_reload_is_seen_after_it() {
+        let mut archive = Archive::with(&json!([{ "har": { "export": "kept" } }]));
+        let mut before = archive.record(GET, "200");
+        archive.reload(&json!([{ "har": { "export": "kept", "bodies": "1KiB" } }]));
+        let after = archive.record(GET, "503");
+        hand_over(&before);
+        hand_over(&after);
+        assert_eq!(archive.entries().len(), 2);
+        assert_eq!(archive.counts()[0].recorded, 2);
+        before.keep_only(&archive.diagnoses);
+        assert!(before.diagnoses().is_none());
+    }
+
+    #[test]
+    fn a_diagnosis_is_told_by_which_path_its_flow_was_found() {
+        let archive = Archive::with(&json!([{ "har": { "export": "kept" } }]));
+        let seen = |line: &str| {
+            let record = archive.record(line, "200");
+            let pattern = record.observers[0].pattern as usize;
+            archive.diagnoses.endpoints[0][pattern].clone()
+        };
+        assert_eq!((seen(GET), seen("GET https://one.example/b/c")), ("/users/{id}".into(), "/*".into()));
+    }
+}

@@ -1,0 +1,260 @@
+use proptest::prelude::*;
+
+use super::*;
+use egret_fixture::with_request;
+use egret_message::{Changes, Fields};
+
+const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
+
+const REQUEST: &str = "POST https://api.stripe.com/v1/charges?limit=10&expand%5B%5D=a+b\n\
+                       X-Tier: gold\nX-Tier: silver\nX-Egret-Consumer: billing";
+
+fn evaluate_on<T: Outcome>(source: &str, body: Option<&[u8]>) -> Result<T, EvaluationError> {
+    let expression =
+        Expression::<T>::compile(source, SCOPE).unwrap_or_else(|error| panic!("{source}: {error}"));
+    with_request("stripe", REQUEST, |request| {
+        let changes = Changes::default();
+        let fields = Fields::new(&[], b"", &changes);
+        let response = Response {
+            status: 429,
+            fields,
+            body: Some(br#"{"error":{"code":"rate"},"usage":{"tokens":12}}"#),
+        };
+        let request = Request { body, ..*request };
+        expression.evaluate(&Inputs {
+            request: &request,
+            response: Some(&response),
+            parameters: Parameters::default(),
+            attempt: 2,
+            now: Timestamp::from_secs(1_000_000),
+        })
+    })
+}
+
+const BODY: &[u8] = br#"{"model":"large","amount":250,"items":[{"price":5},{"price":7}],"ratio":0.5,"big":18446744073709551615}"#;
+
+fn is(source: &str) -> Result<bool, EvaluationError> {
+    evaluate_on(source, Some(BODY))
+}
+
+fn refusal<T: Outcome + fmt::Debug>(source: &str) -> String {
+    Expression::<T>::compile(source, SCOPE).expect_err(source).to_string()
+}
+
+#[test]
+fn every_variable_is_what_its_name_says() {
+    for source in [
+        "request.method == 'POST'",
+        "request.path == '/v1/charges' && request.path.startsWith('/v1/')",
+        "request.host == 'api.stripe.com' && request.scheme == 'https'",
+        "request.provider == 'stripe' && request.consumer == 'billing'",
+        "request.headers['x-tier'] == 'gold' && request.headers[\"X-TIER\"] == 'gold'",
+        "has(request.headers.host) && 'host' in request.headers",
+        "request.query.limit == '10' && request.query['expand[]'] == 'a b'",
+        "int(request.query.limit) + 1 == 11",
+        "request.body.model == 'large' && request.body.amount > 200",
+        "request.body.items[1].price == 7 && size(request.body.items) == 2",
+        "request.body.ratio < 1 && request.body.big > 5u",
+        "response.status == 429 && response.status in [429, 503]",
+        "response.body.error.code == 'rate'",
+        "attempt == 2 && now == 1000000 && now % 86400 / 3600 == 13",
+    ] {
+        assert_eq!(is(source), Ok(true), "{source}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_empty_in_tables_and_an_error_in_bodies() {
+    for source in [
+        "request.headers.nothing == ''",
+        "request.headers['nothing'] == ''",
+        "!has(request.headers.nothing) && !('nothing' in request.headers)",
+        "request.query.nothing == '' && request.params.id == ''",
+        "!has(request.body.nothing)",
+        "has(request.body.nothing) || true",
+    ] {
+        assert_eq!(is(source), Ok(true), "{source}");
+    }
+    assert_eq!(is("request.body.nothing == 1"), Err(EvaluationError::Missing));
+    assert_eq!(is("request.body.items[2] == 1"), Err(EvaluationError::Missing));
+    for body in [None, Some(&b"not json"[..]), Some(b"null"), Some(b"")] {
+        assert_eq!(evaluate_on("request.body == null", body), Ok(true));
+    }
+}
+
+#[test]
+fn lists_and_maps_can_be_gone_through() {
+    for source in [
+        "request.body.items.exists(item, item.price == 7)",
+        "request.body.items.all(item, item.price > 4)",
+        "request.body.items.map(item, item.price) == [5, 7]",
+        "request.body.items.filter(item, item.price > 5) == [{'price': 7}]",
+        "request.body.items.exists_one(item, item.price + request.body.amount == 257)",
+        "request.body.exists(key, key == 'model')",
+        "[1, 2].map(x, [3, 4].map(y, x * y)) == [[3, 4], [6, 8]]",
+        "[1, 2].exists(x, request.headers['x-tier'] == 'gold' && x == 2)",
+    ] {
+        assert_eq!(is(source), Ok(true), "{source}");
+    }
+}
+
+#[test]
+fn a_cost_is_a_number_and_a_key_is_a_text() {
+    let cost = |source| evaluate_on::<u64>(source, Some(BODY));
+    assert_eq!(cost("response.body.usage.tokens * 2"), Ok(24));
+    assert_eq!(cost("request.body.ratio * 3.0"), Ok(2));
+    assert_eq!(cost("18446744073709551615u"), Ok(u64::MAX));
+    for (source, error) in [
+        ("1 - 2", EvaluationError::Outcome),
+        ("0.0 / 0.0", EvaluationError::Outcome),
+        ("1e300", EvaluationError::Outcome),
+        ("request.body.model", EvaluationError::Outcome),
+        ("1 / (attempt - 2)", EvaluationError::Arithmetic),
+        ("9223372036854775807 + attempt", EvaluationError::Arithmetic),
+        ("attempt * 1.5", EvaluationError::Types),
+        ("request.body.model - 1", EvaluationError::Types),
+    ] {
+        assert_eq!(cost(source), Err(error), "{source}");
+    }
+    let key = |source| evaluate_on::<String>(source, Some(BODY));
+    assert_eq!(key("request.headers['x-tier'] + ':' + request.body.model").as_deref(), Ok("gold:large"));
+    assert_eq!(key("request.body.amount").as_deref(), Ok("250"));
+    assert_eq!(key("request.body.items"), Err(EvaluationError::Outcome));
+}
+
+#[test]
+fn what_can_be_known_to_be_wrong_is_refused_with_what_was_meant() {
+    for (source, message) in [
+        ("request.pth == 'a'", "there is no variable `request.pth`; did you mean `request.path`?"),
+        ("request.header.x == 'a'", "there is no variable `request.header`; did you mean `request.headers`?"),
+        ("reqest.path == 'a'", "there is no variable `reqest.path`; did you mean `request.path`?"),
+        ("atempt == 1", "there is no variable `atempt`; did you mean `attempt`?"),
+        ("request == 1", "`request` is not a value: use a member of it, like `request.headers`"),
+        ("request.params.idd == 'a'", "no path of a match here has a parameter `{idd}`; did you mean `id`?"),
+        ("request.params['x'] == 'a'", "no path of a match here has a parameter `{x}`"),
+        ("request.path.startWith('a')", "there is no function `startWith`; did you mean `startsWith`?"),
+        ("request.path.has('a')", "wrong use of `has`: write it like `has(request.headers.accept)`"),
+        (
+            "request.headers.exists(h, h == 'a')",
+            "headers, query and params cannot be iterated: look up values by name",
+        ),
+        ("[1].exists(now, now == 1)", "`now` is already a variable: choose another name"),
+        ("request.path", "this evaluates to text, but true or false is expected"),
+        ("1 + 1", "this evaluates to a number, but true or false is expected"),
+        ("true ? 1 : 2", "this evaluates to a number, but true or false is expected"),
+    ] {
+        assert_eq!(refusal::<bool>(source), message, "{source}");
+    }
+    assert_eq!(
+        refusal::<u64>("attempt > 1"),
+        "this evaluates to true or false, but a non-negative number is expected"
+    );
+    assert!(
+        refusal::<String>("request.headers").starts_with("this evaluates to a list, a map or another type")
+    );
+    let before = Scope { has_response: false, parameters: &[] };
+    let error = Expression::<bool>::compile("response.status == 1", before).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`response.status` is not available: this expression is evaluated before the call"
+    );
+}
+
+#[test]
+fn what_is_not_cel_is_refused_with_its_place() {
+    for (source, start) in [
+        ("request.path === 'a'", "this is not valid CEL: column 16, at `request.path ==▸= 'a'`: "),
+        (
+            "request.method == 'GET' &&\nrequest.path = 1",
+            "this is not valid CEL: line 2, column 14, at `request.path ▸= 1`: ",
+        ),
+        ("'abc", "this is not valid CEL: column 1, at `▸'abc`: "),
+        ("", "this is not valid CEL: "),
+        ("request.path.matches(", "this is not valid CEL: "),
+    ] {
+        let message = refusal::<bool>(source);
+        assert!(message.starts_with(start), "{source}: {message}");
+    }
+    assert!(refusal::<bool>(&"a".repeat(EXPRESSION_BYTES_MAX + 1)).contains("at most 2048 bytes"));
+    assert!(refusal::<bool>(&"(".repeat(EXPRESSION_BYTES_MAX)).starts_with("this is not valid CEL"));
+    assert!(refusal::<bool>(&"!".repeat(EXPRESSION_BYTES_MAX)).starts_with("this is not valid CEL"));
+}
+
+#[test]
+fn an_expression_says_which_bodies_it_needs() {
+    for (source, request, response_body, response) in [
+        ("request.path == ''", false, false, false),
+        ("request.body.a == 1", true, false, false),
+        ("response.status == 1", false, false, true),
+        ("[1].exists(x, response.body.a == x)", false, true, true),
+        ("has(response.headers.a)", false, false, true),
+    ] {
+        let expression = Expression::<bool>::compile(source, SCOPE).unwrap();
+        assert_eq!(expression.needs_request_body(), request, "{source}");
+        assert_eq!(expression.needs_response_body(), response_body, "{source}");
+        assert_eq!(expression.needs_response(), response, "{source}");
+    }
+}
+
+#[test]
+fn no_body_makes_an_expression_run_long() {
+    let many = format!("{{\"items\":[{}0],\"text\":\"{}\"}}", "1,".repeat(100_000), "x".repeat(500_000));
+    for source in [
+        "request.body.items.all(x, request.body.items.all(y, x + y < 9))",
+        "request.body.items.all(x, request.body.text.contains('y' + request.body.text) || true)",
+        "size(request.body.items.map(x, request.body.text)) > 0",
+        "size(request.body.items.map(x, request.body)) > 0",
+        "request.body.items.all(x, [request.body.items, request.body.items] != [])",
+        "size([1].map(a, [a,a,a,a,a,a,a,a]).map(a, [a,a,a,a,a,a,a,a]).map(a, [a,a,a,a,a,a,a,a]).map(a, [a,a,a,a,a,a,a,a])\
+         .map(a, [a,a,a,a,a,a,a,a]).map(a, [a,a,a,a,a,a,a,a]).map(a, [a,a,a,a,a,a,a,a]).map(a, [a,a,a,a,a,a,a,a])) > 0",
+        "size(['x'].map(a, a+a+a+a+a+a+a+a).map(a, a+a+a+a+a+a+a+a).map(a, a+a+a+a+a+a+a+a).map(a, a+a+a+a+a+a+a+a)\
+         .map(a, a+a+a+a+a+a+a+a).map(a, a+a+a+a+a+a+a+a).map(a, a+a+a+a+a+a+a+a).map(a, a+a+a+a+a+a+a+a)\
+         .map(a, a+a+a+a+a+a+a+a).map(a, a+a+a+a+a+a+a+a)) > 0",
+    ] {
+        assert_eq!(
+            evaluate_on::<bool>(source, Some(many.as_bytes())),
+            Err(EvaluationError::Budget),
+            "{source}"
+        );
+    }
+    let long = format!("\"{}\"", "x".repeat(BODY_BYTES_MAX));
+    assert_eq!(
+        evaluate_on::<bool>("request.body == ''", Some(long.as_bytes())),
+        Err(EvaluationError::BodyTooLong)
+    );
+    let ordinary = format!("{{\"items\":[{}0]}}", "{\"price\":1},".repeat(10_000));
+    assert_eq!(evaluate_on("size(request.body.items) == 10001", Some(ordinary.as_bytes())), Ok(true));
+    assert_eq!(evaluate_on("request.body.items.exists(x, x == 0)", Some(ordinary.as_bytes())), Ok(true));
+}
+
+#[test]
+fn deep_json_is_no_json() {
+    let deep = "[".repeat(100_000);
+    assert_eq!(evaluate_on("request.body == null", Some(deep.as_bytes())), Ok(true));
+}
+
+#[test]
+fn an_error_says_nothing_of_the_message() {
+    let secret = br#"{"card":"4242"}"#;
+    let error = evaluate_on::<bool>("request.body.card - 1 == 0", Some(secret)).unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("4242"));
+}
+
+proptest! {
+    #[test]
+    fn anything_that_looks_like_an_expression_is_compiled_and_evaluated_without_a_panic(
+        words in prop::collection::vec(prop::sample::select(vec![
+            "request", "response", ".body", ".headers", ".path", ".query", "['x']", "[0]", ".x", "(", ")", "[", "]", "{", "}", ":", ",",
+            " == ", " && ", " || ", " ? ", "!", "-", " + ", " * ", " / ", " % ", " in ", " < ", "1", "0", "2u", "1.5", "'a'", "b'a'", "true", "null",
+            "size(", "has(", "int(", "string(", "type(", "dyn(", ".all(x, ", ".map(x, ", ".exists(x, ", ".filter(x, ", "x", ".contains(", "attempt", "now",
+            "9223372036854775807", "-9223372036854775808", "duration('1s')", "Msg{", "`a`", "\"", "'''", "\\", "\u{e9}", ".?x", "[?0]",
+        ]), 0..14),
+        body in prop::sample::select(vec![r#"{"x":[1,{"x":"a"}]}"#, "[[1],[2]]", "1", "\"a\"", "null"]),
+    ) {
+        let source = words.concat();
+        if Expression::<bool>::compile(&source, SCOPE).is_ok() {
+            let _ = evaluate_on::<bool>(&source, Some(body.as_bytes()));
+        }
+        let _ = Expression::<u64>::compile(&source, SCOPE);
+    }
+}

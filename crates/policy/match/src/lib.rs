@@ -1,0 +1,16 @@
+//! Matching: the rules that select exchanges for a flow, the expressions and templates of the config, and the
+//! router that finds the flows of a request.
+//!
+//! The crate sees messages as views over the received bytes. It knows no remedy and no quota.
+
+pub mod expression;
+pub mod form;
+pub mod matching;
+mod parameters;
+pub mod router;
+pub mod target;
+pub mod template;
+mod visible_body;
+
+pub use parameters::Parameters;
+pub use visible_body::seen_at_end;

@@ -1,0 +1,421 @@
+//! Match of a flow: the `match:` key, compiled into predicates that are checked in order.
+//!
+//! [`Router`](crate::router::Router) finds the matching flows without checking each of them. This module
+//! defines the meaning of a match.
+
+mod any_of;
+mod host;
+pub(crate) mod path;
+mod sample;
+mod text;
+
+use std::collections::BTreeMap;
+
+use egret_clock::Timestamp;
+use egret_config::Problem;
+use egret_http1::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::expression::{EvaluationError, Expression, Inputs, Scope};
+use crate::form::{is_same_decoded, with_decoded};
+use crate::parameters::Parameters;
+use egret_message::Request;
+
+pub use any_of::AnyOf;
+pub use host::{HostPattern, bare};
+pub use sample::Percent;
+
+pub use path::decode;
+pub use path::{PathPattern, Readings, SegmentPattern};
+use sample::Sample;
+use text::TextPattern;
+
+/// The exchanges that a flow applies to. All given keys must match; a flow without any key matches every
+/// exchange. A list matches if one of its entries does.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MatchConfig {
+    /// Providers, by their names under `providers`. `-` matches every host that does not belong to a
+    /// configured provider.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub provider: AnyOf,
+    /// Target hosts, without port: `api.example.com`, or `*.example.com` for every name below it.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub host: AnyOf,
+    /// Paths, relative to the provider's URL. A segment is a literal or a `{parameter}`, which matches any
+    /// one segment. A trailing `/*` matches any remainder of the path, including none. Percent-encoding is
+    /// decoded before the comparison; repeated and trailing slashes are ignored. A path that providers may
+    /// read in several ways (`..`, `%2F`, `;x=1`) matches if one of the readings does.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub path: AnyOf,
+    /// Methods, case-sensitive. Default: all, including HEAD and OPTIONS.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub method: AnyOf,
+    /// Query parameters and their values, both compared after decoding. `*` matches any text, so `*` alone
+    /// requires the parameter to be present; `\*` matches a star. If a parameter is repeated, one of its
+    /// values must match.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, AnyOf>,
+    /// Header fields and their values, with patterns as under `query`. Names are case-insensitive, values are
+    /// case-sensitive.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub header: BTreeMap<String, AnyOf>,
+    /// Consumers, by the value of `x-egret-consumer`. `*` matches any text.
+    #[serde(skip_serializing_if = "is_empty")]
+    pub consumer: AnyOf,
+    /// Percentage of exchanges that the flow applies to, drawn at random once for each exchange.
+    #[serde(skip_serializing_if = "is_all")]
+    pub sample: Percent,
+    /// A CEL expression that must be true, like `int(request.query.limit) > 100`. It can use `request`
+    /// (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`, `body`) and
+    /// `now`. If it uses `request.body`, the body is buffered first. If its evaluation fails, the flow does
+    /// not match and the failure is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+}
+
+fn is_empty(any: &AnyOf) -> bool {
+    any.is_empty()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
+fn is_all(share: &Percent) -> bool {
+    share.is_all()
+}
+
+impl MatchConfig {
+    /// Returns the names of the parameters that any of its paths captures. A parameter that the matching path
+    /// does not have is empty. Invalid paths are skipped, because [`Matcher::compile`] reports them.
+    pub fn parameters(&self) -> Vec<String> {
+        let paths = self.path.iter().filter_map(|text| PathPattern::parse(text).ok());
+        let names =
+            paths.flat_map(|path| path.parameters().map(|(_, name)| name.to_owned()).collect::<Vec<_>>());
+        names.collect()
+    }
+}
+
+/// The input of a match.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// Random number of the exchange. It is the same for every question about the exchange.
+    pub roll: u64,
+    /// The current time.
+    pub now: Timestamp,
+    /// `true` if the whole body is present. If it is not, flows whose `when` reads the body stay undecided.
+    pub has_body: bool,
+}
+
+/// The first predicate that does not match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mismatch<'a> {
+    /// `provider`
+    Provider,
+    /// `host`
+    Host,
+    /// `path`
+    Path,
+    /// `method`
+    Method,
+    /// `query`: the parameter with this name.
+    Query(&'a str),
+    /// `header`: the field with this name.
+    Header(&'a str),
+    /// `consumer`
+    Consumer,
+    /// `sample`
+    Sample,
+    /// `when` is false.
+    When,
+    /// The evaluation of `when` failed.
+    Failed(EvaluationError),
+    /// `when` reads a body that is not present yet.
+    Undecided,
+}
+
+impl Mismatch<'_> {
+    /// Explains to a person why a flow with `config` does not match `request`.
+    pub fn in_words(self, config: &MatchConfig, request: &Request<'_>) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match self {
+            Self::Provider => {
+                format!("its provider is `{}`, not {}", request.provider, list(&config.provider))
+            }
+            Self::Host => format!("its host is `{}`, not {}", request.host, list(&config.host)),
+            Self::Path => format!("its path `{}` does not match {}", text(request.path), list(&config.path)),
+            Self::Method => format!("its method is {}, not {}", text(request.method), list(&config.method)),
+            Self::Query(name) => {
+                let wanted = config.query.get(name).map(list).unwrap_or_default();
+                format!("no query parameter `{name}` has the value {wanted}")
+            }
+            Self::Header(name) => {
+                let wanted = config.header.get(name).map(list).unwrap_or_default();
+                format!("no header field `{name}` has the value {wanted}")
+            }
+            Self::Consumer => match request.consumer {
+                Some(consumer) => {
+                    format!("its consumer is `{}`, not {}", text(consumer), list(&config.consumer))
+                }
+                None => format!("it names no consumer, expected {}", list(&config.consumer)),
+            },
+            Self::Sample => format!("it is not among the sampled {} %", config.sample.get()),
+            Self::When => format!("`{}` is false", config.when.as_deref().unwrap_or_default()),
+            Self::Failed(error) => {
+                format!("`{}` fails: {error}", config.when.as_deref().unwrap_or_default())
+            }
+            Self::Undecided => "`when` reads the body, which is not available".to_owned(),
+        }
+    }
+}
+
+/// Formats the alternatives for a sentence.
+fn list(alternatives: &AnyOf) -> String {
+    const SHOWN_MAX: usize = 5;
+    let mut words: Vec<String> =
+        alternatives.iter().take(SHOWN_MAX).map(|word| format!("`{word}`")).collect();
+    if alternatives.len() > SHOWN_MAX {
+        words.push(format!("{} more", alternatives.len() - SHOWN_MAX));
+    }
+    match words.split_last() {
+        Some((last, front)) if !front.is_empty() => format!("{} or {last}", front.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// A compiled [`MatchConfig`].
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    pub providers: Box<[Box<str>]>,
+    pub hosts: Box<[HostPattern]>,
+    pub paths: Box<[PathPattern]>,
+    methods: Option<Methods>,
+    query: Box<[Named]>,
+    headers: Box<[Named]>,
+    consumers: Box<[TextPattern]>,
+    sample: Option<Sample>,
+    when: Option<Expression<bool>>,
+}
+
+/// A name, and the patterns of which one must match its value.
+#[derive(Debug)]
+struct Named {
+    name: Box<str>,
+    values: Box<[TextPattern]>,
+}
+
+/// A set of methods.
+#[derive(Debug, Default)]
+struct Methods {
+    /// Bit set of the methods that [`Method`] has a variant for.
+    known: u16,
+    others: Vec<Box<[u8]>>,
+}
+
+impl Methods {
+    fn contains(&self, name: &[u8]) -> bool {
+        match Method::of(name) {
+            Method::Other => self.others.iter().any(|other| **other == *name),
+            method => self.known & 1 << method.index() != 0,
+        }
+    }
+}
+
+impl Matcher {
+    /// Compiles the match of the flow `name`; `at` is its path in the config.
+    pub fn compile(config: &MatchConfig, name: &str, at: &str) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let paths = each(&config.path, &format!("{at}.path"), &mut problems, PathPattern::parse);
+        let when = config.when.as_deref().and_then(|source| {
+            let parameters = config.parameters();
+            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+            let scope = Scope { has_response: false, parameters: &parameters };
+            let compiled = Expression::compile(source, scope);
+            compiled.map_err(|error| problems.push(error.at(format!("{at}.when")))).ok()
+        });
+        let matcher = Self {
+            providers: config.provider.iter().map(|name| name.as_str().into()).collect(),
+            hosts: each(&config.host, &format!("{at}.host"), &mut problems, HostPattern::parse),
+            paths,
+            methods: methods(&config.method, &format!("{at}.method"), &mut problems),
+            query: named(&config.query, &format!("{at}.query"), &mut problems, |_| Ok(())),
+            headers: named(&config.header, &format!("{at}.header"), &mut problems, check_field_name),
+            consumers: each(&config.consumer, &format!("{at}.consumer"), &mut problems, TextPattern::parse),
+            sample: (!config.sample.is_all()).then(|| Sample::new(config.sample, name)),
+            when,
+        };
+        if problems.is_empty() { Ok(matcher) } else { Err(problems) }
+    }
+
+    /// Returns the first predicate that does not match, in the order of the config reference. `readings` are
+    /// those of the request's path.
+    pub fn mismatch(&self, question: Question<'_>, readings: &Readings) -> Option<Mismatch<'_>> {
+        let request = question.request;
+        if !self.providers.is_empty() && !self.providers.iter().any(|name| **name == *request.provider) {
+            return Some(Mismatch::Provider);
+        }
+        if !self.has_host(request) {
+            return Some(Mismatch::Host);
+        }
+        let capture = self.capture(readings);
+        if !self.paths.is_empty() && capture.is_none() {
+            return Some(Mismatch::Path);
+        }
+        let (pattern, reading) = capture.unwrap_or_default();
+        self.mismatch_of_rest(question, Parameters::of(self.paths.get(pattern), reading, readings))
+    }
+
+    /// Returns the numbers of the first pattern that matches and of the first reading that it matches.
+    pub fn capture(&self, readings: &Readings) -> Option<(usize, usize)> {
+        let fits = |pattern: &PathPattern| {
+            (0..readings.count())
+                .find(|reading| pattern.matches(readings.segments(*reading), readings.text()))
+        };
+        self.paths.iter().enumerate().find_map(|(at, pattern)| Some((at, fits(pattern)?)))
+    }
+
+    /// Returns `true` if the host matches or the flow names no host.
+    pub fn has_host(&self, request: &Request<'_>) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.matches(bare(request.host)))
+    }
+
+    /// Returns the first predicate that does not match, among those that the router does not index.
+    pub fn mismatch_of_rest(
+        &self,
+        question: Question<'_>,
+        parameters: Parameters<'_>,
+    ) -> Option<Mismatch<'_>> {
+        let request = question.request;
+        if self.methods.as_ref().is_some_and(|methods| !methods.contains(request.method)) {
+            return Some(Mismatch::Method);
+        }
+        if let Some(named) = self.query.iter().find(|named| !named.fits_query(request)) {
+            return Some(Mismatch::Query(&named.name));
+        }
+        if let Some(named) = self.headers.iter().find(|named| !named.fits_header(request)) {
+            return Some(Mismatch::Header(&named.name));
+        }
+        let fits_consumer = |consumer: &[u8]| self.consumers.iter().any(|pattern| pattern.matches(consumer));
+        if !self.consumers.is_empty() && !request.consumer.is_some_and(fits_consumer) {
+            return Some(Mismatch::Consumer);
+        }
+        if self.sample.is_some_and(|sample| !sample.takes(question.roll)) {
+            return Some(Mismatch::Sample);
+        }
+        self.when.as_ref().and_then(|when| mismatch_of_when(when, question, parameters))
+    }
+
+    /// Returns `true` if `when` reads the body.
+    pub fn reads_body(&self) -> bool {
+        self.when.as_ref().is_some_and(Expression::needs_request_body)
+    }
+}
+
+fn mismatch_of_when(
+    when: &Expression<bool>,
+    question: Question<'_>,
+    parameters: Parameters<'_>,
+) -> Option<Mismatch<'static>> {
+    if when.needs_request_body() && !question.has_body {
+        return Some(Mismatch::Undecided);
+    }
+    let Question { request, now, .. } = question;
+    match when.evaluate(&Inputs { request, response: None, parameters, attempt: 1, now }) {
+        Ok(true) => None,
+        Ok(false) => Some(Mismatch::When),
+        Err(error) => Some(Mismatch::Failed(error)),
+    }
+}
+
+impl Named {
+    fn fits_header(&self, request: &Request<'_>) -> bool {
+        request.fields.all(self.name.as_bytes()).any(|value| self.fits(value))
+    }
+
+    fn fits_query(&self, request: &Request<'_>) -> bool {
+        request.parameters().any(|(name, value)| {
+            is_same_decoded(name, self.name.as_bytes()) && with_decoded(value, |value| self.fits(value))
+        })
+    }
+
+    fn fits(&self, value: &[u8]) -> bool {
+        self.values.iter().any(|pattern| pattern.matches(value))
+    }
+}
+
+/// Parses each alternative. A parse error becomes a problem at the alternative's path.
+fn each<T>(
+    texts: &AnyOf,
+    at: &str,
+    problems: &mut Vec<Problem>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Box<[T]> {
+    let mut parsed = Vec::with_capacity(texts.len());
+    for (number, text) in texts.iter().enumerate() {
+        match parse(text) {
+            Ok(value) => parsed.push(value),
+            Err(message) => problems.push(Problem::new(place(texts, at, number), message)),
+        }
+    }
+    parsed.into()
+}
+
+/// Returns the path of an alternative. A single alternative may be written without a list.
+pub fn place(texts: &AnyOf, at: &str, number: usize) -> String {
+    if texts.len() == 1 { at.to_owned() } else { format!("{at}[{number}]") }
+}
+
+fn named(
+    config: &BTreeMap<String, AnyOf>,
+    at: &str,
+    problems: &mut Vec<Problem>,
+    check_name: impl Fn(&str) -> Result<(), String>,
+) -> Box<[Named]> {
+    let mut compiled = Vec::with_capacity(config.len());
+    for (name, values) in config {
+        let at = format!("{at}.{name}");
+        if let Err(message) = check_name(name) {
+            problems.push(Problem::new(at.clone(), message));
+        }
+        compiled.push(Named {
+            name: name.as_str().into(),
+            values: each(values, &at, problems, TextPattern::parse),
+        });
+    }
+    compiled.into()
+}
+
+fn methods(config: &AnyOf, at: &str, problems: &mut Vec<Problem>) -> Option<Methods> {
+    let mut methods = Methods::default();
+    for (number, name) in config.iter().enumerate() {
+        let upper = name.to_ascii_uppercase();
+        match (Method::of(name.as_bytes()), Method::of(upper.as_bytes())) {
+            (Method::Other, Method::Other) if is_token(name) => methods.others.push(name.as_bytes().into()),
+            (Method::Other, Method::Other) => {
+                let message =
+                    format!("`{name}` is not a method: a method is letters, digits and `-`, like `GET`");
+                problems.push(Problem::new(place(config, at, number), message));
+            }
+            (Method::Other, meant) => {
+                let message = format!("methods are case-sensitive: `{name}` is not {}", meant.name());
+                problems.push(Problem::new(place(config, at, number), message).suggest(name, [meant.name()]));
+            }
+            (method, _) => methods.known |= 1 << method.index(),
+        }
+    }
+    (!config.is_empty()).then_some(methods)
+}
+
+fn check_field_name(name: &str) -> Result<(), String> {
+    if is_token(name) { Ok(()) } else { Err(format!("`{name}` is not a valid header field name")) }
+}
+
+/// Returns `true` if `text` is a token (RFC 9110 §5.6.2).
+pub(crate) fn is_token(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,501 @@
+//! Path patterns, and the ways in which a request's path can be read.
+//!
+//! Providers read paths differently: some treat `%2F` as a slash, some drop `;x=1` from a segment, some
+//! resolve `..` and some do not. A client must not be able to bypass a flow by spelling a path differently,
+//! so a path is read in each of these ways, and a flow matches if one of the readings matches. Most paths
+//! have only one reading.
+//!
+//! In every reading
+//! - percent-encoding is decoded once: `/%63harges` is `/charges`, and `%252F` is the three letters `%2F`;
+//! - empty segments are skipped: `//a///b/` is `/a/b`, so a trailing slash makes no difference;
+//! - upper and lower case differ (RFC 3986 §6.2.2.1).
+//!
+//! Readings differ in
+//! - `%2F` and `%5C` (a backslash): part of a segment, or a separator;
+//! - the part of a segment after `;`: kept or dropped;
+//! - segments `.` and `..`, encoded or not: resolved (RFC 3986 §5.2.4), or ordinary segments.
+
+use std::ops::Range;
+
+use egret_http1::Span;
+
+/// Maximum length of a pattern.
+const PATTERN_BYTES_MAX: usize = 1024;
+
+/// Maximum number of segments in a pattern, which bounds the depth of a search.
+const SEGMENTS_MAX: usize = 32;
+
+/// Maximum length of a parameter's name.
+const PARAMETER_BYTES_MAX: usize = 64;
+
+/// A path pattern: `/v1/charges/{id}`, `/v1/*`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPattern {
+    /// The segments, without the trailing star.
+    pub segments: Box<[SegmentPattern]>,
+    /// `true` if it ends in `/*`: any number of segments may follow, including none.
+    pub is_open: bool,
+}
+
+/// A pattern for one segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SegmentPattern {
+    /// These bytes, after percent-decoding.
+    Literal(Box<[u8]>),
+    /// Any segment, captured under this name.
+    Parameter(Box<str>),
+}
+
+impl PathPattern {
+    /// Parses a pattern. The error describes the mistake.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(format!("a path pattern has at most {PATTERN_BYTES_MAX} bytes"));
+        }
+        let Some(path) = text.strip_prefix('/') else {
+            return Err(format!("`{text}` is not a path: it starts with a slash, like `/v1/charges/{{id}}`"));
+        };
+        if path.contains(['?', '#']) {
+            return Err(format!("`{text}` is more than a path: the part after `?` belongs under `query`"));
+        }
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let (path, is_open) = match path.strip_suffix('*') {
+            Some("") => ("", true),
+            Some(front) if front.ends_with('/') => (&front[..front.len() - 1], true),
+            _ => (path, false),
+        };
+        let mut segments = Vec::new();
+        if !path.is_empty() {
+            for segment in path.split('/') {
+                segments.push(SegmentPattern::parse(segment).map_err(|why| format!("`{text}`: {why}"))?);
+            }
+        }
+        if segments.len() > SEGMENTS_MAX {
+            return Err(format!("a path pattern has at most {SEGMENTS_MAX} segments"));
+        }
+        let pattern = Self { segments: segments.into(), is_open };
+        let names: Vec<&str> = pattern.parameters().map(|(_, name)| name).collect();
+        match names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            Some((_, name)) => Err(format!("`{text}` has two parameters `{name}`")),
+            None => Ok(pattern),
+        }
+    }
+
+    /// Returns the parameters as segment index and name.
+    pub fn parameters(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.segments.iter().enumerate().filter_map(|(at, segment)| match segment {
+            SegmentPattern::Parameter(name) => Some((at, &**name)),
+            SegmentPattern::Literal(_) => None,
+        })
+    }
+
+    /// Returns `true` if a reading of a path, given as its segments in `text`, matches.
+    pub fn matches(&self, segments: &[Span], text: &[u8]) -> bool {
+        let has_length = if self.is_open {
+            segments.len() >= self.segments.len()
+        } else {
+            segments.len() == self.segments.len()
+        };
+        has_length
+            && self.segments.iter().zip(segments).all(|(pattern, segment)| match pattern {
+                SegmentPattern::Literal(literal) => **literal == *segment.of(text),
+                SegmentPattern::Parameter(_) => true,
+            })
+    }
+}
+
+impl SegmentPattern {
+    fn parse(segment: &str) -> Result<Self, String> {
+        if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+            return if is_parameter_name(name) {
+                Ok(Self::Parameter(name.into()))
+            } else {
+                Err(format!("`{name}` cannot name a parameter: use letters, digits and `_`, no digit first"))
+            };
+        }
+        if segment.contains(['{', '}']) {
+            return Err(format!(
+                "in `{segment}` the parameter is only part of a segment: it must be the whole segment"
+            ));
+        }
+        if segment.contains('*') {
+            return Err("a star must be the whole last segment: `/v1/*`".to_owned());
+        }
+        let mut literal = Vec::new();
+        decode(segment.as_bytes(), |part| literal.extend_from_slice(part));
+        match literal.as_slice() {
+            b"" => Err("a segment is empty; empty segments of requests are skipped".to_owned()),
+            b"." | b".." => Err("`.` and `..` are resolved before a path is compared".to_owned()),
+            _ => Ok(Self::Literal(literal.into())),
+        }
+    }
+}
+
+fn is_parameter_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let starts_well = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+    starts_well && name.len() <= PARAMETER_BYTES_MAX && name.bytes().all(is_plain)
+}
+
+/// The readings of one path. Reused between paths to avoid allocation.
+#[derive(Debug, Clone, Default)]
+pub struct Readings {
+    /// The bytes that segments are ranges of.
+    text: Vec<u8>,
+    /// The segments of all readings, one reading after another.
+    segments: Vec<Span>,
+    /// The range in `segments` of each reading.
+    found: Vec<Range<u32>>,
+}
+
+/// Capacity that is kept after a very long path.
+const TEXT_BYTES_KEPT: usize = 16 << 10;
+const SEGMENTS_KEPT: usize = 1 << 10;
+
+/// One way to read a path.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    /// Encoded bytes that separate segments: slashes, backslashes, both or none.
+    separators: &'static [u8],
+    /// Segment parameters that are dropped.
+    drops: Drops,
+    /// `true` if `.` and `..` are resolved.
+    resolves_dots: bool,
+}
+
+/// The extent of segment parameters (`;x=1`) that are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drops {
+    Nothing,
+    /// Up to the next literal slash.
+    BeforeDecoding,
+    /// Up to the next percent-encoded separator.
+    AfterDecoding,
+}
+
+impl Readings {
+    /// Removes the path and keeps the memory, within bounds.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.segments.clear();
+        self.found.clear();
+        self.text.shrink_to(TEXT_BYTES_KEPT);
+        self.segments.shrink_to(SEGMENTS_KEPT);
+    }
+
+    /// Reads `path` in every way. A target that is not a path, such as the `*` of OPTIONS, has no reading.
+    pub fn read(&mut self, path: &[u8]) {
+        self.clear();
+        if !path.is_empty() && path[0] != b'/' {
+            return;
+        }
+        if memchr::memchr2(b'%', b';', path).is_some() {
+            return self.read_encoded(path);
+        }
+        self.text.extend_from_slice(path);
+        let mut has_dots = false;
+        let mut start = 0;
+        for end in memchr::memchr_iter(b'/', path).chain([path.len()]) {
+            if end > start {
+                has_dots |= is_dots(&path[start..end]);
+                self.segments.push(Span::new(start, end));
+            }
+            start = end + 1;
+        }
+        self.close(0);
+        if has_dots {
+            let way = Way { separators: b"", drops: Drops::Nothing, resolves_dots: true };
+            self.read_once(path, way);
+        }
+    }
+
+    fn read_encoded(&mut self, path: &[u8]) {
+        let encodes = |separator: u8| {
+            let is_it = |at: usize| path.get(at + 1..at + 3).and_then(octet) == Some(separator);
+            memchr::memchr_iter(b'%', path).any(is_it)
+        };
+        let ways_to_split: &[&[u8]] = match (encodes(b'/'), encodes(b'\\')) {
+            (false, false) => &[b""],
+            (true, false) => &[b"", b"/"],
+            (false, true) => &[b"", b"\\"],
+            (true, true) => &[b"", b"/\\", b"/", b"\\"],
+        };
+        let may_drop = memchr::memchr(b';', path).is_some();
+        for separators in ways_to_split {
+            // Without encoded separators, dropping before and after decoding gives the same result.
+            let ways_to_drop = 1 + usize::from(may_drop) + usize::from(may_drop && !separators.is_empty());
+            let all = [Drops::Nothing, Drops::BeforeDecoding, Drops::AfterDecoding];
+            for drops in all.into_iter().take(ways_to_drop) {
+                let way = Way { separators, drops, resolves_dots: false };
+                if self.read_once(path, way) {
+                    self.read_once(path, Way { resolves_dots: true, ..way });
+                }
+            }
+        }
+    }
+
+    /// Adds a reading. Returns `true` if it has segments `.` or `..`.
+    fn read_once(&mut self, path: &[u8], way: Way) -> bool {
+        let from = self.segments.len();
+        let mut has_dots = false;
+        for raw in path.split(|byte| *byte == b'/') {
+            let kept = match memchr::memchr(b';', raw) {
+                Some(at) if way.drops == Drops::BeforeDecoding => &raw[..at],
+                _ => raw,
+            };
+            let mut start = self.text.len();
+            decode(kept, |part| self.text.extend_from_slice(part));
+            let end = self.text.len();
+            let is_separator = |byte: &u8| way.separators.contains(byte);
+            while let Some(at) = self.text[start..end].iter().position(is_separator) {
+                has_dots |= self.push(from, self.kept(start..start + at, way), way);
+                start += at + 1;
+            }
+            has_dots |= self.push(from, self.kept(start..end, way), way);
+        }
+        self.close(from);
+        has_dots
+    }
+
+    /// Returns the part of a decoded segment that is kept.
+    fn kept(&self, segment: Range<usize>, way: Way) -> Range<usize> {
+        let Range { start, end } = segment;
+        match memchr::memchr(b';', &self.text[start..end]) {
+            Some(at) if way.drops == Drops::AfterDecoding => start..start + at,
+            _ => start..end,
+        }
+    }
+
+    /// Adds a segment to the reading that starts at `from`. Returns `true` if the segment is `.` or `..`.
+    fn push(&mut self, from: usize, segment: Range<usize>, way: Way) -> bool {
+        if segment.is_empty() {
+            return false;
+        }
+        let bytes = &self.text[segment.clone()];
+        let is_dots = is_dots(bytes);
+        if is_dots && way.resolves_dots {
+            if bytes.len() == 2 && self.segments.len() > from {
+                self.segments.pop();
+            }
+        } else {
+            self.segments.push(Span::new(segment.start, segment.end));
+        }
+        is_dots
+    }
+
+    fn close(&mut self, from: usize) {
+        let reading = Span::new(from, self.segments.len());
+        self.found.push(reading.start..reading.end);
+    }
+
+    /// Number of readings.
+    pub fn count(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Returns the segments of a reading, as ranges of [`text`](Self::text).
+    pub fn segments(&self, reading: usize) -> &[Span] {
+        let range = self.found.get(reading).cloned().unwrap_or_default();
+        &self.segments[range.start as usize..range.end as usize]
+    }
+
+    /// Returns the segments of a reading, as bytes.
+    pub fn words(&self, reading: usize) -> Vec<&[u8]> {
+        self.segments(reading).iter().map(|segment| segment.of(&self.text)).collect()
+    }
+
+    /// The bytes that segments are ranges of.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+fn is_dots(segment: &[u8]) -> bool {
+    matches!(segment, b"." | b"..")
+}
+
+/// Passes `bytes` with percent-encoding decoded to `append`, piece by piece. A percent sign without two
+/// hexadecimal digits is kept.
+pub fn decode(bytes: &[u8], mut append: impl FnMut(&[u8])) {
+    let mut rest = bytes;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        append(&rest[..at]);
+        rest = &rest[at..];
+        let (byte, taken) = match rest.get(1..3).and_then(octet) {
+            Some(byte) => (byte, 3),
+            None => (b'%', 1),
+        };
+        append(&[byte]);
+        rest = &rest[taken..];
+    }
+    append(rest);
+}
+
+/// Returns the byte that two hexadecimal digits encode.
+fn octet(digits: &[u8]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    match digits {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn readings(path: &str) -> Vec<String> {
+        let mut readings = Readings::default();
+        readings.read(path.as_bytes());
+        let show = |reading| {
+            let segments = readings.segments(reading).iter();
+            let words = segments.map(|segment| String::from_utf8_lossy(segment.of(readings.text())));
+            words.collect::<Vec<_>>().join("><")
+        };
+        (0..readings.count())
+            .map(show)
+            .map(|words| if words.is_empty() { words } else { format!("<{words}>") })
+            .collect()
+    }
+
+    fn matches(pattern: &str, path: &str) -> bool {
+        let pattern = PathPattern::parse(pattern).unwrap();
+        let mut readings = Readings::default();
+        readings.read(path.as_bytes());
+        (0..readings.count()).any(|reading| pattern.matches(readings.segments(reading), readings.text()))
+    }
+
+    #[test]
+    fn most_paths_have_one_reading() {
+        for (path, segments) in [
+            ("/", ""),
+            ("", ""),
+            ("/v1/charges", "<v1><charges>"),
+            ("/v1/charges/", "<v1><charges>"),
+            ("//v1///charges//", "<v1><charges>"),
+            ("/%76%31/ch%61rges", "<v1><charges>"),
+            ("/a%252Fb", "<a%2Fb>"),
+            ("/a%2", "<a%2>"),
+            ("/a%zz%", "<a%zz%>"),
+            ("/V1", "<V1>"),
+        ] {
+            assert_eq!(readings(path), [segments], "{path}");
+        }
+        assert_eq!(readings("*"), [""; 0]);
+    }
+
+    #[test]
+    fn what_providers_read_differently_is_read_in_every_way() {
+        for (path, expected) in [
+            ("/a/../b", &["<a><..><b>", "<b>"][..]),
+            ("/../a", &["<..><a>", "<a>"]),
+            ("/a/%2e%2E/b", &["<a><..><b>", "<b>"]),
+            ("/a/./b", &["<a><.><b>", "<a><b>"]),
+            ("/a%2Fb", &["<a/b>", "<a><b>"]),
+            ("/a%5cb", &[r"<a\b>", "<a><b>"]),
+            ("/a;x=1/b", &["<a;x=1><b>", "<a><b>"]),
+            ("/a/..;/b", &["<a><..;><b>", "<a><..><b>", "<b>"]),
+            ("/a%2F..%2Fb", &["<a/../b>", "<a><..><b>", "<b>"]),
+            ("/a%2Fb;c", &["<a/b;c>", "<a/b>", "<a><b;c>", "<a><b>", "<a><b>"]),
+            ("/a%2Fb%5Cc", &[r"<a/b\c>", "<a><b><c>", r"<a><b\c>", r"<a/b><c>"]),
+            ("/a;x%2Fb", &["<a;x/b>", "<a>", "<a;x><b>", "<a>", "<a><b>"]),
+        ] {
+            assert_eq!(readings(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_flow_cannot_be_dodged_by_spelling() {
+        for path in [
+            "/v1/charges/7",
+            "/v1/charges/7/",
+            "//v1//charges//7",
+            "/v1/./charges/7",
+            "/x/../v1/charges/7",
+            "/v1/%63harges/7",
+            "/v1%2Fcharges/7",
+            "/v1/charges;jsessionid=1/7",
+            "/v1/x/..;y/charges/7",
+            "/v1%2F%2e%2E%2Fv1%5Ccharges/7",
+        ] {
+            assert!(matches("/v1/charges/{id}", path), "{path}");
+        }
+        for path in
+            ["/v1/charges", "/v1/charges/7/x", "/v1/Charges/7", "/v1/charges%252F7", "/v1/charges/7/..", "*"]
+        {
+            assert!(!matches("/v1/charges/{id}", path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_star_at_the_end_takes_everything_from_there() {
+        for (pattern, good, bad) in [
+            ("/*", &["/", "", "/a", "/a/b"][..], &["*"][..]),
+            ("/v1/*", &["/v1", "/v1/", "/v1/a", "/v1/a/b"], &["/", "/v2/a", "/v1a"]),
+            ("/{a}/b/*", &["/x/b", "/x/b/c"], &["/b", "/x"]),
+            ("/", &["/", "", "//"], &["/a"]),
+            ("/a%20b/", &["/a%20b"], &["/a+b"]),
+        ] {
+            assert!(good.iter().all(|path| matches(pattern, path)), "{pattern}");
+            assert!(!bad.iter().any(|path| matches(pattern, path)), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_bad_pattern_is_refused_with_what_to_write() {
+        let long = format!("/{}", "a/".repeat(SEGMENTS_MAX + 1));
+        for (pattern, message) in [
+            ("v1", "starts with a slash"),
+            ("", "starts with a slash"),
+            ("/a?b=1", "belongs under `query`"),
+            ("/a#b", "belongs under `query`"),
+            ("/a//b", "a segment is empty"),
+            ("/a/../b", "are resolved"),
+            ("/a/%2e/b", "are resolved"),
+            ("/*/a", "the whole last segment"),
+            ("/a*", "the whole last segment"),
+            ("/a{b}", "must be the whole segment"),
+            ("/{a", "must be the whole segment"),
+            ("/{}", "cannot name a parameter"),
+            ("/{1a}", "cannot name a parameter"),
+            ("/{a-b}", "cannot name a parameter"),
+            ("/{a}/{a}", "two parameters `a`"),
+            (&long, "at most 32 segments"),
+        ] {
+            let error = PathPattern::parse(pattern).expect_err(pattern);
+            assert!(error.contains(message), "{pattern}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_encoded_path_reads_like_the_plain_one(path in "(/[a-c]{1,3}){0,5}", mask in any::<u32>()) {
+            let encode = |(at, byte): (usize, u8)| match byte {
+                byte if byte != b'/' && mask >> (at % 32) & 1 == 1 => format!("%{byte:02x}"),
+                byte => char::from(byte).to_string(),
+            };
+            let encoded: String = path.bytes().enumerate().map(encode).collect();
+            prop_assert_eq!(readings(&encoded), readings(&path));
+        }
+
+        #[test]
+        fn slashes_more_or_less_make_no_difference(path in "(/[a-c.]{1,3}){1,5}", extra in 1_usize..4) {
+            prop_assert_eq!(readings(&path.replace('/', &"/".repeat(extra))), readings(&path));
+            prop_assert_eq!(readings(&format!("{path}/")), readings(&path));
+        }
+
+        #[test]
+        fn any_bytes_are_read_in_bounds(path in proptest::collection::vec(prop::sample::select(b"/.%;2Ffa5c\\\xff".to_vec()), 0..60)) {
+            let path = [b"/", path.as_slice()].concat();
+            let mut readings = Readings::default();
+            readings.read(&path);
+            prop_assert!((1..=22).contains(&readings.count()));
+            for reading in 0..readings.count() {
+                for segment in readings.segments(reading) {
+                    prop_assert!(!segment.of(readings.text()).is_empty());
+                }
+            }
+        }
+    }
+}

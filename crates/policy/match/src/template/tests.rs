@@ -1,0 +1,144 @@
+use egret_clock::Timestamp;
+use proptest::prelude::*;
+
+use super::*;
+use crate::parameters::Parameters;
+use egret_fixture::with_request;
+use egret_message::{Changes, Fields, Request, Response};
+
+const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
+
+fn render_for(lines: &str, text: &str, place: Escape) -> Result<String, TemplateError> {
+    let template =
+        Template::compile(text, place, SCOPE, "body").unwrap_or_else(|problem| panic!("{text}: {problem:?}"));
+    with_request("stripe", lines, |request: &Request<'_>| {
+        let changes = Changes::default();
+        let response = Response { status: 503, fields: Fields::new(&[], b"", &changes), body: None };
+        let mut out = Vec::new();
+        template.render(
+            &Inputs {
+                request,
+                response: Some(&response),
+                parameters: Parameters::default(),
+                attempt: 2,
+                now: Timestamp::from_secs(1_700_000_000),
+            },
+            &mut out,
+        )?;
+        Ok(String::from_utf8(out).unwrap())
+    })
+}
+
+fn render(text: &str, place: Escape) -> String {
+    let lines = "GET https://api.stripe.com/v1/charges?page=2&q=a+%22b%22%0d%0A\nX-Id: 7\nX-Id: 8\nX-Quote: say \"hi\" \\";
+    render_for(lines, text, place).unwrap()
+}
+
+fn refusal(text: &str, place: Escape) -> String {
+    let problem = Template::compile(text, place, SCOPE, "body").expect_err(text);
+    assert_eq!(problem.path, "body");
+    match problem.suggestion {
+        Some(meant) => format!("{} [{meant}]", problem.message),
+        None => problem.message,
+    }
+}
+
+#[test]
+fn values_stand_where_they_are_named() {
+    for (text, expected) in [
+        ("", ""),
+        ("plain $ { } $x", "plain $ { } $x"),
+        ("$${request.path}", "${request.path}"),
+        (
+            "${request.method} ${request.scheme}://${request.host}${request.path}",
+            "GET https://api.stripe.com/v1/charges",
+        ),
+        ("${ request.provider }/${request.consumer}", "stripe/"),
+        ("${request.headers.x-id}${request.headers.X-ID}${request.headers.none}", "77"),
+        ("${query.page}${request.query.page}${query.none}", "22"),
+        ("[${params.id}${request.params.id}]", "[]"),
+        ("${response.status} ${attempt} ${now}", "503 2 1700000000"),
+    ] {
+        assert_eq!(render(text, Escape::Text), expected, "{text}");
+    }
+}
+
+#[test]
+fn values_are_escaped_for_where_they_go() {
+    assert_eq!(render(r#"{"q":"${request.headers.x-quote}"}"#, Escape::Json), r#"{"q":"say \"hi\" \\"}"#);
+    assert_eq!(render(r#"{"q":"${query.q}"}"#, Escape::Json), r#"{"q":"a \"b\"\u000d\u000a"}"#);
+    assert_eq!(render(r#"{"at":${now},"\"":"${attempt}"}"#, Escape::Json), r#"{"at":1700000000,"\"":"2"}"#);
+    assert_eq!(render("/v2/${request.path}", Escape::Url), "/v2/%2Fv1%2Fcharges");
+    assert_eq!(render("id=${request.headers.x-id}", Escape::Field), "id=7");
+    assert_eq!(
+        render_for("GET http://h/?a=%0d%0aX:1", "${query.a}", Escape::Field),
+        Err(TemplateError::Control)
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_was_meant() {
+    for (text, place, message) in [
+        ("${request.pth}", Escape::Text, "unknown value `request.pth` in a template [request.path]"),
+        (
+            "${request.header.x}",
+            Escape::Text,
+            "unknown value `request.header` in a template [request.headers]",
+        ),
+        ("${parms.id}", Escape::Text, "unknown value `parms.id` in a template [params]"),
+        ("${params.idd}", Escape::Text, "no path of a match here has a parameter `{idd}` [id]"),
+        (
+            "${request.headers}",
+            Escape::Text,
+            "unknown value `request.headers` in a template: add the name of an entry, as in `request.headers.accept`",
+        ),
+        ("${request.body}", Escape::Text, "bodies are not available in templates"),
+        ("${}", Escape::Text, "unknown value `` in a template"),
+        ("${request.path", Escape::Text, "`${` without `}`: write `$${` for a literal `${`"),
+        ("${env:KEY}", Escape::Text, "`${env:KEY}` is a secret, and secrets are not allowed in templates"),
+        ("a\nb", Escape::Field, "control characters, such as line ends, are not allowed in a header field"),
+        ("{\"a\":${query.a}}", Escape::Json, "a text value in JSON must be quoted: write `\"${query.a}\"`"),
+        (
+            "{\"a\\\"\":${query.a}}",
+            Escape::Json,
+            "a text value in JSON must be quoted: write `\"${query.a}\"`",
+        ),
+    ] {
+        assert_eq!(refusal(text, place), message, "{text}");
+    }
+    let before = Scope { has_response: false, parameters: &[] };
+    let problem = Template::compile("${response.status}", Escape::Text, before, "body").unwrap_err();
+    assert_eq!(
+        problem.message,
+        "`response.status` is not available here: this template is rendered before the call"
+    );
+    assert!(refusal(&"${now}a".repeat(VALUES_MAX + 1), Escape::Text).contains("must not exceed 256 values"));
+    assert!(
+        refusal(&"a".repeat(TEMPLATE_BYTES_MAX + 1), Escape::Text).contains("must not exceed 65536 bytes")
+    );
+}
+
+#[test]
+fn a_result_is_bounded() {
+    let lines = format!("GET http://h/\nX-Long: {}", "a".repeat(8_000));
+    let template = "${request.headers.x-long}".repeat(VALUES_MAX);
+    assert_eq!(render_for(&lines, &template, Escape::Text), Err(TemplateError::TooLong));
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_is_sent_gets_out_of_a_json_text(value in "[ -~]{0,20}", encoded in prop::collection::vec(any::<u8>(), 0..20)) {
+        let percent: String = encoded.iter().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
+        let lines = format!("GET http://h/?a={percent}\nX-A: {value}");
+        let json = render_for(&lines, r#"["${request.headers.x-a}","${query.a}"]"#, Escape::Json).unwrap();
+        let parsed: Vec<String> = serde_json::from_str(&json).unwrap();
+        prop_assert_eq!(parsed, [value.trim().to_owned(), String::from_utf8_lossy(&encoded).into_owned()]);
+    }
+
+    #[test]
+    fn any_template_compiles_or_is_refused(text in "[${}a.\"\\\\ ]{0,24}|\\$\\{(request|query|params|now)[.a-z]{0,10}\\}") {
+        for place in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
+            let _ = Template::compile(&text, place, SCOPE, "body");
+        }
+    }
+}

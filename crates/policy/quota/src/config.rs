@@ -1,0 +1,752 @@
+//! The config keys of a quota, and their validation.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use egret_config::{Duration, Problem};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::calendar::Calendar;
+use super::expressions::QuotaExpressions;
+use egret_match::expression::Scope;
+
+/// Quotas by name, as written in the config.
+pub type QuotaConfigs = BTreeMap<String, QuotaConfig>;
+
+/// Maximum number of units of a quota: far more than providers sell, and low enough that sums never overflow.
+const UNITS_MAX: u64 = 1_000_000_000_000;
+/// Minimum length of a window; shorter ones disappear in network jitter.
+const WINDOW_MIN: Duration = Duration::from_millis(1);
+/// Maximum length of a window; more than a year is a mistake.
+const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
+/// Maximum number of custom header pairs: each response is searched for all of them.
+const LEARN_HEADERS_MAX: usize = 16;
+/// Maximum number of ancestors. A call briefly holds one lock for each.
+pub(super) const ANCESTORS_MAX: usize = 7;
+
+/// A named allowance that remedies draw from.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaConfig {
+    /// Number of units in a window; number of concurrent calls if `kind` is `concurrency`. A call costs one
+    /// unit, unless `cost` is set.
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub limit: u64,
+    /// The way in which units come back. The default, `sliding`, never exceeds the provider's limit, wherever
+    /// its windows begin.
+    #[serde(default)]
+    pub kind: QuotaKind,
+    /// Length of a window; for `token-bucket`, the time in which `limit` units come back. `calendar` uses
+    /// `period` instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<Duration>,
+    /// Beginning of the windows of a `fixed` quota.
+    #[serde(default)]
+    pub starts: WindowStart,
+    /// Capacity of a `token-bucket`: the maximum number of units at once. Default: `limit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub burst: Option<u64>,
+    /// The window of a `calendar` quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Period>,
+    /// Beginning of a `calendar` window.
+    #[serde(default)]
+    pub renews: RenewalConfig,
+    /// Counts each group separately, with the whole `limit` for each (or its share, see `shares`):
+    /// `header:NAME`, `consumer`, `account`, `param:NAME` for a path parameter of the flow that draws,
+    /// `provider`, or `cel:EXPRESSION`. Calls without a value form one group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_by: Option<GroupBy>,
+    /// Maximum number of groups that are counted separately. With more, the least recently used groups with a
+    /// full allowance are forgotten, which has no effect on calls. If there is no such group, new groups
+    /// share one allowance: the overflow group.
+    #[serde(default = "groups_max_default")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub groups_max: u32,
+    /// Divides `limit` among groups. Needs `group_by`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<SharesConfig>,
+    /// A quota that is charged together with this one: a call is granted by both, or charged to neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Cost of a call. Default: one unit.
+    #[serde(default, skip_serializing_if = "CostConfig::is_one")]
+    pub cost: CostConfig,
+    /// Carries unused units over to the next window. For `calendar`, and for `fixed` with `starts: clock`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spillover: Option<SpilloverConfig>,
+    /// Corrects the count by the rate-limit fields of the provider's responses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learn: Option<LearnConfig>,
+    /// Storage of the count.
+    #[serde(default)]
+    pub store: StoreKind,
+    /// Treatment of calls while the store fails.
+    #[serde(default)]
+    pub on_store_error: OnStoreError,
+}
+
+fn groups_max_default() -> u32 {
+    10_000
+}
+
+impl Default for QuotaConfig {
+    /// One unit in a sliding second, to be overridden.
+    fn default() -> Self {
+        Self {
+            limit: 1,
+            kind: QuotaKind::default(),
+            window: Some(Duration::from_secs(1)),
+            starts: WindowStart::default(),
+            burst: None,
+            period: None,
+            renews: RenewalConfig::default(),
+            group_by: None,
+            groups_max: groups_max_default(),
+            shares: None,
+            parent: None,
+            cost: CostConfig::default(),
+            spillover: None,
+            learn: None,
+            store: StoreKind::default(),
+            on_store_error: OnStoreError::default(),
+        }
+    }
+}
+
+/// The way in which units come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum QuotaKind {
+    /// A call's units come back one window after its response arrived. Whatever the network does, the
+    /// provider never counts more than `limit` in any window of that length, wherever its windows begin, and
+    /// a token bucket of that size never runs empty there. With windows of length W and responses after R, W
+    /// / (W + R) of the allowance can be used.
+    #[default]
+    Sliding,
+    /// All units come back at once when the next window begins. Exact for a provider whose windows begin at
+    /// the same moments; with any other, up to twice the `limit` can fall into one of its windows. The whole
+    /// allowance can be used if responses arrive within a window: a call in flight when a window ends counts
+    /// in both.
+    Fixed,
+    /// Units come back one by one, evenly, and up to `burst` accumulate. Exact for providers with a token
+    /// bucket. Units of calls in flight do not come back: with responses after R, `burst` / (rate × R + 1) of
+    /// the allowance can be used, or all of it if that is more than 1.
+    TokenBucket,
+    /// A call's units come back when its response is complete. This limits the number of concurrent calls.
+    Concurrency,
+    /// Like `fixed`, with windows of a day or a month in the calendar of a time zone.
+    Calendar,
+}
+
+impl fmt::Display for QuotaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sliding => "sliding",
+            Self::Fixed => "fixed",
+            Self::TokenBucket => "token-bucket",
+            Self::Concurrency => "concurrency",
+            Self::Calendar => "calendar",
+        })
+    }
+}
+
+/// Beginning of fixed windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WindowStart {
+    /// At multiples of the window since 1970-01-01 00:00 UTC: on the full second, minute, hour.
+    #[default]
+    Clock,
+    /// At the first call after the end of the last window. Exact for a provider that does the same, if all
+    /// calls take the same time to reach it; if that time varies, use `sliding`.
+    First,
+}
+
+/// The window of a calendar quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// From a time of day to the same time on the next day.
+    Day,
+    /// From a day of the month to the same day of the next month.
+    Month,
+}
+
+/// Beginning of a calendar window.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RenewalConfig {
+    /// Day of the month, for `period: month`. A shorter month uses its last day.
+    #[schemars(range(min = 1, max = 31))]
+    pub day: u8,
+    /// Time of day, `HH:MM`. A time that a clock change skips moves later by the length of the change; of one
+    /// that occurs twice, the first counts.
+    pub time: String,
+    /// Time zone of the IANA database, such as `Europe/Berlin`.
+    pub time_zone: String,
+}
+
+impl Default for RenewalConfig {
+    fn default() -> Self {
+        Self { day: 1, time: "00:00".to_owned(), time_zone: "UTC".to_owned() }
+    }
+}
+
+/// The property that groups calls.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub enum GroupBy {
+    /// `header:NAME`: the value of a request header field.
+    Header(String),
+    /// `consumer`: the calling application.
+    Consumer,
+    /// `account`: the credential that the call uses.
+    Account,
+    /// `param:NAME`: a path parameter of the flow.
+    Param(String),
+    /// `provider`: the provider called.
+    Provider,
+    /// `cel:EXPRESSION`: the result of an expression over the request.
+    Cel(String),
+}
+
+impl FromStr for GroupBy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |name: &str| if name.is_empty() { None } else { Some(name.to_owned()) };
+        let group_by = match text.split_once(':') {
+            Some(("header", name)) => {
+                named(name).filter(|name| is_token(name)).map(|name| Self::Header(name.to_ascii_lowercase()))
+            }
+            Some(("param", name)) => named(name).map(Self::Param),
+            Some(("cel", expression)) => named(expression.trim()).map(Self::Cel),
+            None if text == "consumer" => Some(Self::Consumer),
+            None if text == "account" => Some(Self::Account),
+            None if text == "provider" => Some(Self::Provider),
+            _ => None,
+        };
+        group_by.ok_or_else(|| {
+            format!(
+                "expected `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or `cel:EXPRESSION`, \
+                 found `{text}`"
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for GroupBy {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<GroupBy> for String {
+    fn from(group_by: GroupBy) -> Self {
+        group_by.to_string()
+    }
+}
+
+impl fmt::Display for GroupBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Consumer => f.write_str("consumer"),
+            Self::Account => f.write_str("account"),
+            Self::Param(name) => write!(f, "param:{name}"),
+            Self::Provider => f.write_str("provider"),
+            Self::Cel(expression) => write!(f, "cel:{expression}"),
+        }
+    }
+}
+
+impl GroupBy {
+    /// Returns `true` if the group names are probably credentials, which must not be shown.
+    pub fn is_secret(&self) -> bool {
+        const SECRETS: [&str; 8] =
+            ["authorization", "cookie", "key", "token", "secret", "password", "credential", "signature"];
+        match self {
+            Self::Header(name) => SECRETS.iter().any(|secret| name.contains(secret)),
+            Self::Cel(_) => true,
+            Self::Consumer | Self::Account | Self::Param(_) | Self::Provider => false,
+        }
+    }
+}
+
+/// Returns `true` for a field name of RFC 9110 §5.1.
+fn is_token(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+/// A part of a limit in percent, with up to two decimals: `75%`, `12.5%`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct Percent(u32);
+
+impl Percent {
+    /// The whole limit.
+    pub const WHOLE: Self = Self(10_000);
+
+    /// Returns this part of `limit`, rounded down.
+    pub fn of(self, limit: u64) -> u64 {
+        let part = u128::from(limit) * u128::from(self.0) / u128::from(Self::WHOLE.0);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+}
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hundredths = || {
+            let (whole, fraction) = {
+                let number = text.strip_suffix('%')?.trim_end();
+                number.split_once('.').unwrap_or((number, "0"))
+            };
+            let digits = |text: &str, most: usize| {
+                let plain =
+                    (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+                plain.then(|| text.parse::<u32>().ok())?
+            };
+            let fraction = digits(fraction, 2)? * if fraction.len() == 1 { 10 } else { 1 };
+            Some(digits(whole, 3)? * 100 + fraction).filter(|hundredths| *hundredths <= Self::WHOLE.0)
+        };
+        hundredths().map(Self).ok_or_else(|| {
+            format!(
+                "`{text}` is not a share: expected 0% to 100% with at most two decimals, like `75%` or `12.5%`"
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Percent> for String {
+    fn from(percent: Percent) -> Self {
+        percent.to_string()
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0 / 100, self.0 % 100) {
+            (whole, 0) => write!(f, "{whole}%"),
+            (whole, tenths) if tenths % 10 == 0 => write!(f, "{whole}.{}%", tenths / 10),
+            (whole, hundredths) => write!(f, "{whole}.{hundredths:02}%"),
+        }
+    }
+}
+
+/// The division of a limit among groups.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SharesConfig {
+    /// Share of the limit by group; no other group can use it. The sum is at most `100%`.
+    pub groups: BTreeMap<String, Percent>,
+    /// Allowance of groups that are not listed: `block` rejects their calls, `allow` lets them share the
+    /// rest, and a percentage of the limit caps each of them, within the rest for all of them together.
+    pub default: ShareDefault,
+}
+
+/// Allowance of groups without their own share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub enum ShareDefault {
+    /// `allow`: they share the units that the listed groups leave.
+    #[default]
+    Allow,
+    /// `block`: none.
+    Block,
+    /// A percentage of the limit for each, within the rest for all of them together.
+    Share(Percent),
+}
+
+impl TryFrom<String> for ShareDefault {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "allow" => Ok(Self::Allow),
+            "block" => Ok(Self::Block),
+            share => share
+                .parse()
+                .map(Self::Share)
+                .map_err(|_| format!("expected `allow`, `block` or a percentage like `10%`, found `{text}`")),
+        }
+    }
+}
+
+impl From<ShareDefault> for String {
+    fn from(default: ShareDefault) -> Self {
+        match default {
+            ShareDefault::Allow => "allow".to_owned(),
+            ShareDefault::Block => "block".to_owned(),
+            ShareDefault::Share(percent) => percent.to_string(),
+        }
+    }
+}
+
+impl SharesConfig {
+    /// Returns the percentage that the listed groups leave.
+    fn rest(&self) -> Option<Percent> {
+        let listed = self.groups.values().try_fold(0_u32, |sum, percent| sum.checked_add(percent.0))?;
+        Percent::WHOLE.0.checked_sub(listed).map(Percent)
+    }
+
+    /// Returns the units of `limit` that no listed group has. Shares are rounded down, so this is at least
+    /// the rest in percent.
+    pub(super) fn rest_of(&self, limit: u64) -> u64 {
+        let listed = self.groups.values().fold(0, |sum: u64, percent| sum.saturating_add(percent.of(limit)));
+        limit.saturating_sub(listed)
+    }
+}
+
+/// Cost of a call, as CEL expressions with an integer result.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CostConfig {
+    /// Units charged before the call, computed from the request. Default: one unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// Actual cost of the call, computed from the response. The difference is charged or given back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<String>,
+}
+
+impl CostConfig {
+    /// Returns `true` if a call costs one unit.
+    pub fn is_one(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Carries unused units over to the next window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpilloverConfig {
+    /// Maximum number of units that a window has beyond `limit`.
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub max: u64,
+}
+
+/// The provider's reports that are used.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LearnConfig {
+    /// Fields to read: `retry-after`, `ratelimit` (`RateLimit`, and the `RateLimit-Remaining` and `-Reset` of
+    /// earlier drafts) and `x-ratelimit` (`X-RateLimit-*` and `X-Rate-Limit-*`).
+    pub from: Vec<LearnFrom>,
+    /// Custom header fields of the provider with the same information.
+    pub headers: Vec<LearnHeaders>,
+    /// Maximum time for which a response may block calls. A longer time is reduced to this.
+    pub wait_max: Duration,
+}
+
+impl Default for LearnConfig {
+    fn default() -> Self {
+        Self {
+            from: vec![LearnFrom::RetryAfter, LearnFrom::RateLimit, LearnFrom::XRateLimit],
+            headers: Vec::new(),
+            wait_max: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// Header fields with the provider's count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum LearnFrom {
+    /// `Retry-After` of a 429 or 503 (RFC 9110 §10.2.3).
+    #[serde(rename = "retry-after")]
+    RetryAfter,
+    /// `RateLimit` and the related fields of the IETF drafts.
+    #[serde(rename = "ratelimit")]
+    RateLimit,
+    /// `X-RateLimit-*` and `X-Rate-Limit-*`.
+    #[serde(rename = "x-ratelimit")]
+    XRateLimit,
+}
+
+/// Names of custom header fields with the provider's count. At least one of `remaining` and `reset` is
+/// required.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LearnHeaders {
+    /// Field with the number of units left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<String>,
+    /// Field with the time at which they come back: seconds from now, a date, seconds or milliseconds since
+    /// 1970, or `6m0s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset: Option<String>,
+}
+
+/// Storage of a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StoreKind {
+    /// In memory: it restarts from zero with the process.
+    #[default]
+    Memory,
+    /// In a file in `data_dir`, which survives a restart and a crash. For `calendar`, and for `fixed` with
+    /// `starts: clock`.
+    File,
+}
+
+/// Treatment of calls while the store fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnStoreError {
+    /// They are rejected, so the provider never gets more calls than the limit.
+    #[default]
+    Closed,
+    /// They are counted in memory until the store works again.
+    Open,
+}
+
+/// Returns the mistakes in the quotas of a config: contradictions, unknown names, numbers out of range.
+/// `parameters` are the path parameters of the flows.
+pub fn validate(quotas: &QuotaConfigs, parameters: &[&str]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (name, quota) in quotas {
+        let mut checks = Checks { path: format!("quotas.{name}"), problems: &mut problems };
+        checks.name(name);
+        checks.window(quota);
+        checks.groups(quota);
+        checks.parameter(quota, parameters);
+        checks.parent(name, quota, quotas);
+        checks.learn(quota);
+        checks.store(quota);
+        QuotaExpressions::compile(quota, parameters, &format!("quotas.{name}"), &mut problems);
+    }
+    problems
+}
+
+struct Checks<'a> {
+    path: String,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Checks<'_> {
+    fn problem(&mut self, key: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(format!("{}{key}", self.path), message));
+    }
+
+    fn units(&mut self, key: &str, units: u64) {
+        if !(1..=UNITS_MAX).contains(&units) {
+            self.problem(key, format!("expected a whole number from 1 to {UNITS_MAX}, found `{units}`"));
+        }
+    }
+
+    /// Checks a name, which appears in metrics and header fields.
+    fn name(&mut self, name: &str) {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(is_plain) {
+            self.problem("", "a quota's name must consist of 1 to 64 letters, digits, `-` and `_`");
+        }
+    }
+
+    fn window(&mut self, quota: &QuotaConfig) {
+        self.units(".limit", quota.limit);
+        let kind = quota.kind;
+        let timed = matches!(kind, QuotaKind::Sliding | QuotaKind::Fixed | QuotaKind::TokenBucket);
+        match quota.window {
+            None if timed => {
+                self.problem("", format!("the key `window` is missing: a {kind} quota requires it"));
+            }
+            Some(_) if !timed => self.problem(".window", format!("a {kind} quota has no `window`")),
+            Some(window) if !(WINDOW_MIN..=WINDOW_MAX).contains(&window) => {
+                self.problem(".window", format!("expected {WINDOW_MIN} to {WINDOW_MAX}, found `{window}`"));
+            }
+            _ => {}
+        }
+        if quota.starts != WindowStart::Clock && kind != QuotaKind::Fixed {
+            self.problem(
+                ".starts",
+                format!("only fixed windows start with the first call; this quota is {kind}"),
+            );
+        }
+        if let Some(burst) = quota.burst {
+            self.units(".burst", burst);
+            if kind != QuotaKind::TokenBucket {
+                self.problem(".burst", format!("only a token-bucket has a `burst`; this quota is {kind}"));
+            }
+        }
+        self.calendar(quota);
+        if let Some(spillover) = quota.spillover {
+            self.units(".spillover.max", spillover.max);
+            if !has_steady_windows(quota) {
+                let message =
+                    "requires consecutive windows: `kind: calendar`, or `kind: fixed` with `starts: clock`";
+                self.problem(".spillover", message);
+            }
+        }
+    }
+
+    fn calendar(&mut self, quota: &QuotaConfig) {
+        match (quota.kind == QuotaKind::Calendar, quota.period) {
+            (true, None) => {
+                self.problem("", "the key `period` is missing: a calendar quota requires `day` or `month`")
+            }
+            (true, Some(period)) => {
+                if let Err((key, message)) = Calendar::new(period, &quota.renews) {
+                    self.problem(&format!(".renews.{key}"), message);
+                }
+            }
+            (false, Some(_)) => {
+                self.problem(
+                    ".period",
+                    format!("only a calendar quota has a `period`; this quota is {}", quota.kind),
+                );
+            }
+            (false, None) if quota.renews != RenewalConfig::default() => {
+                self.problem(
+                    ".renews",
+                    format!("only a calendar quota has `renews`; this quota is {}", quota.kind),
+                );
+            }
+            (false, None) => {}
+        }
+    }
+
+    fn groups(&mut self, quota: &QuotaConfig) {
+        if !(1..=1_000_000).contains(&quota.groups_max) {
+            self.problem(".groups_max", format!("expected 1 to 1000000, found `{}`", quota.groups_max));
+        }
+        let Some(shares) = &quota.shares else { return };
+        if quota.group_by.is_none() {
+            self.problem(".shares", "requires `group_by`, which defines the groups");
+        }
+        for (group, percent) in &shares.groups {
+            if percent.of(quota.limit) == 0 {
+                let message = format!("{percent} of {} units is less than one unit", quota.limit);
+                self.problem(&format!(".shares.groups.{group}"), message);
+            }
+        }
+        let Some(rest) = shares.rest() else {
+            return self.problem(".shares.groups", "the shares exceed 100% in total");
+        };
+        match shares.default {
+            ShareDefault::Block => {}
+            ShareDefault::Share(share) if share > rest => {
+                self.problem(
+                    ".shares.default",
+                    format!("`{share}` exceeds the {rest} that the listed groups leave"),
+                );
+            }
+            ShareDefault::Share(share) if share.of(quota.limit) == 0 => {
+                self.problem(
+                    ".shares.default",
+                    format!("{share} of {} units is less than one unit", quota.limit),
+                );
+            }
+            _ if shares.rest_of(quota.limit) == 0 => {
+                self.problem(
+                    ".shares.default",
+                    "the listed groups leave nothing for others: set `default: block`",
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn parameter(&mut self, quota: &QuotaConfig, parameters: &[&str]) {
+        let Some(GroupBy::Param(name)) = &quota.group_by else { return };
+        let missing = Scope { has_response: false, parameters }.missing_parameter(name);
+        self.problems.extend(missing.map(|missing| missing.at(format!("{}.group_by", self.path))));
+    }
+
+    fn parent(&mut self, name: &str, quota: &QuotaConfig, quotas: &QuotaConfigs) {
+        let Some(parent) = &quota.parent else { return };
+        if parent == name {
+            return self.problem(".parent", "a quota cannot be its own parent");
+        }
+        let Some(mut ancestor) = quotas.get(parent) else {
+            let others = quotas.keys().map(String::as_str).filter(|other| *other != name);
+            let problem =
+                Problem::new(format!("{}.parent", self.path), format!("there is no quota `{parent}`"));
+            return self.problems.push(problem.suggest(parent, others));
+        };
+        let mut line = vec![name, parent.as_str()];
+        while let Some(next) = &ancestor.parent {
+            if line.contains(&next.as_str()) {
+                // Every quota in the cycle would report it; only the first one by name does.
+                if next == name && line.iter().min() == Some(&name) {
+                    self.problem(".parent", format!("forms a cycle: {} → {name}", line.join(" → ")));
+                }
+                return;
+            }
+            let Some(found) = quotas.get(next) else { return };
+            line.push(next);
+            ancestor = found;
+        }
+        if line.len() > ANCESTORS_MAX + 1 {
+            self.problem(".parent", format!("at most {ANCESTORS_MAX} ancestors are allowed"));
+        }
+    }
+
+    fn learn(&mut self, quota: &QuotaConfig) {
+        let Some(learn) = &quota.learn else { return };
+        if quota.kind == QuotaKind::Concurrency {
+            self.problem(
+                ".learn",
+                "not possible for a concurrency quota: providers do not report their calls in flight",
+            );
+        }
+        if learn.from.is_empty() && learn.headers.is_empty() {
+            self.problem(".learn", "names no fields: set `from` or `headers`");
+        }
+        if learn.headers.len() > LEARN_HEADERS_MAX {
+            self.problem(".learn.headers", format!("at most {LEARN_HEADERS_MAX} entries are allowed"));
+        }
+        if learn.wait_max.is_zero() || learn.wait_max > WINDOW_MAX {
+            self.problem(
+                ".learn.wait_max",
+                format!("expected 1ms to {WINDOW_MAX}, found `{}`", learn.wait_max),
+            );
+        }
+        for (index, headers) in learn.headers.iter().enumerate() {
+            let path = format!(".learn.headers[{index}]");
+            if headers.remaining.is_none() && headers.reset.is_none() {
+                self.problem(&path, "set at least one of `remaining` and `reset`");
+            }
+            for (key, name) in [("remaining", &headers.remaining), ("reset", &headers.reset)] {
+                if name.as_ref().is_some_and(|name| !is_token(name)) {
+                    self.problem(&format!("{path}.{key}"), "is not a valid header field name");
+                }
+            }
+        }
+    }
+
+    fn store(&mut self, quota: &QuotaConfig) {
+        if quota.store == StoreKind::File && !has_steady_windows(quota) {
+            let message = "a file requires windows that begin by the clock: `kind: calendar`, or `kind: fixed` \
+                           with `starts: clock`";
+            self.problem(".store", message);
+        }
+    }
+}
+
+/// Returns `true` for windows whose beginning does not depend on the calls.
+fn has_steady_windows(quota: &QuotaConfig) -> bool {
+    match quota.kind {
+        QuotaKind::Calendar => true,
+        QuotaKind::Fixed => quota.starts == WindowStart::Clock,
+        QuotaKind::Sliding | QuotaKind::TokenBucket | QuotaKind::Concurrency => false,
+    }
+}

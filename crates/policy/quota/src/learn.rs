@@ -1,0 +1,269 @@
+//! Parses the provider's reports of its own count from responses.
+//!
+//! Besides `Retry-After` these are `RateLimit` and `RateLimit-Policy` of the IETF draft (structured fields,
+//! RFC 9651), the forms of its earlier versions, and the many variants of `X-RateLimit-*`. If several are
+//! present, the strictest applies.
+
+use egret_clock::Timestamp;
+
+use super::config::{LearnConfig, LearnFrom};
+use egret_clock::retry_after;
+
+/// The provider's report in one response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Learned {
+    /// Number of units left.
+    pub remaining: Option<u64>,
+    /// Time at which units come back.
+    pub reset: Option<Timestamp>,
+    /// Time for the next call, from a response that rejected the call.
+    pub retry: Option<Timestamp>,
+}
+
+/// The fields to read.
+#[derive(Debug, Clone, Default)]
+pub struct Reader {
+    retry_after: bool,
+    /// Names of the fields with the remaining units and with the reset time, in pairs.
+    pairs: Vec<[Option<String>; 2]>,
+    rate_limit: bool,
+}
+
+/// Maximum number of policies that are read from one field.
+const POLICIES_MAX: usize = 16;
+
+impl Reader {
+    pub fn new(config: &LearnConfig) -> Self {
+        let mut reader = Self::default();
+        for from in &config.from {
+            match from {
+                LearnFrom::RetryAfter => reader.retry_after = true,
+                LearnFrom::RateLimit => {
+                    reader.rate_limit = true;
+                    reader.pair("ratelimit");
+                }
+                LearnFrom::XRateLimit => {
+                    reader.pair("x-ratelimit");
+                    reader.pair("x-rate-limit");
+                }
+            }
+        }
+        let own = config.headers.iter().map(|headers| [headers.remaining.clone(), headers.reset.clone()]);
+        reader.pairs.extend(own);
+        reader
+    }
+
+    fn pair(&mut self, prefix: &str) {
+        self.pairs.push([Some(format!("{prefix}-remaining")), Some(format!("{prefix}-reset"))]);
+    }
+
+    /// Parses the fields of a response; `None` if they contain no report. Of a repeated field the first one
+    /// counts.
+    pub fn read<'a>(
+        &self,
+        status: u16,
+        fields: &(impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone),
+        now: Timestamp,
+    ) -> Option<Learned> {
+        let find = |name: &str| {
+            let is_it = |field: &(&[u8], &[u8])| field.0.eq_ignore_ascii_case(name.as_bytes());
+            fields.clone().find(is_it).map(|(_, value)| value)
+        };
+        let mut learned = Learned::default();
+        for [remaining, reset] in &self.pairs {
+            let value = |name: &Option<String>| name.as_ref().and_then(|name| find(name));
+            let said = Learned {
+                remaining: value(remaining).and_then(units),
+                reset: value(reset).and_then(|value| retry_after::read(first_item(value), now)),
+                retry: None,
+            };
+            learned = learned.stricter(said);
+        }
+        if self.rate_limit
+            && let Some(value) = find("ratelimit")
+        {
+            learned = learned.stricter(rate_limit(value, now));
+        }
+        if self.retry_after && matches!(status, 429 | 503) {
+            learned.retry = find("retry-after").and_then(|value| retry_after::read(value, now));
+        }
+        (learned != Learned::default()).then_some(learned)
+    }
+}
+
+impl Learned {
+    /// Returns the report with fewer remaining units; if they are equal, the one with the later reset.
+    fn stricter(self, other: Self) -> Self {
+        let strictness =
+            |said: &Self| (said.remaining.is_some(), std::cmp::Reverse(said.remaining), said.reset);
+        if strictness(&other) > strictness(&self) { other } else { self }
+    }
+}
+
+/// Parses `RateLimit`: `"default";r=50;t=30` for each policy, or, in an earlier draft,
+/// `limit=100, remaining=50, reset=5`.
+fn rate_limit(value: &[u8], now: Timestamp) -> Learned {
+    let in_seconds = |value: &[u8]| retry_after::read(value, now);
+    let mut strictest = Learned::default();
+    let mut dictionary = Learned::default();
+    for item in split(value, b',').take(POLICIES_MAX) {
+        let mut parts = split(item, b';');
+        match parts.next().and_then(pair) {
+            Some((b"remaining", value)) => dictionary.remaining = units(value),
+            Some((b"reset", value)) => dictionary.reset = in_seconds(value),
+            _ => {}
+        }
+        let mut said = Learned::default();
+        for (key, value) in parts.filter_map(pair) {
+            match key {
+                b"r" => said.remaining = units(value),
+                b"t" => said.reset = in_seconds(value),
+                _ => {}
+            }
+        }
+        strictest = strictest.stricter(said);
+    }
+    strictest.stricter(dictionary)
+}
+
+/// Splits `key=value`.
+fn pair(part: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = part.iter().position(|byte| *byte == b'=')?;
+    Some((part[..at].trim_ascii(), part[at + 1..].trim_ascii()))
+}
+
+/// Splits at separators outside quoted strings.
+fn split(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let (mut quoted, mut escaped) = (false, false);
+    value.split(move |byte| {
+        let is_end = *byte == separator && !quoted;
+        if *byte == b'"' && !escaped {
+            quoted = !quoted;
+        }
+        escaped = quoted && *byte == b'\\' && !escaped;
+        is_end
+    })
+}
+
+/// Returns the first item of a list, without parameters: `100, 100;w=60`.
+fn first_item(value: &[u8]) -> &[u8] {
+    // A date contains a comma.
+    if value.first().is_some_and(u8::is_ascii_alphabetic) {
+        return value;
+    }
+    let end = value.iter().position(|byte| matches!(byte, b',' | b';')).unwrap_or(value.len());
+    value[..end].trim_ascii()
+}
+
+/// Parses a number of units. A negative number counts as 0, and a fraction is dropped.
+fn units(value: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(first_item(value.trim_ascii())).ok()?;
+    let (owed, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    let is_number =
+        |digits: &str| (1..=18).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    if owed { Some(0) } else { whole.parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::config::LearnHeaders;
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
+
+    fn read(status: u16, fields: &[(&str, &str)]) -> Option<(Option<u64>, Option<u64>, Option<u64>)> {
+        let own = LearnHeaders {
+            remaining: Some("anthropic-ratelimit-requests-remaining".to_owned()),
+            reset: Some("anthropic-ratelimit-requests-reset".to_owned()),
+        };
+        let mut config = LearnConfig::default();
+        config.headers.push(own);
+        let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        let learned = Reader::new(&config).read(status, &fields, NOW)?;
+        let seconds = |time: Option<Timestamp>| time.map(|time| time.since(NOW).as_secs());
+        Some((learned.remaining, seconds(learned.reset), seconds(learned.retry)))
+    }
+
+    #[test]
+    fn every_field_that_tells_a_count_is_read() {
+        for (fields, expected) in [
+            (
+                &[
+                    ("X-RateLimit-Limit", "60"),
+                    ("X-RateLimit-Remaining", "56"),
+                    ("X-RateLimit-Reset", "1795307500"),
+                ][..],
+                (Some(56), Some(24)),
+            ),
+            (&[("x-rate-limit-remaining", "0"), ("x-rate-limit-reset", "900")], (Some(0), Some(900))),
+            (
+                &[("x-ratelimit-remaining", "149984"), ("x-ratelimit-reset", "6m0s")],
+                (Some(149_984), Some(360)),
+            ),
+            (
+                &[("RateLimit-Limit", "10, 10;w=1"), ("RateLimit-Remaining", "7"), ("RateLimit-Reset", "1")],
+                (Some(7), Some(1)),
+            ),
+            (&[("RateLimit", "limit=100, remaining=50, reset=5")], (Some(50), Some(5))),
+            (
+                &[("RateLimit", "\"default\";r=50;t=30"), ("RateLimit-Policy", "\"default\";q=100;w=60")],
+                (Some(50), Some(30)),
+            ),
+            (&[("RateLimit", "\"a;r=0, b\";r=500;t=3600, \"burst\"; r=2; t=1")], (Some(2), Some(1))),
+            (
+                &[
+                    ("anthropic-ratelimit-requests-remaining", "3"),
+                    ("anthropic-ratelimit-requests-reset", "2026-11-22T00:31:26Z"),
+                ],
+                (Some(3), Some(10)),
+            ),
+            (&[("x-ratelimit-remaining", "-1")], (Some(0), None)),
+            (&[("x-ratelimit-remaining", "4.5")], (Some(4), None)),
+            (&[("x-ratelimit-reset", "Sun, 22 Nov 2026 00:31:26 GMT")], (None, Some(10))),
+        ] {
+            let (remaining, reset) = expected;
+            assert_eq!(read(200, fields), Some((remaining, reset, None)), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_to_try_again_is_read_from_refusals_alone() {
+        for (status, expected) in
+            [(200, None), (301, None), (429, Some((None, None, Some(7)))), (503, Some((None, None, Some(7))))]
+        {
+            assert_eq!(read(status, &[("Retry-After", "7")]), expected);
+        }
+    }
+
+    #[test]
+    fn what_tells_nothing_is_nothing() {
+        for (name, value) in [
+            ("x-ratelimit-remaining", "many"),
+            ("x-ratelimit-remaining", ""),
+            ("x-ratelimit-remaining", "99999999999999999999"),
+            ("x-ratelimit-limit", "60"),
+            ("ratelimit", "\"default"),
+            ("ratelimit", ";;;,,,=;r=;t=x"),
+            ("content-type", "text/plain"),
+        ] {
+            assert_eq!(read(429, &[(name, value)]), None, "{name}: {value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_read_panics(value in "[\"\\\\;,=rt0-9a-z .-]{0,80}", bytes: Vec<u8>) {
+            for name in ["ratelimit", "ratelimit-remaining", "x-ratelimit-reset", "retry-after"] {
+                let _ = read(429, &[(name, &value)]);
+                let fields = std::iter::once((name.as_bytes(), bytes.as_slice()));
+                let _ = Reader::new(&LearnConfig::default()).read(503, &fields, NOW);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The use of an account for an exchange: its token, and the outcome of its call.
+
+use std::task::{Context, Poll};
+
+use egret_clock::Timestamp;
+
+use crate::exchange::Exchange;
+use crate::remedy::Reaction;
+use egret_accounts::token::{TokenWaiter, Turn};
+use egret_accounts::{Account, reported_pause};
+use egret_message::Refused;
+
+/// Waits until a call can be made with `account`. An account with a token is ready once it has a valid one; all
+/// others are ready at once. The remedy keeps `waiting` between calls of this function.
+pub(crate) fn poll_ready(
+    account: &Account,
+    waiting: &mut TokenWaiter,
+    exchange: &mut Exchange<'_>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), Refused>> {
+    let Some(token) = account.token().filter(|_| exchange.is_for(account)) else {
+        return Poll::Ready(Ok(()));
+    };
+    match token.poll(waiting, exchange.now, cx) {
+        Turn::Ready(fetch) => {
+            exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
+            Poll::Ready(Ok(()))
+        }
+        Turn::Wait(fetch, until) => {
+            exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
+            exchange.wake_at(until);
+            Poll::Pending
+        }
+        Turn::Refused(refused) => Poll::Ready(Err(refused)),
+    }
+}
+
+/// Decides how to react to the response to a call with `account`. If the provider rejected the token
+/// (RFC 6750 §3.1), another token is fetched and the call is repeated with it, once. A provider that responds
+/// with 401 has not acted on the request (RFC 9110 §15.5.2), so any method may be repeated.
+pub(crate) fn react(account: &Account, waiting: &mut TokenWaiter, exchange: &Exchange<'_>) -> Reaction {
+    let is_refused = exchange.answered.is_none()
+        && exchange.response().is_some_and(|response| response.status == 401)
+        && exchange.is_for(account);
+    let Some(token) = account.token().filter(|_| is_refused) else { return Reaction::Pass };
+    if token.reject(waiting, exchange.now) && exchange.repeatable {
+        waiting.repeat();
+        return Reaction::Again;
+    }
+    Reaction::Pass
+}
+
+/// Counts the outcome of the last call, and stores the provider's report of its allowance.
+pub fn record_outcome(account: &Account, exchange: &Exchange<'_>) {
+    account.standing().record_outcome(&exchange.outcome, exchange.response().as_ref(), exchange.now);
+}
+
+/// Returns `true` if a provider has accepted the request.
+pub(crate) fn is_accepted(exchange: &Exchange<'_>) -> bool {
+    exchange.answered.is_none() && exchange.response().is_some_and(|response| response.status < 400)
+}
+
+/// Returns the time before which the provider wants no further call with an account, from a response that
+/// refuses one: the time that it asks for, or the time at which a spent allowance is restored.
+pub(crate) fn requested_pause(exchange: &Exchange<'_>) -> Option<Timestamp> {
+    exchange.retry_after().or_else(|| reported_pause(&exchange.response()?, exchange.now))
+}

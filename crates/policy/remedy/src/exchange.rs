@@ -1,0 +1,414 @@
+//! The exchange that a remedy receives: read-only messages, and a draft for changes.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use egret_clock::Timestamp;
+use egret_http1::{Method, RequestHead};
+use egret_store::entries::Filling;
+
+use crate::local_response::Local;
+use crate::remedy::AlternateCall;
+use egret_accounts::token::Fetch;
+use egret_accounts::{Account, Accounts};
+use egret_cache::{Stored, is_credential_field, is_credential_parameter};
+use egret_clock::Random;
+use egret_match::Parameters;
+use egret_match::expression::{self, Expression, Inputs};
+use egret_match::form::decode_form;
+use egret_match::router::{Match, Matches, Router};
+use egret_match::template::Template;
+use egret_message::Fault;
+use egret_message::request_target::split_target;
+use egret_message::{Changes, Fields, Request, Response};
+use egret_message::{Destination, Outcome, Received};
+use egret_store::coalescer::Background;
+
+/// The remedies' changes to an exchange so far. Reused between exchanges to avoid allocation.
+#[derive(Debug, Default)]
+pub struct PendingChanges {
+    /// Changes to the header fields of the request.
+    pub request: Changes,
+    /// Changes to the header fields of the response.
+    pub response: Changes,
+    /// Replacement for the received path and query: in origin-form, relative to the provider's URL.
+    pub target: Option<Rc<[u8]>>,
+    /// Replacement for the received request body, without transfer framing.
+    pub request_body: Option<Rc<[u8]>>,
+    /// Replacement for the received response body, without transfer framing.
+    pub response_body: Option<Rc<[u8]>>,
+    /// Cache entry that stores the response's body as it is forwarded.
+    pub filling: Option<Filling<Stored>>,
+    /// A background call to make; in such a call, the reason for it.
+    pub background: Option<Background>,
+    /// A token to fetch. If it is dropped, another exchange fetches the token.
+    pub fetch: Option<Fetch>,
+    /// Options of the next call.
+    pub call: Call,
+    /// Number of calls made so far.
+    pub calls: u32,
+    /// `true` if a provider may have seen any of the request. Set by the chain.
+    pub seen: bool,
+    /// `true` if a hedging call was made beside the last one.
+    pub hedged: bool,
+    /// Seed of the exchange's span ids; 0 until a remedy draws one.
+    pub trace_seed: u64,
+    /// Random numbers for this exchange, seeded by the creator of the draft.
+    pub random: Random,
+    /// Time at which a waiting remedy wants to be polled again.
+    wake_at: Option<Timestamp>,
+}
+
+/// Options of a call that remedies set and that override the provider's config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Call {
+    /// Number (in the config) of the provider to call instead.
+    pub provider: Option<usize>,
+    /// Number (in the config) of the account that the call uses.
+    pub account: Option<usize>,
+    /// `true` if the account's secrets are masked in the response.
+    pub masks_echoes: bool,
+    /// `true` if this call replaces another one that failed.
+    pub is_detour: bool,
+    /// Time limit for the head of the response.
+    pub first_byte: Option<Duration>,
+    /// Time limit for the whole exchange, all calls included.
+    pub total: Option<Duration>,
+    /// Time without a response after which a hedging call is made.
+    pub hedge: Option<Duration>,
+}
+
+/// State of a draft at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Checkpoint {
+    request: usize,
+    response: usize,
+    call: Call,
+    target: Option<Rc<[u8]>>,
+    request_body: Option<Rc<[u8]>>,
+    response_body: Option<Rc<[u8]>>,
+}
+
+impl Checkpoint {
+    /// Number of the account that the call used.
+    pub fn account(&self) -> Option<usize> {
+        self.call.account
+    }
+
+    /// Number of changes to the request's header fields.
+    pub fn request_changes(&self) -> usize {
+        self.request
+    }
+}
+
+impl PendingChanges {
+    /// Returns a checkpoint for [`back_to`](Self::back_to).
+    pub fn mark(&self) -> Checkpoint {
+        Checkpoint {
+            request: self.request.len(),
+            response: self.response.len(),
+            call: self.call,
+            target: self.target.clone(),
+            request_body: self.request_body.clone(),
+            response_body: self.response_body.clone(),
+        }
+    }
+
+    /// Undoes all changes since `mark`.
+    pub fn back_to(&mut self, mark: &Checkpoint) {
+        self.request.truncate(mark.request);
+        self.call = mark.call;
+        self.target.clone_from(&mark.target);
+        self.request_body.clone_from(&mark.request_body);
+        self.response.truncate(mark.response);
+        self.filling = None;
+        self.response_body.clone_from(&mark.response_body);
+    }
+
+    /// Copies the request changes of `outer` into this draft, for a background call that skips the remedies
+    /// that made them.
+    pub fn inherit(&mut self, outer: &Self) {
+        self.request.clone_from(&outer.request);
+        self.target.clone_from(&outer.target);
+        self.request_body.clone_from(&outer.request_body);
+        self.call = outer.call;
+    }
+
+    /// Discards the changes to a response that is not forwarded.
+    pub fn forget_response(&mut self) {
+        self.response.clear();
+        self.response_body = None;
+        self.filling = None;
+    }
+
+    /// Resets the draft for another exchange.
+    pub fn clear(&mut self) {
+        self.request.clear();
+        self.response.clear();
+        self.target = None;
+        self.request_body = None;
+        self.response_body = None;
+        self.filling = None;
+        self.background = None;
+        self.fetch = None;
+        self.call = Call::default();
+        self.calls = 0;
+        self.seen = false;
+        self.hedged = false;
+        self.trace_seed = 0;
+        self.wake_at = None;
+    }
+
+    /// Takes the latest time at which the request must be polled again.
+    pub fn take_wake_at(&mut self) -> Option<Timestamp> {
+        self.wake_at.take()
+    }
+}
+
+/// Parameters captured from the request's path.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Params<'a> {
+    all: Option<(&'a Router, &'a Accounts, &'a Matches)>,
+    /// The match of the flow whose remedy is running.
+    pub found: Option<Match>,
+}
+
+impl<'a> Params<'a> {
+    /// Creates a view of the parameters captured by the matching flows.
+    pub fn new(router: &'a Router, accounts: &'a Accounts, matches: &'a Matches) -> Self {
+        Self { all: Some((router, accounts, matches)), found: None }
+    }
+
+    /// Returns the parameters of the flow whose remedy is running.
+    fn captured(self) -> Parameters<'a> {
+        let found = self.all.zip(self.found);
+        found.map_or_else(Parameters::default, |((router, _, matches), found)| {
+            router.parameters(found, matches)
+        })
+    }
+}
+
+/// An exchange at one moment, as passed to a remedy.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    /// The current time.
+    pub now: Timestamp,
+    /// Number of the worker that runs the exchange.
+    pub worker: usize,
+    /// The target of the request.
+    pub destination: Destination<'a>,
+    /// The request as received.
+    pub received: Received<'a, RequestHead>,
+    /// Path and query as received, relative to the provider's URL.
+    pub target: &'a [u8],
+    /// Parameters captured by the path of the remedy's flow.
+    pub params: Params<'a>,
+    /// `true` if the whole request is still available, so it can be sent again.
+    pub repeatable: bool,
+    /// The outcome of the last call.
+    pub outcome: Outcome<'a>,
+    /// Kind of the local response, if `outcome` is one. Set by the chain.
+    pub answered: Option<Local>,
+    /// The remedies' changes so far.
+    pub draft: &'a mut PendingChanges,
+}
+
+impl<'a> Exchange<'a> {
+    /// Creates an exchange for a received request, before flows are matched.
+    pub fn new(
+        now: Timestamp,
+        destination: Destination<'a>,
+        received: Received<'a, RequestHead>,
+        target: &'a [u8],
+        draft: &'a mut PendingChanges,
+    ) -> Self {
+        let params = Params::default();
+        Self {
+            now,
+            worker: 0,
+            destination,
+            received,
+            target,
+            params,
+            repeatable: false,
+            outcome: Outcome::None,
+            answered: None,
+            draft,
+        }
+    }
+
+    /// Returns the request with the remedies' changes so far.
+    pub fn request(&self) -> Request<'_> {
+        let PendingChanges { request, target, request_body, .. } = &*self.draft;
+        self.request_with(request, target.as_deref(), request_body.as_deref())
+    }
+
+    /// Returns the request as it was at `mark`, with the `changes` to its fields until then.
+    pub(crate) fn request_at<'s>(&'s self, mark: &'s Checkpoint, changes: &'s Changes) -> Request<'s> {
+        self.request_with(changes, mark.target.as_deref(), mark.request_body.as_deref())
+    }
+
+    fn request_with<'s>(
+        &'s self,
+        changes: &'s Changes,
+        target: Option<&'s [u8]>,
+        drafted_body: Option<&'s [u8]>,
+    ) -> Request<'s> {
+        let Received { head, bytes, body } = &self.received;
+        let (path, query) = split_target(target.unwrap_or(self.target));
+        let fields = Fields::new(&head.fields, bytes, changes);
+        Request {
+            provider: self.destination.provider,
+            tls: self.destination.tls,
+            host: self.destination.host,
+            port: self.destination.port,
+            method: head.method_text.of(bytes),
+            path,
+            query,
+            fields,
+            upgrade: head.upgrade,
+            body: drafted_body.or(*body),
+            consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
+        }
+    }
+
+    /// Returns the parameters captured by the flow's path.
+    pub fn params(&self) -> Parameters<'a> {
+        self.params.captured()
+    }
+
+    /// Returns `true` if the request can safely be sent again. The whole request must be available, and one
+    /// of these must hold: no provider has seen any of it, its method is idempotent (RFC 9110 §9.2.2), or its
+    /// method is in `methods`.
+    pub fn may_repeat(&self, methods: &BTreeSet<String>) -> bool {
+        let method = self.method();
+        let is_harmless = !self.draft.seen || method.is_idempotent() || methods.contains(method.name());
+        self.repeatable && is_harmless
+    }
+
+    /// Returns the account that the call uses.
+    pub fn account(&self) -> Option<&'a Account> {
+        self.account_numbered(self.draft.call.account)
+    }
+
+    /// Returns the account that the call used at `mark`.
+    pub(crate) fn account_at(&self, mark: &Checkpoint) -> Option<&'a Account> {
+        self.account_numbered(mark.account())
+    }
+
+    pub(crate) fn account_numbered(&self, number: Option<usize>) -> Option<&'a Account> {
+        let (_, accounts, _) = self.params.all?;
+        accounts.get(number?)
+    }
+
+    /// Returns the account that the last call used, if its provider is one of the account's.
+    pub fn called_account(&self) -> Option<&'a Account> {
+        self.account().filter(|account| self.is_for(account))
+    }
+
+    /// Returns `true` if the called provider is one of the account's.
+    pub(crate) fn is_for(&self, account: &Account) -> bool {
+        match self.draft.call.provider {
+            Some(number) => account.is_for_numbered(number),
+            None => self.destination.takes_credentials && account.is_for(self.destination.provider),
+        }
+    }
+
+    /// Method of the request.
+    pub fn method(&self) -> Method {
+        self.received.head.method
+    }
+
+    /// Returns the response with the remedies' changes so far, if there is one.
+    pub fn response(&self) -> Option<Response<'_>> {
+        let Outcome::Response(received) = self.outcome else { return None };
+        let fields = Fields::new(&received.head.fields, received.bytes, &self.draft.response);
+        let body = self.draft.response_body.as_deref().or(received.body);
+        Some(Response { status: received.head.status, fields, body })
+    }
+
+    /// Returns the time before which the provider wants no further call (RFC 9110 §10.2.3).
+    pub fn retry_after(&self) -> Option<Timestamp> {
+        egret_clock::retry_after::read(self.response()?.fields.get(b"retry-after")?, self.now)
+    }
+
+    /// Evaluates `expression` for this exchange.
+    pub fn evaluate<T: expression::Outcome>(&self, expression: &Expression<T>) -> Result<T, Fault> {
+        self.with_inputs(|inputs| expression.evaluate(inputs))
+            .map_err(|error| Fault(error.to_string().into()))
+    }
+
+    /// Renders `template` for this exchange. A template without placeholders is returned without a copy.
+    pub fn render<'t>(&self, template: &'t Template) -> Result<Cow<'t, [u8]>, Fault> {
+        if let Some(literal) = template.as_literal() {
+            return Ok(Cow::Borrowed(literal.as_bytes()));
+        }
+        let mut rendered = Vec::new();
+        let result = self.with_inputs(|inputs| template.render(inputs, &mut rendered));
+        result.map_err(|error| Fault(format!("a template cannot be rendered: {error}").into()))?;
+        Ok(Cow::Owned(rendered))
+    }
+
+    fn with_inputs<T>(&self, act: impl FnOnce(&Inputs<'_>) -> T) -> T {
+        let (request, response) = (self.request(), self.response());
+        act(&Inputs {
+            request: &request,
+            response: response.as_ref(),
+            parameters: self.params(),
+            attempt: self.draft.calls.max(1),
+            now: self.now,
+        })
+    }
+
+    /// Drafts another call. The caller undoes the inner remedies' changes first.
+    pub fn alternate_call(&mut self, alternate_call: AlternateCall) {
+        if alternate_call.without_credentials {
+            self.drop_credentials();
+        }
+        if let Some(mut path) = alternate_call.path {
+            if let Some(query) = self.request().query {
+                path.push(b'?');
+                path.extend_from_slice(query);
+            }
+            self.draft.target = Some(path.into());
+        }
+        let call = &mut self.draft.call;
+        call.is_detour = true;
+        call.provider = alternate_call.provider.or(call.provider);
+    }
+
+    /// Removes credentials from the next call's request: header fields and query parameters.
+    pub fn drop_credentials(&mut self) {
+        let request = self.request();
+        let mut fields = Changes::default();
+        for (name, _) in request.fields.iter().filter(|(name, _)| is_credential_field(name)) {
+            if !fields.removes(name) {
+                fields.remove(name);
+            }
+        }
+        let is_kept = |pair: &&[u8]| {
+            let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+            !is_credential_parameter(&decode_form(name))
+        };
+        let is_one =
+            request.query.is_some_and(|query| !query.split(|byte| *byte == b'&').all(|pair| is_kept(&pair)));
+        let target = request.query.filter(|_| is_one).map(|query| {
+            let kept: Vec<&[u8]> = query.split(|byte| *byte == b'&').filter(is_kept).collect();
+            let separator: &[u8] = if kept.is_empty() { b"" } else { b"?" };
+            [request.path, separator, &kept.join(&b'&')].concat()
+        });
+        for change in fields.iter() {
+            self.draft.request.remove(change.name);
+        }
+        if let Some(target) = target {
+            self.draft.target = Some(target.into());
+        }
+    }
+
+    /// Requests another poll at `at`, or earlier if another remedy has requested that.
+    pub fn wake_at(&mut self, at: Timestamp) {
+        self.draft.wake_at = Some(self.draft.wake_at.map_or(at, |other| other.min(at)));
+    }
+}

@@ -1,0 +1,186 @@
+//! Per-group state of a remedy. Groups are formed by provider and by the remedy's `group_by`.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use crate::exchange::Exchange;
+use crate::remedy::Site;
+use egret_match::expression::Expression;
+use egret_message::Fault;
+use egret_message::Request;
+use egret_quota::GroupBy;
+
+/// Maximum number of groups per remedy. Further groups share one overflow state.
+const GROUPS_MAX: usize = 10_000;
+/// Number of groups examined to find one that can be evicted.
+const LOOKS_MAX: usize = 8;
+/// Key of the overflow group.
+const OVERFLOW: Key = Key(0);
+
+/// Determines the group of an exchange.
+#[derive(Debug)]
+pub(crate) struct Grouping {
+    by: Option<GroupBy>,
+    expression: Option<Expression<String>>,
+    /// Names of the providers, in the order of their numbers.
+    providers: Box<[Box<str>]>,
+}
+
+/// Key of a group: a hash with random keys per process, so collisions cannot be constructed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key(u128);
+
+/// States by group, bounded in number.
+#[derive(Debug)]
+pub(crate) struct Groups<State> {
+    hashers: [RandomState; 2],
+    states: Mutex<HashMap<Key, State>>,
+    /// Number of states, readable without the lock.
+    len: AtomicUsize,
+}
+
+impl Grouping {
+    /// Compiles a grouping by provider and, within it, by the remedy's `group_by`.
+    pub fn compile(by: Option<&GroupBy>, site: &mut Site<'_>) -> Option<Self> {
+        let expression = match by {
+            Some(GroupBy::Cel(source)) => Some(site.expression("group_by", source, false)?),
+            Some(GroupBy::Param(name)) => {
+                if let Some(missing) = site.scope(false).missing_parameter(name) {
+                    site.problems.push(missing.at(site.path_of("group_by")));
+                    return None;
+                }
+                None
+            }
+            _ => None,
+        };
+        let providers = site.providers.iter().map(|name| Box::from(*name)).collect();
+        Some(Self { by: by.cloned(), expression, providers })
+    }
+
+    /// Name of the provider called, which a remedy may have changed.
+    fn provider<'a>(&'a self, exchange: &'a Exchange<'_>) -> &'a str {
+        let elsewhere = exchange.draft.call.provider.and_then(|number| self.providers.get(number));
+        elsewhere.map_or(exchange.destination.provider, |name| name)
+    }
+
+    /// Returns the key of the exchange's group.
+    pub fn key<State>(&self, groups: &Groups<State>, exchange: &Exchange<'_>) -> Result<Key, Fault> {
+        let provider = self.provider(exchange);
+        // Providers without a name are distinguished by host and port.
+        let host = if provider == egret_message::OTHER_HOSTS { exchange.destination.host } else { "" };
+        let port = if host.is_empty() { 0 } else { exchange.destination.port };
+        let name = match &self.by {
+            None | Some(GroupBy::Provider) => Cow::default(),
+            Some(by) => {
+                group(by, self.expression.as_ref(), exchange, &exchange.request())?.into_owned().into()
+            }
+        };
+        Ok(groups.key((provider, host, port, name.as_ref())))
+    }
+}
+
+/// Returns the name of the exchange's group under `by`, with its compiled expression; empty if there is none.
+pub(crate) fn group<'a>(
+    by: &GroupBy,
+    expression: Option<&Expression<String>>,
+    exchange: &'a Exchange<'_>,
+    request: &'a Request<'a>,
+) -> Result<Cow<'a, [u8]>, Fault> {
+    let name = match by {
+        GroupBy::Account => exchange.account().map(|account| account.name().as_bytes()),
+        GroupBy::Header(name) => request.fields.get(name.as_bytes()),
+        GroupBy::Consumer => request.consumer,
+        GroupBy::Param(name) => exchange.params().get(name),
+        GroupBy::Provider => Some(request.provider.as_bytes()),
+        GroupBy::Cel(_) => {
+            let Some(expression) = expression else { return Ok(Cow::Borrowed(b"")) };
+            return Ok(Cow::Owned(exchange.evaluate(expression)?.into_bytes()));
+        }
+    };
+    Ok(Cow::Borrowed(name.unwrap_or_default()))
+}
+
+impl<State> Default for Groups<State> {
+    fn default() -> Self {
+        Self { hashers: Default::default(), states: Mutex::default(), len: AtomicUsize::new(0) }
+    }
+}
+
+impl<State: Default> Groups<State> {
+    /// Returns `true` if no group has a state. The result may lag behind.
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Relaxed) == 0
+    }
+
+    /// Applies `act` to the state of a group, if it has one.
+    pub fn look<T>(&self, key: Key, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = if states.contains_key(&key) { key } else { OVERFLOW };
+        states.get_mut(&key).map(act)
+    }
+
+    /// Applies `act` to the state of a group, and creates the state if necessary. If there are too many
+    /// groups, one whose state is `forgettable` is evicted.
+    pub fn with<T>(
+        &self,
+        key: Key,
+        forgettable: impl Fn(&State) -> bool,
+        act: impl FnOnce(&mut State) -> T,
+    ) -> T {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = key;
+        if states.len() >= GROUPS_MAX && !states.contains_key(&key) {
+            let mut looked = states.iter().take(LOOKS_MAX);
+            match looked
+                .find(|(other, state)| **other != OVERFLOW && forgettable(state))
+                .map(|(other, _)| *other)
+            {
+                Some(other) => drop(states.remove(&other)),
+                None => place = OVERFLOW,
+            }
+        }
+        let result = act(states.entry(place).or_default());
+        self.len.store(states.len(), Relaxed);
+        result
+    }
+
+    /// Removes the state of a group if it `is_done`.
+    pub fn forget(&self, key: Key, is_done: impl FnOnce(&State) -> bool) {
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = if states.contains_key(&key) { key } else { OVERFLOW };
+        if states.get(&key).is_some_and(is_done) {
+            states.remove(&key);
+        }
+        self.len.store(states.len(), Relaxed);
+    }
+}
+
+impl<State> Groups<State> {
+    fn key(&self, name: impl std::hash::Hash) -> Key {
+        let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(&name)));
+        Key((high << 64 | low).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_without_room_share_one_state_until_others_can_be_forgotten() {
+        let groups = Groups::<u32>::default();
+        assert!(groups.is_empty());
+        for name in 0..GROUPS_MAX + 50 {
+            groups.with(groups.key(name), |_| false, |state| *state += 1);
+        }
+        assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX + 1);
+        assert_eq!(groups.look(groups.key("never seen"), |state| *state), Some(50));
+        groups.with(groups.key("new"), |state| *state == 1, |state| *state = 7);
+        assert_eq!(groups.look(groups.key("new"), |state| *state), Some(7));
+        groups.forget(groups.key("new"), |state| *state == 7);
+        assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX);
+    }
+}

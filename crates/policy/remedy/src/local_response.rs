@@ -1,0 +1,39 @@
+//! Responses that a remedy gives in place of the provider (short-circuits).
+
+use std::sync::Arc;
+
+use egret_cache::Served;
+use egret_message::{Fixed, Reason, Refused};
+
+/// A response in place of the provider's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// A rejection; the gateway describes it in its own format (RFC 9457).
+    Refused(Refused),
+    /// A response that is written in the config.
+    Fixed(Arc<Fixed>),
+    /// A response from a cache.
+    Stored(Served),
+}
+
+/// The kind of a local response, for outer remedies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Local {
+    /// A rejection.
+    Refused(Reason),
+    /// A response that is written in the config.
+    Fixed,
+    /// A response from a cache.
+    Stored,
+}
+
+impl Answer {
+    /// The kind of the response.
+    pub fn kind(&self) -> Local {
+        match self {
+            Self::Refused(refused) => Local::Refused(refused.reason),
+            Self::Fixed(_) => Local::Fixed,
+            Self::Stored(_) => Local::Stored,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Draws from a quota for an exchange: finds its groups, computes its cost, and evaluates its response.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::task::Waker;
+
+use egret_clock::Timestamp;
+use smallvec::SmallVec;
+
+use crate::exchange::Exchange;
+use crate::grouping;
+use crate::remedy::{Needs, Site};
+use egret_match::expression::{BODY_BYTES_MAX, Expression};
+use egret_message::Fault;
+use egret_message::Outcome;
+use egret_message::Request;
+use egret_message::{Reason, Refused};
+use egret_quota::{Grant, Quota, Refusal, StoreKind, Why};
+
+/// A quota that a remedy draws from.
+#[derive(Debug, Clone)]
+pub(crate) struct Draw {
+    quota: Arc<Quota>,
+}
+
+/// The charge for one call.
+pub(crate) struct Claim<'a> {
+    /// The call's group in the quota and in each ancestor.
+    names: SmallVec<[Cow<'a, [u8]>; 3]>,
+    /// Cost in units.
+    pub cost: u64,
+}
+
+impl Draw {
+    /// Returns a draw from the quota `name`, which is set in `key` of the remedy's config. Adds a problem if
+    /// there is no such quota.
+    pub fn named(name: &str, key: &str, site: &mut Site<'_>) -> Option<Self> {
+        if let Some(quota) = site.quotas.get(name) {
+            return Some(Self { quota: Arc::clone(quota) });
+        }
+        if !site.is_wrong_quota(name) {
+            site.dangling(key, name, "quota");
+        }
+        None
+    }
+
+    /// Returns a draw from `quota`.
+    pub fn of(quota: Arc<Quota>) -> Self {
+        Self { quota }
+    }
+
+    /// Describes the quota: `100 per 1s (quota stripe-live)`.
+    pub fn describe(&self) -> String {
+        let config = self.quota.config();
+        match config.window {
+            Some(window) => format!("{} per {window} (quota {})", config.limit, self.quota.name()),
+            None => format!("{} (quota {})", config.limit, self.quota.name()),
+        }
+    }
+
+    /// The parts of messages that the quota's expressions need.
+    pub fn needs(&self) -> Needs {
+        let expressions = || self.quota.lineage().map(Quota::expressions);
+        let request = expressions().any(|all| {
+            all.group.as_ref().is_some_and(Expression::needs_request_body)
+                || all.request_cost.as_ref().is_some_and(Expression::needs_request_body)
+        });
+        let response =
+            expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_response_body);
+        Needs {
+            request_body: if request { BODY_BYTES_MAX } else { 0 },
+            response_tail: if response { BODY_BYTES_MAX } else { 0 },
+            ..Needs::default()
+        }
+    }
+
+    /// Computes the groups and the cost of `exchange`.
+    pub fn claim<'a>(
+        &self,
+        exchange: &'a Exchange<'_>,
+        request: &'a Request<'a>,
+    ) -> Result<Claim<'a>, Fault> {
+        let mut names = SmallVec::new();
+        for quota in self.quota.lineage() {
+            names.push(group(quota, exchange, request)?);
+        }
+        let cost = match &self.quota.expressions().request_cost {
+            Some(cost) => exchange.evaluate(cost).map_err(|fault| self.fault_in("cost.request", &fault))?,
+            None => 1,
+        };
+        Ok(Claim { names, cost })
+    }
+
+    /// Takes the units of `claim`, or none.
+    pub fn take(&self, now: Timestamp, claim: &Claim<'_>) -> Result<Grant, Refusal> {
+        self.quota.take(now, &claim.names(), claim.cost)
+    }
+
+    /// Estimates when `cost` units are available in the groups of `claim`, if `ahead` units are taken before
+    /// them; `None` if there is no estimate.
+    pub fn when(&self, now: Timestamp, claim: &Claim<'_>, cost: u64, ahead: u64) -> Option<Timestamp> {
+        self.quota.when(now, &claim.names(), cost, ahead)
+    }
+
+    /// Wakes `waker` when units become free for a reason other than time. Returns a number that changes when
+    /// they turn out to come back later than [`when`](Self::when) has estimated.
+    pub fn watch(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) -> u64 {
+        self.quota.watch(now, &claim.names(), waker)
+    }
+
+    /// Wakes `waker` only when units arrive from a store.
+    pub fn watch_if_stored(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) {
+        if self.quota.lineage().any(|quota| quota.config().store != StoreKind::Memory) {
+            self.watch(now, claim, waker);
+        }
+    }
+
+    /// Handles the response or the failure of the call that `grant` was taken for.
+    pub fn answered(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        match &exchange.outcome {
+            Outcome::Failure(failure) if !failure.sent => {
+                if let Some(grant) = grant.take() {
+                    grant.cancel(exchange.now);
+                }
+            }
+            // An inner remedy has responded before any call was made.
+            Outcome::Response(_) if exchange.answered.is_some() && exchange.draft.calls == 0 => {
+                if let Some(grant) = grant.take() {
+                    grant.cancel(exchange.now);
+                }
+            }
+            Outcome::None | Outcome::Failure(_) => {}
+            Outcome::Response(_) => {
+                let (Some(grant), Some(response)) = (grant, exchange.response()) else { return Ok(()) };
+                grant.answered(exchange.now);
+                grant.learn(exchange.now, &self.quota, response.status, &response.fields.iter());
+                if self.needs().response_tail == 0 {
+                    return self.settle(grant, exchange);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles the end of the response.
+    pub fn end(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        match grant {
+            Some(grant) if self.needs().response_tail > 0 && exchange.response().is_some() => {
+                self.settle(grant, exchange)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn settle(&self, grant: &mut Grant, exchange: &Exchange<'_>) -> Result<(), Fault> {
+        if let Some(cost) = &self.quota.expressions().response_cost {
+            let cost = exchange.evaluate(cost).map_err(|fault| self.fault_in("cost.response", &fault))?;
+            grant.settle(exchange.now, cost);
+        }
+        Ok(())
+    }
+
+    /// Adds the location in the config to a fault.
+    fn fault_in(&self, key: &str, fault: &Fault) -> Fault {
+        Fault(format!("`{key}` of the quota `{}`: {}", self.quota.name(), fault.0).into())
+    }
+
+    /// Returns the header fields with the quota's status (`RateLimit` of
+    /// draft-ietf-httpapi-ratelimit-headers).
+    pub fn fields(&self, now: Timestamp, claim: &Claim<'_>) -> Vec<(Cow<'static, str>, Vec<u8>)> {
+        let Some(standing) = self.quota.standing(now, &claim.names()) else { return Vec::new() };
+        // Rounded up, so no client comes back too early.
+        let reset_s = standing.reset.since(now).as_millis().div_ceil(1_000);
+        let name = &standing.quota;
+        let window =
+            standing.window.map_or_else(String::new, |window| format!(";w={}", window.as_secs().max(1)));
+        vec![
+            ("RateLimit-Policy".into(), format!("\"{name}\";q={}{window}", standing.limit).into_bytes()),
+            ("RateLimit".into(), format!("\"{name}\";r={};t={reset_s}", standing.remaining).into_bytes()),
+        ]
+    }
+
+    /// Returns the rejection of a call.
+    pub fn refused(&self, reason: Reason, refusal: &Refusal, now: Timestamp, claim: &Claim<'_>) -> Refused {
+        let detail = match refusal.why {
+            Why::Exhausted | Why::Fetching | Why::StoreDown => {
+                format!("{refusal}; retry after the time in `Retry-After`")
+            }
+            Why::ShareBlocked | Why::CostAboveLimit => refusal.to_string(),
+        };
+        Refused {
+            retry_at: refusal.retry_at,
+            fields: self.fields(now, claim),
+            ..Refused::new(reason, detail)
+        }
+    }
+}
+
+impl Claim<'_> {
+    fn names(&self) -> SmallVec<[&[u8]; 3]> {
+        self.names.iter().map(AsRef::as_ref).collect()
+    }
+
+    /// Returns one key for all groups together.
+    pub fn key(&self) -> Box<[u8]> {
+        let mut key = Vec::new();
+        for name in &self.names {
+            key.extend_from_slice(&name.len().to_le_bytes());
+            key.extend_from_slice(name);
+        }
+        key.into()
+    }
+}
+
+/// Returns the group of an exchange in one quota; empty if it has none.
+fn group<'a>(
+    quota: &Quota,
+    exchange: &'a Exchange<'_>,
+    request: &'a Request<'a>,
+) -> Result<Cow<'a, [u8]>, Fault> {
+    match &quota.config().group_by {
+        None => Ok(Cow::Borrowed(b"")),
+        Some(by) => grouping::group(by, quota.expressions().group.as_ref(), exchange, request),
+    }
+}

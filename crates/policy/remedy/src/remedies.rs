@@ -1,0 +1,165 @@
+//! The remedies: one file each, and one line each in the registry below.
+
+use std::task::{Context, Poll};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::remedy::{InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
+use egret_message::Fault;
+
+pub mod accounts;
+pub mod authenticate;
+pub mod cache;
+pub mod circuit_breaker;
+pub mod concurrency;
+pub mod fallback;
+pub mod fixed_response;
+pub mod hedge;
+pub mod limit;
+pub mod provider_throttle;
+pub mod queue;
+pub mod retry;
+pub mod timeout;
+pub mod trace;
+pub mod transform;
+
+/// Generates the config struct and the dispatch enums from one line per remedy.
+macro_rules! registry {
+    ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Remedy:ident;)*) => {
+        /// One remedy of a flow: exactly one remedy key with its config, and the options common to all
+        /// remedies.
+        #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct RemedyConfig {
+            $(
+                $(#[$doc])*
+                #[serde(rename = $key, skip_serializing_if = "Option::is_none")]
+                pub $field: Option<<$module::$Remedy as Remedy>::Config>,
+            )*
+            /// Mode: `enforce` acts, `report` only decides and counts.
+            pub mode: Mode,
+            /// Behaviour when the remedy itself fails: `open` lets the exchange pass, `closed` refuses it.
+            pub on_error: OnError,
+        }
+
+        impl RemedyConfig {
+            /// The keys of all remedies.
+            pub const KEYS: &[&'static str] = &[$($key),*];
+
+            /// Returns the remedy keys of this entry. A valid entry has exactly one.
+            pub fn keys(&self) -> Vec<&'static str> {
+                let keys = [$(self.$field.is_some().then_some($key)),*];
+                keys.into_iter().flatten().collect()
+            }
+
+            /// The remedy of this entry as the remedies outside it see it; `number` is its number in the flow.
+            pub fn as_inner(&self, number: usize) -> Option<InnerRemedy<'_>> {
+                $(if let Some(config) = &self.$field {
+                    let chooses_account = <$module::$Remedy as Remedy>::CHOOSES_ACCOUNT;
+                    return Some(InnerRemedy { number, key: $key, mode: self.mode, chooses_account, config });
+                })*
+                None
+            }
+        }
+
+        /// Any remedy.
+        #[derive(Debug)]
+        pub enum AnyRemedy {
+            $($Remedy($module::$Remedy),)*
+        }
+
+        /// The state of any remedy for an exchange.
+        #[derive(Debug)]
+        pub enum AnyHeld {
+            $($Remedy(<$module::$Remedy as Remedy>::Held),)*
+        }
+
+        impl AnyRemedy {
+            /// Compiles the remedy that `config` describes. Adds a problem and returns `None` if it is
+            /// invalid.
+            pub fn compile(config: &RemedyConfig, site: &mut Site<'_>) -> Option<Self> {
+                $(if let Some(config) = &config.$field {
+                    return $module::$Remedy::compile(config, site).map(Self::$Remedy);
+                })*
+                None
+            }
+
+            pub fn describe(&self) -> String {
+                match self { $(Self::$Remedy(remedy) => remedy.describe(),)* }
+            }
+
+            pub fn needs(&self) -> Needs {
+                match self { $(Self::$Remedy(remedy) => remedy.needs(),)* }
+            }
+
+            /// Returns the initial state for an exchange.
+            pub fn held(&self) -> AnyHeld {
+                match self { $(Self::$Remedy(_) => AnyHeld::$Remedy(Default::default()),)* }
+            }
+
+            pub fn request(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld, cx: &mut Context<'_>) -> Poll<Step> {
+                match (self, held) {
+                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.request(exchange, held, cx),)*
+                    _ => Poll::Ready(Step::Next),
+                }
+            }
+
+            pub fn response(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld) -> Reaction {
+                match (self, held) {
+                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.response(exchange, held),)*
+                    _ => Reaction::Pass,
+                }
+            }
+
+            pub fn end(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld) -> Result<(), Fault> {
+                match (self, held) {
+                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.end(exchange, held),)*
+                    _ => Ok(()),
+                }
+            }
+        }
+    };
+}
+
+impl AnyRemedy {
+    /// The cache, if this remedy is one.
+    pub fn as_cache(&self) -> Option<&cache::Cache> {
+        if let Self::Cache(cache) = self { Some(cache) } else { None }
+    }
+}
+
+registry! {
+    /// Chooses one of several accounts for each call, and skips an account for a while after the provider
+    /// refuses it.
+    "accounts" accounts: accounts::Accounts;
+    /// Makes calls with an account's credential.
+    "authenticate" authenticate: authenticate::Authenticate;
+    /// Serves stored responses of the provider.
+    "cache" cache: cache::Cache;
+    /// Responds in place of a failing provider until it recovers.
+    "circuit-breaker" circuit_breaker: circuit_breaker::CircuitBreaker;
+    /// Limits the number of concurrent exchanges. An exchange counts until the last byte of its response.
+    "concurrency" concurrency: concurrency::Concurrency;
+    /// Calls another provider or path after a failed call, or sends a fixed response.
+    "fallback" fallback: fallback::Fallback;
+    /// Sends a fixed response without calling the provider.
+    "fixed-response" fixed_response: fixed_response::FixedResponse;
+    /// Makes a second call if the first is slow, and uses whichever response comes first.
+    "hedge" hedge: hedge::Hedge;
+    /// Refuses or delays requests that exceed a quota.
+    "limit" limit: limit::Limit;
+    /// Stops calling a provider for as long as it asks for.
+    "provider-throttle" provider_throttle: provider_throttle::ProviderThrottle;
+    /// Queues requests that exceed a quota.
+    "queue" queue: queue::Queue;
+    /// Repeats failed calls.
+    "retry" retry: retry::Retry;
+    /// Limits the time that the provider may take.
+    "timeout" timeout: timeout::Timeout;
+    /// Propagates W3C Trace Context, or starts a trace.
+    "trace" trace: trace::Trace;
+    /// Changes header fields, path, query and JSON bodies.
+    "transform" transform: transform::Transform;
+}

@@ -1,0 +1,678 @@
+//! `accounts`: chooses one of several accounts for each call, and skips an account for a while after the
+//! provider refuses it.
+//!
+//! The remedy only chooses the account; the gateway adds its credential when the request is sent. The state
+//! of an account belongs to the account (`accounts/standing.rs`), so all remedies share it. When the provider
+//! refuses a call, the call is repeated with another account. The repeated call starts at this remedy, so the
+//! inner remedies count it for the new account.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use egret_clock::Timestamp;
+use egret_config::{Duration, Size};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de};
+use smallvec::SmallVec;
+use tracing::{debug, warn};
+
+use crate::account_use;
+use crate::exchange::Exchange;
+use crate::grouping::group;
+use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
+use egret_accounts::token::TokenWaiter;
+use egret_accounts::{Account, CoolDown, Ending, Use};
+use egret_clock::mixed;
+use egret_match::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
+use egret_message::BODY_BYTES_MAX;
+use egret_message::Fault;
+use egret_message::{Condition, any_meets};
+use egret_message::{Reason, Refused};
+use egret_quota::GroupBy;
+
+/// Maximum number of accounts of one remedy. Each exchange examines all of them.
+const POOL_MAX: usize = 256;
+/// Maximum weight.
+const WEIGHT_MAX: u32 = 1_000;
+/// Default maximum of repeated calls per exchange.
+const REPEAT_DEFAULT_MAX: usize = 8;
+/// Maximum of repeated calls per exchange.
+const REPEAT_MAX: u32 = 20;
+/// Maximum cool-down.
+const COOL_DOWN_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// Selection and cool-down of accounts. A call to a provider that none of the accounts is for is made without
+/// an account.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccountsConfig {
+    /// Accounts, each a name under `accounts`, or `{ account: NAME, weight: 2 }`.
+    #[serde(rename = "use")]
+    pub pool: Vec<PoolEntry>,
+    /// Selection of the next account. Default: `weighted` if weights are given, otherwise `round-robin`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
+    /// Gives all calls of a group the same account while it is available: `header:NAME`, `consumer`,
+    /// `param:NAME`, `provider` or `cel:EXPRESSION`. Calls without that value are distributed by `by`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<GroupBy>,
+    /// Conditions and duration of the cool-down.
+    pub cool_down: CoolDownConfig,
+    /// Maximum number of calls repeated with other accounts after the provider refuses an exchange. Default:
+    /// the number of other accounts, at most 8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 20))]
+    pub repeat: Option<u32>,
+    /// Methods whose calls may be repeated in addition to the idempotent ones (RFC 9110 §9.2.2). After 401,
+    /// 403 and 429 the method does not matter, because these statuses mean that the provider has not acted.
+    pub methods: BTreeSet<String>,
+    /// Maximum length of a request body that is kept for repeating the call. Requests with longer bodies are
+    /// not repeated.
+    pub body: Size,
+    /// Masks the secrets of the used account in responses, as `authenticate` does.
+    pub mask_echoes: bool,
+    /// Maximum time that an exchange waits for an account while all of them cool down. An exchange that would
+    /// have to wait longer is refused at once.
+    pub wait_max: Duration,
+}
+
+/// An account of the pool.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "PoolSchema")]
+pub struct PoolEntry {
+    /// Name of the account.
+    pub account: String,
+    /// Number of calls that it gets for each call of an account with weight 1.
+    pub weight: Option<u32>,
+}
+
+/// The two notations of a [`PoolEntry`].
+#[derive(JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+#[expect(dead_code, reason = "describes the two notations for the schema; the parser below reads them")]
+enum PoolSchema {
+    /// Name of the account.
+    Name(String),
+    /// An account with a weight.
+    Weighted {
+        /// Name of the account.
+        account: String,
+        /// Number of calls that it gets for each call of an account with weight 1. Default: 1.
+        #[schemars(range(min = 1, max = 1_000))]
+        weight: Option<u32>,
+    },
+}
+
+impl<'de> Deserialize<'de> for PoolEntry {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = PoolEntry;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an account's name, or `{ account: NAME, weight: 2 }`")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<PoolEntry, E> {
+                Ok(PoolEntry { account: name.to_owned(), weight: None })
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<PoolEntry, A::Error> {
+                #[derive(Deserialize)]
+                #[serde(deny_unknown_fields)]
+                struct Fields {
+                    account: String,
+                    weight: Option<u32>,
+                }
+                let Fields { account, weight } =
+                    Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(PoolEntry { account, weight })
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl Serialize for PoolEntry {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Fields<'a> {
+            account: &'a str,
+            weight: u32,
+        }
+        match self.weight {
+            None => serializer.serialize_str(&self.account),
+            Some(weight) => Fields { account: &self.account, weight }.serialize(serializer),
+        }
+    }
+}
+
+/// The selection of the next account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// Each account in turn.
+    #[default]
+    RoundRobin,
+    /// Each account in turn, in proportion to its weight and evenly spread.
+    Weighted,
+    /// The account with the fewest exchanges in flight; among equals, the one with the fewest calls so far.
+    LeastUsed,
+    /// The account with the most calls left according to the provider (`RateLimit`, `X-RateLimit-Remaining`).
+    /// Accounts without such a report come first.
+    MostRemaining,
+}
+
+/// Conditions and duration of an account's cool-down.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoolDownConfig {
+    /// Status codes that start a cool-down: `429`, `5xx` or `502-504`.
+    pub on: Vec<Condition>,
+    /// Duration, unless the provider says when it accepts calls again. After 401 and 403 it doubles with each
+    /// further refusal, until a call succeeds.
+    #[serde(rename = "for")]
+    pub first: Duration,
+    /// Maximum duration, whatever the provider says.
+    pub max: Duration,
+}
+
+impl Default for CoolDownConfig {
+    fn default() -> Self {
+        let on = [401, 403, 429].map(|status| Condition::Status(status, status));
+        Self { on: on.into(), first: Duration::from_secs(30), max: Duration::from_secs(600) }
+    }
+}
+
+impl Default for AccountsConfig {
+    fn default() -> Self {
+        Self {
+            pool: Vec::new(),
+            by: None,
+            sticky: None,
+            cool_down: CoolDownConfig::default(),
+            repeat: None,
+            methods: BTreeSet::new(),
+            body: Size::from_kib(64),
+            mask_echoes: false,
+            wait_max: Duration::default(),
+        }
+    }
+}
+
+/// Chooses one of several accounts for each call.
+#[derive(Debug)]
+pub struct Accounts {
+    pool: Box<[Member]>,
+    by: By,
+    sticky: Option<(GroupBy, Option<Expression<String>>)>,
+    cool_down: CoolDownConfig,
+    repeat: u32,
+    methods: BTreeSet<String>,
+    /// Bytes of a request's body that are kept for repeating the call.
+    replay: usize,
+    /// Length of the longest body that any of the accounts must see.
+    request_body_max: usize,
+    masks_echoes: bool,
+    wait_max: std::time::Duration,
+    mode: Mode,
+    turns: Arc<Turns>,
+}
+
+/// An account of the pool.
+#[derive(Debug)]
+struct Member {
+    /// Number of the account in the config.
+    number: usize,
+    name: String,
+    weight: u32,
+    /// Hash of the name, for assigning groups to accounts.
+    seed: u64,
+}
+
+/// State of the round robin.
+#[derive(Debug)]
+struct Turns {
+    /// The pool that the state belongs to.
+    of: Vec<PoolEntry>,
+    /// Deficit of each account, by its index in the pool.
+    behind: Mutex<Vec<i64>>,
+}
+
+/// State of an available account at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    /// Index in the pool.
+    place: usize,
+    number: usize,
+    weight: u32,
+    in_flight: u32,
+    calls: u64,
+    /// Number of calls left, as reported by the provider.
+    left: Option<u64>,
+}
+
+type Candidates = SmallVec<[Candidate; 8]>;
+
+/// State of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// The account in use for the call.
+    used: Option<Use>,
+    /// Number of the account that was just refused.
+    refused: Option<usize>,
+    /// Number of repeated calls so far.
+    repeats: u32,
+    /// End of the wait, set when the exchange first has to wait.
+    deadline: Option<Timestamp>,
+    /// The account's token, if it is fetched from an authorization server.
+    token: TokenWaiter,
+}
+
+impl Remedy for Accounts {
+    type Config = AccountsConfig;
+    type Held = Held;
+
+    const CHOOSES_ACCOUNT: bool = true;
+
+    fn compile(config: &AccountsConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        check(config, site);
+        let pool = pool(config, site);
+        let sticky = config.sticky.as_ref().map(|by| sticky(by, site));
+        if site.problems.len() > before {
+            return None;
+        }
+        let accounts = site.accounts;
+        let accounts = || pool.iter().filter_map(|member| accounts.get(member.number));
+        if config.mask_echoes && !accounts().all(|account| site.can_mask_echoes(account)) {
+            return None;
+        }
+        let request_body_max = accounts().map(Account::request_body_max).max().unwrap_or_default();
+        let weighted = if config.pool.iter().any(|entry| entry.weight.is_some()) {
+            By::Weighted
+        } else {
+            By::RoundRobin
+        };
+        let others = u32::try_from(pool.len().saturating_sub(1).min(REPEAT_DEFAULT_MAX)).unwrap_or_default();
+        let repeat = config.repeat.unwrap_or(others);
+        let token = |member: &Member| site.accounts.get(member.number)?.token();
+        // After a refused token the call is repeated with a new one, whatever `repeat` says.
+        let is_kept = repeat > 0 || pool.iter().any(|member| token(member).is_some());
+        let body = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
+        let turns = || Turns { of: config.pool.clone(), behind: Mutex::new(vec![0; config.pool.len()]) };
+        Some(Self {
+            pool: pool.into(),
+            by: config.by.unwrap_or(weighted),
+            sticky: sticky.flatten(),
+            cool_down: config.cool_down.clone(),
+            repeat,
+            methods: config.methods.clone(),
+            replay: if is_kept { body } else { 0 },
+            request_body_max,
+            masks_echoes: config.mask_echoes,
+            wait_max: config.wait_max.get(),
+            mode: site.mode,
+            turns: site.keep(|turns: &Turns| turns.of == config.pool, turns),
+        })
+    }
+
+    fn describe(&self) -> String {
+        let names: Vec<&str> = self.pool.iter().map(|member| member.name.as_str()).collect();
+        let on: Vec<String> = self.cool_down.on.iter().map(ToString::to_string).collect();
+        let how = match self.by {
+            By::RoundRobin => "in turn",
+            By::Weighted => "in turn by weight",
+            By::LeastUsed => "least used first",
+            By::MostRemaining => "most calls left first",
+        };
+        format!(
+            "calls with the accounts {}, {how}; an account cools down after {}",
+            names.join(", "),
+            on.join(", ")
+        )
+    }
+
+    fn needs(&self) -> Needs {
+        let sees_body = self
+            .sticky
+            .as_ref()
+            .and_then(|(_, expression)| expression.as_ref())
+            .is_some_and(Expression::needs_request_body);
+        Needs {
+            request_body: self.request_body_max.max(if sees_body { SEEN_BYTES_MAX } else { 0 }),
+            replay: self.replay,
+            ..Needs::default()
+        }
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        let group = match self.group(exchange) {
+            Ok(group) => group,
+            Err(fault) => return Poll::Ready(Step::Fail(fault)),
+        };
+        if !held.token.is_under_way() {
+            held.used = None;
+        }
+        let mut refused = None;
+        // An account whose token cannot be fetched is skipped, so each account is tried at most once.
+        for _ in &self.pool {
+            // An account that was chosen and waits for its token is not chosen again.
+            let chosen = held.used.as_ref().map(|used| used.account);
+            let Some(number) = chosen.or_else(|| self.choose(exchange, group, held)) else { break };
+            match self.go_on(number, exchange, held, cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => return Poll::Ready(Step::Next),
+                Poll::Ready(Err(why)) => refused = Some(why),
+            }
+            *held = held.after(number);
+        }
+        self.wait_or_refuse(refused, exchange, held)
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        let Some(used) = &held.used else { return Reaction::Pass };
+        let called = exchange.called_account().filter(|_| exchange.draft.call.account == Some(used.account));
+        let (Some(account), None) = (called, exchange.answered) else { return Reaction::Pass };
+        // The provider may accept the call with another token.
+        if account_use::react(account, &mut held.token, exchange) == Reaction::Again {
+            return Reaction::Again;
+        }
+        if !any_meets(&self.cool_down.on, &exchange.outcome) {
+            if account_use::is_accepted(exchange) {
+                used.accepted();
+            }
+            return Reaction::Pass;
+        }
+        let Some(status) = exchange.response().map(|response| response.status) else { return Reaction::Pass };
+        self.cool_down(account, status, used, exchange);
+        let is_again = held.repeats < self.repeat
+            && self.may_repeat(status, exchange)
+            && self.has_other(used.account, held.deadline, exchange);
+        if !is_again {
+            return Reaction::Pass;
+        }
+        *held = Held { repeats: held.repeats + 1, ..held.after(used.account) };
+        Reaction::Again
+    }
+}
+
+impl Held {
+    /// Returns the state after the account with that number could not be used.
+    fn after(&self, number: usize) -> Self {
+        Self { refused: Some(number), repeats: self.repeats, deadline: self.deadline, ..Self::default() }
+    }
+}
+
+impl Accounts {
+    /// Continues the exchange with the account of that number, after its token is available. Returns the
+    /// refusal if no token can be fetched.
+    fn go_on(
+        &self,
+        number: usize,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Refused>> {
+        exchange.draft.call.account = Some(number);
+        exchange.draft.call.masks_echoes = self.masks_echoes;
+        let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
+        account.map_or(Poll::Ready(Ok(())), |account| {
+            account_use::poll_ready(account, &mut held.token, exchange, cx)
+        })
+    }
+
+    /// Decides about an exchange for which no account is available now. `refused` is the refusal of a token,
+    /// if that was the cause.
+    fn wait_or_refuse(
+        &self,
+        refused: Option<Refused>,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+    ) -> Poll<Step> {
+        let (_, Some(earliest)) = self.candidates(exchange) else {
+            // No account is for this provider, or the wait for a token failed.
+            return Poll::Ready(refused.map_or(Step::Next, Step::from));
+        };
+        let deadline = *held.deadline.get_or_insert(exchange.now + self.wait_max);
+        if earliest <= deadline {
+            exchange.wake_at(earliest);
+            return Poll::Pending;
+        }
+        let detail = "every account for this call is cooling down, because the provider refused it or its \
+            token cannot be fetched: try again after the time in `Retry-After`";
+        let refused = refused.unwrap_or_else(|| Refused::new(Reason::AccountUnavailable, detail));
+        Poll::Ready(Refused { retry_at: Some(earliest), ..refused }.into())
+    }
+
+    /// Returns the hash of the exchange's group, if it belongs to one.
+    fn group(&self, exchange: &Exchange<'_>) -> Result<Option<u64>, Fault> {
+        let Some((by, expression)) = &self.sticky else { return Ok(None) };
+        let request = exchange.request();
+        let name: Cow<'_, [u8]> = group(by, expression.as_ref(), exchange, &request)?;
+        Ok((!name.is_empty()).then(|| hash(&name)))
+    }
+
+    /// Returns the accounts that are available for the call, and the time at which the first of the others is
+    /// available again.
+    fn candidates(&self, exchange: &Exchange<'_>) -> (Candidates, Option<Timestamp>) {
+        let mut candidates = Candidates::new();
+        let mut earliest = None;
+        for (place, member) in self.pool.iter().enumerate() {
+            let account = exchange.account_numbered(Some(member.number));
+            let Some(account) = account.filter(|account| exchange.is_for(account)) else { continue };
+            let standing = account.standing();
+            let failing_until = || account.token()?.failing_until(exchange.now);
+            match standing.cools_until(exchange.now, account.version()).or_else(failing_until) {
+                Some(until) => earliest = Some(earliest.map_or(until, |other: Timestamp| other.min(until))),
+                None => candidates.push(Candidate {
+                    place,
+                    number: member.number,
+                    weight: member.weight,
+                    in_flight: standing.in_flight(),
+                    calls: standing.calls(),
+                    left: standing.left(exchange.now),
+                }),
+            }
+        }
+        (candidates, earliest)
+    }
+
+    /// Chooses an account for the call and holds it. Returns its number.
+    fn choose(&self, exchange: &Exchange<'_>, group: Option<u64>, held: &mut Held) -> Option<usize> {
+        let (mut candidates, _) = self.candidates(exchange);
+        prefer(&mut candidates, |candidate| Some(candidate.number) != held.refused);
+        // The lock is kept until the account is held, so no other worker chooses the same least used account.
+        let mut behind = self.turns.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = if let Some(group) = group {
+            sticky_one(&candidates, group, |place| self.pool[place].seed)?
+        } else {
+            prefer(&mut candidates, |candidate| candidate.left != Some(0));
+            self.by.one(&candidates, &mut behind)?
+        };
+        if self.mode == Mode::Enforce {
+            let account = exchange.account_numbered(Some(chosen.number))?;
+            held.used = Some(Use::of(account, chosen.number, exchange.now));
+        }
+        Some(chosen.number)
+    }
+
+    /// Starts a cool-down of `account`.
+    fn cool_down(&self, account: &Account, status: u16, used: &Use, exchange: &Exchange<'_>) {
+        let rule = CoolDown { first: self.cool_down.first.get(), max: self.cool_down.max.get() };
+        let standing = account.standing();
+        let times = (used.started, exchange.now);
+        let Some(until) =
+            standing.cool(times, (status, account.version()), account_use::requested_pause(exchange), rule)
+        else {
+            return;
+        };
+        let seconds = until.since(exchange.now).as_secs();
+        if status == 429 {
+            debug!(account = account.name(), status, seconds, "an account cools down");
+        } else {
+            warn!(
+                account = account.name(),
+                status, seconds, "an account cools down because the provider refuses it"
+            );
+        }
+    }
+
+    /// Returns `true` if the request can safely be sent again.
+    fn may_repeat(&self, status: u16, exchange: &Exchange<'_>) -> bool {
+        exchange.repeatable && (Ending::of(status).is_refusal() || exchange.may_repeat(&self.methods))
+    }
+
+    /// Returns `true` if an account other than `refused` is available, now or before the maximum wait ends.
+    fn has_other(&self, refused: usize, deadline: Option<Timestamp>, exchange: &Exchange<'_>) -> bool {
+        let (candidates, earliest) = self.candidates(exchange);
+        let deadline = deadline.unwrap_or(exchange.now + self.wait_max);
+        candidates.iter().any(|candidate| candidate.number != refused)
+            || earliest.is_some_and(|earliest| earliest <= deadline)
+    }
+}
+
+impl By {
+    /// Returns the next of `candidates`.
+    fn one(self, candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
+        match self {
+            Self::RoundRobin | Self::Weighted => turn(candidates, behind),
+            Self::LeastUsed => candidates.iter().min_by_key(|one| (one.in_flight, one.calls)).copied(),
+            Self::MostRemaining => {
+                let rank =
+                    |one: &&Candidate| (Reverse(one.left.unwrap_or(u64::MAX)), one.in_flight, one.calls);
+                candidates.iter().min_by_key(rank).copied()
+            }
+        }
+    }
+}
+
+/// Smooth weighted round robin, as in nginx: each account's deficit grows by its weight, and the account with
+/// the largest deficit is chosen and pays the sum of all weights.
+fn turn(candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
+    let mut chosen: Option<Candidate> = None;
+    let mut all = 0;
+    for candidate in candidates {
+        let weight = i64::from(candidate.weight);
+        all += weight;
+        behind[candidate.place] += weight;
+        if chosen.is_none_or(|chosen| behind[candidate.place] > behind[chosen.place]) {
+            chosen = Some(*candidate);
+        }
+    }
+    let chosen = chosen?;
+    behind[chosen.place] -= all;
+    Some(chosen)
+}
+
+/// Chooses the account of a group by weighted rendezvous hashing. Each account draws a fixed number for the
+/// group and the highest wins. If an account becomes unavailable, only its own groups move, and they return
+/// with it.
+fn sticky_one(candidates: &[Candidate], group: u64, seed: impl Fn(usize) -> u64) -> Option<Candidate> {
+    let score = |candidate: &Candidate| {
+        let drawn = mixed(group ^ seed(candidate.place)) >> 32;
+        let drawn = f64::from(u32::try_from(drawn).unwrap_or_default()) + 0.5;
+        f64::from(candidate.weight) / -(drawn / (f64::from(u32::MAX) + 1.0)).ln()
+    };
+    candidates.iter().max_by(|one, other| score(one).total_cmp(&score(other))).copied()
+}
+
+/// Removes the candidates that are not `preferred`, unless none is.
+fn prefer(candidates: &mut Candidates, preferred: impl Fn(&Candidate) -> bool) {
+    if candidates.iter().any(&preferred) {
+        candidates.retain(|candidate| preferred(candidate));
+    }
+}
+
+/// FNV-1a: the same in every process, so all processes give a group the same account.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Adds the problems of `config`, except those of its accounts.
+fn check(config: &AccountsConfig, site: &mut Site<'_>) {
+    let CoolDownConfig { on, first, max } = &config.cool_down;
+    let is_weighted = config.pool.iter().any(|entry| entry.weight.is_some());
+    let is_status = |on: &Condition| matches!(on, Condition::Status(..));
+    let checks = [
+        ("use", !config.pool.is_empty(), "must name at least one account"),
+        (
+            "use",
+            config.pool.len() <= POOL_MAX,
+            "at most 256 accounts are allowed, because each exchange examines all of them",
+        ),
+        (
+            "by",
+            !is_weighted || matches!(config.by, None | Some(By::Weighted)),
+            "weights require `weighted`: set it, or leave out `by`",
+        ),
+        (
+            "sticky",
+            config.sticky != Some(GroupBy::Account),
+            "the account is the result of this choice: group by something else",
+        ),
+        (
+            "cool_down.on",
+            !on.is_empty() && on.iter().all(is_status),
+            "must list one or more statuses: a missing response is not the account's fault",
+        ),
+        ("cool_down.for", !first.is_zero(), "must be greater than 0"),
+        ("cool_down.max", max >= first && *max <= COOL_DOWN_MAX, "must be from `for` to a day (`24h`)"),
+        ("repeat", config.repeat.is_none_or(|repeat| repeat <= REPEAT_MAX), "must be at most 20"),
+        (
+            "body",
+            config.body.bytes() <= BODY_BYTES_MAX,
+            "must be at most `16MiB`: it is kept in memory for each exchange",
+        ),
+    ];
+    for (key, is_good, message) in checks {
+        if !is_good {
+            site.problem(key, message);
+        }
+    }
+    site.check_methods(&config.methods);
+}
+
+/// Returns the accounts of `config`. Adds their problems.
+fn pool(config: &AccountsConfig, site: &mut Site<'_>) -> Vec<Member> {
+    let mut pool: Vec<Member> = Vec::new();
+    for (place, PoolEntry { account, weight }) in config.pool.iter().enumerate() {
+        let key = format!("use[{place}]");
+        if weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
+            site.problem(&format!("{key}.weight"), "must be from 1 to 1000");
+        }
+        let name = if weight.is_some() { format!("{key}.account") } else { key };
+        let Some(number) = site.account(&name, account) else { continue };
+        if pool.iter().any(|member| member.number == number) {
+            site.problem(&name, format!("`{account}` is named twice: give it a `weight` instead"));
+        }
+        let (seed, weight) = (mixed(hash(account.as_bytes())), weight.unwrap_or(1));
+        pool.push(Member { number, name: account.clone(), weight, seed });
+    }
+    pool
+}
+
+/// Compiles the `sticky` key. Adds a problem if it is invalid.
+fn sticky(by: &GroupBy, site: &mut Site<'_>) -> Option<(GroupBy, Option<Expression<String>>)> {
+    let expression = match by {
+        GroupBy::Cel(source) => Some(site.expression("sticky", source, false)?),
+        GroupBy::Param(name) => {
+            let missing = site.scope(false).missing_parameter(name);
+            let at = site.path_of("sticky");
+            site.problems.extend(missing.map(|missing| missing.at(at)));
+            None
+        }
+        _ => None,
+    };
+    Some((by.clone(), expression))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! `authenticate`: makes calls with an account's credential, so the application needs none.
+//!
+//! The remedy only chooses the account. The gateway adds the credential when the request is sent, and only to
+//! that account's providers.
+
+use std::task::{Context, Poll};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::account_use;
+use crate::exchange::Exchange;
+use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
+use egret_accounts::Use;
+use egret_accounts::token::TokenWaiter;
+
+/// Bytes of a request's body that are kept for repeating the call after a refused token.
+const REPLAY_BYTES: usize = 64 << 10;
+
+/// The account that calls use. Credentials that the client sends under the same names are removed. A call to
+/// a provider that the account is not for is sent without it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuthenticateConfig {
+    /// Name of the account.
+    pub account: String,
+    /// Masks the account's secrets in responses with asterisks of the same length: literal, percent-encoded,
+    /// JSON-escaped and in Base64. Part of a body that does not consist of lines is held back. The gateway
+    /// asks the provider for an unencoded and complete response. A response that nevertheless has a content
+    /// coding, is partial, switches protocols or has a charset like UTF-16 is refused (`echo-unreadable`).
+    /// Each secret must have at least 8 bytes.
+    #[serde(default)]
+    pub mask_echoes: bool,
+}
+
+/// Makes calls with an account's credential.
+#[derive(Debug)]
+pub struct Authenticate {
+    account: usize,
+    masks_echoes: bool,
+    request_body_max: usize,
+    /// For the description.
+    name: String,
+    kind: &'static str,
+    mode: Mode,
+}
+
+/// State of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// The account, if the called provider is one of its providers.
+    used: Option<Use>,
+    /// Its token.
+    token: TokenWaiter,
+}
+
+impl Remedy for Authenticate {
+    type Config = AuthenticateConfig;
+    type Held = Held;
+
+    const CHOOSES_ACCOUNT: bool = true;
+
+    fn compile(config: &AuthenticateConfig, site: &mut Site<'_>) -> Option<Self> {
+        let account = site.account("account", &config.account)?;
+        let found = site.accounts.get(account)?;
+        let (kind, request_body_max) = (found.kind(), found.request_body_max());
+        if config.mask_echoes && !site.can_mask_echoes(found) {
+            return None;
+        }
+        let masks_echoes = config.mask_echoes;
+        let (name, mode) = (config.account.clone(), site.mode);
+        Some(Self { account, masks_echoes, request_body_max, name, kind, mode })
+    }
+
+    fn describe(&self) -> String {
+        let masks = if self.masks_echoes { ", and masks its secrets in responses" } else { "" };
+        format!("calls with the account {} ({}){masks}", self.name, self.kind)
+    }
+
+    fn needs(&self) -> Needs {
+        let replay = if self.kind == "oauth2" { REPLAY_BYTES } else { 0 };
+        Needs { request_body: self.request_body_max, replay, ..Needs::default() }
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        exchange.draft.call.account = Some(self.account);
+        exchange.draft.call.masks_echoes = self.masks_echoes;
+        let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
+        let Some(account) = account else { return Poll::Ready(Step::Next) };
+        account_use::poll_ready(account, &mut held.token, exchange, cx).map(|ready| match ready {
+            Ok(()) => {
+                held.used = Some(Use::of(account, self.account, exchange.now));
+                Step::Next
+            }
+            Err(refused) => refused.into(),
+        })
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        let Some(used) = &held.used else { return Reaction::Pass };
+        if account_use::is_accepted(exchange) {
+            used.accepted();
+        }
+        match exchange.called_account() {
+            Some(account) if exchange.draft.call.account == Some(self.account) => {
+                account_use::react(account, &mut held.token, exchange)
+            }
+            _ => Reaction::Pass,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use egret_fixture::{Stage, Stand};
+
+    fn config(remedies: &Value) -> Value {
+        // Any secret will do; this variable exists wherever tests run.
+        let account = json!({ "provider": "one", "bearer": { "token": "${env:PATH}" } });
+        let flows = json!([{ "name": "f", "remedies": remedies }]);
+        json!({ "accounts": { "a": account, "b": account }, "flows": flows })
+    }
+
+    const GET: &str = "GET https://one.example/a";
+
+    #[test]
+    fn the_account_is_chosen_and_no_secret_is_drafted() {
+        let stage = Stage::new(config(&json!([{ "authenticate": { "account": "b" } }])));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.account, stage.flows.accounts.find("b"));
+        assert!(visit.draft.request.is_empty());
+    }
+
+    #[test]
+    fn the_innermost_chooses() {
+        let both = json!([{ "authenticate": { "account": "a" } }, { "authenticate": { "account": "b" } }]);
+        let stage = Stage::new(config(&both));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.account, stage.flows.accounts.find("b"));
+    }
+
+    #[test]
+    fn echoes_are_masked_where_the_remedy_that_chooses_says_so() {
+        for (outer, inner) in [(true, false), (false, true)] {
+            let remedy = |masks| json!({ "authenticate": { "account": "a", "mask_echoes": masks } });
+            let stage = Stage::new(config(&json!([remedy(outer), remedy(inner)])));
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.draft.call.masks_echoes, inner);
+        }
+    }
+
+    #[test]
+    fn in_report_mode_nothing_is_chosen() {
+        let stage = Stage::new(config(&json!([{ "authenticate": { "account": "a" }, "mode": "report" }])));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.account, None);
+    }
+}

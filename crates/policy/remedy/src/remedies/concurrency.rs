@@ -1,0 +1,151 @@
+//! `concurrency`: limits the number of concurrent exchanges. An exchange counts until the last byte of its
+//! response.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_config::Problem;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::quota_draw::Draw;
+use crate::remedy::{Needs, Remedy, Site, Step};
+use egret_message::{Reason, Refused};
+use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas};
+
+/// Limits the number of concurrent exchanges.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConcurrencyConfig {
+    /// Maximum number of concurrent exchanges.
+    pub max: u64,
+    /// Counts per group, as a quota's `group_by` does: `header:NAME`, `consumer`, `param:NAME`, `provider` or
+    /// `cel:EXPRESSION`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_by: Option<GroupBy>,
+    /// Status code of a refusal, 400 to 599. Default: 429.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+/// Limits the number of concurrent exchanges.
+#[derive(Debug)]
+pub struct Concurrency {
+    draw: Draw,
+    status: Option<u16>,
+}
+
+impl Remedy for Concurrency {
+    type Config = ConcurrencyConfig;
+    /// The permit, released when dropped.
+    type Held = Option<Grant>;
+
+    fn compile(config: &ConcurrencyConfig, site: &mut Site<'_>) -> Option<Self> {
+        site.check_refusal_status(config.status);
+        // A fixed name, because a flow's name may contain characters that a quota's may not. These quotas are
+        // private.
+        let name = "concurrency".to_owned();
+        let quota = QuotaConfig {
+            limit: config.max,
+            kind: QuotaKind::Concurrency,
+            window: None,
+            group_by: config.group_by.clone(),
+            ..QuotaConfig::default()
+        };
+        let configs = BTreeMap::from([(name.clone(), quota)]);
+        let before: Option<Arc<Quotas>> = site.kept();
+        let mut problems = Vec::new();
+        let quotas = Quotas::compile(&configs, before.as_deref(), None, site.parameters, &mut problems);
+        for problem in problems {
+            let key = if problem.path.ends_with("group_by") { "group_by" } else { "max" };
+            let path = site.path_of(key);
+            site.problems.push(Problem { path, ..problem });
+        }
+        let quota = Arc::clone(quotas.get(&name)?);
+        site.keep_new(Arc::new(quotas));
+        Some(Self { draw: Draw::of(quota), status: config.status })
+    }
+
+    fn describe(&self) -> String {
+        format!("at most {} at once", self.draw.describe())
+    }
+
+    fn needs(&self) -> Needs {
+        self.draw.needs()
+    }
+
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Option<Grant>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        let now = exchange.now;
+        let request = exchange.request();
+        let claim = match self.draw.claim(exchange, &request) {
+            Ok(claim) => claim,
+            Err(fault) => return Poll::Ready(Step::Fail(fault)),
+        };
+        Poll::Ready(match self.draw.take(now, &claim) {
+            Ok(grant) => {
+                *held = Some(grant);
+                Step::Next
+            }
+            Err(refusal) => {
+                let refused = self.draw.refused(Reason::TooManyInFlight, &refusal, now, &claim);
+                Refused { status: self.status, ..refused }.into()
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use egret_fixture::{Stage, Stand, problems};
+
+    const GET: &str = "GET https://one.example/";
+
+    fn config(max: u64) -> Value {
+        json!({ "flows": [{ "name": "f", "remedies": [{ "concurrency": { "max": max } }] }] })
+    }
+
+    #[test]
+    fn a_slot_is_held_until_the_end_or_until_the_client_leaves() {
+        let stage = Stage::new(config(1));
+        let mut first = stage.send(GET);
+        assert_eq!(first.poll(&stage), Stand::Call);
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
+        assert_eq!(first.response(&stage, "200"), Stand::Response(200));
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
+        first.end(&stage);
+        let mut second = stage.send(GET);
+        assert_eq!(second.poll(&stage), Stand::Call);
+        drop(second);
+        assert_eq!(stage.send(GET).poll(&stage), Stand::Call);
+    }
+
+    #[test]
+    fn a_reload_knows_who_is_under_way() {
+        let mut stage = Stage::new(config(1));
+        let mut first = stage.send(GET);
+        assert_eq!(first.poll(&stage), Stand::Call);
+        stage.reload(config(2));
+        let mut second = stage.send(GET);
+        assert_eq!(second.poll(&stage), Stand::Call);
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
+        drop((first, second));
+        assert_eq!(stage.send(GET).poll(&stage), Stand::Call);
+    }
+
+    #[test]
+    fn none_at_all_is_refused() {
+        assert!(
+            problems(&json!([{ "concurrency": {} }]))[0].starts_with("flows[0].remedies[0].concurrency.max")
+        );
+    }
+}

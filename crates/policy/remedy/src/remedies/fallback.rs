@@ -1,0 +1,599 @@
+//! `fallback`: calls another provider or path after certain failures, or sends a fixed response.
+//!
+//! Each fallback makes at most one extra call, and none if an outer one has already made its own, among the
+//! flows that match the exchange. So two fallbacks cannot loop, and the number of extra calls is at most the
+//! number of fallbacks.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_config::Size;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::local_response::{Answer, Local};
+use crate::message_templates::PathTemplate;
+use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
+use crate::remedy::InnerRemedy;
+use crate::remedy::{AlternateCall, Mode, Needs, Reaction, Remedy, Site, Step};
+use egret_message::BODY_BYTES_MAX;
+use egret_message::Fault;
+use egret_message::{Condition, any_meets};
+use egret_message::{Fixed, Reason};
+
+/// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
+/// combined.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FallbackConfig {
+    /// Outcomes of a call that trigger the fallback. The status of an inner remedy's response counts like the
+    /// provider's.
+    pub on: Vec<Condition>,
+    /// Refusals by inner remedies that also trigger it, whatever their status.
+    pub on_refused: Vec<Reason>,
+    /// Provider to call instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Path to call instead, beginning with `/`. The query is kept. A template: `${params.id}` is a parameter
+    /// of the flow's path; slashes in values are encoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Response to send instead. Its templates can use the response of the failed call; if there was none,
+    /// its status is 0 and its fields are empty. A response that replaces a refusal keeps `Retry-After`,
+    /// `RateLimit` and `RateLimit-Policy`, unless `headers` sets these fields.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response: Option<FixedResponseConfig>,
+    /// Methods whose calls may be repeated elsewhere in addition to the idempotent ones (RFC 9110 §9.2.2),
+    /// although the failed provider may have acted on them. A request that no provider has seen is repeated
+    /// elsewhere whatever its method.
+    pub methods: BTreeSet<String>,
+    /// Maximum length of a request body that is kept for the other call. Requests with longer bodies are not
+    /// sent elsewhere.
+    pub body: Size,
+    /// Sends the credentials of the request, which are meant for the original provider, to the other provider
+    /// too. By default, header fields and query parameters that look like credentials by name, such as
+    /// `Authorization`, `Cookie` or `api_key`, are removed. Fields that inner remedies and accounts add are
+    /// sent in both cases.
+    pub forward_credentials: bool,
+}
+
+impl Default for FallbackConfig {
+    fn default() -> Self {
+        Self {
+            on: vec![
+                Condition::Connect,
+                Condition::Timeout,
+                Condition::Reset,
+                Condition::BadResponse,
+                Condition::Status(500, 599),
+            ],
+            on_refused: vec![Reason::CircuitOpen, Reason::ProviderThrottled],
+            provider: None,
+            path: None,
+            response: None,
+            methods: BTreeSet::new(),
+            body: Size::from_kib(64),
+            forward_credentials: false,
+        }
+    }
+}
+
+/// Calls an alternative after a failed call.
+#[derive(Debug)]
+pub struct Fallback {
+    on: Vec<Condition>,
+    on_refused: Vec<Reason>,
+    methods: BTreeSet<String>,
+    to: To,
+    replay: usize,
+    forwards_credentials: bool,
+}
+
+#[derive(Debug)]
+enum To {
+    Call { provider: Option<(usize, String)>, path: Option<PathTemplate> },
+    Response(ResponseTemplate),
+}
+
+/// State of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// `true` if another call has been made, by this remedy or by an outer one.
+    gone: bool,
+    /// The provider that is called if this remedy does nothing, unless it is the request's own.
+    provider: Option<usize>,
+}
+
+impl Remedy for Fallback {
+    type Config = FallbackConfig;
+    type Held = Held;
+
+    fn compile(config: &FallbackConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        if config.on.is_empty() && config.on_refused.is_empty() {
+            site.problem("on", "must list at least one outcome, like `5xx`, unless `on_refused` is set");
+        }
+        if config.body.bytes() > BODY_BYTES_MAX {
+            site.problem("body", "must be at most `16MiB`: it is kept in memory for each exchange");
+        }
+        site.check_methods(&config.methods);
+        let to = To::compile(config, site);
+        if site.problems.len() == before {
+            check_further_in(config, site);
+        }
+        if site.problems.len() > before {
+            return None;
+        }
+        let replay = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
+        Some(Self {
+            on: config.on.clone(),
+            on_refused: config.on_refused.clone(),
+            methods: config.methods.clone(),
+            to: to?,
+            replay,
+            forwards_credentials: config.forward_credentials,
+        })
+    }
+
+    fn describe(&self) -> String {
+        let on: Vec<String> = self.on.iter().map(ToString::to_string).collect();
+        let to = match &self.to {
+            To::Call { provider: Some((_, name)), .. } => format!("calls {name} instead"),
+            To::Call { provider: None, .. } => "calls another path instead".to_owned(),
+            To::Response(response) => format!("responds with {}", response.status()),
+        };
+        format!("after {}, {to}", on.join(", "))
+    }
+
+    fn needs(&self) -> Needs {
+        let replay = if matches!(self.to, To::Call { .. }) { self.replay } else { 0 };
+        Needs { replay, ..Needs::default() }
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
+        *held = Held { gone: exchange.draft.call.is_detour, provider: exchange.draft.call.provider };
+        Poll::Ready(Step::Next)
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        if !self.is_meant(exchange) {
+            return Reaction::Pass;
+        }
+        let reaction = match &self.to {
+            To::Response(response) => response.render(exchange).map(|fixed| {
+                let fixed = with_fields_of_refusal(fixed, exchange);
+                Reaction::Answer(Box::new(Answer::Fixed(fixed)))
+            }),
+            To::Call { .. } if held.gone || !exchange.may_repeat(&self.methods) => Ok(Reaction::Pass),
+            To::Call { provider, path } => {
+                self.call_instead(provider.as_ref(), path.as_ref(), held, exchange)
+            }
+        };
+        reaction.unwrap_or_else(Reaction::Fail)
+    }
+}
+
+/// Fields of a refusal that clients rely on. They stay valid whatever the response says.
+const REFUSAL_FIELDS: [&str; 3] = ["Retry-After", "RateLimit-Policy", "RateLimit"];
+
+/// Adds the retry fields of the refusal that `fixed` replaces, except those that `fixed` already has.
+fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc<Fixed> {
+    let Some(Local::Refused(_)) = exchange.answered else { return fixed };
+    let Some(refusal) = exchange.response() else { return fixed };
+    for name in REFUSAL_FIELDS {
+        let is_told = fixed.fields.iter().any(|(told, _)| told.eq_ignore_ascii_case(name));
+        if let Some(value) = refusal.fields.get(name.as_bytes()).filter(|_| !is_told) {
+            let value = value.to_vec();
+            Arc::make_mut(&mut fixed).fields.push((name.into(), value));
+        }
+    }
+    fixed
+}
+
+impl Fallback {
+    /// Makes another call, unless its target is the one that has just failed.
+    fn call_instead(
+        &self,
+        to: Option<&(usize, String)>,
+        path: Option<&PathTemplate>,
+        held: &mut Held,
+        exchange: &Exchange<'_>,
+    ) -> Result<Reaction, Fault> {
+        let path = path.map(|path| path.render(exchange)).transpose()?.map(Cow::into_owned);
+        let failed = exchange.draft.call.provider;
+        let own = |number: Option<usize>| match to {
+            Some((other, name)) if number.is_none() && exchange.destination.provider == name => Some(*other),
+            _ => number,
+        };
+        let is_there = own(to.map_or(held.provider, |(number, _)| Some(*number))) == own(failed);
+        if is_there && path.as_deref().is_none_or(|path| path == exchange.request().path) {
+            return Ok(Reaction::Pass);
+        }
+        held.gone = true;
+        let provider = to.map(|(number, _)| *number);
+        let is_other = to.is_some_and(|(_, name)| exchange.destination.provider != name);
+        let without_credentials = is_other && !self.forwards_credentials;
+        Ok(Reaction::Instead(Box::new(AlternateCall { provider, path, without_credentials })))
+    }
+
+    fn is_meant(&self, exchange: &Exchange<'_>) -> bool {
+        let refused = match exchange.answered {
+            Some(Local::Refused(reason)) => self.on_refused.contains(&reason),
+            Some(Local::Fixed | Local::Stored) | None => false,
+        };
+        refused || any_meets(&self.on, &exchange.outcome)
+    }
+}
+
+/// Adds a problem if an inner fallback already covers every case of this one.
+fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
+    for InnerRemedy { number, mode, config: other, .. } in site.further_in {
+        let Some(inner) = other.downcast_ref::<FallbackConfig>().filter(|_| *mode == Mode::Enforce) else {
+            continue;
+        };
+        let is_covered = config.on.iter().all(|on| inner.on.iter().any(|other| other.covers(*on)))
+            && config.on_refused.iter().all(|reason| inner.on_refused.contains(reason));
+        if !is_covered {
+            continue;
+        }
+        if let Some(response) = &inner.response {
+            let status = Condition::Status(response.status, response.status);
+            if !config.on.iter().any(|on| on.covers(status)) {
+                let message = format!(
+                    "has no effect: the fallback in `remedies[{number}]` already responds to these outcomes"
+                );
+                return site.problem("on", message);
+            }
+        } else if config.response.is_none()
+            && (&config.provider, &config.path) == (&inner.provider, &inner.path)
+        {
+            let key = if config.provider.is_some() { "provider" } else { "path" };
+            let message =
+                format!("repeats the call of the fallback in `remedies[{number}]`, which has already failed");
+            return site.problem(key, message);
+        }
+    }
+}
+
+impl To {
+    fn compile(config: &FallbackConfig, site: &mut Site<'_>) -> Option<Self> {
+        let elsewhere = config.provider.is_some() || config.path.is_some();
+        match &config.response {
+            Some(_) if elsewhere => {
+                site.problem(
+                    "response",
+                    "a response and another call exclude each other: use separate list entries",
+                );
+                None
+            }
+            Some(response) => {
+                ResponseTemplate::compile(response, "response.", true, site).map(Self::Response)
+            }
+            None if elsewhere => {
+                let provider = config.provider.as_deref().and_then(|name| provider(name, site));
+                let path = config.path.as_deref().and_then(|text| path(text, provider.is_none(), site));
+                Some(Self::Call { provider, path })
+            }
+            None => {
+                site.problem("provider", "one of `provider`, `path` and `response` is required");
+                None
+            }
+        }
+    }
+}
+
+/// Returns the number of the provider to call instead.
+fn provider(name: &str, site: &mut Site<'_>) -> Option<(usize, String)> {
+    let Some(number) = site.providers.iter().position(|other| *other == name) else {
+        site.dangling("provider", name, "provider");
+        return None;
+    };
+    let from = &site.matching.provider;
+    if !from.is_empty() && from.iter().all(|other| other == name) {
+        site.problem("provider", format!("the flow matches only `{name}`, the provider that has failed"));
+        return None;
+    }
+    Some((number, name.to_owned()))
+}
+
+/// Returns the path to call instead. If the provider `stays` the same, it must differ from the flow's path.
+fn path(text: &str, stays: bool, site: &mut Site<'_>) -> Option<PathTemplate> {
+    let path = site.path_template("path", text, true)?;
+    let from = &site.matching.path;
+    if stays && !from.is_empty() && from.iter().all(|other| Some(other.as_str()) == path.as_literal()) {
+        site.problem("path", format!("the flow matches only `{text}`, the path that has failed"));
+        return None;
+    }
+    Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use egret_fixture::{Stage, Stand, problems};
+    use egret_message::FailureKind;
+
+    const GET: &str = "GET https://one.example/a?b=c";
+
+    #[test]
+    fn a_failed_call_goes_elsewhere_once() {
+        let stage = Stage::with(&json!([{ "fallback": { "provider": "two", "path": "/other" } }]));
+        assert_eq!(stage.exchange(GET, "404"), Stand::Response(404));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.provider, None);
+        assert_eq!(visit.failure(&stage, FailureKind::Connect), Stand::Repeat(stage.now));
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.provider, Some(1));
+        assert_eq!(visit.draft.target.as_deref(), Some(&b"/other?b=c"[..]));
+        assert_eq!(visit.response(&stage, "500"), Stand::Response(500));
+    }
+
+    #[test]
+    fn another_provider_gets_no_credential_of_the_client_unless_that_is_wanted() {
+        let get = "GET https://one.example/a?page=2&api%5Fkey=k&b=c&token=t\nAuthorization: Bearer t\nCookie: s=1\nX-Api-Key: k\nAccept: */*\nUser-Agent: u";
+        let sent = |fallbacks: &Value, failures: usize| {
+            let stage = Stage::with(fallbacks);
+            let mut visit = stage.send(get);
+            for _ in 0..failures {
+                assert_eq!(visit.poll(&stage), Stand::Call);
+                assert_eq!(visit.response(&stage, "503"), Stand::Repeat(stage.now));
+            }
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            let (target, fields, _) = visit.sent(&stage);
+            (target, fields)
+        };
+        let whole = sent(&json!([{ "fallback": { "provider": "two", "forward_credentials": true } }]), 1);
+        assert_eq!(whole.0, "/a?page=2&api%5Fkey=k&b=c&token=t");
+        assert_eq!(whole.1.len(), 6);
+        let bare = sent(&json!([{ "fallback": { "provider": "two" } }]), 1);
+        assert_eq!(bare.0, "/a?page=2&b=c");
+        assert_eq!(bare.1, ["Host: one.example", "Accept: */*", "User-Agent: u"]);
+        let (target, _) = sent(&json!([{ "fallback": { "provider": "two", "path": "/other" } }]), 1);
+        assert_eq!(target, "/other?page=2&b=c");
+        // The original provider keeps them: with another path, and if an outer fallback leads back to it.
+        let (target, fields) = sent(&json!([{ "fallback": { "path": "/other" } }]), 1);
+        assert_eq!((&*target, fields.len()), ("/other?page=2&api%5Fkey=k&b=c&token=t", 6));
+        let back = json!([
+            { "fallback": { "provider": "one", "path": "/back" } },
+            { "fallback": { "provider": "two" } },
+        ]);
+        assert_eq!(sent(&back, 2).1.len(), 6);
+        // A field that an inner remedy sets is sent to any provider.
+        let (_, fields) = sent(
+            &json!([
+                { "fallback": { "provider": "two" } },
+                { "transform": { "request": { "headers": { "set": { "x-api-key": "two's" } } } } },
+            ]),
+            1,
+        );
+        assert_eq!(fields, ["Host: one.example", "Accept: */*", "User-Agent: u", "x-api-key: two's"]);
+    }
+
+    #[test]
+    fn what_cannot_be_sent_again_stays_failed() {
+        let stage = Stage::with(&json!([{ "fallback": { "provider": "two" } }]));
+        let mut visit = stage.send(GET);
+        visit.repeatable = false;
+        visit.poll(&stage);
+        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+    }
+
+    #[test]
+    fn what_may_do_harm_twice_goes_elsewhere_only_if_nobody_has_seen_it() {
+        const POST: &str = "POST https://one.example/";
+        let stage = Stage::with(&json!([
+            { "fallback": { "provider": "two" } },
+            { "circuit-breaker": { "consecutive": 1 } },
+        ]));
+        let mut visit = stage.send(POST);
+        visit.poll(&stage);
+        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+        // The circuit is open now, so nothing is sent.
+        assert_eq!(stage.send(POST).poll(&stage), Stand::Repeat(stage.now));
+
+        let stage = Stage::with(&json!([{ "fallback": { "provider": "two" } }]));
+        let failed = |kind| {
+            let mut visit = stage.send(POST);
+            visit.poll(&stage);
+            visit.failure(&stage, kind)
+        };
+        assert_eq!(failed(FailureKind::Connect), Stand::Repeat(stage.now));
+        assert_eq!(failed(FailureKind::Timeout), Stand::Failure(FailureKind::Timeout));
+
+        let stage = Stage::with(&json!([{ "fallback": { "provider": "two", "methods": ["POST"] } }]));
+        let mut visit = stage.send(POST);
+        visit.poll(&stage);
+        assert_eq!(visit.response(&stage, "503"), Stand::Repeat(stage.now));
+    }
+
+    #[test]
+    fn an_open_circuit_further_in_goes_elsewhere_where_the_circuit_is_another_one() {
+        let stage = Stage::with(&json!([
+            { "fallback": { "provider": "two", "on": [] } },
+            { "circuit-breaker": { "consecutive": 1 } },
+        ]));
+        assert_eq!(stage.exchange(GET, "500"), Stand::Response(500));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Repeat(stage.now));
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.draft.call.provider, Some(1));
+        assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+    }
+
+    #[test]
+    fn a_fixed_answer_takes_the_place_of_a_failure() {
+        let stage = Stage::with(&json!([{ "fallback": { "response": { "status": 200, "body": "[]" } } }]));
+        let Stand::Fixed(fixed) = stage.exchange(GET, "502") else { panic!() };
+        assert_eq!((fixed.status, &*fixed.body), (200, &b"[]"[..]));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+    }
+
+    #[test]
+    fn an_answer_in_the_place_of_a_refusal_says_when_to_try_again() {
+        let stage = |headers: Value| {
+            Stage::new(json!({
+                "quotas": { "q": { "limit": 1, "kind": "fixed", "starts": "first", "window": "10s" } },
+                "flows": [{ "name": "f", "remedies": [
+                    { "fallback": {
+                        "on": [], "on_refused": ["quota-exceeded"],
+                        "response": { "status": 420, "headers": headers, "body": "calm down" },
+                    } },
+                    { "limit": { "quota": "q" } },
+                ] }],
+            }))
+        };
+        let fields = |stage: &Stage| {
+            assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+            let Stand::Fixed(fixed) = stage.exchange(GET, "200") else { panic!() };
+            assert_eq!((fixed.status, &*fixed.body), (420, &b"calm down"[..]));
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            let mut fields: Vec<String> =
+                fixed.fields.iter().map(|(name, value)| format!("{name}: {}", text(value))).collect();
+            fields.sort();
+            fields
+        };
+        let own = stage(json!({}));
+        let told = ["RateLimit-Policy: \"q\";q=1;w=10", "RateLimit: \"q\";r=0;t=10", "Retry-After: 10"];
+        assert_eq!(fields(&own), told);
+        let theirs = stage(json!({ "retry-after": "77", "X-Why": "${response.status}" }));
+        assert_eq!(fields(&theirs), [told[0], told[1], "X-Why: 429", "retry-after: 77"]);
+        // A response of the provider itself is not a refusal.
+        let stage = Stage::with(&json!([{ "fallback": { "on": [429], "response": { "status": 200 } } }]));
+        let Stand::Fixed(fixed) = stage.exchange(GET, "429\nRetry-After: 5") else { panic!() };
+        assert_eq!(fixed.fields, []);
+    }
+
+    fn of_users(fallback: &Value) -> Stage {
+        Stage::new(json!({ "flows": [{
+            "name": "f", "match": { "path": "/users/{id}" }, "remedies": [{ "fallback": fallback }],
+        }]}))
+    }
+
+    #[test]
+    fn values_in_the_path_stay_segments() {
+        let stage = of_users(&json!({ "path": "/people/${params.id}/${response.headers.x-shard}" }));
+        let target = |lines: &str| {
+            let mut visit = stage.send(lines);
+            visit.poll(&stage);
+            let stand = visit.response(&stage, "500\nx-shard: 3");
+            let target = visit.draft.target.take().map(|target| String::from_utf8(target.to_vec()).unwrap());
+            (stand, target)
+        };
+        let (stand, called) = target("GET https://one.example/users/a%2Fb%3F%20c?d=e");
+        assert_eq!(stand, Stand::Repeat(stage.now));
+        assert_eq!(called.unwrap(), "/people/a%2Fb%3F%20c/3?d=e");
+        // A path that leads upwards is a fault of the remedy, so the failed response stays.
+        let (stand, called) = target("GET https://one.example/users/x%2F..%2F..%2Fadmin");
+        assert_eq!((stand, called), (Stand::Response(500), None));
+    }
+
+    /// Returns the providers called one after the other if all of them fail.
+    fn called(stage: &Stage, lines: &str) -> Vec<Option<usize>> {
+        let mut visit = stage.send(lines);
+        let mut called = Vec::new();
+        while visit.poll(stage) == Stand::Call {
+            called.push(visit.draft.call.provider);
+            if !matches!(visit.response(stage, "503"), Stand::Repeat(_)) {
+                break;
+            }
+        }
+        called
+    }
+
+    #[test]
+    fn fallbacks_go_outwards_and_never_to_and_fro() {
+        let chain = json!([
+            { "fallback": { "provider": "three" } },
+            { "fallback": { "provider": "one" } },
+            { "fallback": { "provider": "two" } },
+        ]);
+        let stage = Stage::with(&chain);
+        // A provider that was just called is skipped.
+        assert_eq!(called(&stage, "GET https://one.example/"), [None, Some(1), Some(0), Some(2)]);
+        assert_eq!(called(&stage, "GET https://two.example/"), [None, Some(0), Some(2)]);
+        assert_eq!(called(&stage, "GET https://three.example/"), [None, Some(1), Some(0), Some(2)]);
+    }
+
+    #[test]
+    fn two_flows_may_stand_in_for_each_other() {
+        let flow = |name: &str, to: &str| json!({ "name": name, "match": { "provider": name }, "remedies": [{ "fallback": { "provider": to } }] });
+        let stage = Stage::new(json!({ "flows": [flow("one", "two"), flow("two", "one")] }));
+        assert_eq!(called(&stage, "GET https://one.example/"), [None, Some(1)]);
+        assert_eq!(called(&stage, "GET https://two.example/"), [None, Some(0)]);
+    }
+
+    #[test]
+    fn a_retry_further_out_begins_with_the_own_provider_again() {
+        let stage = Stage::with(&json!([
+            { "retry": { "attempts": 2, "backoff": { "base": "0s" } } },
+            { "fallback": { "provider": "two", "path": "/other" } },
+            { "retry": { "attempts": 2, "backoff": { "base": "0s" } } },
+        ]));
+        assert_eq!(
+            called(&stage, "GET https://one.example/"),
+            [None, None, Some(1), Some(1), None, None, Some(1), Some(1)]
+        );
+    }
+
+    #[test]
+    fn a_fallback_that_leads_back_is_refused() {
+        let found = problems(&json!([
+            { "fallback": { "provider": "two", "on": ["503"] } },
+            { "fallback": { "provider": "two", "on": ["timeout"] } },
+            { "fallback": { "provider": "two", "path": "/x" } },
+            { "fallback": { "provider": "two", "on": ["5xx"] } },
+            { "fallback": { "provider": "two", "on": ["5xx"] }, "mode": "report" },
+        ]));
+        let place = |number: usize, key: &str| format!("flows[0].remedies[{number}].fallback.{key}: ");
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(
+            found[0].starts_with(&place(0, "provider")) && found[0].contains("`remedies[3]`"),
+            "{found:#?}"
+        );
+        let found = problems(&json!([
+            { "fallback": { "path": "/x", "on": ["503"], "on_refused": [] } },
+            { "fallback": { "path": "/y", "on": ["200"], "on_refused": [] } },
+            { "fallback": { "response": {}, "on": ["2xx", "5xx"] } },
+        ]));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].starts_with(&place(0, "on")) && found[0].contains("has no effect"), "{found:#?}");
+    }
+
+    #[test]
+    fn an_answer_may_tell_how_the_call_failed() {
+        let stage = of_users(&json!({ "response": {
+            "headers": { "content-type": "application/json" },
+            "body": "{\"id\":\"${params.id}\",\"status\":${response.status}}",
+        }}));
+        let body = |stand| match stand {
+            Stand::Fixed(fixed) => String::from_utf8(fixed.body.clone()).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let get = "GET https://one.example/users/7";
+        assert_eq!(body(stage.exchange(get, "502")), r#"{"id":"7","status":502}"#);
+        let mut visit = stage.send(get);
+        visit.poll(&stage);
+        assert_eq!(body(visit.failure(&stage, FailureKind::Connect)), r#"{"id":"7","status":0}"#);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let found = problems(&json!([
+            { "fallback": {} },
+            { "fallback": { "provider": "too", "path": "no" } },
+            { "fallback": { "path": "/x", "response": {} } },
+            { "fallback": { "response": { "status": 42 } } },
+            { "fallback": { "path": "/${params.none}" } },
+            { "fallback": { "path": "${params.id}/a" } },
+            { "fallback": { "path": "/a%${params.id}" } },
+            { "fallback": { "path": "/a/../b" } },
+        ]));
+        assert_eq!(found.len(), 9, "{found:?}");
+        assert!(found[4].starts_with("flows[0].remedies[3].fallback.response.status"), "{found:?}");
+    }
+}

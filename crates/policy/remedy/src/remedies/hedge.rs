@@ -1,0 +1,191 @@
+//! `hedge`: makes a second call if the first is slow, and uses whichever response comes first.
+//!
+//! A second call costs the provider as much as the first. So it is made only if it is harmless for the
+//! provider to see the request twice, and only within a budget. The budget is checked when the request passes
+//! and charged when the second call has been made.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use egret_clock::Timestamp;
+use egret_config::Duration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::remedies::retry::{Budget, BudgetConfig};
+use crate::remedies::timeout::shorter;
+use crate::remedy::{Reaction, Remedy, Site, Step};
+use egret_message::Outcome;
+
+/// Conditions for a second call.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HedgeConfig {
+    /// Time to wait for the response to the first call. With `percentile`, it applies until enough latencies
+    /// are known.
+    pub after: Duration,
+    /// Waits for this percentile of the latencies of the last 256 calls: with 95, about one call in twenty is
+    /// made twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<u8>,
+    /// Methods whose calls may be made twice in addition to the safe ones (RFC 9110 §9.2.1).
+    pub methods: BTreeSet<String>,
+    /// Budget of second calls.
+    pub budget: BudgetConfig,
+}
+
+impl Default for HedgeConfig {
+    fn default() -> Self {
+        Self {
+            after: Duration::from_millis(500),
+            percentile: None,
+            methods: BTreeSet::new(),
+            budget: BudgetConfig { ratio: 0.05, min_per_second: 1 },
+        }
+    }
+}
+
+/// Makes a second call if the first is slow.
+#[derive(Debug)]
+pub struct Hedge {
+    config: HedgeConfig,
+    state: Arc<Mutex<State>>,
+}
+
+/// Statistics of previous calls.
+#[derive(Debug, Default)]
+struct State {
+    budget: Budget,
+    latencies: Latencies,
+}
+
+impl Remedy for Hedge {
+    type Config = HedgeConfig;
+    /// Start time of the exchange; `None` if it is not hedged.
+    type Held = Option<Timestamp>;
+
+    fn compile(config: &HedgeConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        if config.after.is_zero() {
+            site.problem("after", "must be greater than 0: otherwise every call would be made twice");
+        }
+        if config.percentile.is_some_and(|percentile| !(50..=99).contains(&percentile)) {
+            site.problem("percentile", "must be from 50 to 99: below 50, most calls would be made twice");
+        }
+        if !(0.0..=1.0).contains(&config.budget.ratio) {
+            site.problem("budget.ratio", "must be from 0 to 1");
+        }
+        site.check_methods(&config.methods);
+        let state = site.keep(|_| true, Mutex::default);
+        (site.problems.len() == before).then(|| Self { config: config.clone(), state })
+    }
+
+    fn describe(&self) -> String {
+        match self.config.percentile {
+            Some(percentile) => {
+                format!("a second call if the first is slower than {percentile} % of the last calls")
+            }
+            None => format!("a second call if the first takes longer than {}", self.config.after),
+        }
+    }
+
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Self::Held,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        let method = exchange.method();
+        if !method.is_safe() && !self.config.methods.contains(method.name()) {
+            return Poll::Ready(Step::Next);
+        }
+        *held = Some(exchange.now);
+        let mut state = self.state();
+        state.budget.first_call(exchange.now);
+        if state.budget.has_room(exchange.now, self.config.budget) {
+            let after = self.config.percentile.and_then(|percentile| state.latencies.at(percentile));
+            let call = &mut exchange.draft.call;
+            call.hedge = shorter(call.hedge, Some(after.unwrap_or(self.config.after.get())));
+        }
+        Poll::Ready(Step::Next)
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Self::Held) -> Reaction {
+        let Some(since) = *held else { return Reaction::Pass };
+        let mut state = self.state();
+        if exchange.draft.hedged {
+            state.budget.count_repeat(exchange.now);
+        }
+        if let Outcome::Response(_) = exchange.outcome {
+            state.latencies.note(exchange.now.since(since));
+        }
+        Reaction::Pass
+    }
+}
+
+impl Hedge {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Number of latencies kept.
+const LATENCIES: usize = 256;
+/// Minimum number of latencies for a percentile, and number of new ones between two sorts.
+const LATENCIES_MIN: usize = 32;
+
+/// Latencies of the last calls.
+#[derive(Debug, Default)]
+struct Latencies {
+    /// A ring in the order of the calls; the oldest is overwritten first.
+    last: Vec<std::time::Duration>,
+    next: usize,
+    noted: usize,
+    sorted: Vec<std::time::Duration>,
+}
+
+impl Latencies {
+    fn note(&mut self, latency: std::time::Duration) {
+        if self.last.len() < LATENCIES {
+            self.last.push(latency);
+        } else {
+            self.last[self.next] = latency;
+        }
+        self.next = (self.next + 1) % LATENCIES;
+        self.noted += 1;
+        if self.noted.is_multiple_of(LATENCIES_MIN) {
+            self.sorted.clone_from(&self.last);
+            self.sorted.sort_unstable();
+        }
+    }
+
+    /// Returns the latency at this percentile, or `None` if too few are known.
+    fn at(&self, percentile: u8) -> Option<std::time::Duration> {
+        let rank = (self.sorted.len() * usize::from(percentile)).div_ceil(100);
+        self.sorted.get(rank.checked_sub(1)?).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_last_calls() {
+        let mut latencies = Latencies::default();
+        for ms in 1..LATENCIES_MIN as u64 {
+            latencies.note(std::time::Duration::from_millis(ms));
+        }
+        assert_eq!(latencies.at(95), None);
+        latencies.note(std::time::Duration::from_millis(LATENCIES_MIN as u64));
+        assert_eq!(latencies.at(50), Some(std::time::Duration::from_millis(16)));
+        assert_eq!(latencies.at(99), Some(std::time::Duration::from_millis(32)));
+        for _ in 0..LATENCIES {
+            latencies.note(std::time::Duration::from_secs(1));
+        }
+        assert_eq!(latencies.at(50), Some(std::time::Duration::from_secs(1)));
+        assert_eq!(latencies.last.len(), LATENCIES);
+    }
+}

@@ -1,0 +1,298 @@
+//! `limit`: refuses or queues requests that exceed a quota.
+
+use std::task::{Context, Poll};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::quota_draw::Draw;
+use crate::remedies::queue::{Queue, QueueConfig, Ticket};
+use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+use egret_message::Fault;
+use egret_message::{Reason, Refused};
+use egret_quota::{Grant, Why};
+
+/// Limits exchanges by a quota.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitConfig {
+    /// Name of the quota, under `quotas`.
+    pub quota: String,
+    /// Action on exchanges that exceed the quota.
+    pub on_exceed: OnExceed,
+    /// Status code of a refusal, 400 to 599. Default: 429.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Adds `RateLimit` and `RateLimit-Policy` with the state of the quota to responses. Refusals always have
+    /// them.
+    pub headers: bool,
+}
+
+/// The action on exchanges that exceed a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExceed {
+    /// Refuse them, with the time at which allowance is available again.
+    #[default]
+    Reject,
+    /// Queue them with the default settings of `queue`. For other settings, use the remedy `queue`.
+    Queue,
+}
+
+/// Refuses or queues requests that exceed a quota.
+#[derive(Debug)]
+pub struct Limit {
+    draw: Draw,
+    queue: Option<Queue>,
+    status: Option<u16>,
+    headers: bool,
+}
+
+/// State of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    grant: Option<Grant>,
+    ticket: Ticket,
+}
+
+impl Remedy for Limit {
+    type Config = LimitConfig;
+    type Held = Held;
+
+    fn compile(config: &LimitConfig, site: &mut Site<'_>) -> Option<Self> {
+        site.check_refusal_status(config.status);
+        let draw = Draw::named(&config.quota, "quota", site)?;
+        let queue = match config.on_exceed {
+            OnExceed::Reject => None,
+            OnExceed::Queue => Some(Queue::compile(
+                &QueueConfig { quota: config.quota.clone(), ..QueueConfig::default() },
+                site,
+            )?),
+        };
+        Some(Self { draw, queue, status: config.status, headers: config.headers })
+    }
+
+    fn describe(&self) -> String {
+        let above =
+            if self.queue.is_some() { "further requests wait" } else { "further requests are refused" };
+        format!("at most {}; {above}", self.draw.describe())
+    }
+
+    fn needs(&self) -> Needs {
+        self.draw.needs()
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        match &self.queue {
+            Some(queue) => queue.wait(exchange, &mut held.ticket, &mut held.grant, cx),
+            None => self.take(exchange, held, cx),
+        }
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        if let Err(fault) = self.draw.answered(&mut held.grant, exchange) {
+            return Reaction::Fail(fault);
+        }
+        if self.headers
+            && let Err(fault) = self.tell(exchange)
+        {
+            return Reaction::Fail(fault);
+        }
+        Reaction::Pass
+    }
+
+    fn end(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
+        self.draw.end(&mut held.grant, exchange)
+    }
+}
+
+impl Limit {
+    fn take(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> Poll<Step> {
+        let now = exchange.now;
+        let (refused, retry_at) = {
+            let request = exchange.request();
+            let claim = match self.draw.claim(exchange, &request) {
+                Ok(claim) => claim,
+                Err(fault) => return Poll::Ready(Step::Fail(fault)),
+            };
+            self.draw.watch_if_stored(now, &claim, cx.waker());
+            match self.draw.take(now, &claim) {
+                Ok(grant) => {
+                    held.grant = Some(grant);
+                    return Poll::Ready(Step::Next);
+                }
+                Err(refusal) if refusal.why == Why::Fetching => (None, refusal.retry_at),
+                Err(refusal) => {
+                    let refused = self.draw.refused(Reason::QuotaExceeded, &refusal, now, &claim);
+                    (Some(Refused { status: self.status, ..refused }), None)
+                }
+            }
+        };
+        match (refused, retry_at) {
+            (Some(refused), _) => Poll::Ready(refused.into()),
+            (None, Some(at)) => {
+                exchange.wake_at(at);
+                Poll::Pending
+            }
+            (None, None) => Poll::Pending,
+        }
+    }
+
+    /// Adds the state of the quota to the response.
+    fn tell(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
+        let fields = {
+            let request = exchange.request();
+            let claim = self.draw.claim(exchange, &request)?;
+            self.draw.fields(exchange.now, &claim)
+        };
+        for (name, value) in fields {
+            exchange.draft.response.set(name.as_bytes(), &value);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use egret_fixture::{Decision, Stage, Stand, problems};
+    use egret_message::FailureKind;
+
+    const GET: &str = "GET https://one.example/";
+
+    fn stage(limit: &Value) -> Stage {
+        Stage::new(json!({
+            "quotas": { "q": { "limit": 2, "window": "10s", "kind": "fixed", "starts": "first" } },
+            "flows": [{ "name": "f", "remedies": [limit] }],
+        }))
+    }
+
+    #[test]
+    fn exactly_what_is_above_is_refused_until_the_window_ends() {
+        let mut stage = stage(&json!({ "limit": { "quota": "q" } }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        stage.pass_ms(4_000);
+        let refused = stage.exchange(GET, "200");
+        assert_eq!(refused.refusal(&stage), (Reason::QuotaExceeded, Some(6_000)));
+        let Stand::Refused(refused) = refused else { panic!() };
+        let field = |name: &str| {
+            let field = refused.fields.iter().find(|(other, _)| other == name);
+            String::from_utf8(field.unwrap().1.clone()).unwrap()
+        };
+        assert_eq!(field("RateLimit-Policy"), "\"q\";q=2;w=10");
+        assert_eq!(field("RateLimit"), "\"q\";r=0;t=6");
+        stage.pass_ms(6_000);
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(stage.decided(0, Decision::Next), 3);
+        assert_eq!(stage.decided(0, Decision::Answer), 1);
+    }
+
+    #[test]
+    fn responses_tell_how_the_quota_stands_where_that_is_asked_for() {
+        let stage = stage(&json!({ "limit": { "quota": "q", "headers": true } }));
+        let mut visit = stage.send(GET);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+        assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+        let stands = ("RateLimit".to_owned(), "\"q\";r=1;t=10".to_owned());
+        assert!(visit.added().contains(&stands), "{:?}", visit.added());
+    }
+
+    #[test]
+    fn a_call_that_the_provider_never_saw_costs_nothing() {
+        let stage = stage(&json!({ "limit": { "quota": "q" } }));
+        for _ in 0..5 {
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.failure(&stage, FailureKind::Connect), Stand::Failure(FailureKind::Connect));
+        }
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+    }
+
+    #[test]
+    fn a_call_that_a_remedy_further_in_answers_costs_nothing() {
+        let stage = Stage::new(json!({
+            "quotas": { "q": { "limit": 2, "window": "10s" } },
+            "flows": [{ "name": "f", "remedies": [{ "limit": { "quota": "q" } }, { "fixed-response": { "status": 204 } }] }],
+        }));
+        for _ in 0..5 {
+            assert!(matches!(stage.send(GET).poll(&stage), Stand::Fixed(_)));
+        }
+    }
+
+    #[test]
+    fn a_retry_further_out_does_not_repeat_a_refusal() {
+        let stage = Stage::new(json!({
+            "quotas": { "q": { "limit": 1, "window": "10s" } },
+            "flows": [{ "name": "f", "remedies": [{ "retry": { "on": [429] } }, { "limit": { "quota": "q" } }] }],
+        }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(stage.exchange(GET, "200").refusal(&stage).0, Reason::QuotaExceeded);
+        assert_eq!(stage.decided(0, Decision::Repeat), 0);
+    }
+
+    #[test]
+    fn in_report_mode_it_decides_and_is_counted_and_does_not_act() {
+        let stage = stage(&json!({ "limit": { "quota": "q", "headers": true }, "mode": "report" }));
+        for _ in 0..5 {
+            let mut visit = stage.send(GET);
+            assert_eq!(visit.poll(&stage), Stand::Call);
+            assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+            assert_eq!(visit.added(), []);
+        }
+        assert_eq!(stage.decided(0, Decision::Next), 2);
+        assert_eq!(stage.decided(0, Decision::Answer), 3);
+        let mut visit = stage.send(GET);
+        visit.poll(&stage);
+        assert_eq!(visit.trace(), "f/limit=answer;report");
+    }
+
+    #[test]
+    fn groups_and_costs_see_the_parameters_of_the_flow_that_draws() {
+        for group_by in ["param:team", "cel:request.params.team"] {
+            let stage = Stage::new(json!({
+                "quotas": { "q": {
+                    "limit": 3, "window": "10s", "group_by": group_by,
+                    "cost": { "request": "request.params.kind == 'bulk' ? 2 : 1" },
+                } },
+                "flows": [
+                    { "name": "teams", "match": { "path": "/teams/{team}/{kind}" }, "remedies": [{ "limit": { "quota": "q" } }] },
+                    { "name": "rest", "match": { "path": "/rest" }, "remedies": [{ "limit": { "quota": "q" } }] },
+                ],
+            }));
+            let passes = |path: &str| {
+                let lines = format!("GET https://one.example{path}");
+                stage.exchange(&lines, "200") == Stand::Response(200)
+            };
+            assert!(
+                passes("/teams/a/bulk") && !passes("/teams/a/bulk") && passes("/teams/a/one"),
+                "{group_by}"
+            );
+            assert!(passes("/teams/b/bulk") && !passes("/teams/a/one"), "{group_by}");
+            // A flow without the parameter uses the group of requests without a value.
+            assert!(passes("/rest") && passes("/rest") && passes("/rest") && !passes("/rest"), "{group_by}");
+        }
+    }
+
+    #[test]
+    fn a_reload_keeps_what_is_counted() {
+        let config = json!({
+            "quotas": { "q": { "limit": 1, "window": "10s" } },
+            "flows": [{ "name": "f", "remedies": [{ "limit": { "quota": "q", "status": 503 } }] }],
+        });
+        let mut stage = Stage::new(config.clone());
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        stage.reload(config);
+        let Stand::Refused(refused) = stage.exchange(GET, "200") else { panic!() };
+        assert_eq!(refused.status, Some(503));
+    }
+
+    #[test]
+    fn a_quota_that_is_not_there_is_refused() {
+        let found = problems(&json!([{ "limit": { "quota": "nope" } }]));
+        assert_eq!(found, ["flows[0].remedies[0].limit.quota: no quota is called `nope`"]);
+    }
+}

@@ -1,0 +1,373 @@
+//! `provider-throttle`: stops calling a provider that has asked for a pause, and resumes gradually.
+//!
+//! When the pause is over, one call is sent as a probe. The others follow when its response is not a refusal.
+//! If all were sent at once, the requests that have accumulated would be the next burst to be refused. A
+//! probe without a result within some seconds makes room for another.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_clock::Timestamp;
+use egret_config::Duration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::grouping::{Grouping, Groups, Key};
+use crate::message_templates::field_name_problem;
+use crate::remedy::{Reaction, Remedy, Site, Step};
+use egret_message::Fault;
+use egret_message::{Condition, any_meets};
+use egret_message::{Reason, Refused};
+use egret_quota::GroupBy;
+
+/// Time after which another call may probe.
+const PROBE_TIME: std::time::Duration = std::time::Duration::from_secs(10);
+/// Maximum pause that any provider can ask for.
+const WAIT_MAX: std::time::Duration = std::time::Duration::from_hours(24 * 31);
+
+/// Stops calling a provider for as long as it asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProviderThrottleConfig {
+    /// Responses with which the provider asks for a pause.
+    pub on: Vec<Condition>,
+    /// Header field with the end of the pause: seconds from now, a date, seconds or milliseconds since 1970,
+    /// or a duration like `6m0s`.
+    pub header: String,
+    /// Header field with the remaining allowance. A value of 0 also asks for a pause, whatever the status
+    /// code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining_header: Option<String>,
+    /// Header field with the time at which the allowance of `remaining_header` is restored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_header: Option<String>,
+    /// Pause if the provider names no time. `0s` means no pause.
+    pub default_wait: Duration,
+    /// Maximum pause, up to `744h`.
+    pub wait_max: Duration,
+    /// Pauses per group within each provider: `header:NAME`, `consumer`, `param:NAME` or `cel:EXPRESSION`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_by: Option<GroupBy>,
+    /// Status code of a refusal, 400 to 599. Default: 429.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+impl Default for ProviderThrottleConfig {
+    fn default() -> Self {
+        Self {
+            on: vec![Condition::Status(429, 429), Condition::Status(503, 503)],
+            header: "retry-after".to_owned(),
+            remaining_header: None,
+            reset_header: None,
+            default_wait: Duration::from_secs(0),
+            wait_max: Duration::from_secs(3_600),
+            group_by: None,
+            status: None,
+        }
+    }
+}
+
+/// Stops calling a provider for as long as it asks for.
+#[derive(Debug)]
+pub struct ProviderThrottle {
+    config: ProviderThrottleConfig,
+    grouping: Grouping,
+    states: Arc<Groups<State>>,
+}
+
+/// A paused group. A group that is not paused has no state.
+#[derive(Debug, Default)]
+struct State {
+    until: Timestamp,
+    /// Time until which a probe may run, and the number of the probe.
+    probe_until: Timestamp,
+    probe: u64,
+}
+
+/// State of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    /// The probe that this exchange is, if any.
+    probe: Option<Probe>,
+}
+
+#[derive(Debug)]
+struct Probe {
+    states: Arc<Groups<State>>,
+    key: Key,
+    number: u64,
+}
+
+impl Drop for Probe {
+    /// The probe had no result, so the next call may probe.
+    fn drop(&mut self) {
+        self.states.look(self.key, |state| {
+            if state.probe == self.number {
+                state.probe_until = Timestamp::default();
+            }
+        });
+    }
+}
+
+impl Remedy for ProviderThrottle {
+    type Config = ProviderThrottleConfig;
+    type Held = Held;
+
+    fn compile(config: &ProviderThrottleConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        site.check_refusal_status(config.status);
+        let names = [
+            ("header", Some(&config.header)),
+            ("remaining_header", config.remaining_header.as_ref()),
+            ("reset_header", config.reset_header.as_ref()),
+        ];
+        for (key, name) in names {
+            if let Some(problem) = name.and_then(|name| field_name_problem(name)) {
+                site.problem(key, problem);
+            }
+        }
+        if config.remaining_header.is_some() != config.reset_header.is_some() {
+            site.problem("reset_header", "`remaining_header` and `reset_header` require each other");
+        }
+        if config.on.is_empty() && config.remaining_header.is_none() {
+            site.problem("on", "must list at least one status, like `429`, unless `remaining_header` is set");
+        }
+        if config.wait_max.is_zero() || config.wait_max.get() > WAIT_MAX {
+            site.problem("wait_max", "must be greater than 0 and at most 31 days (`744h`)");
+        }
+        if config.default_wait > config.wait_max {
+            site.problem("default_wait", "must not exceed `wait_max`");
+        }
+        let grouping = Grouping::compile(config.group_by.as_ref(), site)?;
+        if site.problems.len() > before {
+            return None;
+        }
+        let states = site.keep(|_| true, Groups::default);
+        Some(Self { config: config.clone(), grouping, states })
+    }
+
+    fn describe(&self) -> String {
+        format!("stops calling the provider for as long as it asks, up to {}", self.config.wait_max)
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
+        held.probe = None;
+        if self.states.is_empty() {
+            return Poll::Ready(Step::Next);
+        }
+        Poll::Ready(self.admit(exchange, held).unwrap_or_else(Step::Fail))
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        match self.heard(exchange, held) {
+            Ok(()) => Reaction::Pass,
+            Err(fault) => Reaction::Fail(fault),
+        }
+    }
+}
+
+impl ProviderThrottle {
+    /// Refuses an exchange while its group is paused. The first one after the pause becomes the probe.
+    fn admit(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<Step, Fault> {
+        let now = exchange.now;
+        let key = self.grouping.key(&self.states, exchange)?;
+        let admitted = self.states.look(key, |state| {
+            let retry_at = state.until.max(state.probe_until);
+            if now < retry_at {
+                return Err(retry_at);
+            }
+            state.probe += 1;
+            state.probe_until = now + PROBE_TIME;
+            Ok(state.probe)
+        });
+        Ok(match admitted {
+            None => Step::Next,
+            Some(Ok(number)) => {
+                held.probe = Some(Probe { states: Arc::clone(&self.states), key, number });
+                Step::Next
+            }
+            Some(Err(retry_at)) => {
+                let detail = "the provider has asked not to be called before the time in `Retry-After`";
+                let refused = Refused::new(Reason::ProviderThrottled, detail);
+                Step::from(Refused { status: self.config.status, retry_at: Some(retry_at), ..refused })
+            }
+        })
+    }
+
+    /// Evaluates the provider's response.
+    fn heard(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
+        if exchange.answered.is_some() || exchange.response().is_none() {
+            held.probe = None;
+            return Ok(());
+        }
+        match self.asked(exchange) {
+            Some(until) => {
+                let until = until.min(exchange.now + self.config.wait_max.get());
+                let key = self.grouping.key(&self.states, exchange)?;
+                let now = exchange.now;
+                self.states.with(
+                    key,
+                    |state| state.until <= now,
+                    |state| state.until = state.until.max(until),
+                );
+                held.probe = None;
+            }
+            None if any_meets(&self.config.on, &exchange.outcome) => held.probe = None,
+            None => {
+                if let Some(probe) = held.probe.take() {
+                    // Unless another response has asked for a longer pause.
+                    self.states.forget(probe.key, |state| {
+                        state.probe == probe.number && state.until <= exchange.now
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the end of the pause that the provider asks for, if it asks for one.
+    fn asked(&self, exchange: &Exchange<'_>) -> Option<Timestamp> {
+        let fields = exchange.response()?.fields;
+        let time = |name: &str| egret_clock::retry_after::read(fields.get(name.as_bytes())?, exchange.now);
+        let config = &self.config;
+        let by_status = any_meets(&config.on, &exchange.outcome).then(|| {
+            let otherwise = Some(config.default_wait.get()).filter(|wait| !wait.is_zero());
+            time(&config.header).or_else(|| otherwise.map(|wait| exchange.now + wait))
+        });
+        let remaining = config.remaining_header.as_ref().and_then(|name| fields.get(name.as_bytes()));
+        let by_allowance = remaining
+            .filter(|remaining| !remaining.is_empty() && remaining.iter().all(|digit| *digit == b'0'))
+            .and_then(|_| time(config.reset_header.as_ref()?));
+        by_status.flatten().max(by_allowance).filter(|until| *until > exchange.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use egret_fixture::{Stage, Stand, problems};
+
+    const GET: &str = "GET https://one.example/";
+
+    fn config(throttle: &Value) -> Value {
+        json!({ "flows": [{ "name": "f", "remedies": [{ "provider-throttle": throttle }] }] })
+    }
+
+    fn wait_ms(stage: &Stage, lines: &str) -> Option<u128> {
+        match stage.send(lines).poll(stage) {
+            Stand::Call => None,
+            refused => {
+                assert_eq!(refused.refusal(stage).0, Reason::ProviderThrottled);
+                refused.refusal(stage).1
+            }
+        }
+    }
+
+    #[test]
+    fn a_provider_that_asks_for_it_is_left_alone_until_then() {
+        let mut stage = Stage::new(config(&json!({})));
+        assert_eq!(stage.exchange(GET, "429\nRetry-After: 30"), Stand::Response(429));
+        stage.pass_ms(10_000);
+        assert_eq!(wait_ms(&stage, GET), Some(20_000));
+        assert_eq!(wait_ms(&stage, "GET https://two.example/"), None);
+        stage.pass_ms(20_000);
+        assert_eq!(wait_ms(&stage, GET), None);
+    }
+
+    #[test]
+    fn one_call_finds_out_and_the_others_follow() {
+        let mut stage = Stage::new(config(&json!({})));
+        stage.exchange(GET, "503\nRetry-After: 1");
+        stage.pass_ms(1_000);
+        let mut probe = stage.send(GET);
+        assert_eq!(probe.poll(&stage), Stand::Call);
+        assert_eq!(wait_ms(&stage, GET), Some(10_000));
+        assert_eq!(probe.response(&stage, "429\nRetry-After: 2"), Stand::Response(429));
+        assert_eq!(wait_ms(&stage, GET), Some(2_000));
+        stage.pass_ms(2_000);
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let (mut one, mut other) = (stage.send(GET), stage.send(GET));
+        assert_eq!((one.poll(&stage), other.poll(&stage)), (Stand::Call, Stand::Call));
+    }
+
+    #[test]
+    fn a_probe_whose_client_leaves_makes_room_for_another() {
+        let mut stage = Stage::new(config(&json!({})));
+        stage.exchange(GET, "429\nRetry-After: 1");
+        stage.pass_ms(1_000);
+        let mut probe = stage.send(GET);
+        assert_eq!(probe.poll(&stage), Stand::Call);
+        drop(probe);
+        let mut lost = stage.send(GET);
+        assert_eq!(lost.poll(&stage), Stand::Call);
+        stage.pass_ms(10_000);
+        let mut next = stage.send(GET);
+        assert_eq!(next.poll(&stage), Stand::Call);
+        drop(lost);
+        assert_eq!(wait_ms(&stage, GET), Some(10_000));
+    }
+
+    #[test]
+    fn groups_are_left_alone_each_for_itself_and_not_for_longer_than_allowed() {
+        let stage = Stage::new(config(&json!({ "group_by": "header:x-account", "wait_max": "1m" })));
+        let account = |name: &str| format!("{GET}\nX-Account: {name}");
+        stage.exchange(&account("a"), "429\nRetry-After: 99999");
+        assert_eq!(wait_ms(&stage, &account("a")), Some(60_000));
+        assert_eq!(wait_ms(&stage, &account("b")), None);
+        assert_eq!(wait_ms(&stage, GET), None);
+    }
+
+    #[test]
+    fn an_allowance_that_is_used_up_counts_too() {
+        let stage = Stage::new(config(&json!({
+            "remaining_header": "x-ratelimit-remaining", "reset_header": "x-ratelimit-reset",
+        })));
+        stage.exchange(GET, "200\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 6m0s");
+        assert_eq!(wait_ms(&stage, GET), None);
+        stage.exchange(GET, "200\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 6m0s");
+        assert_eq!(wait_ms(&stage, GET), Some(360_000));
+    }
+
+    #[test]
+    fn what_names_no_time_changes_nothing_unless_a_time_is_set() {
+        let stage = Stage::new(config(&json!({})));
+        for response in ["429", "429\nRetry-After: soon", "500\nRetry-After: 9", "200\nRetry-After: 9"] {
+            stage.exchange(GET, response);
+            assert_eq!(wait_ms(&stage, GET), None);
+        }
+        let stage = Stage::new(config(&json!({ "default_wait": "5s" })));
+        stage.exchange(GET, "429");
+        assert_eq!(wait_ms(&stage, GET), Some(5_000));
+    }
+
+    #[test]
+    fn refusals_of_remedies_further_in_are_not_the_provider_asking() {
+        let stage = Stage::new(json!({
+            "quotas": { "q": { "limit": 1, "window": "10s", "group_by": "header:x-a" } },
+            "flows": [{ "name": "f", "remedies": [{ "provider-throttle": {} }, { "limit": { "quota": "q" } }] }],
+        }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(stage.exchange(GET, "200").refusal(&stage).0, Reason::QuotaExceeded);
+        assert_eq!(wait_ms(&stage, &format!("{GET}\nX-A: other")), None);
+    }
+
+    #[test]
+    fn a_reload_does_not_forget() {
+        let mut stage = Stage::new(config(&json!({})));
+        stage.exchange(GET, "429\nRetry-After: 30");
+        stage.reload(config(&json!({ "wait_max": "2m" })));
+        assert_eq!(wait_ms(&stage, GET), Some(30_000));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let found = problems(&json!([{ "provider-throttle": {
+            "on": [], "header": "two words", "wait_max": "0s", "default_wait": "1s", "group_by": "cel:1 +",
+        } }]));
+        assert_eq!(found.len(), 5, "{found:?}");
+    }
+}

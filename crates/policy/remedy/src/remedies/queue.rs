@@ -1,0 +1,471 @@
+//! `queue`: queues exchanges that exceed a quota, and immediately refuses those that cannot be served in
+//! time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_clock::Timestamp;
+use egret_config::Duration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::quota_draw::{Claim, Draw};
+use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+use crate::wait_line::{Arrival, Lines, QueuePlace, QueuePosition};
+use egret_match::expression::Expression;
+use egret_message::Fault;
+use egret_message::Request;
+use egret_message::{Reason, Refused};
+use egret_quota::{Grant, Refusal, Why};
+
+/// Maximum length of a queue.
+const SIZE_MAX: u32 = 100_000;
+/// Maximum number of priority classes.
+const CLASSES_MAX: usize = 16;
+
+/// Queues exchanges that exceed a quota.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueueConfig {
+    /// Name of the quota, under `quotas`.
+    pub quota: String,
+    /// Maximum number of waiting exchanges, in all groups together.
+    pub size: u32,
+    /// Maximum wait. An exchange that would have to wait longer is refused at once.
+    pub max_wait: Duration,
+    /// Priority of exchanges. Default: first come, first served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<PriorityConfig>,
+    /// Status code of a refusal, 400 to 599. Default: 429.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            quota: String::new(),
+            size: 1_000,
+            max_wait: Duration::from_secs(30),
+            priority: None,
+            status: None,
+        }
+    }
+}
+
+/// Priority classes of a queue.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PriorityConfig {
+    /// Source of the class of an exchange: `header:NAME`, or `cel:EXPRESSION` for text.
+    pub by: String,
+    /// Classes, highest priority first. A class that is not listed has the lowest priority.
+    pub classes: Vec<String>,
+    /// Time after which a waiting exchange overtakes newcomers of the next higher class. It keeps any class
+    /// from starving.
+    pub ageing: Duration,
+}
+
+impl Default for PriorityConfig {
+    fn default() -> Self {
+        Self { by: String::new(), classes: Vec::new(), ageing: Duration::from_secs(5) }
+    }
+}
+
+/// Queues exchanges that exceed a quota.
+#[derive(Debug)]
+pub struct Queue {
+    draw: Draw,
+    lines: Arc<Lines>,
+    priority: Option<Priority>,
+    size: usize,
+    max_wait: std::time::Duration,
+    status: Option<u16>,
+}
+
+#[derive(Debug)]
+struct Priority {
+    by: ClassBy,
+    classes: BTreeMap<Vec<u8>, u32>,
+    ageing: std::time::Duration,
+}
+
+#[derive(Debug)]
+enum ClassBy {
+    Header(String),
+    Cel(Expression<String>),
+}
+
+/// The place of an exchange in the queue.
+#[derive(Debug, Default)]
+pub struct Ticket {
+    place: Option<QueuePlace>,
+    /// Latest time until which it waits.
+    deadline: Timestamp,
+}
+
+/// State of one exchange.
+#[derive(Debug, Default)]
+pub struct Held {
+    grant: Option<Grant>,
+    ticket: Ticket,
+}
+
+impl Remedy for Queue {
+    type Config = QueueConfig;
+    type Held = Held;
+
+    fn compile(config: &QueueConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        site.check_refusal_status(config.status);
+        if !(1..=SIZE_MAX).contains(&config.size) {
+            site.problem("size", format!("must be from 1 to {SIZE_MAX}"));
+        }
+        if config.max_wait.is_zero() {
+            site.problem("max_wait", "must be greater than 0: use `limit` to refuse at once");
+        }
+        let priority = config.priority.as_ref().map(|priority| Priority::compile(priority, site));
+        let draw = Draw::named(&config.quota, "quota", site);
+        if site.problems.len() > before {
+            return None;
+        }
+        let lines = site.keep(|_| true, Lines::default);
+        Some(Self {
+            draw: draw?,
+            lines,
+            priority: priority.flatten(),
+            size: usize::try_from(config.size).unwrap_or(usize::MAX),
+            max_wait: config.max_wait.get(),
+            status: config.status,
+        })
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "at most {}; up to {} further exchanges wait up to {:?}",
+            self.draw.describe(),
+            self.size,
+            self.max_wait
+        )
+    }
+
+    fn needs(&self) -> Needs {
+        self.draw.needs()
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        self.wait(exchange, &mut held.ticket, &mut held.grant, cx)
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+        match self.draw.answered(&mut held.grant, exchange) {
+            Ok(()) => Reaction::Pass,
+            Err(fault) => Reaction::Fail(fault),
+        }
+    }
+
+    fn end(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
+        self.draw.end(&mut held.grant, exchange)
+    }
+}
+
+/// The result of an attempt to pass.
+enum Attempt {
+    Through(Grant),
+    /// Not yet: ask again at this time, or when woken.
+    Wait(Option<Timestamp>),
+    Refuse(Refused),
+}
+
+impl Queue {
+    /// Lets an exchange pass, puts it into the queue, or refuses it.
+    pub(crate) fn wait(
+        &self,
+        exchange: &mut Exchange<'_>,
+        ticket: &mut Ticket,
+        grant: &mut Option<Grant>,
+        cx: &Context<'_>,
+    ) -> Poll<Step> {
+        let attempt = {
+            let request = exchange.request();
+            match self.draw.claim(exchange, &request) {
+                Ok(claim) if ticket.place.is_none() => self.arrive(exchange, &request, &claim, ticket, cx),
+                Ok(claim) => Ok(self.ask(exchange.now, &claim, ticket, cx)),
+                Err(fault) => Err(fault),
+            }
+        };
+        match attempt {
+            Ok(Attempt::Through(granted)) => {
+                ticket.place = None;
+                *grant = Some(granted);
+                Poll::Ready(Step::Next)
+            }
+            Ok(Attempt::Wait(at)) => {
+                exchange.wake_at(at.map_or(ticket.deadline, |at| at.min(ticket.deadline)));
+                Poll::Pending
+            }
+            Ok(Attempt::Refuse(refused)) => {
+                ticket.place = None;
+                Poll::Ready(Refused { status: self.status, ..refused }.into())
+            }
+            Err(fault) => Poll::Ready(Step::Fail(fault)),
+        }
+    }
+
+    /// Handles an exchange that is not queued yet. It passes at once if the queue is empty and allowance is
+    /// available; otherwise it is queued.
+    fn arrive(
+        &self,
+        exchange: &Exchange<'_>,
+        request: &Request<'_>,
+        claim: &Claim<'_>,
+        ticket: &mut Ticket,
+        cx: &Context<'_>,
+    ) -> Result<Attempt, Fault> {
+        let now = exchange.now;
+        if self.lines.is_empty() {
+            match self.draw.take(now, claim) {
+                Ok(grant) => return Ok(Attempt::Through(grant)),
+                Err(refusal) if is_hopeless(&refusal) => {
+                    return Ok(Attempt::Refuse(self.draw.refused(
+                        Reason::QuotaExceeded,
+                        &refusal,
+                        now,
+                        claim,
+                    )));
+                }
+                Err(_) => {}
+            }
+        }
+        let handicap = match &self.priority {
+            Some(priority) => priority.handicap(exchange, request)?,
+            None => std::time::Duration::ZERO,
+        };
+        let deadline = now + self.max_wait;
+        let arrival = Arrival { now, handicap, cost: claim.cost, deadline };
+        let Some((place, ahead)) = self.lines.join(claim.key(), arrival, self.size, cx.waker()) else {
+            let detail = "the queue for this quota is full: try again after the time in `Retry-After`";
+            let waiting = u64::try_from(self.lines.len()).unwrap_or(u64::MAX);
+            let retry_at = self.draw.when(now, claim, claim.cost, waiting.saturating_mul(claim.cost));
+            return Ok(Attempt::Refuse(Refused { retry_at, ..Refused::new(Reason::QueueFull, detail) }));
+        };
+        let turn = self.draw.when(now, claim, claim.cost, ahead);
+        ticket.place = Some(place);
+        ticket.deadline = deadline;
+        match turn.filter(|turn| *turn > deadline) {
+            Some(turn) => Ok(Attempt::Refuse(self.too_late(now, claim, Some(turn)))),
+            None => Ok(self.ask(now, claim, ticket, cx)),
+        }
+    }
+
+    /// Handles a queued exchange. It passes if it is first and allowance is available.
+    fn ask(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
+        let standing = ticket.place.as_ref().map_or(QueuePosition::First, |place| place.standing(cx.waker()));
+        match standing {
+            QueuePosition::First => self.ask_in_front(now, claim, ticket, cx),
+            QueuePosition::Behind if now < ticket.deadline => Attempt::Wait(None),
+            QueuePosition::Behind => {
+                Attempt::Refuse(self.too_late(now, claim, self.draw.when(now, claim, claim.cost, 0)))
+            }
+            QueuePosition::Late(turn) => Attempt::Refuse(self.too_late(now, claim, Some(turn))),
+        }
+    }
+
+    /// Handles the first exchange in the queue. It passes if allowance is available.
+    fn ask_in_front(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
+        if let Ok(grant) = self.draw.take(now, claim) {
+            return Attempt::Through(grant);
+        }
+        // Register before the next attempt, so no release in between is missed.
+        let delays = self.draw.watch(now, claim, cx.waker());
+        let refusal = match self.draw.take(now, claim) {
+            Ok(grant) => return Attempt::Through(grant),
+            Err(refusal) => refusal,
+        };
+        if is_hopeless(&refusal) {
+            return Attempt::Refuse(self.draw.refused(Reason::QuotaExceeded, &refusal, now, claim));
+        }
+        let comes_late =
+            refusal.why == Why::Exhausted && refusal.retry_at.is_some_and(|at| at > ticket.deadline);
+        if comes_late || now >= ticket.deadline {
+            let turn = self.draw.when(now, claim, claim.cost, 0);
+            return Attempt::Refuse(self.too_late(now, claim, turn));
+        }
+        if let Some(place) = &ticket.place {
+            place.review(delays, |cost, ahead| self.draw.when(now, claim, cost, ahead));
+        }
+        Attempt::Wait(refusal.retry_at)
+    }
+
+    fn too_late(&self, now: Timestamp, claim: &Claim<'_>, retry_at: Option<Timestamp>) -> Refused {
+        let detail = format!(
+            "the quota does not admit this request within {:?} (`max_wait`): try again after the time in \
+             `Retry-After`",
+            self.max_wait
+        );
+        let fields = self.draw.fields(now, claim);
+        Refused { retry_at, fields, ..Refused::new(Reason::QueueTimeout, detail) }
+    }
+}
+
+/// Returns `true` if waiting cannot help.
+fn is_hopeless(refusal: &Refusal) -> bool {
+    matches!(refusal.why, Why::ShareBlocked | Why::CostAboveLimit | Why::StoreDown)
+}
+
+impl Priority {
+    fn compile(config: &PriorityConfig, site: &mut Site<'_>) -> Option<Self> {
+        if config.classes.is_empty() || config.classes.len() > CLASSES_MAX {
+            site.problem("priority.classes", format!("must have 1 to {CLASSES_MAX} classes"));
+        }
+        if config.ageing.is_zero() {
+            site.problem("priority.ageing", "must be greater than 0: otherwise all classes are equal");
+        }
+        let by = match config.by.split_once(':') {
+            Some(("header", name)) if egret_http1::is_token(name.as_bytes()) => {
+                Some(ClassBy::Header(name.to_owned()))
+            }
+            Some(("cel", source)) => site.expression("priority.by", source.trim(), false).map(ClassBy::Cel),
+            _ => {
+                site.problem("priority.by", "expected `header:NAME` or `cel:EXPRESSION`");
+                None
+            }
+        };
+        let classes =
+            (0..).zip(&config.classes).map(|(class, name)| (name.clone().into_bytes(), class)).collect();
+        Some(Self { by: by?, classes, ageing: config.ageing.get() })
+    }
+
+    /// Returns the penalty of the exchange's class: the time by which it ranks behind an exchange of the
+    /// first class.
+    fn handicap(&self, exchange: &Exchange<'_>, request: &Request<'_>) -> Result<std::time::Duration, Fault> {
+        let last = u32::try_from(self.classes.len()).unwrap_or(u32::MAX);
+        let class = match &self.by {
+            ClassBy::Header(name) => {
+                request.fields.get(name.as_bytes()).and_then(|class| self.classes.get(class))
+            }
+            ClassBy::Cel(expression) => self.classes.get(exchange.evaluate(expression)?.as_bytes()),
+        };
+        Ok(self.ageing * class.copied().unwrap_or(last))
+    }
+}
+
+#[cfg(test)]
+mod allowance;
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use egret_fixture::{Stage, Stand, Visit};
+
+    const GET: &str = "GET https://one.example/";
+
+    /// A quota of one exchange per second.
+    fn stage(queue: &Value) -> Stage {
+        let mut config = json!({
+            "quotas": { "q": { "limit": 1, "kind": "fixed", "window": "1s", "starts": "first" } },
+            "flows": [{ "name": "f", "remedies": [{ "queue": queue }] }],
+        });
+        config["flows"][0]["remedies"][0]["queue"]["quota"] = "q".into();
+        Stage::new(config)
+    }
+
+    fn waiting(stage: &Stage, lines: &str) -> Visit {
+        let mut visit = stage.send(lines);
+        assert!(matches!(visit.poll(stage), Stand::Wait(_)));
+        visit
+    }
+
+    /// Returns the numbers of the exchanges in the order in which they pass.
+    fn order(stage: &mut Stage, visits: Vec<Visit>) -> Vec<usize> {
+        let mut visits: Vec<(usize, Visit)> = visits.into_iter().enumerate().collect();
+        let mut order = Vec::new();
+        for _ in 0..100 {
+            stage.pass_ms(500);
+            visits.retain_mut(|(number, visit)| {
+                let through = visit.poll(stage) == Stand::Call;
+                if through {
+                    order.push(*number);
+                }
+                !through
+            });
+        }
+        assert!(visits.is_empty());
+        order
+    }
+
+    #[test]
+    fn who_came_first_goes_first() {
+        let mut stage = stage(&json!({}));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let visits = (0..5).map(|_| waiting(&stage, GET)).collect();
+        assert_eq!(order(&mut stage, visits), [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn calls_that_are_given_up_without_an_answer_come_back() {
+        let mut stage = stage(&json!({}));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let visits = (0..5).map(|_| waiting(&stage, GET)).collect();
+        order(&mut stage, visits);
+        stage.pass_ms(2_000);
+        // The provider may or may not have counted the last call, so a full window is waited for.
+        let mut visit = waiting(&stage, GET);
+        stage.pass_ms(1_000);
+        assert_eq!(visit.poll(&stage), Stand::Call);
+    }
+
+    #[test]
+    fn high_classes_go_first() {
+        let mut stage = stage(&json!({
+            "priority": { "by": "header:x-class", "classes": ["high", "mid"], "ageing": "3s" },
+        }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let classed = |class: &str| format!("{GET}\nX-Class: {class}");
+        let mut visits = vec![
+            waiting(&stage, &classed("unheard-of")),
+            waiting(&stage, &classed("mid")),
+            waiting(&stage, &classed("high")),
+        ];
+        stage.pass_ms(100);
+        visits.push(waiting(&stage, &classed("high")));
+        assert_eq!(order(&mut stage, visits), [2, 3, 1, 0]);
+    }
+
+    #[test]
+    fn low_classes_go_before_those_that_came_when_they_had_aged() {
+        let mut stage = stage(
+            &json!({ "priority": { "by": "header:x-class", "classes": ["high", "mid"], "ageing": "100ms" } }),
+        );
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let classed = |class: &str| format!("{GET}\nX-Class: {class}");
+        let low = waiting(&stage, &classed("low"));
+        // Longer than the penalty of two classes.
+        stage.pass_ms(201);
+        let high = waiting(&stage, &classed("high"));
+        assert_eq!(order(&mut stage, vec![high, low]), [1, 0]);
+    }
+
+    #[test]
+    fn who_would_wait_for_too_long_is_told_at_once() {
+        let stage = stage(&json!({ "max_wait": "2s" }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let _waiting = [waiting(&stage, GET), waiting(&stage, GET)];
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage), (Reason::QueueTimeout, Some(3_000)));
+    }
+
+    #[test]
+    fn a_client_that_leaves_frees_its_place() {
+        let mut stage = stage(&json!({ "size": 2 }));
+        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        let (first, mut second) = (waiting(&stage, GET), waiting(&stage, GET));
+        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::QueueFull);
+        drop(first);
+        let _third = waiting(&stage, GET);
+        stage.pass_ms(1_000);
+        assert_eq!(second.poll(&stage), Stand::Call);
+    }
+}

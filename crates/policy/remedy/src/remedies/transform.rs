@@ -1,0 +1,550 @@
+//! `transform`: sets, adds and removes header fields, query parameters and members of JSON bodies, and sets
+//! the path.
+//!
+//! All changes are computed from the message as this remedy received it, before any of them is applied. If
+//! one change fails, the remedy fails and changes nothing. Each remedy sees the changes of the remedies
+//! before it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::task::{Context, Poll};
+
+use egret_config::Size;
+use egret_http1::{RequestFraming, ResponseFraming};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::exchange::Exchange;
+use crate::message_templates::{PathTemplate, field_name_problem};
+use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+use egret_json::edit::{Action, JsonEdits};
+use egret_match::form::is_same_decoded;
+use egret_match::template::{Escape, Template, write_url};
+use egret_message::BODY_BYTES_MAX;
+use egret_message::Fault;
+use egret_message::Outcome;
+use egret_message::{Changes, Fields, Json};
+
+/// Maximum length of a rendered value.
+const FIELD_BYTES_MAX: usize = 16 << 10;
+
+/// Maximum length of a rendered target.
+const TARGET_BYTES_MAX: usize = 16 << 10;
+
+/// Maximum total length of all values for one body.
+const VALUES_BYTES_MAX: usize = 1 << 20;
+
+/// Maximum number of changes of one kind.
+const CHANGES_MAX: usize = 256;
+
+/// Changes to requests and responses. Values are templates; they see the message as it was before this
+/// remedy.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TransformConfig {
+    /// Changes to the request.
+    pub request: RequestChanges,
+    /// Changes to the response. If its JSON is changed, the provider is asked for an unencoded response
+    /// (`accept-encoding: identity`).
+    pub response: ResponseChanges,
+    /// Maximum length of a body whose JSON is changed. With a longer body the remedy fails (`on_error`).
+    pub body: Size,
+}
+
+impl Default for TransformConfig {
+    fn default() -> Self {
+        Self {
+            request: RequestChanges::default(),
+            response: ResponseChanges::default(),
+            body: Size::from_kib(1024),
+        }
+    }
+}
+
+/// Changes to a request.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestChanges {
+    /// Header fields.
+    pub headers: TextChanges,
+    /// Path to call, beginning with `/`. Slashes in values are encoded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Query parameters. Names and values are encoded.
+    pub query: TextChanges,
+    /// Members of a JSON body.
+    pub json: JsonChanges,
+}
+
+/// Changes to a response.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResponseChanges {
+    /// Header fields.
+    pub headers: TextChanges,
+    /// Members of a JSON body.
+    pub json: JsonChanges,
+}
+
+/// Changes to header fields or parameters, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TextChanges {
+    /// Sets a value, replacing all others of that name.
+    pub set: BTreeMap<String, String>,
+    /// Adds a value and keeps others of that name.
+    pub add: BTreeMap<String, String>,
+    /// Removes all values of these names.
+    pub remove: Vec<String>,
+}
+
+/// Changes to a JSON body, by JSON pointers (RFC 6901): `/user/email`, `/items/0`, `/items/-` for the end of
+/// a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct JsonChanges {
+    /// Sets or replaces a value. Missing parent objects are created. Texts in the value are templates.
+    pub set: BTreeMap<String, Value>,
+    /// Appends a value to a list, or sets a member that does not exist. Any other existing value is kept.
+    pub add: BTreeMap<String, Value>,
+    /// Removes these members.
+    pub remove: Vec<String>,
+}
+
+/// Changes requests and responses.
+#[derive(Debug)]
+pub struct Transform {
+    request: RequestPlan,
+    response: ResponsePlan,
+    body_bytes_max: usize,
+}
+
+#[derive(Debug)]
+struct RequestPlan {
+    fields: TextPlan,
+    path: Option<PathTemplate>,
+    query: TextPlan,
+    json: JsonPlan,
+}
+
+#[derive(Debug)]
+struct ResponsePlan {
+    fields: TextPlan,
+    json: JsonPlan,
+}
+
+/// Compiled changes to header fields or parameters.
+#[derive(Debug)]
+struct TextPlan {
+    set: Vec<(String, Template)>,
+    add: Vec<(String, Template)>,
+    remove: Vec<String>,
+}
+
+/// Compiled changes to a JSON body.
+#[derive(Debug, Default)]
+struct JsonPlan {
+    edits: JsonEdits,
+    values: Vec<Template>,
+    len: usize,
+}
+
+/// A name with its rendered value.
+type Text<'a> = (&'a str, Cow<'a, [u8]>);
+
+/// A [`TextPlan`] rendered for one message.
+struct Texts<'a> {
+    set: Vec<Text<'a>>,
+    add: Vec<Text<'a>>,
+    remove: &'a [String],
+}
+
+impl Remedy for Transform {
+    type Config = TransformConfig;
+    type Held = ();
+
+    fn compile(config: &TransformConfig, site: &mut Site<'_>) -> Option<Self> {
+        let before = site.problems.len();
+        let TransformConfig { request, response, body } = config;
+        if !(1..=BODY_BYTES_MAX).contains(&body.bytes()) {
+            site.problem("body", "must be from `1B` to `16MiB`: it is kept in memory for each exchange");
+        }
+        if *request == RequestChanges::default() && *response == ResponseChanges::default() {
+            site.problem("request", "nothing is changed: add a change here, or in `response`");
+        }
+        let request = RequestPlan {
+            fields: TextPlan::of_fields(&request.headers, "request.headers", false, site),
+            path: request.path.as_deref().and_then(|path| site.path_template("request.path", path, false)),
+            query: TextPlan::of_query(&request.query, "request.query", site),
+            json: JsonPlan::compile(&request.json, "request.json", false, site),
+        };
+        let response = ResponsePlan {
+            fields: TextPlan::of_fields(&response.headers, "response.headers", true, site),
+            json: JsonPlan::compile(&response.json, "response.json", true, site),
+        };
+        let body_bytes_max = usize::try_from(body.bytes()).unwrap_or(usize::MAX);
+        (site.problems.len() == before).then_some(Self { request, response, body_bytes_max })
+    }
+
+    fn describe(&self) -> String {
+        let RequestPlan { fields, path, query, json } = &self.request;
+        let path = path.as_ref().map(|_| "the path".to_owned());
+        let parts =
+            [counted(fields.len(), "field"), path, counted(query.len(), "parameter"), json.describe()];
+        let request = side("the request", &parts);
+        let ResponsePlan { fields, json } = &self.response;
+        let response = side("the response", &[counted(fields.len(), "field"), json.describe()]);
+        format!("changes {}", [request, response].into_iter().flatten().collect::<Vec<_>>().join(", and "))
+    }
+
+    fn needs(&self) -> Needs {
+        let bytes = |json: &JsonPlan| if json.edits.is_empty() { 0 } else { self.body_bytes_max };
+        Needs {
+            request_json: bytes(&self.request.json),
+            response_json: bytes(&self.response.json),
+            ..Needs::default()
+        }
+    }
+
+    fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
+        Poll::Ready(self.change_request(exchange).map_or_else(Step::Fail, |()| Step::Next))
+    }
+
+    fn response(&self, exchange: &mut Exchange<'_>, _held: &mut ()) -> Reaction {
+        self.change_response(exchange).map_or_else(Reaction::Fail, |()| Reaction::Pass)
+    }
+}
+
+impl Transform {
+    fn change_request(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
+        let texts = self.request.fields.render(exchange)?;
+        let target = self.target(exchange)?;
+        let body = self.request_body(exchange)?;
+        let draft = &mut *exchange.draft;
+        if !self.response.json.edits.is_empty() {
+            draft.request.set(b"accept-encoding", b"identity");
+        }
+        if let Some(target) = target {
+            draft.target = Some(target.into());
+        }
+        if let Some(body) = body {
+            draft.request.remove_digests();
+            draft.request_body = Some(body.into());
+        }
+        texts.write(&mut draft.request);
+        Ok(())
+    }
+
+    fn change_response(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
+        let Some(response) = exchange.response() else { return Ok(()) };
+        let etag = response.fields.get(b"etag").filter(|etag| etag.starts_with(b"\""));
+        let weak_etag = etag.map(|etag| [b"W/", etag].concat());
+        let texts = self.response.fields.render(exchange)?;
+        let body = self.response_body(exchange)?;
+        let draft = &mut *exchange.draft;
+        if let Some(body) = body {
+            draft.response.remove_digests();
+            // Byte ranges of the provider's body do not apply to the new one.
+            draft.response.remove(b"accept-ranges");
+            // A weak tag instead of none: the client can still revalidate, but cannot combine byte ranges of
+            // this body with the original's.
+            if let Some(etag) = weak_etag {
+                draft.response.set(b"etag", &etag);
+            }
+            draft.response_body = Some(body.into());
+        }
+        texts.write(&mut draft.response);
+        Ok(())
+    }
+
+    /// Returns the new path and query, or `None` if they do not change.
+    fn target(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let request = exchange.request();
+        let RequestPlan { path, query, .. } = &self.request;
+        // `OPTIONS *` asks about the server as a whole.
+        if (path.is_none() && query.len() == 0) || request.path == b"*" {
+            return Ok(None);
+        }
+        let mut target = match path {
+            Some(path) => path.render(exchange)?.into_owned(),
+            None => request.path.to_vec(),
+        };
+        let query = query.render(exchange)?.write_query(request.query);
+        if let Some(query) = query {
+            target.push(b'?');
+            target.extend_from_slice(&query);
+        }
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(Fault(format!("the target is longer than {TARGET_BYTES_MAX} bytes").into()));
+        }
+        Ok(Some(target))
+    }
+
+    /// Returns the request's new body, or `None` if it does not change.
+    fn request_body(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let received = &exchange.received;
+        if received.head.framing == RequestFraming::None {
+            return Ok(None);
+        }
+        let fields = Fields::received(&received.head.fields, received.bytes);
+        self.body(&self.request.json, fields, exchange.request().body, exchange)
+    }
+
+    /// Returns the response's new body, or `None` if it does not change.
+    fn response_body(&self, exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let Outcome::Response(received) = exchange.outcome else { return Ok(None) };
+        let is_part = received.head.status == 206;
+        if is_part || received.head.framing == ResponseFraming::None {
+            return Ok(None);
+        }
+        let fields = Fields::received(&received.head.fields, received.bytes);
+        let body = exchange.response().and_then(|response| response.body);
+        self.body(&self.response.json, fields, body, exchange)
+    }
+
+    /// Applies `plan` to a body that was received with `fields`. `body` is its current content, if it is
+    /// present. Returns `None` if nothing changes.
+    fn body(
+        &self,
+        plan: &JsonPlan,
+        fields: Fields<'_>,
+        body: Option<&[u8]>,
+        exchange: &Exchange<'_>,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        if plan.edits.is_empty() {
+            return Ok(None);
+        }
+        match fields.json() {
+            Json::No => return Ok(None),
+            Json::Encoded => return Err(Fault("the body has a content coding".into())),
+            Json::Plain => {}
+        }
+        match body {
+            Some([]) => Ok(None),
+            Some(body) if body.len() <= self.body_bytes_max => plan.apply(body, exchange),
+            _ => Err(Fault(
+                "the body is longer than `body`, or there was no buffer space for it \
+                 (`gateway.limits.gathered`)"
+                    .into(),
+            )),
+        }
+    }
+}
+
+/// Formats a count: `2 fields`. Returns `None` for zero.
+fn counted(count: usize, what: &str) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{count} {what}s")),
+    }
+}
+
+fn side(name: &str, parts: &[Option<String>]) -> Option<String> {
+    let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
+    (!parts.is_empty()).then(|| format!("{} of {name}", parts.join(", ")))
+}
+
+impl TextPlan {
+    /// Compiles changes to header fields, whose keys are under `at` in this remedy's config.
+    fn of_fields(config: &TextChanges, at: &str, has_response: bool, site: &mut Site<'_>) -> Self {
+        let mut templates = |key: &str, changes: &BTreeMap<String, String>| {
+            let key = format!("{at}.{key}");
+            let template = |(name, value): (&String, &String)| {
+                Some((name.clone(), site.field_template(&key, name, value, has_response)?))
+            };
+            changes.iter().filter_map(template).collect()
+        };
+        let (set, add) = (templates("set", &config.set), templates("add", &config.add));
+        for name in &config.remove {
+            if let Some(problem) = field_name_problem(name) {
+                site.problem(&format!("{at}.remove"), problem);
+            }
+        }
+        check_names(config, at, str::eq_ignore_ascii_case, site);
+        Self { set, add, remove: config.remove.clone() }
+    }
+
+    /// Compiles changes to query parameters.
+    fn of_query(config: &TextChanges, at: &str, site: &mut Site<'_>) -> Self {
+        let mut templates = |key: &str, changes: &BTreeMap<String, String>| {
+            let template = |(name, value): (&String, &String)| {
+                let key = format!("{at}.{key}.{name}");
+                if name.is_empty() {
+                    site.problem(&key, "a parameter must have a name");
+                }
+                Some((name.clone(), site.template(&key, value, Escape::Text, false)?))
+            };
+            changes.iter().filter_map(template).collect()
+        };
+        let (set, add) = (templates("set", &config.set), templates("add", &config.add));
+        check_names(config, at, |one, other| one == other, site);
+        Self { set, add, remove: config.remove.clone() }
+    }
+
+    fn len(&self) -> usize {
+        self.set.len() + self.add.len() + self.remove.len()
+    }
+
+    fn render(&self, exchange: &Exchange<'_>) -> Result<Texts<'_>, Fault> {
+        let (set, add) = (render_all(&self.set, exchange)?, render_all(&self.add, exchange)?);
+        Ok(Texts { set, add, remove: &self.remove })
+    }
+}
+
+fn render_all<'a>(
+    changes: &'a [(String, Template)],
+    exchange: &Exchange<'_>,
+) -> Result<Vec<Text<'a>>, Fault> {
+    let render = |(name, template): &'a (String, Template)| {
+        let value = exchange.render(template)?;
+        if value.len() > FIELD_BYTES_MAX {
+            return Err(Fault(format!("a value is longer than {FIELD_BYTES_MAX} bytes").into()));
+        }
+        Ok((name.as_str(), value))
+    };
+    changes.iter().map(render).collect()
+}
+
+/// Adds problems for contradicting changes to one name, and for too many changes.
+fn check_names(config: &TextChanges, at: &str, is_same: impl Fn(&str, &str) -> bool, site: &mut Site<'_>) {
+    let TextChanges { set, add, remove } = config;
+    for (place, name) in set.keys().enumerate() {
+        if set.keys().take(place).any(|other| is_same(other, name)) {
+            site.problem(&format!("{at}.set.{name}"), "is listed twice: names are case-insensitive");
+        }
+    }
+    for name in remove {
+        if set.keys().chain(add.keys()).any(|other| is_same(other, name)) {
+            site.problem(
+                &format!("{at}.remove"),
+                format!("`{name}` is also set or added: `set` alone replaces it"),
+            );
+        }
+    }
+    if set.len() + add.len() + remove.len() > CHANGES_MAX {
+        site.problem(at, format!("at most {CHANGES_MAX} changes"));
+    }
+}
+
+impl Texts<'_> {
+    /// Adds them to the changes of a message.
+    fn write(&self, changes: &mut Changes) {
+        for name in self.remove {
+            changes.remove(name.as_bytes());
+        }
+        for (name, value) in &self.set {
+            changes.set(name.as_bytes(), value);
+        }
+        for (name, value) in &self.add {
+            changes.add(name.as_bytes(), value);
+        }
+    }
+
+    /// Builds a query from `query`. Parameters that are not named stay as sent.
+    fn write_query(&self, query: Option<&[u8]>) -> Option<Vec<u8>> {
+        let mut pairs: Vec<Cow<'_, [u8]>> = Vec::new();
+        let mut is_set = vec![false; self.set.len()];
+        for pair in query.into_iter().flat_map(|query| query.split(|byte| *byte == b'&')) {
+            let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+            let is_named = |other: &str| is_same_decoded(name, other.as_bytes());
+            match self.set.iter().position(|(other, _)| is_named(other)) {
+                Some(at) if is_set[at] => {}
+                Some(at) => {
+                    is_set[at] = true;
+                    pairs.push(Cow::Owned(parameter(&self.set[at])));
+                }
+                None if self.remove.iter().any(|other| is_named(other)) => {}
+                None => pairs.push(Cow::Borrowed(pair)),
+            }
+        }
+        let missing = self.set.iter().zip(is_set).filter(|(_, is_set)| !is_set).map(|(change, _)| change);
+        pairs.extend(missing.chain(&self.add).map(|change| Cow::Owned(parameter(change))));
+        (!pairs.is_empty()).then(|| pairs.join(&b'&'))
+    }
+}
+
+/// Encodes a name and its value for a query.
+fn parameter((name, value): &Text<'_>) -> Vec<u8> {
+    let mut pair = Vec::new();
+    write_url(name.as_bytes(), &mut pair);
+    pair.push(b'=');
+    write_url(value, &mut pair);
+    pair
+}
+
+impl JsonPlan {
+    /// Compiles changes to a JSON body, whose keys are under `at` in this remedy's config.
+    fn compile(config: &JsonChanges, at: &str, has_response: bool, site: &mut Site<'_>) -> Self {
+        let mut plan = Self::default();
+        for (pointer, value) in &config.set {
+            let number = plan.values.len();
+            plan.insert(pointer, Action::Set(number), &format!("{at}.set.{pointer}"), site);
+            plan.value(value, &format!("{at}.set.{pointer}"), has_response, site);
+        }
+        for (pointer, value) in &config.add {
+            let number = plan.values.len();
+            plan.insert(pointer, Action::Add(number), &format!("{at}.add.{pointer}"), site);
+            plan.value(value, &format!("{at}.add.{pointer}"), has_response, site);
+        }
+        for pointer in &config.remove {
+            plan.insert(pointer, Action::Remove, &format!("{at}.remove"), site);
+        }
+        if plan.len > CHANGES_MAX {
+            site.problem(at, format!("at most {CHANGES_MAX} changes"));
+        }
+        plan
+    }
+
+    fn insert(&mut self, pointer: &str, action: Action, key: &str, site: &mut Site<'_>) {
+        self.len += 1;
+        if let Err(problem) = self.edits.insert(pointer, action) {
+            site.problem(key, problem);
+        }
+    }
+
+    /// Adds a value as JSON text, which is a template. Its placeholders are inside quotes, so rendered values
+    /// are escaped.
+    fn value(&mut self, value: &Value, key: &str, has_response: bool, site: &mut Site<'_>) {
+        if has_open_name(value) {
+            site.problem(key, "names in a value cannot contain a template (`${`)");
+        }
+        self.values.extend(site.template(key, &value.to_string(), Escape::Json, has_response));
+    }
+
+    fn describe(&self) -> Option<String> {
+        counted(self.len, "member").map(|members| format!("{members} of the JSON"))
+    }
+
+    fn apply(&self, body: &[u8], exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let mut values = Vec::with_capacity(self.values.len());
+        let mut total = 0;
+        for template in &self.values {
+            let value = exchange.render(template)?;
+            total += value.len();
+            if total > VALUES_BYTES_MAX {
+                return Err(Fault(
+                    format!("the values are longer than {VALUES_BYTES_MAX} bytes in total").into(),
+                ));
+            }
+            values.push(value);
+        }
+        let values: Vec<&[u8]> = values.iter().map(|value| &**value).collect();
+        self.edits
+            .apply(body, &values)
+            .map_err(|error| Fault(format!("cannot edit the body: {error}").into()))
+    }
+}
+
+/// Returns `true` if a name in the value looks like a template.
+fn has_open_name(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.iter().any(|(name, value)| name.contains("${") || has_open_name(value)),
+        Value::Array(list) => list.iter().any(has_open_name),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

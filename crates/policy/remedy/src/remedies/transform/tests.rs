@@ -1,0 +1,306 @@
+use serde_json::json;
+
+use super::*;
+use egret_fixture::{Decision, Stage, Stand, Visit, problems};
+use egret_message::FailureKind;
+use egret_message::Reason;
+
+/// Creates a stage with one flow for users, which has these remedies.
+fn of_users(remedies: &Value) -> Stage {
+    Stage::new(json!({ "flows": [
+        { "name": "f", "match": { "path": "/users/{id}" }, "remedies": remedies },
+    ]}))
+}
+
+const POST: &str = "POST https://one.example/users/7?debug=1&page=2&debug&x=%41\nContent-Type: application/json\nContent-Length: 1\nX-Internal: 1\nx-internal: 2\nContent-Digest: sha-256=::";
+
+/// Starts an exchange with this request body.
+fn post(stage: &Stage, body: &str) -> Visit {
+    let mut visit = stage.send(POST);
+    visit.body = Some(body.as_bytes().to_vec());
+    visit
+}
+
+#[test]
+fn a_request_is_changed_in_all_its_parts() {
+    let stage = of_users(&json!([{ "transform": { "request": {
+        "headers": {
+            "set": { "x-tenant": "${params.id}", "X-Copy": "${request.headers.x-internal}" },
+            "add": { "x-tag": "a" },
+            "remove": ["X-INTERNAL"],
+        },
+        "path": "/v2/people/${params.id}",
+        "query": { "set": { "page": "a b&c=${query.x}", "limit": "50" }, "add": { "x": "1" }, "remove": ["debug"] },
+        "json": {
+            "set": { "/source/name": "egret \"${params.id}\"", "/amount": 5, "/none": null },
+            "add": { "/tags": "new" },
+            "remove": ["/user/email"],
+        },
+    }}}]));
+    let body = r#"{"user":{"email":"a@b","name":"c"},"amount":1.0,"tags":["old"]}"#;
+    let mut visit = post(&stage, body);
+    assert_eq!(visit.poll(&stage), Stand::Call);
+    let (target, fields, body) = visit.sent(&stage);
+    assert_eq!(target, "/v2/people/7?page=a%20b%26c%3DA&x=%41&limit=50&x=1");
+    let expected = [
+        "Host: one.example",
+        "Content-Type: application/json",
+        "Content-Length: 1",
+        "X-Copy: 1",
+        "x-tenant: 7",
+        "x-tag: a",
+    ];
+    assert_eq!(fields, expected);
+    assert_eq!(
+        body.as_deref(),
+        Some(
+            r#"{"user":{"name":"c"},"amount":5,"tags":["old","new"],"none":null,"source":{"name":"egret \"7\""}}"#
+        )
+    );
+}
+
+#[test]
+fn a_response_is_changed_and_its_tag_made_weak() {
+    let stage = of_users(&json!([{ "transform": { "response": {
+        "headers": { "set": { "x-status": "${response.status}", "x-old": "${response.headers.x-gone}" }, "remove": ["x-gone"] },
+        "json": { "set": { "/id": "${params.id}" } },
+    }}}]));
+    let fields = "200\nContent-Type: application/json\nContent-Length: 2\nETag: \"a\"\nX-Gone: 1\nDigest: x";
+    let mut visit = stage.send("GET https://one.example/users/7\nAccept-Encoding: gzip");
+    visit.poll(&stage);
+    assert!(visit.sent(&stage).1.contains(&"accept-encoding: identity".to_owned()));
+    assert_eq!(visit.response_with(&stage, fields, Some(b"{}")), Stand::Response(200));
+    assert_eq!(visit.draft.response_body.as_deref(), Some(&br#"{"id":"7"}"#[..]));
+    let added = visit.added();
+    let added: Vec<_> = added.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(added, [("etag", "W/\"a\""), ("x-old", "1"), ("x-status", "200")]);
+    assert!(visit.draft.response.removes(b"digest") && visit.draft.response.removes(b"X-Gone"));
+    // An unchanged body keeps its digests and tag.
+    let mut visit = stage.send("GET https://one.example/users/7");
+    visit.poll(&stage);
+    visit.response_with(&stage, fields, Some(br#"{"id":"7"}"#));
+    assert_eq!((visit.draft.response_body.is_none(), visit.added().len()), (true, 2));
+}
+
+#[test]
+fn only_whole_json_is_touched() {
+    let stage = of_users(&json!([{
+        "transform": { "response": { "json": { "set": { "/a": 1 } } } },
+        "on_error": "closed",
+    }]));
+    for fields in [
+        "200\nContent-Type: text/plain\nContent-Length: 2",
+        "200\nContent-Type: application/json\nContent-Length: 0",
+        "206\nContent-Type: application/json\nContent-Length: 2",
+        "204\nContent-Type: application/json",
+        "200\nContent-Length: 2",
+    ] {
+        let mut visit = stage.send("GET https://one.example/users/7");
+        visit.poll(&stage);
+        let body: &[u8] = if fields.contains("Length: 2") { b"{}" } else { b"" };
+        let stand = visit.response_with(&stage, fields, Some(body));
+        assert!(matches!(stand, Stand::Response(_)), "{fields} {stand:?}");
+        assert_eq!(visit.draft.response_body, None, "{fields}");
+    }
+    let mut visit = stage.send("GET https://one.example/users/7");
+    visit.poll(&stage);
+    assert_eq!(visit.failure(&stage, FailureKind::Reset), Stand::Failure(FailureKind::Reset));
+}
+
+#[test]
+fn a_body_that_cannot_be_changed_fails_the_remedy_and_nothing_else_is_changed() {
+    let config = |on_error: &str| {
+        of_users(&json!([{
+            "transform": {
+                "request": { "headers": { "set": { "x-a": "1" } }, "query": { "remove": ["page"] }, "json": { "set": { "/a/b": 1 } } },
+                "body": "32B",
+            },
+            "on_error": on_error,
+        }]))
+    };
+    let (open, closed) = (config("open"), config("closed"));
+    let long = format!("{{\"a\":{{\"text\":\"{}\"}}}}", "x".repeat(32));
+    for body in [Some("{"), Some(r#"{"a":1}"#), Some(long.as_str()), None] {
+        let mut visit = open.send(POST);
+        visit.body = body.map(|body| body.as_bytes().to_vec());
+        assert_eq!(visit.poll(&open), Stand::Call);
+        let (target, fields, sent) = visit.sent(&open);
+        assert!(
+            target.contains("page=2") && fields.contains(&"X-Internal: 1".to_owned()),
+            "{target} {fields:?}"
+        );
+        assert!(!fields.contains(&"x-a: 1".to_owned()) && sent.as_deref() == body, "{fields:?} {sent:?}");
+        let mut visit = closed.send(POST);
+        visit.body = body.map(|body| body.as_bytes().to_vec());
+        assert_eq!(visit.poll(&closed).refusal(&closed).0, Reason::RemedyFailed);
+    }
+    assert_eq!((open.decided(0, Decision::Fail), closed.decided(0, Decision::Fail)), (4, 4));
+    let mut visit = closed.send(&format!("{POST}\nContent-Encoding: gzip"));
+    assert_eq!(visit.poll(&closed).refusal(&closed).0, Reason::RemedyFailed);
+}
+
+#[test]
+fn no_value_becomes_more_than_a_value() {
+    let stage = of_users(&json!([{
+        "transform": { "request": {
+            "headers": { "set": { "x-a": "${query.field}" } },
+            "path": "/v2/${query.segment}",
+            "query": { "set": { "q": "${query.parameter}" } },
+            "json": { "set": { "/a": "${query.text}" } },
+        }},
+        "on_error": "closed",
+    }]));
+    let sent = |query: &str| {
+        let mut visit = stage.send(&POST.replace("debug=1", query));
+        visit.body = Some(b"{}".to_vec());
+        match visit.poll(&stage) {
+            Stand::Call => Ok(visit.sent(&stage)),
+            other => Err(other.refusal(&stage).0),
+        }
+    };
+    for query in ["field=a%0d%0aX-B:%201", "field=%00", "segment=..", "segment=x%2f..%2fy"] {
+        assert_eq!(sent(query), Err(Reason::RemedyFailed), "{query}");
+    }
+    let long = "x".repeat(FIELD_BYTES_MAX + 1);
+    assert_eq!(sent(&format!("field={long}")), Err(Reason::RemedyFailed));
+    assert_eq!(sent(&format!("segment={long}")), Err(Reason::RemedyFailed));
+    let (target, _, body) =
+        sent("segment=a%2fb%3fc&parameter=1%26admin%3d1%23&text=%22%2c%22admin%22%3a%22%0a").unwrap();
+    assert!(target.starts_with("/v2/a%2Fb%3Fc?") && target.ends_with("&q=1%26admin%3D1%23"), "{target}");
+    assert_eq!(body.unwrap(), r#"{"a":"\",\"admin\":\"\u000a"}"#);
+}
+
+#[test]
+fn a_repeated_call_is_changed_once() {
+    let transform = json!({ "transform": {
+        "request": {
+            "headers": { "add": { "x-tag": "a" } },
+            "query": { "add": { "expand": "b" } },
+            "json": { "add": { "/tags/-": "c" } },
+        },
+        "response": { "headers": { "add": { "x-seen": "${response.status}" } }, "json": { "set": { "/a": 1 } } },
+    }});
+    let fallback = json!({ "fallback": { "provider": "two", "path": "/other", "methods": ["POST"] } });
+    let stage = of_users(
+        &json!([fallback, { "retry": { "methods": ["POST"], "budget": { "min_per_second": 9 } } }, transform]),
+    );
+    let mut visit = post(&stage, r#"{"tags":[]}"#);
+    for call in 0..4 {
+        let stand = visit.poll(&stage);
+        assert_eq!(stand, Stand::Call);
+        let (target, fields, body) = visit.sent(&stage);
+        let path = if call == 3 { "/other" } else { "/users/7" };
+        assert_eq!(target, format!("{path}?debug=1&page=2&debug&x=%41&expand=b"));
+        assert_eq!(fields.iter().filter(|field| *field == "x-tag: a").count(), 1, "{fields:?}");
+        assert_eq!(body.as_deref(), Some(r#"{"tags":["c"]}"#));
+        let status = if call == 3 { "200" } else { "503" };
+        let fields = format!("{status}\nContent-Type: application/json\nContent-Length: 2");
+        visit.response_with(&stage, &fields, Some(b"{}"));
+    }
+    assert_eq!(visit.draft.call.provider, Some(1));
+    assert_eq!(visit.added(), [("x-seen".to_owned(), "200".to_owned())]);
+}
+
+#[test]
+fn a_response_that_is_answered_over_leaves_nothing_of_itself() {
+    let stage = of_users(&json!([
+        { "fallback": { "response": { "status": 200, "body": "[]" } } },
+        { "transform": { "response": { "headers": { "set": { "x-seen": "1" } }, "json": { "set": { "/a": 1 } } } } },
+    ]));
+    let mut visit = stage.send("GET https://one.example/users/7");
+    visit.poll(&stage);
+    let fields = "503\nContent-Type: application/json\nContent-Length: 2";
+    assert!(matches!(visit.response_with(&stage, fields, Some(b"{}")), Stand::Fixed(_)));
+    assert_eq!((visit.added(), visit.draft.response_body.is_none()), (Vec::new(), true));
+}
+
+#[test]
+fn later_remedies_see_what_earlier_ones_have_made_of_a_message() {
+    let stage = of_users(&json!([
+        { "transform": {
+            "request": { "headers": { "set": { "x-a": "1" } }, "query": { "set": { "b": "2" } }, "json": { "set": { "/a": 1 } } },
+            "response": { "headers": { "set": { "x-out": "${response.headers.x-in}" } }, "json": { "remove": ["/b"] } },
+        }},
+        { "transform": {
+            "request": { "headers": { "set": { "x-b": "${request.headers.x-a}${query.b}" } }, "json": { "set": { "/b": 2 } } },
+            "response": { "headers": { "set": { "x-in": "3" } }, "json": { "set": { "/b": 2, "/c": 3 } } },
+        }},
+    ]));
+    let mut visit = post(&stage, "{}");
+    visit.poll(&stage);
+    let (_, fields, body) = visit.sent(&stage);
+    assert_eq!((fields.last().unwrap().as_str(), body.as_deref()), ("x-b: 12", Some(r#"{"a":1,"b":2}"#)));
+    visit.response_with(&stage, "200\nContent-Type: application/json\nContent-Length: 2", Some(b"{}"));
+    assert_eq!(visit.draft.response_body.as_deref(), Some(&br#"{"c":3}"#[..]));
+    assert!(visit.added().contains(&("x-out".to_owned(), "3".to_owned())));
+}
+
+#[test]
+fn in_report_mode_nothing_is_changed() {
+    let stage = of_users(&json!([{
+        "transform": {
+            "request": { "headers": { "set": { "x-a": "1" } }, "path": "/b", "json": { "set": { "/a": 1 } } },
+            "response": { "headers": { "set": { "x-a": "1" } }, "json": { "set": { "/a": 1 } } },
+        },
+        "mode": "report",
+    }]));
+    let mut visit = post(&stage, "{}");
+    visit.poll(&stage);
+    let (target, fields, body) = visit.sent(&stage);
+    assert!(target.starts_with("/users/7?debug=1") && fields.len() == 6, "{target} {fields:?}");
+    assert_eq!(body.as_deref(), Some("{}"));
+    visit.response_with(&stage, "200\nContent-Type: application/json\nContent-Length: 2", Some(b"{}"));
+    assert_eq!((visit.added(), visit.draft.response_body.is_none()), (Vec::new(), true));
+}
+
+#[test]
+fn what_it_does_is_told() {
+    let stage = of_users(&json!([{ "transform": {
+        "request": { "headers": { "add": { "x-a": "1" } }, "path": "/b", "query": { "set": { "a": "1" }, "remove": ["b"] } },
+        "response": { "json": { "remove": ["/a", "/b"] } },
+    }}]));
+    let (_, does) = stage.flows.describe(0).next().unwrap();
+    assert_eq!(
+        does,
+        "changes 1 field, the path, 2 parameters of the request, and 2 members of the JSON of the response"
+    );
+}
+
+#[test]
+fn nonsense_is_refused_where_it_stands() {
+    let found = problems(&json!([
+        { "transform": {} },
+        { "transform": { "request": { "headers": { "set": { "Host": "a", "x-a": "a\nb" }, "remove": ["Transfer-Encoding"] } } } },
+        { "transform": { "request": { "headers": { "set": { "x-a": "1" }, "remove": ["X-A"] } } } },
+        { "transform": { "request": { "headers": { "set": { "x-a": "1", "X-A": "2" } } } } },
+        { "transform": { "request": { "path": "b", "query": { "set": { "a": "${params.no}", "": "1" } } } } },
+        { "transform": { "request": { "query": { "add": { "a": "1" }, "remove": ["a"] } } } },
+        { "transform": { "request": { "json": { "set": { "a": 1, "/b": "${response.status}", "/c": { "${now}": 1 } } } } } },
+        { "transform": { "response": { "json": { "set": { "/a": 1 }, "remove": ["/a/b", "/~"] } } } },
+        { "transform": { "response": { "headers": { "set": { "x-egret-generated": "true" }, "remove": ["proxy-status"] } } } },
+        { "transform": { "request": { "path": "/a" }, "body": "17MiB" } },
+    ]));
+    let places: Vec<_> = found.iter().map(|problem| problem.split(": ").next().unwrap()).collect();
+    let expected = [
+        (0, "request"),
+        (1, "request.headers.set.Host"),
+        (1, "request.headers.set.x-a"),
+        (1, "request.headers.remove"),
+        (2, "request.headers.remove"),
+        (3, "request.headers.set.x-a"),
+        (4, "request.path"),
+        (4, "request.query.set."),
+        (4, "request.query.set.a"),
+        (5, "request.query.remove"),
+        (6, "request.json.set./b"),
+        (6, "request.json.set./c"),
+        (6, "request.json.set.a"),
+        (7, "response.json.remove"),
+        (7, "response.json.remove"),
+        (8, "response.headers.set.x-egret-generated"),
+        (8, "response.headers.remove"),
+        (9, "body"),
+    ];
+    let expected = expected.map(|(at, key)| format!("flows[0].remedies[{at}].transform.{key}"));
+    assert_eq!(places, expected, "{found:#?}");
+}

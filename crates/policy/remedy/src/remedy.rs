@@ -1,0 +1,374 @@
+//! The `Remedy` trait. A remedy is one file under `remedies/` and one line in [`registry`](crate::remedies).
+
+use std::any::Any;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_clock::Timestamp;
+use egret_config::Problem;
+use egret_http1::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::Exchange;
+use crate::local_response::Answer;
+use egret_accounts::{Account, Accounts};
+use egret_match::expression::{Expression, Outcome, Scope};
+use egret_match::matching::MatchConfig;
+use egret_match::template::{Escape, Template};
+use egret_message::Fault;
+use egret_message::Refused;
+use egret_quota::Quotas;
+
+/// An action on an exchange: on the request before it is sent, and on the response on its way back.
+///
+/// All methods run on the thread of the exchange and must not block. For one exchange the calls are
+/// sequential, but many exchanges run at once on several threads.
+pub trait Remedy: Debug + Send + Sync + Sized + 'static {
+    /// Its config.
+    type Config: Any;
+
+    /// `true` if it chooses the account of a call.
+    const CHOOSES_ACCOUNT: bool = false;
+
+    /// State for one exchange, created on the request side. Dropping it releases everything it holds.
+    type Held: Debug + Default;
+
+    /// Creates the remedy from its config. Pushes at least one problem when it returns `None`.
+    fn compile(config: &Self::Config, site: &mut Site<'_>) -> Option<Self>;
+
+    /// Describes the remedy for people: `at most 100 requests per second (quota stripe-live)`.
+    fn describe(&self) -> String;
+
+    /// Returns the parts of messages that the remedy must see or keep.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// Processes the request. A remedy that has to wait stores the waker of `cx`, or sets a time with
+    /// [`Exchange::wake_at`], and is then called again.
+    fn request(
+        &self,
+        _exchange: &mut Exchange<'_>,
+        _held: &mut Self::Held,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        Poll::Ready(Step::Next)
+    }
+
+    /// Processes the response or the failure of the call.
+    fn response(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Reaction {
+        Reaction::Pass
+    }
+
+    /// Ends the exchange: the response's body is complete, or the exchange ended without one. The held state
+    /// is dropped afterwards.
+    fn end(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// The decision of a remedy on a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Pass the request on.
+    Next,
+    /// Send this response to the client instead of calling the provider.
+    Answer(Box<Answer>),
+    /// The remedy cannot decide. Its `on_error` setting applies.
+    Fail(Fault),
+}
+
+impl From<Refused> for Step {
+    fn from(refused: Refused) -> Self {
+        Self::Answer(Box::new(Answer::Refused(refused)))
+    }
+}
+
+/// The decision of a remedy on a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reaction {
+    /// Pass the response on.
+    Pass,
+    /// Discard the response and repeat the call at this time, through the inner remedies. Their changes are
+    /// undone first.
+    Repeat(Timestamp),
+    /// Like `Repeat`, at once and with another call.
+    Instead(Box<AlternateCall>),
+    /// Like `Repeat`, at once and without the changes that this remedy made to the previous call.
+    Afresh,
+    /// Like `Repeat`, at once and starting with the request side of this remedy, which keeps its held state.
+    Again,
+    /// Discard the response and use this one instead.
+    Answer(Box<Answer>),
+    /// The remedy cannot decide. Its `on_error` setting applies.
+    Fail(Fault),
+}
+
+/// A call that replaces the original one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AlternateCall {
+    /// Number (in the config) of the provider, if it is another one.
+    pub provider: Option<usize>,
+    /// Path, relative to the provider's URL, if it is another one. The query is kept.
+    pub path: Option<Vec<u8>>,
+    /// `true` if the credentials of the request, which are meant for the original provider, are removed.
+    pub without_credentials: bool,
+}
+
+/// The parts of messages that a remedy must see or keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// Bytes of the request's body that it must see before it decides.
+    pub request_body: usize,
+    /// Like `request_body`, but only for JSON without a content coding.
+    pub request_json: usize,
+    /// Bytes of a response's body that it must see before the response is forwarded, for JSON without a
+    /// content coding.
+    pub response_json: usize,
+    /// Bytes of the request's body to keep for repeating the call.
+    pub replay: usize,
+    /// Bytes of the response's body that it must see at the end.
+    pub response_tail: usize,
+}
+
+impl Needs {
+    /// Returns the combined needs of two remedies.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            request_body: self.request_body.max(other.request_body),
+            request_json: self.request_json.max(other.request_json),
+            response_json: self.response_json.max(other.response_json),
+            replay: self.replay.max(other.replay),
+            response_tail: self.response_tail.max(other.response_tail),
+        }
+    }
+}
+
+/// The mode of a remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The remedy acts.
+    #[default]
+    Enforce,
+    /// The remedy decides and is counted, but the exchange goes on as if it were not there.
+    Report,
+}
+
+impl Mode {
+    /// Returns the word used in the config.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Report => "report",
+        }
+    }
+}
+
+/// Behaviour when a remedy itself fails: an expression without a value, an unavailable store, a bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// The exchange goes on as if the remedy were not there.
+    #[default]
+    Open,
+    /// The exchange is refused.
+    Closed,
+}
+
+/// A remedy that is closer to the provider than the one being compiled.
+#[derive(Debug, Clone, Copy)]
+pub struct InnerRemedy<'a> {
+    /// Its number in the flow.
+    pub number: usize,
+    /// Its key in the config.
+    pub key: &'static str,
+    /// Its mode.
+    pub mode: Mode,
+    /// `true` if it chooses the account of a call.
+    pub chooses_account: bool,
+    /// Its config, of the type [`Remedy::Config`].
+    pub config: &'a dyn Any,
+}
+
+/// The context in which a remedy is compiled.
+#[derive(Debug)]
+pub struct Site<'a> {
+    /// Names of the providers, in the order of their numbers.
+    pub providers: &'a [&'a str],
+    /// The match of the flow.
+    pub matching: &'a MatchConfig,
+    /// Parameters captured by the paths of the flow's match. A parameter is empty for an exchange whose path
+    /// does not capture it.
+    pub parameters: &'a [&'a str],
+    /// The inner remedies in order, each with its number in the flow.
+    pub further_in: &'a [InnerRemedy<'a>],
+    /// The valid quotas.
+    pub quotas: &'a Quotas,
+    /// The valid accounts.
+    pub accounts: &'a Accounts,
+    /// The mode of the remedy. A remedy that only reports must not change state that it shares with others.
+    pub mode: Mode,
+    /// Number of workers of the gateway.
+    pub workers: usize,
+    /// Directory for data that outlives the process; `None` while a config is only checked.
+    pub data_dir: Option<&'a Path>,
+    /// Path in the config: `flows[0].remedies[1].limit`.
+    pub path: String,
+    /// Problems found so far.
+    pub problems: &'a mut Vec<Problem>,
+    /// Identity of the remedy across reloads.
+    pub identity: Identity,
+    pub before: Option<&'a KeptStates>,
+    pub kept: &'a mut KeptStates,
+}
+
+/// Identity of a remedy across reloads: its flow, its kind, and its ordinal among remedies of that kind in
+/// the flow.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    pub flow: String,
+    pub remedy: &'static str,
+    pub ordinal: usize,
+}
+
+/// State that remedies carry over from one config to the next.
+pub type KeptStates = HashMap<Identity, Arc<dyn Any + Send + Sync>>;
+
+impl Site<'_> {
+    /// Adds a problem for `key` of this remedy.
+    pub fn problem(&mut self, key: &str, message: impl Into<String>) {
+        let problem = Problem::new(self.path_of(key), message);
+        self.problems.push(problem);
+    }
+
+    /// Returns the path of `key` in the config, or of the remedy itself if `key` is empty.
+    pub fn path_of(&self, key: &str) -> String {
+        if key.is_empty() { self.path.clone() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// Adds a problem: `key` names a `kind` of thing that does not exist. Suggests a similar name.
+    pub fn dangling(&mut self, key: &str, name: &str, kind: &str) {
+        let problem = Problem::new(self.path_of(key), format!("no {kind} is called `{name}`"));
+        let problem = match kind {
+            "quota" => problem.suggest(name, self.quotas.iter().map(|quota| quota.name())),
+            "account" => problem.suggest(name, self.accounts.iter().map(Account::name)),
+            _ => problem.suggest(name, self.providers.iter().copied()),
+        };
+        self.problems.push(problem);
+    }
+
+    /// Returns the names that expressions and templates of this remedy may use.
+    pub(crate) fn scope(&self, has_response: bool) -> Scope<'_> {
+        Scope { has_response, parameters: self.parameters }
+    }
+
+    /// Compiles the expression `source` of `key`. Adds a problem if it is invalid. `has_response` is `true`
+    /// if it is evaluated after a response or a failure.
+    pub fn expression<T: Outcome>(
+        &mut self,
+        key: &str,
+        source: &str,
+        has_response: bool,
+    ) -> Option<Expression<T>> {
+        let compiled = Expression::compile(source, self.scope(has_response));
+        compiled.map_err(|error| self.problems.push(error.at(self.path_of(key)))).ok()
+    }
+
+    /// Compiles the template `text` of `key`, whose result is inserted at `place`. Adds a problem if it is
+    /// invalid. `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have
+    /// their own templates (`template/parts.rs`), which check the content.
+    pub fn template(&mut self, key: &str, text: &str, place: Escape, has_response: bool) -> Option<Template> {
+        let compiled = Template::compile(text, place, self.scope(has_response), &self.path_of(key));
+        compiled.map_err(|problem| self.problems.push(problem)).ok()
+    }
+
+    /// Returns `true` if a quota of that name exists but has a problem that was already added.
+    pub fn is_wrong_quota(&self, name: &str) -> bool {
+        self.problems.iter().any(|problem| problem.path.starts_with(&format!("quotas.{name}")))
+    }
+
+    /// Returns the number of the account that `key` of this remedy names. Adds a problem if there is none, or
+    /// if the flow's match names providers and the account is for none of them.
+    pub fn account(&mut self, key: &str, name: &str) -> Option<usize> {
+        let Some(number) = self.accounts.find(name) else {
+            // An account that exists but is invalid has been reported already.
+            let at = format!("accounts.{name}");
+            if !self.problems.iter().any(|problem| problem.path.starts_with(&at)) {
+                self.dangling(key, name, "account");
+            }
+            return None;
+        };
+        let account = self.accounts.get(number)?;
+        let providers = &self.matching.provider;
+        if !providers.is_empty() && !providers.iter().any(|provider| account.is_for(provider)) {
+            let own = account.providers().join("`, `");
+            let message = format!(
+                "the account `{name}` is for `{own}`, which the flow does not match: it would never be used"
+            );
+            self.problem(key, message);
+            return None;
+        }
+        Some(number)
+    }
+
+    /// Returns `true` if the account's secrets can be masked in responses. Adds a problem at the key
+    /// `mask_echoes` otherwise.
+    pub fn can_mask_echoes(&mut self, account: &Account) -> bool {
+        let message = match account.echoes() {
+            Ok(Some(_)) => return true,
+            Ok(None) => {
+                format!("the account `{}` sends no secret that a response could contain", account.name())
+            }
+            Err(message) => format!("account `{}`: {message}", account.name()),
+        };
+        self.problem("mask_echoes", message);
+        false
+    }
+
+    /// Adds a problem if `status` is not a valid status code of a refusal.
+    pub fn check_refusal_status(&mut self, status: Option<u16>) {
+        if status.is_some_and(|status| !(400..=599).contains(&status)) {
+            self.problem("status", "the status of a refusal must be from 400 to 599");
+        }
+    }
+
+    /// Adds a problem if `methods` contains a name that is not a method in its canonical spelling.
+    pub fn check_methods(&mut self, methods: &BTreeSet<String>) {
+        if methods.iter().any(|method| Method::of(method.as_bytes()).name() != method) {
+            self.problem("methods", "must be standard methods in capitals, like `POST`");
+        }
+    }
+
+    /// Name of the flow.
+    pub fn flow(&self) -> &str {
+        &self.identity.flow
+    }
+
+    /// Returns state that outlives a reload: the state that the same remedy had under the previous config, if
+    /// it `fits`, otherwise a new one. A remedy keeps one state.
+    pub fn keep<State: Any + Send + Sync>(
+        &mut self,
+        fits: impl FnOnce(&State) -> bool,
+        make: impl FnOnce() -> State,
+    ) -> Arc<State> {
+        let state = self.kept().filter(|state| fits(state)).unwrap_or_else(|| Arc::new(make()));
+        self.keep_new(Arc::clone(&state));
+        state
+    }
+
+    /// Returns the state that the same remedy had under the previous config.
+    pub fn kept<State: Any + Send + Sync>(&self) -> Option<Arc<State>> {
+        Arc::clone(self.before?.get(&self.identity)?).downcast().ok()
+    }
+
+    /// Keeps `state` for the next config.
+    pub fn keep_new<State: Any + Send + Sync>(&mut self, state: Arc<State>) {
+        self.kept.insert(self.identity.clone(), state);
+    }
+}

@@ -1,0 +1,178 @@
+//! Conditions on the outcome of a call that make a remedy act: `[connect, timeout, 429, 5xx]`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::outcome::{FailureKind, Outcome};
+
+/// An outcome of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// No connection could be made.
+    Connect,
+    /// A time limit was exceeded.
+    Timeout,
+    /// The connection ended before a response arrived.
+    Reset,
+    /// The provider sent something that is not a valid response.
+    BadResponse,
+    /// The status code was in this range, both ends included.
+    Status(u16, u16),
+}
+
+const WORDS: [(&str, Condition); 4] = [
+    ("connect", Condition::Connect),
+    ("timeout", Condition::Timeout),
+    ("reset", Condition::Reset),
+    ("bad-response", Condition::BadResponse),
+];
+
+impl Condition {
+    /// Returns `true` if this condition covers every outcome that `other` covers.
+    pub fn covers(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Status(from, to), Self::Status(other_from, other_to)) => {
+                from <= other_from && other_to <= to
+            }
+            _ => self == other,
+        }
+    }
+
+    /// Returns `true` if `outcome` meets this condition.
+    pub fn meets(self, outcome: &Outcome<'_>) -> bool {
+        match (self, outcome) {
+            (Self::Status(from, to), Outcome::Response(received)) => {
+                (from..=to).contains(&received.head.status)
+            }
+            (Self::Connect, Outcome::Failure(failure)) => failure.kind == FailureKind::Connect,
+            (Self::Timeout, Outcome::Failure(failure)) => failure.kind == FailureKind::Timeout,
+            (Self::Reset, Outcome::Failure(failure)) => failure.kind == FailureKind::Reset,
+            (Self::BadResponse, Outcome::Failure(failure)) => failure.kind == FailureKind::BadResponse,
+            _ => false,
+        }
+    }
+}
+
+/// Returns `true` if the last call's outcome meets any of `conditions`.
+pub fn any_meets(conditions: &[Condition], outcome: &Outcome<'_>) -> bool {
+    conditions.iter().any(|condition| condition.meets(outcome))
+}
+
+impl FromStr for Condition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((_, condition)) = WORDS.iter().find(|(word, _)| *word == text) {
+            return Ok(*condition);
+        }
+        let status = |text: &str| text.parse::<u16>().ok().filter(|status| (200..=599).contains(status));
+        let range = match (text.split_once('-'), text.strip_suffix("xx")) {
+            (Some((from, to)), _) => status(from).zip(status(to)).filter(|(from, to)| from <= to),
+            (None, Some(class)) => class
+                .parse::<u16>()
+                .ok()
+                .filter(|class| (2..=5).contains(class))
+                .map(|class| (class * 100, class * 100 + 99)),
+            (None, None) => status(text).map(|status| (status, status)),
+        };
+        range.map(|(from, to)| Self::Status(from, to)).ok_or_else(|| {
+            let problem = format!(
+                "`{text}` is not an outcome of a call: expected `connect`, `timeout`, `reset`, \
+                 `bad-response`, a status from 200 to 599, a class like `5xx` or a range like `502-504`"
+            );
+            match egret_config::suggest(text, WORDS.iter().map(|(word, _)| *word)) {
+                Some(word) => format!("{problem}; did you mean `{word}`?"),
+                None => problem,
+            }
+        })
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(from, to) if from == to => write!(f, "{from}"),
+            Self::Status(from, to) if from % 100 == 0 && *to == from + 99 => write!(f, "{}xx", from / 100),
+            Self::Status(from, to) => write!(f, "{from}-{to}"),
+            word => {
+                let known = WORDS.iter().find(|(_, condition)| condition == word);
+                f.write_str(known.map_or("", |(name, _)| name))
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Condition {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = Condition;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "`connect`, `timeout`, `reset`, `bad-response`, a status, a class like `5xx` or \
+                    a range like `502-504`",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Condition, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_u64<E: de::Error>(self, status: u64) -> Result<Condition, E> {
+                status.to_string().parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl Serialize for Condition {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl JsonSchema for Condition {
+    fn schema_name() -> Cow<'static, str> {
+        "Condition".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "An outcome of a call: `connect`, `timeout`, `reset`, `bad-response`, a status like \
+                            `429`, a class like `5xx` or a range like `502-504`.",
+            "type": ["string", "integer"],
+            "pattern": "^(connect|timeout|reset|bad-response|[2-5]xx|[2-5][0-9][0-9](-[2-5][0-9][0-9])?)$",
+            "minimum": 200,
+            "maximum": 599,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_read_and_print_alike() {
+        for text in ["connect", "timeout", "reset", "bad-response", "429", "5xx", "502-504"] {
+            assert_eq!(text.parse::<Condition>().unwrap().to_string(), text);
+        }
+        assert_eq!("500-599".parse(), Ok(Condition::Status(500, 599)));
+        assert_eq!("5xx".parse(), Ok(Condition::Status(500, 599)));
+    }
+
+    #[test]
+    fn what_no_call_can_end_with_is_refused_with_what_was_meant() {
+        for text in ["", "xx", "1xx", "6xx", "199", "600", "504-502", "502-", "-1", "99999", "5XX"] {
+            assert!(text.parse::<Condition>().is_err(), "{text}");
+        }
+        assert!("conect".parse::<Condition>().unwrap_err().ends_with("did you mean `connect`?"));
+    }
+}

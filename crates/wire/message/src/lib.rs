@@ -1,0 +1,27 @@
+//! Messages as policies see them: views over the received bytes, with the remedies' changes so far.
+//!
+//! Also the plain data that describes a call: its destination, its outcome, and the reason of a refusal. The
+//! crate knows no socket, no remedy and no expression.
+
+mod condition;
+mod fault;
+mod fields;
+mod outcome;
+mod provider;
+mod refusal;
+mod request;
+pub mod request_target;
+mod response;
+pub mod trace_context;
+
+pub use condition::{Condition, any_meets};
+pub use fault::Fault;
+pub use fields::{Changes, Fields, Json, is_json};
+pub use outcome::{CallFailure, Destination, FailureKind, Outcome, Received};
+pub use provider::{KnownProvider, OTHER_HOSTS};
+pub use refusal::{Fixed, Reason, Refused};
+pub use request::Request;
+pub use response::Response;
+
+/// Maximum size of a body that a flow may hold in memory, in bytes.
+pub const BODY_BYTES_MAX: u64 = 16 << 20;
