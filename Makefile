@@ -35,7 +35,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test test-clients lint doc instructions exchange fuzz regressions deny lab truth footprint clean
+.PHONY: help run build test test-clients lint house doc instructions exchange fuzz regressions deny lab truth footprint clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,17 +51,23 @@ build: ## Build the release binary
 	@$(say) "Building the release binary: a few minutes the first time"
 	@cargo build --locked --release --package egret
 
-lint: $(PEERS)/python ## Check formatting, clippy, the notebooks' Python, and the list of dependencies
+lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, the notebooks' Python, and the list of dependencies
 	@$(say) "Format"
 	@cargo fmt --all --check
 	@.venv/bin/ruff format --quiet --check notebooks
 	@.venv/bin/ruff check --quiet notebooks
 	@scripts/check-dependencies
+	@$(say) "Imports and prose"
+	@scripts/check-imports
+	@scripts/check-prose
 	@scripts/need cc=gcc
 	@$(say) "Clippy"
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 
-doc: ## Build the code's documentation; warnings are errors
+house: ## Print the table of the house: sizes, imports, names and prose against their bounds (AT=revision: beside it, PLACES=1)
+	@scripts/house $(if $(AT),--at '$(AT)') $(if $(PLACES),--places)
+
+doc: ## Build the code's documentation, without warnings
 	@$(say) "Documentation"
 	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
