@@ -56,10 +56,8 @@ lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, the notebooks
 	@cargo fmt --all --check
 	@.venv/bin/ruff format --quiet --check notebooks
 	@.venv/bin/ruff check --quiet notebooks
-	@scripts/check-dependencies
-	@$(say) "Imports and prose"
-	@scripts/check-imports
-	@scripts/check-prose
+	@$(say) "Dependencies, imports and prose"
+	@status=0; for check in dependencies imports prose; do scripts/check-$$check || status=1; done; exit $$status
 	@scripts/need cc=gcc
 	@$(say) "Clippy"
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
