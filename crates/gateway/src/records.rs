@@ -531,7 +531,10 @@ mod tests {
 
     #[test]
     fn stopping_without_a_thread_is_no_wait() {
+        let begun = Instant::now();
         Records::new(1).0.stop(None);
+        let took = begun.elapsed();
+        assert!(took < STOP_TIMEOUT / 5, "waited {took:?} for a thread that was never started");
     }
 
     fn thread(records: &Records) -> DiagnosisThread {
