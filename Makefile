@@ -65,7 +65,7 @@ lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, the notebooks
 house: ## Print the table of the house: sizes, imports, names and prose against their bounds (AT=revision: beside it, PLACES=1)
 	@scripts/house $(if $(AT),--at '$(AT)') $(if $(PLACES),--places)
 
-doc: ## Build the code's documentation, without warnings
+doc: ## Build the code's documentation; warnings are errors
 	@$(say) "Documentation"
 	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 

@@ -37,12 +37,11 @@ COINED = {
     "errands?": "background revalidation, internal call",
     "veils?": "redaction",
     "seers?": "observer, thread of diagnoses",
-    "crowds?": "overflow group; in tests: clients",
+    "crowd": "overflow group; in tests: clients",
     "inlets?": "consumer",
     "outbox(?:es)?": "producer",
     "lanes?": "ring",
     "detours?": "alternate call",
-    "passengers?": "waiter",
     "harvest(?:s|ed)?": "collect",
     "workshops?": "scratch directory, parts of a turn",
 }

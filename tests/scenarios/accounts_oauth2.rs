@@ -71,26 +71,26 @@ fn refusing(revoked: &Arc<Mutex<HashSet<String>>>) -> Provider {
 
 #[test]
 fn a_thousand_first_calls_have_one_token_fetched() {
-    const CROWD: usize = 1_000;
+    const CLIENTS: usize = 1_000;
     let (origin, server) = (Provider::plain(), AuthorizationServer::start());
     server.order(&json!({ "hold": true }));
     raise_open_files();
     let egret = start(&with_token(&origin, &server, "").gateway("workers: 2"), None);
-    let mut crowd: Vec<Client> = (0..CROWD).map(|_| egret.client()).collect();
-    for client in &mut crowd {
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| egret.client()).collect();
+    for client in &mut clients {
         client.get(egret.address(), "/origin/a");
     }
     wait::until_true("all calls wait", || {
-        egret.stat("/clients/open") == CROWD as u64 && egret.stat("/clients/idle") == 0
+        egret.stat("/clients/open") == CLIENTS as u64 && egret.stat("/clients/idle") == 0
     });
     server.until_held();
     server.order(&json!({ "hold": false }));
-    for client in &mut crowd {
+    for client in &mut clients {
         client.response().assert_forwarded(200);
     }
     let [token] = &server.tokens()[..] else { panic!("{:?}", server.told()) };
     let requests = origin.requests();
-    assert_eq!(requests.len(), CROWD);
+    assert_eq!(requests.len(), CLIENTS);
     assert!(requests.iter().all(|request| token_of(request) == *token));
     assert_discreet(&egret, &server);
 }

@@ -11,7 +11,7 @@ use egret_tests::process::raise_open_files;
 use egret_tests::provider::{Provider, Request};
 use egret_tests::wait::Watched;
 
-fn crowd(egret: &Egret, size: usize) -> Vec<Client> {
+fn clients(egret: &Egret, size: usize) -> Vec<Client> {
     raise_open_files();
     (0..size).map(|_| egret.client()).collect()
 }
@@ -44,13 +44,13 @@ fn holding(fields: &'static str) -> (Provider, Arc<Watched<UnderWay>>) {
 fn a_thousand_who_ask_for_the_same_at_once_make_one_call() {
     let (origin, calls) = holding("Cache-Control: max-age=60");
     let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow("{}")).start();
-    let mut crowd = crowd(&egret, 1_000);
-    for client in &mut crowd {
+    let mut clients = clients(&egret, 1_000);
+    for client in &mut clients {
         client.get(egret.address(), "/origin/a");
     }
     calls.until("one is there", |calls| (calls.now == 1).then_some(()));
     calls.change(|calls| calls.is_released = true);
-    for client in &mut crowd {
+    for client in &mut clients {
         let answer = client.response();
         assert_eq!(answer.assert_forwarded(200).text(), "the same for all");
         assert!(answer.field("cache-status").is_some(), "{answer:?}");
@@ -62,11 +62,11 @@ fn a_thousand_who_ask_for_the_same_at_once_make_one_call() {
 
 #[test]
 fn those_who_wait_for_an_answer_that_is_for_nobody_else_go_on_all_at_once() {
-    const CROWD: usize = 200;
+    const CLIENTS: usize = 200;
     let (origin, calls) = holding("Cache-Control: no-store");
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
-    let mut crowd = crowd(&egret, CROWD);
-    for client in &mut crowd {
+    let mut clients = clients(&egret, CLIENTS);
+    for client in &mut clients {
         client.get(egret.address(), "/origin/a");
     }
     calls.until("the first is there", |calls| (calls.seen == 1).then_some(()));
@@ -79,21 +79,21 @@ fn those_who_wait_for_an_answer_that_is_for_nobody_else_go_on_all_at_once() {
         release.change(|calls| calls.is_released = false);
     });
     first.join().unwrap();
-    calls.until("all others are there", |calls| (calls.seen == CROWD).then_some(()));
+    calls.until("all others are there", |calls| (calls.seen == CLIENTS).then_some(()));
     calls.change(|calls| calls.is_released = true);
-    for client in &mut crowd {
+    for client in &mut clients {
         let answer = client.response();
         answer.assert_forwarded(200);
         assert!(answer.field("cache-status").unwrap().contains("detail=no-store"), "{answer:?}");
     }
     // From now on no call is held back.
     calls.change(|calls| (calls.is_released, calls.seen) = (false, 0));
-    for client in &mut crowd {
+    for client in &mut clients {
         client.get(egret.address(), "/origin/a");
     }
-    calls.until("all are there", |calls| (calls.now == CROWD).then_some(()));
+    calls.until("all are there", |calls| (calls.now == CLIENTS).then_some(()));
     calls.change(|calls| calls.is_released = true);
-    for client in &mut crowd {
+    for client in &mut clients {
         client.response().assert_forwarded(200);
     }
 }
@@ -105,7 +105,7 @@ fn where_the_first_leaves_another_takes_its_place() {
     let mut first = egret.client();
     first.get(egret.address(), "/origin/a");
     calls.until("the first is there", |calls| (calls.seen == 1).then_some(()));
-    let mut others = crowd(&egret, 20);
+    let mut others = clients(&egret, 20);
     for client in &mut others {
         client.get(egret.address(), "/origin/a");
     }

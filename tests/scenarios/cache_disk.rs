@@ -243,12 +243,12 @@ fn a_thousand_who_ask_at_once_for_what_is_on_the_disk_make_one_load_and_no_call(
         assert!(!is_hit(&egret, &path));
         let egret = restart(egret, &config);
         raise_open_files();
-        let mut crowd: Vec<_> = (0..1_000).map(|_| egret.client()).collect();
+        let mut clients: Vec<_> = (0..1_000).map(|_| egret.client()).collect();
         let calls = origin.requests().len();
-        for client in &mut crowd {
+        for client in &mut clients {
             client.get(egret.address(), &format!("/origin{path}"));
         }
-        for client in &mut crowd {
+        for client in &mut clients {
             let answer = client.response();
             assert_eq!(answer.assert_forwarded(200).text(), format!("{path} "));
             assert!(status(&answer).starts_with("egret; hit"), "{answer:?}");

@@ -11,20 +11,20 @@ use egret_tests::wait::{Watched, far_from_now, until_true};
 const CLIENTS: usize = 1_000;
 const LIMIT: usize = 50;
 
-fn crowd(egret: &Egret) -> Vec<Client> {
+fn clients(egret: &Egret) -> Vec<Client> {
     raise_open_files();
     (0..CLIENTS).map(|_| egret.client()).collect()
 }
 
 /// Sends a request from each client before the first one reads its response.
-fn ask(egret: &Egret, crowd: &mut [Client], target: impl Fn(usize) -> &'static str) {
-    for (number, client) in crowd.iter_mut().enumerate() {
+fn ask(egret: &Egret, clients: &mut [Client], target: impl Fn(usize) -> &'static str) {
+    for (number, client) in clients.iter_mut().enumerate() {
         client.get(egret.address(), target(number));
     }
 }
 
 /// Number of forwarded requests. The others must be rejected with the time of the next units.
-fn through(crowd: &mut [Client]) -> usize {
+fn through(clients: &mut [Client]) -> usize {
     let is_through = |client: &mut Client| {
         let answer = client.response();
         if answer.status == 200 {
@@ -35,7 +35,7 @@ fn through(crowd: &mut [Client]) -> usize {
         assert!(answer.field("retry-after").is_some(), "{answer:?}");
         false
     };
-    crowd.iter_mut().map(is_through).filter(|through| *through).count()
+    clients.iter_mut().map(is_through).filter(|through| *through).count()
 }
 
 #[test]
@@ -53,10 +53,10 @@ fn a_quota_over_time_of_any_kind_lets_its_limit_through_and_not_one_more() {
              flows: [{{ name: all, remedies: [limit: {{ quota: live }}] }}]\n"
         );
         let egret = Config::with_origin(origin.url()).flows(flows).start();
-        let mut crowd = crowd(&egret);
+        let mut clients = clients(&egret);
         for expected in [LIMIT, 0] {
-            ask(&egret, &mut crowd, |_| "/origin/");
-            assert_eq!(through(&mut crowd), expected, "{keys}");
+            ask(&egret, &mut clients, |_| "/origin/");
+            assert_eq!(through(&mut clients), expected, "{keys}");
         }
         assert_eq!(origin.requests().len(), LIMIT, "{keys}");
     }
@@ -73,9 +73,9 @@ fn two_quotas_below_one_let_its_limit_through_together() {
                  - { name: a, match: { path: /a }, remedies: [limit: { quota: a }] }\n  \
                  - { name: b, match: { path: /b }, remedies: [limit: { quota: b }] }\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
-    let mut crowd = crowd(&egret);
-    ask(&egret, &mut crowd, |number| if number % 2 == 0 { "/origin/a" } else { "/origin/b" });
-    assert_eq!(through(&mut crowd), LIMIT);
+    let mut clients = clients(&egret);
+    ask(&egret, &mut clients, |number| if number % 2 == 0 { "/origin/a" } else { "/origin/b" });
+    assert_eq!(through(&mut clients), LIMIT);
     let of = |target: &str| origin.requests().iter().filter(|request| request.target() == target).count();
     let (a, b) = (of("/a"), of("/b"));
     assert_eq!(a + b, LIMIT);
@@ -120,15 +120,15 @@ fn a_quota_of_calls_at_once_is_never_exceeded_at_the_provider() {
          flows: [{{ name: all, remedies: [limit: {{ quota: live }}] }}]\n"
     );
     let egret = Config::with_origin(origin.url()).flows(flows).start();
-    let mut crowd = crowd(&egret);
+    let mut clients = clients(&egret);
     for wave in 1..=3 {
-        ask(&egret, &mut crowd, |_| "/origin/");
+        ask(&egret, &mut clients, |_| "/origin/");
         let refused = (wave * (CLIENTS - LIMIT)) as u64;
         until_true("all are rejected except those in progress", || {
             egret.generated("quota-exceeded") == refused && under_way.read(|calls| calls.now) == LIMIT
         });
         under_way.change(|calls| calls.released = LIMIT);
-        let through = crowd.iter_mut().map(Client::response).filter(|answer| answer.status == 200).count();
+        let through = clients.iter_mut().map(Client::response).filter(|answer| answer.status == 200).count();
         assert_eq!(through, LIMIT);
         assert_eq!(origin.requests().len(), wave * LIMIT);
     }

@@ -1,7 +1,8 @@
 //! The gateway: sockets, routes, upstream pools, DNS, TLS, tunnels and egress policy.
 //!
-//! A [`Gateway`] is a set of worker threads that carry traffic by a plan compiled from the configuration. The way of a request
-//! is told in `docs/explanation/architecture.md`; in this crate it leads through `worker`, `client`, `exchange` and `upstream`.
+//! A [`Gateway`] is a set of worker threads that carry traffic by a plan compiled from the configuration.
+//! `docs/explanation/architecture.md` describes the path of a request; in this crate it passes `worker`,
+//! `client`, `exchange` and `upstream`.
 
 pub mod config;
 pub mod stats;

@@ -189,15 +189,15 @@ const FILE_SUM: usize = 72;
 /// result; a missing or extra byte makes it unreadable. A response that is read is saved unchanged and can be
 /// served. Returns `true` if the unchanged file is that of a response.
 pub fn cache_file(bytes: &[u8]) -> bool {
-    if let Some(mended) = mended(bytes) {
-        let simple = simple_file(&mended);
-        let read = EntryFile::read(&mended);
+    if let Some(repaired) = repaired(bytes) {
+        let simple = simple_file(&repaired);
+        let read = EntryFile::read(&repaired);
         assert_eq!(read.is_some(), simple.is_some());
         if let (Some(file), Some((number, tags, kept, body))) = (read, simple) {
             assert_eq!((file.number, file.tags.len()), (number, tags));
             assert_eq!((&*file.kept, &*file.body), (kept, body));
-            assert!(EntryFile::read(&mended[..mended.len() - 1]).is_none());
-            assert!(EntryFile::read(&[&mended[..], b"x"].concat()).is_none());
+            assert!(EntryFile::read(&repaired[..repaired.len() - 1]).is_none());
+            assert!(EntryFile::read(&[&repaired[..], b"x"].concat()).is_none());
             stored(&file.kept);
         }
     }
@@ -215,16 +215,16 @@ fn middle_len(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Returns the file with the correct body length and checksums.
-fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut mended = bytes.to_vec();
+fn repaired(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut repaired = bytes.to_vec();
     bytes.get(FILE_HEAD - 1)?;
     let body = bytes.get(FILE_HEAD + middle_len(bytes)?..)?;
-    mended[FILE_BODY_LEN..FILE_BODY_SUM].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    mended[FILE_BODY_SUM..FILE_SUM].copy_from_slice(&crc32(body.iter()).to_le_bytes());
+    repaired[FILE_BODY_LEN..FILE_BODY_SUM].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    repaired[FILE_BODY_SUM..FILE_SUM].copy_from_slice(&crc32(body.iter()).to_le_bytes());
     let middle = &bytes[FILE_HEAD..bytes.len() - body.len()];
-    let sum = crc32(mended[..FILE_SUM].iter().chain(middle));
-    mended[FILE_SUM..FILE_HEAD].copy_from_slice(&sum.to_le_bytes());
-    Some(mended)
+    let sum = crc32(repaired[..FILE_SUM].iter().chain(middle));
+    repaired[FILE_SUM..FILE_HEAD].copy_from_slice(&sum.to_le_bytes());
+    Some(repaired)
 }
 
 /// Reads a file with valid checksums. Returns its number, the number of tags, the metadata and the body.

@@ -420,7 +420,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §4.2.4" "MUST NOT" what_must_be_validated_is_not_served_stale
-    "Serve a stale response with `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, whoever allows it."
+    "Serve a stale response with `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, even if something else allows it."
     "{\"stale_while_revalidate\": \"1h\", \"stale_if_error\": \"1h\"}" "
         > GET /must
         < 200 | cache-control: max-age=5, must-revalidate, stale-while-revalidate=60 | etag: \"1\"
