@@ -159,11 +159,10 @@ def coined_words(root):
             text = path.read_text()
         except UnicodeDecodeError:
             continue  # an image, or bytes for a test
-        for found in WORDS.finditer(text):
-            replacement = next(
-                said for word, said in REPLACEMENTS.items() if re.fullmatch(word, found[0], re.IGNORECASE)
-            )
-            yield Finding(path, rust_source.line_at(text, found.start()), f"`{found[0]}`: write {replacement}")
+        words = {(rust_source.line_at(text, found.start()), found[0]) for found in WORDS.finditer(text)}
+        for line, found in sorted(words):
+            said = next(said for coined, said in REPLACEMENTS.items() if re.fullmatch(coined, found, re.IGNORECASE))
+            yield Finding(path, line, f"`{found}`: write {said}")
 
 
 RULES = (openings, long_comments, long_markdown, coined_words)
