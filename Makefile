@@ -10,6 +10,7 @@ GUNGRAUN := $(shell awk '/^name = "gungraun-runner"/ { getline; gsub(/"/, ""); p
 
 PEERS := .peers
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+RELEASE := $(TARGET)/release/egret
 # Fuzzing: seconds for each target, and for those in FUZZ_LONG, whose parsers changed recently; parallel targets; see scripts/fuzz.
 export FUZZ_SECONDS ?= 120
 export FUZZ_LONG_SECONDS ?= 600
@@ -35,21 +36,28 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test test-clients lint house doc instructions exchange fuzz regressions deny lab truth footprint clean
+.PHONY: help run build test test-clients lint house doc instructions exchange fuzz regressions deny lab truth footprint earlier clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## Build Egret and start it with the built-in provider: a demo without the Internet
-	@scripts/need curl
-	@$(say) "egret run --demo (Ctrl-C stops it)"
-	@exec $(TARGET)/release/egret run --demo
+run: ## Build Egret with little optimization and start it with the built-in provider: a demo without the Internet
+	@$(say) "Checking for a C compiler and curl"
+	@scripts/need cc=gcc curl
+	@$(say) "Building $(TARGET)/quick/egret: up to four minutes the first time. make build makes a faster Egret"
+	@cargo build --locked --profile quick --package egret
+	@$(say) "$(TARGET)/quick/egret run --demo (Ctrl-C stops it)"
+	@exec $(TARGET)/quick/egret run --demo
 
-build: ## Build the release binary
+# The line tables, most of the binary's size, go to egret.debug. Debuggers and valgrind find them by the link in the binary.
+build: ## Build the release binary, with all optimization
 	@$(say) "Checking for a C compiler"
-	@scripts/need cc=gcc
-	@$(say) "Building the release binary: a few minutes the first time"
+	@scripts/need cc=gcc objcopy=binutils
+	@$(say) "Building $(RELEASE): several minutes the first time"
 	@cargo build --locked --release --package egret
+	@objcopy --only-keep-debug $(RELEASE) $(RELEASE).debug
+	@objcopy --strip-debug --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped
+	@mv $(RELEASE).stripped $(RELEASE)
 
 lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, the notebooks' Python, and the list of dependencies
 	@$(say) "Format"
@@ -91,11 +99,11 @@ instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of 
 	@$(say) "Instruction counts"
 	@GUNGRAUN_RUNNER=$(CURDIR)/$(PEERS)/bin/gungraun-runner cargo bench --locked --workspace --bench '*'
 
-exchange: build ## Count the instructions that the release binary runs for a whole exchange
+exchange: build ## Compare the instructions of a whole exchange with the committed count, and list the files on its path
 	@$(say) "Checking for valgrind"
 	@scripts/need valgrind +libc6-dbg
-	@$(say) "Instructions of an exchange"
-	@scripts/exchange-instructions $(TARGET)/release/egret
+	@$(say) "Instructions of an exchange: a minute"
+	@scripts/exchange-instructions $(RELEASE)
 
 fuzz: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
 fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
@@ -137,7 +145,7 @@ lab: build $(LAB_NEEDS) ## Run an experiment and write a report to results/ (EXP
 	@$(say) "Checking for ab, wrk and nginx"
 	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers%,$(EXPERIMENT)),haproxy)
 	@$(say) "Running $(EXPERIMENT): do not use the machine meanwhile"
-	@$(TARGET)/release/egret lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(if $(HOLD),--hold) \
+	@$(RELEASE) lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(if $(HOLD),--hold) \
 		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
 
 # All three run, even if an earlier one fails.
@@ -147,19 +155,26 @@ truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) $(TARGET)/pro
 	@scripts/need ab=apache2-utils wrk
 	@status=0; for experiment in agreement clients providers; do \
 		$(say) "Running $$experiment: do not use the machine meanwhile"; \
-		$(TARGET)/release/egret lab run experiments/$$experiment.yaml --hold $(if $(FULL),,--quick) || status=1; \
+		$(RELEASE) lab run experiments/$$experiment.yaml --hold $(if $(FULL),,--quick) || status=1; \
 	done; exit $$status
 
 # Each kind of work has two cases: at full load, and at a fixed rate. A quick run checks no limits, because its figures are too rough.
+# With BEFORE, an earlier binary takes turns with this one, at full load alone.
 WORK := $(or $(CASE),get)
+FOOTPRINT := $(if $(BEFORE),before,peers$(if $(filter tls,$(WORK)),-tls))
+LOADED := $(if $(filter get tls,$(WORK)),loaded,$(WORK))
+AT_RATE := $(if $(BEFORE),,$(if $(filter get tls,$(WORK)),at-rate,$(WORK)-at-rate))
 footprint: export PATH := $(PROGRAMS):$(PATH)
-footprint: build $(PEERS)/envoy $(TARGET)/proxies/relay ## Compare Egret with a byte relay, nginx, HAProxy and Envoy (CASE, ROUNDS, SECONDS, QUICK=1)
-	@$(say) "Checking for nginx, HAProxy, wrk and ab"
-	@scripts/need nginx haproxy wrk ab=apache2-utils
+footprint: $(if $(BEFORE),earlier) build $(if $(BEFORE),,$(PEERS)/envoy $(TARGET)/proxies/relay) ## Compare Egret with a byte relay, nginx, HAProxy and Envoy, or an earlier Egret (BEFORE=path; CASE, ROUNDS, SECONDS, QUICK=1)
+	@$(say) "Checking for nginx, wrk, ab$(if $(BEFORE),, and HAProxy)"
+	@scripts/need nginx wrk ab=apache2-utils $(if $(BEFORE),,haproxy)
 	@$(say) "Measuring: do not use the machine meanwhile"
-	@$(TARGET)/release/egret lab run experiments/peers$(if $(filter tls,$(WORK)),-tls).yaml $(if $(QUICK),--quick,--hold) \
-		$(addprefix --case ,$(if $(filter get tls,$(WORK)),loaded at-rate,$(WORK) $(WORK)-at-rate)) \
+	@$(RELEASE) lab run experiments/$(FOOTPRINT).yaml $(if $(QUICK),--quick,--hold) $(addprefix --case ,$(LOADED) $(AT_RATE)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
+
+# A copy, so BEFORE may be the binary that the build replaces.
+earlier:
+	@install -D -m 755 '$(BEFORE)' $(TARGET)/proxies/before
 
 $(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
 	@scripts/need cc=gcc
