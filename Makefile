@@ -70,7 +70,7 @@ lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, the notebooks
 	@$(say) "Clippy"
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 
-house: ## Print the table of the house: sizes, imports, names and prose against their bounds (AT=revision: beside it, PLACES=1)
+house: ## Print the table of the house: sizes, imports, names and prose, with their bounds (AT=an earlier commit too, PLACES=1)
 	@scripts/house $(if $(AT),--at '$(AT)') $(if $(PLACES),--places)
 
 doc: ## Build the code's documentation; warnings are errors

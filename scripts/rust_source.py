@@ -110,10 +110,10 @@ class File:
         self.text = path.read_text()
         self.bare = without(self.text, strings=True)
         self.test_modules = set()  # declared here, compiled for tests alone
-        self.is_test = bool(TEST_FILE.search(str(path.relative_to(directory)))) or self.bare.lstrip().startswith(
+        self.tests = bool(TEST_FILE.search(str(path.relative_to(directory)))) or self.bare.lstrip().startswith(
             "#![cfg(test)]"
         )
-        self._tests = [(0, len(self.bare))] if self.is_test else list(self._inline_tests())
+        self._tests = [(0, len(self.bare))] if self.tests else list(self._inline_tests())
 
     def _inline_tests(self):
         end = 0
@@ -129,7 +129,7 @@ class File:
 
     def mark_as_test(self):
         """For a file that only a test module leads to."""
-        self.is_test, self._tests = True, [(0, len(self.bare))]
+        self.tests, self._tests = True, [(0, len(self.bare))]
 
     @cached_property
     def code(self):
@@ -174,7 +174,7 @@ def files(directory):
         file.path.parent / stem / name for file in found for name in file.test_modules for stem in ("", file.path.stem)
     }
     for file in found:
-        if not file.is_test and {file.path.with_suffix(""), *file.path.parents} & test_only:
+        if not file.tests and {file.path.with_suffix(""), *file.path.parents} & test_only:
             file.mark_as_test()
     return found
 
@@ -189,7 +189,7 @@ class Graph:
     def __init__(self, directory):
         self.source = Path(directory, "src")
         self.files = {
-            self._module(f.path): f for f in files(directory) if self.source in f.path.parents and not f.is_test
+            self._module(f.path): f for f in files(directory) if self.source in f.path.parents and not f.tests
         }
         self._children = {module: set(re.findall(r"\bmod (\w+);", file.code)) for module, file in self.files.items()}
         self._reexports = {module: self._reexports_of(module) for module in self.files}
