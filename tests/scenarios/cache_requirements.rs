@@ -48,7 +48,7 @@ impl Script {
         self.answers += 1;
         let (status, fields, body, is_cut) = match next {
             Origin::Down => return None,
-            Origin::Answer(status, fields, body) => (status, fields, body, false),
+            Origin::LocalResponse(status, fields, body) => (status, fields, body, false),
             Origin::Cut(fields) => (200, fields, None, true),
         };
         let mut text = format!("HTTP/1.1 {status} X\r\n");

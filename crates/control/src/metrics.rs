@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 
 use egret_accounts::{AccountSnapshot, Ending};
 use egret_cache::{AGE_BOUNDS_S, CacheEvent};
-use egret_diagnosis::diagnosis::{Family, Figure, Sample};
+use egret_diagnosis::diagnosis::{Family, Sample, SampleValue};
 use egret_diagnosis::observers::{DiagnosisCounts, DiagnosisStats};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
@@ -385,8 +385,8 @@ fn figures(text: &mut Text, flows: &[FlowStats]) {
             let own = sample.labels.iter().map(|(label, value)| (*label, value.as_str()));
             let labels: Vec<_> = [("flow", flow)].into_iter().chain(own).collect();
             match &sample.value {
-                Figure::Number(number) => text.sample(name, &labels, number),
-                Figure::Histogram { bounds, counts, sum } => {
+                SampleValue::Number(number) => text.sample(name, &labels, number),
+                SampleValue::Histogram { bounds, counts, sum } => {
                     let bounds = bounds.iter().map(f64::to_string).collect();
                     text.classes(name, &labels, (bounds, counts), sum);
                 }

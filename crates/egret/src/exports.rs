@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use egret_diagnosis::diagnosis::{Exports, Keeper};
+use egret_diagnosis::diagnosis::{Exports, StateStore};
 use egret_export::{ExporterConfig, ExporterConfigs, Exporters};
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
@@ -51,7 +51,7 @@ struct Kept(PathBuf);
 /// A longer file was not written by Egret.
 const KEPT_BYTES_MAX: u64 = 256 << 20;
 
-impl Keeper for Kept {
+impl StateStore for Kept {
     fn load(&self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let file = File::open(self.0.join(name)).ok()?;

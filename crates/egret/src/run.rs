@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use egret_control::{Control, ControlError, Source};
 use egret_diagnosis::diagnosis::Exports;
 use egret_diagnosis::discovered::Discovered;
-use egret_export::{ExporterSnapshot, Exporters, Site};
+use egret_export::{ExporterContext, ExporterSnapshot, Exporters};
 use egret_flow::FlowsSnapshot;
 use egret_gateway::config::{Parts, Providers, TlsVerify};
 use egret_gateway::stats::StatsSnapshot;
@@ -420,8 +420,8 @@ fn open_quotas(config: &Config) -> Result<Option<DurableQuotas>, String> {
 }
 
 /// Returns the options for opening exporters.
-fn site(config: &Config) -> Site<'_> {
-    Site { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
+fn site(config: &Config) -> ExporterContext<'_> {
+    ExporterContext { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
 }
 
 fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>, exports: &'a Exports) -> Parts<'a> {

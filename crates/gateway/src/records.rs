@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use egret_clock::{Clock, Moment};
 use egret_diagnosis::diagnosis::Tick;
 use egret_diagnosis::finished::Reader;
-use egret_diagnosis::observers::{Diagnoses, Fate};
+use egret_diagnosis::observers::{Diagnoses, HandOver};
 use egret_diagnosis::record::Record;
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
@@ -240,14 +240,14 @@ impl Outbox {
         let size = record.size() as u64;
         if is_welcome {
             // Counted before the push, so the count is never behind the records processed.
-            record.count(self.lane, Fate::HandedOver);
+            record.count(self.lane, HandOver::HandedOver);
             if self.records.push(record).is_ok() {
                 self.handed_over += 1;
                 self.handed_over_bytes += size;
             }
         } else {
             self.lane().is_overfull.store(true, Relaxed);
-            record.count(self.lane, Fate::Dropped);
+            record.count(self.lane, HandOver::Dropped);
             self.keep(record);
         }
         let is_half_full = self.queued() >= RECORDS_MAX as u64 / 2 || self.queued_bytes() >= BYTES_MAX / 2;

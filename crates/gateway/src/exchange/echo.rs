@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use egret_accounts::{Applied, Echoes, hides_echoes};
+use egret_accounts::{Applied, SecretPatterns, hides_echoes};
 use egret_http1::{KnownField, ResponseFraming, Span};
 use egret_message::Fields;
 
@@ -31,7 +31,7 @@ impl Exchange<'_> {
     }
 
     /// Returns the secrets to mask in the response to the request that is about to be sent.
-    fn echoes(&self) -> Result<Option<Arc<Echoes>>, Stop> {
+    fn echoes(&self) -> Result<Option<Arc<SecretPatterns>>, Stop> {
         let is_wanted = self.flow_run.as_ref().is_some_and(|flow_run| flow_run.draft.call.masks_echoes);
         let Some(account) = self.account().filter(|_| is_wanted) else { return Ok(None) };
         account.echoes().map_err(|why| {

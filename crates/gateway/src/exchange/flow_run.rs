@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egret_accounts::Echoes;
+use egret_accounts::SecretPatterns;
 use egret_cache::Served;
 use egret_clock::Moment;
 use egret_clock::Timestamp;
@@ -28,7 +28,7 @@ use egret_message::request_target::split_target;
 use egret_message::{Changes, Fields, Json};
 use egret_message::{Destination, Outcome, Received};
 use egret_remedy::exchange::{Exchange as FlowExchange, PendingChanges};
-use egret_remedy::local_response::Answer;
+use egret_remedy::local_response::LocalResponse;
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
@@ -79,7 +79,7 @@ pub(crate) struct FlowRun {
     /// The share of the budget for gathered bodies that bodies replaced by remedies take.
     drafted: Share,
     /// The secrets to mask in the response to the last call, if any.
-    pub echoes: Option<Arc<Echoes>>,
+    pub echoes: Option<Arc<SecretPatterns>>,
     /// A second call that runs beside a slow one.
     pub hedge: Option<Hedge>,
     /// The head of the response, kept for remedies that inspect it after the body has ended.
@@ -105,7 +105,7 @@ enum Brought {
     /// A provider responded: the response state holds the head.
     Response(Box<Connection>),
     /// A remedy responded in the provider's place: the response state holds the whole response.
-    Answer(Option<ErrorKind>),
+    LocalResponse(Option<ErrorKind>),
     /// A stored response. The response state holds its head if remedies need it.
     Stored(Box<Served>),
     /// The call failed.
@@ -362,7 +362,7 @@ impl Exchange<'_> {
             let at = loop {
                 match self.outwards(&brought) {
                     Backward::Pass => return Ok(self.conclude(brought).await),
-                    Backward::Answer(answer) => {
+                    Backward::LocalResponse(answer) => {
                         self.put_aside(brought).await?;
                         brought = self.take_up(*answer);
                     }
@@ -383,14 +383,14 @@ impl Exchange<'_> {
         match brought {
             Brought::Response(_) => self.note_attempt(self.state.response_state.response.status, None),
             Brought::Failure(failure) => self.note_attempt(0, Some(failure.kind.slug())),
-            Brought::Answer(_) | Brought::Stored(_) => {}
+            Brought::LocalResponse(_) | Brought::Stored(_) => {}
         }
     }
 
     /// Runs the request through its remedies, and calls the provider if they let it pass.
     async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
         match self.pass_remedies().await? {
-            Onward::Answer(answer) => {
+            Onward::LocalResponse(answer) => {
                 self.send_revalidation(forward);
                 Ok(self.take_up(*answer))
             }
@@ -542,20 +542,22 @@ impl Exchange<'_> {
         let flows = &self.view.plan.flows;
         let at = match brought {
             Brought::Response(_) => self.clock.first_byte,
-            Brought::Answer(_) | Brought::Stored(_) | Brought::Failure(_) => Moment::now(),
+            Brought::LocalResponse(_) | Brought::Stored(_) | Brought::Failure(_) => Moment::now(),
         };
         let response_state = &self.state.response_state;
         let whole = mem::take(&mut flow_run.response_body);
         let body = match brought {
             Brought::Response(_) => whole.whole(response_state.output.filled()),
-            Brought::Answer(_) => response_state.output.filled().get(response_state.response.len..),
+            Brought::LocalResponse(_) => response_state.output.filled().get(response_state.response.len..),
             Brought::Stored(_) | Brought::Failure(_) => None,
         };
         let received =
             Received { head: &response_state.response, bytes: response_state.output.filled(), body };
         let outcome = match brought {
             Brought::Failure(failure) => Outcome::Failure(failure.of_call(self.state.up.moved_bytes > 0)),
-            Brought::Response(_) | Brought::Answer(_) | Brought::Stored(_) => Outcome::Response(&received),
+            Brought::Response(_) | Brought::LocalResponse(_) | Brought::Stored(_) => {
+                Outcome::Response(&received)
+            }
         };
         let repeatable = !self.unrepeatable;
         let view = ExchangeView { worker: &self.client.worker, at, state: self.state, repeatable, outcome };
@@ -569,7 +571,7 @@ impl Exchange<'_> {
     async fn conclude(&mut self, brought: Brought) -> End {
         match brought {
             Brought::Response(connection) => self.pass_on(connection).await,
-            Brought::Answer(kind) => self.deliver(kind).await,
+            Brought::LocalResponse(kind) => self.deliver(kind).await,
             Brought::Stored(served) => self.serve(&served).await,
             Brought::Failure(failure) => {
                 let drafted = self.flow_run.as_ref().map(|flow_run| &flow_run.draft.response);
@@ -580,25 +582,26 @@ impl Exchange<'_> {
     }
 
     /// Puts a remedy's own response into the response state, as if it had been received.
-    fn take_up(&mut self, answer: Answer) -> Brought {
+    fn take_up(&mut self, answer: LocalResponse) -> Brought {
         let with_body = self.state.request.method != Method::Head;
         if let Some(flow_run) = &mut self.flow_run {
-            flow_run.held = if matches!(answer, Answer::Stored(_)) { Held::Whole } else { Held::Nothing };
+            flow_run.held =
+                if matches!(answer, LocalResponse::Stored(_)) { Held::Whole } else { Held::Nothing };
         }
         let (message, kind) = match answer {
-            Answer::Stored(served) => match self.take_up_stored(served) {
+            LocalResponse::Stored(served) => match self.take_up_stored(served) {
                 Ok(message) => (message, None),
                 Err(brought) => return brought,
             },
-            Answer::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
-            Answer::Refused(refused) => {
+            LocalResponse::Fixed(fixed) => (failure::fixed(&fixed, with_body), None),
+            LocalResponse::Refused(refused) => {
                 let now = self.client.worker.shared.clock.timestamp(Moment::now());
                 let failure = Failure::refused(refused, now);
                 (failure.message(&self.view.plan.errors, with_body), Some(failure.kind))
             }
         };
         match self.hold_message(&message) {
-            Ok(()) => Brought::Answer(kind),
+            Ok(()) => Brought::LocalResponse(kind),
             Err(failure) => Brought::Failure(failure),
         }
     }

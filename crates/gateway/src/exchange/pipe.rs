@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use egret_accounts::{EchoMask, Echoes};
+use egret_accounts::{PatternMask, SecretPatterns};
 use egret_cache::Stored;
 use egret_http1::{
     BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
@@ -540,16 +540,16 @@ impl Fill {
 /// Masks the secrets in a body before any of it is seen.
 #[derive(Debug)]
 pub(crate) struct SecretMask {
-    echoes: Arc<Echoes>,
-    mask: EchoMask,
+    echoes: Arc<SecretPatterns>,
+    mask: PatternMask,
     /// The masked bytes to forward.
     masked: Vec<u8>,
 }
 
 impl SecretMask {
     /// Creates a mask for a body in which `echoes` are hidden.
-    pub fn new(echoes: &Arc<Echoes>) -> Self {
-        Self { echoes: Arc::clone(echoes), mask: EchoMask::new(Arc::clone(echoes)), masked: Vec::new() }
+    pub fn new(echoes: &Arc<SecretPatterns>) -> Self {
+        Self { echoes: Arc::clone(echoes), mask: PatternMask::new(Arc::clone(echoes)), masked: Vec::new() }
     }
 
     /// Takes the body's data in `spans` of `input`. The body has ended if `is_done`. Returns the bytes to
@@ -871,7 +871,7 @@ mod tests {
     #[test]
     fn secrets_are_masked_however_they_are_cut_and_the_framing_stays() {
         let shield = || {
-            let echoes = Echoes::new([&b"sk_live_0123456789"[..]]).unwrap();
+            let echoes = SecretPatterns::new([&b"sk_live_0123456789"[..]]).unwrap();
             Some(SecretMask::new(&Arc::new(echoes)))
         };
         let text = b"key=sk_live_0123456789&end=sk_live_01".to_vec();
@@ -901,7 +901,7 @@ mod tests {
 
     #[test]
     fn what_is_held_back_of_a_body_that_breaks_off_goes_nowhere() {
-        let echoes = Echoes::new([&b"sk_live_0123456789"[..]]).unwrap();
+        let echoes = SecretPatterns::new([&b"sk_live_0123456789"[..]]).unwrap();
         let shield = Some(SecretMask::new(&Arc::new(echoes)));
         let (arrived, ended) =
             shielded(shield, ResponseFraming::Length(9), false, vec![b"a\nsk_li".to_vec()]);

@@ -23,20 +23,20 @@ const MASK: u8 = b'*';
 /// Compiled secrets to mask. Each is found verbatim, percent-encoded (also with `+` for a space), escaped as
 /// in JSON, and in Base64. In Base64 it is found at any offset, as in `Authorization: Basic`, and across
 /// lines, as in MIME.
-pub struct Echoes {
+pub struct SecretPatterns {
     words: Words,
     /// `true` if a secret contains a line end; a line end in the text then does not prove that a secret has
     /// ended.
     has_lines: bool,
 }
 
-impl fmt::Debug for Echoes {
+impl fmt::Debug for SecretPatterns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Echoes")
+        f.write_str("SecretPatterns")
     }
 }
 
-impl Echoes {
+impl SecretPatterns {
     /// Compiles `secrets`. Returns an error if one of them is too short or too long to distinguish from other
     /// text.
     pub fn new<'s>(secrets: impl IntoIterator<Item = &'s [u8]>) -> Result<Self, String> {
@@ -61,7 +61,7 @@ impl Echoes {
 
     /// Masks a complete text. Returns `true` if it contained a secret.
     pub fn mask(self: &Arc<Self>, text: &mut [u8]) -> bool {
-        let mut mask = EchoMask::new(Arc::clone(self));
+        let mut mask = PatternMask::new(Arc::clone(self));
         let mut masked = Vec::with_capacity(text.len());
         mask.push(text, &mut masked);
         mask.finish(&mut masked);
@@ -138,8 +138,8 @@ fn in_base64(secret: &[u8], offset: usize) -> [Zeroizing<Vec<u8>>; 2] {
 /// the longest word takes, until more arrives or the text ends. A line that may be one of several lines of
 /// Base64 counts as incomplete.
 #[derive(Debug)]
-pub struct EchoMask {
-    echoes: Arc<Echoes>,
+pub struct PatternMask {
+    echoes: Arc<SecretPatterns>,
     finders: [Finder; 3],
     /// Bytes held back, masked as far as known.
     held: Vec<u8>,
@@ -152,9 +152,9 @@ pub struct EchoMask {
     has_masked: bool,
 }
 
-impl EchoMask {
+impl PatternMask {
     /// Creates a mask for a text that may contain those secrets.
-    pub fn new(echoes: Arc<Echoes>) -> Self {
+    pub fn new(echoes: Arc<SecretPatterns>) -> Self {
         Self {
             line: (!echoes.has_lines).then(Line::default),
             echoes,
@@ -314,16 +314,17 @@ mod tests {
 
     const SECRET: &str = "pa/ss\"wörd+8";
 
-    fn echoes(secrets: &[&str]) -> Arc<Echoes> {
-        Arc::new(Echoes::new(secrets.iter().map(|secret| secret.as_bytes())).unwrap())
+    fn echoes(secrets: &[&str]) -> Arc<SecretPatterns> {
+        Arc::new(SecretPatterns::new(secrets.iter().map(|secret| secret.as_bytes())).unwrap())
     }
 
     /// Returns the masked text for those pieces, and the maximum number of bytes held back.
     fn masked<Piece: AsRef<[u8]>>(
-        echoes: &Arc<Echoes>,
+        echoes: &Arc<SecretPatterns>,
         pieces: impl IntoIterator<Item = Piece>,
     ) -> (Vec<u8>, usize) {
-        let (mut mask, mut out, mut held, mut total) = (EchoMask::new(Arc::clone(echoes)), Vec::new(), 0, 0);
+        let (mut mask, mut out, mut held, mut total) =
+            (PatternMask::new(Arc::clone(echoes)), Vec::new(), 0, 0);
         for piece in pieces {
             total += piece.as_ref().len();
             mask.push(piece.as_ref(), &mut out);
@@ -385,7 +386,7 @@ mod tests {
     #[test]
     fn lines_pass_at_once_and_what_follows_them_waits_whatever_it_is() {
         let echoes = echoes(&["sk_live_0123456789"]);
-        let mut mask = EchoMask::new(Arc::clone(&echoes));
+        let mut mask = PatternMask::new(Arc::clone(&echoes));
         let mut out = Vec::new();
         for event in [
             "data: {\"delta\":\"sky\"}\n\n",
@@ -414,7 +415,7 @@ mod tests {
 
     #[test]
     fn a_line_that_may_be_one_of_base64_waits_for_the_next() {
-        let mut mask = EchoMask::new(echoes(&["sk_live_0123456789"]));
+        let mut mask = PatternMask::new(echoes(&["sk_live_0123456789"]));
         let mut out = Vec::new();
         let line = "YQ".repeat(LINE_BYTES_MIN / 2);
         for (piece, passed) in [
@@ -453,7 +454,7 @@ mod tests {
             assert!(!shown.contains("MIIE") && !shown.contains("BEGIN"), "{shown}");
             assert_eq!(shown.len(), text.len() + 2);
         }
-        let mut mask = EchoMask::new(echoes(&[secret]));
+        let mut mask = PatternMask::new(echoes(&[secret]));
         let mut out = Vec::new();
         mask.push(b"-----BEGIN KEY-----\n", &mut out);
         assert_eq!(out, b"");
@@ -497,16 +498,16 @@ mod tests {
     #[test]
     fn secrets_that_could_not_be_told_from_text_are_refused() {
         for secret in ["", "1234567", &"x".repeat(SECRET_BYTES_MAX + 1)] {
-            let message = Echoes::new([secret.as_bytes()]).unwrap_err();
+            let message = SecretPatterns::new([secret.as_bytes()]).unwrap_err();
             assert!(message.ends_with(&format!("this one has {}", secret.len())), "{message}");
         }
-        assert!(Echoes::new([&b"12345678"[..], "x".repeat(SECRET_BYTES_MAX).as_bytes()]).is_ok());
+        assert!(SecretPatterns::new([&b"12345678"[..], "x".repeat(SECRET_BYTES_MAX).as_bytes()]).is_ok());
     }
 
     #[test]
     fn nothing_of_it_is_shown() {
-        let shown = format!("{:?}", EchoMask::new(echoes(&["sk_live_0123456789"])));
-        assert!(!shown.contains("sk_l") && shown.contains("Echoes"), "{shown}");
+        let shown = format!("{:?}", PatternMask::new(echoes(&["sk_live_0123456789"])));
+        assert!(!shown.contains("sk_l") && shown.contains("SecretPatterns"), "{shown}");
     }
 
     /// Returns every form in which the secrets are searched for.
@@ -582,7 +583,7 @@ mod tests {
             pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40),
             lines in prop::collection::vec(prop::sample::select(vec!["\n", "\r\n", "\r", "\n\n"]), 0..40),
         ) {
-            let mut masks = [["abab\"/%\\", "ababababab"], ["zzzzzzzz", "yyyyyyyyyy"]].map(|secrets| EchoMask::new(echoes(&secrets)));
+            let mut masks = [["abab\"/%\\", "ababababab"], ["zzzzzzzz", "yyyyyyyyyy"]].map(|secrets| PatternMask::new(echoes(&secrets)));
             let mut outs = [Vec::new(), Vec::new()];
             let ends = lines.iter().copied().chain(std::iter::repeat(""));
             for piece in pieces.iter().zip(ends).flat_map(|(piece, end)| [piece, end]) {

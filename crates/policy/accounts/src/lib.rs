@@ -20,11 +20,11 @@ use egret_config::{Problem, Secret};
 
 pub use config::{AccountConfig, AccountConfigs, ApiKeyConfig, BasicConfig, BearerConfig, CertificateConfig};
 use credential::Credential;
-pub use echo::{EchoMask, Echoes, hides_echoes};
+pub use echo::{PatternMask, SecretPatterns, hides_echoes};
 use placeholder::{Placeholder, secret_problem};
 pub use placeholder::{PlaceholderConfig, RequestPart};
 pub use sigv4::Sigv4Config;
-pub use standing::{AccountState, CoolingSnapshot, Ending, Use};
+pub use standing::{AccountState, AccountUse, CoolingSnapshot, Ending};
 pub use standing::{CoolDown, reported_pause};
 
 use token::{Token, TokenSnapshot};
@@ -61,7 +61,7 @@ pub struct Account {
     /// The placeholder that the client sends, and the secret that replaces it.
     placeholder: Option<(Placeholder, Secret)>,
     /// The secrets as they are searched for in responses, compiled on first use.
-    echoes: OnceLock<Result<Arc<Echoes>, String>>,
+    echoes: OnceLock<Result<Arc<SecretPatterns>, String>>,
 }
 
 /// State of an account, for display.
@@ -289,7 +289,7 @@ impl Account {
 
     /// Returns the secrets to mask in responses; `None` if the account does not send any. The error says why
     /// its secrets cannot be searched for.
-    pub fn echoes(&self) -> Result<Option<Arc<Echoes>>, String> {
+    pub fn echoes(&self) -> Result<Option<Arc<SecretPatterns>>, String> {
         match &self.credential {
             Credential::Field(..) | Credential::Query(..) | Credential::Signature(_) => {}
             Credential::OAuth2(_) => {
@@ -302,7 +302,7 @@ impl Account {
             return Ok(None);
         }
         let secrets = secrets.iter().map(|secret| secret.expose().as_bytes());
-        self.echoes.get_or_init(|| Echoes::new(secrets).map(Arc::new)).clone().map(Some)
+        self.echoes.get_or_init(|| SecretPatterns::new(secrets).map(Arc::new)).clone().map(Some)
     }
 }
 

@@ -288,7 +288,7 @@ fn is_of_credential(status: u16) -> bool {
 
 /// An exchange that uses an account. It counts as in flight until this is dropped.
 #[derive(Debug)]
-pub struct Use {
+pub struct AccountUse {
     standing: Arc<AccountState>,
     /// The account's number.
     pub account: usize,
@@ -296,7 +296,7 @@ pub struct Use {
     pub started: Timestamp,
 }
 
-impl Use {
+impl AccountUse {
     /// Starts a use of `account`, with its `number`, at `now`.
     pub fn of(account: &Account, number: usize, now: Timestamp) -> Self {
         let standing = Arc::clone(account.standing());
@@ -310,7 +310,7 @@ impl Use {
     }
 }
 
-impl Drop for Use {
+impl Drop for AccountUse {
     fn drop(&mut self) {
         self.standing.in_flight.fetch_sub(1, Relaxed);
     }

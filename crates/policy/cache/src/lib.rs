@@ -57,7 +57,7 @@ pub use key::{is_credential_field, is_credential_parameter};
 pub use range::ByteRange;
 pub use reply::{Form, Piece, Reply};
 pub use served::Served;
-pub use status::{CacheStatus, Forward};
+pub use status::{CacheStatus, FwdReason};
 pub use stored::{Lines, Stored, Times};
 pub use storing::NotStored;
 pub use vary::Vary;
@@ -91,8 +91,8 @@ pub struct Question {
 pub enum Ask {
     /// Look up the responses stored under its key.
     Look(Question),
-    /// Forward it to the provider, and do not store the response.
-    Forward(Forward),
+    /// FwdReason it to the provider, and do not store the response.
+    Forward(FwdReason),
     /// Respond with 504: the client accepts only a stored response, and there cannot be one.
     OnlyIfCached,
 }
@@ -115,8 +115,8 @@ pub enum Decision {
     ServeStale(Reply, Option<Validation>),
     /// Ask the provider if the stored response is still valid.
     Validate(Validation),
-    /// Forward the request to the provider.
-    Forward(Forward),
+    /// FwdReason the request to the provider.
+    Forward(FwdReason),
     /// Respond with 504: the client accepts only a stored response, and there is none.
     OnlyIfCached,
 }
@@ -129,7 +129,7 @@ pub struct Validation {
     /// The validators to send in place of the client's conditions.
     pub validators: Validators,
     /// The reason for the request to the provider.
-    pub forward: Forward,
+    pub forward: FwdReason,
 }
 
 /// The decision about a provider's response, and about the stored responses.
@@ -157,12 +157,12 @@ const fn says_what_is_there(status: u16) -> bool {
 /// The action for a provider's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Forward it, and store this once the whole body has arrived. The number is its remaining freshness, in
+    /// FwdReason it, and store this once the whole body has arrived. The number is its remaining freshness, in
     /// seconds.
     Store(Box<Stored>, i64),
-    /// Forward it without storing it.
+    /// FwdReason it without storing it.
     Pass(NotStored),
-    /// Forward it, and update the candidate with that index.
+    /// FwdReason it, and update the candidate with that index.
     PassAndUpdate(usize, Box<Stored>),
     /// Update the candidate, and serve it instead.
     Update(Box<Stored>, Reply),
@@ -208,7 +208,7 @@ impl Policy {
         let is_stored = self.config.methods.contains(method.name())
             || (method == Method::Head && self.config.methods.contains("GET"));
         if !is_stored {
-            return Ask::Forward(Forward::Method);
+            return Ask::Forward(FwdReason::Method);
         }
         let is_pragma =
             request.fields.get(b"pragma").is_some_and(|value| value.eq_ignore_ascii_case(b"no-cache"));
@@ -216,7 +216,7 @@ impl Policy {
         let key =
             (!is_special(request, method)).then(|| self.keyer.key(&self.secret, request, place)).flatten();
         let Some((key, partition)) = key else {
-            return if wants.only_if_cached { Ask::OnlyIfCached } else { Ask::Forward(Forward::Bypass) };
+            return if wants.only_if_cached { Ask::OnlyIfCached } else { Ask::Forward(FwdReason::Bypass) };
         };
         let has_authorization =
             request.fields.forwarded().any(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));
@@ -235,12 +235,12 @@ impl Policy {
         let forward =
             |forward| if wants.only_if_cached { Decision::OnlyIfCached } else { Decision::Forward(forward) };
         if is_for_origin(request) {
-            return forward(Forward::Request);
+            return forward(FwdReason::Request);
         }
         if candidates.is_empty() {
-            return forward(Forward::UriMiss);
+            return forward(FwdReason::UriMiss);
         }
-        let Some(chosen) = self.choose(request, candidates) else { return forward(Forward::VaryMiss) };
+        let Some(chosen) = self.choose(request, candidates) else { return forward(FwdReason::VaryMiss) };
         let stored = candidates[chosen].stored;
         let standing = self.lifetimes.standing(stored, question.partition, now);
         let reply = || Reply::new(request, chosen, stored, standing, candidates[chosen].len, now);
@@ -252,7 +252,7 @@ impl Policy {
         if is_reusable && self.lifetimes.client_takes_stale(stored, question.partition, standing, wants) {
             return Decision::Serve(reply());
         }
-        let why = if standing.is_fresh() && is_demanding { Forward::Request } else { Forward::Stale };
+        let why = if standing.is_fresh() && is_demanding { FwdReason::Request } else { FwdReason::Stale };
         if is_reusable && self.lifetimes.may_revalidate_later(stored, question.partition, standing) {
             return Decision::ServeStale(reply(), self.validation(request, candidates, chosen, why));
         }
@@ -342,7 +342,7 @@ impl Policy {
         request: &Request<'_>,
         candidates: &[Candidate<'_>],
         chosen: usize,
-        forward: Forward,
+        forward: FwdReason,
     ) -> Option<Validation> {
         let stored = candidates[chosen].stored;
         let others =

@@ -8,7 +8,7 @@ use super::{Action, Reply, Verdict};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatus {
     /// The reason for asking the provider; `None` for a hit.
-    pub forward: Option<Forward>,
+    pub forward: Option<FwdReason>,
     /// The provider's status code, if the client receives another one.
     pub forward_status: Option<u16>,
     /// Remaining freshness in seconds; negative once the response is stale.
@@ -23,7 +23,7 @@ pub struct CacheStatus {
 
 /// The reason for forwarding a request to the provider (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forward {
+pub enum FwdReason {
     /// The cache does not apply to the request.
     Bypass,
     /// Responses to the method are not stored.
@@ -38,7 +38,7 @@ pub enum Forward {
     Stale,
 }
 
-impl Forward {
+impl FwdReason {
     /// The word in the field.
     pub const fn word(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl CacheStatus {
     }
 
     /// Returns the status of a response that is requested from the provider.
-    pub fn forwarded(forward: Forward) -> Self {
+    pub fn forwarded(forward: FwdReason) -> Self {
         Self { forward: Some(forward), ..Self::default() }
     }
 
@@ -138,7 +138,7 @@ mod tests {
         let hit = CacheStatus { ttl_s: Some(-3), ..CacheStatus::default() };
         assert_eq!(hit.value(), b"egret; hit; ttl=-3");
         let miss = CacheStatus {
-            forward: Some(Forward::UriMiss),
+            forward: Some(FwdReason::UriMiss),
             forward_status: Some(503),
             ttl_s: Some(5),
             stored: true,

@@ -100,10 +100,10 @@ fn a_newer_answer_takes_the_place_of_those_for_the_same_fields_only() {
 fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here() {
     let policy = policy(serde_json::json!({ "methods": ["POST"], "ttl": { "200": "1s" }, "override": true }));
     egret_fixture::with_request("one", "POST https://h/", |request| {
-        assert_eq!(policy.ask(request, &KeyContext::default()), Ask::Forward(Forward::Bypass));
+        assert_eq!(policy.ask(request, &KeyContext::default()), Ask::Forward(FwdReason::Bypass));
     });
     egret_fixture::with_request("one", "GET https://h/", |request| {
-        assert_eq!(policy.ask(request, &KeyContext::default()), Ask::Forward(Forward::Method));
+        assert_eq!(policy.ask(request, &KeyContext::default()), Ask::Forward(FwdReason::Method));
     });
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{Diagnosis, Family, OnPressure, Site, Tick};
+use crate::diagnosis::{CompileContext, Diagnosis, Family, OnPressure, Tick};
 use crate::discovered::Discovered;
 use crate::finished::Finished;
 
@@ -51,9 +51,9 @@ macro_rules! registry {
         impl AnyDiagnosis {
             /// Compiles the diagnosis that `config` describes. Adds a problem and returns `None` if it is
             /// invalid.
-            pub fn compile(config: &DiagnosisConfig, site: &mut Site<'_>) -> Option<Self> {
+            pub fn compile(config: &DiagnosisConfig, context: &mut CompileContext<'_>) -> Option<Self> {
                 $(if let Some(config) = &config.$field {
-                    return $module::$Diagnosis::compile(config, site).map(Self::$Diagnosis);
+                    return $module::$Diagnosis::compile(config, context).map(Self::$Diagnosis);
                 })*
                 None
             }

@@ -28,7 +28,7 @@ pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
     type Config;
 
     /// Creates the diagnosis from its config. Pushes at least one problem when it returns `None`.
-    fn compile(config: &Self::Config, site: &mut Site<'_>) -> Option<Self>;
+    fn compile(config: &Self::Config, context: &mut CompileContext<'_>) -> Option<Self>;
 
     /// Describes the diagnosis for people: `archives exchanges to kept, obfuscated`.
     fn describe(&self) -> String;
@@ -70,7 +70,7 @@ pub struct Tick {
 }
 
 /// Storage for state that outlives the process. Called on a low-priority thread, so it may block on disk.
-pub trait Keeper: Debug + Send + Sync {
+pub trait StateStore: Debug + Send + Sync {
     /// Loads the bytes last saved under `name`, if any.
     fn load(&self, name: &str) -> Option<Vec<u8>>;
 
@@ -141,12 +141,12 @@ pub struct Sample {
     /// Labels: names and values.
     pub labels: Vec<(&'static str, String)>,
     /// Value.
-    pub value: Figure,
+    pub value: SampleValue,
 }
 
 /// The value of a sample.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Figure {
+pub enum SampleValue {
     /// A number.
     Number(f64),
     /// A histogram.
@@ -168,12 +168,12 @@ pub struct Exports {
     /// Key of the pseudonyms; `None` while a config is only checked.
     pub key: Option<Arc<Key>>,
     /// Storage for state that outlives the process; `None` while a config is only checked.
-    pub keeper: Option<Arc<dyn Keeper>>,
+    pub keeper: Option<Arc<dyn StateStore>>,
 }
 
 /// The context in which a diagnosis is compiled.
 #[derive(Debug)]
-pub struct Site<'a> {
+pub struct CompileContext<'a> {
     /// The match of the flow.
     pub matching: &'a MatchConfig,
     /// Exporters, the pseudonym key, and storage.
@@ -201,7 +201,7 @@ pub(crate) struct Identity {
 /// State that diagnoses carry over from one config to the next.
 pub(crate) type KeptStates = HashMap<Identity, Arc<dyn Any + Send + Sync>>;
 
-impl Site<'_> {
+impl CompileContext<'_> {
     /// Adds a problem for `key` of this diagnosis.
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         self.problems.push(Problem::new(format!("{}.{key}", self.path), message));

@@ -14,9 +14,9 @@ use egret_match::router::{MatchRule, Matches, Router};
 use serde_json::{Value, json};
 
 use crate::diagnoses::DiagnosisConfig;
-use crate::diagnosis::{Exports, Family, Keeper};
+use crate::diagnosis::{Exports, Family, StateStore};
 use crate::finished::Reader;
-use crate::observers::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, Fate};
+use crate::observers::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, HandOver};
 use crate::record::{Record, Times, Url};
 
 /// The time of the exchanges.
@@ -26,7 +26,7 @@ const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 #[derive(Debug, Default)]
 pub(crate) struct Kept(Mutex<Vec<KeptExchange>>, Mutex<HashMap<String, Vec<u8>>>);
 
-impl Keeper for Kept {
+impl StateStore for Kept {
     fn load(&self, name: &str) -> Option<Vec<u8>> {
         self.1.lock().unwrap().get(name).cloned()
     }
@@ -83,7 +83,7 @@ impl Archive {
 
     fn compile_with(diagnoses: &Value, kept: Arc<Kept>, before: Option<&Self>) -> Result<Self, Vec<String>> {
         let sink: Arc<dyn Sink> = Arc::<Kept>::clone(&kept);
-        let keeper: Arc<dyn Keeper> = Arc::<Kept>::clone(&kept);
+        let keeper: Arc<dyn StateStore> = Arc::<Kept>::clone(&kept);
         let exports = Exports {
             sinks: [("kept".to_owned(), sink)].into(),
             key: Some(Arc::new(Key::new(&[7; KEY_BYTES]))),
@@ -104,8 +104,8 @@ impl Archive {
         Ok(Self { diagnoses: Arc::new(diagnoses), router, kept })
     }
 
-    /// Creates the record of an exchange: a request as for [`Stage::send`], and a response as for
-    /// [`Visit::response`], or none if it is empty.
+    /// Creates the record of an exchange: a request as for [`TestFlows::send`], and a response as for
+    /// [`TestExchange::response`], or none if it is empty.
     pub(crate) fn record(&self, lines: &str, response: &str) -> Record {
         let Sent { bytes, host, target, .. } = &Sent::new(lines);
         let mut record = Record::default();
@@ -176,6 +176,6 @@ impl Archive {
 
 /// Hands a record over to its diagnoses.
 pub(crate) fn hand_over(record: &Record) {
-    record.count(0, Fate::HandedOver);
+    record.count(0, HandOver::HandedOver);
     record.diagnoses().unwrap().see(record, &mut Reader::default());
 }

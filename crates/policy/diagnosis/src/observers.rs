@@ -9,7 +9,7 @@ use egret_har::sink::Sink;
 use tracing::error;
 
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
-use crate::diagnosis::{Exports, Family, Identity, KeptStates, OnPressure, Site, Tick};
+use crate::diagnosis::{CompileContext, Exports, Family, Identity, KeptStates, OnPressure, Tick};
 use crate::discovered::Discovered;
 use crate::finished::Reader;
 use crate::record::{Observer, Record};
@@ -63,7 +63,7 @@ struct Cells {
 
 /// The result of handing over an exchange, on the worker's thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum HandOver {
     /// It is queued for the diagnosis.
     HandedOver,
     /// It is dropped because the queue is full.
@@ -147,7 +147,7 @@ impl Diagnoses {
                 let Some(key) = only_key(diagnosis, &path, problems) else { continue };
                 let ordinal = ordinals.entry(key).and_modify(|count| *count += 1).or_insert(1);
                 let identity = Identity { flow: flow.name.to_owned(), diagnosis: key, ordinal: *ordinal };
-                let mut site = Site {
+                let mut context = CompileContext {
                     matching: flow.matching,
                     exports,
                     secret_names,
@@ -157,7 +157,7 @@ impl Diagnoses {
                     before: before.map(|before| &before.kept),
                     kept: &mut compiled.kept,
                 };
-                let Some(found) = AnyDiagnosis::compile(diagnosis, &mut site) else { continue };
+                let Some(found) = AnyDiagnosis::compile(diagnosis, &mut context) else { continue };
                 let known =
                     before.and_then(|before| before.slots.iter().find(|slot| slot.identity == identity));
                 let tally =
@@ -206,7 +206,7 @@ impl Diagnoses {
         for found in matches.iter() {
             for slot in self.slots_of(found.flow()) {
                 if sheds && self.slots[slot].on_pressure == OnPressure::Drop {
-                    self.slots[slot].tally.count(worker, Fate::Shed);
+                    self.slots[slot].tally.count(worker, HandOver::Shed);
                 } else {
                     let slot = u32::try_from(slot).unwrap_or(u32::MAX);
                     record.observers.push(Observer { slot, pattern: found.pattern() });
@@ -314,7 +314,7 @@ impl Record {
     }
 
     /// Counts `fate` for each of its diagnoses.
-    pub fn count(&self, worker: usize, fate: Fate) {
+    pub fn count(&self, worker: usize, fate: HandOver) {
         self.slots().for_each(|slot| slot.tally.count(worker, fate));
     }
 
@@ -361,12 +361,12 @@ impl Tally {
     }
 
     /// Increments a counter. Only its own worker writes a cell, so no locked operation is needed.
-    fn count(&self, worker: usize, fate: Fate) {
+    fn count(&self, worker: usize, fate: HandOver) {
         let Some(cells) = self.workers.get(worker) else { return };
         let cell = match fate {
-            Fate::HandedOver => &cells.handed_over,
-            Fate::Dropped => &cells.dropped,
-            Fate::Shed => &cells.shed,
+            HandOver::HandedOver => &cells.handed_over,
+            HandOver::Dropped => &cells.dropped,
+            HandOver::Shed => &cells.shed,
         };
         cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
     }
@@ -422,11 +422,11 @@ mod tests {
         ]));
         let mut record = archive.record(GET, "200");
         hand_over(&record);
-        record.count(0, Fate::Dropped);
+        record.count(0, HandOver::Dropped);
         assert!(record.has_to_be_seen());
         // Diagnoses with `on_pressure: wait` are never shed.
         assert!(archive.assign(GET, true, &mut record));
-        record.count(0, Fate::HandedOver);
+        record.count(0, HandOver::HandedOver);
         let one = DiagnosisCounts { recorded: 1, dropped: 1, shed: 1, failed: 0, queued: 0 };
         let other = DiagnosisCounts { shed: 0, queued: 1, ..one };
         assert_eq!(archive.counts(), [one, other]);

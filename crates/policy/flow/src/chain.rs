@@ -13,7 +13,7 @@ use egret_message::Outcome;
 use egret_message::{Reason, Refused};
 use egret_remedy::account_use;
 use egret_remedy::exchange::{Checkpoint, Exchange, PendingChanges};
-use egret_remedy::local_response::{Answer, Local};
+use egret_remedy::local_response::{LocalKind, LocalResponse};
 use egret_remedy::remedies::AnyHeld;
 use egret_remedy::remedy::{Mode, Needs, OnError, Reaction, Step};
 use egret_remedy::tally::Decision;
@@ -28,7 +28,7 @@ pub enum Onward {
     /// Call the provider, with the pending changes applied.
     Call,
     /// Send a remedy's response. It passes outwards through [`RemedyChain::response`].
-    Answer(Box<Answer>),
+    LocalResponse(Box<LocalResponse>),
 }
 
 /// The next step for a response that has passed its remedies.
@@ -39,7 +39,7 @@ pub enum Backward {
     /// Hold the request until this time, then pass it through [`RemedyChain::poll_request`] again.
     Repeat(Timestamp),
     /// Discard the response and use this one instead. It passes outwards through [`RemedyChain::response`].
-    Answer(Box<Answer>),
+    LocalResponse(Box<LocalResponse>),
 }
 
 /// The remedies of one exchange and its position among them. Reused between exchanges to avoid allocation.
@@ -60,7 +60,7 @@ pub struct RemedyChain {
     waiting_since: Option<Timestamp>,
     needs: Needs,
     /// Kind of the local response that is passing outwards, if any.
-    answered: Option<Local>,
+    answered: Option<LocalKind>,
     /// Decisions so far, if the client or a diagnosis wants them.
     trace: String,
     tells: Tells,
@@ -162,7 +162,7 @@ impl RemedyChain {
             }
             let (decision, answer) = match step {
                 Step::Next => (Decision::Next, None),
-                Step::Answer(answer) => (Decision::Answer, Some(answer)),
+                Step::LocalResponse(answer) => (Decision::LocalResponse, Some(answer)),
                 Step::Fail(fault) => (Decision::Fail, slot.refusal(&fault)),
             };
             self.note(slot, exchange, decision);
@@ -172,7 +172,7 @@ impl RemedyChain {
                 }
                 self.held.truncate(self.depth);
                 self.answered = Some(answer.kind());
-                return Poll::Ready(Onward::Answer(answer));
+                return Poll::Ready(Onward::LocalResponse(answer));
             }
             if slot.mode == Mode::Report {
                 // Discards the calls that the remedy would have made.
@@ -228,14 +228,16 @@ impl RemedyChain {
                     alternate_call = Some(call);
                     (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
                 }
-                Reaction::Answer(answer) => (Decision::Answer, Some(Backward::Answer(answer))),
-                Reaction::Fail(fault) => (Decision::Fail, slot.refusal(&fault).map(Backward::Answer)),
+                Reaction::LocalResponse(answer) => {
+                    (Decision::LocalResponse, Some(Backward::LocalResponse(answer)))
+                }
+                Reaction::Fail(fault) => (Decision::Fail, slot.refusal(&fault).map(Backward::LocalResponse)),
             };
             self.note(slot, exchange, decision);
             if let (Some(backward), Mode::Enforce) = (backward, slot.mode) {
                 self.end_from(outer + 1, flows, exchange);
                 match &backward {
-                    Backward::Answer(answer) => {
+                    Backward::LocalResponse(answer) => {
                         self.answered = Some(answer.kind());
                         exchange.draft.forget_response();
                     }
@@ -339,7 +341,7 @@ fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
 
 impl Slot {
     /// Returns the refusal for a fault, or `None` if the exchange may go on.
-    fn refusal(&self, fault: &Fault) -> Option<Box<Answer>> {
+    fn refusal(&self, fault: &Fault) -> Option<Box<LocalResponse>> {
         if self.on_error == OnError::Open || self.mode == Mode::Report {
             self.warn_open(fault);
             return None;
@@ -349,7 +351,7 @@ impl Slot {
             "the remedy {} cannot decide and refuses the request (`on_error: closed`): {}",
             self.label, fault.0
         );
-        Some(Box::new(Answer::Refused(Refused::new(Reason::RemedyFailed, detail))))
+        Some(Box::new(LocalResponse::Refused(Refused::new(Reason::RemedyFailed, detail))))
     }
 
     /// Logs once for each cause that exchanges go on although this remedy cannot decide.
@@ -378,7 +380,7 @@ mod tests {
     use tracing::{Event, Level, Metadata, Subscriber, span};
 
     use super::*;
-    use crate::fixture::{Stage, Stand};
+    use crate::fixture::{TestFlows, TestStep};
     use egret_accounts::token::Answered;
 
     const GET: &str = "GET https://one.example/";
@@ -424,12 +426,12 @@ mod tests {
 
         fn event(&self, event: &Event<'_>) {
             let mut fields = String::new();
-            let mut visit = |field: &Field, value: &dyn std::fmt::Debug| {
+            let mut exchange = |field: &Field, value: &dyn std::fmt::Debug| {
                 if field.name() != "message" {
                     fields.extend([field.name(), "=", &format!("{value:?}"), " "]);
                 }
             };
-            event.record(&mut visit);
+            event.record(&mut exchange);
             self.0.lock().unwrap().push(fields);
         }
 
@@ -448,19 +450,19 @@ mod tests {
         let warnings: &'static Warnings = Box::leak(Box::default());
         let cost = json!({ "request": "1 / int(request.headers['x-cost'])", "response": "int(response.headers['x-used'])" });
         let limit = |on_error: &str| json!({ "limit": { "quota": "q" }, "on_error": on_error });
-        let stage = |on_error: &str| {
-            Stage::new(json!({
+        let harness = |on_error: &str| {
+            TestFlows::new(json!({
                 "quotas": { "q": { "limit": 1_000, "window": "1h", "cost": cost } },
                 "flows": [{ "name": "spend", "remedies": [{ "timeout": { "total": "1s" } }, limit(on_error)] }],
             }))
         };
         let requests = ["hunter2", "0", "1"].map(|cost| format!("{GET}\nX-Cost: {cost}"));
         tracing::subscriber::with_default(warnings, || {
-            let open = stage("open");
+            let open = harness("open");
             for request in requests.iter().cycle().take(12) {
-                assert_eq!(open.exchange(request, "200\nX-Used: hunter2"), Stand::Response(200));
+                assert_eq!(open.exchange(request, "200\nX-Used: hunter2"), TestStep::Response(200));
             }
-            let closed = stage("closed");
+            let closed = harness("closed");
             assert_eq!(closed.exchange(GET, "200").refusal(&closed).0, Reason::RemedyFailed);
         });
         let logged = warnings.0.lock().unwrap();
@@ -482,78 +484,81 @@ mod tests {
             { "accounts": { "use": ["a", "b"] } },
             { "transform": { "request": { "headers": { "add": { "x-inner": "1" } } } } },
         ]);
-        let stage = Stage::new(json!({
+        let harness = TestFlows::new(json!({
             "accounts": { "a": account, "b": account },
             "flows": [{ "name": "f", "remedies": remedies }],
         }));
-        let mut visit = stage.send(&format!("{GET}\nX-Egret-Trace: 1"));
+        let mut exchange = harness.send(&format!("{GET}\nX-Egret-Trace: 1"));
         for (number, response) in [(0, "401"), (1, "200")] {
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            assert_eq!(visit.draft.call.account, Some(number));
-            let (_, fields, _) = visit.sent(&stage);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert_eq!(exchange.draft.call.account, Some(number));
+            let (_, fields, _) = exchange.sent(&harness);
             for name in ["x-outer: 1", "x-inner: 1"] {
                 assert_eq!(fields.iter().filter(|field| *field == name).count(), 1, "{fields:?}");
             }
-            visit.response(&stage, response);
+            exchange.response(&harness, response);
         }
         assert_eq!(
-            visit.trace(),
+            exchange.trace(),
             "f/transform=next, f/accounts=next, f/transform-2=next, f/accounts=repeat, f/accounts=next, f/transform-2=next"
         );
-        visit.end(&stage);
+        exchange.end(&harness);
     }
 
     /// A retry around a remedy that panics, and a timeout within it.
-    fn stage(on_error: &str) -> Stage {
-        let mut stage = Stage::with(&json!([
+    fn harness(on_error: &str) -> TestFlows {
+        let mut harness = TestFlows::with(&json!([
             { "retry": {} },
             { "concurrency": { "max": 1 }, "on_error": on_error },
             { "timeout": { "total": "1s" } },
         ]));
-        stage.flows.slots[1].panics = true;
-        stage
+        harness.flows.slots[1].panics = true;
+        harness
     }
 
     #[test]
     fn a_remedy_that_panics_lets_the_exchange_go_on_where_it_fails_open() {
-        let stage = stage("open");
-        let ((stand, trace), errors) = with_errors(|| {
-            let mut visit = stage.send(GET);
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            let stand = visit.response(&stage, "200");
-            let trace = visit.trace().to_owned();
-            visit.end(&stage);
-            (stand, trace)
+        let harness = harness("open");
+        let ((step, trace), errors) = with_errors(|| {
+            let mut exchange = harness.send(GET);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            let step = exchange.response(&harness, "200");
+            let trace = exchange.trace().to_owned();
+            exchange.end(&harness);
+            (step, trace)
         });
-        assert_eq!(stand, Stand::Response(200));
+        assert_eq!(step, TestStep::Response(200));
         assert_eq!(trace, "f/retry=next, f/concurrency=fail, f/timeout=next, f/concurrency=fail");
         // It fails with the request, with the response and at the end; each failure is logged.
-        assert_eq!((stage.decided(1, Decision::Fail), errors), (3, 3));
-        assert_eq!(stage.decided(2, Decision::Next), 1);
+        assert_eq!((harness.decided(1, Decision::Fail), errors), (3, 3));
+        assert_eq!(harness.decided(2, Decision::Next), 1);
     }
 
     #[test]
     fn a_remedy_that_panics_refuses_the_exchange_where_it_fails_closed() {
-        let mut stage = stage("closed");
-        let (stand, errors) = with_errors(|| stage.exchange(GET, "200"));
-        assert_eq!(stand.refusal(&stage), (Reason::RemedyFailed, None));
-        assert_eq!((stage.decided(1, Decision::Fail), stage.decided(2, Decision::Next), errors), (1, 0, 1));
+        let mut harness = harness("closed");
+        let (step, errors) = with_errors(|| harness.exchange(GET, "200"));
+        assert_eq!(step.refusal(&harness), (Reason::RemedyFailed, None));
+        assert_eq!(
+            (harness.decided(1, Decision::Fail), harness.decided(2, Decision::Next), errors),
+            (1, 0, 1)
+        );
 
         // A response is already present. It must not get past a remedy that cannot decide.
-        stage.flows.slots[1].panics = false;
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        stage.flows.slots[1].panics = true;
-        assert_eq!(visit.response(&stage, "200").refusal(&stage).0, Reason::RemedyFailed);
-        visit.end(&stage);
+        harness.flows.slots[1].panics = false;
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        harness.flows.slots[1].panics = true;
+        assert_eq!(exchange.response(&harness, "200").refusal(&harness).0, Reason::RemedyFailed);
+        exchange.end(&harness);
         // The remedy's permit has been released.
-        stage.flows.slots[1].panics = false;
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        harness.flows.slots[1].panics = false;
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
     }
 
     #[test]
     fn a_call_whose_token_was_refused_waits_for_another_one_and_is_made_again_once() {
-        let mut stage = Stage::new(json!({
+        let mut harness = TestFlows::new(json!({
             "accounts": { "a": {
                 "provider": "one",
                 "oauth2": { "token_url": "https://id.example/", "client_id": "me" },
@@ -564,47 +569,50 @@ mod tests {
                 { "transform": { "request": { "headers": { "add": { "x-inner": "1" } } } } },
             ] }],
         }));
-        let mut visit = stage.send(GET);
+        let mut exchange = harness.send(GET);
         for _ in 0..2 {
             // In the first round there is no token yet; in the second it has just been refused.
-            assert!(matches!(visit.poll(&stage), Stand::Wait(Some(_))));
-            assert_eq!(visit.draft.call.account, Some(0));
-            visit.draft.fetch.take().unwrap().end(
-                stage.now,
+            assert!(matches!(exchange.poll(&harness), TestStep::Wait(Some(_))));
+            assert_eq!(exchange.draft.call.account, Some(0));
+            exchange.draft.fetch.take().unwrap().end(
+                harness.now,
                 Ok(Answered {
                     status: 200,
                     retry_after: None,
                     body: br#"{"access_token":"t","token_type":"bearer"}"#,
                 }),
             );
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            let fields = visit.sent(&stage).1;
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            let fields = exchange.sent(&harness).1;
             assert_eq!(fields, ["Host: one.example", "x-outer: 1", "x-inner: 1"]);
-            stage.pass_ms(1);
-            if visit.response(&stage, "401") == Stand::Response(401) {
+            harness.pass_ms(1);
+            if exchange.response(&harness, "401") == TestStep::Response(401) {
                 break;
             }
-            assert_eq!(visit.draft.call.account, None);
+            assert_eq!(exchange.draft.call.account, None);
         }
-        visit.end(&stage);
-        let waits = stage.decided(1, Decision::Wait);
-        assert_eq!((stage.decided(1, Decision::Repeat), stage.decided(1, Decision::Next), waits), (1, 2, 2));
-        assert_eq!((stage.decided(0, Decision::Next), stage.decided(2, Decision::Next)), (1, 2));
+        exchange.end(&harness);
+        let waits = harness.decided(1, Decision::Wait);
+        assert_eq!(
+            (harness.decided(1, Decision::Repeat), harness.decided(1, Decision::Next), waits),
+            (1, 2, 2)
+        );
+        assert_eq!((harness.decided(0, Decision::Next), harness.decided(2, Decision::Next)), (1, 2));
     }
 
     #[test]
     fn what_is_only_reported_has_no_token_fetched_and_no_call_made_again() {
-        let stage = Stage::new(json!({
+        let harness = TestFlows::new(json!({
             "accounts": { "a": {
                 "provider": "one",
                 "oauth2": { "token_url": "https://id.example/", "client_id": "me" },
             } },
             "flows": [{ "name": "f", "remedies": [{ "authenticate": { "account": "a" }, "mode": "report" }] }],
         }));
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert!(visit.draft.fetch.is_none() && visit.draft.call.account.is_none());
-        assert_eq!(visit.response(&stage, "401"), Stand::Response(401));
-        visit.end(&stage);
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert!(exchange.draft.fetch.is_none() && exchange.draft.call.account.is_none());
+        assert_eq!(exchange.response(&harness, "401"), TestStep::Response(401));
+        exchange.end(&harness);
     }
 }

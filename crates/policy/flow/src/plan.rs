@@ -25,7 +25,7 @@ use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas};
 use egret_remedy::exchange::Params;
 use egret_remedy::remedies::cache::Cache;
 use egret_remedy::remedies::{AnyRemedy, RemedyConfig};
-use egret_remedy::remedy::{Identity, KeptStates, Mode, Needs, OnError, Site};
+use egret_remedy::remedy::{CompileContext, Identity, KeptStates, Mode, Needs, OnError};
 use egret_remedy::tally::{Tally, TallySnapshot};
 
 pub use egret_diagnosis::observers::{Diagnoses, DiagnosesContext, DiagnosisStats};
@@ -179,7 +179,7 @@ impl Flows {
                 let Some(key) = only_key(remedy, &path, &mut problems) else { continue };
                 let ordinal = ordinals.entry(key).and_modify(|count| *count += 1).or_insert(1);
                 let identity = Identity { flow: flow.name.clone(), remedy: key, ordinal: *ordinal };
-                let site = Site {
+                let context = CompileContext {
                     providers: &names,
                     matching: &flow.matching,
                     parameters: &parameters,
@@ -195,7 +195,7 @@ impl Flows {
                     before: before.map(|before| &before.kept),
                     kept: &mut compiled.kept,
                 };
-                compiled.slots.extend(Slot::compile(remedy, site, workers, before));
+                compiled.slots.extend(Slot::compile(remedy, context, workers, before));
             }
         }
         compiled.starts.push(compiled.slots.len());
@@ -292,12 +292,12 @@ impl Flows {
 impl Slot {
     fn compile(
         config: &RemedyConfig,
-        mut site: Site<'_>,
+        mut context: CompileContext<'_>,
         workers: usize,
         before: Option<&Flows>,
     ) -> Option<Self> {
-        let remedy = AnyRemedy::compile(config, &mut site)?;
-        let identity = site.identity;
+        let remedy = AnyRemedy::compile(config, &mut context)?;
+        let identity = context.identity;
         let Identity { flow, remedy: key, ordinal } = &identity;
         let label = if *ordinal == 1 { format!("{flow}/{key}") } else { format!("{flow}/{key}-{ordinal}") };
         let before = before.and_then(|before| before.slot_before(&identity));

@@ -57,7 +57,7 @@ fn the_table_of_the_handbook_has_every_requirement() {
 
 /// A response.
 #[derive(Debug, Clone, Default)]
-struct Answer {
+struct LocalResponse {
     status: u16,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
@@ -120,7 +120,7 @@ impl RequestText {
     }
 }
 
-impl Answer {
+impl LocalResponse {
     fn with<T>(&self, method: &str, act: impl FnOnce(&Response<'_>) -> T) -> T {
         let mut text = format!("HTTP/1.1 {} X\r\n", self.status);
         for (name, value) in &self.fields {
@@ -206,11 +206,11 @@ impl Bench {
         Ok(())
     }
 
-    fn ask(&mut self, request: &RequestText) -> Result<Answer, String> {
+    fn ask(&mut self, request: &RequestText) -> Result<LocalResponse, String> {
         let place = KeyContext::default();
         let question = match request.with(|request| self.policy.ask(request, &place)) {
             Ask::Look(question) => question,
-            Ask::OnlyIfCached => return Ok(Answer { status: 504, ..Answer::default() }),
+            Ask::OnlyIfCached => return Ok(LocalResponse { status: 504, ..LocalResponse::default() }),
             Ask::Forward(forward) => {
                 let answer = self.fetch(request)?.ok_or("the provider is unreachable")?;
                 let groups = request.with(|asked| {
@@ -234,7 +234,7 @@ impl Bench {
                 self.call(request, status, Some(&validation))
             }
             Decision::Forward(forward) => self.call(request, CacheStatus::forwarded(forward), None),
-            Decision::OnlyIfCached => Ok(Answer { status: 504, ..Answer::default() }),
+            Decision::OnlyIfCached => Ok(LocalResponse { status: 504, ..LocalResponse::default() }),
         }
     }
 
@@ -257,7 +257,7 @@ impl Bench {
         request: &RequestText,
         status: CacheStatus,
         validation: Option<&Validation>,
-    ) -> Result<Answer, String> {
+    ) -> Result<LocalResponse, String> {
         let place = KeyContext::default();
         let Ask::Look(question) = request.with(|request| self.policy.ask(request, &place)) else {
             panic!("the cache serves this request")
@@ -279,7 +279,7 @@ impl Bench {
                 let trouble = (Trouble::Silence, bench.now);
                 request.with(|request| bench.policy.fail(&question, request, candidates, trouble))
             });
-            let failed = Answer { status: 502, ..Answer::default() };
+            let failed = LocalResponse { status: 502, ..LocalResponse::default() };
             return Ok(reply.map_or(failed, |reply| self.render(&at, &reply).marked(status.failed(&reply))));
         };
         let times = Times { sent: sent_at, received: self.now };
@@ -320,14 +320,14 @@ impl Bench {
     }
 
     /// Returns the provider's next response, or `None` if the provider is unreachable.
-    fn fetch(&mut self, request: &RequestText) -> Result<Option<Answer>, String> {
+    fn fetch(&mut self, request: &RequestText) -> Result<Option<LocalResponse>, String> {
         self.seen.clone_from(&request.fields);
         self.now = self.now + Duration::from_secs(std::mem::take(&mut self.delay_s));
         let origin = self.origin.pop_front().ok_or("the provider is called but should not be")?;
         self.answers += 1;
         let (status, fields, body, is_cut) = match origin {
             Origin::Down => return Ok(None),
-            Origin::Answer(status, fields, body) => (status, fields, body, false),
+            Origin::LocalResponse(status, fields, body) => (status, fields, body, false),
             Origin::Cut(fields) => (200, fields, None, true),
         };
         let mut fields: Vec<_> = fields.iter().map(|field| pair(field)).collect();
@@ -337,11 +337,11 @@ impl Bench {
         if has_body {
             fields.push(("content-length".to_owned(), body.len().to_string()));
         }
-        Ok(Some(Answer { status, fields, body: body.into_bytes(), is_cut }))
+        Ok(Some(LocalResponse { status, fields, body: body.into_bytes(), is_cut }))
     }
 
     /// Builds the client's response from a stored one.
-    fn render(&self, at: &[usize], reply: &Reply) -> Answer {
+    fn render(&self, at: &[usize], reply: &Reply) -> LocalResponse {
         let (_, stored, body) = &self.entries[at[reply.candidate]];
         let len = body.len() as u64;
         let mut lines = Vec::new();
@@ -365,6 +365,6 @@ impl Bench {
             fields.push(("content-length".to_owned(), len.to_string()));
         }
         let body = if reply.has_body { sent } else { Vec::new() };
-        Answer { status: reply.status(stored), fields, body, is_cut: false }
+        LocalResponse { status: reply.status(stored), fields, body, is_cut: false }
     }
 }

@@ -9,7 +9,7 @@ use egret_clock::Timestamp;
 use egret_http1::{Method, RequestHead};
 use egret_store::entries::Filling;
 
-use crate::local_response::Local;
+use crate::local_response::LocalKind;
 use crate::remedy::AlternateCall;
 use egret_accounts::token::Fetch;
 use egret_accounts::{Account, Accounts};
@@ -210,7 +210,7 @@ pub struct Exchange<'a> {
     /// The outcome of the last call.
     pub outcome: Outcome<'a>,
     /// Kind of the local response, if `outcome` is one. Set by the chain.
-    pub answered: Option<Local>,
+    pub answered: Option<LocalKind>,
     /// The remedies' changes so far.
     pub draft: &'a mut PendingChanges,
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::exchange::Exchange;
-use crate::remedy::Site;
+use crate::remedy::CompileContext;
 use egret_match::expression::Expression;
 use egret_message::Fault;
 use egret_message::Request;
@@ -44,19 +44,19 @@ pub(crate) struct Groups<State> {
 
 impl Grouping {
     /// Compiles a grouping by provider and, within it, by the remedy's `group_by`.
-    pub fn compile(by: Option<&GroupBy>, site: &mut Site<'_>) -> Option<Self> {
+    pub fn compile(by: Option<&GroupBy>, context: &mut CompileContext<'_>) -> Option<Self> {
         let expression = match by {
-            Some(GroupBy::Cel(source)) => Some(site.expression("group_by", source, false)?),
+            Some(GroupBy::Cel(source)) => Some(context.expression("group_by", source, false)?),
             Some(GroupBy::Param(name)) => {
-                if let Some(missing) = site.scope(false).missing_parameter(name) {
-                    site.problems.push(missing.at(site.path_of("group_by")));
+                if let Some(missing) = context.scope(false).missing_parameter(name) {
+                    context.problems.push(missing.at(context.path_of("group_by")));
                     return None;
                 }
                 None
             }
             _ => None,
         };
-        let providers = site.providers.iter().map(|name| Box::from(*name)).collect();
+        let providers = context.providers.iter().map(|name| Box::from(*name)).collect();
         Some(Self { by: by.cloned(), expression, providers })
     }
 

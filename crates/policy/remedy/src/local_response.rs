@@ -7,7 +7,7 @@ use egret_message::{Fixed, Reason, Refused};
 
 /// A response in place of the provider's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum LocalResponse {
     /// A rejection; the gateway describes it in its own format (RFC 9457).
     Refused(Refused),
     /// A response that is written in the config.
@@ -18,7 +18,7 @@ pub enum Answer {
 
 /// The kind of a local response, for outer remedies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Local {
+pub enum LocalKind {
     /// A rejection.
     Refused(Reason),
     /// A response that is written in the config.
@@ -27,13 +27,13 @@ pub enum Local {
     Stored,
 }
 
-impl Answer {
+impl LocalResponse {
     /// The kind of the response.
-    pub fn kind(&self) -> Local {
+    pub fn kind(&self) -> LocalKind {
         match self {
-            Self::Refused(refused) => Local::Refused(refused.reason),
-            Self::Fixed(_) => Local::Fixed,
-            Self::Stored(_) => Local::Stored,
+            Self::Refused(refused) => LocalKind::Refused(refused.reason),
+            Self::Fixed(_) => LocalKind::Fixed,
+            Self::Stored(_) => LocalKind::Stored,
         }
     }
 }

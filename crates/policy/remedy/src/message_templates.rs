@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use egret_http1::{KnownField, is_token};
 
 use crate::exchange::Exchange;
-use crate::remedy::Site;
+use crate::remedy::CompileContext;
 use egret_match::matching::decode;
 use egret_match::template::{Escape, Template};
 use egret_message::Fault;
@@ -33,7 +33,7 @@ impl PathTemplate {
     }
 }
 
-impl Site<'_> {
+impl CompileContext<'_> {
     /// Compiles the value of the field `name`, which is set under `name` in `key` of this remedy. Adds a
     /// problem if either is invalid.
     pub(crate) fn field_template(

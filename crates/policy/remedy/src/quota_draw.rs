@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::exchange::Exchange;
 use crate::grouping;
-use crate::remedy::{Needs, Site};
+use crate::remedy::{CompileContext, Needs};
 use egret_match::expression::{BODY_BYTES_MAX, Expression};
 use egret_message::Fault;
 use egret_message::Outcome;
@@ -34,12 +34,12 @@ pub(crate) struct Claim<'a> {
 impl Draw {
     /// Returns a draw from the quota `name`, which is set in `key` of the remedy's config. Adds a problem if
     /// there is no such quota.
-    pub fn named(name: &str, key: &str, site: &mut Site<'_>) -> Option<Self> {
-        if let Some(quota) = site.quotas.get(name) {
+    pub fn named(name: &str, key: &str, context: &mut CompileContext<'_>) -> Option<Self> {
+        if let Some(quota) = context.quotas.get(name) {
             return Some(Self { quota: Arc::clone(quota) });
         }
-        if !site.is_wrong_quota(name) {
-            site.dangling(key, name, "quota");
+        if !context.is_wrong_quota(name) {
+            context.dangling(key, name, "quota");
         }
         None
     }

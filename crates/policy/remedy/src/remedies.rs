@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::remedy::{InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Step};
 use egret_message::Fault;
 
 pub mod accounts;
@@ -79,9 +79,9 @@ macro_rules! registry {
         impl AnyRemedy {
             /// Compiles the remedy that `config` describes. Adds a problem and returns `None` if it is
             /// invalid.
-            pub fn compile(config: &RemedyConfig, site: &mut Site<'_>) -> Option<Self> {
+            pub fn compile(config: &RemedyConfig, context: &mut CompileContext<'_>) -> Option<Self> {
                 $(if let Some(config) = &config.$field {
-                    return $module::$Remedy::compile(config, site).map(Self::$Remedy);
+                    return $module::$Remedy::compile(config, context).map(Self::$Remedy);
                 })*
                 None
             }

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::local_response::Answer;
+use crate::local_response::LocalResponse;
 use egret_accounts::{Account, Accounts};
 use egret_match::expression::{Expression, Outcome, Scope};
 use egret_match::matching::MatchConfig;
@@ -38,7 +38,7 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     type Held: Debug + Default;
 
     /// Creates the remedy from its config. Pushes at least one problem when it returns `None`.
-    fn compile(config: &Self::Config, site: &mut Site<'_>) -> Option<Self>;
+    fn compile(config: &Self::Config, context: &mut CompileContext<'_>) -> Option<Self>;
 
     /// Describes the remedy for people: `at most 100 requests per second (quota stripe-live)`.
     fn describe(&self) -> String;
@@ -77,14 +77,14 @@ pub enum Step {
     /// Pass the request on.
     Next,
     /// Send this response to the client instead of calling the provider.
-    Answer(Box<Answer>),
+    LocalResponse(Box<LocalResponse>),
     /// The remedy cannot decide. Its `on_error` setting applies.
     Fail(Fault),
 }
 
 impl From<Refused> for Step {
     fn from(refused: Refused) -> Self {
-        Self::Answer(Box::new(Answer::Refused(refused)))
+        Self::LocalResponse(Box::new(LocalResponse::Refused(refused)))
     }
 }
 
@@ -103,7 +103,7 @@ pub enum Reaction {
     /// Like `Repeat`, at once and starting with the request side of this remedy, which keeps its held state.
     Again,
     /// Discard the response and use this one instead.
-    Answer(Box<Answer>),
+    LocalResponse(Box<LocalResponse>),
     /// The remedy cannot decide. Its `on_error` setting applies.
     Fail(Fault),
 }
@@ -198,7 +198,7 @@ pub struct InnerRemedy<'a> {
 
 /// The context in which a remedy is compiled.
 #[derive(Debug)]
-pub struct Site<'a> {
+pub struct CompileContext<'a> {
     /// Names of the providers, in the order of their numbers.
     pub providers: &'a [&'a str],
     /// The match of the flow.
@@ -240,7 +240,7 @@ pub struct Identity {
 /// State that remedies carry over from one config to the next.
 pub type KeptStates = HashMap<Identity, Arc<dyn Any + Send + Sync>>;
 
-impl Site<'_> {
+impl CompileContext<'_> {
     /// Adds a problem for `key` of this remedy.
     pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         let problem = Problem::new(self.path_of(key), message);

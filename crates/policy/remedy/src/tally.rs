@@ -11,7 +11,7 @@ pub enum Decision {
     /// The request waits.
     Wait,
     /// The remedy responds in place of the provider.
-    Answer,
+    LocalResponse,
     /// The call is repeated.
     Repeat,
     /// The remedy could not decide.
@@ -20,14 +20,14 @@ pub enum Decision {
 
 impl Decision {
     /// All decisions.
-    pub const ALL: [Self; 5] = [Self::Next, Self::Wait, Self::Answer, Self::Repeat, Self::Fail];
+    pub const ALL: [Self; 5] = [Self::Next, Self::Wait, Self::LocalResponse, Self::Repeat, Self::Fail];
 
     /// The name in metrics and traces.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Next => "next",
             Self::Wait => "wait",
-            Self::Answer => "answer",
+            Self::LocalResponse => "answer",
             Self::Repeat => "repeat",
             Self::Fail => "fail",
         }
@@ -115,8 +115,8 @@ mod tests {
         let tally = Tally::new(2);
         tally.count(0, Decision::Next);
         tally.count(1, Decision::Next);
-        tally.count(1, Decision::Answer);
-        tally.count(7, Decision::Answer);
+        tally.count(1, Decision::LocalResponse);
+        tally.count(7, Decision::LocalResponse);
         tally.waited(0, Duration::from_millis(1));
         tally.waited(1, Duration::from_millis(3));
         tally.waited(1, Duration::from_mins(10));

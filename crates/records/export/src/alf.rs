@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::background::packed;
 use crate::counters::{Counters, ExporterSnapshot};
-use crate::exporters::{Exporter, Site};
+use crate::exporters::{Exporter, ExporterContext};
 use crate::http::{Answer, Call, Http, check_url};
 use crate::ship::{Outcome, Shipper, Shipping, Transport};
 use crate::zmtp::Push;
@@ -181,7 +181,12 @@ pub(crate) struct AlfExporter {
 
 impl AlfExporter {
     /// Opens the exporter and starts its thread.
-    pub fn open(name: &str, config: &AlfConfig, counters: Counters, site: Site<'_>) -> Result<Self, String> {
+    pub fn open(
+        name: &str,
+        config: &AlfConfig,
+        counters: Counters,
+        site: ExporterContext<'_>,
+    ) -> Result<Self, String> {
         let version = Version::from(config.version);
         let way = match (&config.transport.zeromq, &config.transport.http) {
             (Some(address), _) => Way::ZeroMq { address: zeromq_address(address)?.to_owned(), push: None },

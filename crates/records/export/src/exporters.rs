@@ -31,7 +31,7 @@ pub trait Exporter: Sink {
 
 /// Settings shared by all exporters.
 #[derive(Debug, Clone, Copy)]
-pub struct Site<'a> {
+pub struct ExporterContext<'a> {
     /// Egret's version, which is written to files.
     pub version: &'a str,
     /// Directory of the spools.
@@ -53,7 +53,7 @@ struct Open {
 impl Exporters {
     /// Opens the exporters of `configs`. Open ones whose config is unchanged are reused. The error names the
     /// exporter and the reason.
-    pub fn open(&self, configs: &ExporterConfigs, site: Site<'_>) -> Result<Self, String> {
+    pub fn open(&self, configs: &ExporterConfigs, site: ExporterContext<'_>) -> Result<Self, String> {
         let mut by_name = BTreeMap::new();
         for (name, config) in configs {
             let same = self.by_name.get(name).filter(|open| open.config == *config).cloned();
@@ -95,7 +95,7 @@ impl Exporters {
     }
 }
 
-fn open(name: &str, config: &ExporterConfig, site: Site<'_>) -> Result<Arc<dyn Exporter>, String> {
+fn open(name: &str, config: &ExporterConfig, site: ExporterContext<'_>) -> Result<Arc<dyn Exporter>, String> {
     let counters = Counters::new(name, config.kind());
     let failed = |error| format!("exporters.{name}: {error}");
     Ok(match config {

@@ -24,7 +24,7 @@ use crate::exporters::Exporter;
 
 pub use format::Format;
 use growing::Growing;
-pub use keeper::{Closed, Keeper, read};
+pub use keeper::{Closed, Retention, read};
 
 /// Number of waiting bytes that are written at once. Fewer are written with the next tick.
 const BATCH_BYTES: usize = 256 << 10;
@@ -246,7 +246,7 @@ impl Writer {
 pub struct FileExporter {
     content: Content,
     writer: Mutex<Writer>,
-    keeper: Arc<Keeper>,
+    keeper: Arc<Retention>,
     counters: Arc<Counters>,
 }
 
@@ -255,7 +255,7 @@ impl FileExporter {
     pub fn open(layout: Layout, counters: Counters, disk: Box<dyn Disk>) -> Self {
         let (layout, counters) = (Arc::new(layout), Arc::new(counters));
         let content = layout.format.content;
-        let keeper = Arc::new(Keeper::new(Arc::clone(&layout), Arc::clone(&counters)));
+        let keeper = Arc::new(Retention::new(Arc::clone(&layout), Arc::clone(&counters)));
         keeper.wake();
         let writer = Mutex::new(Writer::new(layout, Arc::clone(&counters), disk));
         Self { content, writer, keeper, counters }

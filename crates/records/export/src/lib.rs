@@ -22,6 +22,6 @@ mod zmtp;
 pub use alf::{AlfConfig, AlfMode, AlfTransportConfig, AlfVersion};
 pub use config::{ExporterConfig, ExporterConfigs, FilesConfig, StdoutConfig, problems};
 pub use counters::{DropReason, ExporterSnapshot};
-pub use exporters::{Exporters, Site};
+pub use exporters::{ExporterContext, Exporters};
 pub use otlp::OtlpConfig;
 pub use s3::{S3Addressing, S3Config};

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::background::packed;
 use crate::counters::{Counters, ExporterSnapshot};
-use crate::exporters::{Exporter, Site};
+use crate::exporters::{Exporter, ExporterContext};
 use crate::http::{Answer, Call, Http, check_url};
 use crate::ship::{Outcome, Shipper, Shipping, Transport};
 
@@ -118,7 +118,12 @@ pub(crate) struct OtlpExporter {
 
 impl OtlpExporter {
     /// Opens the exporter and starts its thread.
-    pub fn open(name: &str, config: &OtlpConfig, counters: Counters, site: Site<'_>) -> Result<Self, String> {
+    pub fn open(
+        name: &str,
+        config: &OtlpConfig,
+        counters: Counters,
+        site: ExporterContext<'_>,
+    ) -> Result<Self, String> {
         let url = check_url(&config.endpoint)?;
         let mut http = Http::new(&url, config.ca.as_deref())?;
         http.add_fields(config.fields()?);

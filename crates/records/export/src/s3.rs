@@ -26,8 +26,8 @@ use crate::background::{self, Backoff};
 use crate::config::rotation_problems;
 use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
-use crate::exporters::{Exporter, Site};
-use crate::files::{Closed, Format, Keeper, Layout, Writer, read};
+use crate::exporters::{Exporter, ExporterContext};
+use crate::files::{Closed, Format, Layout, Retention, Writer, read};
 use crate::http::{Call, Http, check_url};
 
 /// Maximum size of a file. A larger object would need a multipart upload.
@@ -197,7 +197,12 @@ impl Shared {
 
 impl S3Exporter {
     /// Opens the exporter and starts its thread.
-    pub fn open(name: &str, config: &S3Config, counters: Counters, site: Site<'_>) -> Result<Self, String> {
+    pub fn open(
+        name: &str,
+        config: &S3Config,
+        counters: Counters,
+        site: ExporterContext<'_>,
+    ) -> Result<Self, String> {
         let bucket = config.bucket()?;
         let layout = Arc::new(Layout {
             name: name.to_owned(),
@@ -213,7 +218,7 @@ impl S3Exporter {
         let shared = Arc::new(Shared::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let upload = Upload {
-            keeper: Keeper::new(Arc::clone(&layout), Arc::clone(&counters)),
+            keeper: Retention::new(Arc::clone(&layout), Arc::clone(&counters)),
             http: Http::new(bucket.base_url(), config.ca.as_deref())?,
             credentials: config.credentials()?,
             bucket,
@@ -267,7 +272,7 @@ impl Exporter for S3Exporter {
 
 /// The thread that uploads closed files.
 struct Upload {
-    keeper: Keeper,
+    keeper: Retention,
     http: Http,
     bucket: Bucket,
     credentials: Credentials,

@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpListener};
 use std::process::Command;
 use std::sync::Arc;
 
-use egret_export::{ExporterConfigs, ExporterSnapshot, Exporters, Site};
+use egret_export::{ExporterConfigs, ExporterContext, ExporterSnapshot, Exporters};
 use egret_har::sink::{Exported, Sink};
 use egret_har::validate::validate;
 use egret_tests::peers::{Collector, S3};
@@ -25,7 +25,7 @@ impl Out {
         let configs: ExporterConfigs =
             egret_config::load("exporters", &format!("out: {keys}"), egret_export::problems)
                 .unwrap_or_else(|report| panic!("{report}"));
-        let site = Site { version: "1.2.3", data_dir: directory.path() };
+        let site = ExporterContext { version: "1.2.3", data_dir: directory.path() };
         let exporters = Exporters::default().open(&configs, site).unwrap();
         let sink = exporters.sinks().remove("out").unwrap();
         Self { exporters, sink }

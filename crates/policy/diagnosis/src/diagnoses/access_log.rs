@@ -12,7 +12,7 @@ use egret_har::{Key, Mask, Recording, RecordingConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{Diagnosis, Site};
+use crate::diagnosis::{CompileContext, Diagnosis};
 use crate::finished::Finished;
 use egret_json::write_escaped;
 use egret_match::matching::{PathPattern, SegmentPattern, decode};
@@ -180,10 +180,10 @@ enum Told {
 impl Diagnosis for AccessLog {
     type Config = AccessLogConfig;
 
-    fn compile(config: &AccessLogConfig, site: &mut Site<'_>) -> Option<Self> {
-        let problems = site.problems.len();
-        let sink = site.sink("export", &config.export, Content::Lines);
-        let line = line(config, site);
+    fn compile(config: &AccessLogConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let problems = context.problems.len();
+        let sink = context.sink("export", &config.export, Content::Lines);
+        let line = line(config, context);
         let AccessLogConfig { obfuscate, exclude, detect_secrets, .. } = config;
         let recording = RecordingConfig {
             obfuscate: *obfuscate,
@@ -193,16 +193,16 @@ impl Diagnosis for AccessLog {
         };
         let recording = Recording::compile(&recording).map_err(|errors| {
             for error in errors {
-                site.problem(&error.path, error.message);
+                context.problem(&error.path, error.message);
             }
         });
-        if site.problems.len() > problems {
+        if context.problems.len() > problems {
             return None;
         }
-        let recording = recording.ok()?.with_secret_names(Arc::clone(site.secret_names));
-        let paths = site.matching.path.iter();
+        let recording = recording.ok()?.with_secret_names(Arc::clone(context.secret_names));
+        let paths = context.matching.path.iter();
         let patterns = paths.filter_map(|text| Some((text.clone(), PathPattern::parse(text).ok()?)));
-        let mask = site
+        let mask = context
             .exports
             .key
             .as_ref()
@@ -385,32 +385,32 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(VALUE_BYTES_MAX)]
 }
 
-fn line(config: &AccessLogConfig, site: &mut Site<'_>) -> Line {
+fn line(config: &AccessLogConfig, context: &mut CompileContext<'_>) -> Line {
     let Some(template) = &config.template else {
         let mut parts = Vec::new();
         if config.fields.is_empty() || config.fields.len() > PARTS_MAX {
-            site.problem("fields", format!("must have 1 to {PARTS_MAX} names"));
+            context.problem("fields", format!("must have 1 to {PARTS_MAX} names"));
         }
         for (place, name) in config.fields.iter().enumerate() {
             if config.fields[..place].contains(name) {
-                site.problem(&format!("fields[{place}]"), format!("`{name}` is listed twice"));
+                context.problem(&format!("fields[{place}]"), format!("`{name}` is listed twice"));
             }
-            parts.extend(part(name, &format!("fields[{place}]"), site).map(|part| (name.clone(), part)));
+            parts.extend(part(name, &format!("fields[{place}]"), context).map(|part| (name.clone(), part)));
         }
         return Line::Json(parts);
     };
     if config.fields != fields() {
-        site.problem("fields", "`fields` and `template` exclude each other: remove one of them");
+        context.problem("fields", "`fields` and `template` exclude each other: remove one of them");
     }
-    Line::Template(pieces(template, site))
+    Line::Template(pieces(template, context))
 }
 
-fn pieces(template: &str, site: &mut Site<'_>) -> Vec<Piece> {
+fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
     let (mut pieces, mut rest) = (Vec::new(), template);
     if template.len() > TEMPLATE_BYTES_MAX || template.contains(char::is_control) {
         let message =
             format!("must be one line of at most {TEMPLATE_BYTES_MAX} bytes, without control characters");
-        site.problem("template", message);
+        context.problem("template", message);
         return pieces;
     }
     while let Some(dollar) = rest.find("${") {
@@ -421,21 +421,21 @@ fn pieces(template: &str, site: &mut Site<'_>) -> Vec<Piece> {
             continue;
         }
         let Some((name, after)) = from[2..].split_once('}') else {
-            site.problem("template", "a `${` has no `}`: write `$${` for a literal `${`");
+            context.problem("template", "a `${` has no `}`: write `$${` for a literal `${`");
             return pieces;
         };
         pieces.push(Piece::Text(before.to_owned()));
-        pieces.extend(part(name.trim(), "template", site).map(Piece::Part));
+        pieces.extend(part(name.trim(), "template", context).map(Piece::Part));
         rest = after;
     }
     pieces.push(Piece::Text(rest.to_owned()));
     if pieces.len() > 2 * PARTS_MAX {
-        site.problem("template", format!("more than {PARTS_MAX} values"));
+        context.problem("template", format!("more than {PARTS_MAX} values"));
     }
     pieces
 }
 
-fn part(name: &str, key: &str, site: &mut Site<'_>) -> Option<Part> {
+fn part(name: &str, key: &str, context: &mut CompileContext<'_>) -> Option<Part> {
     let field = [("request.headers.", Message::Request), ("response.headers.", Message::Response)]
         .into_iter()
         .find_map(|(prefix, message)| Some((message, name.strip_prefix(prefix)?)));
@@ -445,12 +445,12 @@ fn part(name: &str, key: &str, site: &mut Site<'_>) -> Option<Part> {
     if let Some((_, part)) = PLAIN.iter().find(|(known, _)| *known == name) {
         return Some(Part::Plain(*part));
     }
-    let path = format!("{}.{key}", site.path);
+    let path = format!("{}.{key}", context.path);
     let message = format!(
         "unknown value `{name}`: use one from the list in the handbook, or a header field like \
          `request.headers.accept`"
     );
-    site.problems.push(Problem::new(path, message).suggest(name, PLAIN.iter().map(|(known, _)| *known)));
+    context.problems.push(Problem::new(path, message).suggest(name, PLAIN.iter().map(|(known, _)| *known)));
     None
 }
 

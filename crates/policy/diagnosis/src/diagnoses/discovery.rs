@@ -15,7 +15,7 @@ use egret_http1::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{Diagnosis, Keeper, Site, Tick};
+use crate::diagnosis::{CompileContext, Diagnosis, StateStore, Tick};
 use crate::discovered::{Discovered, DiscoveredEndpoint};
 use crate::finished::Finished;
 use egret_match::target::normal_path;
@@ -57,7 +57,7 @@ impl Default for DiscoveryConfig {
 pub struct Discovery {
     config: DiscoveryConfig,
     key: Option<Arc<Key>>,
-    keeper: Option<Arc<dyn Keeper>>,
+    keeper: Option<Arc<dyn StateStore>>,
     /// File name of the stored inventory.
     name: String,
     state: Arc<Mutex<State>>,
@@ -81,25 +81,25 @@ struct Kept {
 impl Diagnosis for Discovery {
     type Config = DiscoveryConfig;
 
-    fn compile(config: &DiscoveryConfig, site: &mut Site<'_>) -> Option<Self> {
-        let problems = site.problems.len();
-        if site.is_another() {
-            site.problem("", "a flow can have only one `discovery`");
+    fn compile(config: &DiscoveryConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let problems = context.problems.len();
+        if context.is_another() {
+            context.problem("", "a flow can have only one `discovery`");
         }
         if !(2..=VARIETY_MAX).contains(&config.variety) {
-            site.problem("variety", format!("must be from 2 to {VARIETY_MAX}"));
+            context.problem("variety", format!("must be from 2 to {VARIETY_MAX}"));
         }
         if !(1..=ENDPOINTS_MAX).contains(&config.endpoints_max) {
-            site.problem("endpoints_max", format!("must be from 1 to {ENDPOINTS_MAX}"));
+            context.problem("endpoints_max", format!("must be from 1 to {ENDPOINTS_MAX}"));
         }
-        if site.problems.len() > problems {
+        if context.problems.len() > problems {
             return None;
         }
-        let keeper = site.exports.keeper.as_ref().filter(|_| config.keep).map(Arc::clone);
-        let name = format!("discovery-{}.json", site.flow());
-        let state = site
+        let keeper = context.exports.keeper.as_ref().filter(|_| config.keep).map(Arc::clone);
+        let name = format!("discovery-{}.json", context.flow());
+        let state = context
             .keep(|_: &Mutex<State>| true, || Mutex::new(State::restored(config, keeper.as_deref(), &name)));
-        let key = site.exports.key.as_ref().map(Arc::clone);
+        let key = context.exports.key.as_ref().map(Arc::clone);
         Some(Self { config: config.clone(), key, keeper, name, state })
     }
 
@@ -180,7 +180,7 @@ impl Discovery {
 
 impl State {
     /// Loads the stored inventory. Returns an empty one if there is none or it cannot be read.
-    fn restored(config: &DiscoveryConfig, keeper: Option<&dyn Keeper>, name: &str) -> Self {
+    fn restored(config: &DiscoveryConfig, keeper: Option<&dyn StateStore>, name: &str) -> Self {
         let mut state = Self::default();
         let Some(text) = keeper.and_then(|keeper| keeper.load(name)) else { return state };
         match serde_json::from_slice::<Kept>(&text) {

@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::diagnosis::{Diagnosis, Family, FamilyKind, Figure, Sample, Site, Tick};
+use crate::diagnosis::{CompileContext, Diagnosis, Family, FamilyKind, Sample, SampleValue, Tick};
 use crate::finished::Finished;
 
 /// Capacity that is kept for the next entry.
@@ -117,7 +117,7 @@ struct FieldNames {
 }
 
 impl FieldNames {
-    fn compile(config: &HarConfig, site: &mut Site<'_>) -> Self {
+    fn compile(config: &HarConfig, context: &mut CompileContext<'_>) -> Self {
         let [mut left_out, service_token, environment, client] = [
             ("leave_out", &config.leave_out),
             ("service_token_fields", &config.service_token_fields),
@@ -126,7 +126,7 @@ impl FieldNames {
         ]
         .map(|(key, names)| {
             let names = names.iter().enumerate();
-            names.map(|(index, name)| lower(&format!("{key}[{index}]"), name, site)).collect::<Vec<_>>()
+            names.map(|(index, name)| lower(&format!("{key}[{index}]"), name, context)).collect::<Vec<_>>()
         });
         left_out.extend([&service_token[..], &environment[..]].concat());
         Self { left_out, service_token, environment, client }
@@ -147,21 +147,21 @@ impl FieldNames {
 }
 
 /// Returns the name of a field in lower case. Adds a problem at `key` if it is not a valid name.
-fn lower(key: &str, name: &str, site: &mut Site<'_>) -> Box<[u8]> {
+fn lower(key: &str, name: &str, context: &mut CompileContext<'_>) -> Box<[u8]> {
     if !egret_http1::is_token(name.as_bytes()) {
-        site.problem(key, format!("`{name}` is not a valid header field name"));
+        context.problem(key, format!("`{name}` is not a valid header field name"));
     }
     name.to_ascii_lowercase().into_bytes().into()
 }
 
-fn skipped(config: &HarConfig, site: &mut Site<'_>) -> Vec<(Box<[u8]>, Regex)> {
+fn skipped(config: &HarConfig, context: &mut CompileContext<'_>) -> Vec<(Box<[u8]>, Regex)> {
     let compiled = config.skip.iter().filter_map(|(name, pattern)| {
         let key = format!("skip.{name}");
-        let name = lower(&key, name, site);
+        let name = lower(&key, name, context);
         match Regex::new(pattern) {
             Ok(regex) => Some((name, regex)),
             Err(error) => {
-                site.problem(&key, format!("not a regular expression: {error}"));
+                context.problem(&key, format!("not a regular expression: {error}"));
                 None
             }
         }
@@ -241,27 +241,27 @@ fn damage(told: &[u64], bodies: &[u64]) -> Option<String> {
 impl Diagnosis for Har {
     type Config = HarConfig;
 
-    fn compile(config: &HarConfig, site: &mut Site<'_>) -> Option<Self> {
-        let sink = site.sink("export", &config.export, Content::Entries);
-        let (fields, skip) = (FieldNames::compile(config, site), skipped(config, site));
+    fn compile(config: &HarConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let sink = context.sink("export", &config.export, Content::Entries);
+        let (fields, skip) = (FieldNames::compile(config, context), skipped(config, context));
         let recording = match Recording::compile(&config.recording()) {
-            Ok(recording) => recording.with_secret_names(Arc::clone(site.secret_names)),
+            Ok(recording) => recording.with_secret_names(Arc::clone(context.secret_names)),
             Err(errors) => {
                 for error in errors {
-                    site.problem(&error.path, error.message);
+                    context.problem(&error.path, error.message);
                 }
                 return None;
             }
         };
-        let key = site.exports.key.as_ref().map(Arc::clone);
+        let key = context.exports.key.as_ref().map(Arc::clone);
         let writer = key.map(|key| {
-            let (flow, names) = (site.flow().to_owned(), Arc::clone(site.secret_names));
+            let (flow, names) = (context.flow().to_owned(), Arc::clone(context.secret_names));
             let fits = |known: &Writer| {
                 known.recording == config.recording()
                     && known.secret_names == names
                     && Arc::ptr_eq(&known.key, &key)
             };
-            site.keep(fits, || Writer::new(flow, config.recording(), Arc::clone(&names), &key, &recording))
+            context.keep(fits, || Writer::new(flow, config.recording(), Arc::clone(&names), &key, &recording))
         });
         let (config, fields) = (Box::new(config.clone()), Box::new(fields));
         Some(Self { config, recording, sink: sink?, fields, skip, writer })
@@ -331,7 +331,7 @@ impl Diagnosis for Har {
         let sample = |(end, count): (&End, &AtomicU64)| Sample {
             labels: vec![("result", end.word().to_owned())],
             #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
-            value: Figure::Number(count.load(Relaxed) as f64),
+            value: SampleValue::Number(count.load(Relaxed) as f64),
         };
         vec![Family {
             name: "egret_har_bodies_total".to_owned(),

@@ -11,7 +11,7 @@ use egret_har::{Key, otlp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{Diagnosis, Family, FamilyKind, Figure, Sample, Site, Tick};
+use crate::diagnosis::{CompileContext, Diagnosis, Family, FamilyKind, Sample, SampleValue, Tick};
 use crate::finished::Finished;
 use egret_match::expression::{Expression, Scope};
 
@@ -205,25 +205,25 @@ struct Histogram {
 impl Diagnosis for Metrics {
     type Config = MetricsConfig;
 
-    fn compile(config: &MetricsConfig, site: &mut Site<'_>) -> Option<Self> {
-        let problems = site.problems.len();
-        if site.is_another() {
-            site.problem(
+    fn compile(config: &MetricsConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let problems = context.problems.len();
+        if context.is_another() {
+            context.problem(
                 "",
                 "a flow can have only one `metrics`: a second one would count the same under the same names",
             );
         }
-        check(config, site);
+        check(config, context);
         let export = config.export.as_ref();
-        let sink = export.map(|name| site.sink("export", name, Content::Telemetry));
-        let counters = values(&config.counters, "counters", "_total", site);
-        let gauges = values(&config.gauges, "gauges", "", site);
-        if site.problems.len() > problems {
+        let sink = export.map(|name| context.sink("export", name, Content::Telemetry));
+        let counters = values(&config.counters, "counters", "_total", context);
+        let gauges = values(&config.gauges, "gauges", "", context);
+        if context.problems.len() > problems {
             return None;
         }
         // The export settings do not affect the counted values.
         let counted = MetricsConfig { export: None, interval: Duration::default(), ..config.clone() };
-        let state = site.keep(
+        let state = context.keep(
             |known: &State| known.config == counted,
             || State {
                 config: counted.clone(),
@@ -239,8 +239,8 @@ impl Diagnosis for Metrics {
             config: config.clone(),
             counters,
             gauges,
-            key: site.exports.key.as_ref().map(Arc::clone),
-            flow: site.flow().to_owned(),
+            key: context.exports.key.as_ref().map(Arc::clone),
+            flow: context.flow().to_owned(),
             sink: sink.flatten(),
             state,
         })
@@ -434,7 +434,7 @@ impl Metrics {
         let samples = values.zip(&table.failures).map(|(value, count)| Sample {
             labels: vec![("metric", value.name.clone())],
             #[expect(clippy::cast_precision_loss, reason = "a count of exchanges is below 2^53")]
-            value: Figure::Number(*count as f64),
+            value: SampleValue::Number(*count as f64),
         });
         Family {
             name: "egret_custom_failures_total".to_owned(),
@@ -467,7 +467,7 @@ impl Table {
             let Histogram { counts, sum_us } = read(series);
             Sample {
                 labels: series.labels.clone(),
-                value: Figure::Histogram {
+                value: SampleValue::Histogram {
                     bounds: Arc::clone(bounds),
                     counts: counts.to_vec(),
                     sum: in_seconds(*sum_us),
@@ -480,7 +480,7 @@ impl Table {
 
     fn numbers(&self, value: &Value, kind: FamilyKind, read: impl Fn(&Series) -> Option<f64>) -> Family {
         let sample = |series: &Series| {
-            let value = Figure::Number(read(series)?);
+            let value = SampleValue::Number(read(series)?);
             Some(Sample { labels: series.labels.clone(), value })
         };
         Family {
@@ -500,24 +500,24 @@ impl Histogram {
 }
 
 /// Checks the config, except the counters and gauges.
-fn check(config: &MetricsConfig, site: &mut Site<'_>) {
+fn check(config: &MetricsConfig, context: &mut CompileContext<'_>) {
     let is_ascending = config.buckets.is_sorted_by(|one, next| one < next);
     if config.buckets.is_empty() || config.buckets.len() > BUCKETS_MAX || !is_ascending {
-        site.problem("buckets", format!("must have 1 to {BUCKETS_MAX} bounds in ascending order"));
+        context.problem("buckets", format!("must have 1 to {BUCKETS_MAX} bounds in ascending order"));
     } else if config.buckets[0].is_zero() {
-        site.problem("buckets[0]", "must be greater than 0");
+        context.problem("buckets[0]", "must be greater than 0");
     }
     if config.series_max == 0 || config.series_max > SERIES_MAX {
-        site.problem("series_max", format!("must be from 1 to {SERIES_MAX}"));
+        context.problem("series_max", format!("must be from 1 to {SERIES_MAX}"));
     }
     if config.bodies > BODY_BYTES_MAX {
-        site.problem("bodies", format!("must be at most `{BODY_BYTES_MAX}`"));
+        context.problem("bodies", format!("must be at most `{BODY_BYTES_MAX}`"));
     }
     if config.interval.get() < INTERVAL_MIN {
-        site.problem("interval", "must be at least `1s`");
+        context.problem("interval", "must be at least `1s`");
     }
     if config.counters.len() + config.gauges.len() > VALUES_MAX {
-        site.problem("counters", format!("more than {VALUES_MAX} counters and gauges in total"));
+        context.problem("counters", format!("more than {VALUES_MAX} counters and gauges in total"));
     }
 }
 
@@ -525,21 +525,22 @@ fn values(
     config: &BTreeMap<String, ValueConfig>,
     key: &str,
     ending: &str,
-    site: &mut Site<'_>,
+    context: &mut CompileContext<'_>,
 ) -> Vec<Value> {
     let mut values = Vec::new();
     for (name, value) in config {
         let at = format!("{key}.{name}");
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
-            site.problem(&at, format!("a name has 1 to {NAME_BYTES_MAX} lower-case letters, digits and `_`"));
+            context
+                .problem(&at, format!("a name has 1 to {NAME_BYTES_MAX} lower-case letters, digits and `_`"));
         } else if name.ends_with("_total") || name == "failures" {
-            site.problem(
+            context.problem(
                 &at,
                 "this name is reserved: Egret uses `failures`, and appends `_total` to counters",
             );
         }
-        let Some(source) = source(value, &at, site) else { continue };
+        let Some(source) = source(value, &at, context) else { continue };
         let help =
             if value.help.is_empty() { format!("Value of {name} in exchanges.") } else { value.help.clone() };
         // A line break would end the HELP line.
@@ -554,26 +555,26 @@ fn values(
     values
 }
 
-fn source(config: &ValueConfig, at: &str, site: &mut Site<'_>) -> Option<Source> {
+fn source(config: &ValueConfig, at: &str, context: &mut CompileContext<'_>) -> Option<Source> {
     let mut field = |key: &str, name: &str| {
         if egret_http1::is_token(name.as_bytes()) {
             return Some(name.to_ascii_lowercase().into_bytes().into_boxed_slice());
         }
-        site.problem(&format!("{at}.{key}"), format!("`{name}` is not a valid header field name"));
+        context.problem(&format!("{at}.{key}"), format!("`{name}` is not a valid header field name"));
         None
     };
     match (&config.header, &config.request_header, &config.cel) {
         (Some(name), None, None) => field("header", name).map(Source::ResponseField),
         (None, Some(name), None) => field("request_header", name).map(Source::RequestField),
         (None, None, Some(source)) => {
-            let parameters = site.matching.parameters();
+            let parameters = context.matching.parameters();
             let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
             let compiled = Expression::compile(source, Scope { has_response: true, parameters: &parameters });
-            let path = format!("{}.{at}.cel", site.path);
-            compiled.map_err(|error| site.problems.push(error.at(path))).ok().map(Source::Expression)
+            let path = format!("{}.{at}.cel", context.path);
+            compiled.map_err(|error| context.problems.push(error.at(path))).ok().map(Source::Expression)
         }
         _ => {
-            site.problem(at, "expected exactly one of `header`, `request_header` and `cel`");
+            context.problem(at, "expected exactly one of `header`, `request_header` and `cel`");
             None
         }
     }
@@ -613,8 +614,8 @@ fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
     let labels = sample.labels.iter().filter(|(_, value)| !value.is_empty()).map(label);
     let attributes = [("flow", otlp::Value::Text(flow))].into_iter().chain(labels).collect();
     let figure = match &sample.value {
-        Figure::Number(number) => otlp::Figure::Number(*number),
-        Figure::Histogram { bounds, counts, sum } => otlp::Figure::Histogram(bounds, counts, *sum),
+        SampleValue::Number(number) => otlp::Figure::Number(*number),
+        SampleValue::Histogram { bounds, counts, sum } => otlp::Figure::Histogram(bounds, counts, *sum),
     };
     otlp::Point { attributes, figure }
 }
@@ -652,8 +653,8 @@ mod tests {
 
     fn numbers(archive: &Archive, name: &str) -> Vec<(String, f64)> {
         let number = |sample: &Sample| match sample.value {
-            Figure::Number(number) => (labels(sample), number),
-            Figure::Histogram { .. } => panic!("a histogram"),
+            SampleValue::Number(number) => (labels(sample), number),
+            SampleValue::Histogram { .. } => panic!("a histogram"),
         };
         family(archive, name).samples.iter().map(number).collect()
     }
@@ -676,8 +677,8 @@ mod tests {
             .samples
             .iter()
             .map(|sample| match &sample.value {
-                Figure::Histogram { counts, sum, .. } => (labels(sample), counts.clone(), *sum),
-                Figure::Number(_) => panic!("a number"),
+                SampleValue::Histogram { counts, sum, .. } => (labels(sample), counts.clone(), *sum),
+                SampleValue::Number(_) => panic!("a number"),
             })
             .collect();
         let expected = [
@@ -695,8 +696,8 @@ mod tests {
         assert_eq!(told, expected);
         let provider = family(&archive, "egret_flow_provider_seconds");
         let counts = provider.samples.iter().map(|sample| match &sample.value {
-            Figure::Histogram { counts, .. } => counts.iter().sum::<u64>(),
-            Figure::Number(_) => panic!("a number"),
+            SampleValue::Histogram { counts, .. } => counts.iter().sum::<u64>(),
+            SampleValue::Number(_) => panic!("a number"),
         });
         assert_eq!(counts.collect::<Vec<_>>(), [0, 2], "the first exchange made no call");
     }
@@ -713,8 +714,8 @@ mod tests {
             .samples
             .iter()
             .map(|sample| match &sample.value {
-                Figure::Histogram { counts, .. } => (labels(sample), counts.iter().sum()),
-                Figure::Number(_) => panic!("a number"),
+                SampleValue::Histogram { counts, .. } => (labels(sample), counts.iter().sum()),
+                SampleValue::Number(_) => panic!("a number"),
             })
             .collect();
         assert_eq!(

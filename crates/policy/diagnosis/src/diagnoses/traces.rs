@@ -10,7 +10,7 @@ use egret_http1::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{Diagnosis, Site};
+use crate::diagnosis::{CompileContext, Diagnosis};
 use crate::finished::Finished;
 use crate::record::Attempt;
 use egret_clock::Random;
@@ -56,9 +56,9 @@ struct Trace<'a> {
 impl Diagnosis for Traces {
     type Config = TracesConfig;
 
-    fn compile(config: &TracesConfig, site: &mut Site<'_>) -> Option<Self> {
-        let sink = site.sink("export", &config.export, Content::Telemetry)?;
-        let key = site.exports.key.as_ref().map(Arc::clone);
+    fn compile(config: &TracesConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let sink = context.sink("export", &config.export, Content::Telemetry)?;
+        let key = context.exports.key.as_ref().map(Arc::clone);
         Some(Self { export: config.export.clone(), sink, key, room: Mutex::default() })
     }
 

@@ -64,7 +64,7 @@ pub enum Origin {
     /// It is unreachable.
     Down,
     /// It responds with a status, fields, and a body if one is given.
-    Answer(u16, Vec<String>, Option<String>),
+    LocalResponse(u16, Vec<String>, Option<String>),
     /// It responds with 200 and fields, and closes the connection early.
     Cut(Vec<String>),
 }
@@ -116,7 +116,7 @@ fn origin(first: &str, rest: Vec<String>) -> Origin {
     match first {
         "down" => Origin::Down,
         "cut" => Origin::Cut(fields),
-        status => Origin::Answer(status.parse().unwrap(), fields, body),
+        status => Origin::LocalResponse(status.parse().unwrap(), fields, body),
     }
 }
 

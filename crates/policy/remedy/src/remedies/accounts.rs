@@ -23,9 +23,9 @@ use tracing::{debug, warn};
 use crate::account_use;
 use crate::exchange::Exchange;
 use crate::grouping::group;
-use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
 use egret_accounts::token::TokenWaiter;
-use egret_accounts::{Account, CoolDown, Ending, Use};
+use egret_accounts::{Account, AccountUse, CoolDown, Ending};
 use egret_clock::mixed;
 use egret_match::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
 use egret_message::BODY_BYTES_MAX;
@@ -263,7 +263,7 @@ type Candidates = SmallVec<[Candidate; 8]>;
 #[derive(Debug, Default)]
 pub struct Held {
     /// The account in use for the call.
-    used: Option<Use>,
+    used: Option<AccountUse>,
     /// Number of the account that was just refused.
     refused: Option<usize>,
     /// Number of repeated calls so far.
@@ -280,17 +280,17 @@ impl Remedy for Accounts {
 
     const CHOOSES_ACCOUNT: bool = true;
 
-    fn compile(config: &AccountsConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
-        check(config, site);
-        let pool = pool(config, site);
-        let sticky = config.sticky.as_ref().map(|by| sticky(by, site));
-        if site.problems.len() > before {
+    fn compile(config: &AccountsConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let before = context.problems.len();
+        check(config, context);
+        let pool = pool(config, context);
+        let sticky = config.sticky.as_ref().map(|by| sticky(by, context));
+        if context.problems.len() > before {
             return None;
         }
-        let accounts = site.accounts;
+        let accounts = context.accounts;
         let accounts = || pool.iter().filter_map(|member| accounts.get(member.number));
-        if config.mask_echoes && !accounts().all(|account| site.can_mask_echoes(account)) {
+        if config.mask_echoes && !accounts().all(|account| context.can_mask_echoes(account)) {
             return None;
         }
         let request_body_max = accounts().map(Account::request_body_max).max().unwrap_or_default();
@@ -301,7 +301,7 @@ impl Remedy for Accounts {
         };
         let others = u32::try_from(pool.len().saturating_sub(1).min(REPEAT_DEFAULT_MAX)).unwrap_or_default();
         let repeat = config.repeat.unwrap_or(others);
-        let token = |member: &Member| site.accounts.get(member.number)?.token();
+        let token = |member: &Member| context.accounts.get(member.number)?.token();
         // After a refused token the call is repeated with a new one, whatever `repeat` says.
         let is_kept = repeat > 0 || pool.iter().any(|member| token(member).is_some());
         let body = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
@@ -317,8 +317,8 @@ impl Remedy for Accounts {
             request_body_max,
             masks_echoes: config.mask_echoes,
             wait_max: config.wait_max.get(),
-            mode: site.mode,
-            turns: site.keep(|turns: &Turns| turns.of == config.pool, turns),
+            mode: context.mode,
+            turns: context.keep(|turns: &Turns| turns.of == config.pool, turns),
         })
     }
 
@@ -497,13 +497,13 @@ impl Accounts {
         };
         if self.mode == Mode::Enforce {
             let account = exchange.account_numbered(Some(chosen.number))?;
-            held.used = Some(Use::of(account, chosen.number, exchange.now));
+            held.used = Some(AccountUse::of(account, chosen.number, exchange.now));
         }
         Some(chosen.number)
     }
 
     /// Starts a cool-down of `account`.
-    fn cool_down(&self, account: &Account, status: u16, used: &Use, exchange: &Exchange<'_>) {
+    fn cool_down(&self, account: &Account, status: u16, used: &AccountUse, exchange: &Exchange<'_>) {
         let rule = CoolDown { first: self.cool_down.first.get(), max: self.cool_down.max.get() };
         let standing = account.standing();
         let times = (used.started, exchange.now);
@@ -597,7 +597,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// Adds the problems of `config`, except those of its accounts.
-fn check(config: &AccountsConfig, site: &mut Site<'_>) {
+fn check(config: &AccountsConfig, context: &mut CompileContext<'_>) {
     let CoolDownConfig { on, first, max } = &config.cool_down;
     let is_weighted = config.pool.iter().any(|entry| entry.weight.is_some());
     let is_status = |on: &Condition| matches!(on, Condition::Status(..));
@@ -634,24 +634,24 @@ fn check(config: &AccountsConfig, site: &mut Site<'_>) {
     ];
     for (key, is_good, message) in checks {
         if !is_good {
-            site.problem(key, message);
+            context.problem(key, message);
         }
     }
-    site.check_methods(&config.methods);
+    context.check_methods(&config.methods);
 }
 
 /// Returns the accounts of `config`. Adds their problems.
-fn pool(config: &AccountsConfig, site: &mut Site<'_>) -> Vec<Member> {
+fn pool(config: &AccountsConfig, context: &mut CompileContext<'_>) -> Vec<Member> {
     let mut pool: Vec<Member> = Vec::new();
     for (place, PoolEntry { account, weight }) in config.pool.iter().enumerate() {
         let key = format!("use[{place}]");
         if weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
-            site.problem(&format!("{key}.weight"), "must be from 1 to 1000");
+            context.problem(&format!("{key}.weight"), "must be from 1 to 1000");
         }
         let name = if weight.is_some() { format!("{key}.account") } else { key };
-        let Some(number) = site.account(&name, account) else { continue };
+        let Some(number) = context.account(&name, account) else { continue };
         if pool.iter().any(|member| member.number == number) {
-            site.problem(&name, format!("`{account}` is named twice: give it a `weight` instead"));
+            context.problem(&name, format!("`{account}` is named twice: give it a `weight` instead"));
         }
         let (seed, weight) = (mixed(hash(account.as_bytes())), weight.unwrap_or(1));
         pool.push(Member { number, name: account.clone(), weight, seed });
@@ -660,13 +660,13 @@ fn pool(config: &AccountsConfig, site: &mut Site<'_>) -> Vec<Member> {
 }
 
 /// Compiles the `sticky` key. Adds a problem if it is invalid.
-fn sticky(by: &GroupBy, site: &mut Site<'_>) -> Option<(GroupBy, Option<Expression<String>>)> {
+fn sticky(by: &GroupBy, context: &mut CompileContext<'_>) -> Option<(GroupBy, Option<Expression<String>>)> {
     let expression = match by {
-        GroupBy::Cel(source) => Some(site.expression("sticky", source, false)?),
+        GroupBy::Cel(source) => Some(context.expression("sticky", source, false)?),
         GroupBy::Param(name) => {
-            let missing = site.scope(false).missing_parameter(name);
-            let at = site.path_of("sticky");
-            site.problems.extend(missing.map(|missing| missing.at(at)));
+            let missing = context.scope(false).missing_parameter(name);
+            let at = context.path_of("sticky");
+            context.problems.extend(missing.map(|missing| missing.at(at)));
             None
         }
         _ => None,

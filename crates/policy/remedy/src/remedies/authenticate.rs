@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::account_use;
 use crate::exchange::Exchange;
-use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
-use egret_accounts::Use;
+use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
+use egret_accounts::AccountUse;
 use egret_accounts::token::TokenWaiter;
 
 /// Bytes of a request's body that are kept for repeating the call after a refused token.
@@ -49,7 +49,7 @@ pub struct Authenticate {
 #[derive(Debug, Default)]
 pub struct Held {
     /// The account, if the called provider is one of its providers.
-    used: Option<Use>,
+    used: Option<AccountUse>,
     /// Its token.
     token: TokenWaiter,
 }
@@ -60,15 +60,15 @@ impl Remedy for Authenticate {
 
     const CHOOSES_ACCOUNT: bool = true;
 
-    fn compile(config: &AuthenticateConfig, site: &mut Site<'_>) -> Option<Self> {
-        let account = site.account("account", &config.account)?;
-        let found = site.accounts.get(account)?;
+    fn compile(config: &AuthenticateConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let account = context.account("account", &config.account)?;
+        let found = context.accounts.get(account)?;
         let (kind, request_body_max) = (found.kind(), found.request_body_max());
-        if config.mask_echoes && !site.can_mask_echoes(found) {
+        if config.mask_echoes && !context.can_mask_echoes(found) {
             return None;
         }
         let masks_echoes = config.mask_echoes;
-        let (name, mode) = (config.account.clone(), site.mode);
+        let (name, mode) = (config.account.clone(), context.mode);
         Some(Self { account, masks_echoes, request_body_max, name, kind, mode })
     }
 
@@ -89,7 +89,7 @@ impl Remedy for Authenticate {
         let Some(account) = account else { return Poll::Ready(Step::Next) };
         account_use::poll_ready(account, &mut held.token, exchange, cx).map(|ready| match ready {
             Ok(()) => {
-                held.used = Some(Use::of(account, self.account, exchange.now));
+                held.used = Some(AccountUse::of(account, self.account, exchange.now));
                 Step::Next
             }
             Err(refused) => refused.into(),
@@ -114,7 +114,7 @@ impl Remedy for Authenticate {
 mod tests {
     use serde_json::{Value, json};
 
-    use egret_fixture::{Stage, Stand};
+    use egret_fixture::{TestFlows, TestStep};
 
     fn config(remedies: &Value) -> Value {
         // Any secret will do; this variable exists wherever tests run.
@@ -127,38 +127,39 @@ mod tests {
 
     #[test]
     fn the_account_is_chosen_and_no_secret_is_drafted() {
-        let stage = Stage::new(config(&json!([{ "authenticate": { "account": "b" } }])));
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.draft.call.account, stage.flows.accounts.find("b"));
-        assert!(visit.draft.request.is_empty());
+        let harness = TestFlows::new(config(&json!([{ "authenticate": { "account": "b" } }])));
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.account, harness.flows.accounts.find("b"));
+        assert!(exchange.draft.request.is_empty());
     }
 
     #[test]
     fn the_innermost_chooses() {
         let both = json!([{ "authenticate": { "account": "a" } }, { "authenticate": { "account": "b" } }]);
-        let stage = Stage::new(config(&both));
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.draft.call.account, stage.flows.accounts.find("b"));
+        let harness = TestFlows::new(config(&both));
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.account, harness.flows.accounts.find("b"));
     }
 
     #[test]
     fn echoes_are_masked_where_the_remedy_that_chooses_says_so() {
         for (outer, inner) in [(true, false), (false, true)] {
             let remedy = |masks| json!({ "authenticate": { "account": "a", "mask_echoes": masks } });
-            let stage = Stage::new(config(&json!([remedy(outer), remedy(inner)])));
-            let mut visit = stage.send(GET);
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            assert_eq!(visit.draft.call.masks_echoes, inner);
+            let harness = TestFlows::new(config(&json!([remedy(outer), remedy(inner)])));
+            let mut exchange = harness.send(GET);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert_eq!(exchange.draft.call.masks_echoes, inner);
         }
     }
 
     #[test]
     fn in_report_mode_nothing_is_chosen() {
-        let stage = Stage::new(config(&json!([{ "authenticate": { "account": "a" }, "mode": "report" }])));
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.draft.call.account, None);
+        let harness =
+            TestFlows::new(config(&json!([{ "authenticate": { "account": "a" }, "mode": "report" }])));
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.account, None);
     }
 }

@@ -13,13 +13,13 @@ use egret_store::entries::{Body, Entries, Entry, EntryLimits, Filling, Full, Loa
 use smallvec::SmallVec;
 
 use crate::exchange::{Checkpoint, Exchange};
-use crate::local_response::{Answer, Local};
+use crate::local_response::{LocalKind, LocalResponse};
 use crate::remedy::InnerRemedy;
-use crate::remedy::{Mode, Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
 use egret_accounts::Account;
 use egret_cache::{
     Action, Ask, CacheConfig, CacheDisk, CacheEvent, CacheSnapshot, CacheStatus, Candidate, Decision,
-    DiskConfig, DiskPlace, Form, Forward, KeyContext, KeySecret, Policy, Question, Reply, Served, Stored,
+    DiskConfig, DiskPlace, Form, FwdReason, KeyContext, KeySecret, Policy, Question, Reply, Served, Stored,
     Times, Trouble, Validation, Verdict, problems,
 };
 use egret_cache::{Counts, NotStored, SECRET_BYTES, fingerprint};
@@ -68,7 +68,7 @@ pub struct Held {
     asked: Option<Box<Asked>>,
     waiting: Option<Waiter>,
     /// Start of the wait for another request, and the reason.
-    waited: Option<(Timestamp, Forward)>,
+    waited: Option<(Timestamp, FwdReason)>,
     /// `true` if the wait for another request has ended, so the request does not wait again.
     has_waited: bool,
     /// The wait for a response that is still arriving.
@@ -124,16 +124,16 @@ impl Remedy for Cache {
     type Config = CacheConfig;
     type Held = Held;
 
-    fn compile(config: &CacheConfig, site: &mut Site<'_>) -> Option<Self> {
+    fn compile(config: &CacheConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let problems = problems(config);
         if !problems.is_empty() {
             for (key, message) in problems {
-                site.problem(key, message);
+                context.problem(key, message);
             }
             return None;
         }
         let chooser =
-            site.further_in.iter().find(|inner| inner.chooses_account && !config.shared).map(|inner| {
+            context.further_in.iter().find(|inner| inner.chooses_account && !config.shared).map(|inner| {
                 let InnerRemedy { number, key, .. } = inner;
                 format!(
                     "`remedies[{number}].{key}` chooses an account after the cache look-up, so responses \
@@ -141,25 +141,26 @@ impl Remedy for Cache {
                 )
             });
         if let Some(message) = chooser {
-            site.problem("", message);
+            context.problem("", message);
             return None;
         }
         let mut secret = [0; SECRET_BYTES];
         if rand::fill(&mut secret).is_err() {
-            site.problem("", "the system provides no random numbers for the cache keys");
+            context.problem("", "the system provides no random numbers for the cache keys");
             return None;
         }
-        let lasting = State::lasting(config, site.mode);
-        let seal = Seal { fingerprint: fingerprint(&lasting, site.flow()), secret };
-        let (workers, place) = (site.workers, disk_place(&lasting, site));
+        let lasting = State::lasting(config, context.mode);
+        let seal = Seal { fingerprint: fingerprint(&lasting, context.flow()), secret };
+        let (workers, place) = (context.workers, disk_place(&lasting, context));
         // Exchanges that still run under the old config may know of changes that the new state does not
         // receive.
-        let has = site.kept().is_some_and(|before: Arc<State>| before.disk.is_some() && before.disk == place);
-        let state = site.keep(
+        let has =
+            context.kept().is_some_and(|before: Arc<State>| before.disk.is_some() && before.disk == place);
+        let state = context.keep(
             |state: &State| state.config == lasting,
             || State::new(config, lasting.clone(), (seal, place, has), workers),
         );
-        let policy = Policy::new(config, site.flow(), Arc::clone(&state.secret));
+        let policy = Policy::new(config, context.flow(), Arc::clone(&state.secret));
         let tags = config.tags.iter().map(|tag| tag.as_str().into()).collect();
         Some(Self { policy, state, tags })
     }
@@ -181,7 +182,7 @@ impl Remedy for Cache {
         let place = place(exchange);
         if exchange.draft.call.is_detour {
             // The request asks for a response of the original provider, not of another one.
-            self.pass_by(exchange, held, Forward::Bypass);
+            self.pass_by(exchange, held, FwdReason::Bypass);
             return Poll::Ready(Step::Next);
         }
         match self.policy.ask(&exchange.request(), &place) {
@@ -190,7 +191,7 @@ impl Remedy for Cache {
                 self.pass_by(exchange, held, why);
                 Poll::Ready(Step::Next)
             }
-            Ask::OnlyIfCached => Poll::Ready(self.refuse(exchange, Forward::Bypass)),
+            Ask::OnlyIfCached => Poll::Ready(self.refuse(exchange, FwdReason::Bypass)),
         }
     }
 
@@ -198,7 +199,7 @@ impl Remedy for Cache {
         let Some(asked) = held.asked.take() else { return Reaction::Pass };
         match (exchange.outcome, exchange.answered) {
             (Outcome::Response(_), None) => self.received(exchange, held, asked),
-            (Outcome::Failure(_), _) | (_, Some(Local::Refused(_))) => self.failed(exchange, asked),
+            (Outcome::Failure(_), _) | (_, Some(LocalKind::Refused(_))) => self.failed(exchange, asked),
             (Outcome::None | Outcome::Response(_), _) => {
                 mark(exchange, asked.status);
                 Reaction::Pass
@@ -208,8 +209,8 @@ impl Remedy for Cache {
 }
 
 /// Returns the location of the disk that `config` asks for, or `None` while the config is only checked.
-fn disk_place(config: &CacheConfig, site: &Site<'_>) -> Option<DiskPlace> {
-    Some(DiskPlace::new(config.disk.as_ref()?, site.data_dir?, site.flow(), site.identity.ordinal))
+fn disk_place(config: &CacheConfig, context: &CompileContext<'_>) -> Option<DiskPlace> {
+    Some(DiskPlace::new(config.disk.as_ref()?, context.data_dir?, context.flow(), context.identity.ordinal))
 }
 
 impl Cache {
@@ -289,13 +290,13 @@ impl Cache {
                     exchange.draft.background = leader.map(Background::new);
                     return Poll::Ready(self.hit(exchange, held, &found, reply));
                 }
-                Decision::ServeStale(_, validation) => (validation, Forward::Stale),
+                Decision::ServeStale(_, validation) => (validation, FwdReason::Stale),
                 Decision::Validate(validation) => {
                     let why = validation.forward;
                     (Some(validation), why)
                 }
                 Decision::Forward(why) => (None, why),
-                Decision::OnlyIfCached => return Poll::Ready(self.refuse(exchange, Forward::UriMiss)),
+                Decision::OnlyIfCached => return Poll::Ready(self.refuse(exchange, FwdReason::UriMiss)),
             };
             if leader.is_none() && !held.has_waited && self.may_collapse(question, &exchange.request(), why) {
                 match coalescer.join(id, now) {
@@ -357,12 +358,12 @@ impl Cache {
 
     /// Returns `true` if this request's response may serve other requests: it asks for a complete response
     /// and has no conditions of its own.
-    fn may_collapse(&self, question: &Question, request: &Request<'_>, why: Forward) -> bool {
+    fn may_collapse(&self, question: &Question, request: &Request<'_>, why: FwdReason) -> bool {
         const OF_ITS_OWN: [&[u8]; 3] = [b"range", b"if-none-match", b"if-modified-since"];
         self.policy.config().collapse.is_some()
             && question.method != Method::Head
             && !question.wants.no_store
-            && matches!(why, Forward::UriMiss | Forward::VaryMiss | Forward::Stale)
+            && matches!(why, FwdReason::UriMiss | FwdReason::VaryMiss | FwdReason::Stale)
             && OF_ITS_OWN.iter().all(|name| request.fields.get(name).is_none())
     }
 
@@ -371,7 +372,7 @@ impl Cache {
         &self,
         exchange: &mut Exchange<'_>,
         held: &mut Held,
-        (question, why): (Question, Forward),
+        (question, why): (Question, FwdReason),
         (found, validation): (Found, Option<Validation>),
         leader: Option<Leader>,
     ) {
@@ -400,7 +401,7 @@ impl Cache {
     }
 
     /// Lets a request bypass the cache. It may only invalidate stored responses.
-    fn pass_by(&self, exchange: &Exchange<'_>, held: &mut Held, why: Forward) {
+    fn pass_by(&self, exchange: &Exchange<'_>, held: &mut Held, why: FwdReason) {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
         held.asked = Some(Box::new(Asked {
             question: None,
@@ -415,7 +416,7 @@ impl Cache {
     }
 
     /// Refuses an `only-if-cached` request for which there is no suitable stored response.
-    fn refuse(&self, exchange: &Exchange<'_>, why: Forward) -> Step {
+    fn refuse(&self, exchange: &Exchange<'_>, why: FwdReason) -> Step {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
         let mut refused = Refused::new(
             Reason::NotCached,
@@ -437,7 +438,7 @@ impl Cache {
             (status.forward, status.collapsed) = (Some(why), true);
         }
         status.detail = matches!(held.fetch, Fetch::Done).then_some("disk");
-        Step::Answer(Box::new(self.served(exchange, &found[reply.candidate], reply, status)))
+        Step::LocalResponse(Box::new(self.served(exchange, &found[reply.candidate], reply, status)))
     }
 
     fn served(
@@ -446,10 +447,10 @@ impl Cache {
         entry: &Arc<Entry<Stored>>,
         reply: Reply,
         status: CacheStatus,
-    ) -> Answer {
+    ) -> LocalResponse {
         entry.touch();
         self.state.counts.served(exchange.worker, reply.standing.age);
-        Answer::Stored(Served::new(Arc::clone(entry), reply, status))
+        LocalResponse::Stored(Served::new(Arc::clone(entry), reply, status))
     }
 
     /// Handles a failed call. A stored response may be used instead.
@@ -480,7 +481,7 @@ impl Cache {
         };
         self.state.counts.count(exchange.worker, CacheEvent::Stale);
         let status = asked.status.failed(&reply);
-        Reaction::Answer(Box::new(self.served(exchange, &asked.found[reply.candidate], reply, status)))
+        Reaction::LocalResponse(Box::new(self.served(exchange, &asked.found[reply.candidate], reply, status)))
     }
 
     /// Handles the provider's response.
@@ -530,13 +531,13 @@ impl Cache {
                     .unwrap_or_else(|| entry.with(*stored));
                 remove_gone();
                 asked.leader.take().into_iter().for_each(Leader::answered);
-                return Reaction::Answer(Box::new(self.served(exchange, &updated, reply, status)));
+                return Reaction::LocalResponse(Box::new(self.served(exchange, &updated, reply, status)));
             }
             Action::ServeStale(reply) => {
                 counts.count(worker, CacheEvent::Stale);
                 asked.leader.take().into_iter().for_each(Leader::answered);
                 let entry = &found[reply.candidate];
-                return Reaction::Answer(Box::new(self.served(exchange, entry, reply, status)));
+                return Reaction::LocalResponse(Box::new(self.served(exchange, entry, reply, status)));
             }
             Action::PassAndUpdate(candidate, stored) => {
                 counts.count(worker, CacheEvent::Miss);
@@ -776,170 +777,176 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{DISK_WAIT_MAX, SETTLE_MAX};
-    use egret_fixture::{Stage, Stand, Visit, problems};
+    use egret_fixture::{TestExchange, TestFlows, TestStep, problems};
     use egret_message::FailureKind;
     use egret_store::entries::Stop;
 
     const GET: &str = "GET https://one.example/a";
 
-    /// A stage with another remedy around the cache that changes the request, so a test sees that only the
+    /// A harness with another remedy around the cache that changes the request, so a test sees that only the
     /// cache's own changes are undone.
-    fn stage(cache: &Value) -> Stage {
-        Stage::with(
+    fn harness(cache: &Value) -> TestFlows {
+        TestFlows::with(
             &json!([{ "transform": { "request": { "headers": { "set": { "x-out": "1" } } } } }, { "cache": cache }]),
         )
     }
 
-    fn store(stage: &Stage, request: &str, response: &str) {
-        let mut visit = stage.send(request);
-        assert_eq!(visit.poll(stage), Stand::Call);
-        assert!(matches!(visit.response_with(stage, response, Some(b"body")), Stand::Response(200)));
-        visit.end(stage);
+    fn store(harness: &TestFlows, request: &str, response: &str) {
+        let mut exchange = harness.send(request);
+        assert_eq!(exchange.poll(harness), TestStep::Call);
+        assert!(matches!(exchange.response_with(harness, response, Some(b"body")), TestStep::Response(200)));
+        exchange.end(harness);
     }
 
-    fn is_hit(stage: &Stage, request: &str) -> bool {
-        let mut visit = stage.send(request);
-        let stand = visit.poll(stage);
-        visit.end(stage);
-        matches!(stand, Stand::Stored(_))
+    fn is_hit(harness: &TestFlows, request: &str) -> bool {
+        let mut exchange = harness.send(request);
+        let step = exchange.poll(harness);
+        exchange.end(harness);
+        matches!(step, TestStep::Stored(_))
     }
 
-    fn sent(visit: &mut Visit, stage: &Stage, name: &str) -> Option<String> {
-        let (_, fields, _) = visit.sent(stage);
+    fn sent(exchange: &mut TestExchange, harness: &TestFlows, name: &str) -> Option<String> {
+        let (_, fields, _) = exchange.sent(harness);
         let prefix = format!("{name}: ");
         fields.iter().find_map(|field| field.strip_prefix(&prefix).map(str::to_owned))
     }
 
     #[test]
     fn what_is_stored_is_served_while_it_is_fresh_and_where_the_provider_fails() {
-        let mut stage = stage(&json!({ "stale_if_error": "1h" }));
-        store(&stage, GET, "200\ncache-control: max-age=60\netag: \"1\"");
-        assert!(is_hit(&stage, GET) && !is_hit(&stage, &format!("{GET}\nauthorization: Bearer a")));
-        stage.pass_ms(61_000);
+        let mut harness = harness(&json!({ "stale_if_error": "1h" }));
+        store(&harness, GET, "200\ncache-control: max-age=60\netag: \"1\"");
+        assert!(is_hit(&harness, GET) && !is_hit(&harness, &format!("{GET}\nauthorization: Bearer a")));
+        harness.pass_ms(61_000);
         for kind in [FailureKind::Connect, FailureKind::Timeout] {
-            let mut visit = stage.send(GET);
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            assert_eq!(sent(&mut visit, &stage, "if-none-match").as_deref(), Some("\"1\""));
-            assert!(matches!(visit.failure(&stage, kind), Stand::Stored(_)));
-            visit.end(&stage);
+            let mut exchange = harness.send(GET);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert_eq!(sent(&mut exchange, &harness, "if-none-match").as_deref(), Some("\"1\""));
+            assert!(matches!(exchange.failure(&harness, kind), TestStep::Stored(_)));
+            exchange.end(&harness);
         }
-        stage.pass_ms(3_600_000);
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.failure(&stage, FailureKind::Timeout), Stand::Failure(FailureKind::Timeout));
-        assert_eq!(visit.added(), [("cache-status".to_owned(), "egret; fwd=stale".to_owned())]);
+        harness.pass_ms(3_600_000);
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.failure(&harness, FailureKind::Timeout), TestStep::Failure(FailureKind::Timeout));
+        assert_eq!(exchange.added(), [("cache-status".to_owned(), "egret; fwd=stale".to_owned())]);
     }
 
     #[test]
     fn a_304_about_something_else_has_the_provider_asked_without_conditions() {
-        let mut stage = stage(&json!({}));
-        store(&stage, GET, "200\ncache-control: max-age=60\netag: \"1\"");
-        stage.pass_ms(61_000);
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert!(matches!(visit.response(&stage, "304\netag: \"2\""), Stand::Repeat(_)));
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(sent(&mut visit, &stage, "if-none-match"), None);
-        assert_eq!(sent(&mut visit, &stage, "x-out").as_deref(), Some("1"));
-        let stand = visit.response_with(&stage, "200\ncache-control: max-age=60", Some(b"new"));
-        assert_eq!(stand, Stand::Response(200));
-        visit.end(&stage);
-        assert!(is_hit(&stage, GET));
+        let mut harness = harness(&json!({}));
+        store(&harness, GET, "200\ncache-control: max-age=60\netag: \"1\"");
+        harness.pass_ms(61_000);
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert!(matches!(exchange.response(&harness, "304\netag: \"2\""), TestStep::Repeat(_)));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(sent(&mut exchange, &harness, "if-none-match"), None);
+        assert_eq!(sent(&mut exchange, &harness, "x-out").as_deref(), Some("1"));
+        let step = exchange.response_with(&harness, "200\ncache-control: max-age=60", Some(b"new"));
+        assert_eq!(step, TestStep::Response(200));
+        exchange.end(&harness);
+        assert!(is_hit(&harness, GET));
     }
 
     #[test]
     fn what_only_reports_stores_nothing_and_serves_nothing() {
-        let stage = Stage::with(&json!([{ "cache": {}, "mode": "report" }]));
+        let harness = TestFlows::with(&json!([{ "cache": {}, "mode": "report" }]));
         for _ in 0..2 {
-            let mut visit = stage.send(GET);
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            assert_eq!(visit.response(&stage, "200\ncache-control: max-age=60"), Stand::Response(200));
-            assert_eq!(visit.added(), []);
-            visit.end(&stage);
+            let mut exchange = harness.send(GET);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert_eq!(
+                exchange.response(&harness, "200\ncache-control: max-age=60"),
+                TestStep::Response(200)
+            );
+            assert_eq!(exchange.added(), []);
+            exchange.end(&harness);
         }
     }
 
     #[test]
     fn what_another_provider_or_a_remedy_further_in_answers_is_not_stored() {
         let fallback = json!({ "fallback": { "on": ["5xx"], "provider": "two" } });
-        let stage = Stage::with(&json!([{ "cache": {} }, fallback]));
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert!(matches!(visit.response(&stage, "503"), Stand::Repeat(_)));
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        let stand = visit.response_with(&stage, "200\ncache-control: max-age=60", Some(b"two"));
-        assert_eq!(stand, Stand::Response(200));
-        visit.end(&stage);
-        assert!(!is_hit(&stage, GET));
+        let harness = TestFlows::with(&json!([{ "cache": {} }, fallback]));
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert!(matches!(exchange.response(&harness, "503"), TestStep::Repeat(_)));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        let step = exchange.response_with(&harness, "200\ncache-control: max-age=60", Some(b"two"));
+        assert_eq!(step, TestStep::Response(200));
+        exchange.end(&harness);
+        assert!(!is_hit(&harness, GET));
         let fixed = json!({ "fixed-response": { "headers": { "cache-control": "max-age=60" } } });
-        let stage = Stage::with(&json!([{ "cache": {} }, fixed]));
+        let harness = TestFlows::with(&json!([{ "cache": {} }, fixed]));
         for _ in 0..2 {
-            assert!(matches!(stage.exchange(GET, "200"), Stand::Fixed(_)));
+            assert!(matches!(harness.exchange(GET, "200"), TestStep::Fixed(_)));
         }
     }
 
     #[test]
     fn what_comes_without_a_length_is_waited_for_a_moment_and_left_if_it_is_too_large() {
-        let mut stage = stage(&json!({ "max_entry": "1KiB" }));
-        let coming = |stage: &Stage, fields: &str| {
-            let mut first = stage.send(GET);
-            assert_eq!(first.poll(stage), Stand::Call);
+        let mut harness = harness(&json!({ "max_entry": "1KiB" }));
+        let coming = |harness: &TestFlows, fields: &str| {
+            let mut first = harness.send(GET);
+            assert_eq!(first.poll(harness), TestStep::Call);
             let response = format!("200\ncache-control: max-age=60{fields}");
-            assert_eq!(first.response(stage, &response), Stand::Response(200));
+            assert_eq!(first.response(harness, &response), TestStep::Response(200));
             let mut filling = first.filling().unwrap();
             filling.push(b"some").unwrap();
             (first, filling)
         };
         // The response is complete within a second.
-        let (first, filling) = coming(&stage, "");
-        let mut second = stage.send(GET);
-        let until = stage.now + SETTLE_MAX;
-        assert_eq!(second.poll(&stage), Stand::Wait(Some(until)));
-        stage.pass_ms(500);
-        assert_eq!(second.poll(&stage), Stand::Wait(Some(until)));
+        let (first, filling) = coming(&harness, "");
+        let mut second = harness.send(GET);
+        let until = harness.now + SETTLE_MAX;
+        assert_eq!(second.poll(&harness), TestStep::Wait(Some(until)));
+        harness.pass_ms(500);
+        assert_eq!(second.poll(&harness), TestStep::Wait(Some(until)));
         filling.finish();
-        let Stand::Stored(served) = second.poll(&stage) else { panic!("it is stored") };
+        let TestStep::Stored(served) = second.poll(&harness) else { panic!("it is stored") };
         assert_eq!(served.body().len(), Some(4));
         drop((first, second));
         // The response takes longer.
-        stage.pass_ms(60_000);
-        let (first, mut filling) = coming(&stage, "");
-        let mut second = stage.send(GET);
-        assert!(matches!(second.poll(&stage), Stand::Wait(_)));
-        stage.pass_ms(1_000);
-        assert!(matches!(second.poll(&stage), Stand::Stored(_)));
+        harness.pass_ms(60_000);
+        let (first, mut filling) = coming(&harness, "");
+        let mut second = harness.send(GET);
+        assert!(matches!(second.poll(&harness), TestStep::Wait(_)));
+        harness.pass_ms(1_000);
+        assert!(matches!(second.poll(&harness), TestStep::Stored(_)));
         // The response is too large: waiting requests go on without coalescing, and so does the next one.
-        let mut third = stage.send(GET);
-        assert!(matches!(third.poll(&stage), Stand::Wait(_)));
+        let mut third = harness.send(GET);
+        assert!(matches!(third.poll(&harness), TestStep::Wait(_)));
         assert!(filling.push(&[0; 2_000]).is_err());
         filling.give_up(&[0; 2_000]);
-        let mut fourth = stage.send(GET);
-        assert_eq!((third.poll(&stage), fourth.poll(&stage)), (Stand::Call, Stand::Call));
+        let mut fourth = harness.send(GET);
+        assert_eq!((third.poll(&harness), fourth.poll(&harness)), (TestStep::Call, TestStep::Call));
         drop((first, second, third, fourth));
         // The response is aborted: one request goes to the provider, the others wait for it.
-        stage.pass_ms(31_000);
-        let (first, filling) = coming(&stage, "");
-        let (mut second, mut third) = (stage.send(GET), stage.send(GET));
-        assert!(matches!((second.poll(&stage), third.poll(&stage)), (Stand::Wait(_), Stand::Wait(_))));
+        harness.pass_ms(31_000);
+        let (first, filling) = coming(&harness, "");
+        let (mut second, mut third) = (harness.send(GET), harness.send(GET));
+        assert!(matches!(
+            (second.poll(&harness), third.poll(&harness)),
+            (TestStep::Wait(_), TestStep::Wait(_))
+        ));
         drop(filling);
-        assert_eq!(second.poll(&stage), Stand::Call);
-        assert!(matches!(third.poll(&stage), Stand::Wait(_)));
+        assert_eq!(second.poll(&harness), TestStep::Call);
+        assert!(matches!(third.poll(&harness), TestStep::Wait(_)));
         drop((first, second, third));
         // A response with a length is served at once, and so is a response without a body.
-        stage.pass_ms(31_000);
-        let (first, filling) = coming(&stage, "\ncontent-length: 9\netag: \"1\"");
-        assert!(is_hit(&stage, GET));
+        harness.pass_ms(31_000);
+        let (first, filling) = coming(&harness, "\ncontent-length: 9\netag: \"1\"");
+        assert!(is_hit(&harness, GET));
         drop((first, filling));
-        let (_first, _filling) = coming(&stage, "\netag: \"1\"");
-        assert!(is_hit(&stage, &format!("{GET}\nif-none-match: \"1\"")));
+        let (_first, _filling) = coming(&harness, "\netag: \"1\"");
+        assert!(is_hit(&harness, &format!("{GET}\nif-none-match: \"1\"")));
     }
 
     #[test]
     fn what_is_stale_stands_in_for_silence_for_a_while_and_for_no_refusal() {
         for (cache, is_served) in [(json!({}), true), (json!({ "stale_if_error": "0s" }), false)] {
-            let mut stage = stage(&cache);
-            store(&stage, GET, "200\ncache-control: max-age=60\netag: \"1\"");
-            stage.pass_ms(359_000);
+            let mut harness = harness(&cache);
+            store(&harness, GET, "200\ncache-control: max-age=60\netag: \"1\"");
+            harness.pass_ms(359_000);
             for (kind, is_silent) in [
                 (FailureKind::Connect, true),
                 (FailureKind::Timeout, true),
@@ -947,21 +954,21 @@ mod tests {
                 (FailureKind::BadResponse, false),
                 (FailureKind::Refused, false),
             ] {
-                let mut visit = stage.send(GET);
-                assert_eq!(visit.poll(&stage), Stand::Call);
-                let stand = visit.failure(&stage, kind);
-                assert_eq!(matches!(stand, Stand::Stored(_)), is_served && is_silent, "{kind:?}");
+                let mut exchange = harness.send(GET);
+                assert_eq!(exchange.poll(&harness), TestStep::Call);
+                let step = exchange.failure(&harness, kind);
+                assert_eq!(matches!(step, TestStep::Stored(_)), is_served && is_silent, "{kind:?}");
             }
-            stage.pass_ms(2_000);
-            let mut visit = stage.send(GET);
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            assert_eq!(visit.failure(&stage, FailureKind::Reset), Stand::Failure(FailureKind::Reset));
+            harness.pass_ms(2_000);
+            let mut exchange = harness.send(GET);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert_eq!(exchange.failure(&harness, FailureKind::Reset), TestStep::Failure(FailureKind::Reset));
         }
     }
 
-    /// Creates a stage whose disk is in `directory`.
-    fn stage_with_disk(directory: &Path) -> Stage {
-        Stage::new(json!({
+    /// Creates a harness whose disk is in `directory`.
+    fn stage_with_disk(directory: &Path) -> TestFlows {
+        TestFlows::new(json!({
             "data_dir": directory,
             "flows": [{ "name": "f", "remedies": [{ "cache": { "disk": {} } }] }],
         }))
@@ -974,8 +981,8 @@ mod tests {
     }
 
     impl Serving {
-        fn start(stage: &Stage) -> Self {
-            let disk = stage.flows.cache_disks().remove(0);
+        fn start(harness: &TestFlows) -> Self {
+            let disk = harness.flows.cache_disks().remove(0);
             let ((open, is_open), (go, may_go)) = (sync_channel(1), sync_channel(1));
             let thread = std::thread::spawn(move || {
                 let tell = |_| {
@@ -989,9 +996,9 @@ mod tests {
         }
 
         /// Releases the thread and ends it.
-        fn end(self, stage: &Stage) {
+        fn end(self, harness: &TestFlows) {
             self.go.send(()).unwrap();
-            stage.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
+            harness.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
             self.thread.join().unwrap();
         }
     }
@@ -999,10 +1006,10 @@ mod tests {
     /// Creates a directory in which the response to `GET` is stored.
     fn directory() -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
-        let stage = stage_with_disk(directory.path());
-        let serving = Serving::start(&stage);
-        store(&stage, GET, "200\ncache-control: max-age=60");
-        serving.end(&stage);
+        let harness = stage_with_disk(directory.path());
+        let serving = Serving::start(&harness);
+        store(&harness, GET, "200\ncache-control: max-age=60");
+        serving.end(&harness);
         directory
     }
 
@@ -1010,26 +1017,26 @@ mod tests {
     fn a_request_waits_for_the_disk_and_is_answered_from_it() {
         let directory = directory();
         for request in [GET.to_owned(), format!("{GET}\ncache-control: only-if-cached")] {
-            let mut stage = stage_with_disk(directory.path());
-            let mut serving = Some(Serving::start(&stage));
-            let mut visit = stage.send(&request);
-            let until = stage.now + DISK_WAIT_MAX;
-            assert_eq!(visit.poll(&stage), Stand::Wait(Some(until)));
-            stage.pass_ms(999);
-            assert_eq!(visit.poll(&stage), Stand::Wait(Some(until)));
+            let mut harness = stage_with_disk(directory.path());
+            let mut serving = Some(Serving::start(&harness));
+            let mut exchange = harness.send(&request);
+            let until = harness.now + DISK_WAIT_MAX;
+            assert_eq!(exchange.poll(&harness), TestStep::Wait(Some(until)));
+            harness.pass_ms(999);
+            assert_eq!(exchange.poll(&harness), TestStep::Wait(Some(until)));
             serving.as_ref().unwrap().go.send(()).unwrap();
-            let stand =
-                std::iter::repeat_with(|| visit.poll(&stage)).find(|stand| !matches!(stand, Stand::Wait(_)));
-            let Some(Stand::Stored(served)) = stand else { panic!("{stand:?}") };
+            let step = std::iter::repeat_with(|| exchange.poll(&harness))
+                .find(|step| !matches!(step, TestStep::Wait(_)));
+            let Some(TestStep::Stored(served)) = step else { panic!("{step:?}") };
             let mut fields = Vec::new();
             served.write_fields(&mut fields);
             assert!(
                 String::from_utf8(fields).unwrap().contains("cache-status: egret; hit; ttl=60; detail=disk")
             );
-            visit.end(&stage);
-            assert!(is_hit(&stage, GET));
+            exchange.end(&harness);
+            assert!(is_hit(&harness, GET));
             let Serving { thread, .. } = serving.take().unwrap();
-            stage.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
+            harness.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
             thread.join().unwrap();
         }
     }
@@ -1040,34 +1047,34 @@ mod tests {
             [("200\ncache-control: no-store", false), ("404", false), ("503", true), ("403", true)]
         {
             let directory = directory();
-            let mut stage = stage_with_disk(directory.path());
-            let serving = Serving::start(&stage);
-            let mut visit = stage.send(GET);
-            assert!(matches!(visit.poll(&stage), Stand::Wait(Some(_))));
-            stage.pass_ms(1_000);
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            assert!(matches!(visit.response(&stage, said), Stand::Response(_)));
-            visit.end(&stage);
-            serving.end(&stage);
-            let stage = stage_with_disk(directory.path());
-            let serving = Serving::start(&stage);
-            let mut visit = stage.send(GET);
-            assert_eq!(matches!(visit.poll(&stage), Stand::Wait(_)), is_there, "{said}");
-            drop(visit);
-            serving.end(&stage);
+            let mut harness = stage_with_disk(directory.path());
+            let serving = Serving::start(&harness);
+            let mut exchange = harness.send(GET);
+            assert!(matches!(exchange.poll(&harness), TestStep::Wait(Some(_))));
+            harness.pass_ms(1_000);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert!(matches!(exchange.response(&harness, said), TestStep::Response(_)));
+            exchange.end(&harness);
+            serving.end(&harness);
+            let harness = stage_with_disk(directory.path());
+            let serving = Serving::start(&harness);
+            let mut exchange = harness.send(GET);
+            assert_eq!(matches!(exchange.poll(&harness), TestStep::Wait(_)), is_there, "{said}");
+            drop(exchange);
+            serving.end(&harness);
         }
     }
 
     #[test]
     fn a_request_goes_on_at_once_where_nothing_is_on_the_disk_or_that_is_not_known() {
         let directory = directory();
-        let stage = stage_with_disk(directory.path());
-        assert_eq!(stage.send(GET).poll(&stage), Stand::Call, "it is not open");
-        let serving = Serving::start(&stage);
-        assert_eq!(stage.send("GET https://one.example/b").poll(&stage), Stand::Call);
-        assert_eq!(stage.send(&format!("{GET}\nauthorization: Bearer a")).poll(&stage), Stand::Call);
-        serving.end(&stage);
-        assert_eq!(stage.send(GET).poll(&stage), Stand::Call, "it is closed");
+        let harness = stage_with_disk(directory.path());
+        assert_eq!(harness.send(GET).poll(&harness), TestStep::Call, "it is not open");
+        let serving = Serving::start(&harness);
+        assert_eq!(harness.send("GET https://one.example/b").poll(&harness), TestStep::Call);
+        assert_eq!(harness.send(&format!("{GET}\nauthorization: Bearer a")).poll(&harness), TestStep::Call);
+        serving.end(&harness);
+        assert_eq!(harness.send(GET).poll(&harness), TestStep::Call, "it is closed");
     }
 
     #[test]
@@ -1077,11 +1084,11 @@ mod tests {
             let remedy = json!({ "cache": cache, "mode": mode });
             json!({ "data_dir": directory.path(), "flows": [{ "name": "f", "remedies": [remedy] }] })
         };
-        let mut stage = Stage::new(config(json!({ "disk": {} }), "report"));
-        assert!(stage.flows.cache_disks().is_empty());
+        let mut harness = TestFlows::new(config(json!({ "disk": {} }), "report"));
+        assert!(harness.flows.cache_disks().is_empty());
         let mut reload = |cache: Value| {
-            stage.reload(config(cache, "enforce"));
-            stage.flows.cache_disks().pop()
+            harness.reload(config(cache, "enforce"));
+            harness.flows.cache_disks().pop()
         };
         let first = reload(json!({ "disk": {} })).unwrap();
         assert!(reload(json!({ "disk": { "size": "2GiB" }, "stale_if_error": "1h" })).unwrap().is(&first));

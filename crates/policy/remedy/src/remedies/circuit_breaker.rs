@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::grouping::{Grouping, Groups, Key};
-use crate::remedy::{Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Reaction, Remedy, Step};
 use egret_message::Fault;
 use egret_message::{Condition, any_meets};
 use egret_message::{Reason, Refused};
@@ -134,17 +134,17 @@ impl Remedy for CircuitBreaker {
     type Config = CircuitBreakerConfig;
     type Held = Held;
 
-    fn compile(config: &CircuitBreakerConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
-        site.check_refusal_status(config.status);
+    fn compile(config: &CircuitBreakerConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let before = context.problems.len();
+        context.check_refusal_status(config.status);
         for (key, problem) in problems(config) {
-            site.problem(key, problem);
+            context.problem(key, problem);
         }
-        let grouping = Grouping::compile(config.group_by.as_ref(), site)?;
-        if site.problems.len() > before {
+        let grouping = Grouping::compile(config.group_by.as_ref(), context)?;
+        if context.problems.len() > before {
             return None;
         }
-        let circuits = site.keep(|_| true, Groups::default);
+        let circuits = context.keep(|_| true, Groups::default);
         Some(Self { config: config.clone(), grouping, circuits })
     }
 
@@ -392,7 +392,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use egret_fixture::{Stage, Stand, problems};
+    use egret_fixture::{TestFlows, TestStep, problems};
     use egret_message::FailureKind;
 
     const GET: &str = "GET https://one.example/";
@@ -401,115 +401,116 @@ mod tests {
         json!({ "flows": [{ "name": "f", "remedies": [{ "circuit-breaker": breaker }] }] })
     }
 
-    fn stage(breaker: &Value) -> Stage {
-        Stage::new(config(breaker))
+    fn harness(breaker: &Value) -> TestFlows {
+        TestFlows::new(config(breaker))
     }
 
-    fn calls(stage: &Stage, status: &str, count: u32) {
+    fn calls(harness: &TestFlows, status: &str, count: u32) {
         for _ in 0..count {
-            assert!(matches!(stage.exchange(GET, status), Stand::Response(_)));
+            assert!(matches!(harness.exchange(GET, status), TestStep::Response(_)));
         }
     }
 
     /// Returns the number of milliseconds until a retry makes sense, or `None` if calls pass.
-    fn open_ms(stage: &Stage) -> Option<u128> {
-        match stage.send(GET).poll(stage) {
-            Stand::Call => None,
+    fn open_ms(harness: &TestFlows) -> Option<u128> {
+        match harness.send(GET).poll(harness) {
+            TestStep::Call => None,
             refused => {
-                assert_eq!(refused.refusal(stage).0, Reason::CircuitOpen);
-                refused.refusal(stage).1
+                assert_eq!(refused.refusal(harness).0, Reason::CircuitOpen);
+                refused.refusal(harness).1
             }
         }
     }
 
     #[test]
     fn failures_in_a_row_open_it_and_a_success_in_between_does_not() {
-        let stage = stage(&json!({}));
-        calls(&stage, "500", 4);
-        calls(&stage, "200", 1);
-        calls(&stage, "503", 4);
-        assert_eq!(open_ms(&stage), None);
-        calls(&stage, "503", 1);
-        assert_eq!(open_ms(&stage), Some(5_000));
-        let mut other = stage.send("GET https://two.example/");
-        assert_eq!(other.poll(&stage), Stand::Call);
+        let harness = harness(&json!({}));
+        calls(&harness, "500", 4);
+        calls(&harness, "200", 1);
+        calls(&harness, "503", 4);
+        assert_eq!(open_ms(&harness), None);
+        calls(&harness, "503", 1);
+        assert_eq!(open_ms(&harness), Some(5_000));
+        let mut other = harness.send("GET https://two.example/");
+        assert_eq!(other.poll(&harness), TestStep::Call);
     }
 
     #[test]
     fn failed_calls_count_as_named_and_what_the_gateway_refuses_does_not() {
-        let stage = stage(&json!({ "consecutive": 2, "on": ["reset"] }));
+        let harness = harness(&json!({ "consecutive": 2, "on": ["reset"] }));
         for kind in [FailureKind::Refused, FailureKind::Timeout, FailureKind::Reset] {
-            let mut visit = stage.send(GET);
-            visit.poll(&stage);
-            visit.failure(&stage, kind);
+            let mut exchange = harness.send(GET);
+            exchange.poll(&harness);
+            exchange.failure(&harness, kind);
         }
-        calls(&stage, "200", 1);
-        assert_eq!(open_ms(&stage), None);
+        calls(&harness, "200", 1);
+        assert_eq!(open_ms(&harness), None);
         for _ in 0..2 {
-            let mut visit = stage.send(GET);
-            visit.poll(&stage);
-            visit.failure(&stage, FailureKind::Reset);
+            let mut exchange = harness.send(GET);
+            exchange.poll(&harness);
+            exchange.failure(&harness, FailureKind::Reset);
         }
-        assert_eq!(open_ms(&stage), Some(5_000));
+        assert_eq!(open_ms(&harness), Some(5_000));
     }
 
     #[test]
     fn the_share_counts_over_the_window_from_a_minimum_on() {
-        let mut stage =
-            stage(&json!({ "consecutive": null, "ratio": 0.5, "min_calls": 10, "window": "10s" }));
-        calls(&stage, "500", 9);
-        assert_eq!(open_ms(&stage), None);
-        stage.pass_ms(11_000);
-        calls(&stage, "200", 6);
-        calls(&stage, "500", 5);
-        assert_eq!(open_ms(&stage), None);
-        calls(&stage, "500", 1);
-        assert_eq!(open_ms(&stage), Some(5_000));
+        let mut harness =
+            harness(&json!({ "consecutive": null, "ratio": 0.5, "min_calls": 10, "window": "10s" }));
+        calls(&harness, "500", 9);
+        assert_eq!(open_ms(&harness), None);
+        harness.pass_ms(11_000);
+        calls(&harness, "200", 6);
+        calls(&harness, "500", 5);
+        assert_eq!(open_ms(&harness), None);
+        calls(&harness, "500", 1);
+        assert_eq!(open_ms(&harness), Some(5_000));
     }
 
     #[test]
     fn it_tries_closes_on_success_and_stays_open_longer_each_time_that_trying_fails() {
-        let mut stage = stage(&json!({ "consecutive": 1, "open": "1s", "open_max": "3s", "successes": 2 }));
-        calls(&stage, "500", 1);
+        let mut harness =
+            harness(&json!({ "consecutive": 1, "open": "1s", "open_max": "3s", "successes": 2 }));
+        calls(&harness, "500", 1);
         for open in [1_000, 2_000, 3_000, 3_000] {
-            assert_eq!(open_ms(&stage), Some(open.into()));
-            stage.pass_ms(open);
-            let mut probe = stage.send(GET);
-            assert_eq!(probe.poll(&stage), Stand::Call);
-            assert_eq!(open_ms(&stage), Some(1_000));
-            assert_eq!(probe.response(&stage, "502"), Stand::Response(502));
+            assert_eq!(open_ms(&harness), Some(open.into()));
+            harness.pass_ms(open);
+            let mut probe = harness.send(GET);
+            assert_eq!(probe.poll(&harness), TestStep::Call);
+            assert_eq!(open_ms(&harness), Some(1_000));
+            assert_eq!(probe.response(&harness, "502"), TestStep::Response(502));
         }
-        stage.pass_ms(3_000);
-        calls(&stage, "200", 2);
-        let (mut one, mut other) = (stage.send(GET), stage.send(GET));
-        assert_eq!((one.poll(&stage), other.poll(&stage)), (Stand::Call, Stand::Call));
-        one.response(&stage, "500");
-        assert_eq!(open_ms(&stage), Some(1_000));
+        harness.pass_ms(3_000);
+        calls(&harness, "200", 2);
+        let (mut one, mut other) = (harness.send(GET), harness.send(GET));
+        assert_eq!((one.poll(&harness), other.poll(&harness)), (TestStep::Call, TestStep::Call));
+        one.response(&harness, "500");
+        assert_eq!(open_ms(&harness), Some(1_000));
         // A call of an earlier turn does not count.
-        stage.pass_ms(1_000);
-        let mut probe = stage.send(GET);
-        assert_eq!(probe.poll(&stage), Stand::Call);
-        other.response(&stage, "500");
-        assert_eq!(open_ms(&stage), Some(1_000));
+        harness.pass_ms(1_000);
+        let mut probe = harness.send(GET);
+        assert_eq!(probe.poll(&harness), TestStep::Call);
+        other.response(&harness, "500");
+        assert_eq!(open_ms(&harness), Some(1_000));
         drop(probe);
-        assert_eq!(open_ms(&stage), None);
+        assert_eq!(open_ms(&harness), None);
     }
 
     #[test]
     fn a_long_retry_after_opens_it_at_once() {
-        let stage = stage(&json!({ "retry_after_min": "10s" }));
-        calls(&stage, "429\nRetry-After: 9", 1);
-        assert_eq!(open_ms(&stage), None);
-        calls(&stage, "429\nRetry-After: 20", 1);
-        assert_eq!(open_ms(&stage), Some(20_000));
+        let harness = harness(&json!({ "retry_after_min": "10s" }));
+        calls(&harness, "429\nRetry-After: 9", 1);
+        assert_eq!(open_ms(&harness), None);
+        calls(&harness, "429\nRetry-After: 20", 1);
+        assert_eq!(open_ms(&harness), Some(20_000));
     }
 
     #[test]
     fn a_reload_keeps_it_open() {
-        let mut stage = stage(&json!({ "consecutive": 1 }));
-        calls(&stage, "500", 1);
-        stage.reload(config(&json!({ "consecutive": 3 })));
-        assert_eq!(open_ms(&stage), Some(5_000));
+        let mut harness = harness(&json!({ "consecutive": 1 }));
+        calls(&harness, "500", 1);
+        harness.reload(config(&json!({ "consecutive": 3 })));
+        assert_eq!(open_ms(&harness), Some(5_000));
     }
 
     #[test]

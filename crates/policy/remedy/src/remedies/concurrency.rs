@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
-use crate::remedy::{Needs, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Needs, Remedy, Step};
 use egret_message::{Reason, Refused};
 use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas};
 
@@ -42,8 +42,8 @@ impl Remedy for Concurrency {
     /// The permit, released when dropped.
     type Held = Option<Grant>;
 
-    fn compile(config: &ConcurrencyConfig, site: &mut Site<'_>) -> Option<Self> {
-        site.check_refusal_status(config.status);
+    fn compile(config: &ConcurrencyConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        context.check_refusal_status(config.status);
         // A fixed name, because a flow's name may contain characters that a quota's may not. These quotas are
         // private.
         let name = "concurrency".to_owned();
@@ -55,16 +55,16 @@ impl Remedy for Concurrency {
             ..QuotaConfig::default()
         };
         let configs = BTreeMap::from([(name.clone(), quota)]);
-        let before: Option<Arc<Quotas>> = site.kept();
+        let before: Option<Arc<Quotas>> = context.kept();
         let mut problems = Vec::new();
-        let quotas = Quotas::compile(&configs, before.as_deref(), None, site.parameters, &mut problems);
+        let quotas = Quotas::compile(&configs, before.as_deref(), None, context.parameters, &mut problems);
         for problem in problems {
             let key = if problem.path.ends_with("group_by") { "group_by" } else { "max" };
-            let path = site.path_of(key);
-            site.problems.push(Problem { path, ..problem });
+            let path = context.path_of(key);
+            context.problems.push(Problem { path, ..problem });
         }
         let quota = Arc::clone(quotas.get(&name)?);
-        site.keep_new(Arc::new(quotas));
+        context.keep_new(Arc::new(quotas));
         Some(Self { draw: Draw::of(quota), status: config.status })
     }
 
@@ -106,7 +106,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use egret_fixture::{Stage, Stand, problems};
+    use egret_fixture::{TestFlows, TestStep, problems};
 
     const GET: &str = "GET https://one.example/";
 
@@ -116,30 +116,30 @@ mod tests {
 
     #[test]
     fn a_slot_is_held_until_the_end_or_until_the_client_leaves() {
-        let stage = Stage::new(config(1));
-        let mut first = stage.send(GET);
-        assert_eq!(first.poll(&stage), Stand::Call);
-        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
-        assert_eq!(first.response(&stage, "200"), Stand::Response(200));
-        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
-        first.end(&stage);
-        let mut second = stage.send(GET);
-        assert_eq!(second.poll(&stage), Stand::Call);
+        let harness = TestFlows::new(config(1));
+        let mut first = harness.send(GET);
+        assert_eq!(first.poll(&harness), TestStep::Call);
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, Reason::TooManyInFlight);
+        assert_eq!(first.response(&harness, "200"), TestStep::Response(200));
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, Reason::TooManyInFlight);
+        first.end(&harness);
+        let mut second = harness.send(GET);
+        assert_eq!(second.poll(&harness), TestStep::Call);
         drop(second);
-        assert_eq!(stage.send(GET).poll(&stage), Stand::Call);
+        assert_eq!(harness.send(GET).poll(&harness), TestStep::Call);
     }
 
     #[test]
     fn a_reload_knows_who_is_under_way() {
-        let mut stage = Stage::new(config(1));
-        let mut first = stage.send(GET);
-        assert_eq!(first.poll(&stage), Stand::Call);
-        stage.reload(config(2));
-        let mut second = stage.send(GET);
-        assert_eq!(second.poll(&stage), Stand::Call);
-        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::TooManyInFlight);
+        let mut harness = TestFlows::new(config(1));
+        let mut first = harness.send(GET);
+        assert_eq!(first.poll(&harness), TestStep::Call);
+        harness.reload(config(2));
+        let mut second = harness.send(GET);
+        assert_eq!(second.poll(&harness), TestStep::Call);
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, Reason::TooManyInFlight);
         drop((first, second));
-        assert_eq!(stage.send(GET).poll(&stage), Stand::Call);
+        assert_eq!(harness.send(GET).poll(&harness), TestStep::Call);
     }
 
     #[test]

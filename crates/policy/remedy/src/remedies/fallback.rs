@@ -14,11 +14,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::local_response::{Answer, Local};
+use crate::local_response::{LocalKind, LocalResponse};
 use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedy::InnerRemedy;
-use crate::remedy::{AlternateCall, Mode, Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{AlternateCall, CompileContext, Mode, Needs, Reaction, Remedy, Step};
 use egret_message::BODY_BYTES_MAX;
 use egret_message::Fault;
 use egret_message::{Condition, any_meets};
@@ -111,20 +111,20 @@ impl Remedy for Fallback {
     type Config = FallbackConfig;
     type Held = Held;
 
-    fn compile(config: &FallbackConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
+    fn compile(config: &FallbackConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let before = context.problems.len();
         if config.on.is_empty() && config.on_refused.is_empty() {
-            site.problem("on", "must list at least one outcome, like `5xx`, unless `on_refused` is set");
+            context.problem("on", "must list at least one outcome, like `5xx`, unless `on_refused` is set");
         }
         if config.body.bytes() > BODY_BYTES_MAX {
-            site.problem("body", "must be at most `16MiB`: it is kept in memory for each exchange");
+            context.problem("body", "must be at most `16MiB`: it is kept in memory for each exchange");
         }
-        site.check_methods(&config.methods);
-        let to = To::compile(config, site);
-        if site.problems.len() == before {
-            check_further_in(config, site);
+        context.check_methods(&config.methods);
+        let to = To::compile(config, context);
+        if context.problems.len() == before {
+            check_further_in(config, context);
         }
-        if site.problems.len() > before {
+        if context.problems.len() > before {
             return None;
         }
         let replay = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
@@ -165,7 +165,7 @@ impl Remedy for Fallback {
         let reaction = match &self.to {
             To::Response(response) => response.render(exchange).map(|fixed| {
                 let fixed = with_fields_of_refusal(fixed, exchange);
-                Reaction::Answer(Box::new(Answer::Fixed(fixed)))
+                Reaction::LocalResponse(Box::new(LocalResponse::Fixed(fixed)))
             }),
             To::Call { .. } if held.gone || !exchange.may_repeat(&self.methods) => Ok(Reaction::Pass),
             To::Call { provider, path } => {
@@ -181,7 +181,7 @@ const REFUSAL_FIELDS: [&str; 3] = ["Retry-After", "RateLimit-Policy", "RateLimit
 
 /// Adds the retry fields of the refusal that `fixed` replaces, except those that `fixed` already has.
 fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc<Fixed> {
-    let Some(Local::Refused(_)) = exchange.answered else { return fixed };
+    let Some(LocalKind::Refused(_)) = exchange.answered else { return fixed };
     let Some(refusal) = exchange.response() else { return fixed };
     for name in REFUSAL_FIELDS {
         let is_told = fixed.fields.iter().any(|(told, _)| told.eq_ignore_ascii_case(name));
@@ -221,16 +221,16 @@ impl Fallback {
 
     fn is_meant(&self, exchange: &Exchange<'_>) -> bool {
         let refused = match exchange.answered {
-            Some(Local::Refused(reason)) => self.on_refused.contains(&reason),
-            Some(Local::Fixed | Local::Stored) | None => false,
+            Some(LocalKind::Refused(reason)) => self.on_refused.contains(&reason),
+            Some(LocalKind::Fixed | LocalKind::Stored) | None => false,
         };
         refused || any_meets(&self.on, &exchange.outcome)
     }
 }
 
 /// Adds a problem if an inner fallback already covers every case of this one.
-fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
-    for InnerRemedy { number, mode, config: other, .. } in site.further_in {
+fn check_further_in(config: &FallbackConfig, context: &mut CompileContext<'_>) {
+    for InnerRemedy { number, mode, config: other, .. } in context.further_in {
         let Some(inner) = other.downcast_ref::<FallbackConfig>().filter(|_| *mode == Mode::Enforce) else {
             continue;
         };
@@ -245,7 +245,7 @@ fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
                 let message = format!(
                     "has no effect: the fallback in `remedies[{number}]` already responds to these outcomes"
                 );
-                return site.problem("on", message);
+                return context.problem("on", message);
             }
         } else if config.response.is_none()
             && (&config.provider, &config.path) == (&inner.provider, &inner.path)
@@ -253,32 +253,32 @@ fn check_further_in(config: &FallbackConfig, site: &mut Site<'_>) {
             let key = if config.provider.is_some() { "provider" } else { "path" };
             let message =
                 format!("repeats the call of the fallback in `remedies[{number}]`, which has already failed");
-            return site.problem(key, message);
+            return context.problem(key, message);
         }
     }
 }
 
 impl To {
-    fn compile(config: &FallbackConfig, site: &mut Site<'_>) -> Option<Self> {
+    fn compile(config: &FallbackConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let elsewhere = config.provider.is_some() || config.path.is_some();
         match &config.response {
             Some(_) if elsewhere => {
-                site.problem(
+                context.problem(
                     "response",
                     "a response and another call exclude each other: use separate list entries",
                 );
                 None
             }
             Some(response) => {
-                ResponseTemplate::compile(response, "response.", true, site).map(Self::Response)
+                ResponseTemplate::compile(response, "response.", true, context).map(Self::Response)
             }
             None if elsewhere => {
-                let provider = config.provider.as_deref().and_then(|name| provider(name, site));
-                let path = config.path.as_deref().and_then(|text| path(text, provider.is_none(), site));
+                let provider = config.provider.as_deref().and_then(|name| provider(name, context));
+                let path = config.path.as_deref().and_then(|text| path(text, provider.is_none(), context));
                 Some(Self::Call { provider, path })
             }
             None => {
-                site.problem("provider", "one of `provider`, `path` and `response` is required");
+                context.problem("provider", "one of `provider`, `path` and `response` is required");
                 None
             }
         }
@@ -286,25 +286,25 @@ impl To {
 }
 
 /// Returns the number of the provider to call instead.
-fn provider(name: &str, site: &mut Site<'_>) -> Option<(usize, String)> {
-    let Some(number) = site.providers.iter().position(|other| *other == name) else {
-        site.dangling("provider", name, "provider");
+fn provider(name: &str, context: &mut CompileContext<'_>) -> Option<(usize, String)> {
+    let Some(number) = context.providers.iter().position(|other| *other == name) else {
+        context.dangling("provider", name, "provider");
         return None;
     };
-    let from = &site.matching.provider;
+    let from = &context.matching.provider;
     if !from.is_empty() && from.iter().all(|other| other == name) {
-        site.problem("provider", format!("the flow matches only `{name}`, the provider that has failed"));
+        context.problem("provider", format!("the flow matches only `{name}`, the provider that has failed"));
         return None;
     }
     Some((number, name.to_owned()))
 }
 
 /// Returns the path to call instead. If the provider `stays` the same, it must differ from the flow's path.
-fn path(text: &str, stays: bool, site: &mut Site<'_>) -> Option<PathTemplate> {
-    let path = site.path_template("path", text, true)?;
-    let from = &site.matching.path;
+fn path(text: &str, stays: bool, context: &mut CompileContext<'_>) -> Option<PathTemplate> {
+    let path = context.path_template("path", text, true)?;
+    let from = &context.matching.path;
     if stays && !from.is_empty() && from.iter().all(|other| Some(other.as_str()) == path.as_literal()) {
-        site.problem("path", format!("the flow matches only `{text}`, the path that has failed"));
+        context.problem("path", format!("the flow matches only `{text}`, the path that has failed"));
         return None;
     }
     Some(path)
@@ -314,37 +314,37 @@ fn path(text: &str, stays: bool, site: &mut Site<'_>) -> Option<PathTemplate> {
 mod tests {
     use serde_json::{Value, json};
 
-    use egret_fixture::{Stage, Stand, problems};
+    use egret_fixture::{TestFlows, TestStep, problems};
     use egret_message::FailureKind;
 
     const GET: &str = "GET https://one.example/a?b=c";
 
     #[test]
     fn a_failed_call_goes_elsewhere_once() {
-        let stage = Stage::with(&json!([{ "fallback": { "provider": "two", "path": "/other" } }]));
-        assert_eq!(stage.exchange(GET, "404"), Stand::Response(404));
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.draft.call.provider, None);
-        assert_eq!(visit.failure(&stage, FailureKind::Connect), Stand::Repeat(stage.now));
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.draft.call.provider, Some(1));
-        assert_eq!(visit.draft.target.as_deref(), Some(&b"/other?b=c"[..]));
-        assert_eq!(visit.response(&stage, "500"), Stand::Response(500));
+        let harness = TestFlows::with(&json!([{ "fallback": { "provider": "two", "path": "/other" } }]));
+        assert_eq!(harness.exchange(GET, "404"), TestStep::Response(404));
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.provider, None);
+        assert_eq!(exchange.failure(&harness, FailureKind::Connect), TestStep::Repeat(harness.now));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.provider, Some(1));
+        assert_eq!(exchange.draft.target.as_deref(), Some(&b"/other?b=c"[..]));
+        assert_eq!(exchange.response(&harness, "500"), TestStep::Response(500));
     }
 
     #[test]
     fn another_provider_gets_no_credential_of_the_client_unless_that_is_wanted() {
         let get = "GET https://one.example/a?page=2&api%5Fkey=k&b=c&token=t\nAuthorization: Bearer t\nCookie: s=1\nX-Api-Key: k\nAccept: */*\nUser-Agent: u";
         let sent = |fallbacks: &Value, failures: usize| {
-            let stage = Stage::with(fallbacks);
-            let mut visit = stage.send(get);
+            let harness = TestFlows::with(fallbacks);
+            let mut exchange = harness.send(get);
             for _ in 0..failures {
-                assert_eq!(visit.poll(&stage), Stand::Call);
-                assert_eq!(visit.response(&stage, "503"), Stand::Repeat(stage.now));
+                assert_eq!(exchange.poll(&harness), TestStep::Call);
+                assert_eq!(exchange.response(&harness, "503"), TestStep::Repeat(harness.now));
             }
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            let (target, fields, _) = visit.sent(&stage);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            let (target, fields, _) = exchange.sent(&harness);
             (target, fields)
         };
         let whole = sent(&json!([{ "fallback": { "provider": "two", "forward_credentials": true } }]), 1);
@@ -376,67 +376,68 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sent_again_stays_failed() {
-        let stage = Stage::with(&json!([{ "fallback": { "provider": "two" } }]));
-        let mut visit = stage.send(GET);
-        visit.repeatable = false;
-        visit.poll(&stage);
-        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+        let harness = TestFlows::with(&json!([{ "fallback": { "provider": "two" } }]));
+        let mut exchange = harness.send(GET);
+        exchange.repeatable = false;
+        exchange.poll(&harness);
+        assert_eq!(exchange.response(&harness, "503"), TestStep::Response(503));
     }
 
     #[test]
     fn what_may_do_harm_twice_goes_elsewhere_only_if_nobody_has_seen_it() {
         const POST: &str = "POST https://one.example/";
-        let stage = Stage::with(&json!([
+        let harness = TestFlows::with(&json!([
             { "fallback": { "provider": "two" } },
             { "circuit-breaker": { "consecutive": 1 } },
         ]));
-        let mut visit = stage.send(POST);
-        visit.poll(&stage);
-        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+        let mut exchange = harness.send(POST);
+        exchange.poll(&harness);
+        assert_eq!(exchange.response(&harness, "503"), TestStep::Response(503));
         // The circuit is open now, so nothing is sent.
-        assert_eq!(stage.send(POST).poll(&stage), Stand::Repeat(stage.now));
+        assert_eq!(harness.send(POST).poll(&harness), TestStep::Repeat(harness.now));
 
-        let stage = Stage::with(&json!([{ "fallback": { "provider": "two" } }]));
+        let harness = TestFlows::with(&json!([{ "fallback": { "provider": "two" } }]));
         let failed = |kind| {
-            let mut visit = stage.send(POST);
-            visit.poll(&stage);
-            visit.failure(&stage, kind)
+            let mut exchange = harness.send(POST);
+            exchange.poll(&harness);
+            exchange.failure(&harness, kind)
         };
-        assert_eq!(failed(FailureKind::Connect), Stand::Repeat(stage.now));
-        assert_eq!(failed(FailureKind::Timeout), Stand::Failure(FailureKind::Timeout));
+        assert_eq!(failed(FailureKind::Connect), TestStep::Repeat(harness.now));
+        assert_eq!(failed(FailureKind::Timeout), TestStep::Failure(FailureKind::Timeout));
 
-        let stage = Stage::with(&json!([{ "fallback": { "provider": "two", "methods": ["POST"] } }]));
-        let mut visit = stage.send(POST);
-        visit.poll(&stage);
-        assert_eq!(visit.response(&stage, "503"), Stand::Repeat(stage.now));
+        let harness = TestFlows::with(&json!([{ "fallback": { "provider": "two", "methods": ["POST"] } }]));
+        let mut exchange = harness.send(POST);
+        exchange.poll(&harness);
+        assert_eq!(exchange.response(&harness, "503"), TestStep::Repeat(harness.now));
     }
 
     #[test]
     fn an_open_circuit_further_in_goes_elsewhere_where_the_circuit_is_another_one() {
-        let stage = Stage::with(&json!([
+        let harness = TestFlows::with(&json!([
             { "fallback": { "provider": "two", "on": [] } },
             { "circuit-breaker": { "consecutive": 1 } },
         ]));
-        assert_eq!(stage.exchange(GET, "500"), Stand::Response(500));
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Repeat(stage.now));
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.draft.call.provider, Some(1));
-        assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+        assert_eq!(harness.exchange(GET, "500"), TestStep::Response(500));
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Repeat(harness.now));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.provider, Some(1));
+        assert_eq!(exchange.response(&harness, "200"), TestStep::Response(200));
     }
 
     #[test]
     fn a_fixed_answer_takes_the_place_of_a_failure() {
-        let stage = Stage::with(&json!([{ "fallback": { "response": { "status": 200, "body": "[]" } } }]));
-        let Stand::Fixed(fixed) = stage.exchange(GET, "502") else { panic!() };
+        let harness =
+            TestFlows::with(&json!([{ "fallback": { "response": { "status": 200, "body": "[]" } } }]));
+        let TestStep::Fixed(fixed) = harness.exchange(GET, "502") else { panic!() };
         assert_eq!((fixed.status, &*fixed.body), (200, &b"[]"[..]));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
     }
 
     #[test]
     fn an_answer_in_the_place_of_a_refusal_says_when_to_try_again() {
-        let stage = |headers: Value| {
-            Stage::new(json!({
+        let harness = |headers: Value| {
+            TestFlows::new(json!({
                 "quotas": { "q": { "limit": 1, "kind": "fixed", "starts": "first", "window": "10s" } },
                 "flows": [{ "name": "f", "remedies": [
                     { "fallback": {
@@ -447,9 +448,9 @@ mod tests {
                 ] }],
             }))
         };
-        let fields = |stage: &Stage| {
-            assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-            let Stand::Fixed(fixed) = stage.exchange(GET, "200") else { panic!() };
+        let fields = |harness: &TestFlows| {
+            assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+            let TestStep::Fixed(fixed) = harness.exchange(GET, "200") else { panic!() };
             assert_eq!((fixed.status, &*fixed.body), (420, &b"calm down"[..]));
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             let mut fields: Vec<String> =
@@ -457,48 +458,50 @@ mod tests {
             fields.sort();
             fields
         };
-        let own = stage(json!({}));
+        let own = harness(json!({}));
         let told = ["RateLimit-Policy: \"q\";q=1;w=10", "RateLimit: \"q\";r=0;t=10", "Retry-After: 10"];
         assert_eq!(fields(&own), told);
-        let theirs = stage(json!({ "retry-after": "77", "X-Why": "${response.status}" }));
+        let theirs = harness(json!({ "retry-after": "77", "X-Why": "${response.status}" }));
         assert_eq!(fields(&theirs), [told[0], told[1], "X-Why: 429", "retry-after: 77"]);
         // A response of the provider itself is not a refusal.
-        let stage = Stage::with(&json!([{ "fallback": { "on": [429], "response": { "status": 200 } } }]));
-        let Stand::Fixed(fixed) = stage.exchange(GET, "429\nRetry-After: 5") else { panic!() };
+        let harness =
+            TestFlows::with(&json!([{ "fallback": { "on": [429], "response": { "status": 200 } } }]));
+        let TestStep::Fixed(fixed) = harness.exchange(GET, "429\nRetry-After: 5") else { panic!() };
         assert_eq!(fixed.fields, []);
     }
 
-    fn of_users(fallback: &Value) -> Stage {
-        Stage::new(json!({ "flows": [{
+    fn of_users(fallback: &Value) -> TestFlows {
+        TestFlows::new(json!({ "flows": [{
             "name": "f", "match": { "path": "/users/{id}" }, "remedies": [{ "fallback": fallback }],
         }]}))
     }
 
     #[test]
     fn values_in_the_path_stay_segments() {
-        let stage = of_users(&json!({ "path": "/people/${params.id}/${response.headers.x-shard}" }));
+        let harness = of_users(&json!({ "path": "/people/${params.id}/${response.headers.x-shard}" }));
         let target = |lines: &str| {
-            let mut visit = stage.send(lines);
-            visit.poll(&stage);
-            let stand = visit.response(&stage, "500\nx-shard: 3");
-            let target = visit.draft.target.take().map(|target| String::from_utf8(target.to_vec()).unwrap());
-            (stand, target)
+            let mut exchange = harness.send(lines);
+            exchange.poll(&harness);
+            let step = exchange.response(&harness, "500\nx-shard: 3");
+            let target =
+                exchange.draft.target.take().map(|target| String::from_utf8(target.to_vec()).unwrap());
+            (step, target)
         };
-        let (stand, called) = target("GET https://one.example/users/a%2Fb%3F%20c?d=e");
-        assert_eq!(stand, Stand::Repeat(stage.now));
+        let (step, called) = target("GET https://one.example/users/a%2Fb%3F%20c?d=e");
+        assert_eq!(step, TestStep::Repeat(harness.now));
         assert_eq!(called.unwrap(), "/people/a%2Fb%3F%20c/3?d=e");
         // A path that leads upwards is a fault of the remedy, so the failed response stays.
-        let (stand, called) = target("GET https://one.example/users/x%2F..%2F..%2Fadmin");
-        assert_eq!((stand, called), (Stand::Response(500), None));
+        let (step, called) = target("GET https://one.example/users/x%2F..%2F..%2Fadmin");
+        assert_eq!((step, called), (TestStep::Response(500), None));
     }
 
     /// Returns the providers called one after the other if all of them fail.
-    fn called(stage: &Stage, lines: &str) -> Vec<Option<usize>> {
-        let mut visit = stage.send(lines);
+    fn called(harness: &TestFlows, lines: &str) -> Vec<Option<usize>> {
+        let mut exchange = harness.send(lines);
         let mut called = Vec::new();
-        while visit.poll(stage) == Stand::Call {
-            called.push(visit.draft.call.provider);
-            if !matches!(visit.response(stage, "503"), Stand::Repeat(_)) {
+        while exchange.poll(harness) == TestStep::Call {
+            called.push(exchange.draft.call.provider);
+            if !matches!(exchange.response(harness, "503"), TestStep::Repeat(_)) {
                 break;
             }
         }
@@ -512,30 +515,30 @@ mod tests {
             { "fallback": { "provider": "one" } },
             { "fallback": { "provider": "two" } },
         ]);
-        let stage = Stage::with(&chain);
+        let harness = TestFlows::with(&chain);
         // A provider that was just called is skipped.
-        assert_eq!(called(&stage, "GET https://one.example/"), [None, Some(1), Some(0), Some(2)]);
-        assert_eq!(called(&stage, "GET https://two.example/"), [None, Some(0), Some(2)]);
-        assert_eq!(called(&stage, "GET https://three.example/"), [None, Some(1), Some(0), Some(2)]);
+        assert_eq!(called(&harness, "GET https://one.example/"), [None, Some(1), Some(0), Some(2)]);
+        assert_eq!(called(&harness, "GET https://two.example/"), [None, Some(0), Some(2)]);
+        assert_eq!(called(&harness, "GET https://three.example/"), [None, Some(1), Some(0), Some(2)]);
     }
 
     #[test]
     fn two_flows_may_stand_in_for_each_other() {
         let flow = |name: &str, to: &str| json!({ "name": name, "match": { "provider": name }, "remedies": [{ "fallback": { "provider": to } }] });
-        let stage = Stage::new(json!({ "flows": [flow("one", "two"), flow("two", "one")] }));
-        assert_eq!(called(&stage, "GET https://one.example/"), [None, Some(1)]);
-        assert_eq!(called(&stage, "GET https://two.example/"), [None, Some(0)]);
+        let harness = TestFlows::new(json!({ "flows": [flow("one", "two"), flow("two", "one")] }));
+        assert_eq!(called(&harness, "GET https://one.example/"), [None, Some(1)]);
+        assert_eq!(called(&harness, "GET https://two.example/"), [None, Some(0)]);
     }
 
     #[test]
     fn a_retry_further_out_begins_with_the_own_provider_again() {
-        let stage = Stage::with(&json!([
+        let harness = TestFlows::with(&json!([
             { "retry": { "attempts": 2, "backoff": { "base": "0s" } } },
             { "fallback": { "provider": "two", "path": "/other" } },
             { "retry": { "attempts": 2, "backoff": { "base": "0s" } } },
         ]));
         assert_eq!(
-            called(&stage, "GET https://one.example/"),
+            called(&harness, "GET https://one.example/"),
             [None, None, Some(1), Some(1), None, None, Some(1), Some(1)]
         );
     }
@@ -566,19 +569,19 @@ mod tests {
 
     #[test]
     fn an_answer_may_tell_how_the_call_failed() {
-        let stage = of_users(&json!({ "response": {
+        let harness = of_users(&json!({ "response": {
             "headers": { "content-type": "application/json" },
             "body": "{\"id\":\"${params.id}\",\"status\":${response.status}}",
         }}));
-        let body = |stand| match stand {
-            Stand::Fixed(fixed) => String::from_utf8(fixed.body.clone()).unwrap(),
+        let body = |step| match step {
+            TestStep::Fixed(fixed) => String::from_utf8(fixed.body.clone()).unwrap(),
             other => panic!("{other:?}"),
         };
         let get = "GET https://one.example/users/7";
-        assert_eq!(body(stage.exchange(get, "502")), r#"{"id":"7","status":502}"#);
-        let mut visit = stage.send(get);
-        visit.poll(&stage);
-        assert_eq!(body(visit.failure(&stage, FailureKind::Connect)), r#"{"id":"7","status":0}"#);
+        assert_eq!(body(harness.exchange(get, "502")), r#"{"id":"7","status":502}"#);
+        let mut exchange = harness.send(get);
+        exchange.poll(&harness);
+        assert_eq!(body(exchange.failure(&harness, FailureKind::Connect)), r#"{"id":"7","status":0}"#);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::local_response::Answer;
-use crate::remedy::{Remedy, Site, Step};
+use crate::local_response::LocalResponse;
+use crate::remedy::{CompileContext, Remedy, Step};
 use egret_match::template::Template;
 use egret_message::Fault;
 use egret_message::Fixed;
@@ -45,8 +45,8 @@ impl Remedy for FixedResponse {
     type Config = FixedResponseConfig;
     type Held = ();
 
-    fn compile(config: &FixedResponseConfig, site: &mut Site<'_>) -> Option<Self> {
-        ResponseTemplate::compile(config, "", false, site).map(|response| Self { response })
+    fn compile(config: &FixedResponseConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        ResponseTemplate::compile(config, "", false, context).map(|response| Self { response })
     }
 
     fn describe(&self) -> String {
@@ -55,7 +55,7 @@ impl Remedy for FixedResponse {
 
     fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
         Poll::Ready(match self.response.render(exchange) {
-            Ok(fixed) => Step::Answer(Box::new(Answer::Fixed(fixed))),
+            Ok(fixed) => Step::LocalResponse(Box::new(LocalResponse::Fixed(fixed))),
             Err(fault) => Step::Fail(fault),
         })
     }
@@ -77,25 +77,25 @@ impl ResponseTemplate {
         config: &FixedResponseConfig,
         at: &str,
         has_response: bool,
-        site: &mut Site<'_>,
+        context: &mut CompileContext<'_>,
     ) -> Option<Self> {
-        let before = site.problems.len();
+        let before = context.problems.len();
         if !(200..=599).contains(&config.status) {
-            site.problem(&format!("{at}status"), "the status of a final response must be from 200 to 599");
+            context.problem(&format!("{at}status"), "the status of a final response must be from 200 to 599");
         }
         let headers = format!("{at}headers");
         let mut fields: Vec<(String, Template)> = Vec::with_capacity(config.headers.len());
         for (name, value) in &config.headers {
             if fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
-                site.problem(&format!("{headers}.{name}"), "is listed twice: names are case-insensitive");
+                context.problem(&format!("{headers}.{name}"), "is listed twice: names are case-insensitive");
             }
-            let value = site.field_template(&headers, name, value, has_response);
+            let value = context.field_template(&headers, name, value, has_response);
             fields.extend(value.map(|value| (name.clone(), value)));
         }
         let content_type = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let content_type = content_type.map(|(_, value)| value);
-        let body = site.body_template(&format!("{at}body"), &config.body, content_type, has_response)?;
-        if site.problems.len() > before {
+        let body = context.body_template(&format!("{at}body"), &config.body, content_type, has_response)?;
+        if context.problems.len() > before {
             return None;
         }
         let open = Self::Open { status: config.status, fields, body };
@@ -136,16 +136,16 @@ impl ResponseTemplate {
 mod tests {
     use serde_json::{Value, json};
 
-    use egret_fixture::{Stage, Stand, problems};
+    use egret_fixture::{TestFlows, TestStep, problems};
     use egret_message::{Fixed, Reason};
 
     fn answer(response: &Value, lines: &str) -> Fixed {
-        let stage = Stage::new(json!({ "flows": [{
+        let harness = TestFlows::new(json!({ "flows": [{
             "name": "f",
             "match": { "path": ["/users/{id}", "/teams/{team}/*"] },
             "remedies": [{ "fixed-response": response }],
         }]}));
-        let Stand::Fixed(fixed) = stage.exchange(lines, "200") else { panic!() };
+        let TestStep::Fixed(fixed) = harness.exchange(lines, "200") else { panic!() };
         Fixed::clone(&fixed)
     }
 
@@ -183,14 +183,14 @@ mod tests {
     #[test]
     fn an_answer_that_comes_to_nothing_lets_the_exchange_pass_or_refuses_it() {
         let lines = "GET https://one.example/?a=%0d%0aX:1";
-        let stage = |on_error: &str| {
-            Stage::with(&json!([
+        let harness = |on_error: &str| {
+            TestFlows::with(&json!([
                 { "fixed-response": { "headers": { "x-a": "${query.a}" } }, "on_error": on_error },
             ]))
         };
-        let open = stage("open");
-        assert_eq!(open.exchange(lines, "200"), Stand::Response(200));
-        let closed = stage("closed");
+        let open = harness("open");
+        assert_eq!(open.exchange(lines, "200"), TestStep::Response(200));
+        let closed = harness("closed");
         assert_eq!(closed.exchange(lines, "200").refusal(&closed).0, Reason::RemedyFailed);
     }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::remedies::retry::{Budget, BudgetConfig};
 use crate::remedies::timeout::shorter;
-use crate::remedy::{Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Reaction, Remedy, Step};
 use egret_message::Outcome;
 
 /// Conditions for a second call.
@@ -66,20 +66,20 @@ impl Remedy for Hedge {
     /// Start time of the exchange; `None` if it is not hedged.
     type Held = Option<Timestamp>;
 
-    fn compile(config: &HedgeConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
+    fn compile(config: &HedgeConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let before = context.problems.len();
         if config.after.is_zero() {
-            site.problem("after", "must be greater than 0: otherwise every call would be made twice");
+            context.problem("after", "must be greater than 0: otherwise every call would be made twice");
         }
         if config.percentile.is_some_and(|percentile| !(50..=99).contains(&percentile)) {
-            site.problem("percentile", "must be from 50 to 99: below 50, most calls would be made twice");
+            context.problem("percentile", "must be from 50 to 99: below 50, most calls would be made twice");
         }
         if !(0.0..=1.0).contains(&config.budget.ratio) {
-            site.problem("budget.ratio", "must be from 0 to 1");
+            context.problem("budget.ratio", "must be from 0 to 1");
         }
-        site.check_methods(&config.methods);
-        let state = site.keep(|_| true, Mutex::default);
-        (site.problems.len() == before).then(|| Self { config: config.clone(), state })
+        context.check_methods(&config.methods);
+        let state = context.keep(|_| true, Mutex::default);
+        (context.problems.len() == before).then(|| Self { config: config.clone(), state })
     }
 
     fn describe(&self) -> String {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
-use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 use egret_message::Fault;
 use egret_message::{Reason, Refused};
 use egret_quota::{Grant, Why};
@@ -60,14 +60,14 @@ impl Remedy for Limit {
     type Config = LimitConfig;
     type Held = Held;
 
-    fn compile(config: &LimitConfig, site: &mut Site<'_>) -> Option<Self> {
-        site.check_refusal_status(config.status);
-        let draw = Draw::named(&config.quota, "quota", site)?;
+    fn compile(config: &LimitConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        context.check_refusal_status(config.status);
+        let draw = Draw::named(&config.quota, "quota", context)?;
         let queue = match config.on_exceed {
             OnExceed::Reject => None,
             OnExceed::Queue => Some(Queue::compile(
                 &QueueConfig { quota: config.quota.clone(), ..QueueConfig::default() },
-                site,
+                context,
             )?),
         };
         Some(Self { draw, queue, status: config.status, headers: config.headers })
@@ -158,13 +158,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use egret_fixture::{Decision, Stage, Stand, problems};
+    use egret_fixture::{Decision, TestFlows, TestStep, problems};
     use egret_message::FailureKind;
 
     const GET: &str = "GET https://one.example/";
 
-    fn stage(limit: &Value) -> Stage {
-        Stage::new(json!({
+    fn harness(limit: &Value) -> TestFlows {
+        TestFlows::new(json!({
             "quotas": { "q": { "limit": 2, "window": "10s", "kind": "fixed", "starts": "first" } },
             "flows": [{ "name": "f", "remedies": [limit] }],
         }))
@@ -172,88 +172,91 @@ mod tests {
 
     #[test]
     fn exactly_what_is_above_is_refused_until_the_window_ends() {
-        let mut stage = stage(&json!({ "limit": { "quota": "q" } }));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        stage.pass_ms(4_000);
-        let refused = stage.exchange(GET, "200");
-        assert_eq!(refused.refusal(&stage), (Reason::QuotaExceeded, Some(6_000)));
-        let Stand::Refused(refused) = refused else { panic!() };
+        let mut harness = harness(&json!({ "limit": { "quota": "q" } }));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        harness.pass_ms(4_000);
+        let refused = harness.exchange(GET, "200");
+        assert_eq!(refused.refusal(&harness), (Reason::QuotaExceeded, Some(6_000)));
+        let TestStep::Refused(refused) = refused else { panic!() };
         let field = |name: &str| {
             let field = refused.fields.iter().find(|(other, _)| other == name);
             String::from_utf8(field.unwrap().1.clone()).unwrap()
         };
         assert_eq!(field("RateLimit-Policy"), "\"q\";q=2;w=10");
         assert_eq!(field("RateLimit"), "\"q\";r=0;t=6");
-        stage.pass_ms(6_000);
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        assert_eq!(stage.decided(0, Decision::Next), 3);
-        assert_eq!(stage.decided(0, Decision::Answer), 1);
+        harness.pass_ms(6_000);
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        assert_eq!(harness.decided(0, Decision::Next), 3);
+        assert_eq!(harness.decided(0, Decision::LocalResponse), 1);
     }
 
     #[test]
     fn responses_tell_how_the_quota_stands_where_that_is_asked_for() {
-        let stage = stage(&json!({ "limit": { "quota": "q", "headers": true } }));
-        let mut visit = stage.send(GET);
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+        let harness = harness(&json!({ "limit": { "quota": "q", "headers": true } }));
+        let mut exchange = harness.send(GET);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.response(&harness, "200"), TestStep::Response(200));
         let stands = ("RateLimit".to_owned(), "\"q\";r=1;t=10".to_owned());
-        assert!(visit.added().contains(&stands), "{:?}", visit.added());
+        assert!(exchange.added().contains(&stands), "{:?}", exchange.added());
     }
 
     #[test]
     fn a_call_that_the_provider_never_saw_costs_nothing() {
-        let stage = stage(&json!({ "limit": { "quota": "q" } }));
+        let harness = harness(&json!({ "limit": { "quota": "q" } }));
         for _ in 0..5 {
-            let mut visit = stage.send(GET);
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            assert_eq!(visit.failure(&stage, FailureKind::Connect), Stand::Failure(FailureKind::Connect));
+            let mut exchange = harness.send(GET);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert_eq!(
+                exchange.failure(&harness, FailureKind::Connect),
+                TestStep::Failure(FailureKind::Connect)
+            );
         }
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
     }
 
     #[test]
     fn a_call_that_a_remedy_further_in_answers_costs_nothing() {
-        let stage = Stage::new(json!({
+        let harness = TestFlows::new(json!({
             "quotas": { "q": { "limit": 2, "window": "10s" } },
             "flows": [{ "name": "f", "remedies": [{ "limit": { "quota": "q" } }, { "fixed-response": { "status": 204 } }] }],
         }));
         for _ in 0..5 {
-            assert!(matches!(stage.send(GET).poll(&stage), Stand::Fixed(_)));
+            assert!(matches!(harness.send(GET).poll(&harness), TestStep::Fixed(_)));
         }
     }
 
     #[test]
     fn a_retry_further_out_does_not_repeat_a_refusal() {
-        let stage = Stage::new(json!({
+        let harness = TestFlows::new(json!({
             "quotas": { "q": { "limit": 1, "window": "10s" } },
             "flows": [{ "name": "f", "remedies": [{ "retry": { "on": [429] } }, { "limit": { "quota": "q" } }] }],
         }));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        assert_eq!(stage.exchange(GET, "200").refusal(&stage).0, Reason::QuotaExceeded);
-        assert_eq!(stage.decided(0, Decision::Repeat), 0);
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, Reason::QuotaExceeded);
+        assert_eq!(harness.decided(0, Decision::Repeat), 0);
     }
 
     #[test]
     fn in_report_mode_it_decides_and_is_counted_and_does_not_act() {
-        let stage = stage(&json!({ "limit": { "quota": "q", "headers": true }, "mode": "report" }));
+        let harness = harness(&json!({ "limit": { "quota": "q", "headers": true }, "mode": "report" }));
         for _ in 0..5 {
-            let mut visit = stage.send(GET);
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
-            assert_eq!(visit.added(), []);
+            let mut exchange = harness.send(GET);
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            assert_eq!(exchange.response(&harness, "200"), TestStep::Response(200));
+            assert_eq!(exchange.added(), []);
         }
-        assert_eq!(stage.decided(0, Decision::Next), 2);
-        assert_eq!(stage.decided(0, Decision::Answer), 3);
-        let mut visit = stage.send(GET);
-        visit.poll(&stage);
-        assert_eq!(visit.trace(), "f/limit=answer;report");
+        assert_eq!(harness.decided(0, Decision::Next), 2);
+        assert_eq!(harness.decided(0, Decision::LocalResponse), 3);
+        let mut exchange = harness.send(GET);
+        exchange.poll(&harness);
+        assert_eq!(exchange.trace(), "f/limit=answer;report");
     }
 
     #[test]
     fn groups_and_costs_see_the_parameters_of_the_flow_that_draws() {
         for group_by in ["param:team", "cel:request.params.team"] {
-            let stage = Stage::new(json!({
+            let harness = TestFlows::new(json!({
                 "quotas": { "q": {
                     "limit": 3, "window": "10s", "group_by": group_by,
                     "cost": { "request": "request.params.kind == 'bulk' ? 2 : 1" },
@@ -265,7 +268,7 @@ mod tests {
             }));
             let passes = |path: &str| {
                 let lines = format!("GET https://one.example{path}");
-                stage.exchange(&lines, "200") == Stand::Response(200)
+                harness.exchange(&lines, "200") == TestStep::Response(200)
             };
             assert!(
                 passes("/teams/a/bulk") && !passes("/teams/a/bulk") && passes("/teams/a/one"),
@@ -283,10 +286,10 @@ mod tests {
             "quotas": { "q": { "limit": 1, "window": "10s" } },
             "flows": [{ "name": "f", "remedies": [{ "limit": { "quota": "q", "status": 503 } }] }],
         });
-        let mut stage = Stage::new(config.clone());
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        stage.reload(config);
-        let Stand::Refused(refused) = stage.exchange(GET, "200") else { panic!() };
+        let mut harness = TestFlows::new(config.clone());
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        harness.reload(config);
+        let TestStep::Refused(refused) = harness.exchange(GET, "200") else { panic!() };
         assert_eq!(refused.status, Some(503));
     }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::grouping::{Grouping, Groups, Key};
 use crate::message_templates::field_name_problem;
-use crate::remedy::{Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Reaction, Remedy, Step};
 use egret_message::Fault;
 use egret_message::{Condition, any_meets};
 use egret_message::{Reason, Refused};
@@ -115,9 +115,9 @@ impl Remedy for ProviderThrottle {
     type Config = ProviderThrottleConfig;
     type Held = Held;
 
-    fn compile(config: &ProviderThrottleConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
-        site.check_refusal_status(config.status);
+    fn compile(config: &ProviderThrottleConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let before = context.problems.len();
+        context.check_refusal_status(config.status);
         let names = [
             ("header", Some(&config.header)),
             ("remaining_header", config.remaining_header.as_ref()),
@@ -125,26 +125,27 @@ impl Remedy for ProviderThrottle {
         ];
         for (key, name) in names {
             if let Some(problem) = name.and_then(|name| field_name_problem(name)) {
-                site.problem(key, problem);
+                context.problem(key, problem);
             }
         }
         if config.remaining_header.is_some() != config.reset_header.is_some() {
-            site.problem("reset_header", "`remaining_header` and `reset_header` require each other");
+            context.problem("reset_header", "`remaining_header` and `reset_header` require each other");
         }
         if config.on.is_empty() && config.remaining_header.is_none() {
-            site.problem("on", "must list at least one status, like `429`, unless `remaining_header` is set");
+            context
+                .problem("on", "must list at least one status, like `429`, unless `remaining_header` is set");
         }
         if config.wait_max.is_zero() || config.wait_max.get() > WAIT_MAX {
-            site.problem("wait_max", "must be greater than 0 and at most 31 days (`744h`)");
+            context.problem("wait_max", "must be greater than 0 and at most 31 days (`744h`)");
         }
         if config.default_wait > config.wait_max {
-            site.problem("default_wait", "must not exceed `wait_max`");
+            context.problem("default_wait", "must not exceed `wait_max`");
         }
-        let grouping = Grouping::compile(config.group_by.as_ref(), site)?;
-        if site.problems.len() > before {
+        let grouping = Grouping::compile(config.group_by.as_ref(), context)?;
+        if context.problems.len() > before {
             return None;
         }
-        let states = site.keep(|_| true, Groups::default);
+        let states = context.keep(|_| true, Groups::default);
         Some(Self { config: config.clone(), grouping, states })
     }
 
@@ -249,7 +250,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use egret_fixture::{Stage, Stand, problems};
+    use egret_fixture::{TestFlows, TestStep, problems};
 
     const GET: &str = "GET https://one.example/";
 
@@ -257,110 +258,110 @@ mod tests {
         json!({ "flows": [{ "name": "f", "remedies": [{ "provider-throttle": throttle }] }] })
     }
 
-    fn wait_ms(stage: &Stage, lines: &str) -> Option<u128> {
-        match stage.send(lines).poll(stage) {
-            Stand::Call => None,
+    fn wait_ms(harness: &TestFlows, lines: &str) -> Option<u128> {
+        match harness.send(lines).poll(harness) {
+            TestStep::Call => None,
             refused => {
-                assert_eq!(refused.refusal(stage).0, Reason::ProviderThrottled);
-                refused.refusal(stage).1
+                assert_eq!(refused.refusal(harness).0, Reason::ProviderThrottled);
+                refused.refusal(harness).1
             }
         }
     }
 
     #[test]
     fn a_provider_that_asks_for_it_is_left_alone_until_then() {
-        let mut stage = Stage::new(config(&json!({})));
-        assert_eq!(stage.exchange(GET, "429\nRetry-After: 30"), Stand::Response(429));
-        stage.pass_ms(10_000);
-        assert_eq!(wait_ms(&stage, GET), Some(20_000));
-        assert_eq!(wait_ms(&stage, "GET https://two.example/"), None);
-        stage.pass_ms(20_000);
-        assert_eq!(wait_ms(&stage, GET), None);
+        let mut harness = TestFlows::new(config(&json!({})));
+        assert_eq!(harness.exchange(GET, "429\nRetry-After: 30"), TestStep::Response(429));
+        harness.pass_ms(10_000);
+        assert_eq!(wait_ms(&harness, GET), Some(20_000));
+        assert_eq!(wait_ms(&harness, "GET https://two.example/"), None);
+        harness.pass_ms(20_000);
+        assert_eq!(wait_ms(&harness, GET), None);
     }
 
     #[test]
     fn one_call_finds_out_and_the_others_follow() {
-        let mut stage = Stage::new(config(&json!({})));
-        stage.exchange(GET, "503\nRetry-After: 1");
-        stage.pass_ms(1_000);
-        let mut probe = stage.send(GET);
-        assert_eq!(probe.poll(&stage), Stand::Call);
-        assert_eq!(wait_ms(&stage, GET), Some(10_000));
-        assert_eq!(probe.response(&stage, "429\nRetry-After: 2"), Stand::Response(429));
-        assert_eq!(wait_ms(&stage, GET), Some(2_000));
-        stage.pass_ms(2_000);
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        let (mut one, mut other) = (stage.send(GET), stage.send(GET));
-        assert_eq!((one.poll(&stage), other.poll(&stage)), (Stand::Call, Stand::Call));
+        let mut harness = TestFlows::new(config(&json!({})));
+        harness.exchange(GET, "503\nRetry-After: 1");
+        harness.pass_ms(1_000);
+        let mut probe = harness.send(GET);
+        assert_eq!(probe.poll(&harness), TestStep::Call);
+        assert_eq!(wait_ms(&harness, GET), Some(10_000));
+        assert_eq!(probe.response(&harness, "429\nRetry-After: 2"), TestStep::Response(429));
+        assert_eq!(wait_ms(&harness, GET), Some(2_000));
+        harness.pass_ms(2_000);
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        let (mut one, mut other) = (harness.send(GET), harness.send(GET));
+        assert_eq!((one.poll(&harness), other.poll(&harness)), (TestStep::Call, TestStep::Call));
     }
 
     #[test]
     fn a_probe_whose_client_leaves_makes_room_for_another() {
-        let mut stage = Stage::new(config(&json!({})));
-        stage.exchange(GET, "429\nRetry-After: 1");
-        stage.pass_ms(1_000);
-        let mut probe = stage.send(GET);
-        assert_eq!(probe.poll(&stage), Stand::Call);
+        let mut harness = TestFlows::new(config(&json!({})));
+        harness.exchange(GET, "429\nRetry-After: 1");
+        harness.pass_ms(1_000);
+        let mut probe = harness.send(GET);
+        assert_eq!(probe.poll(&harness), TestStep::Call);
         drop(probe);
-        let mut lost = stage.send(GET);
-        assert_eq!(lost.poll(&stage), Stand::Call);
-        stage.pass_ms(10_000);
-        let mut next = stage.send(GET);
-        assert_eq!(next.poll(&stage), Stand::Call);
+        let mut lost = harness.send(GET);
+        assert_eq!(lost.poll(&harness), TestStep::Call);
+        harness.pass_ms(10_000);
+        let mut next = harness.send(GET);
+        assert_eq!(next.poll(&harness), TestStep::Call);
         drop(lost);
-        assert_eq!(wait_ms(&stage, GET), Some(10_000));
+        assert_eq!(wait_ms(&harness, GET), Some(10_000));
     }
 
     #[test]
     fn groups_are_left_alone_each_for_itself_and_not_for_longer_than_allowed() {
-        let stage = Stage::new(config(&json!({ "group_by": "header:x-account", "wait_max": "1m" })));
+        let harness = TestFlows::new(config(&json!({ "group_by": "header:x-account", "wait_max": "1m" })));
         let account = |name: &str| format!("{GET}\nX-Account: {name}");
-        stage.exchange(&account("a"), "429\nRetry-After: 99999");
-        assert_eq!(wait_ms(&stage, &account("a")), Some(60_000));
-        assert_eq!(wait_ms(&stage, &account("b")), None);
-        assert_eq!(wait_ms(&stage, GET), None);
+        harness.exchange(&account("a"), "429\nRetry-After: 99999");
+        assert_eq!(wait_ms(&harness, &account("a")), Some(60_000));
+        assert_eq!(wait_ms(&harness, &account("b")), None);
+        assert_eq!(wait_ms(&harness, GET), None);
     }
 
     #[test]
     fn an_allowance_that_is_used_up_counts_too() {
-        let stage = Stage::new(config(&json!({
+        let harness = TestFlows::new(config(&json!({
             "remaining_header": "x-ratelimit-remaining", "reset_header": "x-ratelimit-reset",
         })));
-        stage.exchange(GET, "200\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 6m0s");
-        assert_eq!(wait_ms(&stage, GET), None);
-        stage.exchange(GET, "200\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 6m0s");
-        assert_eq!(wait_ms(&stage, GET), Some(360_000));
+        harness.exchange(GET, "200\nX-RateLimit-Remaining: 1\nX-RateLimit-Reset: 6m0s");
+        assert_eq!(wait_ms(&harness, GET), None);
+        harness.exchange(GET, "200\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 6m0s");
+        assert_eq!(wait_ms(&harness, GET), Some(360_000));
     }
 
     #[test]
     fn what_names_no_time_changes_nothing_unless_a_time_is_set() {
-        let stage = Stage::new(config(&json!({})));
+        let harness = TestFlows::new(config(&json!({})));
         for response in ["429", "429\nRetry-After: soon", "500\nRetry-After: 9", "200\nRetry-After: 9"] {
-            stage.exchange(GET, response);
-            assert_eq!(wait_ms(&stage, GET), None);
+            harness.exchange(GET, response);
+            assert_eq!(wait_ms(&harness, GET), None);
         }
-        let stage = Stage::new(config(&json!({ "default_wait": "5s" })));
-        stage.exchange(GET, "429");
-        assert_eq!(wait_ms(&stage, GET), Some(5_000));
+        let harness = TestFlows::new(config(&json!({ "default_wait": "5s" })));
+        harness.exchange(GET, "429");
+        assert_eq!(wait_ms(&harness, GET), Some(5_000));
     }
 
     #[test]
     fn refusals_of_remedies_further_in_are_not_the_provider_asking() {
-        let stage = Stage::new(json!({
+        let harness = TestFlows::new(json!({
             "quotas": { "q": { "limit": 1, "window": "10s", "group_by": "header:x-a" } },
             "flows": [{ "name": "f", "remedies": [{ "provider-throttle": {} }, { "limit": { "quota": "q" } }] }],
         }));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        assert_eq!(stage.exchange(GET, "200").refusal(&stage).0, Reason::QuotaExceeded);
-        assert_eq!(wait_ms(&stage, &format!("{GET}\nX-A: other")), None);
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, Reason::QuotaExceeded);
+        assert_eq!(wait_ms(&harness, &format!("{GET}\nX-A: other")), None);
     }
 
     #[test]
     fn a_reload_does_not_forget() {
-        let mut stage = Stage::new(config(&json!({})));
-        stage.exchange(GET, "429\nRetry-After: 30");
-        stage.reload(config(&json!({ "wait_max": "2m" })));
-        assert_eq!(wait_ms(&stage, GET), Some(30_000));
+        let mut harness = TestFlows::new(config(&json!({})));
+        harness.exchange(GET, "429\nRetry-After: 30");
+        harness.reload(config(&json!({ "wait_max": "2m" })));
+        assert_eq!(wait_ms(&harness, GET), Some(30_000));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::quota_draw::{Claim, Draw};
-use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 use crate::wait_line::{Arrival, Lines, QueuePlace, QueuePosition};
 use egret_match::expression::Expression;
 use egret_message::Fault;
@@ -117,21 +117,21 @@ impl Remedy for Queue {
     type Config = QueueConfig;
     type Held = Held;
 
-    fn compile(config: &QueueConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
-        site.check_refusal_status(config.status);
+    fn compile(config: &QueueConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let before = context.problems.len();
+        context.check_refusal_status(config.status);
         if !(1..=SIZE_MAX).contains(&config.size) {
-            site.problem("size", format!("must be from 1 to {SIZE_MAX}"));
+            context.problem("size", format!("must be from 1 to {SIZE_MAX}"));
         }
         if config.max_wait.is_zero() {
-            site.problem("max_wait", "must be greater than 0: use `limit` to refuse at once");
+            context.problem("max_wait", "must be greater than 0: use `limit` to refuse at once");
         }
-        let priority = config.priority.as_ref().map(|priority| Priority::compile(priority, site));
-        let draw = Draw::named(&config.quota, "quota", site);
-        if site.problems.len() > before {
+        let priority = config.priority.as_ref().map(|priority| Priority::compile(priority, context));
+        let draw = Draw::named(&config.quota, "quota", context);
+        if context.problems.len() > before {
             return None;
         }
-        let lines = site.keep(|_| true, Lines::default);
+        let lines = context.keep(|_| true, Lines::default);
         Some(Self {
             draw: draw?,
             lines,
@@ -316,20 +316,22 @@ fn is_hopeless(refusal: &Refusal) -> bool {
 }
 
 impl Priority {
-    fn compile(config: &PriorityConfig, site: &mut Site<'_>) -> Option<Self> {
+    fn compile(config: &PriorityConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         if config.classes.is_empty() || config.classes.len() > CLASSES_MAX {
-            site.problem("priority.classes", format!("must have 1 to {CLASSES_MAX} classes"));
+            context.problem("priority.classes", format!("must have 1 to {CLASSES_MAX} classes"));
         }
         if config.ageing.is_zero() {
-            site.problem("priority.ageing", "must be greater than 0: otherwise all classes are equal");
+            context.problem("priority.ageing", "must be greater than 0: otherwise all classes are equal");
         }
         let by = match config.by.split_once(':') {
             Some(("header", name)) if egret_http1::is_token(name.as_bytes()) => {
                 Some(ClassBy::Header(name.to_owned()))
             }
-            Some(("cel", source)) => site.expression("priority.by", source.trim(), false).map(ClassBy::Cel),
+            Some(("cel", source)) => {
+                context.expression("priority.by", source.trim(), false).map(ClassBy::Cel)
+            }
             _ => {
-                site.problem("priority.by", "expected `header:NAME` or `cel:EXPRESSION`");
+                context.problem("priority.by", "expected `header:NAME` or `cel:EXPRESSION`");
                 None
             }
         };
@@ -359,34 +361,34 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use egret_fixture::{Stage, Stand, Visit};
+    use egret_fixture::{TestExchange, TestFlows, TestStep};
 
     const GET: &str = "GET https://one.example/";
 
     /// A quota of one exchange per second.
-    fn stage(queue: &Value) -> Stage {
+    fn harness(queue: &Value) -> TestFlows {
         let mut config = json!({
             "quotas": { "q": { "limit": 1, "kind": "fixed", "window": "1s", "starts": "first" } },
             "flows": [{ "name": "f", "remedies": [{ "queue": queue }] }],
         });
         config["flows"][0]["remedies"][0]["queue"]["quota"] = "q".into();
-        Stage::new(config)
+        TestFlows::new(config)
     }
 
-    fn waiting(stage: &Stage, lines: &str) -> Visit {
-        let mut visit = stage.send(lines);
-        assert!(matches!(visit.poll(stage), Stand::Wait(_)));
-        visit
+    fn waiting(harness: &TestFlows, lines: &str) -> TestExchange {
+        let mut exchange = harness.send(lines);
+        assert!(matches!(exchange.poll(harness), TestStep::Wait(_)));
+        exchange
     }
 
     /// Returns the numbers of the exchanges in the order in which they pass.
-    fn order(stage: &mut Stage, visits: Vec<Visit>) -> Vec<usize> {
-        let mut visits: Vec<(usize, Visit)> = visits.into_iter().enumerate().collect();
+    fn order(harness: &mut TestFlows, visits: Vec<TestExchange>) -> Vec<usize> {
+        let mut visits: Vec<(usize, TestExchange)> = visits.into_iter().enumerate().collect();
         let mut order = Vec::new();
         for _ in 0..100 {
-            stage.pass_ms(500);
-            visits.retain_mut(|(number, visit)| {
-                let through = visit.poll(stage) == Stand::Call;
+            harness.pass_ms(500);
+            visits.retain_mut(|(number, exchange)| {
+                let through = exchange.poll(harness) == TestStep::Call;
                 if through {
                     order.push(*number);
                 }
@@ -399,73 +401,73 @@ mod tests {
 
     #[test]
     fn who_came_first_goes_first() {
-        let mut stage = stage(&json!({}));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        let visits = (0..5).map(|_| waiting(&stage, GET)).collect();
-        assert_eq!(order(&mut stage, visits), [0, 1, 2, 3, 4]);
+        let mut harness = harness(&json!({}));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        let visits = (0..5).map(|_| waiting(&harness, GET)).collect();
+        assert_eq!(order(&mut harness, visits), [0, 1, 2, 3, 4]);
     }
 
     #[test]
     fn calls_that_are_given_up_without_an_answer_come_back() {
-        let mut stage = stage(&json!({}));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        let visits = (0..5).map(|_| waiting(&stage, GET)).collect();
-        order(&mut stage, visits);
-        stage.pass_ms(2_000);
+        let mut harness = harness(&json!({}));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        let visits = (0..5).map(|_| waiting(&harness, GET)).collect();
+        order(&mut harness, visits);
+        harness.pass_ms(2_000);
         // The provider may or may not have counted the last call, so a full window is waited for.
-        let mut visit = waiting(&stage, GET);
-        stage.pass_ms(1_000);
-        assert_eq!(visit.poll(&stage), Stand::Call);
+        let mut exchange = waiting(&harness, GET);
+        harness.pass_ms(1_000);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
     }
 
     #[test]
     fn high_classes_go_first() {
-        let mut stage = stage(&json!({
+        let mut harness = harness(&json!({
             "priority": { "by": "header:x-class", "classes": ["high", "mid"], "ageing": "3s" },
         }));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
         let classed = |class: &str| format!("{GET}\nX-Class: {class}");
         let mut visits = vec![
-            waiting(&stage, &classed("unheard-of")),
-            waiting(&stage, &classed("mid")),
-            waiting(&stage, &classed("high")),
+            waiting(&harness, &classed("unheard-of")),
+            waiting(&harness, &classed("mid")),
+            waiting(&harness, &classed("high")),
         ];
-        stage.pass_ms(100);
-        visits.push(waiting(&stage, &classed("high")));
-        assert_eq!(order(&mut stage, visits), [2, 3, 1, 0]);
+        harness.pass_ms(100);
+        visits.push(waiting(&harness, &classed("high")));
+        assert_eq!(order(&mut harness, visits), [2, 3, 1, 0]);
     }
 
     #[test]
     fn low_classes_go_before_those_that_came_when_they_had_aged() {
-        let mut stage = stage(
+        let mut harness = harness(
             &json!({ "priority": { "by": "header:x-class", "classes": ["high", "mid"], "ageing": "100ms" } }),
         );
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
         let classed = |class: &str| format!("{GET}\nX-Class: {class}");
-        let low = waiting(&stage, &classed("low"));
+        let low = waiting(&harness, &classed("low"));
         // Longer than the penalty of two classes.
-        stage.pass_ms(201);
-        let high = waiting(&stage, &classed("high"));
-        assert_eq!(order(&mut stage, vec![high, low]), [1, 0]);
+        harness.pass_ms(201);
+        let high = waiting(&harness, &classed("high"));
+        assert_eq!(order(&mut harness, vec![high, low]), [1, 0]);
     }
 
     #[test]
     fn who_would_wait_for_too_long_is_told_at_once() {
-        let stage = stage(&json!({ "max_wait": "2s" }));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        let _waiting = [waiting(&stage, GET), waiting(&stage, GET)];
-        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage), (Reason::QueueTimeout, Some(3_000)));
+        let harness = harness(&json!({ "max_wait": "2s" }));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        let _waiting = [waiting(&harness, GET), waiting(&harness, GET)];
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness), (Reason::QueueTimeout, Some(3_000)));
     }
 
     #[test]
     fn a_client_that_leaves_frees_its_place() {
-        let mut stage = stage(&json!({ "size": 2 }));
-        assert_eq!(stage.exchange(GET, "200"), Stand::Response(200));
-        let (first, mut second) = (waiting(&stage, GET), waiting(&stage, GET));
-        assert_eq!(stage.send(GET).poll(&stage).refusal(&stage).0, Reason::QueueFull);
+        let mut harness = harness(&json!({ "size": 2 }));
+        assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
+        let (first, mut second) = (waiting(&harness, GET), waiting(&harness, GET));
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, Reason::QueueFull);
         drop(first);
-        let _third = waiting(&stage, GET);
-        stage.pass_ms(1_000);
-        assert_eq!(second.poll(&stage), Stand::Call);
+        let _third = waiting(&harness, GET);
+        harness.pass_ms(1_000);
+        assert_eq!(second.poll(&harness), TestStep::Call);
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::remedies::timeout::shorter;
-use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 use egret_message::BODY_BYTES_MAX;
 use egret_message::{Condition, any_meets};
 
@@ -146,11 +146,11 @@ impl Remedy for Retry {
     type Config = RetryConfig;
     type Held = Held;
 
-    fn compile(config: &RetryConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
+    fn compile(config: &RetryConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let before = context.problems.len();
         let mut check = |key: &str, good: bool, message: &str| {
             if !good {
-                site.problem(key, message);
+                context.problem(key, message);
             }
         };
         check(
@@ -169,11 +169,11 @@ impl Remedy for Retry {
         check("per_try", config.per_try.is_none_or(|limit| !limit.is_zero()), "must be greater than 0");
         check("overall", config.overall.is_none_or(|limit| !limit.is_zero()), "must be greater than 0");
         check("budget.ratio", (0.0..=10.0).contains(&config.budget.ratio), "must be from 0 to 10");
-        site.check_methods(&config.methods);
-        if site.problems.len() > before {
+        context.check_methods(&config.methods);
+        if context.problems.len() > before {
             return None;
         }
-        let budget = site.keep(|_| true, || Mutex::new(Budget::default()));
+        let budget = context.keep(|_| true, || Mutex::new(Budget::default()));
         Some(Self { config: config.clone(), budget })
     }
 
@@ -328,96 +328,98 @@ impl Budget {
 mod tests {
     use serde_json::{Value, json};
 
-    use egret_fixture::{Stage, Stand, Visit, problems};
+    use egret_fixture::{TestExchange, TestFlows, TestStep, problems};
     use egret_message::FailureKind;
 
     const GET: &str = "GET https://one.example/";
 
-    fn stage(retry: &Value) -> Stage {
-        Stage::with(&json!([{ "retry": retry }]))
+    fn harness(retry: &Value) -> TestFlows {
+        TestFlows::with(&json!([{ "retry": retry }]))
     }
 
-    fn repeats(stage: &Stage, lines: &str, response: &str) -> bool {
-        matches!(stage.exchange(lines, response), Stand::Repeat(_))
+    fn repeats(harness: &TestFlows, lines: &str, response: &str) -> bool {
+        matches!(harness.exchange(lines, response), TestStep::Repeat(_))
     }
 
     #[test]
     fn a_call_is_made_as_often_as_allowed() {
-        let mut stage = stage(&json!({ "attempts": 3 }));
-        let mut visit = stage.send(GET);
+        let mut harness = harness(&json!({ "attempts": 3 }));
+        let mut exchange = harness.send(GET);
         for _ in 0..2 {
-            assert_eq!(visit.poll(&stage), Stand::Call);
-            let Stand::Repeat(at) = visit.response(&stage, "503") else { panic!() };
-            stage.now = at;
+            assert_eq!(exchange.poll(&harness), TestStep::Call);
+            let TestStep::Repeat(at) = exchange.response(&harness, "503") else { panic!() };
+            harness.now = at;
         }
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
-        assert_eq!(visit.draft.calls, 3);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.response(&harness, "503"), TestStep::Response(503));
+        assert_eq!(exchange.draft.calls, 3);
     }
 
     #[test]
     fn only_what_was_named_is_repeated() {
-        let stage = stage(&json!({ "on": ["reset", "502-503"] }));
-        assert!(repeats(&stage, GET, "503") && !repeats(&stage, GET, "504") && !repeats(&stage, GET, "200"));
+        let harness = harness(&json!({ "on": ["reset", "502-503"] }));
+        assert!(
+            repeats(&harness, GET, "503") && !repeats(&harness, GET, "504") && !repeats(&harness, GET, "200")
+        );
         let failed = |kind| {
-            let mut visit = stage.send(GET);
-            visit.poll(&stage);
-            matches!(visit.failure(&stage, kind), Stand::Repeat(_))
+            let mut exchange = harness.send(GET);
+            exchange.poll(&harness);
+            matches!(exchange.failure(&harness, kind), TestStep::Repeat(_))
         };
         assert!(failed(FailureKind::Reset) && !failed(FailureKind::Timeout) && !failed(FailureKind::Refused));
     }
 
     #[test]
     fn what_may_do_harm_is_not_sent_twice() {
-        let stage = stage(&json!({ "methods": ["PATCH"] }));
+        let harness = harness(&json!({ "methods": ["PATCH"] }));
         let with = |method: &str, fields: &str| format!("{method} https://one.example/{fields}");
-        assert!(!repeats(&stage, &with("POST", ""), "503"));
-        assert!(!repeats(&stage, &with("POST", "\nIdempotency-Key:"), "503"));
-        assert!(repeats(&stage, &with("POST", "\nIdempotency-Key: 1"), "503"));
-        assert!(repeats(&stage, &with("PATCH", ""), "503"));
-        assert!(repeats(&stage, &with("DELETE", ""), "503"));
+        assert!(!repeats(&harness, &with("POST", ""), "503"));
+        assert!(!repeats(&harness, &with("POST", "\nIdempotency-Key:"), "503"));
+        assert!(repeats(&harness, &with("POST", "\nIdempotency-Key: 1"), "503"));
+        assert!(repeats(&harness, &with("PATCH", ""), "503"));
+        assert!(repeats(&harness, &with("DELETE", ""), "503"));
         let failed = |kind| {
-            let mut visit = stage.send(&with("POST", ""));
-            visit.poll(&stage);
-            matches!(visit.failure(&stage, kind), Stand::Repeat(_))
+            let mut exchange = harness.send(&with("POST", ""));
+            exchange.poll(&harness);
+            matches!(exchange.failure(&harness, kind), TestStep::Repeat(_))
         };
         assert!(failed(FailureKind::Connect) && !failed(FailureKind::Reset) && !failed(FailureKind::Timeout));
-        let mut gone = stage.send(GET);
+        let mut gone = harness.send(GET);
         gone.repeatable = false;
-        gone.poll(&stage);
-        assert_eq!(gone.response(&stage, "503"), Stand::Response(503));
+        gone.poll(&harness);
+        assert_eq!(gone.response(&harness, "503"), TestStep::Response(503));
     }
 
     #[test]
     fn a_provider_that_asks_for_time_gets_it_within_bounds() {
-        let stage = stage(&json!({ "retry_after_max": "10s", "backoff": { "base": "1s", "max": "1s" } }));
-        let after = |seconds: u64| stage.exchange(GET, &format!("503\nRetry-After: {seconds}"));
-        assert_eq!(after(7), Stand::Repeat(stage.now + std::time::Duration::from_secs(7)));
-        assert_eq!(after(11), Stand::Response(503));
+        let harness = harness(&json!({ "retry_after_max": "10s", "backoff": { "base": "1s", "max": "1s" } }));
+        let after = |seconds: u64| harness.exchange(GET, &format!("503\nRetry-After: {seconds}"));
+        assert_eq!(after(7), TestStep::Repeat(harness.now + std::time::Duration::from_secs(7)));
+        assert_eq!(after(11), TestStep::Response(503));
     }
 
     #[test]
     fn no_call_starts_after_the_overall_deadline() {
         let backoff = json!({ "base": "1s", "max": "1s", "jitter": "none" });
-        let mut stage = stage(&json!({ "overall": "2500ms", "attempts": 20, "backoff": backoff }));
-        let mut visit = stage.send(GET);
+        let mut harness = harness(&json!({ "overall": "2500ms", "attempts": 20, "backoff": backoff }));
+        let mut exchange = harness.send(GET);
         for _ in 0..2 {
-            visit.poll(&stage);
-            let Stand::Repeat(at) = visit.response(&stage, "503") else { panic!() };
-            stage.now = at;
+            exchange.poll(&harness);
+            let TestStep::Repeat(at) = exchange.response(&harness, "503") else { panic!() };
+            harness.now = at;
         }
-        visit.poll(&stage);
-        assert_eq!(visit.response(&stage, "503"), Stand::Response(503));
+        exchange.poll(&harness);
+        assert_eq!(exchange.response(&harness, "503"), TestStep::Response(503));
     }
 
     #[test]
     fn over_a_minute_of_failures_no_more_is_repeated_than_the_budget_has() {
-        let mut stage = stage(&json!({ "budget": { "ratio": 0.2, "min_per_second": 0 } }));
+        let mut harness = harness(&json!({ "budget": { "ratio": 0.2, "min_per_second": 0 } }));
         let (mut first_calls, mut repeated) = (0_u32, 0_u32);
         for _ in 0..60 * 50 {
             first_calls += 1;
-            repeated += u32::from(repeats(&stage, GET, "503"));
-            stage.pass_ms(20);
+            repeated += u32::from(repeats(&harness, GET, "503"));
+            harness.pass_ms(20);
         }
         assert!(repeated <= first_calls / 5 + 1, "{repeated} of {first_calls}");
         assert!(repeated > first_calls / 6, "{repeated} of {first_calls}");
@@ -425,8 +427,8 @@ mod tests {
 
     #[test]
     fn quiet_times_can_repeat_too() {
-        let stage = stage(&json!({ "budget": { "ratio": 0.0, "min_per_second": 1 } }));
-        let repeated = (0..100).filter(|_| repeats(&stage, GET, "503")).count();
+        let harness = harness(&json!({ "budget": { "ratio": 0.0, "min_per_second": 1 } }));
+        let repeated = (0..100).filter(|_| repeats(&harness, GET, "503")).count();
         assert_eq!(repeated, 10);
     }
 
@@ -444,16 +446,16 @@ mod tests {
         fn waits_keep_within_their_bounds(seed in 0_u64.., base_ms in 1_u64..2_000, half in proptest::bool::ANY) {
             let jitter = if half { "half" } else { "full" };
             let backoff = json!({ "base": format!("{base_ms}ms"), "max": "5s", "jitter": jitter });
-            let mut stage = stage(&json!({ "attempts": 10, "backoff": backoff }));
-            let mut visit = Visit::new(&stage, GET, seed);
+            let mut harness = harness(&json!({ "attempts": 10, "backoff": backoff }));
+            let mut exchange = TestExchange::new(&harness, GET, seed);
             for repetition in 0..9 {
-                visit.poll(&stage);
-                let Stand::Repeat(at) = visit.response(&stage, "503") else { panic!() };
+                exchange.poll(&harness);
+                let TestStep::Repeat(at) = exchange.response(&harness, "503") else { panic!() };
                 let longest_ms = (base_ms << repetition).min(5_000);
-                let wait_ms = u64::try_from(at.since(stage.now).as_millis()).unwrap();
+                let wait_ms = u64::try_from(at.since(harness.now).as_millis()).unwrap();
                 let least_ms = if half { longest_ms / 2 } else { 0 };
                 proptest::prop_assert!((least_ms..=longest_ms).contains(&wait_ms), "{wait_ms} of {longest_ms}");
-                stage.now = at;
+                harness.now = at;
             }
         }
     }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::remedy::{Remedy, Site, Step};
+use crate::remedy::{CompileContext, Remedy, Step};
 
 /// Time limits for the provider. A limit that is not set is taken from the provider's config. If several
 /// flows set one, the shortest applies.
@@ -34,14 +34,14 @@ impl Remedy for Timeout {
     type Config = TimeoutConfig;
     type Held = ();
 
-    fn compile(config: &TimeoutConfig, site: &mut Site<'_>) -> Option<Self> {
+    fn compile(config: &TimeoutConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         if config.first_byte.is_none() && config.total.is_none() {
-            site.problem("", "one of `first_byte` and `total` is required");
+            context.problem("", "one of `first_byte` and `total` is required");
             return None;
         }
         for (key, limit) in [("first_byte", config.first_byte), ("total", config.total)] {
             if limit.is_some_and(Duration::is_zero) {
-                site.problem(key, "must be greater than 0: leave the key out for no limit in this flow");
+                context.problem(key, "must be greater than 0: leave the key out for no limit in this flow");
                 return None;
             }
         }

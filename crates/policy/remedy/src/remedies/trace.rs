@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::remedy::{Remedy, Site, Step};
+use crate::remedy::{CompileContext, Remedy, Step};
 use egret_match::matching::Percent;
 use egret_message::trace_context::{Seed, TraceParent};
 
@@ -32,7 +32,7 @@ impl Remedy for Trace {
     type Config = TraceConfig;
     type Held = ();
 
-    fn compile(config: &TraceConfig, _site: &mut Site<'_>) -> Option<Self> {
+    fn compile(config: &TraceConfig, _site: &mut CompileContext<'_>) -> Option<Self> {
         Some(Self { sample: config.sample })
     }
 
@@ -77,7 +77,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use egret_fixture::{Stage, Stand};
+    use egret_fixture::{TestFlows, TestStep};
 
     const CLIENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -86,30 +86,30 @@ mod tests {
         fields.iter().filter_map(value).collect()
     }
 
-    fn sent(stage: &Stage, lines: &str) -> Vec<String> {
-        let mut visit = stage.send(lines);
-        assert_eq!(visit.poll(stage), Stand::Call);
-        visit.sent(stage).1
+    fn sent(harness: &TestFlows, lines: &str) -> Vec<String> {
+        let mut exchange = harness.send(lines);
+        assert_eq!(exchange.poll(harness), TestStep::Call);
+        exchange.sent(harness).1
     }
 
     #[test]
     fn a_client_s_trace_goes_on_with_a_span_of_its_own() {
-        let stage = Stage::with(&json!([{ "trace": {} }]));
+        let harness = TestFlows::with(&json!([{ "trace": {} }]));
         let fields =
-            sent(&stage, &format!("GET https://one.example/\ntraceparent: {CLIENT}\ntracestate: a=b"));
+            sent(&harness, &format!("GET https://one.example/\ntraceparent: {CLIENT}\ntracestate: a=b"));
         let [parent] = &field(&fields, "traceparent")[..] else { panic!("{fields:?}") };
         assert!(parent.starts_with(&CLIENT[..36]) && parent.ends_with("-01"), "{parent}");
         assert_ne!(parent, CLIENT);
         assert_eq!(field(&fields, "tracestate"), ["a=b"]);
         let unsampled = CLIENT.replace("-01", "-00");
-        let fields = sent(&stage, &format!("GET https://one.example/\ntraceparent: {unsampled}"));
+        let fields = sent(&harness, &format!("GET https://one.example/\ntraceparent: {unsampled}"));
         assert!(field(&fields, "traceparent")[0].ends_with("-00"));
     }
 
     #[test]
     fn a_trace_begins_where_there_is_none_that_can_be_read() {
         for (sample, flags) in [(100, "-01"), (0, "-00")] {
-            let stage = Stage::with(&json!([{ "trace": { "sample": sample } }]));
+            let harness = TestFlows::with(&json!([{ "trace": { "sample": sample } }]));
             for lines in [
                 "GET https://one.example/".to_owned(),
                 "GET https://one.example/\ntraceparent: nonsense\ntracestate: a=b".to_owned(),
@@ -117,7 +117,7 @@ mod tests {
                     "GET https://one.example/\ntraceparent: {CLIENT}\ntraceparent: {CLIENT}\ntracestate: a=b"
                 ),
             ] {
-                let fields = sent(&stage, &lines);
+                let fields = sent(&harness, &lines);
                 let [parent] = &field(&fields, "traceparent")[..] else { panic!("{fields:?}") };
                 assert!(
                     TraceParent::read(parent.as_bytes()).is_some() && parent.ends_with(flags),
@@ -133,17 +133,18 @@ mod tests {
 
     #[test]
     fn each_call_has_a_span_of_its_own_in_one_trace() {
-        let stage = Stage::with(&json!([{ "retry": { "attempts": 2, "on": ["5xx"] } }, { "trace": {} }]));
-        let mut visit = stage.send("GET https://one.example/");
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        let first = field(&visit.sent(&stage).1, "traceparent");
-        assert!(matches!(visit.response(&stage, "503"), Stand::Repeat(_)));
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        let second = field(&visit.sent(&stage).1, "traceparent");
+        let harness =
+            TestFlows::with(&json!([{ "retry": { "attempts": 2, "on": ["5xx"] } }, { "trace": {} }]));
+        let mut exchange = harness.send("GET https://one.example/");
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        let first = field(&exchange.sent(&harness).1, "traceparent");
+        assert!(matches!(exchange.response(&harness, "503"), TestStep::Repeat(_)));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        let second = field(&exchange.sent(&harness).1, "traceparent");
         assert_eq!((first.len(), second.len()), (1, 1));
         assert_eq!(first[0][..36], second[0][..36]);
         assert_ne!(first, second);
-        let seed = Seed::from_number(visit.draft.trace_seed).unwrap();
+        let seed = Seed::from_number(exchange.draft.trace_seed).unwrap();
         let second = TraceParent::read(second[0].as_bytes()).unwrap();
         assert_eq!((second.trace_id, second.parent_id), (seed.trace_id(), seed.call_id(2)));
     }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::exchange::Exchange;
 use crate::message_templates::{PathTemplate, field_name_problem};
-use crate::remedy::{Needs, Reaction, Remedy, Site, Step};
+use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 use egret_json::edit::{Action, JsonEdits};
 use egret_match::form::is_same_decoded;
 use egret_match::template::{Escape, Template, write_url};
@@ -164,27 +164,27 @@ impl Remedy for Transform {
     type Config = TransformConfig;
     type Held = ();
 
-    fn compile(config: &TransformConfig, site: &mut Site<'_>) -> Option<Self> {
-        let before = site.problems.len();
+    fn compile(config: &TransformConfig, context: &mut CompileContext<'_>) -> Option<Self> {
+        let before = context.problems.len();
         let TransformConfig { request, response, body } = config;
         if !(1..=BODY_BYTES_MAX).contains(&body.bytes()) {
-            site.problem("body", "must be from `1B` to `16MiB`: it is kept in memory for each exchange");
+            context.problem("body", "must be from `1B` to `16MiB`: it is kept in memory for each exchange");
         }
         if *request == RequestChanges::default() && *response == ResponseChanges::default() {
-            site.problem("request", "nothing is changed: add a change here, or in `response`");
+            context.problem("request", "nothing is changed: add a change here, or in `response`");
         }
         let request = RequestPlan {
-            fields: TextPlan::of_fields(&request.headers, "request.headers", false, site),
-            path: request.path.as_deref().and_then(|path| site.path_template("request.path", path, false)),
-            query: TextPlan::of_query(&request.query, "request.query", site),
-            json: JsonPlan::compile(&request.json, "request.json", false, site),
+            fields: TextPlan::of_fields(&request.headers, "request.headers", false, context),
+            path: request.path.as_deref().and_then(|path| context.path_template("request.path", path, false)),
+            query: TextPlan::of_query(&request.query, "request.query", context),
+            json: JsonPlan::compile(&request.json, "request.json", false, context),
         };
         let response = ResponsePlan {
-            fields: TextPlan::of_fields(&response.headers, "response.headers", true, site),
-            json: JsonPlan::compile(&response.json, "response.json", true, site),
+            fields: TextPlan::of_fields(&response.headers, "response.headers", true, context),
+            json: JsonPlan::compile(&response.json, "response.json", true, context),
         };
         let body_bytes_max = usize::try_from(body.bytes()).unwrap_or(usize::MAX);
-        (site.problems.len() == before).then_some(Self { request, response, body_bytes_max })
+        (context.problems.len() == before).then_some(Self { request, response, body_bytes_max })
     }
 
     fn describe(&self) -> String {
@@ -348,38 +348,43 @@ fn side(name: &str, parts: &[Option<String>]) -> Option<String> {
 
 impl TextPlan {
     /// Compiles changes to header fields, whose keys are under `at` in this remedy's config.
-    fn of_fields(config: &TextChanges, at: &str, has_response: bool, site: &mut Site<'_>) -> Self {
+    fn of_fields(
+        config: &TextChanges,
+        at: &str,
+        has_response: bool,
+        context: &mut CompileContext<'_>,
+    ) -> Self {
         let mut templates = |key: &str, changes: &BTreeMap<String, String>| {
             let key = format!("{at}.{key}");
             let template = |(name, value): (&String, &String)| {
-                Some((name.clone(), site.field_template(&key, name, value, has_response)?))
+                Some((name.clone(), context.field_template(&key, name, value, has_response)?))
             };
             changes.iter().filter_map(template).collect()
         };
         let (set, add) = (templates("set", &config.set), templates("add", &config.add));
         for name in &config.remove {
             if let Some(problem) = field_name_problem(name) {
-                site.problem(&format!("{at}.remove"), problem);
+                context.problem(&format!("{at}.remove"), problem);
             }
         }
-        check_names(config, at, str::eq_ignore_ascii_case, site);
+        check_names(config, at, str::eq_ignore_ascii_case, context);
         Self { set, add, remove: config.remove.clone() }
     }
 
     /// Compiles changes to query parameters.
-    fn of_query(config: &TextChanges, at: &str, site: &mut Site<'_>) -> Self {
+    fn of_query(config: &TextChanges, at: &str, context: &mut CompileContext<'_>) -> Self {
         let mut templates = |key: &str, changes: &BTreeMap<String, String>| {
             let template = |(name, value): (&String, &String)| {
                 let key = format!("{at}.{key}.{name}");
                 if name.is_empty() {
-                    site.problem(&key, "a parameter must have a name");
+                    context.problem(&key, "a parameter must have a name");
                 }
-                Some((name.clone(), site.template(&key, value, Escape::Text, false)?))
+                Some((name.clone(), context.template(&key, value, Escape::Text, false)?))
             };
             changes.iter().filter_map(template).collect()
         };
         let (set, add) = (templates("set", &config.set), templates("add", &config.add));
-        check_names(config, at, |one, other| one == other, site);
+        check_names(config, at, |one, other| one == other, context);
         Self { set, add, remove: config.remove.clone() }
     }
 
@@ -408,23 +413,28 @@ fn render_all<'a>(
 }
 
 /// Adds problems for contradicting changes to one name, and for too many changes.
-fn check_names(config: &TextChanges, at: &str, is_same: impl Fn(&str, &str) -> bool, site: &mut Site<'_>) {
+fn check_names(
+    config: &TextChanges,
+    at: &str,
+    is_same: impl Fn(&str, &str) -> bool,
+    context: &mut CompileContext<'_>,
+) {
     let TextChanges { set, add, remove } = config;
     for (place, name) in set.keys().enumerate() {
         if set.keys().take(place).any(|other| is_same(other, name)) {
-            site.problem(&format!("{at}.set.{name}"), "is listed twice: names are case-insensitive");
+            context.problem(&format!("{at}.set.{name}"), "is listed twice: names are case-insensitive");
         }
     }
     for name in remove {
         if set.keys().chain(add.keys()).any(|other| is_same(other, name)) {
-            site.problem(
+            context.problem(
                 &format!("{at}.remove"),
                 format!("`{name}` is also set or added: `set` alone replaces it"),
             );
         }
     }
     if set.len() + add.len() + remove.len() > CHANGES_MAX {
-        site.problem(at, format!("at most {CHANGES_MAX} changes"));
+        context.problem(at, format!("at most {CHANGES_MAX} changes"));
     }
 }
 
@@ -476,41 +486,41 @@ fn parameter((name, value): &Text<'_>) -> Vec<u8> {
 
 impl JsonPlan {
     /// Compiles changes to a JSON body, whose keys are under `at` in this remedy's config.
-    fn compile(config: &JsonChanges, at: &str, has_response: bool, site: &mut Site<'_>) -> Self {
+    fn compile(config: &JsonChanges, at: &str, has_response: bool, context: &mut CompileContext<'_>) -> Self {
         let mut plan = Self::default();
         for (pointer, value) in &config.set {
             let number = plan.values.len();
-            plan.insert(pointer, Action::Set(number), &format!("{at}.set.{pointer}"), site);
-            plan.value(value, &format!("{at}.set.{pointer}"), has_response, site);
+            plan.insert(pointer, Action::Set(number), &format!("{at}.set.{pointer}"), context);
+            plan.value(value, &format!("{at}.set.{pointer}"), has_response, context);
         }
         for (pointer, value) in &config.add {
             let number = plan.values.len();
-            plan.insert(pointer, Action::Add(number), &format!("{at}.add.{pointer}"), site);
-            plan.value(value, &format!("{at}.add.{pointer}"), has_response, site);
+            plan.insert(pointer, Action::Add(number), &format!("{at}.add.{pointer}"), context);
+            plan.value(value, &format!("{at}.add.{pointer}"), has_response, context);
         }
         for pointer in &config.remove {
-            plan.insert(pointer, Action::Remove, &format!("{at}.remove"), site);
+            plan.insert(pointer, Action::Remove, &format!("{at}.remove"), context);
         }
         if plan.len > CHANGES_MAX {
-            site.problem(at, format!("at most {CHANGES_MAX} changes"));
+            context.problem(at, format!("at most {CHANGES_MAX} changes"));
         }
         plan
     }
 
-    fn insert(&mut self, pointer: &str, action: Action, key: &str, site: &mut Site<'_>) {
+    fn insert(&mut self, pointer: &str, action: Action, key: &str, context: &mut CompileContext<'_>) {
         self.len += 1;
         if let Err(problem) = self.edits.insert(pointer, action) {
-            site.problem(key, problem);
+            context.problem(key, problem);
         }
     }
 
     /// Adds a value as JSON text, which is a template. Its placeholders are inside quotes, so rendered values
     /// are escaped.
-    fn value(&mut self, value: &Value, key: &str, has_response: bool, site: &mut Site<'_>) {
+    fn value(&mut self, value: &Value, key: &str, has_response: bool, context: &mut CompileContext<'_>) {
         if has_open_name(value) {
-            site.problem(key, "names in a value cannot contain a template (`${`)");
+            context.problem(key, "names in a value cannot contain a template (`${`)");
         }
-        self.values.extend(site.template(key, &value.to_string(), Escape::Json, has_response));
+        self.values.extend(context.template(key, &value.to_string(), Escape::Json, has_response));
     }
 
     fn describe(&self) -> Option<String> {

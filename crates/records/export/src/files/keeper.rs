@@ -19,7 +19,7 @@ use crate::disk;
 
 /// Maintains the closed files of an exporter, on a thread that exists while there is work.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct Retention {
     layout: Arc<Layout>,
     counters: Arc<Counters>,
     work: Mutex<Work>,
@@ -45,7 +45,7 @@ pub struct Closed {
     _file: File,
 }
 
-impl Keeper {
+impl Retention {
     /// Returns a keeper for the files of `layout`.
     pub fn new(layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
         Self { layout, counters, work: Mutex::default() }

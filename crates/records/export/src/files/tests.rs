@@ -49,8 +49,8 @@ fn writer(layout: Layout, disk: impl Disk + 'static) -> Writer {
     Writer::new(Arc::new(layout), counters(), Box::new(disk))
 }
 
-fn keeper(layout: Layout) -> Keeper {
-    Keeper::new(Arc::new(layout), counters())
+fn keeper(layout: Layout) -> Retention {
+    Retention::new(Arc::new(layout), counters())
 }
 
 /// Returns the visible files in the directory, by name.

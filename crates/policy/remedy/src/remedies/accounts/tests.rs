@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use egret_accounts::token::Answered;
-use egret_fixture::{Stage, Stand, Visit};
+use egret_fixture::{TestExchange, TestFlows, TestStep};
 
 const GET: &str = "GET https://one.example/";
 
@@ -20,11 +20,11 @@ fn config(remedies: &Value) -> Value {
     json!({ "accounts": accounts(), "flows": [{ "name": "f", "remedies": remedies }] })
 }
 
-/// Creates a stage with a pool of `a`, `b` and `c`, plus `keys`.
-fn stage(keys: &Value) -> Stage {
+/// Creates a harness with a pool of `a`, `b` and `c`, plus `keys`.
+fn harness(keys: &Value) -> TestFlows {
     let mut remedy = json!({ "use": ["a", "b", "c"] });
     remedy.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-    Stage::new(config(&json!([{ "accounts": remedy }])))
+    TestFlows::new(config(&json!([{ "accounts": remedy }])))
 }
 
 fn problems(remedy: &Value) -> Vec<String> {
@@ -34,42 +34,42 @@ fn problems(remedy: &Value) -> Vec<String> {
     problems
 }
 
-/// Returns the name of the account that a visit uses.
-fn account(stage: &Stage, visit: &Visit) -> String {
-    let number = visit.draft.call.account;
-    number.and_then(|number| stage.flows.accounts.get(number)).map_or("", Account::name).to_owned()
+/// Returns the name of the account that a exchange uses.
+fn account(harness: &TestFlows, exchange: &TestExchange) -> String {
+    let number = exchange.draft.call.account;
+    number.and_then(|number| harness.flows.accounts.get(number)).map_or("", Account::name).to_owned()
 }
 
 /// Starts an exchange that is called. Returns it with the name of its account.
-fn sent(stage: &Stage, lines: &str) -> (Visit, String) {
-    let mut visit = stage.send(lines);
-    assert_eq!(visit.poll(stage), Stand::Call);
-    let account = account(stage, &visit);
-    (visit, account)
+fn sent(harness: &TestFlows, lines: &str) -> (TestExchange, String) {
+    let mut exchange = harness.send(lines);
+    assert_eq!(exchange.poll(harness), TestStep::Call);
+    let account = account(harness, &exchange);
+    (exchange, account)
 }
 
 /// Returns the account of an exchange that gets this response.
-fn answered(stage: &Stage, lines: &str, response: &str) -> String {
-    let (mut visit, account) = sent(stage, lines);
-    assert!(matches!(visit.response(stage, response), Stand::Response(_)));
-    visit.end(stage);
+fn answered(harness: &TestFlows, lines: &str, response: &str) -> String {
+    let (mut exchange, account) = sent(harness, lines);
+    assert!(matches!(exchange.response(harness, response), TestStep::Response(_)));
+    exchange.end(harness);
     account
 }
 
-/// Polls a visit that is to be repeated up to its next call. Returns the account.
-fn again(stage: &Stage, visit: &mut Visit) -> String {
-    assert_eq!(visit.poll(stage), Stand::Call);
-    account(stage, visit)
+/// Polls a exchange that is to be repeated up to its next call. Returns the account.
+fn again(harness: &TestFlows, exchange: &mut TestExchange) -> String {
+    assert_eq!(exchange.poll(harness), TestStep::Call);
+    account(harness, exchange)
 }
 
-fn standing(stage: &Stage, name: &str) -> egret_accounts::AccountSnapshot {
-    let account = stage.flows.accounts.find(name).and_then(|number| stage.flows.accounts.get(number));
-    account.unwrap().snapshot(stage.now)
+fn standing(harness: &TestFlows, name: &str) -> egret_accounts::AccountSnapshot {
+    let account = harness.flows.accounts.find(name).and_then(|number| harness.flows.accounts.get(number));
+    account.unwrap().snapshot(harness.now)
 }
 
 /// Returns the remaining cool-down of an account in milliseconds.
-fn cools_ms(stage: &Stage, name: &str) -> Option<u128> {
-    standing(stage, name).cooling.map(|cooling| cooling.until.since(stage.now).as_millis())
+fn cools_ms(harness: &TestFlows, name: &str) -> Option<u128> {
+    standing(harness, name).cooling.map(|cooling| cooling.until.since(harness.now).as_millis())
 }
 
 #[test]
@@ -78,64 +78,64 @@ fn what_its_accounts_need_to_see_is_held_back_and_echoes_are_masked_where_it_say
         let signing = json!({ "access_key_id": "${env:CARGO_PKG_NAME}", "secret_access_key": "${env:CARGO_PKG_NAME}", "region": "r", "service": "s3", "body": "3MiB" });
         let mut config = config(&json!([{ "accounts": { "use": ["a", "signs"], "mask_echoes": masks } }]));
         config["accounts"]["signs"] = json!({ "provider": "one", "sigv4": signing });
-        let (visit, _) = sent(&Stage::new(config), GET);
-        assert_eq!(visit.draft.call.masks_echoes, masks);
-        assert_eq!(visit.body_seen_max(), 3 << 20);
+        let (exchange, _) = sent(&TestFlows::new(config), GET);
+        assert_eq!(exchange.draft.call.masks_echoes, masks);
+        assert_eq!(exchange.body_seen_max(), 3 << 20);
     }
 }
 
 #[test]
 fn accounts_take_turns_and_by_weight_evenly_spread() {
-    let stage = stage(&json!({}));
-    let turns: String = (0..6).map(|_| answered(&stage, GET, "200")).collect();
+    let harness = harness(&json!({}));
+    let turns: String = (0..6).map(|_| answered(&harness, GET, "200")).collect();
     assert_eq!(turns, "abcabc");
     let weighted = json!({ "use": ["a", { "account": "b", "weight": 3 }, "c"] });
-    let stage = Stage::new(config(&json!([{ "accounts": weighted }])));
-    let turns: String = (0..10).map(|_| answered(&stage, GET, "200")).collect();
+    let harness = TestFlows::new(config(&json!([{ "accounts": weighted }])));
+    let turns: String = (0..10).map(|_| answered(&harness, GET, "200")).collect();
     assert_eq!(turns, "babcbbabcb");
 }
 
 #[test]
 fn a_refused_call_is_made_again_on_another_account_whatever_its_method() {
     for status in ["401", "403", "429"] {
-        let stage = stage(&json!({}));
-        let mut visit = stage.send("POST https://one.example/");
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.response(&stage, status), Stand::Repeat(stage.now));
-        assert_eq!(again(&stage, &mut visit), "b");
-        assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
-        assert_eq!(standing(&stage, "a").cooling.unwrap().reason(), status);
+        let harness = harness(&json!({}));
+        let mut exchange = harness.send("POST https://one.example/");
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.response(&harness, status), TestStep::Repeat(harness.now));
+        assert_eq!(again(&harness, &mut exchange), "b");
+        assert_eq!(exchange.response(&harness, "200"), TestStep::Response(200));
+        assert_eq!(standing(&harness, "a").cooling.unwrap().reason(), status);
         // The other accounts continue.
-        let turns: String = (0..4).map(|_| answered(&stage, GET, "200")).collect();
+        let turns: String = (0..4).map(|_| answered(&harness, GET, "200")).collect();
         assert_eq!(turns, "cbcb");
     }
 }
 
 #[test]
 fn what_the_provider_may_have_acted_on_is_made_again_only_where_that_does_no_harm() {
-    let stage = stage(&json!({ "cool_down": { "on": ["503"] }, "methods": ["PATCH"] }));
+    let harness = harness(&json!({ "cool_down": { "on": ["503"] }, "methods": ["PATCH"] }));
     let is_repeated = |method: &str| {
-        let (mut visit, _) = sent(&stage, &format!("{method} https://one.example/"));
-        matches!(visit.response(&stage, "503"), Stand::Repeat(_))
+        let (mut exchange, _) = sent(&harness, &format!("{method} https://one.example/"));
+        matches!(exchange.response(&harness, "503"), TestStep::Repeat(_))
     };
     assert!(!is_repeated("POST"));
     assert!(is_repeated("PATCH"));
-    let stage = self::stage(&json!({}));
-    let (mut gone, _) = sent(&stage, GET);
+    let harness = self::harness(&json!({}));
+    let (mut gone, _) = sent(&harness, GET);
     gone.repeatable = false;
-    assert_eq!(gone.response(&stage, "401"), Stand::Response(401));
-    assert_eq!(cools_ms(&stage, "a"), Some(30_000));
+    assert_eq!(gone.response(&harness, "401"), TestStep::Response(401));
+    assert_eq!(cools_ms(&harness, "a"), Some(30_000));
 }
 
 #[test]
 fn no_more_calls_are_made_than_allowed_and_none_where_no_account_is_left() {
     let calls = |keys: &Value| {
-        let stage = stage(keys);
-        let mut visit = stage.send(GET);
+        let harness = harness(keys);
+        let mut exchange = harness.send(GET);
         let mut calls = 0;
-        while visit.poll(&stage) == Stand::Call {
+        while exchange.poll(&harness) == TestStep::Call {
             calls += 1;
-            if visit.response(&stage, "401") == Stand::Response(401) {
+            if exchange.response(&harness, "401") == TestStep::Response(401) {
                 break;
             }
         }
@@ -163,168 +163,168 @@ fn an_account_is_left_alone_for_as_long_as_the_provider_says_within_bounds() {
         ("403\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 90", 90_000),
         ("403\nX-RateLimit-Remaining: 4\nX-RateLimit-Reset: 90", 30_000),
     ] {
-        let stage = stage(&json!({ "repeat": 0 }));
-        answered(&stage, GET, response);
-        assert_eq!(cools_ms(&stage, "a"), Some(cools), "{response}");
+        let harness = harness(&json!({ "repeat": 0 }));
+        answered(&harness, GET, response);
+        assert_eq!(cools_ms(&harness, "a"), Some(cools), "{response}");
     }
 }
 
 #[test]
 fn a_credential_that_is_refused_again_and_again_is_left_out_for_longer_until_it_works() {
     let keys = json!({ "use": ["a"], "repeat": 0, "cool_down": { "max": "2m" } });
-    let mut stage = stage(&keys);
+    let mut harness = harness(&keys);
     for cools in [30_000, 60_000, 120_000, 120_000] {
-        answered(&stage, GET, "401");
-        assert_eq!(cools_ms(&stage, "a"), Some(cools.into()));
-        stage.pass_ms(cools);
+        answered(&harness, GET, "401");
+        assert_eq!(cools_ms(&harness, "a"), Some(cools.into()));
+        harness.pass_ms(cools);
     }
     // A 503 means that the provider is overloaded and says nothing about the credential.
-    answered(&stage, GET, "503");
-    stage.pass_ms(1);
-    answered(&stage, GET, "200");
-    answered(&stage, GET, "401");
-    assert_eq!(cools_ms(&stage, "a"), Some(30_000));
-    stage.pass_ms(30_000);
+    answered(&harness, GET, "503");
+    harness.pass_ms(1);
+    answered(&harness, GET, "200");
+    answered(&harness, GET, "401");
+    assert_eq!(cools_ms(&harness, "a"), Some(30_000));
+    harness.pass_ms(30_000);
     // A 429 does not make the cool-down grow.
     for _ in 0..2 {
-        answered(&stage, GET, "429");
-        assert_eq!(cools_ms(&stage, "a"), Some(30_000));
-        stage.pass_ms(30_000);
+        answered(&harness, GET, "429");
+        assert_eq!(cools_ms(&harness, "a"), Some(30_000));
+        harness.pass_ms(30_000);
     }
 }
 
 #[test]
 fn calls_that_were_under_way_together_say_together_what_one_says() {
-    let mut stage = stage(&json!({ "use": ["a"], "repeat": 0 }));
-    let mut together: Vec<_> = (0..5).map(|_| sent(&stage, GET).0).collect();
-    stage.pass_ms(10);
-    for visit in &mut together[..3] {
-        assert_eq!(visit.response(&stage, "401"), Stand::Response(401));
+    let mut harness = harness(&json!({ "use": ["a"], "repeat": 0 }));
+    let mut together: Vec<_> = (0..5).map(|_| sent(&harness, GET).0).collect();
+    harness.pass_ms(10);
+    for exchange in &mut together[..3] {
+        assert_eq!(exchange.response(&harness, "401"), TestStep::Response(401));
     }
     // A call that began before the refusal does not show that the account works again.
-    assert_eq!(together[3].response(&stage, "200"), Stand::Response(200));
-    assert_eq!(cools_ms(&stage, "a"), Some(30_000));
-    assert_eq!(together[4].response(&stage, "429\nRetry-After: 40"), Stand::Response(429));
-    assert_eq!(cools_ms(&stage, "a"), Some(40_000));
-    stage.pass_ms(40_000);
-    answered(&stage, GET, "401");
-    assert_eq!(cools_ms(&stage, "a"), Some(60_000), "the second time, not the sixth");
+    assert_eq!(together[3].response(&harness, "200"), TestStep::Response(200));
+    assert_eq!(cools_ms(&harness, "a"), Some(30_000));
+    assert_eq!(together[4].response(&harness, "429\nRetry-After: 40"), TestStep::Response(429));
+    assert_eq!(cools_ms(&harness, "a"), Some(40_000));
+    harness.pass_ms(40_000);
+    answered(&harness, GET, "401");
+    assert_eq!(cools_ms(&harness, "a"), Some(60_000), "the second time, not the sixth");
 }
 
 #[test]
 fn where_all_cool_down_exchanges_are_refused_or_wait_for_the_first_to_come_back() {
-    let mut stage = stage(&json!({ "repeat": 0, "wait_max": "8s" }));
+    let mut harness = harness(&json!({ "repeat": 0, "wait_max": "8s" }));
     for seconds in [20, 10, 30] {
-        answered(&stage, GET, &format!("429\nRetry-After: {seconds}"));
+        answered(&harness, GET, &format!("429\nRetry-After: {seconds}"));
     }
-    let refusal = stage.send(GET).poll(&stage).refusal(&stage);
+    let refusal = harness.send(GET).poll(&harness).refusal(&harness);
     assert_eq!(refusal, (Reason::AccountUnavailable, Some(10_000)));
-    stage.pass_ms(2_000);
-    let mut visit = stage.send(GET);
-    let Stand::Wait(Some(at)) = visit.poll(&stage) else { panic!() };
-    assert_eq!(at.since(stage.now).as_millis(), 8_000);
-    stage.now = at;
-    assert_eq!(again(&stage, &mut visit), "b");
-    assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+    harness.pass_ms(2_000);
+    let mut exchange = harness.send(GET);
+    let TestStep::Wait(Some(at)) = exchange.poll(&harness) else { panic!() };
+    assert_eq!(at.since(harness.now).as_millis(), 8_000);
+    harness.now = at;
+    assert_eq!(again(&harness, &mut exchange), "b");
+    assert_eq!(exchange.response(&harness, "200"), TestStep::Response(200));
 }
 
 #[test]
 fn who_is_refused_by_all_waits_within_his_time_and_is_called_again() {
-    let mut stage = stage(&json!({ "repeat": 8, "wait_max": "2s" }));
-    let mut visit = stage.send(GET);
+    let mut harness = harness(&json!({ "repeat": 8, "wait_max": "2s" }));
+    let mut exchange = harness.send(GET);
     for _ in 0..3 {
-        assert_eq!(visit.poll(&stage), Stand::Call);
-        assert_eq!(visit.response(&stage, "429\nRetry-After: 1"), Stand::Repeat(stage.now));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.response(&harness, "429\nRetry-After: 1"), TestStep::Repeat(harness.now));
     }
-    let Stand::Wait(Some(at)) = visit.poll(&stage) else { panic!() };
-    stage.now = at;
-    assert_ne!(again(&stage, &mut visit), "c", "the account that was just refused");
-    assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
+    let TestStep::Wait(Some(at)) = exchange.poll(&harness) else { panic!() };
+    harness.now = at;
+    assert_ne!(again(&harness, &mut exchange), "c", "the account that was just refused");
+    assert_eq!(exchange.response(&harness, "200"), TestStep::Response(200));
 }
 
 #[test]
 fn a_group_keeps_its_account_and_comes_back_to_it() {
-    let mut stage = stage(&json!({ "sticky": "header:x-tenant" }));
+    let mut harness = harness(&json!({ "sticky": "header:x-tenant" }));
     let tenant = |number: u32| format!("{GET}\nX-Tenant: {number}");
-    let of_all = |stage: &Stage| -> Vec<String> {
-        (0..60).map(|number| answered(stage, &tenant(number), "200")).collect()
+    let of_all = |harness: &TestFlows| -> Vec<String> {
+        (0..60).map(|number| answered(harness, &tenant(number), "200")).collect()
     };
-    let before = of_all(&stage);
-    assert_eq!(of_all(&stage), before);
+    let before = of_all(&harness);
+    assert_eq!(of_all(&harness), before);
     for name in ["a", "b", "c"] {
         let count = before.iter().filter(|account| *account == name).count();
         assert!((8..=32).contains(&count), "{name} has {count} of 60");
     }
     let of_b = u32::try_from(before.iter().position(|account| account == "b").unwrap()).unwrap();
-    let (mut visit, _) = sent(&stage, &tenant(of_b));
-    assert_eq!(visit.response(&stage, "429\nRetry-After: 10"), Stand::Repeat(stage.now));
-    assert_ne!(again(&stage, &mut visit), "b");
-    drop(visit);
-    for (now, then) in of_all(&stage).iter().zip(&before) {
+    let (mut exchange, _) = sent(&harness, &tenant(of_b));
+    assert_eq!(exchange.response(&harness, "429\nRetry-After: 10"), TestStep::Repeat(harness.now));
+    assert_ne!(again(&harness, &mut exchange), "b");
+    drop(exchange);
+    for (now, then) in of_all(&harness).iter().zip(&before) {
         assert!(now == then || then == "b" && now != "b", "{then} has become {now}");
     }
-    stage.pass_ms(10_000);
-    assert_eq!(of_all(&stage), before);
+    harness.pass_ms(10_000);
+    assert_eq!(of_all(&harness), before);
     // Without a group, each account in turn.
-    let turns: BTreeSet<String> = (0..3).map(|_| answered(&stage, GET, "200")).collect();
+    let turns: BTreeSet<String> = (0..3).map(|_| answered(&harness, GET, "200")).collect();
     assert_eq!(turns.len(), 3);
 }
 
 #[test]
 fn the_least_used_is_the_one_with_the_fewest_under_way() {
-    let stage = stage(&json!({ "by": "least-used" }));
-    let (first, a) = sent(&stage, GET);
-    let (second, b) = sent(&stage, GET);
-    let (third, c) = sent(&stage, GET);
+    let harness = harness(&json!({ "by": "least-used" }));
+    let (first, a) = sent(&harness, GET);
+    let (second, b) = sent(&harness, GET);
+    let (third, c) = sent(&harness, GET);
     assert_eq!([a, b, c], ["a", "b", "c"]);
-    assert_eq!(standing(&stage, "b").in_flight, 1);
+    assert_eq!(standing(&harness, "b").in_flight, 1);
     drop(second);
-    let (fourth, next) = sent(&stage, GET);
+    let (fourth, next) = sent(&harness, GET);
     assert_eq!(next, "b");
     drop((first, third, fourth));
-    assert_eq!(standing(&stage, "b").in_flight, 0);
+    assert_eq!(standing(&harness, "b").in_flight, 0);
     // With no exchange in flight, the account with the fewest calls is chosen.
-    assert_eq!(answered(&stage, GET, "200"), "a");
-    assert_eq!(answered(&stage, GET, "200"), "b");
+    assert_eq!(answered(&harness, GET, "200"), "a");
+    assert_eq!(answered(&harness, GET, "200"), "b");
 }
 
 #[test]
 fn the_one_with_the_most_left_is_the_one_of_which_the_provider_says_so() {
-    let mut stage = stage(&json!({ "by": "most-remaining" }));
+    let mut harness = harness(&json!({ "by": "most-remaining" }));
     let left = |count: u32| format!("200\nRateLimit: \"default\";r={count};t=60");
     for (name, count) in [("a", 5), ("b", 9), ("c", 7)] {
-        assert_eq!(answered(&stage, GET, &left(count)), name, "accounts without a report come first");
+        assert_eq!(answered(&harness, GET, &left(count)), name, "accounts without a report come first");
     }
-    let (_first, next) = sent(&stage, GET);
+    let (_first, next) = sent(&harness, GET);
     assert_eq!(next, "b");
-    let under_way: Vec<_> = (0..3).map(|_| sent(&stage, GET)).collect();
+    let under_way: Vec<_> = (0..3).map(|_| sent(&harness, GET)).collect();
     let names: Vec<&str> = under_way.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names, ["b", "c", "b"], "calls in flight are counted as used");
-    assert_eq!(standing(&stage, "b").remaining, Some(9));
-    stage.pass_ms(60_000);
-    assert_eq!(standing(&stage, "b").remaining, None, "an old report does not count");
+    assert_eq!(standing(&harness, "b").remaining, Some(9));
+    harness.pass_ms(60_000);
+    assert_eq!(standing(&harness, "b").remaining, None, "an old report does not count");
 }
 
 #[test]
 fn an_account_that_has_nothing_left_is_passed_over_while_others_have() {
-    let stage = stage(&json!({}));
-    answered(&stage, GET, "200\nRateLimit: \"default\";r=0;t=60");
-    let turns: String = (0..4).map(|_| answered(&stage, GET, "200")).collect();
+    let harness = harness(&json!({}));
+    answered(&harness, GET, "200\nRateLimit: \"default\";r=0;t=60");
+    let turns: String = (0..4).map(|_| answered(&harness, GET, "200")).collect();
     assert!(!turns.contains('a'), "{turns}");
-    assert_eq!(cools_ms(&stage, "a"), None);
+    assert_eq!(cools_ms(&harness, "a"), None);
     for _ in 0..2 {
-        answered(&stage, GET, "200\nRateLimit: \"default\";r=0;t=60");
+        answered(&harness, GET, "200\nRateLimit: \"default\";r=0;t=60");
     }
-    assert_eq!(sent(&stage, GET).1.len(), 1, "an account without calls left is tried if there is no other");
+    assert_eq!(sent(&harness, GET).1.len(), 1, "an account without calls left is tried if there is no other");
 }
 
 #[test]
 fn calls_go_only_with_accounts_of_the_provider_that_is_called() {
     let pool = json!([{ "accounts": { "use": ["a", "elsewhere"] } }]);
-    let stage = Stage::new(config(&pool));
+    let harness = TestFlows::new(config(&pool));
     for (host, name) in [("one", "a"), ("two", "elsewhere"), ("three", "")] {
         for _ in 0..2 {
-            assert_eq!(answered(&stage, &format!("GET https://{host}.example/"), "200"), name);
+            assert_eq!(answered(&harness, &format!("GET https://{host}.example/"), "200"), name);
         }
     }
 }
@@ -335,14 +335,14 @@ fn what_another_provider_answers_is_not_held_against_an_account() {
         { "accounts": { "use": ["a", "b"] } },
         { "fallback": { "on": ["5xx"], "provider": "two" } },
     ]);
-    let stage = Stage::new(config(&remedies));
-    let (mut visit, name) = sent(&stage, GET);
+    let harness = TestFlows::new(config(&remedies));
+    let (mut exchange, name) = sent(&harness, GET);
     assert_eq!(name, "a");
-    assert_eq!(visit.response(&stage, "503"), Stand::Repeat(stage.now));
-    assert_eq!(visit.poll(&stage), Stand::Call);
-    assert_eq!(visit.draft.call.provider, Some(1));
-    assert_eq!(visit.response(&stage, "401"), Stand::Response(401));
-    let snapshot = standing(&stage, "a");
+    assert_eq!(exchange.response(&harness, "503"), TestStep::Repeat(harness.now));
+    assert_eq!(exchange.poll(&harness), TestStep::Call);
+    assert_eq!(exchange.draft.call.provider, Some(1));
+    assert_eq!(exchange.response(&harness, "401"), TestStep::Response(401));
+    let snapshot = standing(&harness, "a");
     assert_eq!((snapshot.cooling, snapshot.endings), (None, [1, 0, 0, 0, 0]));
 }
 
@@ -354,10 +354,10 @@ fn what_a_remedy_further_in_refuses_is_not_held_against_an_account() {
     ]);
     let mut config = config(&remedies);
     config["quotas"] = json!({ "q": { "limit": 1, "window": "10s" } });
-    let stage = Stage::new(config);
-    answered(&stage, GET, "200");
-    assert_eq!(stage.exchange(GET, "200").refusal(&stage).0, Reason::QuotaExceeded);
-    assert_eq!((cools_ms(&stage, "a"), cools_ms(&stage, "b")), (None, None));
+    let harness = TestFlows::new(config);
+    answered(&harness, GET, "200");
+    assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, Reason::QuotaExceeded);
+    assert_eq!((cools_ms(&harness, "a"), cools_ms(&harness, "b")), (None, None));
 }
 
 #[test]
@@ -366,10 +366,10 @@ fn a_quota_further_in_counts_for_each_account() {
         let remedies = json!([{ "accounts": { "use": ["a", "b"] } }, remedy]);
         let mut config = config(&remedies);
         config["quotas"] = json!({ "q": { "limit": 2, "window": "10s", "group_by": "account" } });
-        let stage = Stage::new(config);
-        let turns: String = (0..4).map(|_| answered(&stage, GET, "200")).collect();
+        let harness = TestFlows::new(config);
+        let turns: String = (0..4).map(|_| answered(&harness, GET, "200")).collect();
         assert_eq!(turns, "abab");
-        assert_ne!(stage.send(GET).poll(&stage), Stand::Call);
+        assert_ne!(harness.send(GET).poll(&harness), TestStep::Call);
     }
 }
 
@@ -379,12 +379,12 @@ fn each_call_counts_for_the_account_that_it_was_made_with() {
     let remedies = json!([{ "accounts": { "use": ["a", "b"] } }, { "limit": { "quota": "q" } }]);
     let mut config = config(&remedies);
     config["quotas"] = json!({ "q": quota });
-    let stage = Stage::new(config);
-    let (mut visit, _) = sent(&stage, GET);
-    assert_eq!(visit.response(&stage, "401"), Stand::Repeat(stage.now));
-    assert_eq!(again(&stage, &mut visit), "b");
-    assert_eq!(visit.response(&stage, "200"), Stand::Response(200));
-    let quotas = stage.flows.snapshot(stage.now, 10).quotas;
+    let harness = TestFlows::new(config);
+    let (mut exchange, _) = sent(&harness, GET);
+    assert_eq!(exchange.response(&harness, "401"), TestStep::Repeat(harness.now));
+    assert_eq!(again(&harness, &mut exchange), "b");
+    assert_eq!(exchange.response(&harness, "200"), TestStep::Response(200));
+    let quotas = harness.flows.snapshot(harness.now, 10).quotas;
     let used: BTreeMap<&str, u64> =
         quotas[0].groups.iter().map(|group| (group.name.as_str(), group.used)).collect();
     assert_eq!(used, BTreeMap::from([("a", 1), ("b", 1)]));
@@ -393,11 +393,11 @@ fn each_call_counts_for_the_account_that_it_was_made_with() {
 #[test]
 fn in_report_mode_nothing_is_changed() {
     let remedy = json!([{ "accounts": { "use": ["a", "b"] }, "mode": "report" }]);
-    let stage = Stage::new(config(&remedy));
-    let (mut visit, name) = sent(&stage, GET);
-    assert_eq!((name.as_str(), standing(&stage, "a").in_flight), ("", 0));
-    assert_eq!(visit.response(&stage, "401"), Stand::Response(401));
-    let snapshot = standing(&stage, "a");
+    let harness = TestFlows::new(config(&remedy));
+    let (mut exchange, name) = sent(&harness, GET);
+    assert_eq!((name.as_str(), standing(&harness, "a").in_flight), ("", 0));
+    assert_eq!(exchange.response(&harness, "401"), TestStep::Response(401));
+    let snapshot = standing(&harness, "a");
     assert_eq!((snapshot.cooling, snapshot.endings), (None, [0; 5]));
 }
 
@@ -407,37 +407,37 @@ fn remedies_know_of_each_other_what_an_account_is_used_for() {
         { "name": "one", "match": { "path": "/fixed" }, "remedies": [{ "authenticate": { "account": "a" } }] },
         { "name": "pool", "match": { "path": "/pool" }, "remedies": [{ "accounts": { "use": ["a", "b"], "by": "least-used" } }] },
     ]);
-    let mut stage = Stage::new(json!({ "accounts": accounts(), "flows": flows }));
-    let fixed = sent(&stage, "GET https://one.example/fixed");
+    let mut harness = TestFlows::new(json!({ "accounts": accounts(), "flows": flows }));
+    let fixed = sent(&harness, "GET https://one.example/fixed");
     assert_eq!(fixed.1, "a");
-    assert_eq!(standing(&stage, "a").in_flight, 1);
-    let pool = sent(&stage, "GET https://one.example/pool");
+    assert_eq!(standing(&harness, "a").in_flight, 1);
+    let pool = sent(&harness, "GET https://one.example/pool");
     assert_eq!(pool.1, "b");
     drop((fixed, pool));
-    let (mut refused, name) = sent(&stage, "GET https://one.example/pool");
+    let (mut refused, name) = sent(&harness, "GET https://one.example/pool");
     assert_eq!(name, "a");
-    assert_eq!(refused.response(&stage, "401"), Stand::Repeat(stage.now));
+    assert_eq!(refused.response(&harness, "401"), TestStep::Repeat(harness.now));
     drop(refused);
     // A success ends the cool-down, whichever remedy made the call.
-    stage.pass_ms(1);
-    assert_eq!(answered(&stage, "GET https://one.example/fixed", "200"), "a");
-    assert_eq!(cools_ms(&stage, "a"), None);
-    assert_eq!(standing(&stage, "a").endings, [1, 1, 0, 0, 0]);
+    harness.pass_ms(1);
+    assert_eq!(answered(&harness, "GET https://one.example/fixed", "200"), "a");
+    assert_eq!(cools_ms(&harness, "a"), None);
+    assert_eq!(standing(&harness, "a").endings, [1, 1, 0, 0, 0]);
 }
 
 #[test]
 fn a_reload_keeps_how_accounts_stand() {
-    let mut stage = stage(&json!({}));
-    let (mut visit, _) = sent(&stage, GET);
-    assert_eq!(visit.response(&stage, "429\nRetry-After: 30"), Stand::Repeat(stage.now));
-    assert_eq!(again(&stage, &mut visit), "b");
-    stage.reload(config(&json!([{ "accounts": { "use": ["a", "b", "c"], "repeat": 1 } }])));
-    assert_eq!(cools_ms(&stage, "a"), Some(30_000));
-    assert_eq!((standing(&stage, "a").endings, standing(&stage, "b").in_flight), ([0, 0, 0, 1, 0], 1));
-    drop(visit);
-    assert_eq!(standing(&stage, "b").in_flight, 0);
+    let mut harness = harness(&json!({}));
+    let (mut exchange, _) = sent(&harness, GET);
+    assert_eq!(exchange.response(&harness, "429\nRetry-After: 30"), TestStep::Repeat(harness.now));
+    assert_eq!(again(&harness, &mut exchange), "b");
+    harness.reload(config(&json!([{ "accounts": { "use": ["a", "b", "c"], "repeat": 1 } }])));
+    assert_eq!(cools_ms(&harness, "a"), Some(30_000));
+    assert_eq!((standing(&harness, "a").endings, standing(&harness, "b").in_flight), ([0, 0, 0, 1, 0], 1));
+    drop(exchange);
+    assert_eq!(standing(&harness, "b").in_flight, 0);
     // The turns are kept too.
-    assert_eq!(sent(&stage, GET).1, "c");
+    assert_eq!(sent(&harness, GET).1, "c");
 }
 
 #[test]
@@ -446,15 +446,21 @@ fn an_account_that_no_token_can_be_had_for_is_passed_over() {
     let oauth2 = json!({ "token_url": "https://id.example/", "client_id": "me" });
     accounts["a"] = json!({ "provider": "one", "oauth2": oauth2 });
     let remedies = json!([{ "accounts": { "use": ["a", "b"] } }]);
-    let stage = Stage::new(json!({ "accounts": accounts, "flows": [{ "name": "f", "remedies": remedies }] }));
-    let mut visit = stage.send(GET);
-    assert!(matches!(visit.poll(&stage), Stand::Wait(Some(_))));
+    let harness =
+        TestFlows::new(json!({ "accounts": accounts, "flows": [{ "name": "f", "remedies": remedies }] }));
+    let mut exchange = harness.send(GET);
+    assert!(matches!(exchange.poll(&harness), TestStep::Wait(Some(_))));
     let body = br#"{"error":"invalid_client"}"#;
-    visit.draft.fetch.take().unwrap().end(stage.now, Ok(Answered { status: 400, retry_after: None, body }));
-    assert_eq!(again(&stage, &mut visit), "b");
-    let a = standing(&stage, "a");
+    exchange
+        .draft
+        .fetch
+        .take()
+        .unwrap()
+        .end(harness.now, Ok(Answered { status: 400, retry_after: None, body }));
+    assert_eq!(again(&harness, &mut exchange), "b");
+    let a = standing(&harness, "a");
     assert_eq!((a.cooling.unwrap().reason().as_str(), a.in_flight), ("token", 0));
-    assert_eq!(sent(&stage, GET).1, "b", "account `a` is not tried again");
+    assert_eq!(sent(&harness, GET).1, "b", "account `a` is not tried again");
 }
 
 #[test]
@@ -552,30 +558,30 @@ proptest! {
         steps in prop::collection::vec((0_u64..20_000, 0_usize..6, 0_u32..5), 1..60),
     ) {
         let sticky = if sticky { json!("header:x-tenant") } else { Value::Null };
-        let mut stage = stage(&json!({ "by": by, "sticky": sticky, "repeat": 0 }));
+        let mut harness = harness(&json!({ "by": by, "sticky": sticky, "repeat": 0 }));
         for (time_ms, response, tenant) in steps {
-            stage.pass_ms(time_ms);
+            harness.pass_ms(time_ms);
             let responses =
                 ["200", "401", "429", "429\nRetry-After: 3", "200\nRateLimit: \"d\";r=0;t=9", "403"];
             let usable: Vec<&str> =
-                ["a", "b", "c"].into_iter().filter(|name| cools_ms(&stage, name).is_none()).collect();
-            let mut visit = stage.send(&format!("{GET}\nX-Tenant: {tenant}"));
-            match visit.poll(&stage) {
-                Stand::Call => {
-                    let name = account(&stage, &visit);
+                ["a", "b", "c"].into_iter().filter(|name| cools_ms(&harness, name).is_none()).collect();
+            let mut exchange = harness.send(&format!("{GET}\nX-Tenant: {tenant}"));
+            match exchange.poll(&harness) {
+                TestStep::Call => {
+                    let name = account(&harness, &exchange);
                     prop_assert!(usable.contains(&name.as_str()), "{name} of {usable:?}");
-                    visit.response(&stage, responses[response]);
-                    visit.end(&stage);
+                    exchange.response(&harness, responses[response]);
+                    exchange.end(&harness);
                 }
                 refused => {
                     prop_assert!(usable.is_empty(), "{usable:?}");
-                    let back = ["a", "b", "c"].iter().filter_map(|name| cools_ms(&stage, name)).min();
-                    prop_assert_eq!(refused.refusal(&stage), (Reason::AccountUnavailable, back));
+                    let back = ["a", "b", "c"].iter().filter_map(|name| cools_ms(&harness, name)).min();
+                    prop_assert_eq!(refused.refusal(&harness), (Reason::AccountUnavailable, back));
                 }
             }
         }
         for name in ["a", "b", "c"] {
-            prop_assert_eq!(standing(&stage, name).in_flight, 0);
+            prop_assert_eq!(standing(&harness, name).in_flight, 0);
         }
     }
 }

@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use egret_fixture::{Stage, Stand, Visit};
+use egret_fixture::{TestExchange, TestFlows, TestStep};
 use egret_message::Reason;
 
 const GET: &str = "GET https://one.example/";
@@ -32,14 +32,14 @@ impl Wake for Flag {
 enum Client {
     /// Its exchange waits for a wake-up or a time.
     Waits {
-        visit: Visit,
+        exchange: TestExchange,
         flag: Arc<Flag>,
         until: u64,
         since: u64,
     },
     /// Its call is in progress until this time.
     Called {
-        visit: Visit,
+        exchange: TestExchange,
         ends: u64,
     },
     Gone,
@@ -59,7 +59,7 @@ struct Seen {
 type Network<'n> = &'n dyn Fn(usize) -> (u64, u64);
 
 struct Simulation<'n> {
-    stage: Stage,
+    harness: TestFlows,
     clients: Vec<Client>,
     network: Network<'n>,
     /// `true` if clients send another request after a response.
@@ -69,22 +69,22 @@ struct Simulation<'n> {
 
 impl<'n> Simulation<'n> {
     fn new(quota: &Value, queue: &Value, begin: u64, network: Network<'n>) -> Self {
-        let mut stage = Stage::new(json!({
+        let mut harness = TestFlows::new(json!({
             "quotas": { "q": quota },
             "flows": [{ "name": "f", "remedies": [{ "queue": queue }] }],
         }));
-        stage.now = Timestamp::from_micros(begin);
-        Self { stage, clients: Vec::new(), network, asks_again: true, seen: Seen::default() }
+        harness.now = Timestamp::from_micros(begin);
+        Self { harness, clients: Vec::new(), network, asks_again: true, seen: Seen::default() }
     }
 
     fn now(&self) -> u64 {
-        self.stage.now.as_micros()
+        self.harness.now.as_micros()
     }
 
     fn ask(&self) -> Client {
-        let visit = self.stage.send(GET);
+        let exchange = self.harness.send(GET);
         let flag = Arc::new(Flag(true.into()));
-        Client::Waits { visit, flag, until: u64::MAX, since: self.now() }
+        Client::Waits { exchange, flag, until: u64::MAX, since: self.now() }
     }
 
     fn join(&mut self, clients: usize) {
@@ -103,7 +103,7 @@ impl<'n> Simulation<'n> {
                 Client::Gone => u64::MAX,
             });
             match next.min().filter(|next| *next < end) {
-                Some(next) => self.stage.now = Timestamp::from_micros(next.max(self.now() + 1)),
+                Some(next) => self.harness.now = Timestamp::from_micros(next.max(self.now() + 1)),
                 None => return self.seen,
             }
         }
@@ -131,28 +131,28 @@ impl<'n> Simulation<'n> {
     fn go_on(&mut self, client: Client) -> Client {
         let now = self.now();
         match client {
-            Client::Waits { mut visit, flag, since, .. } => {
-                match visit.poll_with(&self.stage, &Waker::from(Arc::clone(&flag))) {
-                    Stand::Wait(at) => {
+            Client::Waits { mut exchange, flag, since, .. } => {
+                match exchange.poll_with(&self.harness, &Waker::from(Arc::clone(&flag))) {
+                    TestStep::Wait(at) => {
                         let until = at.map_or(u64::MAX, Timestamp::as_micros);
-                        Client::Waits { visit, flag, until: until.max(now + 1), since }
+                        Client::Waits { exchange, flag, until: until.max(now + 1), since }
                     }
-                    Stand::Call => {
+                    TestStep::Call => {
                         let (counted, ends) = (self.network)(self.seen.counted.len());
                         self.seen.counted.push(now + counted);
                         self.seen.called_after.push(now - since);
-                        Client::Called { visit, ends: now + ends }
+                        Client::Called { exchange, ends: now + ends }
                     }
                     refused => {
-                        assert_eq!(refused.refusal(&self.stage).0, Reason::QueueTimeout);
+                        assert_eq!(refused.refusal(&self.harness).0, Reason::QueueTimeout);
                         self.seen.refused_after.push(now - since);
                         Client::Gone
                     }
                 }
             }
-            Client::Called { mut visit, .. } => {
-                assert_eq!(visit.response(&self.stage, "200"), Stand::Response(200));
-                visit.end(&self.stage);
+            Client::Called { mut exchange, .. } => {
+                assert_eq!(exchange.response(&self.harness, "200"), TestStep::Response(200));
+                exchange.end(&self.harness);
                 if self.asks_again { self.ask() } else { Client::Gone }
             }
             Client::Gone => Client::Gone,

@@ -1,13 +1,13 @@
 use serde_json::json;
 
 use super::*;
-use egret_fixture::{Decision, Stage, Stand, Visit, problems};
+use egret_fixture::{Decision, TestExchange, TestFlows, TestStep, problems};
 use egret_message::FailureKind;
 use egret_message::Reason;
 
-/// Creates a stage with one flow for users, which has these remedies.
-fn of_users(remedies: &Value) -> Stage {
-    Stage::new(json!({ "flows": [
+/// Creates a harness with one flow for users, which has these remedies.
+fn of_users(remedies: &Value) -> TestFlows {
+    TestFlows::new(json!({ "flows": [
         { "name": "f", "match": { "path": "/users/{id}" }, "remedies": remedies },
     ]}))
 }
@@ -15,15 +15,15 @@ fn of_users(remedies: &Value) -> Stage {
 const POST: &str = "POST https://one.example/users/7?debug=1&page=2&debug&x=%41\nContent-Type: application/json\nContent-Length: 1\nX-Internal: 1\nx-internal: 2\nContent-Digest: sha-256=::";
 
 /// Starts an exchange with this request body.
-fn post(stage: &Stage, body: &str) -> Visit {
-    let mut visit = stage.send(POST);
-    visit.body = Some(body.as_bytes().to_vec());
-    visit
+fn post(harness: &TestFlows, body: &str) -> TestExchange {
+    let mut exchange = harness.send(POST);
+    exchange.body = Some(body.as_bytes().to_vec());
+    exchange
 }
 
 #[test]
 fn a_request_is_changed_in_all_its_parts() {
-    let stage = of_users(&json!([{ "transform": { "request": {
+    let harness = of_users(&json!([{ "transform": { "request": {
         "headers": {
             "set": { "x-tenant": "${params.id}", "X-Copy": "${request.headers.x-internal}" },
             "add": { "x-tag": "a" },
@@ -38,9 +38,9 @@ fn a_request_is_changed_in_all_its_parts() {
         },
     }}}]));
     let body = r#"{"user":{"email":"a@b","name":"c"},"amount":1.0,"tags":["old"]}"#;
-    let mut visit = post(&stage, body);
-    assert_eq!(visit.poll(&stage), Stand::Call);
-    let (target, fields, body) = visit.sent(&stage);
+    let mut exchange = post(&harness, body);
+    assert_eq!(exchange.poll(&harness), TestStep::Call);
+    let (target, fields, body) = exchange.sent(&harness);
     assert_eq!(target, "/v2/people/7?page=a%20b%26c%3DA&x=%41&limit=50&x=1");
     let expected = [
         "Host: one.example",
@@ -61,30 +61,30 @@ fn a_request_is_changed_in_all_its_parts() {
 
 #[test]
 fn a_response_is_changed_and_its_tag_made_weak() {
-    let stage = of_users(&json!([{ "transform": { "response": {
+    let harness = of_users(&json!([{ "transform": { "response": {
         "headers": { "set": { "x-status": "${response.status}", "x-old": "${response.headers.x-gone}" }, "remove": ["x-gone"] },
         "json": { "set": { "/id": "${params.id}" } },
     }}}]));
     let fields = "200\nContent-Type: application/json\nContent-Length: 2\nETag: \"a\"\nX-Gone: 1\nDigest: x";
-    let mut visit = stage.send("GET https://one.example/users/7\nAccept-Encoding: gzip");
-    visit.poll(&stage);
-    assert!(visit.sent(&stage).1.contains(&"accept-encoding: identity".to_owned()));
-    assert_eq!(visit.response_with(&stage, fields, Some(b"{}")), Stand::Response(200));
-    assert_eq!(visit.draft.response_body.as_deref(), Some(&br#"{"id":"7"}"#[..]));
-    let added = visit.added();
+    let mut exchange = harness.send("GET https://one.example/users/7\nAccept-Encoding: gzip");
+    exchange.poll(&harness);
+    assert!(exchange.sent(&harness).1.contains(&"accept-encoding: identity".to_owned()));
+    assert_eq!(exchange.response_with(&harness, fields, Some(b"{}")), TestStep::Response(200));
+    assert_eq!(exchange.draft.response_body.as_deref(), Some(&br#"{"id":"7"}"#[..]));
+    let added = exchange.added();
     let added: Vec<_> = added.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(added, [("etag", "W/\"a\""), ("x-old", "1"), ("x-status", "200")]);
-    assert!(visit.draft.response.removes(b"digest") && visit.draft.response.removes(b"X-Gone"));
+    assert!(exchange.draft.response.removes(b"digest") && exchange.draft.response.removes(b"X-Gone"));
     // An unchanged body keeps its digests and tag.
-    let mut visit = stage.send("GET https://one.example/users/7");
-    visit.poll(&stage);
-    visit.response_with(&stage, fields, Some(br#"{"id":"7"}"#));
-    assert_eq!((visit.draft.response_body.is_none(), visit.added().len()), (true, 2));
+    let mut exchange = harness.send("GET https://one.example/users/7");
+    exchange.poll(&harness);
+    exchange.response_with(&harness, fields, Some(br#"{"id":"7"}"#));
+    assert_eq!((exchange.draft.response_body.is_none(), exchange.added().len()), (true, 2));
 }
 
 #[test]
 fn only_whole_json_is_touched() {
-    let stage = of_users(&json!([{
+    let harness = of_users(&json!([{
         "transform": { "response": { "json": { "set": { "/a": 1 } } } },
         "on_error": "closed",
     }]));
@@ -95,16 +95,16 @@ fn only_whole_json_is_touched() {
         "204\nContent-Type: application/json",
         "200\nContent-Length: 2",
     ] {
-        let mut visit = stage.send("GET https://one.example/users/7");
-        visit.poll(&stage);
+        let mut exchange = harness.send("GET https://one.example/users/7");
+        exchange.poll(&harness);
         let body: &[u8] = if fields.contains("Length: 2") { b"{}" } else { b"" };
-        let stand = visit.response_with(&stage, fields, Some(body));
-        assert!(matches!(stand, Stand::Response(_)), "{fields} {stand:?}");
-        assert_eq!(visit.draft.response_body, None, "{fields}");
+        let step = exchange.response_with(&harness, fields, Some(body));
+        assert!(matches!(step, TestStep::Response(_)), "{fields} {step:?}");
+        assert_eq!(exchange.draft.response_body, None, "{fields}");
     }
-    let mut visit = stage.send("GET https://one.example/users/7");
-    visit.poll(&stage);
-    assert_eq!(visit.failure(&stage, FailureKind::Reset), Stand::Failure(FailureKind::Reset));
+    let mut exchange = harness.send("GET https://one.example/users/7");
+    exchange.poll(&harness);
+    assert_eq!(exchange.failure(&harness, FailureKind::Reset), TestStep::Failure(FailureKind::Reset));
 }
 
 #[test]
@@ -121,27 +121,27 @@ fn a_body_that_cannot_be_changed_fails_the_remedy_and_nothing_else_is_changed() 
     let (open, closed) = (config("open"), config("closed"));
     let long = format!("{{\"a\":{{\"text\":\"{}\"}}}}", "x".repeat(32));
     for body in [Some("{"), Some(r#"{"a":1}"#), Some(long.as_str()), None] {
-        let mut visit = open.send(POST);
-        visit.body = body.map(|body| body.as_bytes().to_vec());
-        assert_eq!(visit.poll(&open), Stand::Call);
-        let (target, fields, sent) = visit.sent(&open);
+        let mut exchange = open.send(POST);
+        exchange.body = body.map(|body| body.as_bytes().to_vec());
+        assert_eq!(exchange.poll(&open), TestStep::Call);
+        let (target, fields, sent) = exchange.sent(&open);
         assert!(
             target.contains("page=2") && fields.contains(&"X-Internal: 1".to_owned()),
             "{target} {fields:?}"
         );
         assert!(!fields.contains(&"x-a: 1".to_owned()) && sent.as_deref() == body, "{fields:?} {sent:?}");
-        let mut visit = closed.send(POST);
-        visit.body = body.map(|body| body.as_bytes().to_vec());
-        assert_eq!(visit.poll(&closed).refusal(&closed).0, Reason::RemedyFailed);
+        let mut exchange = closed.send(POST);
+        exchange.body = body.map(|body| body.as_bytes().to_vec());
+        assert_eq!(exchange.poll(&closed).refusal(&closed).0, Reason::RemedyFailed);
     }
     assert_eq!((open.decided(0, Decision::Fail), closed.decided(0, Decision::Fail)), (4, 4));
-    let mut visit = closed.send(&format!("{POST}\nContent-Encoding: gzip"));
-    assert_eq!(visit.poll(&closed).refusal(&closed).0, Reason::RemedyFailed);
+    let mut exchange = closed.send(&format!("{POST}\nContent-Encoding: gzip"));
+    assert_eq!(exchange.poll(&closed).refusal(&closed).0, Reason::RemedyFailed);
 }
 
 #[test]
 fn no_value_becomes_more_than_a_value() {
-    let stage = of_users(&json!([{
+    let harness = of_users(&json!([{
         "transform": { "request": {
             "headers": { "set": { "x-a": "${query.field}" } },
             "path": "/v2/${query.segment}",
@@ -151,11 +151,11 @@ fn no_value_becomes_more_than_a_value() {
         "on_error": "closed",
     }]));
     let sent = |query: &str| {
-        let mut visit = stage.send(&POST.replace("debug=1", query));
-        visit.body = Some(b"{}".to_vec());
-        match visit.poll(&stage) {
-            Stand::Call => Ok(visit.sent(&stage)),
-            other => Err(other.refusal(&stage).0),
+        let mut exchange = harness.send(&POST.replace("debug=1", query));
+        exchange.body = Some(b"{}".to_vec());
+        match exchange.poll(&harness) {
+            TestStep::Call => Ok(exchange.sent(&harness)),
+            other => Err(other.refusal(&harness).0),
         }
     };
     for query in ["field=a%0d%0aX-B:%201", "field=%00", "segment=..", "segment=x%2f..%2fy"] {
@@ -181,42 +181,42 @@ fn a_repeated_call_is_changed_once() {
         "response": { "headers": { "add": { "x-seen": "${response.status}" } }, "json": { "set": { "/a": 1 } } },
     }});
     let fallback = json!({ "fallback": { "provider": "two", "path": "/other", "methods": ["POST"] } });
-    let stage = of_users(
+    let harness = of_users(
         &json!([fallback, { "retry": { "methods": ["POST"], "budget": { "min_per_second": 9 } } }, transform]),
     );
-    let mut visit = post(&stage, r#"{"tags":[]}"#);
+    let mut exchange = post(&harness, r#"{"tags":[]}"#);
     for call in 0..4 {
-        let stand = visit.poll(&stage);
-        assert_eq!(stand, Stand::Call);
-        let (target, fields, body) = visit.sent(&stage);
+        let step = exchange.poll(&harness);
+        assert_eq!(step, TestStep::Call);
+        let (target, fields, body) = exchange.sent(&harness);
         let path = if call == 3 { "/other" } else { "/users/7" };
         assert_eq!(target, format!("{path}?debug=1&page=2&debug&x=%41&expand=b"));
         assert_eq!(fields.iter().filter(|field| *field == "x-tag: a").count(), 1, "{fields:?}");
         assert_eq!(body.as_deref(), Some(r#"{"tags":["c"]}"#));
         let status = if call == 3 { "200" } else { "503" };
         let fields = format!("{status}\nContent-Type: application/json\nContent-Length: 2");
-        visit.response_with(&stage, &fields, Some(b"{}"));
+        exchange.response_with(&harness, &fields, Some(b"{}"));
     }
-    assert_eq!(visit.draft.call.provider, Some(1));
-    assert_eq!(visit.added(), [("x-seen".to_owned(), "200".to_owned())]);
+    assert_eq!(exchange.draft.call.provider, Some(1));
+    assert_eq!(exchange.added(), [("x-seen".to_owned(), "200".to_owned())]);
 }
 
 #[test]
 fn a_response_that_is_answered_over_leaves_nothing_of_itself() {
-    let stage = of_users(&json!([
+    let harness = of_users(&json!([
         { "fallback": { "response": { "status": 200, "body": "[]" } } },
         { "transform": { "response": { "headers": { "set": { "x-seen": "1" } }, "json": { "set": { "/a": 1 } } } } },
     ]));
-    let mut visit = stage.send("GET https://one.example/users/7");
-    visit.poll(&stage);
+    let mut exchange = harness.send("GET https://one.example/users/7");
+    exchange.poll(&harness);
     let fields = "503\nContent-Type: application/json\nContent-Length: 2";
-    assert!(matches!(visit.response_with(&stage, fields, Some(b"{}")), Stand::Fixed(_)));
-    assert_eq!((visit.added(), visit.draft.response_body.is_none()), (Vec::new(), true));
+    assert!(matches!(exchange.response_with(&harness, fields, Some(b"{}")), TestStep::Fixed(_)));
+    assert_eq!((exchange.added(), exchange.draft.response_body.is_none()), (Vec::new(), true));
 }
 
 #[test]
 fn later_remedies_see_what_earlier_ones_have_made_of_a_message() {
-    let stage = of_users(&json!([
+    let harness = of_users(&json!([
         { "transform": {
             "request": { "headers": { "set": { "x-a": "1" } }, "query": { "set": { "b": "2" } }, "json": { "set": { "/a": 1 } } },
             "response": { "headers": { "set": { "x-out": "${response.headers.x-in}" } }, "json": { "remove": ["/b"] } },
@@ -226,40 +226,40 @@ fn later_remedies_see_what_earlier_ones_have_made_of_a_message() {
             "response": { "headers": { "set": { "x-in": "3" } }, "json": { "set": { "/b": 2, "/c": 3 } } },
         }},
     ]));
-    let mut visit = post(&stage, "{}");
-    visit.poll(&stage);
-    let (_, fields, body) = visit.sent(&stage);
+    let mut exchange = post(&harness, "{}");
+    exchange.poll(&harness);
+    let (_, fields, body) = exchange.sent(&harness);
     assert_eq!((fields.last().unwrap().as_str(), body.as_deref()), ("x-b: 12", Some(r#"{"a":1,"b":2}"#)));
-    visit.response_with(&stage, "200\nContent-Type: application/json\nContent-Length: 2", Some(b"{}"));
-    assert_eq!(visit.draft.response_body.as_deref(), Some(&br#"{"c":3}"#[..]));
-    assert!(visit.added().contains(&("x-out".to_owned(), "3".to_owned())));
+    exchange.response_with(&harness, "200\nContent-Type: application/json\nContent-Length: 2", Some(b"{}"));
+    assert_eq!(exchange.draft.response_body.as_deref(), Some(&br#"{"c":3}"#[..]));
+    assert!(exchange.added().contains(&("x-out".to_owned(), "3".to_owned())));
 }
 
 #[test]
 fn in_report_mode_nothing_is_changed() {
-    let stage = of_users(&json!([{
+    let harness = of_users(&json!([{
         "transform": {
             "request": { "headers": { "set": { "x-a": "1" } }, "path": "/b", "json": { "set": { "/a": 1 } } },
             "response": { "headers": { "set": { "x-a": "1" } }, "json": { "set": { "/a": 1 } } },
         },
         "mode": "report",
     }]));
-    let mut visit = post(&stage, "{}");
-    visit.poll(&stage);
-    let (target, fields, body) = visit.sent(&stage);
+    let mut exchange = post(&harness, "{}");
+    exchange.poll(&harness);
+    let (target, fields, body) = exchange.sent(&harness);
     assert!(target.starts_with("/users/7?debug=1") && fields.len() == 6, "{target} {fields:?}");
     assert_eq!(body.as_deref(), Some("{}"));
-    visit.response_with(&stage, "200\nContent-Type: application/json\nContent-Length: 2", Some(b"{}"));
-    assert_eq!((visit.added(), visit.draft.response_body.is_none()), (Vec::new(), true));
+    exchange.response_with(&harness, "200\nContent-Type: application/json\nContent-Length: 2", Some(b"{}"));
+    assert_eq!((exchange.added(), exchange.draft.response_body.is_none()), (Vec::new(), true));
 }
 
 #[test]
 fn what_it_does_is_told() {
-    let stage = of_users(&json!([{ "transform": {
+    let harness = of_users(&json!([{ "transform": {
         "request": { "headers": { "add": { "x-a": "1" } }, "path": "/b", "query": { "set": { "a": "1" }, "remove": ["b"] } },
         "response": { "json": { "remove": ["/a", "/b"] } },
     }}]));
-    let (_, does) = stage.flows.describe(0).next().unwrap();
+    let (_, does) = harness.flows.describe(0).next().unwrap();
     assert_eq!(
         does,
         "changes 1 field, the path, 2 parameters of the request, and 2 members of the JSON of the response"
