@@ -15,9 +15,9 @@ use egret_control::{Control, ControlConfig, Source};
 use egret_diagnosis::discovered::Discovered;
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::{
-    BOUNDS_US, ClientsSnapshot, Count, DnsSnapshot, ExchangeCount, HistogramSnapshot, ProviderSnapshot,
-    StatsSnapshot,
+    BOUNDS_US, ClientsSnapshot, Count, ExchangeCount, HistogramSnapshot, ProviderSnapshot, StatsSnapshot,
 };
+use egret_net::counter::DnsSnapshot;
 use egret_store::entries::Purge;
 
 /// Simulated providers: name, requests per second, median latency in microseconds, share of 4xx and 5xx.

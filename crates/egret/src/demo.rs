@@ -2,8 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig, ProviderTlsConfig};
+use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
 use egret_lab::provider::{Options, Provider};
+use egret_net::config::ProviderTlsConfig;
 
 use crate::Failure;
 

@@ -11,10 +11,11 @@ use egret_diagnosis::diagnosis::Exports;
 use egret_diagnosis::discovered::Discovered;
 use egret_export::{ExporterContext, ExporterSnapshot, Exporters};
 use egret_flow::FlowsSnapshot;
-use egret_gateway::config::{Parts, Providers, TlsVerify};
+use egret_gateway::config::{Parts, Providers};
 use egret_gateway::stats::StatsSnapshot;
 use egret_gateway::{Gateway, StartError};
 use egret_lab::provider::Provider;
+use egret_net::config::TlsVerify;
 use egret_store::entries::Purge;
 use tokio::sync::mpsc;
 

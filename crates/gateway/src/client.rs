@@ -15,17 +15,17 @@ use egret_clock::Moment;
 use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use tracing::{debug, warn};
 
-use crate::event_loop::{self, Socket};
 use crate::exchange;
 use crate::exchange::access_log::Record;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::pace::Patience;
 use crate::exchange::pipe::Pipe;
-use crate::upstream::stream::Stream;
-use crate::upstream::tls::{ServerTls, accept};
 use crate::worker::Worker;
-use crate::worker::buffer::Buffer;
-use crate::worker::timer::Timer;
+use egret_net::buffer::Buffer;
+use egret_net::deadline::Timer;
+use egret_net::event_loop::{self, Socket};
+use egret_net::stream::Stream;
+use egret_net::tls::{ServerTls, accept};
 
 /// Time that a client may go on sending after a response that closes the connection. If the gateway closed at
 /// once, the client's kernel would discard the response.

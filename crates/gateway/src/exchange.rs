@@ -36,7 +36,6 @@ use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Span, Ve
 use tracing::debug;
 
 use crate::client::{Client, End, RequestState, ResponseState};
-use crate::event_loop::now;
 use crate::exchange::access_log::Record;
 use crate::exchange::clock::{Clock, Deadlines, RateWindow};
 use crate::exchange::failure::{ErrorKind, Failure};
@@ -51,6 +50,7 @@ use crate::exchange::route::{Forward, Question, Route};
 use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
 use crate::worker::{View, Worker};
+use egret_net::event_loop::now;
 
 /// Time that an exchange waits for its provider before it starts to watch the client's socket too. Nearly
 /// every response arrives sooner, and waking on two sockets costs more than waking on one.

@@ -20,16 +20,16 @@ use egret_remedy::exchange::{Exchange, PendingChanges};
 
 use crate::client::{self, Client};
 use crate::config::{GatewayConfig, Parts, Providers};
-use crate::event_loop::{EventLoop, Socket};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::Failure;
 use crate::exchange::forward::{Via, edit_request, survey};
 use crate::exchange::route::{self as routing, Forward, Route};
 use crate::plan::Plan;
-use crate::upstream::authority::Authority;
-use crate::upstream::dns::Resolver;
-use crate::upstream::stream::Stream;
 use crate::worker::{Shared, Worker};
+use egret_net::authority::Authority;
+use egret_net::dns::Resolver;
+use egret_net::event_loop::{EventLoop, Socket};
+use egret_net::stream::Stream;
 
 /// A worker with one client.
 #[derive(Debug)]

@@ -19,14 +19,14 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::config::{GatewayConfig, Parts};
-use crate::event_loop::EventLoop;
 use crate::exchange::access_log::AccessLog;
 use crate::plan::Plan;
 use crate::stats::StatsSnapshot;
-use crate::upstream::dns::Resolver;
 use crate::worker::acceptor;
 use crate::worker::counters;
 use crate::worker::{Message, Shared, Worker};
+use egret_net::dns::Resolver;
+use egret_net::event_loop::EventLoop;
 
 /// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.
 #[derive(Debug)]

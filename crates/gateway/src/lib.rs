@@ -11,12 +11,13 @@ pub mod stats;
 pub mod fixture;
 
 mod client;
-mod event_loop;
 mod exchange;
 mod gateway;
 mod plan;
 mod records;
 mod resolve;
+#[cfg(test)]
+mod sockets;
 mod upstream;
 mod worker;
 

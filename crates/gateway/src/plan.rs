@@ -20,16 +20,17 @@ use egret_match::target::{BasePath, Misplaced, leads_above};
 use egret_message::KnownProvider;
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, ProviderTlsConfig,
-    Providers, Rewrite, Scheme, TimeoutsConfig, all_loopback,
+    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Rewrite, Scheme,
+    TimeoutsConfig, all_loopback,
 };
 use crate::exchange::failure::ErrorAnswers;
 use crate::exchange::named_fields::NamedFields;
 use crate::exchange::upgrade::Protocols;
-use crate::upstream::authority::{Authority, AuthorityError, Host};
-use crate::upstream::policy::EgressPolicy;
-use crate::upstream::tls::{ClientTls, ServerTls};
 use crate::worker::counters::ProviderStats;
+use egret_net::authority::{Authority, AuthorityError, Host};
+use egret_net::config::ProviderTlsConfig;
+use egret_net::policy::EgressPolicy;
+use egret_net::tls::{ClientTls, ServerTls};
 
 /// The name under which all hosts without a configured provider are counted.
 pub(crate) const OTHER_HOSTS: &str = "-";

@@ -7,7 +7,7 @@ use egret_message::request_target::split_query;
 use crate::config::Parts;
 use crate::exchange::route::RoutingFields;
 use crate::plan::{Belongs, OTHER_HOSTS, Origin, Plan, default_port};
-use crate::upstream::authority::Authority;
+use egret_net::authority::Authority;
 
 /// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

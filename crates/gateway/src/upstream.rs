@@ -1,13 +1,6 @@
 //! One worker's connections to providers: opens them, keeps idle ones, checks them before reuse, and lends
 //! them to other workers.
 
-pub(crate) mod authority;
-pub(crate) mod dial;
-pub(crate) mod dns;
-pub(crate) mod policy;
-pub(crate) mod stream;
-pub(crate) mod tls;
-
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,14 +12,14 @@ use egret_clock::Moment;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use crate::event_loop;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::plan::{OpenPlace, UpstreamPlan};
-use crate::upstream::dial::{DialOptions, dial};
-use crate::upstream::policy::Target;
-use crate::upstream::stream::{Detached, Stream};
 use crate::worker::counters::ProviderCounters;
 use crate::worker::{Message, Worker};
+use egret_net::dial::{DialOptions, dial};
+use egret_net::event_loop;
+use egret_net::policy::Target;
+use egret_net::stream::{Detached, Stream};
 
 /// Subtracted from a provider's `Keep-Alive: timeout`, whose clock started before the response arrived here.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_millis(500);
@@ -242,7 +235,7 @@ impl Upstream {
         let mut times = DialTimes { dns: dialed.dns, connect: dialed.connect, tls: Duration::ZERO };
         let Some(client_tls) = &plan.tls else { return Ok((Stream::Plain(dialed.socket), peer, times)) };
         let started = Moment::now();
-        let handshake = tls::handshake(dialed.socket, client_tls, &plan.origin.authority.host);
+        let handshake = egret_net::tls::handshake(dialed.socket, client_tls, &plan.origin.authority.host);
         let stream = match plan.timeouts.tls {
             Some(timeout) => event_loop::timeout(timeout, handshake).await.ok(),
             None => Some(handshake.await),

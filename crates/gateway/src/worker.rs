@@ -4,10 +4,7 @@
 //! plan, a request for an idle connection) go through one inbox per worker.
 
 pub(crate) mod acceptor;
-pub(crate) mod budget;
-pub(crate) mod buffer;
 pub(crate) mod counters;
-pub(crate) mod timer;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -25,22 +22,22 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, warn};
 
 use crate::client;
-use crate::event_loop::{Listener, sleep, spawn};
 use crate::exchange::access_log::AccessLog;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::flow_run::FlowRun;
 use crate::exchange::forward::Via;
 use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::records::{Outbox, Records};
-use crate::upstream::authority::Authority;
-use crate::upstream::dial::DialError;
-use crate::upstream::dns::{DnsError, Resolver};
-use crate::upstream::policy::{Reason, Target};
 use crate::upstream::{Lent, Upstream};
-use crate::worker::budget::Budget;
-use crate::worker::buffer::BufferPool;
 use crate::worker::counters::WorkerCounters;
-use crate::worker::timer::Timers;
+use egret_net::authority::Authority;
+use egret_net::budget::Budget;
+use egret_net::buffer::BufferPool;
+use egret_net::deadline::Timers;
+use egret_net::dial::DialError;
+use egret_net::dns::{DnsError, Resolver};
+use egret_net::event_loop::{Listener, sleep, spawn};
+use egret_net::policy::{Reason, Target};
 
 /// Interval at which idle connections to providers are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -7,9 +7,9 @@ use egret_message::Fields;
 use egret_message::request_target::{split_query, split_target};
 
 use super::{Exchange, Stop};
-use crate::event_loop::now;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::route::{EmptyPath, Forward};
+use egret_net::event_loop::now;
 
 impl Exchange<'_> {
     /// Returns the account of the call that is about to be sent, if the call is made to one of the account's

@@ -34,7 +34,6 @@ use egret_store::entries::Block;
 
 use super::{Exchange, Stop};
 use crate::client::{End, RequestState, ResponseState};
-use crate::event_loop::{Alarm, sleep_until};
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{self, ErrorKind, Failure};
 use crate::exchange::forward::{Reply, edit_generated};
@@ -45,8 +44,9 @@ use crate::exchange::route::Forward;
 use crate::exchange::serving::write_head;
 use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::worker::Worker;
-use crate::worker::budget::{Budget, Share};
-use crate::worker::buffer::BUFFER_BYTES;
+use egret_net::budget::{Budget, Share};
+use egret_net::buffer::BUFFER_BYTES;
+use egret_net::event_loop::{Alarm, sleep_until};
 
 /// Number of spare flow runs that a worker keeps.
 const SPARE_FLOW_RUNS: usize = 256;

@@ -17,8 +17,8 @@ use super::{Exchange, Stop};
 use crate::exchange::clock::RateWindow;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::upstream::Connection;
-use crate::worker::budget::{Budget, Exhausted, Share};
-use crate::worker::buffer::{BUFFER_BYTES, Buffer};
+use egret_net::budget::{Budget, Exhausted, Share};
+use egret_net::buffer::{BUFFER_BYTES, Buffer};
 
 /// Asks a client that waits for it to send its body (RFC 9110 §10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn memory_doubles_up_to_what_the_length_says() {
-        let pool = crate::worker::buffer::BufferPool::default();
+        let pool = egret_net::buffer::BufferPool::default();
         let mut buffer = Buffer::default();
         pool.lend(&mut buffer);
         let steps = |length: u64, buffer: &mut Buffer| -> Vec<usize> {

@@ -14,10 +14,10 @@ use tracing::debug;
 
 use super::{Exchange, Stop};
 use crate::client::ResponseState;
-use crate::event_loop::{Alarm, sleep};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::upstream::{Connection, Upstream};
 use crate::worker::{View, Worker};
+use egret_net::event_loop::{Alarm, sleep};
 
 /// The result of a second call: the connection, and the head of a final response with the bytes behind it.
 type Second = Result<(Box<Connection>, Box<ResponseState>), Failure>;

@@ -14,9 +14,9 @@ use egret_http1::{
 use egret_store::entries::{Body, Filling};
 use smallvec::SmallVec;
 
-use crate::upstream::stream::Stream;
-use crate::worker::budget::{Budget, Share};
-use crate::worker::buffer::{Buffer, BufferPool, STREAM_BYTES};
+use egret_net::budget::{Budget, Share};
+use egret_net::buffer::{Buffer, BufferPool, STREAM_BYTES};
+use egret_net::stream::Stream;
 
 /// Up to this size, the pieces of a message are copied together and written as one. Larger messages use a
 /// vectored write, so no large data is copied.
@@ -758,7 +758,8 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::event_loop::{ends, run, spawn, turn};
+    use crate::sockets::{ends, run, turn};
+    use egret_net::event_loop::spawn;
 
     /// Returns the bytes that arrive when `pieces` are received one after the other, and the result.
     fn piped(

@@ -21,8 +21,8 @@ use crate::exchange::pipe::Pipe;
 use crate::exchange::route::Forward;
 use crate::plan::default_port;
 use crate::upstream::Connection;
-use crate::upstream::authority::Authority;
 use crate::worker::Worker;
+use egret_net::authority::Authority;
 
 /// Maximum time that an exchange waits for a place in the queue of records. A disk that hangs must not block
 /// traffic for ever.

@@ -16,11 +16,11 @@ use tracing::debug;
 
 use super::Exchange;
 use crate::client::{Client, ConnectionSlot, RequestState};
-use crate::event_loop::{Socket, spawn};
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
-use crate::upstream::stream::Stream;
 use crate::worker::{View, Worker};
+use egret_net::event_loop::{Socket, spawn};
+use egret_net::stream::Stream;
 
 /// Maximum number of revalidations that one worker runs at once. Above it a stale response is served again,
 /// and the next request for it starts one.

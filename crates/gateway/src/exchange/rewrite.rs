@@ -9,7 +9,7 @@ use egret_match::target::{BasePath, resolve};
 use egret_message::request_target::split_query;
 
 use crate::plan::{Belongs, Origin, Plan, UpstreamPlan, default_port};
-use crate::upstream::authority::Authority;
+use egret_net::authority::Authority;
 
 /// A provider named by base URL in the received target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,8 +23,8 @@ use crate::exchange::named_fields::{Named, NamedFields};
 use crate::exchange::rewrite::BaseUrl;
 use crate::plan::{Belongs, ListenerPlan, Origin, default_port};
 use crate::upstream::Upstream;
-use crate::upstream::authority::{Authority, AuthorityError};
 use crate::worker::{Site, View};
+use egret_net::authority::{Authority, AuthorityError};
 
 /// The destination of a request.
 #[derive(Debug)]

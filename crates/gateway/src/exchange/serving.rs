@@ -16,12 +16,12 @@ use smallvec::SmallVec;
 
 use super::{Exchange, Finish};
 use crate::client::{Client, End};
-use crate::event_loop::now;
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::exchange::flow_run::Held;
 use crate::exchange::forward::{Reply, Via, edit_generated};
 use crate::exchange::pace::Patience;
 use crate::exchange::pipe::GATHER_BYTES_MAX;
+use egret_net::event_loop::now;
 
 /// Maximum number of slices passed to one vectored write.
 const SLICES_MAX: usize = 16;

@@ -16,15 +16,15 @@ use zeroize::Zeroizing;
 
 use super::Exchange;
 use crate::client::{Client, ConnectionSlot, RequestState};
-use crate::event_loop::{Socket, spawn};
 use crate::exchange::failure::ErrorKind;
 use crate::exchange::forward::survey;
 use crate::exchange::revalidation::ends;
 use crate::exchange::route::Forward;
 use crate::plan::token_origin;
 use crate::upstream::Upstream;
-use crate::upstream::stream::Stream;
 use crate::worker::{View, Worker};
+use egret_net::event_loop::{Socket, spawn};
+use egret_net::stream::Stream;
 
 /// Maximum number of bytes read of a response, with head and framing.
 const MESSAGE_BYTES_MAX: usize = ANSWER_BYTES_MAX + (64 << 10);

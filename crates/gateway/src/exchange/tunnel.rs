@@ -16,9 +16,9 @@ use crate::exchange::pipe::{Kept, Pipe};
 use crate::exchange::route::Forward;
 use crate::exchange::{self, ExchangeSlot};
 use crate::upstream::Upstream;
-use crate::upstream::authority::Authority;
-use crate::upstream::stream::Stream;
 use crate::worker::View;
+use egret_net::authority::Authority;
+use egret_net::stream::Stream;
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n\r\n";
 

@@ -14,9 +14,9 @@ use socket2::{Domain, Protocol, Type};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::event_loop::{Listener, Socket, sleep, spawn, timeout};
 use crate::exchange::failure::{ErrorKind, Failure};
 use crate::worker::{Message, Worker};
+use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
 
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
 const BACKLOG: i32 = 4096;

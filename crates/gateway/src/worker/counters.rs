@@ -5,8 +5,9 @@ use std::sync::Arc;
 use egret_http1::Method;
 
 use crate::exchange::failure::ErrorKind;
-use crate::stats::{ClientsSnapshot, Count, Counter, ExchangeCount, Histogram, ProviderSnapshot};
-use crate::upstream::policy::Reason;
+use crate::stats::{ClientsSnapshot, Count, ExchangeCount, Histogram, ProviderSnapshot};
+use egret_net::counter::Counter;
+use egret_net::policy::Reason;
 
 /// Names of the methods in the order of [`Method::index`].
 const METHODS: [&str; 10] =

@@ -16,9 +16,9 @@ use std::time::Duration;
 use egret_clock::Moment;
 use socket2::{Domain, Protocol, TcpKeepalive, Type};
 
+use crate::dns::{DnsError, Resolver};
 use crate::event_loop::{self, Alarm, Socket, now};
-use crate::upstream::dns::{DnsError, Resolver};
-use crate::upstream::policy::{EgressPolicy, Reason, Target, Verdict};
+use crate::policy::{EgressPolicy, Reason, Target, Verdict};
 
 /// Maximum number of addresses that are tried per host. Name servers may send any number.
 const ADDRESSES_MAX: usize = 16;

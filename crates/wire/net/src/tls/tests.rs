@@ -9,7 +9,6 @@ use std::sync::mpsc;
 use std::task::Poll;
 
 use egret_config::Secret;
-use egret_http1::{ResponseFraming, TrailerNames};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     date_time_ymd,
@@ -20,9 +19,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersi
 use super::error::CertificateProblem;
 use super::*;
 use crate::event_loop::{Socket, run, turn};
-use crate::exchange::pipe::Pipe;
-use crate::upstream::stream::Stream;
-use crate::worker::buffer::BufferPool;
+use crate::stream::Stream;
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 type Served = StreamOwned<ServerConnection, TcpStream>;
@@ -511,7 +508,7 @@ fn a_provider_that_does_not_read_stops_the_writer() {
 }
 
 #[test]
-fn a_body_is_not_through_while_tls_still_holds_its_end() {
+fn tls_holds_what_the_socket_does_not_accept_until_it_is_flushed() {
     run(async {
         let authority = new_authority();
         let leaf = Leaf::new(&authority, "localhost", |_| ());
@@ -525,20 +522,16 @@ fn a_body_is_not_through_while_tls_still_holds_its_end() {
         let mut stream = open(address, &trusting(&authority, |_| ()), "localhost").await.unwrap();
         assert_eq!(read(&mut stream, 1).await.unwrap(), b"x");
         socket2::SockRef::from(stream.socket()).set_send_buffer_size(16 << 10).unwrap();
-        let (mut sink, mut pipe) = (Stream::Tls(stream), Pipe::default());
-        let (buffers, names, piece) = (BufferPool::default(), TrailerNames::default(), [0; 1024]);
-        pipe.reset(ResponseFraming::UntilClose, false);
+        let (mut sink, piece) = (Stream::Tls(stream), [0; 1024]);
         let mut sent = 0;
         while !sink.is_holding() {
-            assert!(!pipe.is_blocked_on_sink(), "everything was passed to the socket");
-            let shared = (&buffers, &names);
-            sent += poll_fn(|cx| Poll::Ready(pipe.send(cx, None, &piece, &mut sink, shared))).await.unwrap();
+            let slices = [IoSlice::new(&piece)];
+            sent += poll_fn(|cx| sink.poll_write(cx, &slices)).await.unwrap();
             turn().await;
         }
-        assert!(pipe.is_blocked_on_sink(), "TLS accepted it, the socket did not");
         read_on.send(sent).unwrap();
-        poll_fn(|cx| pipe.poll_backlog(cx, &mut sink)).await.unwrap();
-        assert!(!pipe.is_blocked_on_sink() && !sink.is_holding());
+        poll_fn(|cx| sink.poll_flush(cx)).await.unwrap();
+        assert!(!sink.is_holding());
         let Stream::Tls(mut stream) = sink else { unreachable!() };
         assert_eq!(read(&mut stream, 3).await.unwrap(), b"all");
     });

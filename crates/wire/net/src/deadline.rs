@@ -21,7 +21,7 @@ const SLOT_NANOS: u64 = 50_000_000;
 
 /// The deadlines of one worker.
 #[derive(Debug, Default)]
-pub(crate) struct Timers {
+pub struct Timers {
     wheel: RefCell<Wheel>,
     earlier: Notify,
 }
@@ -151,7 +151,7 @@ fn slot_of(deadline: Moment) -> Moment {
 
 /// One movable deadline.
 #[derive(Debug)]
-pub(crate) struct Timer {
+pub struct Timer {
     timers: Rc<Timers>,
     entry: u32,
     /// A copy of the entry's deadline, which can be read without a borrow.

@@ -5,12 +5,12 @@ use std::hint::black_box;
 use std::mem;
 use std::sync::Arc;
 
-use crate::worker::budget::{Budget, Exhausted, Share};
+use crate::budget::{Budget, Exhausted, Share};
 
 /// Initial size of a buffer: most heads and small bodies fit in one read.
-pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
+pub const BUFFER_BYTES: usize = 16 * 1024;
 /// Size of a buffer while a large body streams through it.
-pub(crate) const STREAM_BYTES: usize = 128 * 1024;
+pub const STREAM_BYTES: usize = 128 * 1024;
 /// Number of spare buffers of each size that a worker keeps. Others are freed.
 const SPARE_BUFFERS: usize = 256;
 const SPARE_STREAM_BUFFERS: usize = 8;
@@ -23,7 +23,7 @@ const PROMPT_BYTES: usize = 4 << 20;
 
 /// Received bytes that are not consumed yet, at the front of a fixed block of memory.
 #[derive(Debug, Default)]
-pub(crate) struct Buffer {
+pub struct Buffer {
     bytes: Box<[u8]>,
     filled: usize,
     /// The share of the budget for gathered bodies, if the buffer holds one.
@@ -80,7 +80,7 @@ impl Buffer {
 
 /// The spare buffers of a worker.
 #[derive(Debug, Default)]
-pub(crate) struct BufferPool {
+pub struct BufferPool {
     spare: RefCell<Vec<Box<[u8]>>>,
     spare_stream: RefCell<Vec<Box<[u8]>>>,
     /// The buffer in which small messages are assembled. A worker has one for all messages, so it stays in

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::config::DnsConfig;
-use crate::stats::{Counter, DnsSnapshot};
+use crate::counter::{Counter, DnsSnapshot};
 use cache::Cache;
 use lookup::{Lookup, SystemLookup};
 

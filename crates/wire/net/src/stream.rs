@@ -5,11 +5,11 @@ use std::net::TcpStream;
 use std::task::{Context, Poll};
 
 use crate::event_loop::Socket;
-use crate::upstream::tls::{DetachedTlsStream, TlsStream};
+use crate::tls::{DetachedTlsStream, TlsStream};
 
 /// A connection to a provider, or from a client.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub enum Stream {
     Plain(Socket),
     Tls(TlsStream),
 }
@@ -92,7 +92,7 @@ impl Stream {
 
 /// A connection that is handed from one worker to another.
 #[derive(Debug)]
-pub(crate) enum Detached {
+pub enum Detached {
     Plain(TcpStream),
     Tls(DetachedTlsStream),
 }

@@ -8,7 +8,7 @@
 
 mod ahead;
 mod alarms;
-pub(crate) mod now;
+pub mod now;
 mod poller;
 mod socket;
 mod source;
@@ -26,8 +26,8 @@ use alarms::Alarms;
 use poller::Poller;
 use tasks::{Next, Remote, Tasks};
 
-pub(crate) use alarms::{Alarm, sleep, sleep_until, timeout};
-pub(crate) use socket::{Listener, Socket};
+pub use alarms::{Alarm, sleep, sleep_until, timeout};
+pub use socket::{Listener, Socket};
 
 /// Maximum number of tasks that run before the kernel is asked for new events.
 const TASKS_IN_TURN: usize = 256;
@@ -38,7 +38,7 @@ thread_local! {
 
 /// An event loop, run by the thread that created it.
 #[derive(Debug)]
-pub(crate) struct EventLoop(Rc<Inner>);
+pub struct EventLoop(Rc<Inner>);
 
 struct Inner {
     tasks: Tasks,
@@ -128,7 +128,7 @@ fn with_current<T>(act: impl FnOnce(&Rc<Inner>) -> T) -> Option<T> {
 
 /// Runs `future` as a task of this thread's loop. A panicking task does not affect others. If the thread runs
 /// no loop, the future is dropped.
-pub(crate) fn spawn(future: impl Future<Output = ()> + 'static) {
+pub fn spawn(future: impl Future<Output = ()> + 'static) {
     with_current(move |current| current.tasks.spawn(Box::pin(future)));
 }
 

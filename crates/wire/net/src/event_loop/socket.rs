@@ -77,7 +77,7 @@ fn internet(address: io::Result<SockAddr>) -> io::Result<SocketAddr> {
 
 /// A connected socket.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     place: Registration,
 }
 
@@ -225,7 +225,7 @@ impl Socket {
 
 /// A listening socket.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub struct Listener {
     place: Registration,
 }
 

@@ -16,7 +16,7 @@ thread_local! {
 }
 
 /// Reads the clock.
-pub(crate) fn exact() -> Moment {
+pub fn exact() -> Moment {
     #[cfg(test)]
     let now = PAUSED.get().unwrap_or_else(Moment::now);
     #[cfg(not(test))]
@@ -28,7 +28,7 @@ pub(crate) fn exact() -> Moment {
 /// Returns the time at which this thread last read the clock, which is when it turned to its current work.
 /// Valid only on threads whose event loop calls [`exact`] after each wait. Before the first read it returns
 /// the current time.
-pub(crate) fn turned() -> Moment {
+pub fn turned() -> Moment {
     let last = LAST_READ.get();
     if last == Moment::NEVER { exact() } else { last }
 }

@@ -40,19 +40,19 @@ impl Alarms {
 /// A future that completes at a point in time. It works only inside an event loop; elsewhere it never
 /// completes.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub struct Alarm {
     at: Moment,
     /// The time and number under which it is registered.
     set: Option<(Moment, u64)>,
 }
 
 /// Returns a future that completes at `at`.
-pub(crate) fn sleep_until(at: Moment) -> Alarm {
+pub fn sleep_until(at: Moment) -> Alarm {
     Alarm { at, set: None }
 }
 
 /// Returns a future that completes after `duration`.
-pub(crate) fn sleep(duration: Duration) -> Alarm {
+pub fn sleep(duration: Duration) -> Alarm {
     sleep_until(now::exact() + duration)
 }
 
@@ -97,10 +97,10 @@ impl Drop for Alarm {
 
 /// Error: the time limit was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Elapsed;
+pub struct Elapsed;
 
 /// Returns the output of `future`, or an error if it takes longer than `limit`.
-pub(crate) async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
     let (mut future, mut alarm) = (pin!(future), pin!(sleep(limit)));
     std::future::poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {

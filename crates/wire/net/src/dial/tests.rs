@@ -7,9 +7,9 @@ use std::net::TcpListener;
 use socket2::SockRef;
 
 use super::*;
+use crate::authority::Authority;
 use crate::config::{DnsConfig, EgressConfig, EgressMode, EgressRule};
 use crate::event_loop::{paused, run};
-use crate::upstream::authority::Authority;
 
 /// The outcome of one attempt of a race.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// The limit and the current use, in bytes. Accessed only when memory for a body is allocated or freed. A
 /// body's buffer doubles when it grows, so this happens a handful of times per body.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     most: AtomicUsize,
     taken: AtomicUsize,
 }
@@ -20,7 +20,7 @@ impl Default for Budget {
 
 /// Error: the remaining budget is smaller than the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exhausted;
+pub struct Exhausted;
 
 impl Budget {
     /// Changes the limit, in bytes. Memory already taken stays.
@@ -45,7 +45,7 @@ impl Budget {
 
 /// A share taken from a budget, released on drop.
 #[derive(Debug, Default)]
-pub(crate) struct Share {
+pub struct Share {
     budget: Option<Arc<Budget>>,
     bytes: usize,
 }

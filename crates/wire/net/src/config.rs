@@ -1,0 +1,159 @@
+//! The config keys of name resolution, egress policy and TLS.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use egret_config::{Duration, Secret};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The certificate of a listener whose clients use TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListenTlsConfig {
+    /// File with the certificate and its chain, in PEM. Every reload reads it again.
+    pub certificate: PathBuf,
+    /// The certificate's private key, in PEM: `${file:PATH}` or `${env:NAME}`.
+    pub key: Secret,
+}
+
+/// Hosts and addresses that may be connected to. The checks run in this order: `deny`, `allow`, the built-in
+/// rules, `default`.
+///
+/// Built-in rules: cloud-metadata addresses, link-local addresses and the gateway's own ports are denied
+/// unless a rule in `allow` names them. While a listener is not on loopback, private ranges are denied too.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EgressConfig {
+    /// The effect of a denial.
+    pub mode: EgressMode,
+    /// The decision for targets that no rule matches.
+    pub default: EgressDefault,
+    /// Targets that may be connected to. A rule lifts a built-in denial only if it names it explicitly: a
+    /// metadata service by its exact address in `net`, a link-local address by a `net` within the link-local
+    /// range, the gateway's own ports by `net` and `ports` together, private ranges by `host` or `net`.
+    pub allow: Vec<EgressRule>,
+    /// Targets that are always denied.
+    pub deny: Vec<EgressRule>,
+}
+
+/// The effect of a denial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EgressMode {
+    /// The connection is not made. The client gets 403 `egress-denied`.
+    #[default]
+    Enforce,
+    /// The connection is made. The denial is counted and logged.
+    Report,
+    /// Nothing is checked.
+    Off,
+}
+
+/// The decision for targets that no rule matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EgressDefault {
+    /// The target may be connected to.
+    #[default]
+    Allow,
+    /// Only configured providers and targets named in `allow` may be connected to.
+    Deny,
+}
+
+/// A set of targets. Every part that is given must match. At least one must be given.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EgressRule {
+    /// A host name, `*.example.com` for every name below it, or an IP address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// An address or range (`10.0.0.0/8`, `fd00::/8`), matched against the address that is connected to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub net: Option<String>,
+    /// Port numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
+}
+
+/// Resolution of host names.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DnsConfig {
+    /// The source of addresses.
+    pub resolver: Resolver,
+    /// Name servers to ask instead of those in `/etc/resolv.conf` (only with `resolver: dns`).
+    pub servers: Vec<SocketAddr>,
+    /// Maximum time that an address is cached, whatever its TTL.
+    pub ttl_max: Duration,
+    /// Minimum time that an address is cached. Results of `resolver: system` have no TTL and are cached for
+    /// this long.
+    pub ttl_min: Duration,
+    /// Time that a failure is cached.
+    pub negative_ttl: Duration,
+    /// Time for one look-up.
+    pub timeout: Duration,
+    /// Maximum number of cached names.
+    #[schemars(range(min = 1))]
+    pub entries: u32,
+}
+
+impl Default for DnsConfig {
+    fn default() -> Self {
+        Self {
+            resolver: Resolver::Dns,
+            servers: Vec::new(),
+            ttl_max: Duration::from_secs(300),
+            ttl_min: Duration::from_secs(1),
+            negative_ttl: Duration::from_secs(2),
+            timeout: Duration::from_secs(5),
+            entries: 4_096,
+        }
+    }
+}
+
+/// The source of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Resolver {
+    /// Egret asks the name servers itself and obeys TTLs. `/etc/hosts` is read first.
+    #[default]
+    Dns,
+    /// The system's `getaddrinfo`, for hosts that rely on nsswitch or mDNS.
+    System,
+}
+
+/// TLS to one provider.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProviderTlsConfig {
+    /// PEM file of certificate authorities to trust for this provider, besides the system's. It may also hold
+    /// the provider's own self-signed certificate: exactly that certificate is then accepted, within its
+    /// names and dates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// PEM file of the client certificate chain. Requires `key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// The client certificate's private key in PEM, as `${file:PATH}` or `${env:NAME}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Secret>,
+    /// The name that the provider's certificate must carry and that is sent as SNI. Default: the host of
+    /// `url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+    /// Verification of the provider's certificate.
+    pub verify: TlsVerify,
+}
+
+/// Verification of a provider's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsVerify {
+    /// Chain, name and validity are verified.
+    #[default]
+    Full,
+    /// Nothing is verified: anybody on the way can impersonate the provider, and read and change everything.
+    /// Every start logs a warning.
+    DangerouslyOff,
+}

@@ -1,0 +1,17 @@
+//! How bytes move: the event loop, sockets, buffers, deadlines, name resolution, dialling, egress policy and
+//! TLS.
+//!
+//! The crate knows no HTTP message, no flow and no worker.
+
+pub mod authority;
+pub mod budget;
+pub mod buffer;
+pub mod config;
+pub mod counter;
+pub mod deadline;
+pub mod dial;
+pub mod dns;
+pub mod event_loop;
+pub mod policy;
+pub mod stream;
+pub mod tls;
