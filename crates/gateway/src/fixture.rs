@@ -18,14 +18,14 @@ use egret_message::Received;
 use egret_quota::QuotaConfigs;
 use egret_remedy::exchange::{Exchange, PendingChanges};
 
-use crate::client::{self, Client};
 use crate::config::{GatewayConfig, Parts, Providers};
-use crate::exchange::access_log::AccessLog;
-use crate::exchange::failure::Failure;
+use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::forward::{Via, edit_request, survey};
 use crate::exchange::route::{self as routing, Forward, Route};
+use crate::failure::Failure;
+use crate::observe::access_log::AccessLog;
 use crate::plan::Plan;
-use crate::worker::{Shared, Worker};
+use crate::worker::local::{Shared, Worker};
 use egret_net::authority::Authority;
 use egret_net::dns::Resolver;
 use egret_net::event_loop::{EventLoop, Socket};
@@ -127,11 +127,7 @@ impl Fixture {
             let accepting = TcpListener::bind("127.0.0.1:0").expect("a socket");
             let socket =
                 TcpStream::connect(accepting.local_addr().expect("an address")).and_then(Socket::new);
-            Client::new(
-                client::ConnectionSlot::new(worker),
-                Stream::Plain(socket.expect("a socket")),
-                listener,
-            )
+            Client::new(ConnectionSlot::new(worker), Stream::Plain(socket.expect("a socket")), listener)
         });
         let (request, edits, via) = (RequestHead::new(), Edits::new(), Via::new("egret-0"));
         Self { client, request, edits, via, _event_loop: event_loop }

@@ -19,12 +19,12 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::config::{GatewayConfig, Parts};
-use crate::exchange::access_log::AccessLog;
+use crate::observe::access_log::AccessLog;
+use crate::observe::counters;
+use crate::observe::stats::StatsSnapshot;
 use crate::plan::Plan;
-use crate::stats::StatsSnapshot;
 use crate::worker::acceptor;
-use crate::worker::counters;
-use crate::worker::{Message, Shared, Worker};
+use crate::worker::local::{Message, Shared, Worker};
 use egret_net::dns::Resolver;
 use egret_net::event_loop::EventLoop;
 

@@ -2,19 +2,18 @@
 //!
 //! A [`Gateway`] is a set of worker threads that carry traffic by a plan compiled from the configuration.
 //! `docs/explanation/architecture.md` describes the path of a request; in this crate it passes `worker`,
-//! `client`, `exchange` and `upstream`.
+//! `downstream`, `exchange` and `upstream`.
 
+mod background;
 pub mod config;
-pub mod stats;
-
+mod downstream;
+mod exchange;
+mod failure;
 #[doc(hidden)]
 pub mod fixture;
-
-mod client;
-mod exchange;
 mod gateway;
+mod observe;
 mod plan;
-mod records;
 mod resolve;
 #[cfg(test)]
 mod sockets;
@@ -22,4 +21,5 @@ mod upstream;
 mod worker;
 
 pub use gateway::{Gateway, StartError, validate};
+pub use observe::stats;
 pub use resolve::{Resolved, Routes};

@@ -23,10 +23,10 @@ use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Rewrite, Scheme,
     TimeoutsConfig, all_loopback,
 };
-use crate::exchange::failure::ErrorAnswers;
 use crate::exchange::named_fields::NamedFields;
 use crate::exchange::upgrade::Protocols;
-use crate::worker::counters::ProviderStats;
+use crate::failure::ErrorAnswers;
+use crate::observe::counters::ProviderStats;
 use egret_net::authority::{Authority, AuthorityError, Host};
 use egret_net::config::ProviderTlsConfig;
 use egret_net::policy::EgressPolicy;

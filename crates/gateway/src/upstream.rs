@@ -12,10 +12,10 @@ use egret_clock::Moment;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use crate::exchange::failure::{ErrorKind, Failure};
+use crate::failure::{ErrorKind, Failure};
+use crate::observe::counters::ProviderCounters;
 use crate::plan::{OpenPlace, UpstreamPlan};
-use crate::worker::counters::ProviderCounters;
-use crate::worker::{Message, Worker};
+use crate::worker::local::{Message, Worker};
 use egret_net::dial::{DialOptions, dial};
 use egret_net::event_loop;
 use egret_net::policy::Target;

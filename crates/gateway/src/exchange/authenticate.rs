@@ -6,15 +6,15 @@ use egret_http1::{KnownField, RequestFraming};
 use egret_message::Fields;
 use egret_message::request_target::{split_query, split_target};
 
-use super::{Exchange, Stop};
-use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::call::{Exchange, Stop};
 use crate::exchange::route::{EmptyPath, Forward};
+use crate::failure::{ErrorKind, Failure};
 use egret_net::event_loop::now;
 
 impl Exchange<'_> {
     /// Returns the account of the call that is about to be sent, if the call is made to one of the account's
     /// providers.
-    pub(super) fn account(&self) -> Option<&Account> {
+    pub fn account(&self) -> Option<&Account> {
         let number = self.flow_run.as_ref()?.draft.call.account?;
         let account = self.view.plan.flows.accounts.get(number)?;
         (self.takes_credentials && account.is_for(self.upstream.plan.provider())).then_some(account)

@@ -7,9 +7,9 @@ use egret_accounts::{Applied, SecretPatterns, hides_echoes};
 use egret_http1::{KnownField, ResponseFraming, Span};
 use egret_message::Fields;
 
-use super::{Exchange, Stop};
-use crate::client::ResponseState;
-use crate::exchange::failure::{ErrorKind, Failure};
+use crate::downstream::connection::ResponseState;
+use crate::exchange::call::{Exchange, Stop};
+use crate::failure::{ErrorKind, Failure};
 
 /// Fields removed from the request, because a partial body may begin or end within a secret.
 const PART_FIELDS: [&[u8]; 2] = [b"range", b"if-range"];

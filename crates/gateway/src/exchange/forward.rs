@@ -10,10 +10,10 @@ use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming
 use egret_message::Changes;
 use egret_remedy::exchange::PendingChanges;
 
-use crate::exchange::failure::{ErrorKind, Failure};
-use crate::exchange::flow_run::FlowRun;
+use crate::exchange::flows::FlowRun;
 use crate::exchange::named_fields::NamedFields;
 use crate::exchange::route::{EmptyPath, Forward, RoutingFields};
+use crate::failure::{ErrorKind, Failure};
 
 /// The name of this instance in `Via` (RFC 9110 §7.6.3). A request that carries the name has come back in a
 /// loop.

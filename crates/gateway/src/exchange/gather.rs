@@ -13,9 +13,9 @@ use std::task::{Context, Poll, ready};
 use egret_clock::Moment;
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
 
-use super::{Exchange, Stop};
-use crate::exchange::clock::RateWindow;
-use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::call::{Exchange, Stop};
+use crate::exchange::timing::RateWindow;
+use crate::failure::{ErrorKind, Failure};
 use crate::upstream::Connection;
 use egret_net::budget::{Budget, Exhausted, Share};
 use egret_net::buffer::{BUFFER_BYTES, Buffer};

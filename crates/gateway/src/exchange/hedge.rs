@@ -12,11 +12,11 @@ use egret_clock::Moment;
 use egret_http1::{Method, Progress};
 use tracing::debug;
 
-use super::{Exchange, Stop};
-use crate::client::ResponseState;
-use crate::exchange::failure::{ErrorKind, Failure};
+use crate::downstream::connection::ResponseState;
+use crate::exchange::call::{Exchange, Stop};
+use crate::failure::{ErrorKind, Failure};
 use crate::upstream::{Connection, Upstream};
-use crate::worker::{View, Worker};
+use crate::worker::local::{View, Worker};
 use egret_net::event_loop::{Alarm, sleep};
 
 /// The result of a second call: the connection, and the head of a final response with the bytes behind it.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use egret_clock::Moment;
 use tracing::debug;
 
-use crate::client::Client;
-use crate::exchange::clock::RATE_WINDOW;
+use crate::downstream::connection::Client;
+use crate::exchange::timing::RATE_WINDOW;
 
 /// Maximum number of bytes that the client's kernel may hold back before it opens its window: one segment,
 /// which is largest on loopback.

@@ -17,13 +17,13 @@ use egret_match::target::Misplaced;
 use egret_message::Destination;
 use egret_message::request_target::split_query;
 
-use crate::client::Client;
-use crate::exchange::failure::{ErrorKind, Failure};
+use crate::downstream::connection::Client;
 use crate::exchange::named_fields::{Named, NamedFields};
 use crate::exchange::rewrite::BaseUrl;
+use crate::failure::{ErrorKind, Failure};
 use crate::plan::{Belongs, ListenerPlan, Origin, default_port};
 use crate::upstream::Upstream;
-use crate::worker::{Site, View};
+use crate::worker::local::{Site, View};
 use egret_net::authority::{Authority, AuthorityError};
 
 /// The destination of a request.

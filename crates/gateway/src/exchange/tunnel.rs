@@ -9,14 +9,14 @@ use std::task::{Context, Poll};
 use egret_clock::Moment;
 use egret_http1::{ResponseFraming, Span};
 
-use crate::client::{Client, End, RequestState, ResponseState};
-use crate::exchange::access_log::Record;
-use crate::exchange::failure::Failure;
-use crate::exchange::pipe::{Kept, Pipe};
+use crate::downstream::connection::{Client, End, RequestState, ResponseState};
+use crate::exchange::body::{Kept, Pipe};
+use crate::exchange::call::{self, ExchangeSlot};
 use crate::exchange::route::Forward;
-use crate::exchange::{self, ExchangeSlot};
+use crate::failure::Failure;
+use crate::observe::access_log::Record;
 use crate::upstream::Upstream;
-use crate::worker::View;
+use crate::worker::local::View;
 use egret_net::authority::Authority;
 use egret_net::stream::Stream;
 
@@ -45,12 +45,12 @@ pub(crate) async fn connect(
         Ok(opened) => opened,
         Err(failure) => {
             let forward = Forward::whole(upstream, Span::default());
-            return exchange::refuse(client, state, view, &failure, Some(&forward), begun).await;
+            return call::refuse(client, state, view, &failure, Some(&forward), begun).await;
         }
     };
     upstream.counters().exchange(state.request.method, 200);
     let established = client.send_all(ESTABLISHED).await;
-    exchange::record_tunnel(client, state, view, (&upstream, &connection), ESTABLISHED, begun);
+    call::record_tunnel(client, state, view, (&upstream, &connection), ESTABLISHED, begun);
     if !established {
         return End::Close;
     }

@@ -14,8 +14,8 @@ use socket2::{Domain, Protocol, Type};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::exchange::failure::{ErrorKind, Failure};
-use crate::worker::{Message, Worker};
+use crate::failure::{ErrorKind, Failure};
+use crate::worker::local::{Message, Worker};
 use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
 
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.

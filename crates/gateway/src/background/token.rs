@@ -14,15 +14,15 @@ use egret_http1::{
 };
 use zeroize::Zeroizing;
 
-use super::Exchange;
-use crate::client::{Client, ConnectionSlot, RequestState};
-use crate::exchange::failure::ErrorKind;
+use crate::background::revalidate::ends;
+use crate::downstream::connection::{Client, ConnectionSlot, RequestState};
+use crate::exchange::call::Exchange;
 use crate::exchange::forward::survey;
-use crate::exchange::revalidation::ends;
 use crate::exchange::route::Forward;
+use crate::failure::ErrorKind;
 use crate::plan::token_origin;
 use crate::upstream::Upstream;
-use crate::worker::{View, Worker};
+use crate::worker::local::{View, Worker};
 use egret_net::event_loop::{Socket, spawn};
 use egret_net::stream::Stream;
 
@@ -35,7 +35,7 @@ impl Exchange<'_> {
     /// Fetches a token, if this exchange is the leader for its account. Each account has at most one such
     /// call at a time. There is no other limit, because a call that was refused would be requested again at
     /// once.
-    pub(super) fn send_for_token(&mut self) {
+    pub fn send_for_token(&mut self) {
         let Some(fetch) = self.flow_run.as_mut().and_then(|flow_run| flow_run.draft.fetch.take()) else {
             return;
         };

@@ -15,12 +15,12 @@ use egret_clock::Moment;
 use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use tracing::{debug, warn};
 
-use crate::exchange;
-use crate::exchange::access_log::Record;
-use crate::exchange::failure::{ErrorKind, Failure};
+use crate::exchange::body::Pipe;
+use crate::exchange::call as exchange;
 use crate::exchange::pace::Patience;
-use crate::exchange::pipe::Pipe;
-use crate::worker::Worker;
+use crate::failure::{ErrorKind, Failure};
+use crate::observe::access_log::Record;
+use crate::worker::local::Worker;
 use egret_net::buffer::Buffer;
 use egret_net::deadline::Timer;
 use egret_net::event_loop::{self, Socket};

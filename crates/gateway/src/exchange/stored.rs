@@ -14,13 +14,13 @@ use egret_http1::{LAST_CHUNK, Version, chunk_head, push_decimal, reason};
 use egret_store::entries::{Block, Body, Next};
 use smallvec::SmallVec;
 
-use super::{Exchange, Finish};
-use crate::client::{Client, End};
-use crate::exchange::failure::{ErrorKind, Failure};
-use crate::exchange::flow_run::Held;
+use crate::downstream::connection::{Client, End};
+use crate::exchange::body::GATHER_BYTES_MAX;
+use crate::exchange::call::{Exchange, Finish};
+use crate::exchange::flows::Held;
 use crate::exchange::forward::{Reply, Via, edit_generated};
 use crate::exchange::pace::Patience;
-use crate::exchange::pipe::GATHER_BYTES_MAX;
+use crate::failure::{ErrorKind, Failure};
 use egret_net::event_loop::now;
 
 /// Maximum number of slices passed to one vectored write.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use egret_http1::Method;
 
-use crate::exchange::failure::ErrorKind;
-use crate::stats::{ClientsSnapshot, Count, ExchangeCount, Histogram, ProviderSnapshot};
+use crate::failure::ErrorKind;
+use crate::observe::stats::{ClientsSnapshot, Count, ExchangeCount, Histogram, ProviderSnapshot};
 use egret_net::counter::Counter;
 use egret_net::policy::Reason;
 

@@ -14,14 +14,14 @@ use egret_diagnosis::record::{Attempt, Facts, Record, Times, Url};
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_message::Destination;
 
-use super::{Exchange, Stop};
-use crate::exchange::clock::Clock;
-use crate::exchange::failure::ErrorKind;
-use crate::exchange::pipe::Pipe;
+use crate::exchange::body::Pipe;
+use crate::exchange::call::{Exchange, Stop};
 use crate::exchange::route::Forward;
+use crate::exchange::timing::Clock;
+use crate::failure::ErrorKind;
 use crate::plan::default_port;
 use crate::upstream::Connection;
-use crate::worker::Worker;
+use crate::worker::local::Worker;
 use egret_net::authority::Authority;
 
 /// Maximum time that an exchange waits for a place in the queue of records. A disk that hangs must not block
@@ -143,7 +143,7 @@ impl Recording {
 
 impl Exchange<'_> {
     /// Starts to record the client's call, if any matching flow has diagnoses.
-    pub(super) fn start_recording(&mut self) {
+    pub fn start_recording(&mut self) {
         let Some(flow_run) = &self.flow_run else { return };
         let diagnoses = &self.view.plan.flows.diagnoses;
         if !diagnoses.is_for(&flow_run.matches) {
@@ -176,7 +176,7 @@ impl Exchange<'_> {
     }
 
     /// Returns `true` if the exchange must wait for a place for its record.
-    pub(super) fn waits_for_place(&mut self) -> bool {
+    pub fn waits_for_place(&mut self) -> bool {
         let Some(recording) = &mut self.recording else { return false };
         if recording.has_place || !recording.record.has_to_be_seen() {
             return false;
@@ -186,7 +186,7 @@ impl Exchange<'_> {
     }
 
     /// Waits for a place for the record. After the timeout the exchange continues, and may not be recorded.
-    pub(super) async fn wait_for_place(&mut self) -> Result<(), Stop> {
+    pub async fn wait_for_place(&mut self) -> Result<(), Stop> {
         let since = Moment::now();
         let mut now = since;
         while self.waits_for_place() && now.since(since) < PLACE_TIMEOUT {
@@ -198,7 +198,7 @@ impl Exchange<'_> {
     }
 
     /// Notes a call that is about to be repeated, with the status of its response or the slug of its error.
-    pub(super) fn note_attempt(&mut self, status: u16, error: Option<&'static str>) {
+    pub fn note_attempt(&mut self, status: u16, error: Option<&'static str>) {
         let Some(recording) = &mut self.recording else { return };
         let started = self.client.request_since(self.clock.begun);
         let after = |moment: Moment| moment.nanos_since(started) / 1000;
@@ -209,7 +209,7 @@ impl Exchange<'_> {
     }
 
     /// Starts to record the request's body, when it is sent or inspected.
-    pub(super) fn tap_request(&mut self) {
+    pub fn tap_request(&mut self) {
         if let Some(recording) = &mut self.recording {
             let state = &mut *self.state;
             let bytes = state.input.filled();
@@ -218,7 +218,7 @@ impl Exchange<'_> {
     }
 
     /// Hands the record over. The exchange has `ended`. The client received a response if `is_answered`.
-    pub(super) fn finish_recording(&mut self, is_answered: bool, ended: Moment) {
+    pub fn finish_recording(&mut self, is_answered: bool, ended: Moment) {
         let Some(recording) = self.recording.take() else { return };
         let ended = if is_answered { ended } else { Moment::now() };
         let Recording { mut record, has_place, request_room, response_room } = recording;

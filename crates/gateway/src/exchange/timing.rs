@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 
-use crate::client::Client;
+use crate::downstream::connection::Client;
 use crate::exchange::pace::Taking;
 use crate::upstream::DialTimes;
 

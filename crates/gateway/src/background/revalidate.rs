@@ -14,11 +14,11 @@ use egret_remedy::exchange::PendingChanges;
 use egret_store::coalescer::Background;
 use tracing::debug;
 
-use super::Exchange;
-use crate::client::{Client, ConnectionSlot, RequestState};
+use crate::downstream::connection::{Client, ConnectionSlot, RequestState};
+use crate::exchange::call::Exchange;
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
-use crate::worker::{View, Worker};
+use crate::worker::local::{View, Worker};
 use egret_net::event_loop::{Socket, spawn};
 use egret_net::stream::Stream;
 
@@ -44,7 +44,7 @@ const OF_ITS_OWN: [&[u8]; 4] = [b"range", b"if-range", b"if-none-match", b"if-mo
 
 impl Exchange<'_> {
     /// Starts a background revalidation, if a remedy requests one.
-    pub(super) fn send_revalidation(&mut self, forward: &Forward) {
+    pub fn send_revalidation(&mut self, forward: &Forward) {
         let Some(flow_run) = &mut self.flow_run else { return };
         let Some(background) = flow_run.draft.background.take() else { return };
         let worker = Rc::clone(&self.client.worker);

@@ -17,7 +17,7 @@ use egret_store::{is_symbolic_link, private_file};
 use tracing::warn;
 
 use crate::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput};
-use crate::worker::counters::WorkerCounters;
+use crate::observe::counters::WorkerCounters;
 
 /// Maximum number of lines that wait to be written.
 const QUEUE_LINES: usize = 16_384;

@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn the_page_of_errors_has_a_row_for_each() {
-        let page = include_str!("../../../../docs/reference/errors.md");
+        let page = include_str!("../../../docs/reference/errors.md");
         for kind in ErrorKind::ALL {
             let row = format!("| `{}` | {} | `{}` |", kind.slug(), kind.status(), kind.row().proxy_error);
             assert!(page.contains(&row), "docs/reference/errors.md has no row that starts with {row}");

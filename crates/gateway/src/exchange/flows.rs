@@ -32,18 +32,18 @@ use egret_remedy::local_response::LocalResponse;
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
-use super::{Exchange, Stop};
-use crate::client::{End, RequestState, ResponseState};
-use crate::exchange::clock::RateWindow;
-use crate::exchange::failure::{self, ErrorKind, Failure};
+use crate::downstream::connection::{End, RequestState, ResponseState};
+use crate::exchange::body::{Pipe, Tap};
+use crate::exchange::call::{Exchange, Stop};
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::gather::Body;
 use crate::exchange::hedge::Hedge;
-use crate::exchange::pipe::{Pipe, Tap};
 use crate::exchange::route::Forward;
-use crate::exchange::serving::write_head;
+use crate::exchange::stored::write_head;
+use crate::exchange::timing::RateWindow;
+use crate::failure::{self, ErrorKind, Failure};
 use crate::upstream::{Connection, DialTimes, Upstream};
-use crate::worker::Worker;
+use crate::worker::local::Worker;
 use egret_net::budget::{Budget, Share};
 use egret_net::buffer::BUFFER_BYTES;
 use egret_net::event_loop::{Alarm, sleep_until};
@@ -671,7 +671,7 @@ impl Exchange<'_> {
     }
 
     /// Makes a background call. Returns `true` if it was made.
-    pub(super) async fn run_revalidation(
+    pub async fn run_revalidation(
         &mut self,
         forward: &Forward,
         matches: Matches,
@@ -763,7 +763,7 @@ impl Exchange<'_> {
     }
 
     /// Waits until the time of the next call.
-    pub(super) async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
+    pub async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
         let mut alarm = pin!(sleep_until(self.client.worker.shared.clock.moment(at)));
         self.wait_on_nobody();
         poll_fn(|cx| match alarm.as_mut().poll(cx) {

@@ -1,0 +1,3 @@
+//! The clients' side: their connections, and the requests on them.
+
+pub(crate) mod connection;

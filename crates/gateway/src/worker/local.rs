@@ -1,0 +1,452 @@
+//! A worker: one thread with its own event loop, connections, pools, timers and counters.
+//!
+//! Workers share nothing that the path of a request writes to. Messages between them (a new client, a new
+//! plan, a request for an idle connection) go through one inbox per worker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use egret_clock::Clock;
+use egret_clock::Moment;
+use egret_http1::Edits;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tracing::{debug, warn};
+
+use crate::downstream::connection as client;
+use crate::exchange::flows::FlowRun;
+use crate::exchange::forward::Via;
+use crate::failure::{ErrorKind, Failure};
+use crate::observe::access_log::AccessLog;
+use crate::observe::counters::WorkerCounters;
+use crate::observe::ring::{Outbox, Records};
+use crate::plan::{Origin, Plan, UpstreamPlan};
+use crate::upstream::{Lent, Upstream};
+use egret_net::authority::Authority;
+use egret_net::budget::Budget;
+use egret_net::buffer::BufferPool;
+use egret_net::deadline::Timers;
+use egret_net::dial::DialError;
+use egret_net::dns::{DnsError, Resolver};
+use egret_net::event_loop::{Listener, sleep, spawn};
+use egret_net::policy::{Reason, Target};
+
+/// Interval at which idle connections to providers are checked.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Number of spare request states that a worker keeps.
+const SPARE_STATES: usize = 256;
+
+/// The state shared by all workers and the other threads. The path of a request only reads it, with two
+/// exceptions: `exchanges` and `gathered`.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub workers: Box<[WorkerCounters]>,
+    inboxes: Box<[mpsc::UnboundedSender<Message>]>,
+    pub resolver: Resolver,
+    pub access_log: AccessLog,
+    pub records: Records,
+    pub via: Via,
+    /// The clock that remedies read.
+    pub clock: Clock,
+    /// Number of open client connections that each worker was given.
+    pub connections: Box<[AtomicU32]>,
+    /// Number of exchanges in progress, counted while it is limited. It is the only state that exchanges of
+    /// different workers then share.
+    pub exchanges: AtomicU32,
+    /// The memory that gathered bodies take. Only they access it.
+    pub gathered: Arc<Budget>,
+    pub draining: AtomicBool,
+    pub reloads: AtomicU64,
+    pub reloads_refused: AtomicU64,
+}
+
+/// A message to a worker. The inbox is bounded by its senders: clients by `limits.connections`, loans by
+/// exchanges.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A new client connection, with the address of its listener.
+    Client(TcpStream, SocketAddr),
+    /// Accept clients on this socket until told to stop. Sent only to the first worker.
+    Listen(std::net::TcpListener, oneshot::Receiver<oneshot::Sender<()>>),
+    /// A new plan, in force from the next exchange on.
+    Plan(Arc<Plan>),
+    /// Another worker asks for an idle connection.
+    Lend { plan: Arc<UpstreamPlan>, reply: oneshot::Sender<Option<Lent>> },
+    /// Finish the exchanges in progress and accept nothing new.
+    Drain,
+}
+
+impl Shared {
+    /// Sends a message to a worker. It is dropped if the worker has ended.
+    pub fn tell(&self, worker: usize, message: Message) {
+        let _ = self.inboxes[worker].send(message);
+    }
+
+    /// Sends a message to every worker.
+    pub fn tell_all(&self, mut message: impl FnMut() -> Message) {
+        for worker in 0..self.inboxes.len() {
+            self.tell(worker, message());
+        }
+    }
+
+    /// Returns the worker with the fewest client connections.
+    pub fn least_loaded(&self) -> usize {
+        (0..self.connections.len()).min_by_key(|worker| self.connections[*worker].load(Relaxed)).unwrap_or(0)
+    }
+
+    /// Creates the shared state, and for each worker the receiving end of its inbox and its outbox.
+    pub fn new(
+        workers: usize,
+        resolver: Resolver,
+        access_log: AccessLog,
+    ) -> (Self, Vec<(mpsc::UnboundedReceiver<Message>, Outbox)>) {
+        let (records, outboxes) = Records::new(workers);
+        let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let shared = Self {
+            workers: (0..workers).map(|_| WorkerCounters::default()).collect(),
+            inboxes: inboxes.into_boxed_slice(),
+            resolver,
+            access_log,
+            records,
+            via: Via::new(&pseudonym()),
+            clock: Clock::new(),
+            connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            exchanges: AtomicU32::new(0),
+            gathered: Arc::default(),
+            draining: AtomicBool::new(false),
+            reloads: AtomicU64::new(0),
+            reloads_refused: AtomicU64::new(0),
+        };
+        (shared, receivers.into_iter().zip(outboxes).collect())
+    }
+}
+
+/// Returns `egret-` and 64 random bits, from the standard library's source of hash seeds.
+fn pseudonym() -> String {
+    use std::hash::{BuildHasher, Hasher};
+    format!("egret-{:016x}", std::hash::RandomState::new().build_hasher().finish())
+}
+
+/// One worker's state, shared by its tasks.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub number: usize,
+    pub shared: Arc<Shared>,
+    pub timers: Rc<Timers>,
+    pub buffers: BufferPool,
+    /// Spare request states.
+    #[expect(clippy::vec_box, reason = "a state is large and is moved more often than it is created")]
+    pub states: RefCell<Vec<Box<client::RequestState>>>,
+    /// The response state used last, see [`client::RequestState::take_response_state`].
+    pub response_state: RefCell<Box<client::ResponseState>>,
+    /// The changes to the head that is being sent. All exchanges share one list, so it stays in the
+    /// processor's cache.
+    pub edits: RefCell<Edits>,
+    /// Spare flow runs.
+    #[expect(clippy::vec_box, reason = "a flow run is large and is moved more often than it is created")]
+    pub flow_runs: RefCell<Vec<Box<FlowRun>>>,
+    /// Number of background calls in progress.
+    pub revalidations: Cell<usize>,
+    /// Hands records of exchanges to the diagnoses.
+    pub outbox: RefCell<Outbox>,
+    pub draining: Cell<bool>,
+    view: RefCell<Rc<View>>,
+    others: RefCell<Others>,
+    /// Notified when a client's connection closes while draining.
+    closed: Notify,
+    /// `true` while the sweeper runs, which it does only if there is something to sweep.
+    sweeping: Cell<bool>,
+    /// Notified when the sweeper must run again.
+    kept: Notify,
+}
+
+/// A plan with this worker's own pools.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub plan: Arc<Plan>,
+    /// The plan's providers in order, then its certified ones.
+    pub upstreams: Vec<Rc<Upstream>>,
+    /// The placeholder upstream of requests that reach no provider.
+    pub nowhere: Rc<Upstream>,
+}
+
+/// The owner of a host.
+#[derive(Debug, Clone)]
+pub(crate) enum Site {
+    /// Configured providers, by the number of their origin in the plan.
+    Providers(usize),
+    /// A host that the config does not name.
+    Other(Rc<Upstream>),
+}
+
+impl Site {
+    fn is(&self, upstream: &Rc<Upstream>) -> bool {
+        matches!(self, Self::Other(other) if Rc::ptr_eq(other, upstream))
+    }
+}
+
+/// Hosts without a configured provider that this worker has connected to.
+#[derive(Debug, Default)]
+struct Others {
+    /// By the authority as the client wrote it, so a known one need not be parsed.
+    by_text: [HashMap<Box<[u8]>, Site>; 2],
+    by_origin: HashMap<Origin, Rc<Upstream>>,
+}
+
+impl Worker {
+    /// Creates a worker that runs `plan`.
+    pub fn new(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, outbox: Outbox) -> Rc<Self> {
+        let buffers = BufferPool::new(Arc::clone(&shared.gathered));
+        Rc::new(Self {
+            number,
+            shared,
+            timers: Rc::default(),
+            buffers,
+            states: RefCell::default(),
+            response_state: RefCell::default(),
+            edits: RefCell::default(),
+            flow_runs: RefCell::default(),
+            revalidations: Cell::new(0),
+            outbox: RefCell::new(outbox),
+            draining: Cell::new(false),
+            view: RefCell::new(Rc::new(View::new(plan, number, None))),
+            others: RefCell::default(),
+            closed: Notify::new(),
+            sweeping: Cell::new(false),
+            kept: Notify::new(),
+        })
+    }
+
+    /// Processes the inbox until the worker is drained and its last connection has closed.
+    pub async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        let timers = Rc::clone(&self.timers);
+        spawn(async move { timers.run().await });
+        spawn(Rc::clone(&self).sweep());
+        while let Some(message) = self.next(&mut inbox).await {
+            match message {
+                Message::Listen(socket, stop) => match Listener::new(socket) {
+                    Ok(listener) => spawn(crate::worker::acceptor::accept(Rc::clone(&self), listener, stop)),
+                    Err(error) => warn!(%error, "cannot start a listener"),
+                },
+                Message::Client(socket, listener) => self.take_on(socket, listener),
+                Message::Plan(plan) => self.obey(plan),
+                Message::Lend { plan, reply } => {
+                    // The requesting worker may be gone. The connection is closed then.
+                    let _ = reply.send(self.lend(&plan));
+                }
+                Message::Drain => {
+                    self.draining.set(true);
+                    self.timers.wake_all();
+                }
+            }
+        }
+    }
+
+    /// Returns the next message, or `None` once the worker is drained and its last connection has closed.
+    async fn next(&self, inbox: &mut mpsc::UnboundedReceiver<Message>) -> Option<Message> {
+        loop {
+            if self.draining.get() && self.shared.connections[self.number].load(Relaxed) == 0 {
+                return None;
+            }
+            tokio::select! {
+                message = inbox.recv() => return message,
+                () = self.closed.notified() => {}
+            }
+        }
+    }
+
+    /// Returns a request state to the spare ones.
+    pub fn return_state(&self, mut state: Box<client::RequestState>) {
+        self.buffers.take_back(&mut state.input);
+        if self.buffers.has_freed() {
+            self.has_kept();
+        }
+        let mut states = self.states.borrow_mut();
+        if states.len() < SPARE_STATES {
+            states.push(state);
+        }
+    }
+
+    /// Notes that a client's connection has closed.
+    pub fn has_closed(&self) {
+        if self.draining.get() {
+            self.closed.notify_one();
+        }
+    }
+
+    /// Serves a client connection in its own task.
+    pub fn take_on(self: &Rc<Self>, socket: TcpStream, listener: SocketAddr) {
+        spawn(client::serve(Rc::clone(self), socket, listener));
+    }
+
+    /// Returns the counters of this worker that do not belong to a provider.
+    pub fn counters(&self) -> &WorkerCounters {
+        &self.shared.workers[self.number]
+    }
+
+    /// Returns the plan in force.
+    pub fn view(&self) -> Rc<View> {
+        Rc::clone(&self.view.borrow())
+    }
+
+    /// Returns the owner of the host that a client wrote as `text`. `parse` reads it if it is not known yet.
+    pub fn site(
+        &self,
+        view: &View,
+        tls: bool,
+        text: &[u8],
+        parse: impl FnOnce() -> Result<Authority, Failure>,
+    ) -> Result<Site, Failure> {
+        if let Some(known) = self.others.borrow().by_text[usize::from(tls)].get(text) {
+            return Ok(known.clone());
+        }
+        let origin = Origin { tls, authority: parse()? };
+        let site = match view.plan.origin_number(&origin) {
+            Some(number) => Site::Providers(number),
+            None => Site::Other(self.other_origin(view, origin)),
+        };
+        let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
+        let mut others = self.others.borrow_mut();
+        let by_text = &mut others.by_text[usize::from(tls)];
+        make_room(by_text, most);
+        by_text.insert(text.into(), site.clone());
+        Ok(site)
+    }
+
+    /// Returns the upstream for an `origin` without a provider, or for a target outside the base paths of the
+    /// providers there.
+    pub fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
+        let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
+        let mut others = self.others.borrow_mut();
+        if let Some(known) = others.by_origin.get(&origin) {
+            return Rc::clone(known);
+        }
+        if let Some(evicted) = make_room(&mut others.by_origin, most) {
+            for by_text in &mut others.by_text {
+                by_text.retain(|_, site| !site.is(&evicted));
+            }
+        }
+        let plan = Arc::new(view.plan.other_hosts.upstream(origin.clone()));
+        let upstream = Rc::new(Upstream::new(plan, self.number));
+        others.by_origin.insert(origin, Rc::clone(&upstream));
+        upstream
+    }
+
+    /// Starts the sweeper, which closes idle connections and releases freed memory, if it is not running.
+    pub fn has_kept(&self) {
+        // Called after every exchange, so it only sets a flag while the sweeper runs.
+        if !self.sweeping.replace(true) {
+            self.kept.notify_one();
+        }
+    }
+
+    /// Counts and logs a target that report mode allowed.
+    pub fn report_denial(&self, target: &Target<'_>, reason: Reason) {
+        self.counters().denial(reason);
+        warn!(target = %target.authority, reason = reason.slug(), "egress policy would deny this target (mode: report)");
+    }
+
+    /// Counts and logs a denied target, and returns the error for the client.
+    pub fn denied(&self, target: &Target<'_>, reason: Reason) -> Failure {
+        self.counters().denial(reason);
+        warn!(target = %target.authority, reason = reason.slug(), "egress policy denied a target");
+        let detail = format!("connections to {} are not allowed: {reason}", target.authority);
+        Failure::new(ErrorKind::EgressDenied, detail)
+    }
+
+    /// Returns the client's error for a failed dial.
+    pub fn dial_failure(&self, target: &Target<'_>, error: DialError) -> Failure {
+        let kind = match &error {
+            DialError::Denied(reason) => return self.denied(target, *reason),
+            DialError::Dns(DnsError::Timeout) => ErrorKind::DnsTimeout,
+            DialError::Dns(_) => ErrorKind::DnsFailed,
+            DialError::Timeout => ErrorKind::ConnectTimeout,
+            _ => ErrorKind::ConnectFailed,
+        };
+        debug!(target = %target.authority, %error, "cannot connect");
+        Failure::new(kind, format!("cannot connect to {}: {error}", target.authority))
+    }
+
+    fn obey(&self, plan: Arc<Plan>) {
+        let before = self.view();
+        if Arc::ptr_eq(&before.plan.other_hosts, &plan.other_hosts) {
+            // Providers may have been added or removed, so every text is looked up again. The connections
+            // stay.
+            self.others.borrow_mut().by_text = Default::default();
+        } else {
+            *self.others.borrow_mut() = Others::default();
+        }
+        self.outbox.borrow_mut().forget_spare();
+        *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, Some(&before)));
+    }
+
+    fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
+        let now = Moment::now();
+        if !plan.configured {
+            let others = self.others.borrow();
+            let upstream = others.by_origin.get(&plan.origin)?;
+            // The requesting worker may have a newer or an older plan.
+            return if Arc::ptr_eq(&upstream.plan.policy, &plan.policy) { upstream.lend(now) } else { None };
+        }
+        let view = self.view();
+        view.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
+    }
+
+    async fn sweep(self: Rc<Self>) {
+        loop {
+            self.kept.notified().await;
+            sleep(SWEEP_INTERVAL).await;
+            let now = Moment::now();
+            let view = self.view();
+            let others = self.others.borrow();
+            let mut remain = false;
+            for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
+                remain |= upstream.sweep(now);
+            }
+            remain |= self.buffers.give_memory_back();
+            self.sweeping.set(remain);
+            if remain {
+                self.kept.notify_one();
+            }
+        }
+    }
+}
+
+impl View {
+    fn new(plan: Arc<Plan>, worker: usize, before: Option<&Self>) -> Self {
+        let kept = |provider: &Arc<UpstreamPlan>| {
+            before?.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider)).cloned()
+        };
+        let upstreams = plan
+            .providers
+            .iter()
+            .chain(plan.certified.iter().map(|certified| &certified.upstream))
+            .map(|provider| {
+                kept(provider).unwrap_or_else(|| Rc::new(Upstream::new(Arc::clone(provider), worker)))
+            })
+            .collect();
+        let nowhere = Rc::new(Upstream::new(Arc::new(plan.other_hosts.nowhere()), worker));
+        Self { plan, upstreams, nowhere }
+    }
+
+    /// Returns this worker's upstream for `provider` of this plan.
+    pub fn upstream_of(&self, provider: &Arc<UpstreamPlan>) -> Option<&Rc<Upstream>> {
+        self.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider))
+    }
+}
+
+/// Makes room for one more entry. It does not matter which one is removed: that costs the next user one
+/// look-up or one connection.
+fn make_room<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, most: usize) -> Option<V> {
+    if map.len() < most {
+        return None;
+    }
+    let first = map.keys().next().cloned()?;
+    map.remove(&first)
+}
