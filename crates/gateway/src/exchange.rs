@@ -12,6 +12,7 @@ pub(crate) mod named_fields;
 pub(crate) mod pace;
 pub(crate) mod rewrite;
 pub(crate) mod route;
+pub(crate) mod state;
 pub(crate) mod stored;
 pub(crate) mod timing;
 pub(crate) mod tunnel;

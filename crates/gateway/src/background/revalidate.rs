@@ -14,7 +14,8 @@ use egret_remedy::exchange::PendingChanges;
 use egret_store::coalescer::Background;
 use tracing::debug;
 
-use crate::downstream::connection::{Client, ConnectionSlot, RequestState};
+use crate::downstream::connection::{Client, ConnectionSlot};
+use crate::exchange::state::RequestState;
 use crate::exchange::call::Exchange;
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
@@ -56,7 +57,7 @@ impl Exchange<'_> {
         let head = &self.state.request;
         // Empty lines may precede the head. With them, all offsets stay valid.
         let mut request = bytes[..head.method_text.range().start].to_vec();
-        let mut edits = worker.edits.borrow_mut();
+        let mut edits = worker.pools.edits.borrow_mut();
         edits.clear();
         for (index, field) in head.fields.iter().enumerate() {
             if OF_ITS_OWN.iter().any(|own| field.name.of(bytes).eq_ignore_ascii_case(own)) {
@@ -90,11 +91,11 @@ impl Exchange<'_> {
 impl Revalidation {
     /// Makes the call. Returns `true` if it was made.
     async fn run(self, worker: &Rc<Worker>) -> (Box<RequestState>, bool) {
-        let mut state = worker.states.borrow_mut().pop().unwrap_or_default();
+        let mut state = worker.pools.take_state();
         let Ok(stream) = nobody() else { return (state, false) };
         let mut client = Client::new(ConnectionSlot::of_nobody(Rc::clone(worker)), stream, self.listener);
-        worker.buffers.lend(&mut state.input);
-        if worker.buffers.grow_gathered(&mut state.input, self.request.len() + 1).is_err() {
+        worker.pools.buffers.lend(&mut state.input);
+        if worker.pools.buffers.grow_gathered(&mut state.input, self.request.len() + 1).is_err() {
             return (state, false);
         }
         state.input.clear();
@@ -115,7 +116,7 @@ impl Revalidation {
         let mut exchange = Exchange::new(&mut client, &mut state, self.view, upstream, Moment::now());
         let has_run =
             exchange.run_revalidation(&self.forward, self.matches, self.background, &self.outer).await;
-        state.return_response_state(worker);
+        state.return_response_state(&worker.pools);
         (state, has_run)
     }
 }

@@ -15,7 +15,8 @@ use egret_http1::{
 use zeroize::Zeroizing;
 
 use crate::background::revalidate::ends;
-use crate::downstream::connection::{Client, ConnectionSlot, RequestState};
+use crate::downstream::connection::{Client, ConnectionSlot};
+use crate::exchange::state::RequestState;
 use crate::exchange::call::Exchange;
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
@@ -87,10 +88,10 @@ impl Call {
 
     /// Makes the call, for the client at the other end of `near`.
     async fn run(self, upstream: Rc<Upstream>, worker: &Rc<Worker>, near: Stream, listener: SocketAddr) {
-        let mut state = worker.states.borrow_mut().pop().unwrap_or_default();
+        let mut state = worker.pools.take_state();
         let mut client = Client::new(ConnectionSlot::of_nobody(Rc::clone(worker)), near, listener);
-        worker.buffers.lend(&mut state.input);
-        worker.buffers.grow(&mut state.input, self.request.len() + 1);
+        worker.pools.buffers.lend(&mut state.input);
+        worker.pools.buffers.grow(&mut state.input, self.request.len() + 1);
         state.input.clear();
         state.input.spare()[..self.request.len()].copy_from_slice(&self.request);
         state.input.advance(self.request.len());
@@ -101,7 +102,7 @@ impl Call {
             let mut exchange = Exchange::new(&mut client, &mut state, self.view, upstream, Moment::now());
             exchange.deadlines.total = exchange.deadlines.total.min(self.timeout_at);
             exchange.run_afresh(&forward).await;
-            state.return_response_state(worker);
+            state.return_response_state(&worker.pools);
         }
         // The buffer held the account's secret.
         state.input.clear();

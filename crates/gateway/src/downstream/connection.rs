@@ -4,7 +4,6 @@
 use std::cell::OnceCell;
 use std::future::poll_fn;
 use std::io::IoSlice;
-use std::mem;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,10 +11,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_http1::{Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
+use egret_http1::{Method, Progress};
 use tracing::{debug, warn};
 
-use crate::exchange::body::Pipe;
+use crate::exchange::state::RequestState;
 use crate::exchange::call as exchange;
 use crate::exchange::pace::Patience;
 use crate::failure::{ErrorKind, Failure};
@@ -32,70 +31,6 @@ use egret_net::tls::{ServerTls, accept};
 const LINGER: Duration = Duration::from_secs(2);
 /// Time that an idle connection stays open once the gateway begins to drain: a request may be on its way.
 const DRAIN_LINGER: Duration = Duration::from_secs(1);
-
-/// Buffers and tables for one request. A worker lends one to each connection with an exchange in progress.
-#[derive(Debug, Default)]
-pub(crate) struct RequestState {
-    /// Bytes received from the client: the request's head, then its body or the next request.
-    pub input: Buffer,
-    pub request: RequestHead,
-    /// The request's body.
-    pub up: Pipe,
-    /// The state of the response. Empty until [`take_response_state`](Self::take_response_state).
-    pub response_state: Box<ResponseState>,
-    has_response_state: bool,
-}
-
-/// Buffers and tables for one response.
-#[derive(Debug, Default)]
-pub(crate) struct ResponseState {
-    /// Bytes received from the provider.
-    pub output: Buffer,
-    pub response: ResponseHead,
-    /// The response's body.
-    pub down: Pipe,
-}
-
-impl RequestState {
-    /// Prepares for a response. Swaps in the response state that the worker used last. Most responses are
-    /// received and sent in one turn of the event loop, so a hundred exchanges in progress touch the memory
-    /// of one.
-    pub fn take_response_state(&mut self, worker: &Worker) {
-        if !self.has_response_state {
-            self.has_response_state = true;
-            mem::swap(&mut self.response_state, &mut worker.response_state.borrow_mut());
-            worker.buffers.lend(&mut self.response_state.output);
-        }
-    }
-
-    /// Takes over a response that was received elsewhere.
-    pub fn set_response_state(&mut self, response_state: Box<ResponseState>) {
-        self.has_response_state = true;
-        self.response_state = response_state;
-    }
-
-    /// Returns `true` if a response state has been taken for this exchange.
-    pub fn has_response_state(&self) -> bool {
-        self.has_response_state
-    }
-
-    /// Drops the response.
-    pub fn return_response_state(&mut self, worker: &Worker) {
-        if self.has_response_state {
-            self.has_response_state = false;
-            worker.buffers.take_back(&mut self.response_state.output);
-            self.response_state.response.reset();
-            self.response_state.down.reset(ResponseFraming::None, false);
-            mem::swap(&mut self.response_state, &mut worker.response_state.borrow_mut());
-        }
-    }
-
-    /// Prepares to send the request that was just parsed.
-    pub fn reset_up(&mut self) {
-        let framing = self.request.framing;
-        self.up.reset(framing, framing == RequestFraming::Chunked);
-    }
-}
 
 /// The result of waiting for a request.
 enum Received {
@@ -270,7 +205,7 @@ impl Client {
 
     /// Serves requests until there is a pause. Returns `true` if the connection stays open.
     async fn serve_requests(&mut self) -> bool {
-        let mut state = self.worker.states.borrow_mut().pop().unwrap_or_default();
+        let mut state = self.worker.pools.take_state();
         let end = self.serve_with(&mut state).await;
         if end == End::Linger {
             self.linger(&mut state.input).await;
@@ -280,7 +215,7 @@ impl Client {
     }
 
     async fn serve_with(&mut self, state: &mut RequestState) -> End {
-        self.worker.buffers.lend(&mut state.input);
+        self.worker.pools.buffers.lend(&mut state.input);
         state.request.reset();
         loop {
             let end = match self.receive_head(state).await {
@@ -322,7 +257,7 @@ impl Client {
                     timed = true;
                 }
                 if state.input.is_full() {
-                    self.worker.buffers.grow(&mut state.input, plan.head_limits.head + 1);
+                    self.worker.pools.buffers.grow(&mut state.input, plan.head_limits.head + 1);
                 }
             }
             let received = poll_fn(|cx| {

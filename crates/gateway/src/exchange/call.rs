@@ -14,7 +14,8 @@ use egret_clock::Moment;
 use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Span, Version};
 use tracing::debug;
 
-use crate::downstream::connection::{Client, End, RequestState, ResponseState};
+use crate::downstream::connection::{Client, End};
+use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::body::{Kept, PipeError, SecretMask};
 use crate::exchange::flows::FlowRun;
 use crate::exchange::forward::{Drafted, Reply, edit_request, edit_response, survey};
@@ -47,7 +48,7 @@ pub(crate) async fn run(client: &mut Client, state: &mut RequestState) -> End {
                 Ok(place) => place,
                 Err(failure) => {
                     let end = Box::pin(refuse(client, state, &view, &failure, Some(&forward), begun)).await;
-                    state.return_response_state(&client.worker);
+                    state.return_response_state(&client.worker.pools);
                     return end;
                 }
             };
@@ -68,7 +69,7 @@ pub(crate) async fn run(client: &mut Client, state: &mut RequestState) -> End {
         Err(failure) => Box::pin(refuse(client, state, &view, &failure, None, begun)).await,
     };
     // The response of a failed exchange must never reach this client.
-    state.return_response_state(&client.worker);
+    state.return_response_state(&client.worker.pools);
     end
 }
 
@@ -324,7 +325,7 @@ impl<'a> Exchange<'a> {
     async fn attempt(&mut self, forward: &Forward, connection: &mut Connection) -> Result<(), Stop> {
         poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
         self.clock.sent = now::exact();
-        self.state.return_response_state(&self.client.worker);
+        self.state.return_response_state(&self.client.worker.pools);
         self.start_waiting(self.clock.sent);
         match poll_fn(|cx| self.poll_response(cx, connection)).await {
             Err(Stop::Failure(failure)) if self.is_saved_by_hedge(connection).await? => {
@@ -350,7 +351,7 @@ impl<'a> Exchange<'a> {
         self.prepare_echoes(applied.as_mut())?;
         let RequestState { input, request, up, .. } = &mut *self.state;
         let worker = &self.client.worker;
-        let mut edits = worker.edits.borrow_mut();
+        let mut edits = worker.pools.edits.borrow_mut();
         let client = if self.view.plan.forwarded_for { self.client.peer_address() } else { None };
         let client = client.map(|address| address.ip());
         let drafted = self.flow_run.as_ref().map(|flow_run| Drafted::new(&flow_run.draft, applied.as_ref()));
@@ -362,7 +363,7 @@ impl<'a> Exchange<'a> {
         let is_changed = changed.is_some();
         let head = request.render(input.filled(), &edits);
         let body = changed.unwrap_or(&input.filled()[request.len..]);
-        let shared = (&worker.buffers, &self.view.plan.trailers);
+        let shared = (&worker.pools.buffers, &self.view.plan.trailers);
         let used = match up.send(cx, Some(&head), body, &mut connection.stream, shared) {
             Ok(used) => used,
             Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
@@ -501,7 +502,7 @@ impl<'a> Exchange<'a> {
             input.remove(request.len, kept.len);
             kept = Kept::first(request.len);
         }
-        let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
+        let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
         let before = up.read_bytes;
         let polled = up.poll(cx, &mut self.client.stream, (input, &mut kept), &mut connection.stream, shared);
         if kept.has_gap && kept.len > request.len {
@@ -556,13 +557,14 @@ impl<'a> Exchange<'a> {
         // A connection that waits for its provider needs no response state yet.
         if !self.state.has_response_state() {
             match connection.stream.poll_readable(cx) {
-                Poll::Ready(()) => self.state.take_response_state(&self.client.worker),
+                Poll::Ready(()) => self.state.take_response_state(&self.client.worker.pools),
                 Poll::Pending => return Poll::Pending,
             }
         }
         if self.state.response_state.output.is_full() {
             self.client
                 .worker
+                .pools
                 .buffers
                 .grow(&mut self.state.response_state.output, self.view.plan.head_limits.head + 1);
         }
@@ -625,13 +627,13 @@ impl<'a> Exchange<'a> {
         if request.version == Version::Http11 {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
             let worker = &self.client.worker;
-            let mut edits = worker.edits.borrow_mut();
+            let mut edits = worker.pools.edits.borrow_mut();
             edit_response(response, output.filled(), reply, &worker.shared.via, None, &mut edits);
             let head = response.render(output.filled(), &edits);
             if !down.is_blocked_on_sink() {
                 down.reset(ResponseFraming::None, false);
             }
-            let shared = (&worker.buffers, &self.view.plan.trailers);
+            let shared = (&worker.pools.buffers, &self.view.plan.trailers);
             let sent = down.send(cx, Some(&head), &[], &mut self.client.stream, shared);
             sent.map_err(|_| Stop::ClientGone)?;
         }
@@ -746,7 +748,7 @@ impl<'a> Exchange<'a> {
         self.note_fill_progress();
         poll_fn(|cx| {
             let ResponseState { output, down, .. } = &mut *self.state.response_state;
-            let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
+            let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
             let before = down.read_bytes;
             let polled = down.poll_fill_alone(cx, &mut connection.stream, output, shared);
             if polled.is_ready() {
@@ -813,7 +815,7 @@ impl<'a> Exchange<'a> {
         let framing = self.response_framing();
         let ResponseState { output, response, down } = &mut *self.state.response_state;
         let worker = &self.client.worker;
-        let mut edits = worker.edits.borrow_mut();
+        let mut edits = worker.pools.edits.borrow_mut();
         edit_response(
             response,
             output.filled(),
@@ -826,7 +828,7 @@ impl<'a> Exchange<'a> {
         let mut changed = None;
         if let Some(flow_run) = &mut self.flow_run {
             down.shield = flow_run.echoes.as_ref().map(|echoes| Box::new(SecretMask::new(echoes)));
-            flow_run.tap(&output.filled()[..response.len], down, &worker.buffers.budget);
+            flow_run.tap(&output.filled()[..response.len], down, &worker.pools.buffers.budget);
             changed =
                 flow_run.draft.response_body.clone().map(|body| (body, flow_run.response_body.framed_len));
         }
@@ -846,7 +848,7 @@ impl<'a> Exchange<'a> {
         }
         let head = response.render(output.filled(), &edits);
         let body = changed.as_ref().map_or(&output.filled()[response.len..], |(body, _)| body);
-        let shared = (&worker.buffers, &self.view.plan.trailers);
+        let shared = (&worker.pools.buffers, &self.view.plan.trailers);
         let sent = down.send(cx, Some(&head), body, &mut self.client.stream, shared);
         match sent {
             Ok(used) => {
@@ -876,7 +878,7 @@ impl<'a> Exchange<'a> {
             return Poll::Ready(Finish::ClientGone);
         }
         let ResponseState { output, down, .. } = &mut *self.state.response_state;
-        let shared = (&self.client.worker.buffers, &self.view.plan.trailers);
+        let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
         let (kept, received) = (&mut Kept::first(0), down.read_bytes);
         let sink = &mut self.client.stream;
         let polled = match &mut connection {
@@ -1017,7 +1019,7 @@ impl<'a> Exchange<'a> {
     pub fn drop_request(&mut self) {
         let RequestState { input, request, .. } = &mut *self.state;
         input.remove(0, request.len + self.kept_body);
-        self.client.worker.buffers.shrink(input);
+        self.client.worker.pools.buffers.shrink(input);
         self.kept_body = 0;
     }
 
@@ -1027,7 +1029,7 @@ impl<'a> Exchange<'a> {
         self.clock.first_byte = Moment::now();
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
-        self.state.take_response_state(&self.client.worker);
+        self.state.take_response_state(&self.client.worker.pools);
         if self.state.response_state.down.is_blocked_on_sink() {
             // Half of an informational response has been sent, so no other response can follow it.
             self.record(0, Moment::now());

@@ -7,7 +7,7 @@ use egret_accounts::{Applied, SecretPatterns, hides_echoes};
 use egret_http1::{KnownField, ResponseFraming, Span};
 use egret_message::Fields;
 
-use crate::downstream::connection::ResponseState;
+use crate::exchange::state::ResponseState;
 use crate::exchange::call::{Exchange, Stop};
 use crate::failure::{ErrorKind, Failure};
 

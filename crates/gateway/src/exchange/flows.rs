@@ -32,7 +32,8 @@ use egret_remedy::local_response::LocalResponse;
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
-use crate::downstream::connection::{End, RequestState, ResponseState};
+use crate::downstream::connection::End;
+use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::body::{Pipe, Tap};
 use crate::exchange::call::{Exchange, Stop};
 use crate::exchange::forward::{Reply, edit_generated};
@@ -529,7 +530,7 @@ impl Exchange<'_> {
         let worker = &self.client.worker;
         let view = ExchangeView { worker, at, state: self.state, repeatable, outcome: Outcome::None };
         let onward = flow_run.go_on(flows, view, |chain, exchange| chain.poll_request(flows, exchange, cx));
-        flow_run.count_drafted(&worker.buffers.budget);
+        flow_run.count_drafted(&worker.pools.buffers.budget);
         onward
     }
 
@@ -563,7 +564,7 @@ impl Exchange<'_> {
         let view = ExchangeView { worker: &self.client.worker, at, state: self.state, repeatable, outcome };
         let backward = flow_run.go_on(flows, view, |chain, exchange| chain.response(flows, exchange));
         flow_run.response_body = whole;
-        flow_run.count_drafted(&self.client.worker.buffers.budget);
+        flow_run.count_drafted(&self.client.worker.pools.buffers.budget);
         backward
     }
 
@@ -609,9 +610,9 @@ impl Exchange<'_> {
     /// Puts a message into the response state, as if it had been received.
     fn hold_message(&mut self, message: &[u8]) -> Result<(), Failure> {
         let worker = &self.client.worker;
-        self.state.take_response_state(worker);
+        self.state.take_response_state(&worker.pools);
         let ResponseState { output, response, .. } = &mut *self.state.response_state;
-        worker.buffers.grow(output, message.len());
+        worker.pools.buffers.grow(output, message.len());
         output.clear();
         output.spare()[..message.len()].copy_from_slice(message);
         output.advance(message.len());
@@ -666,7 +667,7 @@ impl Exchange<'_> {
     /// gathered bodies.
     fn makes_room(&mut self, head_len: usize, blocks: &[Block], most: usize) -> bool {
         let len: usize = blocks.iter().map(|block| block.len()).sum();
-        let buffers = &self.client.worker.buffers;
+        let buffers = &self.client.worker.pools.buffers;
         len <= most && buffers.grow_gathered(&mut self.state.response_state.output, head_len + len).is_ok()
     }
 
@@ -708,7 +709,7 @@ impl Exchange<'_> {
         let ResponseState { output, response, .. } = &*self.state.response_state;
         let status = response.status;
         let message = {
-            let mut edits = self.client.worker.edits.borrow_mut();
+            let mut edits = self.client.worker.pools.edits.borrow_mut();
             edit_generated(response, output.filled(), reply, self.flow_run.as_deref(), &mut edits);
             let mut message = response.render(output.filled(), &edits).to_vec();
             let changed = self.flow_run.as_ref().and_then(|flow_run| flow_run.draft.response_body.as_deref());
@@ -716,7 +717,7 @@ impl Exchange<'_> {
             message
         };
         let mut share = Share::default();
-        share.cover_anyway(&self.client.worker.buffers.budget, message.len());
+        share.cover_anyway(&self.client.worker.pools.buffers.budget, message.len());
         // Only a response that came from a provider names that provider's paths.
         let is_stored = self.flow_run.as_ref().is_some_and(|flow_run| flow_run.held == Held::Whole);
         let rewritten = if is_stored { self.rewritten(&message) } else { None };
@@ -731,7 +732,7 @@ impl Exchange<'_> {
         if let Brought::Response(connection) = brought {
             self.keep_if_whole(connection);
         }
-        self.state.return_response_state(&worker);
+        self.state.return_response_state(&worker.pools);
         Ok(())
     }
 

@@ -190,7 +190,7 @@ impl Exchange<'_> {
 
     fn poll_gather(&mut self, cx: &mut Context<'_>, gathering: &mut Gathering) -> Poll<Result<(), Stop>> {
         let Some(flow_run) = &mut self.flow_run else { return Poll::Ready(Ok(())) };
-        let buffers = &self.client.worker.buffers;
+        let buffers = &self.client.worker.pools.buffers;
         let no_room = || Poll::Ready(Err(Stop::Failure(Failure::bodies_full())));
         let mut progressed = false;
         loop {
@@ -309,7 +309,7 @@ impl Exchange<'_> {
         connection: &mut Connection,
     ) -> Poll<Result<Gathered, Failure>> {
         let Some(flow_run) = &mut self.flow_run else { return Poll::Ready(Ok(Gathered::TooMuch)) };
-        let buffers = &self.client.worker.buffers;
+        let buffers = &self.client.worker.pools.buffers;
         let output = &mut self.state.response_state.output;
         loop {
             match gathering.take(output.filled(), &mut flow_run.response_body, &buffers.budget) {

@@ -12,7 +12,7 @@ use egret_clock::Moment;
 use egret_http1::{Method, Progress};
 use tracing::debug;
 
-use crate::downstream::connection::ResponseState;
+use crate::exchange::state::ResponseState;
 use crate::exchange::call::{Exchange, Stop};
 use crate::failure::{ErrorKind, Failure};
 use crate::upstream::{Connection, Upstream};
@@ -77,7 +77,7 @@ impl Exchange<'_> {
                 debug!(provider = self.upstream.plan.stats.name(), "the second call was faster");
                 *connection = *other;
                 self.received_bytes += response_state.output.filled().len() as u64;
-                self.state.return_response_state(&self.client.worker);
+                self.state.return_response_state(&self.client.worker.pools);
                 self.state.set_response_state(response_state);
                 self.clock.first_byte = Moment::now();
                 self.end_hedge();
@@ -149,7 +149,7 @@ async fn call(
     .await?;
     upstream.counters().sent_bytes.add(message.len() as u64);
     let mut response_state = Box::<ResponseState>::default();
-    worker.buffers.lend(&mut response_state.output);
+    worker.pools.buffers.lend(&mut response_state.output);
     poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut response_state, method)).await?;
     Ok((connection, response_state))
 }
@@ -167,7 +167,7 @@ fn poll_head(
     let ResponseState { output, response, .. } = response_state;
     loop {
         if output.is_full() {
-            worker.buffers.grow(output, view.plan.head_limits.head + 1);
+            worker.pools.buffers.grow(output, view.plan.head_limits.head + 1);
         }
         match connection.stream.poll_read(cx, output.spare()) {
             Poll::Ready(Ok(count)) if count > 0 => output.advance(count),

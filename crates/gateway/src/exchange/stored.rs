@@ -79,10 +79,10 @@ impl Exchange<'_> {
             return Box::pin(self.answer(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
         }
         let worker = Rc::clone(&self.client.worker);
-        let mut head = mem::take(&mut *worker.buffers.gathered.borrow_mut());
+        let mut head = mem::take(&mut *worker.pools.buffers.gathered.borrow_mut());
         head.clear();
         let (framing, persistent) = self.write_served_head(served, &mut head);
-        self.state.take_response_state(&worker);
+        self.state.take_response_state(&worker.pools);
         let pieces = served.pieces();
         let whole = served.body().len().map(|end| [Piece::Stored(ByteRange { start: 0, end })]);
         let outgoing = match (&pieces, &whole) {
@@ -114,7 +114,7 @@ impl Exchange<'_> {
                 recording.note_cut();
             }
         }
-        *worker.buffers.gathered.borrow_mut() = head;
+        *worker.pools.buffers.gathered.borrow_mut() = head;
         self.end_served(served.status(), finish, framing, persistent)
     }
 
@@ -130,7 +130,7 @@ impl Exchange<'_> {
             let persistent = can_persist && framing != Framing::UntilClose;
             let reply = Reply { version, persistent, chunked: false };
             let response_state = &*self.state.response_state;
-            let mut edits = worker.edits.borrow_mut();
+            let mut edits = worker.pools.edits.borrow_mut();
             let flow_run = self.flow_run.as_deref();
             edit_generated(
                 &response_state.response,

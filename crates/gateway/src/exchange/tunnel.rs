@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use egret_clock::Moment;
 use egret_http1::{ResponseFraming, Span};
 
-use crate::downstream::connection::{Client, End, RequestState, ResponseState};
+use crate::downstream::connection::{Client, End};
+use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::body::{Kept, Pipe};
 use crate::exchange::call::{self, ExchangeSlot};
 use crate::exchange::route::Forward;
@@ -85,7 +86,7 @@ pub(crate) async fn relay(
     counters.tunnels.add(1);
     worker.counters().tunnels.add(1);
     state.up.reset(ResponseFraming::UntilClose, false);
-    state.take_response_state(&worker);
+    state.take_response_state(&worker.pools);
     state.response_state.down.start(ResponseFraming::UntilClose, false);
     let (sent_before, idle) = (state.response_state.down.moved_bytes, upstream.plan.timeouts.idle);
     client.timer.set(Moment::now(), idle);
@@ -116,7 +117,7 @@ impl Ways {
         let RequestState { input, up, response_state, .. } = state;
         let ResponseState { output, down, .. } = &mut **response_state;
         let view = client.worker.view();
-        let shared = (&client.worker.buffers, &view.plan.trailers);
+        let shared = (&client.worker.pools.buffers, &view.plan.trailers);
         if self.up_open {
             let polled = up.poll(cx, &mut client.stream, (input, &mut Kept::first(0)), provider, shared);
             match end_of_way(cx, polled.map_err(drop), provider) {

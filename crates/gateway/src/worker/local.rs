@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use egret_clock::Clock;
 use egret_clock::Moment;
-use egret_http1::Edits;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, warn};
 
+use crate::exchange::state::{Pools, RequestState};
 use crate::downstream::connection as client;
 use crate::exchange::flows::FlowRun;
 use crate::exchange::forward::Via;
@@ -29,7 +29,6 @@ use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::upstream::{Lent, Upstream};
 use egret_net::authority::Authority;
 use egret_net::budget::Budget;
-use egret_net::buffer::BufferPool;
 use egret_net::deadline::Timers;
 use egret_net::dial::DialError;
 use egret_net::dns::{DnsError, Resolver};
@@ -38,9 +37,6 @@ use egret_net::policy::{Reason, Target};
 
 /// Interval at which idle connections to providers are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Number of spare request states that a worker keeps.
-const SPARE_STATES: usize = 256;
 
 /// The state shared by all workers and the other threads. The path of a request only reads it, with two
 /// exceptions: `exchanges` and `gathered`.
@@ -139,15 +135,8 @@ pub(crate) struct Worker {
     pub number: usize,
     pub shared: Arc<Shared>,
     pub timers: Rc<Timers>,
-    pub buffers: BufferPool,
-    /// Spare request states.
-    #[expect(clippy::vec_box, reason = "a state is large and is moved more often than it is created")]
-    pub states: RefCell<Vec<Box<client::RequestState>>>,
-    /// The response state used last, see [`client::RequestState::take_response_state`].
-    pub response_state: RefCell<Box<client::ResponseState>>,
-    /// The changes to the head that is being sent. All exchanges share one list, so it stays in the
-    /// processor's cache.
-    pub edits: RefCell<Edits>,
+    /// The memory that exchanges share.
+    pub pools: Pools,
     /// Spare flow runs.
     #[expect(clippy::vec_box, reason = "a flow run is large and is moved more often than it is created")]
     pub flow_runs: RefCell<Vec<Box<FlowRun>>>,
@@ -202,15 +191,12 @@ struct Others {
 impl Worker {
     /// Creates a worker that runs `plan`.
     pub fn new(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, outbox: Outbox) -> Rc<Self> {
-        let buffers = BufferPool::new(Arc::clone(&shared.gathered));
+        let pools = Pools::new(Arc::clone(&shared.gathered));
         Rc::new(Self {
             number,
             shared,
             timers: Rc::default(),
-            buffers,
-            states: RefCell::default(),
-            response_state: RefCell::default(),
-            edits: RefCell::default(),
+            pools,
             flow_runs: RefCell::default(),
             revalidations: Cell::new(0),
             outbox: RefCell::new(outbox),
@@ -262,14 +248,10 @@ impl Worker {
     }
 
     /// Returns a request state to the spare ones.
-    pub fn return_state(&self, mut state: Box<client::RequestState>) {
-        self.buffers.take_back(&mut state.input);
-        if self.buffers.has_freed() {
+    pub fn return_state(&self, state: Box<RequestState>) {
+        self.pools.return_state(state);
+        if self.pools.buffers.has_freed() {
             self.has_kept();
-        }
-        let mut states = self.states.borrow_mut();
-        if states.len() < SPARE_STATES {
-            states.push(state);
         }
     }
 
@@ -409,7 +391,7 @@ impl Worker {
             for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
                 remain |= upstream.sweep(now);
             }
-            remain |= self.buffers.give_memory_back();
+            remain |= self.pools.buffers.give_memory_back();
             self.sweeping.set(remain);
             if remain {
                 self.kept.notify_one();
