@@ -1,3 +1,4 @@
 //! The clients' side: their connections, and the requests on them.
 
 pub(crate) mod connection;
+pub(crate) mod serve;

@@ -25,6 +25,7 @@ use crate::exchange::route::{self as routing, Forward, Route};
 use crate::failure::Failure;
 use crate::observe::access_log::AccessLog;
 use crate::plan::Plan;
+use crate::worker::local::Inbox;
 use crate::worker::local::{Shared, Worker};
 use egret_net::authority::Authority;
 use egret_net::dns::Resolver;
@@ -121,7 +122,7 @@ impl Fixture {
             let resolver = Resolver::start(&config.dns).expect("a resolver");
             let access_log = AccessLog::start(&config.access_log).expect("an access log");
             let (shared, boxes) = Shared::new(1, resolver, access_log);
-            let (_inbox, outbox) = boxes.into_iter().next().expect("one of each");
+            let Inbox { outbox, .. } = boxes.into_iter().next().expect("one of each");
             shared.connections[0].fetch_add(1, Relaxed);
             let worker = Worker::new(0, Arc::new(shared), Arc::new(plan), outbox);
             let accepting = TcpListener::bind("127.0.0.1:0").expect("a socket");

@@ -24,7 +24,8 @@ use crate::observe::counters;
 use crate::observe::stats::StatsSnapshot;
 use crate::plan::Plan;
 use crate::worker::acceptor;
-use crate::worker::local::{Message, Shared, Worker};
+use crate::worker::local::{Message, Shared};
+use crate::worker::run;
 use egret_net::dns::Resolver;
 use egret_net::event_loop::EventLoop;
 
@@ -110,13 +111,13 @@ impl Gateway {
         let recording = shared.records.obey(&plan.flows.diagnoses);
         recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
         let (end, ended) = mpsc::channel();
-        for (number, (inbox, outbox)) in boxes.into_iter().enumerate() {
+        for (number, inbox) in boxes.into_iter().enumerate() {
             let (shared, plan, end) = (Arc::clone(&shared), Arc::clone(&plan), end.clone());
             drop(EventLoop::new().map_err(|error| StartError::System("create an event loop", error))?);
             let run = move || {
                 // This worked a moment ago. An event loop cannot move between threads, so it is created here.
                 if let Ok(event_loop) = EventLoop::new() {
-                    event_loop.block_on(Worker::new(number, shared, plan, outbox).run(inbox));
+                    event_loop.block_on(run::run(number, shared, plan, inbox));
                 }
                 // The receiver may be gone.
                 let _ = end.send(());
@@ -147,17 +148,17 @@ impl Gateway {
         let config = parts.gateway;
         let mut state = self.lock();
         let (listeners, sockets, bound) = bind_all(config, &state.listeners)?;
-        let workers = self.shared.workers.len();
+        let workers = self.shared.network.counters.len();
         let plan = Plan::compile(Parts { gateway: &bound, ..parts }, &self.own, workers, Some(&state.plan))
             .map_err(StartError::Config)?;
         let reopened = self.shared.access_log.reconfigure(&config.access_log);
         reopened.map_err(|error| StartError::System("open the access log", error))?;
-        self.shared.resolver.reconfigure(&config.dns);
+        self.shared.network.resolver.reconfigure(&config.dns);
         let recording = self.shared.records.obey(&plan.flows.diagnoses);
         recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
         state.plan = Arc::new(plan);
         self.shared.gathered.set_most(state.plan.gathered_bytes());
-        self.shared.tell_all(|| Message::Plan(Arc::clone(&state.plan)));
+        self.shared.broadcast(|| Message::Plan(Arc::clone(&state.plan)));
         let mut listeners = self.listen(listeners, sockets);
         for before in &mut state.listeners {
             // Listeners that stay pass their handle on. Dropping the other handles stops their acceptors.
@@ -178,7 +179,7 @@ impl Gateway {
     /// Returns all counters, summed over all workers.
     pub fn stats(&self) -> StatsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
-        let workers = &self.shared.workers;
+        let workers = &self.shared.network.counters;
         let providers =
             plan.providers.iter().map(|provider| &provider.stats).chain([&plan.other_hosts.stats]);
         let (diagnoses_shedding, diagnoses_sheds) = self.shared.records.shedding();
@@ -189,7 +190,7 @@ impl Gateway {
             providers: providers.map(|stats| stats.snapshot()).collect(),
             clients: counters::clients(workers),
             generated: counters::generated(workers),
-            dns: self.shared.resolver.snapshot(),
+            dns: self.shared.network.resolver.snapshot(),
             denials: counters::denials(workers),
             reloads: self.shared.reloads.load(Relaxed),
             reloads_refused: self.shared.reloads_refused.load(Relaxed),
@@ -258,9 +259,9 @@ impl Gateway {
             let _ = is_done.blocking_recv();
         }
         // Queued in every inbox behind the last accepted client.
-        self.shared.tell_all(|| Message::Drain);
+        self.shared.broadcast(|| Message::Drain);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let have_ended = (0..self.shared.workers.len()).all(|_| match deadline {
+        let have_ended = (0..self.shared.network.counters.len()).all(|_| match deadline {
             Some(deadline) => ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok(),
             None => ended.recv_timeout(Duration::MAX).is_ok(),
         });
@@ -273,7 +274,7 @@ impl Gateway {
         for socket in sockets {
             let Ok(bound) = socket.local_addr() else { continue };
             let (stop, stopped) = oneshot::channel();
-            self.shared.tell(0, Message::Listen(socket, stopped));
+            self.shared.send(0, Message::Listen(socket, stopped));
             if let Some(listener) = listeners.iter_mut().find(|listener| listener.bound == bound) {
                 listener.stop = Some(stop);
             }

@@ -9,16 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use egret_clock::Moment;
-use tokio::sync::oneshot;
-use tracing::debug;
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, warn};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::counters::ProviderCounters;
+use crate::observe::counters::WorkerCounters;
 use crate::plan::{OpenPlace, UpstreamPlan};
-use crate::worker::local::{Message, Worker};
-use egret_net::dial::{DialOptions, dial};
+use egret_net::dial::{DialError, DialOptions, dial};
+use egret_net::dns::{DnsError, Resolver};
 use egret_net::event_loop;
-use egret_net::policy::Target;
+use egret_net::policy::{Reason, Target};
 use egret_net::stream::{Detached, Stream};
 
 /// Subtracted from a provider's `Keep-Alive: timeout`, whose clock started before the response arrived here.
@@ -81,6 +82,52 @@ pub(crate) struct Lent {
     id: u64,
     peer: SocketAddr,
     open: OpenPlace,
+}
+
+/// A request from one worker to another for an idle connection to the provider of `plan`.
+#[derive(Debug)]
+pub(crate) struct LoanRequest {
+    pub plan: Arc<UpstreamPlan>,
+    pub reply: oneshot::Sender<Option<Lent>>,
+}
+
+/// The means to connect that all workers share: the resolver, and the other workers' idle connections.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub resolver: Resolver,
+    /// By worker: the queue of requests for its idle connections. Bounded by the number of exchanges.
+    pub lenders: Box<[mpsc::UnboundedSender<LoanRequest>]>,
+    /// By worker: the counters that do not belong to a provider.
+    pub counters: Box<[WorkerCounters]>,
+}
+
+impl Network {
+    /// Counts and logs a target that report mode allowed.
+    pub fn report_denial(&self, worker: usize, target: &Target<'_>, reason: Reason) {
+        self.counters[worker].denial(reason);
+        warn!(target = %target.authority, reason = reason.slug(), "egress policy would deny this target (mode: report)");
+    }
+
+    /// Counts and logs a denied target, and returns the error for the client.
+    pub fn denied(&self, worker: usize, target: &Target<'_>, reason: Reason) -> Failure {
+        self.counters[worker].denial(reason);
+        warn!(target = %target.authority, reason = reason.slug(), "egress policy denied a target");
+        let detail = format!("connections to {} are not allowed: {reason}", target.authority);
+        Failure::new(ErrorKind::EgressDenied, detail)
+    }
+
+    /// Returns the client's error for a failed dial.
+    fn dial_failure(&self, worker: usize, target: &Target<'_>, error: DialError) -> Failure {
+        let kind = match &error {
+            DialError::Denied(reason) => return self.denied(worker, target, *reason),
+            DialError::Dns(DnsError::Timeout) => ErrorKind::DnsTimeout,
+            DialError::Dns(_) => ErrorKind::DnsFailed,
+            DialError::Timeout => ErrorKind::ConnectTimeout,
+            _ => ErrorKind::ConnectFailed,
+        };
+        debug!(target = %target.authority, %error, "cannot connect");
+        Failure::new(kind, format!("cannot connect to {}: {error}", target.authority))
+    }
 }
 
 /// Durations of the steps of connecting. Zero for an idle connection.
@@ -168,24 +215,24 @@ impl Upstream {
     }
 
     /// Returns an idle connection of another worker, or opens a new one.
-    pub async fn connect(&self, worker: &Worker) -> Result<(Box<Connection>, DialTimes), Failure> {
-        if let Some(connection) = self.borrow_from_another(worker).await {
+    pub async fn connect(&self, network: &Network) -> Result<(Box<Connection>, DialTimes), Failure> {
+        if let Some(connection) = self.borrow_from_another(network).await {
             self.counters().pool_steals.add(1);
             return Ok((connection, DialTimes::default()));
         }
-        self.open(worker).await
+        self.open(network).await
     }
 
     /// Closes an idle connection, possibly another worker's, if the limit is reached. A tunnel needs a new
     /// connection and cannot reuse an idle one.
-    pub async fn make_room(&self, worker: &Worker) {
+    pub async fn make_room(&self, network: &Network) {
         if self.plan.is_full() && self.take_idle(Moment::now()).is_none() {
-            drop(self.borrow_from_another(worker).await);
+            drop(self.borrow_from_another(network).await);
         }
     }
 
     /// Opens a new connection.
-    pub async fn open(&self, worker: &Worker) -> Result<(Box<Connection>, DialTimes), Failure> {
+    pub async fn open(&self, network: &Network) -> Result<(Box<Connection>, DialTimes), Failure> {
         let Some(open) = self.plan.try_open() else {
             let most = self.plan.pool.connections;
             let detail = format!(
@@ -194,7 +241,7 @@ impl Upstream {
             );
             return Err(Failure::new(ErrorKind::PoolFull, detail));
         };
-        let (stream, peer, times) = self.dial(worker).await?;
+        let (stream, peer, times) = self.dial(network).await?;
         let counted = Counted::new(&self.plan, self.worker);
         let id = CONNECTIONS.fetch_add(1, Relaxed);
         Ok((Box::new(Connection { stream, id, peer, reused: false, _counted: counted, open }), times))
@@ -202,10 +249,12 @@ impl Upstream {
 
     /// Asks the other workers that seem to have idle connections. A TLS handshake costs far more than the
     /// messages.
-    async fn borrow_from_another(&self, worker: &Worker) -> Option<Box<Connection>> {
+    async fn borrow_from_another(&self, network: &Network) -> Option<Box<Connection>> {
         for other in self.plan.stats.with_idle(self.worker) {
             let (reply, answer) = oneshot::channel();
-            worker.shared.tell(other, Message::Lend { plan: Arc::clone(&self.plan), reply });
+            let request = LoanRequest { plan: Arc::clone(&self.plan), reply };
+            // A worker that has ended has no connections.
+            let _ = network.lenders[other].send(request);
             let Some(Lent { stream, id, peer, open }) = answer.await.ok().flatten() else { continue };
             let Ok(stream) = stream.attach() else { continue };
             let counted = Counted::new(&self.plan, self.worker);
@@ -214,22 +263,22 @@ impl Upstream {
         None
     }
 
-    async fn dial(&self, worker: &Worker) -> Result<(Stream, SocketAddr, DialTimes), Failure> {
+    async fn dial(&self, network: &Network) -> Result<(Stream, SocketAddr, DialTimes), Failure> {
         let plan = &self.plan;
         let target = Target { authority: &plan.origin.authority, configured: plan.configured };
         let options = DialOptions {
             connect_timeout: plan.timeouts.connect.unwrap_or_default(),
             ..DialOptions::default()
         };
-        let dialed = dial(&target, &worker.shared.resolver, &plan.policy, &options).await;
+        let dialed = dial(&target, &network.resolver, &plan.policy, &options).await;
         let dialed = dialed.map_err(|error| {
             self.counters().connect_failures.add(1);
-            worker.dial_failure(&target, error)
+            network.dial_failure(self.worker, &target, error)
         })?;
         self.counters().connects.add(1);
         debug!(target = %target.authority, peer = %dialed.peer, "connected");
         if let Some(reason) = dialed.reported {
-            worker.report_denial(&target, reason);
+            network.report_denial(self.worker, &target, reason);
         }
         let peer = dialed.peer;
         let mut times = DialTimes { dns: dialed.dns, connect: dialed.connect, tls: Duration::ZERO };

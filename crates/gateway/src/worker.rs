@@ -2,3 +2,4 @@
 
 pub(crate) mod acceptor;
 pub(crate) mod local;
+pub(crate) mod run;

@@ -15,10 +15,10 @@ use egret_store::coalescer::Background;
 use tracing::debug;
 
 use crate::downstream::connection::{Client, ConnectionSlot};
-use crate::exchange::state::RequestState;
 use crate::exchange::call::Exchange;
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
+use crate::exchange::state::RequestState;
 use crate::worker::local::{View, Worker};
 use egret_net::event_loop::{Socket, spawn};
 use egret_net::stream::Stream;

@@ -16,10 +16,10 @@ use zeroize::Zeroizing;
 
 use crate::background::revalidate::ends;
 use crate::downstream::connection::{Client, ConnectionSlot};
-use crate::exchange::state::RequestState;
 use crate::exchange::call::Exchange;
 use crate::exchange::forward::survey;
 use crate::exchange::route::Forward;
+use crate::exchange::state::RequestState;
 use crate::failure::ErrorKind;
 use crate::plan::token_origin;
 use crate::upstream::Upstream;

@@ -15,7 +15,6 @@ use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Span, Ve
 use tracing::debug;
 
 use crate::downstream::connection::{Client, End};
-use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::body::{Kept, PipeError, SecretMask};
 use crate::exchange::flows::FlowRun;
 use crate::exchange::forward::{Drafted, Reply, edit_request, edit_response, survey};
@@ -23,6 +22,7 @@ use crate::exchange::hedge::Hedge;
 use crate::exchange::pace::Taking;
 use crate::exchange::rewrite::Rewriter;
 use crate::exchange::route::{Forward, Question, Route};
+use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::timing::{Clock, Deadlines, RateWindow};
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::access_log::Record;
@@ -304,7 +304,11 @@ impl<'a> Exchange<'a> {
     async fn connect(&mut self, fresh: bool) -> Result<Box<Connection>, Stop> {
         let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.worker));
         let mut connecting = Box::pin(async move {
-            if fresh { upstream.open(&worker).await } else { upstream.connect(&worker).await }
+            if fresh {
+                upstream.open(&worker.shared.network).await
+            } else {
+                upstream.connect(&worker.shared.network).await
+            }
         });
         // Connecting has its own limits. Here only `total` and the client's disconnect can end it.
         self.deadlines.phase = Moment::NEVER;

@@ -7,8 +7,8 @@ use egret_accounts::{Applied, SecretPatterns, hides_echoes};
 use egret_http1::{KnownField, ResponseFraming, Span};
 use egret_message::Fields;
 
-use crate::exchange::state::ResponseState;
 use crate::exchange::call::{Exchange, Stop};
+use crate::exchange::state::ResponseState;
 use crate::failure::{ErrorKind, Failure};
 
 /// Fields removed from the request, because a partial body may begin or end within a secret.

@@ -33,13 +33,13 @@ use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
 use crate::downstream::connection::End;
-use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::body::{Pipe, Tap};
 use crate::exchange::call::{Exchange, Stop};
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::gather::Body;
 use crate::exchange::hedge::Hedge;
 use crate::exchange::route::Forward;
+use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::stored::write_head;
 use crate::exchange::timing::RateWindow;
 use crate::failure::{self, ErrorKind, Failure};

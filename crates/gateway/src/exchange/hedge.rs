@@ -12,8 +12,8 @@ use egret_clock::Moment;
 use egret_http1::{Method, Progress};
 use tracing::debug;
 
-use crate::exchange::state::ResponseState;
 use crate::exchange::call::{Exchange, Stop};
+use crate::exchange::state::ResponseState;
 use crate::failure::{ErrorKind, Failure};
 use crate::upstream::{Connection, Upstream};
 use crate::worker::local::{View, Worker};
@@ -131,7 +131,7 @@ async fn call(
 ) -> Second {
     let mut connection = match upstream.take_idle(Moment::now()) {
         Some(connection) => connection,
-        None => upstream.connect(&worker).await?.0,
+        None => upstream.connect(&worker.shared.network).await?.0,
     };
     let mut sent = 0;
     let gone =

@@ -10,10 +10,10 @@ use egret_clock::Moment;
 use egret_http1::{ResponseFraming, Span};
 
 use crate::downstream::connection::{Client, End};
-use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::body::{Kept, Pipe};
 use crate::exchange::call::{self, ExchangeSlot};
 use crate::exchange::route::Forward;
+use crate::exchange::state::{RequestState, ResponseState};
 use crate::failure::Failure;
 use crate::observe::access_log::Record;
 use crate::upstream::Upstream;
@@ -38,9 +38,9 @@ pub(crate) async fn connect(
     let opened = async {
         let place = ExchangeSlot::take(&client.worker, view.plan.limits.exchanges)?;
         if let Some(pooled) = pooled {
-            pooled.make_room(&client.worker).await;
+            pooled.make_room(&client.worker.shared.network).await;
         }
-        Ok::<_, Failure>((place, upstream.open(&client.worker).await?.0))
+        Ok::<_, Failure>((place, upstream.open(&client.worker.shared.network).await?.0))
     };
     let (_place, connection) = match opened.await {
         Ok(opened) => opened,

@@ -16,6 +16,7 @@ use tracing::warn;
 
 use crate::failure::{ErrorKind, Failure};
 use crate::worker::local::{Message, Worker};
+use crate::worker::run::serve_client;
 use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
 
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
@@ -117,10 +118,10 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
     let chosen = shared.least_loaded();
     shared.connections[chosen].fetch_add(1, Relaxed);
     if chosen == worker.number {
-        worker.take_on(socket, listener);
+        serve_client(worker, socket, listener);
         return;
     }
-    shared.tell(chosen, Message::Client(socket, listener));
+    shared.send(chosen, Message::Client(socket, listener));
 }
 
 /// Sends an error and waits a little while the client reads it. If the socket closed with the request unread,

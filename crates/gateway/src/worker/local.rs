@@ -10,41 +10,32 @@ use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use egret_clock::Clock;
 use egret_clock::Moment;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tracing::{debug, warn};
 
-use crate::exchange::state::{Pools, RequestState};
-use crate::downstream::connection as client;
 use crate::exchange::flows::FlowRun;
 use crate::exchange::forward::Via;
-use crate::failure::{ErrorKind, Failure};
+use crate::exchange::state::{Pools, RequestState};
+use crate::failure::Failure;
 use crate::observe::access_log::AccessLog;
 use crate::observe::counters::WorkerCounters;
 use crate::observe::ring::{Outbox, Records};
 use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::upstream::{Lent, Upstream};
+use crate::upstream::{LoanRequest, Network};
 use egret_net::authority::Authority;
 use egret_net::budget::Budget;
 use egret_net::deadline::Timers;
-use egret_net::dial::DialError;
-use egret_net::dns::{DnsError, Resolver};
-use egret_net::event_loop::{Listener, sleep, spawn};
-use egret_net::policy::{Reason, Target};
-
-/// Interval at which idle connections to providers are checked.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+use egret_net::dns::Resolver;
 
 /// The state shared by all workers and the other threads. The path of a request only reads it, with two
 /// exceptions: `exchanges` and `gathered`.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub workers: Box<[WorkerCounters]>,
+    pub network: Network,
     inboxes: Box<[mpsc::UnboundedSender<Message>]>,
-    pub resolver: Resolver,
     pub access_log: AccessLog,
     pub records: Records,
     pub via: Via,
@@ -62,6 +53,14 @@ pub(crate) struct Shared {
     pub reloads_refused: AtomicU64,
 }
 
+/// The ends of a worker's channels that belong to the worker.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub messages: mpsc::UnboundedReceiver<Message>,
+    pub loans: mpsc::UnboundedReceiver<LoanRequest>,
+    pub outbox: Outbox,
+}
+
 /// A message to a worker. The inbox is bounded by its senders: clients by `limits.connections`, loans by
 /// exchanges.
 #[derive(Debug)]
@@ -72,22 +71,20 @@ pub(crate) enum Message {
     Listen(std::net::TcpListener, oneshot::Receiver<oneshot::Sender<()>>),
     /// A new plan, in force from the next exchange on.
     Plan(Arc<Plan>),
-    /// Another worker asks for an idle connection.
-    Lend { plan: Arc<UpstreamPlan>, reply: oneshot::Sender<Option<Lent>> },
     /// Finish the exchanges in progress and accept nothing new.
     Drain,
 }
 
 impl Shared {
     /// Sends a message to a worker. It is dropped if the worker has ended.
-    pub fn tell(&self, worker: usize, message: Message) {
+    pub fn send(&self, worker: usize, message: Message) {
         let _ = self.inboxes[worker].send(message);
     }
 
     /// Sends a message to every worker.
-    pub fn tell_all(&self, mut message: impl FnMut() -> Message) {
+    pub fn broadcast(&self, mut message: impl FnMut() -> Message) {
         for worker in 0..self.inboxes.len() {
-            self.tell(worker, message());
+            self.send(worker, message());
         }
     }
 
@@ -96,18 +93,19 @@ impl Shared {
         (0..self.connections.len()).min_by_key(|worker| self.connections[*worker].load(Relaxed)).unwrap_or(0)
     }
 
-    /// Creates the shared state, and for each worker the receiving end of its inbox and its outbox.
-    pub fn new(
-        workers: usize,
-        resolver: Resolver,
-        access_log: AccessLog,
-    ) -> (Self, Vec<(mpsc::UnboundedReceiver<Message>, Outbox)>) {
+    /// Creates the shared state, and for each worker its own ends of its channels.
+    pub fn new(workers: usize, resolver: Resolver, access_log: AccessLog) -> (Self, Vec<Inbox>) {
         let (records, outboxes) = Records::new(workers);
         let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
-        let shared = Self {
-            workers: (0..workers).map(|_| WorkerCounters::default()).collect(),
-            inboxes: inboxes.into_boxed_slice(),
+        let (lenders, loans): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let network = Network {
             resolver,
+            lenders: lenders.into_boxed_slice(),
+            counters: (0..workers).map(|_| WorkerCounters::default()).collect(),
+        };
+        let shared = Self {
+            network,
+            inboxes: inboxes.into_boxed_slice(),
             access_log,
             records,
             via: Via::new(&pseudonym()),
@@ -119,7 +117,8 @@ impl Shared {
             reloads: AtomicU64::new(0),
             reloads_refused: AtomicU64::new(0),
         };
-        (shared, receivers.into_iter().zip(outboxes).collect())
+        let ends = receivers.into_iter().zip(loans).zip(outboxes);
+        (shared, ends.map(|((messages, loans), outbox)| Inbox { messages, loans, outbox }).collect())
     }
 }
 
@@ -209,44 +208,6 @@ impl Worker {
         })
     }
 
-    /// Processes the inbox until the worker is drained and its last connection has closed.
-    pub async fn run(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
-        let timers = Rc::clone(&self.timers);
-        spawn(async move { timers.run().await });
-        spawn(Rc::clone(&self).sweep());
-        while let Some(message) = self.next(&mut inbox).await {
-            match message {
-                Message::Listen(socket, stop) => match Listener::new(socket) {
-                    Ok(listener) => spawn(crate::worker::acceptor::accept(Rc::clone(&self), listener, stop)),
-                    Err(error) => warn!(%error, "cannot start a listener"),
-                },
-                Message::Client(socket, listener) => self.take_on(socket, listener),
-                Message::Plan(plan) => self.obey(plan),
-                Message::Lend { plan, reply } => {
-                    // The requesting worker may be gone. The connection is closed then.
-                    let _ = reply.send(self.lend(&plan));
-                }
-                Message::Drain => {
-                    self.draining.set(true);
-                    self.timers.wake_all();
-                }
-            }
-        }
-    }
-
-    /// Returns the next message, or `None` once the worker is drained and its last connection has closed.
-    async fn next(&self, inbox: &mut mpsc::UnboundedReceiver<Message>) -> Option<Message> {
-        loop {
-            if self.draining.get() && self.shared.connections[self.number].load(Relaxed) == 0 {
-                return None;
-            }
-            tokio::select! {
-                message = inbox.recv() => return message,
-                () = self.closed.notified() => {}
-            }
-        }
-    }
-
     /// Returns a request state to the spare ones.
     pub fn return_state(&self, state: Box<RequestState>) {
         self.pools.return_state(state);
@@ -262,14 +223,9 @@ impl Worker {
         }
     }
 
-    /// Serves a client connection in its own task.
-    pub fn take_on(self: &Rc<Self>, socket: TcpStream, listener: SocketAddr) {
-        spawn(client::serve(Rc::clone(self), socket, listener));
-    }
-
     /// Returns the counters of this worker that do not belong to a provider.
     pub fn counters(&self) -> &WorkerCounters {
-        &self.shared.workers[self.number]
+        &self.shared.network.counters[self.number]
     }
 
     /// Returns the plan in force.
@@ -328,34 +284,33 @@ impl Worker {
         }
     }
 
-    /// Counts and logs a target that report mode allowed.
-    pub fn report_denial(&self, target: &Target<'_>, reason: Reason) {
-        self.counters().denial(reason);
-        warn!(target = %target.authority, reason = reason.slug(), "egress policy would deny this target (mode: report)");
+    /// Waits until the last connection of a draining worker has closed.
+    pub async fn wait_for_close(&self) {
+        self.closed.notified().await;
     }
 
-    /// Counts and logs a denied target, and returns the error for the client.
-    pub fn denied(&self, target: &Target<'_>, reason: Reason) -> Failure {
-        self.counters().denial(reason);
-        warn!(target = %target.authority, reason = reason.slug(), "egress policy denied a target");
-        let detail = format!("connections to {} are not allowed: {reason}", target.authority);
-        Failure::new(ErrorKind::EgressDenied, detail)
+    /// Waits until there is something to sweep.
+    pub async fn wait_for_kept(&self) {
+        self.kept.notified().await;
     }
 
-    /// Returns the client's error for a failed dial.
-    pub fn dial_failure(&self, target: &Target<'_>, error: DialError) -> Failure {
-        let kind = match &error {
-            DialError::Denied(reason) => return self.denied(target, *reason),
-            DialError::Dns(DnsError::Timeout) => ErrorKind::DnsTimeout,
-            DialError::Dns(_) => ErrorKind::DnsFailed,
-            DialError::Timeout => ErrorKind::ConnectTimeout,
-            _ => ErrorKind::ConnectFailed,
-        };
-        debug!(target = %target.authority, %error, "cannot connect");
-        Failure::new(kind, format!("cannot connect to {}: {error}", target.authority))
+    /// Closes idle connections that have expired and releases freed memory. Runs again if some remain.
+    pub fn sweep(&self) {
+        let (now, view) = (Moment::now(), self.view());
+        let others = self.others.borrow();
+        let mut remain = false;
+        for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
+            remain |= upstream.sweep(now);
+        }
+        remain |= self.pools.buffers.give_memory_back();
+        self.sweeping.set(remain);
+        if remain {
+            self.kept.notify_one();
+        }
     }
 
-    fn obey(&self, plan: Arc<Plan>) {
+    /// Puts `plan` in force, from the next exchange on.
+    pub fn apply(&self, plan: Arc<Plan>) {
         let before = self.view();
         if Arc::ptr_eq(&before.plan.other_hosts, &plan.other_hosts) {
             // Providers may have been added or removed, so every text is looked up again. The connections
@@ -368,7 +323,8 @@ impl Worker {
         *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, Some(&before)));
     }
 
-    fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
+    /// Returns an idle connection to the provider of `plan`, if there is one.
+    pub fn lend(&self, plan: &Arc<UpstreamPlan>) -> Option<Lent> {
         let now = Moment::now();
         if !plan.configured {
             let others = self.others.borrow();
@@ -378,25 +334,6 @@ impl Worker {
         }
         let view = self.view();
         view.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
-    }
-
-    async fn sweep(self: Rc<Self>) {
-        loop {
-            self.kept.notified().await;
-            sleep(SWEEP_INTERVAL).await;
-            let now = Moment::now();
-            let view = self.view();
-            let others = self.others.borrow();
-            let mut remain = false;
-            for upstream in view.upstreams.iter().chain(others.by_origin.values()) {
-                remain |= upstream.sweep(now);
-            }
-            remain |= self.pools.buffers.give_memory_back();
-            self.sweeping.set(remain);
-            if remain {
-                self.kept.notify_one();
-            }
-        }
     }
 }
 

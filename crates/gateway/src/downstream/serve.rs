@@ -1,0 +1,250 @@
+//! Serves a client's connection: receives one request after the other, and holds no buffers while it waits.
+
+use std::future::poll_fn;
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use egret_clock::Moment;
+use egret_http1::{Method, Progress};
+use egret_net::buffer::Buffer;
+use egret_net::event_loop::{self, Socket};
+use egret_net::stream::Stream;
+use egret_net::tls::{ServerTls, accept};
+use tracing::{debug, warn};
+
+use crate::downstream::connection::{Client, ConnectionSlot, End};
+use crate::exchange::call;
+use crate::exchange::state::RequestState;
+use crate::failure::{ErrorKind, Failure};
+use crate::observe::access_log::Record;
+use crate::worker::local::Worker;
+
+/// Time that a client may go on sending after a response that closes the connection. If the gateway closed at
+/// once, the client's kernel would discard the response.
+const LINGER: Duration = Duration::from_secs(2);
+/// Time that an idle connection stays open once the gateway begins to drain: a request may be on its way.
+const DRAIN_LINGER: Duration = Duration::from_secs(1);
+
+/// Serves a client's connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
+    let place = ConnectionSlot::new(Rc::clone(&worker));
+    let socket = match Socket::new(socket) {
+        Ok(socket) => socket,
+        Err(error) => return warn!(%error, "cannot serve a client connection"),
+    };
+    let tls = worker.view().plan.listener(listener).and_then(|listener| listener.tls.clone());
+    let stream = match tls {
+        None => Stream::Plain(socket),
+        Some(tls) => match Box::pin(shake_hands(&worker, socket, tls)).await {
+            Some(stream) => stream,
+            None => return,
+        },
+    };
+    let mut client = Client::new(place, stream, listener);
+    while client.wait_for_request().await {
+        // A separate future, so a waiting connection takes no more memory than waiting needs.
+        if !Box::pin(client.serve_requests()).await {
+            return;
+        }
+    }
+}
+
+/// Performs the TLS handshake that a client must begin. Returns `None` if it fails or exceeds the timeout for
+/// a request's head.
+async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<Stream> {
+    let patience = worker.view().plan.timeouts.head.unwrap_or(Duration::MAX);
+    let shaken = event_loop::timeout(patience, accept(socket, &tls)).await;
+    match shaken {
+        Ok(Ok(stream)) => return Some(Stream::Tls(stream)),
+        Ok(Err(error)) => debug!(%error, "a client's TLS handshake failed"),
+        Err(_) => debug!("a client's TLS handshake timed out"),
+    }
+    worker.counters().tls_failures.add(1);
+    None
+}
+
+/// The result of waiting for a request.
+enum Received {
+    /// A complete request head.
+    Head,
+    /// Spurious readiness: nothing to read after all.
+    Nothing,
+    /// The connection was closed.
+    End,
+}
+
+impl Client {
+    /// Waits for the first byte of a request. Returns `false` if none arrives in time.
+    async fn wait_for_request(&mut self) -> bool {
+        let timeouts = self.worker.view().plan.timeouts;
+        self.timer.set(self.last_active, timeouts.keep_alive);
+        self.worker.counters().idle.add(1);
+        let mut told_to_stop = false;
+        let readable = poll_fn(|cx| {
+            if self.stream.poll_readable(cx).is_ready() {
+                return Poll::Ready(true);
+            }
+            if self.worker.draining.get() && !told_to_stop {
+                told_to_stop = true;
+                self.timer.set(Moment::now(), Some(DRAIN_LINGER));
+            }
+            if self.timer.poll_expired(cx) { Poll::Ready(false) } else { Poll::Pending }
+        })
+        .await;
+        self.worker.counters().idle.sub(1);
+        readable
+    }
+
+    /// Serves requests until there is a pause. Returns `true` if the connection stays open.
+    async fn serve_requests(&mut self) -> bool {
+        let mut state = self.worker.pools.take_state();
+        let end = self.serve_with(&mut state).await;
+        if end == End::Linger {
+            self.linger(&mut state.input).await;
+        }
+        self.worker.return_state(state);
+        end == End::Persist
+    }
+
+    async fn serve_with(&mut self, state: &mut RequestState) -> End {
+        self.worker.pools.buffers.lend(&mut state.input);
+        state.request.reset();
+        loop {
+            let end = match self.receive_head(state).await {
+                Ok(Received::Head) => call::run(self, state).await,
+                Ok(Received::Nothing) => End::Persist,
+                Ok(Received::End) => End::Close,
+                Err(failure) => self.refuse(state, &failure).await,
+            };
+            if end != End::Persist || state.input.filled().is_empty() {
+                return end;
+            }
+        }
+    }
+
+    /// Receives a request head.
+    async fn receive_head(&mut self, state: &mut RequestState) -> Result<Received, Failure> {
+        let view = self.worker.view();
+        let plan = &view.plan;
+        let mut timed = false;
+        loop {
+            if !state.input.filled().is_empty() {
+                match state
+                    .request
+                    .parse(state.input.filled(), &plan.head_limits)
+                    .map_err(Failure::bad_request)?
+                {
+                    Progress::Complete => return Ok(Received::Head),
+                    // Old clients send an empty line behind a body that is not part of it (RFC 9112 §2.2).
+                    Progress::Partial if state.input.filled() == b"\r\n" => {
+                        state.request.reset();
+                        state.input.clear();
+                    }
+                    Progress::Partial => {}
+                }
+                if !timed {
+                    // The timeout starts with the first byte, which ended the wait before this.
+                    self.head_since = Moment::now();
+                    self.timer.set(self.head_since, plan.timeouts.head);
+                    timed = true;
+                }
+                if state.input.is_full() {
+                    self.worker.pools.buffers.grow(&mut state.input, plan.head_limits.head + 1);
+                }
+            }
+            let received = poll_fn(|cx| {
+                if let Poll::Ready(received) = self.stream.poll_read(cx, state.input.spare()) {
+                    return Poll::Ready(Some(received));
+                }
+                let nothing = state.input.filled().is_empty();
+                if nothing || self.timer.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
+            })
+            .await;
+            match received {
+                Some(Ok(0) | Err(_)) => return Ok(Received::End),
+                Some(Ok(count)) => {
+                    self.worker.counters().received_bytes.add(count as u64);
+                    state.input.advance(count);
+                }
+                None if state.input.filled().is_empty() => return Ok(Received::Nothing),
+                None => {
+                    return Err(Failure::new(
+                        ErrorKind::RequestTimeout,
+                        "the request head did not arrive in time",
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Responds to a request that could not be parsed, and closes the connection, because the start of the
+    /// next request is unknown.
+    async fn refuse(&mut self, state: &mut RequestState, failure: &Failure) -> End {
+        self.worker.counters().generated(failure.kind);
+        let view = self.worker.view();
+        let status = failure.status(&view.plan.errors);
+        view.nowhere.counters().exchange(Method::Other, status);
+        self.log_refusal(failure, status);
+        state.input.clear();
+        self.send_all(&failure.answer(&view.plan.errors, true, false)).await;
+        End::Linger
+    }
+
+    fn log_refusal(&self, failure: &Failure, status: u16) {
+        self.worker.shared.access_log.write_if_on(self.worker.counters(), || Record {
+            client: self.peer_address(),
+            error: Some(failure.kind.slug()),
+            status,
+            ..Record::default()
+        });
+    }
+
+    /// Shuts down the sending side, and reads and discards what the client still sends, for a limited time.
+    async fn linger(&mut self, input: &mut Buffer) {
+        self.timer.set(Moment::now(), Some(LINGER));
+        let mut shut = false;
+        poll_fn(|cx| {
+            if !shut {
+                if self.stream.poll_shutdown(cx).is_pending() {
+                    return if self.timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending };
+                }
+                shut = true;
+            }
+            loop {
+                input.clear();
+                match self.stream.poll_read(cx, input.spare()) {
+                    Poll::Ready(Ok(count)) if count > 0 => {}
+                    Poll::Ready(_) => return Poll::Ready(()),
+                    Poll::Pending if self.timer.poll_expired(cx) => return Poll::Ready(()),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the size of the future that `make` would return, without calling it.
+    fn size_of_future<A, B, C, F: Future>(_make: impl Fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_connection_that_waits_needs_next_to_nothing() {
+        // The event loop also holds the task's waker and the socket.
+        let bytes = size_of_future(serve);
+        assert!(bytes <= 512, "{bytes}");
+    }
+
+    #[test]
+    fn serving_a_request_is_small_enough_for_the_allocators_fast_way() {
+        let bytes = size_of_future(|client: &mut Client, (), ()| client.serve_requests());
+        assert!(bytes <= 1024, "{bytes}");
+    }
+}

@@ -1,0 +1,79 @@
+//! The loop of a worker: it obeys messages, lends connections, and sweeps, until it is drained.
+
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use egret_net::event_loop::{Listener, sleep, spawn};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use crate::downstream::serve;
+use crate::plan::Plan;
+use crate::upstream::LoanRequest;
+use crate::worker::acceptor;
+use crate::worker::local::{Inbox, Message, Shared, Worker};
+
+/// Interval at which idle connections to providers are checked.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs worker `number` with `plan`, until it is drained and its last connection has closed.
+pub(crate) async fn run(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, inbox: Inbox) {
+    let Inbox { mut messages, loans, outbox } = inbox;
+    let worker = Worker::new(number, shared, plan, outbox);
+    let timers = Rc::clone(&worker.timers);
+    spawn(async move { timers.run().await });
+    spawn(sweep(Rc::clone(&worker)));
+    spawn(lend(Rc::clone(&worker), loans));
+    while let Some(message) = next(&worker, &mut messages).await {
+        match message {
+            Message::Listen(socket, stop) => match Listener::new(socket) {
+                Ok(listener) => spawn(acceptor::accept(Rc::clone(&worker), listener, stop)),
+                Err(error) => warn!(%error, "cannot start a listener"),
+            },
+            Message::Client(socket, listener) => serve_client(&worker, socket, listener),
+            Message::Plan(plan) => worker.apply(plan),
+            Message::Drain => {
+                worker.draining.set(true);
+                worker.timers.wake_all();
+            }
+        }
+    }
+}
+
+/// Serves a client connection in its own task.
+pub(crate) fn serve_client(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
+    spawn(serve::serve(Rc::clone(worker), socket, listener));
+}
+
+/// Returns the next message, or `None` once the worker is drained and its last connection has closed.
+async fn next(worker: &Worker, messages: &mut mpsc::UnboundedReceiver<Message>) -> Option<Message> {
+    loop {
+        if worker.draining.get() && worker.shared.connections[worker.number].load(Relaxed) == 0 {
+            return None;
+        }
+        tokio::select! {
+            message = messages.recv() => return message,
+            () = worker.wait_for_close() => {}
+        }
+    }
+}
+
+/// Lends idle connections to the other workers.
+async fn lend(worker: Rc<Worker>, mut loans: mpsc::UnboundedReceiver<LoanRequest>) {
+    while let Some(LoanRequest { plan, reply }) = loans.recv().await {
+        // The requesting worker may be gone. The connection is closed then.
+        let _ = reply.send(worker.lend(&plan));
+    }
+}
+
+/// Closes idle connections and releases memory, while there is something to close or release.
+async fn sweep(worker: Rc<Worker>) {
+    loop {
+        worker.wait_for_kept().await;
+        sleep(SWEEP_INTERVAL).await;
+        worker.sweep();
+    }
+}
