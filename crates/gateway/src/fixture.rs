@@ -20,8 +20,10 @@ use egret_remedy::exchange::{Exchange, PendingChanges};
 
 use crate::config::{GatewayConfig, Parts, Providers};
 use crate::downstream::connection::{Client, ConnectionSlot};
-use crate::exchange::forward::{Via, edit_request, survey};
-use crate::exchange::route::{self as routing, Forward, Route};
+use crate::exchange::forward::{edit_request, survey};
+use crate::exchange::route::{self as routing, Route};
+use crate::exchange::target::CallTarget;
+use crate::exchange::via::Via;
 use crate::failure::Failure;
 use crate::observe::access_log::AccessLog;
 use crate::plan::Plan;
@@ -49,7 +51,7 @@ pub struct Destination(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Forward(Forward),
+    Forward(CallTarget),
     Tunnel(Authority),
 }
 

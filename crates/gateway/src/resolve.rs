@@ -5,7 +5,7 @@ use egret_http1::{RequestHead, TargetForm};
 use egret_message::request_target::split_query;
 
 use crate::config::Parts;
-use crate::exchange::route::RoutingFields;
+use crate::exchange::routing_fields::RoutingFields;
 use crate::plan::{Belongs, OTHER_HOSTS, Origin, Plan, default_port};
 use egret_net::authority::Authority;
 

@@ -17,8 +17,8 @@ use tracing::debug;
 use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::call::Exchange;
 use crate::exchange::forward::survey;
-use crate::exchange::route::Forward;
 use crate::exchange::state::RequestState;
+use crate::exchange::target::CallTarget;
 use crate::worker::local::{View, Worker};
 use egret_net::event_loop::{Socket, spawn};
 use egret_net::stream::Stream;
@@ -30,7 +30,7 @@ const REVALIDATIONS_MAX: usize = 64;
 /// The state that a background revalidation needs.
 struct Revalidation {
     view: Rc<View>,
-    forward: Forward,
+    forward: CallTarget,
     /// The head of the client's request, without the fields in `OF_ITS_OWN`, and its body if it was gathered.
     request: Vec<u8>,
     listener: SocketAddr,
@@ -45,7 +45,7 @@ const OF_ITS_OWN: [&[u8]; 4] = [b"range", b"if-range", b"if-none-match", b"if-mo
 
 impl Exchange<'_> {
     /// Starts a background revalidation, if a remedy requests one.
-    pub fn send_revalidation(&mut self, forward: &Forward) {
+    pub fn send_revalidation(&mut self, forward: &CallTarget) {
         let Some(flow_run) = &mut self.flow_run else { return };
         let Some(background) = flow_run.draft.background.take() else { return };
         let worker = Rc::clone(&self.client.worker);

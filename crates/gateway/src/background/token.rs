@@ -18,8 +18,8 @@ use crate::background::revalidate::ends;
 use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::call::Exchange;
 use crate::exchange::forward::survey;
-use crate::exchange::route::Forward;
 use crate::exchange::state::RequestState;
+use crate::exchange::target::CallTarget;
 use crate::failure::ErrorKind;
 use crate::plan::token_origin;
 use crate::upstream::Upstream;
@@ -98,7 +98,7 @@ impl Call {
         state.request.reset();
         if self.is_understood(&mut state, worker) {
             state.reset_up();
-            let forward = Forward::whole(Rc::clone(&upstream), state.request.target);
+            let forward = CallTarget::whole(Rc::clone(&upstream), state.request.target);
             let mut exchange = Exchange::new(&mut client, &mut state, self.view, upstream, Moment::now());
             exchange.deadlines.total = exchange.deadlines.total.min(self.timeout_at);
             exchange.run_afresh(&forward).await;

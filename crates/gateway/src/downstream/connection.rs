@@ -13,9 +13,12 @@ use std::time::Duration;
 use egret_clock::Moment;
 
 use crate::exchange::pace::Patience;
+use crate::exchange::pace::{Verdict, hidden_bytes};
 use crate::worker::local::Worker;
 use egret_net::deadline::Timer;
 use egret_net::stream::Stream;
+use std::task::Context;
+use tracing::debug;
 
 /// The fate of a client's connection after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,11 +128,30 @@ impl Client {
         let _ = socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
     }
 
+    /// Aborts the connection of a client that reads too slowly. An orderly close would let it go on for as
+    /// long as before, because the kernel still holds data for it.
+    pub fn give_up(&self) {
+        debug!("a client reads its response too slowly (`limits.body_rate`)");
+        self.abort();
+    }
+
+    /// Returns `true` if the client has read nothing, or too little, for too long. Bytes wait for it if
+    /// `waits`; otherwise more are still to come. If it returns `false`, the task is woken for the next
+    /// check.
+    pub fn is_lost(&self, patience: &mut Patience, cx: &Context<'_>, waits: bool) -> bool {
+        let rate = self.worker.view().plan.limits.body_rate.bytes();
+        let verdict = patience.judge(&self.timer, cx, waits, rate, || hidden_bytes(self.stream.socket()));
+        if verdict == Verdict::TooSlow {
+            self.give_up();
+        }
+        verdict != Verdict::KeepsUp
+    }
+
     /// Sends all of `bytes`. Returns `false` if the client is gone, accepts nothing for too long
     /// (`timeouts.idle`) or reads too slowly (`limits.body_rate`).
     pub async fn send_all(&mut self, bytes: &[u8]) -> bool {
         let idle = self.worker.view().plan.timeouts.idle;
-        let mut patience = Patience::new(self, idle, Moment::now());
+        let mut patience = Patience::new(&self.timer, idle, Moment::now());
         let mut sent = 0;
         poll_fn(|cx| {
             while sent < bytes.len() {
@@ -137,11 +159,11 @@ impl Client {
                     Poll::Ready(Ok(count)) if count > 0 => {
                         sent += count;
                         if sent < bytes.len() {
-                            patience.note_taken(self, count as u64);
+                            patience.note_taken(&self.timer, count as u64);
                         }
                     }
                     Poll::Ready(_) => return Poll::Ready(false),
-                    Poll::Pending if patience.is_lost(self, cx, true) => return Poll::Ready(false),
+                    Poll::Pending if self.is_lost(&mut patience, cx, true) => return Poll::Ready(false),
                     Poll::Pending => return Poll::Pending,
                 }
             }

@@ -7,7 +7,7 @@ use egret_message::Fields;
 use egret_message::request_target::{split_query, split_target};
 
 use crate::exchange::call::{Exchange, Stop};
-use crate::exchange::route::{EmptyPath, Forward};
+use crate::exchange::target::{CallTarget, EmptyPath};
 use crate::failure::{ErrorKind, Failure};
 use egret_net::event_loop::now;
 
@@ -21,7 +21,7 @@ impl Exchange<'_> {
     }
 
     /// Returns the credential's changes to the request, if an account was chosen for it.
-    pub(super) fn authenticate(&self, forward: &Forward) -> Result<Option<Applied>, Stop> {
+    pub(super) fn authenticate(&self, forward: &CallTarget) -> Result<Option<Applied>, Stop> {
         let (Some(account), Some(flow_run)) = (self.account(), &self.flow_run) else { return Ok(None) };
         let request = &self.state.request;
         let bytes = self.state.input.filled();

@@ -19,11 +19,14 @@ use crate::exchange::body::{Kept, PipeError, SecretMask};
 use crate::exchange::flows::FlowRun;
 use crate::exchange::forward::{Drafted, Reply, edit_request, edit_response, survey};
 use crate::exchange::hedge::Hedge;
+use crate::exchange::pace::RateWindow;
 use crate::exchange::pace::Taking;
+use crate::exchange::pace::hidden_bytes;
 use crate::exchange::rewrite::Rewriter;
-use crate::exchange::route::{Forward, Question, Route};
+use crate::exchange::route::{Question, Route};
 use crate::exchange::state::{RequestState, ResponseState};
-use crate::exchange::timing::{Clock, Deadlines, RateWindow};
+use crate::exchange::target::CallTarget;
+use crate::exchange::timing::{Clock, Deadlines};
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::access_log::Record;
 use crate::observe::recorder::Recording;
@@ -113,7 +116,7 @@ pub(crate) async fn refuse(
     state: &mut RequestState,
     view: &Rc<View>,
     failure: &Failure,
-    forward: Option<&Forward>,
+    forward: Option<&CallTarget>,
     begun: Moment,
 ) -> End {
     let nowhere = Rc::clone(&view.nowhere);
@@ -133,7 +136,7 @@ pub(crate) fn record_tunnel(
     begun: Moment,
 ) {
     let mut exchange = Exchange::new(client, state, Rc::clone(view), Rc::clone(upstream), begun);
-    exchange.find_diagnoses(Some(&Forward::whole(Rc::clone(upstream), Span::default())));
+    exchange.find_diagnoses(Some(&CallTarget::whole(Rc::clone(upstream), Span::default())));
     if let Some(recording) = &mut exchange.recording {
         recording.note_connection(connection);
         recording.note_answer(answer, &exchange.client.worker);
@@ -222,7 +225,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    pub async fn run(&mut self, forward: &Forward) -> End {
+    pub async fn run(&mut self, forward: &CallTarget) -> End {
         match self.obtain_response(forward).await {
             Ok(connection) => self.pass_on(connection).await,
             Err(stop) => self.stop(stop).await,
@@ -257,7 +260,7 @@ impl<'a> Exchange<'a> {
 
     /// Sends the request and receives the head of the final response. Retries once if a reused connection
     /// turns out to be stale.
-    pub async fn obtain_response(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
+    pub async fn obtain_response(&mut self, forward: &CallTarget) -> Result<Box<Connection>, Stop> {
         let mut connection = match self.upstream.take_idle(self.clock.begun) {
             Some(connection) => {
                 self.upstream.counters().pool_hits.add(1);
@@ -288,7 +291,7 @@ impl<'a> Exchange<'a> {
 
     /// Makes one of the gateway's own calls that must not be repeated. It uses a new connection, because a
     /// reused one may be dead.
-    pub async fn run_afresh(&mut self, forward: &Forward) -> End {
+    pub async fn run_afresh(&mut self, forward: &CallTarget) -> End {
         let obtained = async {
             let mut connection = self.connect(true).await?;
             self.attempt(forward, &mut connection).await?;
@@ -313,7 +316,7 @@ impl<'a> Exchange<'a> {
         // Connecting has its own limits. Here only `total` and the client's disconnect can end it.
         self.deadlines.phase = Moment::NEVER;
         self.deadlines.rate = RateWindow::NONE;
-        self.deadlines.arm(self.client);
+        self.deadlines.arm(&self.client.timer);
         let (connection, times) = poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(connected.map_err(Stop::Failure));
@@ -326,7 +329,7 @@ impl<'a> Exchange<'a> {
         Ok(connection)
     }
 
-    async fn attempt(&mut self, forward: &Forward, connection: &mut Connection) -> Result<(), Stop> {
+    async fn attempt(&mut self, forward: &CallTarget, connection: &mut Connection) -> Result<(), Stop> {
         poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
         self.clock.sent = now::exact();
         self.state.return_response_state(&self.client.worker.pools);
@@ -347,7 +350,7 @@ impl<'a> Exchange<'a> {
     fn send_request(
         &mut self,
         cx: &mut Context<'_>,
-        forward: &Forward,
+        forward: &CallTarget,
         connection: &mut Connection,
     ) -> Result<(), Stop> {
         self.tap_request();
@@ -401,7 +404,7 @@ impl<'a> Exchange<'a> {
         self.deadlines.rate =
             if sends { RateWindow::starting(now, self.state.up.moved_bytes) } else { RateWindow::NONE };
         self.deadlines.watch = now + UNWATCHED;
-        self.deadlines.arm(self.client);
+        self.deadlines.arm(&self.client.timer);
     }
 
     /// Returns `true` while the request is being sent, `false` once the gateway waits for the provider to
@@ -523,7 +526,7 @@ impl<'a> Exchange<'a> {
     pub fn note_progress(&mut self, idle: Option<Duration>) {
         let now = Moment::now();
         self.deadlines.phase = now.after(idle);
-        self.deadlines.arm(self.client);
+        self.deadlines.arm(&self.client.timer);
     }
 
     /// Reads what the client sends ahead, as long as the input has room, and notices when the client
@@ -534,7 +537,7 @@ impl<'a> Exchange<'a> {
                 Poll::Ready(Ok(0)) => {
                     self.client.half_closed = true;
                     self.give_half_closed_client_time(Moment::now());
-                    self.deadlines.arm(self.client);
+                    self.deadlines.arm(&self.client.timer);
                 }
                 Poll::Ready(Ok(count)) => {
                     self.client.worker.counters().received_bytes.add(count as u64);
@@ -705,7 +708,7 @@ impl<'a> Exchange<'a> {
                 "the request body arrives too slowly (`limits.body_rate`)",
             );
         }
-        self.deadlines.rearm(self.client, cx, now);
+        self.deadlines.rearm(&self.client.timer, cx, now);
         None
     }
 
@@ -767,7 +770,7 @@ impl<'a> Exchange<'a> {
                     self.state.response_state.down.stop_filling();
                     return Poll::Ready(());
                 }
-                self.deadlines.rearm(self.client, cx, now);
+                self.deadlines.rearm(&self.client.timer, cx, now);
             }
             Poll::Pending
         })
@@ -790,7 +793,7 @@ impl<'a> Exchange<'a> {
 
     fn note_fill_progress(&mut self) {
         self.deadlines.fill = Moment::now().after(self.timeouts().idle);
-        self.deadlines.arm(self.client);
+        self.deadlines.arm(&self.client.timer);
     }
 
     /// Returns the framing of the response that is sent: the provider's own, or that of a body set by a
@@ -906,7 +909,7 @@ impl<'a> Exchange<'a> {
         let (waits, taken) = (down.is_blocked_on_sink(), down.moved_bytes);
         if waits != self.deadlines.taking.is_waiting() {
             self.deadlines.taking.note(waits, Moment::now(), taken);
-            self.deadlines.arm(self.client);
+            self.deadlines.arm(&self.client.timer);
         }
         if self.state.up.moved_bytes + taken != before {
             self.note_progress(self.timeouts().idle);
@@ -949,15 +952,11 @@ impl<'a> Exchange<'a> {
             self.deadlines.phase = Moment::NEVER;
         }
         let (taken, rate) = (down.moved_bytes, self.view.plan.limits.body_rate.bytes());
-        if !self
-            .deadlines
-            .taking
-            .keeps_up(now, taken, rate, || crate::exchange::pace::hidden_bytes(self.client))
-        {
-            crate::exchange::pace::give_up(self.client);
+        if !self.deadlines.taking.keeps_up(now, taken, rate, || hidden_bytes(self.client.stream.socket())) {
+            self.client.give_up();
             return Some(Finish::CutShort);
         }
-        self.deadlines.rearm(self.client, cx, now);
+        self.deadlines.rearm(&self.client.timer, cx, now);
         None
     }
 

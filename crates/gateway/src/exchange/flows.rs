@@ -38,10 +38,10 @@ use crate::exchange::call::{Exchange, Stop};
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::gather::Body;
 use crate::exchange::hedge::Hedge;
-use crate::exchange::route::Forward;
+use crate::exchange::pace::RateWindow;
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::stored::write_head;
-use crate::exchange::timing::RateWindow;
+use crate::exchange::target::CallTarget;
 use crate::failure::{self, ErrorKind, Failure};
 use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::worker::local::Worker;
@@ -64,7 +64,7 @@ pub(crate) struct FlowRun {
     pub draft: PendingChanges,
     pub matches: Matches,
     /// The call that the client's request stands for. `None` if it cannot be routed.
-    pub forward: Option<Forward>,
+    pub forward: Option<CallTarget>,
     /// The target, relative to the provider's URL.
     pub target: Span,
     /// The request's body, if a flow needs it.
@@ -151,7 +151,7 @@ impl FlowRun {
         &mut self,
         flows: &Flows,
         (matches, background, outer): (Matches, Background, &PendingChanges),
-        forward: Forward,
+        forward: CallTarget,
         state: &RequestState,
     ) -> bool {
         let target = forward.target;
@@ -165,7 +165,7 @@ impl FlowRun {
     }
 
     /// Prepares for the request in `state`: the call to make, if any, and its `target`.
-    fn start(&mut self, forward: Option<Forward>, target: Span, state: &RequestState) {
+    fn start(&mut self, forward: Option<CallTarget>, target: Span, state: &RequestState) {
         self.draft.clear();
         self.forward = forward;
         self.target = target;
@@ -227,7 +227,7 @@ impl FlowRun {
         let Self { chain, draft, matches, forward, target, body, .. } = self;
         let bytes = state.input.filled();
         let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
-        let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
+        let destination = forward.as_ref().map_or(Destination::NOWHERE, CallTarget::destination);
         let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         let request = exchange.request();
         flows.find(Question { request: &request, roll, now, has_body: body.is_whole }, matches);
@@ -266,7 +266,7 @@ impl FlowRun {
         let ExchangeView { worker, at, state, repeatable, outcome } = view;
         let bytes = state.input.filled();
         let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
-        let destination = forward.as_ref().map_or(Destination::NOWHERE, Forward::destination);
+        let destination = forward.as_ref().map_or(Destination::NOWHERE, CallTarget::destination);
         let mut exchange = FlowExchange::new(
             worker.shared.clock.timestamp(at),
             destination,
@@ -285,7 +285,7 @@ impl FlowRun {
 impl Exchange<'_> {
     /// Runs the exchange through the flows that match it, or straight to the provider if none of them has a
     /// remedy.
-    pub(super) async fn run_with_flows(&mut self, forward: &Forward) -> End {
+    pub(super) async fn run_with_flows(&mut self, forward: &CallTarget) -> End {
         let found = match self.find_flows(forward).await {
             Ok(found) => found,
             Err(stop) => return self.stop(stop).await,
@@ -302,7 +302,7 @@ impl Exchange<'_> {
     }
 
     /// Finds the flows that match the request. Returns `true` if they have any remedy.
-    async fn find_flows(&mut self, forward: &Forward) -> Result<bool, Stop> {
+    async fn find_flows(&mut self, forward: &CallTarget) -> Result<bool, Stop> {
         let worker = Rc::clone(&self.client.worker);
         let now = worker.shared.clock.timestamp(self.clock.begun);
         let flow_run = self.flow_run.insert(worker.flow_runs.borrow_mut().pop().unwrap_or_default());
@@ -331,7 +331,7 @@ impl Exchange<'_> {
 
     /// Starts to record a request that ends here, if flows with diagnoses match it. `forward` is `None` if
     /// the request could not be routed. The flows match without its body.
-    pub(super) fn find_diagnoses(&mut self, forward: Option<&Forward>) {
+    pub(super) fn find_diagnoses(&mut self, forward: Option<&CallTarget>) {
         let flows = &self.view.plan.flows;
         if flows.diagnoses.is_empty() {
             return;
@@ -357,7 +357,7 @@ impl Exchange<'_> {
     }
 
     /// Runs the exchange through its remedies, and again for each repetition that they request.
-    async fn guided(&mut self, forward: &Forward) -> Result<End, Stop> {
+    async fn guided(&mut self, forward: &CallTarget) -> Result<End, Stop> {
         loop {
             let mut brought = self.inwards(forward).await?;
             let at = loop {
@@ -389,7 +389,7 @@ impl Exchange<'_> {
     }
 
     /// Runs the request through its remedies, and calls the provider if they let it pass.
-    async fn inwards(&mut self, forward: &Forward) -> Result<Brought, Stop> {
+    async fn inwards(&mut self, forward: &CallTarget) -> Result<Brought, Stop> {
         match self.pass_remedies().await? {
             Onward::LocalResponse(answer) => {
                 self.send_revalidation(forward);
@@ -404,7 +404,7 @@ impl Exchange<'_> {
     }
 
     /// Calls the provider, and receives as much of the response as remedies need before it is forwarded.
-    async fn call_and_gather(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
+    async fn call_and_gather(&mut self, forward: &CallTarget) -> Result<Box<Connection>, Stop> {
         let mut connection = self.call(forward).await?;
         self.mask_response_head().map_err(Stop::Failure)?;
         let most = self
@@ -416,7 +416,7 @@ impl Exchange<'_> {
     }
 
     /// Calls the provider with the draft's changes.
-    async fn call(&mut self, forward: &Forward) -> Result<Box<Connection>, Stop> {
+    async fn call(&mut self, forward: &CallTarget) -> Result<Box<Connection>, Stop> {
         let Some(flow_run) = &mut self.flow_run else { return self.obtain_response(forward).await };
         flow_run.draft.calls += 1;
         flow_run.draft.hedged = false;
@@ -428,7 +428,7 @@ impl Exchange<'_> {
         let forward = match elsewhere {
             // The alternate call is made as if the client had named its provider.
             Some(upstream) => {
-                let forward = Forward { new_target: true, ..Forward::whole(upstream, forward.target) };
+                let forward = CallTarget { new_target: true, ..CallTarget::whole(upstream, forward.target) };
                 self.reassigned(forward, true).map_err(Stop::Failure)?
             }
             None => self.reassigned(forward.clone(), false).map_err(Stop::Failure)?,
@@ -440,7 +440,7 @@ impl Exchange<'_> {
         let upstream = upstream.unwrap_or_else(|| Rc::clone(&forward.upstream));
         self.takes_credentials = forward.destination().takes_credentials;
         self.upstream = Rc::clone(&upstream);
-        self.obtain_response(&Forward { upstream, ..forward }).await
+        self.obtain_response(&CallTarget { upstream, ..forward }).await
     }
 
     /// Removes the credentials that the client sent from the call: they were meant for another provider.
@@ -460,7 +460,7 @@ impl Exchange<'_> {
     /// Returns the call for the target set by remedies. A target that belongs to another provider goes to
     /// that provider. If `is_elsewhere`, remedies have already switched the provider. Anything that remedies
     /// did not change stays.
-    fn reassigned(&self, forward: Forward, is_elsewhere: bool) -> Result<Forward, Failure> {
+    fn reassigned(&self, forward: CallTarget, is_elsewhere: bool) -> Result<CallTarget, Failure> {
         let drafted = self.flow_run.as_ref().and_then(|flow_run| flow_run.draft.target.as_deref());
         let received = || is_elsewhere.then(|| forward.target.of(self.state.input.filled()));
         let Some(target) = drafted.or_else(received) else { return Ok(forward) };
@@ -476,7 +476,7 @@ impl Exchange<'_> {
             return Ok(forward);
         }
         let (upstream, based_on) = (Rc::clone(upstream), Some(forward.upstream));
-        Ok(Forward { upstream, based_on, kept_host: None, has_own_host: false, ..forward })
+        Ok(CallTarget { upstream, based_on, kept_host: None, has_own_host: false, ..forward })
     }
 
     /// Returns the upstream that shows `account`'s client certificate to the provider of `upstream`, if the
@@ -674,7 +674,7 @@ impl Exchange<'_> {
     /// Makes a background call. Returns `true` if it was made.
     pub async fn run_revalidation(
         &mut self,
-        forward: &Forward,
+        forward: &CallTarget,
         matches: Matches,
         background: Background,
         outer: &PendingChanges,
@@ -778,7 +778,7 @@ impl Exchange<'_> {
     fn wait_on_nobody(&mut self) {
         self.deadlines.phase = Moment::NEVER;
         self.deadlines.rate = RateWindow::NONE;
-        self.deadlines.arm(self.client);
+        self.deadlines.arm(&self.client.timer);
     }
 
     /// Resets the exchange's state, so the request can be sent again.

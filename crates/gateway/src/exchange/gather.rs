@@ -14,7 +14,7 @@ use egret_clock::Moment;
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
 
 use crate::exchange::call::{Exchange, Stop};
-use crate::exchange::timing::RateWindow;
+use crate::exchange::pace::RateWindow;
 use crate::failure::{ErrorKind, Failure};
 use crate::upstream::Connection;
 use egret_net::budget::{Budget, Exhausted, Share};
@@ -236,7 +236,7 @@ impl Exchange<'_> {
             let detail = "the request body, which a flow buffers, did not arrive in time (`limits.body_rate`, `timeouts.idle`)";
             return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::RequestTimeout, detail))));
         }
-        self.deadlines.rearm(self.client, cx, now);
+        self.deadlines.rearm(&self.client.timer, cx, now);
         Poll::Pending
     }
 

@@ -9,11 +9,11 @@ use std::task::Context;
 use std::time::Duration;
 
 use egret_clock::Moment;
-use tracing::debug;
+use egret_net::deadline::Timer;
+use egret_net::event_loop::Socket;
 
-use crate::downstream::connection::Client;
-use crate::exchange::timing::RATE_WINDOW;
-
+/// The window over which a client's rate is measured (`limits.body_rate`).
+pub(crate) const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Maximum number of bytes that the client's kernel may hold back before it opens its window: one segment,
 /// which is largest on loopback.
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -85,6 +85,34 @@ impl Taking {
     }
 }
 
+/// Measures that a client keeps up `limits.body_rate` while it sends a body. [`Taking`] measures how fast it
+/// reads one.
+pub(crate) struct RateWindow {
+    pub ends: Moment,
+    moved_bytes: u64,
+}
+
+impl RateWindow {
+    /// No window: the rate is not measured.
+    pub const NONE: Self = Self { ends: Moment::NEVER, moved_bytes: 0 };
+
+    /// Starts a window at `now`, after `moved_bytes`.
+    pub fn starting(now: Moment, moved_bytes: u64) -> Self {
+        Self { ends: now + RATE_WINDOW, moved_bytes }
+    }
+
+    /// Returns `true` if the client kept up the rate, or the window has not ended. Opens the next window when
+    /// one ends.
+    pub fn keeps_up(&mut self, now: Moment, moved_bytes: u64, rate: u64) -> bool {
+        if self.ends > now {
+            return true;
+        }
+        let moved = moved_bytes.saturating_sub(self.moved_bytes);
+        *self = Self::starting(now, moved_bytes);
+        moved >= rate.saturating_mul(RATE_WINDOW.as_secs())
+    }
+}
+
 /// Applies `timeouts.idle` and `limits.body_rate` to a client that is sent a stored response.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -96,62 +124,72 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Starts to measure `client` at `now`.
-    pub fn new(client: &Client, idle: Option<Duration>, now: Moment) -> Self {
+    /// Starts to measure a client at `now`, with the timer of its connection.
+    pub fn new(timer: &Timer, idle: Option<Duration>, now: Moment) -> Self {
         let patience = Self { idle, next_byte: now.after(idle), taking: Taking::NOTHING, taken: 0 };
-        patience.arm(client);
+        patience.arm(timer);
         patience
     }
 
     /// Notes that the client has read `count` more bytes.
-    pub fn note_taken(&mut self, client: &Client, count: u64) {
+    pub fn note_taken(&mut self, timer: &Timer, count: u64) {
         self.taken += count;
         self.next_byte = Moment::now().after(self.idle);
-        self.arm(client);
+        self.arm(timer);
     }
 
-    /// Returns `true` if the client has read nothing, or too little, for too long. Bytes wait for it if
-    /// `waits`; otherwise more are still to come. If it returns `false`, the task is woken for the next
-    /// check.
-    pub fn is_lost(&mut self, client: &Client, cx: &Context<'_>, waits: bool) -> bool {
+    /// Judges a client at its connection's `timer`. Bytes wait for it if `waits`; otherwise more are still to
+    /// come. `rate` is `limits.body_rate`, and `hidden` are the bytes that it may have read without a report.
+    /// If the client keeps up, the task is woken for the next check.
+    pub fn judge(
+        &mut self,
+        timer: &Timer,
+        cx: &Context<'_>,
+        waits: bool,
+        rate: u64,
+        hidden: impl FnOnce() -> u64,
+    ) -> Verdict {
         if waits != self.taking.is_waiting() {
             self.taking.note(waits, Moment::now(), self.taken);
-            self.arm(client);
+            self.arm(timer);
         }
-        if !client.timer.poll_expired(cx) {
-            return false;
+        if !timer.poll_expired(cx) {
+            return Verdict::KeepsUp;
         }
         let now = Moment::now();
         if self.next_byte <= now {
-            return true;
+            return Verdict::Idle;
         }
-        let rate = client.worker.view().plan.limits.body_rate.bytes();
-        if !self.taking.keeps_up(now, self.taken, rate, || hidden_bytes(client)) {
-            give_up(client);
-            return true;
+        if !self.taking.keeps_up(now, self.taken, rate, hidden) {
+            return Verdict::TooSlow;
         }
-        self.arm(client);
-        client.timer.poll_expired(cx);
-        false
+        self.arm(timer);
+        timer.poll_expired(cx);
+        Verdict::KeepsUp
     }
 
-    fn arm(&self, client: &Client) {
-        client.timer.set_at(self.next_byte.min(self.taking.ends()));
+    fn arm(&self, timer: &Timer) {
+        timer.set_at(self.next_byte.min(self.taking.ends()));
     }
 }
 
-/// Returns the maximum number of bytes that the client may have read without a report: the kernel reports
-/// free space once a third of its buffer is free, and the client's kernel once a segment fits.
-pub(crate) fn hidden_bytes(client: &Client) -> u64 {
-    let buffer = socket2::SockRef::from(client.stream.socket()).send_buffer_size().unwrap_or_default();
+/// The judgement of a client that is sent a stored response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It reads fast enough, as far as can be seen.
+    KeepsUp,
+    /// It has read nothing for too long (`timeouts.idle`).
+    Idle,
+    /// It reads too slowly (`limits.body_rate`).
+    TooSlow,
+}
+
+/// Returns the maximum number of bytes that the client at the other end of `socket` may have read without a
+/// report: the kernel reports free space once a third of its buffer is free, and the client's kernel once a
+/// segment fits.
+pub(crate) fn hidden_bytes(socket: &Socket) -> u64 {
+    let buffer = socket2::SockRef::from(socket).send_buffer_size().unwrap_or_default();
     buffer as u64 / 2 + SEGMENT_BYTES
-}
-
-/// Aborts the connection of a client that reads too slowly. An orderly close would let it go on for as long
-/// as before, because the kernel still holds data for it.
-pub(crate) fn give_up(client: &Client) {
-    debug!("a client reads its response too slowly (`limits.body_rate`)");
-    client.abort();
 }
 
 #[cfg(test)]

@@ -8,18 +8,17 @@
 //!
 //! Header fields take precedence over the base URL: they are explicit, while a path may only look like one.
 
-use std::cmp::Reverse;
 use std::ops::Range;
 use std::rc::Rc;
 
-use egret_http1::{Field, KnownField, Method, RequestHead, Span, TargetForm};
+use egret_http1::{Method, RequestHead, Span, TargetForm};
 use egret_match::target::Misplaced;
-use egret_message::Destination;
 use egret_message::request_target::split_query;
 
 use crate::downstream::connection::Client;
-use crate::exchange::named_fields::{Named, NamedFields};
 use crate::exchange::rewrite::BaseUrl;
+use crate::exchange::routing_fields::RoutingFields;
+use crate::exchange::target::{CallTarget, EmptyPath, KeptHost};
 use crate::failure::{ErrorKind, Failure};
 use crate::plan::{Belongs, ListenerPlan, Origin, default_port};
 use crate::upstream::Upstream;
@@ -30,188 +29,9 @@ use egret_net::authority::{Authority, AuthorityError};
 #[derive(Debug)]
 pub(crate) enum Route {
     /// A provider, over a pooled connection.
-    Forward(Forward),
+    Forward(CallTarget),
     /// A tunnel, opened by CONNECT.
     Tunnel(Authority),
-}
-
-/// A call to make: the destination and the request to send. All ways of routing lead to this.
-#[derive(Debug, Clone)]
-pub(crate) struct Forward {
-    /// The provider that the call belongs to, or a host that no configured provider has.
-    pub upstream: Rc<Upstream>,
-    /// The upstream whose base path precedes the target, if it is not `upstream`: a remedy has changed the
-    /// target to one that belongs to another provider.
-    pub based_on: Option<Rc<Upstream>>,
-    /// Path and query, relative to the provider's URL: a part of the received target.
-    pub target: Span,
-    /// The way in which an empty path is sent.
-    pub empty_path: EmptyPath,
-    /// `true` if the target differs from the received one.
-    pub new_target: bool,
-    /// The `Host` sent to the provider, if the client chose one that is not the provider's own.
-    pub kept_host: Option<Box<KeptHost>>,
-    /// `true` if the received `Host` is the provider's own.
-    pub has_own_host: bool,
-    /// `true` if the client named the provider by base URL, so the response is rewritten to match.
-    pub is_rewritten: bool,
-}
-
-/// The form in which an empty path, relative to the provider's URL, is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EmptyPath {
-    /// A slash behind the base path.
-    Slash,
-    /// Nothing: the client requested the base path itself, without a slash at its end.
-    Bare,
-    /// An asterisk: the request is about the server as a whole (RFC 9112 §3.2.4).
-    Asterisk,
-}
-
-/// A host that the client chose for a provider with a different one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeptHost {
-    /// The host as the client wrote it.
-    pub sent: Span,
-    /// The host in lower case.
-    name: Box<str>,
-    port: u16,
-    /// `true` if the config lists the host as one of the provider's.
-    pub is_known: bool,
-}
-
-impl Forward {
-    /// Creates a call of `target`, the whole target, at `upstream`.
-    pub fn whole(upstream: Rc<Upstream>, target: Span) -> Self {
-        Self {
-            upstream,
-            based_on: None,
-            target,
-            empty_path: EmptyPath::Slash,
-            new_target: false,
-            kept_host: None,
-            has_own_host: false,
-            is_rewritten: false,
-        }
-    }
-
-    /// Returns the path that precedes the target.
-    pub fn base(&self) -> &[u8] {
-        &self.based_on.as_ref().unwrap_or(&self.upstream).plan.path_prefix
-    }
-
-    /// Returns the `Host` to send to the provider, if it differs from the received one.
-    pub fn host_field<'a>(&'a self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        match &self.kept_host {
-            Some(kept) => Some(kept.sent.of(bytes)),
-            None if self.has_own_host => None,
-            None => Some(&self.upstream.plan.host_field),
-        }
-    }
-
-    /// Returns the destination as flows see it.
-    pub fn destination(&self) -> Destination<'_> {
-        let plan = &self.upstream.plan;
-        let kept = self.kept_host.as_ref();
-        Destination {
-            provider: plan.provider(),
-            tls: plan.origin.tls,
-            host: plan.host_text(),
-            port: plan.origin.authority.port,
-            base: self.base(),
-            has_bare_base: self.empty_path == EmptyPath::Bare,
-            kept_host: kept.map(|kept| (&*kept.name, kept.port)),
-            takes_credentials: kept.is_none_or(|kept| kept.is_known),
-        }
-    }
-}
-
-/// The routing fields of a request.
-#[derive(Debug, Default)]
-pub(crate) struct RoutingFields {
-    host: Option<(Rank, Span)>,
-    scheme: Option<(Rank, Span)>,
-}
-
-/// The precedence of the names of a routing field. The highest one counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    /// By its position in `gateway.scheme_fields`.
-    Configured(Reverse<usize>),
-    Mashape,
-    Lunar,
-    Egret,
-}
-
-impl RoutingFields {
-    /// Returns the host that they name.
-    pub fn host(&self) -> Option<Span> {
-        self.host.map(|(_, host)| host)
-    }
-
-    /// Returns the scheme that they name.
-    pub fn scheme(&self) -> Option<Span> {
-        self.scheme.map(|(_, scheme)| scheme)
-    }
-
-    /// Notes `field` and returns `true` if it is a routing field or is meant for flows. Such fields are not
-    /// forwarded.
-    pub fn note(&mut self, field: &Field, bytes: &[u8]) -> bool {
-        if field.known != KnownField::Other {
-            return false;
-        }
-        let name = field.name.of(bytes);
-        if is_for_flows(name) {
-            return true;
-        }
-        // The length rules out nearly all other fields without comparing them.
-        let (slot, rank) = match name.len() {
-            12 if name.eq_ignore_ascii_case(b"x-egret-host") => (&mut self.host, Rank::Egret),
-            12 if name.eq_ignore_ascii_case(b"x-lunar-host") => (&mut self.host, Rank::Lunar),
-            14 if name.eq_ignore_ascii_case(b"x-egret-scheme") => (&mut self.scheme, Rank::Egret),
-            14 if name.eq_ignore_ascii_case(b"x-lunar-scheme") => (&mut self.scheme, Rank::Lunar),
-            21 if name.eq_ignore_ascii_case(b"mashape-host-override") => (&mut self.host, Rank::Mashape),
-            25 if name.eq_ignore_ascii_case(b"mashape-upstream-protocol") => {
-                (&mut self.scheme, Rank::Mashape)
-            }
-            _ => return false,
-        };
-        if slot.is_none_or(|(known, _)| known < rank) {
-            *slot = Some((rank, field.value));
-        }
-        true
-    }
-
-    /// Notes `field` and returns `true` if the config reserves it for the gateway. Such fields are not
-    /// forwarded.
-    pub fn note_named(&mut self, field: &Field, bytes: &[u8], named: &NamedFields) -> bool {
-        let number = match named.find(field.name.of(bytes)) {
-            Some(Named::Scheme(number)) => number,
-            Some(Named::Private) => return true,
-            None => return false,
-        };
-        // If several proxies appended values, the first is from the proxy nearest to the client.
-        let value = field.value.of(bytes);
-        let first = value.split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii_end();
-        let start = field.value.range().start;
-        let scheme = Span::new(start, start + first.len());
-        let rank = Rank::Configured(Reverse(number));
-        if !first.is_empty() && self.scheme.is_none_or(|(known, _)| known < rank) {
-            self.scheme = Some((rank, scheme));
-        }
-        true
-    }
-}
-
-/// Returns `true` for fields meant for the gateway's flows: the name of the consumer, and the request for a
-/// trace.
-fn is_for_flows(name: &[u8]) -> bool {
-    match name.len() {
-        13 => name.eq_ignore_ascii_case(b"x-egret-trace"),
-        16 => name.eq_ignore_ascii_case(b"x-egret-consumer"),
-        20 => name.eq_ignore_ascii_case(b"x-lunar-consumer-tag"),
-        _ => false,
-    }
 }
 
 /// The input of a routing decision.
@@ -276,8 +96,8 @@ impl Question<'_> {
 
     /// Returns `true` if the scheme is `https`, on a listener where it does not depend on the host.
     fn is_secure(&self, listener: &ListenerPlan) -> Result<bool, Failure> {
-        match self.fields.scheme {
-            Some((_, scheme)) => parse_scheme(scheme.of(self.bytes)),
+        match self.fields.scheme() {
+            Some(scheme) => parse_scheme(scheme.of(self.bytes)),
             None => Ok(listener.secure),
         }
     }
@@ -312,7 +132,7 @@ impl Question<'_> {
 
     fn origin(&self, listener: &ListenerPlan) -> Result<Route, Failure> {
         let target = self.request.target;
-        if let Some((_, host)) = self.fields.host {
+        if let Some(host) = self.fields.host() {
             let tls = self.scheme_of(listener, host)?;
             return Ok(Route::Forward(self.to_host(tls, host, target)?));
         }
@@ -354,7 +174,7 @@ impl Question<'_> {
             return Err(self.unknown_provider());
         };
         let is_rewritten = self.view.plan.rewrites;
-        Ok(Route::Forward(Forward { is_rewritten, ..self.to_provider(provider, rest)? }))
+        Ok(Route::Forward(CallTarget { is_rewritten, ..self.to_provider(provider, rest)? }))
     }
 
     fn unknown_provider(&self) -> Failure {
@@ -373,14 +193,14 @@ impl Question<'_> {
 
     /// Returns a call of `target`, which is relative to the URL of provider number `provider`. If the target
     /// belongs to a provider with a longer base path, the call is made to that one.
-    fn to_provider(&self, provider: usize, target: Span) -> Result<Forward, Failure> {
+    fn to_provider(&self, provider: usize, target: Span) -> Result<CallTarget, Failure> {
         let upstreams = &self.view.upstreams;
         let prefix_of = |provider: usize| &upstreams[provider].plan.path_prefix;
         let is_new = target != self.request.target;
         if target.of(self.bytes) == b"*" && !prefix_of(provider).is_empty() {
             // The server as a whole is not below the provider's URL.
             let host = self.client.worker.other_origin(self.view, upstreams[provider].plan.origin.clone());
-            return Ok(Forward { new_target: is_new, ..Forward::whole(host, target) });
+            return Ok(CallTarget { new_target: is_new, ..CallTarget::whole(host, target) });
         }
         let (path, _) = split_query(target.of(self.bytes));
         let owners = self.view.plan.owners_beside(provider);
@@ -388,37 +208,37 @@ impl Question<'_> {
         let upstream = Rc::clone(&upstreams[provider]);
         let new_target = is_new || !upstream.plan.path_prefix.is_empty();
         let empty_path = empty_path(base_len, path);
-        Ok(Forward { empty_path, new_target, ..Forward::whole(upstream, after(target, base_len)) })
+        Ok(CallTarget { empty_path, new_target, ..CallTarget::whole(upstream, after(target, base_len)) })
     }
 
     /// Returns a call of `target` at `host`: to the configured provider that the target belongs to, otherwise
     /// to the host itself.
-    fn to_host(&self, tls: bool, host: Span, target: Span) -> Result<Forward, Failure> {
+    fn to_host(&self, tls: bool, host: Span, target: Span) -> Result<CallTarget, Failure> {
         let (text, worker) = (host.of(self.bytes), &self.client.worker);
         let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);
         let number = match worker.site(self.view, tls, text, parse)? {
-            Site::Other(upstream) => return Ok(Forward::whole(upstream, target)),
+            Site::Other(upstream) => return Ok(CallTarget::whole(upstream, target)),
             Site::Providers(number) => number,
         };
         let (owners, upstreams) = (self.view.plan.owners(number), &self.view.upstreams);
         if let Some(provider) = owners.sole() {
-            return Ok(Forward::whole(Rc::clone(&upstreams[provider]), target));
+            return Ok(CallTarget::whole(Rc::clone(&upstreams[provider]), target));
         }
         let (path, _) = split_query(target.of(self.bytes));
         let Some(Belongs { provider, base_len }) = owners.of(path).map_err(misplaced)? else {
             let origin = Origin { tls, authority: parse()? };
-            return Ok(Forward::whole(worker.other_origin(self.view, origin), target));
+            return Ok(CallTarget::whole(worker.other_origin(self.view, origin), target));
         };
         let upstream = Rc::clone(&upstreams[provider]);
         let new_target = path[..base_len] != *upstream.plan.path_prefix;
         let empty_path = empty_path(base_len, path);
-        Ok(Forward { empty_path, new_target, ..Forward::whole(upstream, after(target, base_len)) })
+        Ok(CallTarget { empty_path, new_target, ..CallTarget::whole(upstream, after(target, base_len)) })
     }
 
     /// Returns `true` if the scheme for `host` is `https`. The scheme field decides, then the configured
     /// provider of that host, then the listener.
     fn scheme_of(&self, listener: &ListenerPlan, host: Span) -> Result<bool, Failure> {
-        if let Some((_, scheme)) = self.fields.scheme {
+        if let Some(scheme) = self.fields.scheme() {
             return parse_scheme(scheme.of(self.bytes));
         }
         if self.view.plan.providers.is_empty() {

@@ -18,8 +18,9 @@ use crate::downstream::connection::{Client, End};
 use crate::exchange::body::GATHER_BYTES_MAX;
 use crate::exchange::call::{Exchange, Finish};
 use crate::exchange::flows::Held;
-use crate::exchange::forward::{Reply, Via, edit_generated};
+use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::pace::Patience;
+use crate::exchange::via::Via;
 use crate::failure::{ErrorKind, Failure};
 use egret_net::event_loop::now;
 
@@ -227,7 +228,7 @@ async fn send_pieces(
         }
         pieces = &[];
     }
-    let mut patience = Patience::new(client, idle, now::turned());
+    let mut patience = Patience::new(&client.timer, idle, now::turned());
     let mut sent = 0;
     let finish = poll_fn(|cx| {
         while sent < total {
@@ -236,7 +237,7 @@ async fn send_pieces(
                 Poll::Ready(Some(count)) => {
                     sent += count;
                     if sent < total {
-                        patience.note_taken(client, count);
+                        patience.note_taken(&client.timer, count);
                     }
                 }
                 Poll::Ready(None) => return Poll::Ready(Finish::ClientGone),
@@ -294,7 +295,7 @@ fn poll_write(
     match client.stream.poll_write(cx, slices) {
         Poll::Ready(Ok(count)) if count > 0 => Poll::Ready(Some(count as u64)),
         Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending if patience.is_lost(client, cx, true) => Poll::Ready(None),
+        Poll::Pending if client.is_lost(patience, cx, true) => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
     }
 }
@@ -303,7 +304,7 @@ fn poll_flush(client: &mut Client, patience: &mut Patience, cx: &mut Context<'_>
     match client.stream.poll_flush(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Finish::Complete),
         Poll::Ready(Err(_)) => Poll::Ready(Finish::ClientGone),
-        Poll::Pending if patience.is_lost(client, cx, true) => Poll::Ready(Finish::ClientGone),
+        Poll::Pending if client.is_lost(patience, cx, true) => Poll::Ready(Finish::ClientGone),
         Poll::Pending => Poll::Pending,
     }
 }
@@ -328,7 +329,7 @@ impl Coming {
     }
 
     async fn send(mut self, client: &mut Client, body: &Body, idle: Option<Duration>) -> (Finish, u64) {
-        let mut patience = Patience::new(client, idle, Moment::now());
+        let mut patience = Patience::new(&client.timer, idle, Moment::now());
         let mut sent_bytes = 0;
         let finish = poll_fn(|cx| {
             loop {
@@ -338,7 +339,7 @@ impl Coming {
                         Poll::Ready(Next::End) => self.end(),
                         Poll::Ready(Next::Broken) => return Poll::Ready(Finish::CutShort),
                         Poll::Pending if self.is_sent() => {
-                            let is_late = patience.is_lost(client, cx, false);
+                            let is_late = client.is_lost(&mut patience, cx, false);
                             return if is_late { Poll::Ready(Finish::CutShort) } else { Poll::Pending };
                         }
                         Poll::Pending => {}
@@ -350,7 +351,7 @@ impl Coming {
                         Poll::Ready(Some(count)) => {
                             self.sent += usize::try_from(count).unwrap_or(usize::MAX);
                             sent_bytes += count;
-                            patience.note_taken(client, count);
+                            patience.note_taken(&client.timer, count);
                         }
                         Poll::Ready(None) => return Poll::Ready(Finish::ClientGone),
                         Poll::Pending => return Poll::Pending,

@@ -1,16 +1,12 @@
 //! The moments of an exchange, and its deadlines.
 
 use std::task::Context;
-use std::time::Duration;
 
 use egret_clock::Moment;
+use egret_net::deadline::Timer;
 
-use crate::downstream::connection::Client;
-use crate::exchange::pace::Taking;
+use crate::exchange::pace::{RATE_WINDOW, RateWindow, Taking};
 use crate::upstream::DialTimes;
-
-/// The window over which a client's rate is measured (`limits.body_rate`).
-pub(crate) const RATE_WINDOW: Duration = Duration::from_secs(10);
 
 /// The moments of an exchange.
 pub(crate) struct Clock {
@@ -74,13 +70,6 @@ pub(crate) struct Deadlines {
     pub watch: Moment,
 }
 
-/// Measures that a client keeps up `limits.body_rate` while it sends a body. [`Taking`] measures how fast it
-/// reads one.
-pub(crate) struct RateWindow {
-    ends: Moment,
-    moved_bytes: u64,
-}
-
 impl Deadlines {
     /// Creates deadlines that hold only the end of the whole exchange, if it has one.
     pub fn new(total: Moment) -> Self {
@@ -102,43 +91,22 @@ impl Deadlines {
         self.watch == Moment::NEVER
     }
 
-    /// Sets the client's timer to the nearest deadline.
-    pub fn arm(&self, client: &Client) {
+    /// Sets the connection's timer to the nearest deadline.
+    pub fn arm(&self, timer: &Timer) {
         let nearest = self.total.min(self.half_close).min(self.phase).min(self.fill);
-        client.timer.set_at(nearest.min(self.rate.ends).min(self.taking.ends()).min(self.watch));
+        timer.set_at(nearest.min(self.rate.ends).min(self.taking.ends()).min(self.watch));
     }
 
     /// Sets the timer to the next deadline and registers the waker, after the timer expired without
     /// consequence.
-    pub fn rearm(&mut self, client: &Client, cx: &Context<'_>, now: Moment) {
+    pub fn rearm(&mut self, timer: &Timer, cx: &Context<'_>, now: Moment) {
         if self.watch <= now {
             self.watch = Moment::NEVER;
         }
         if self.rate.ends <= now {
             self.rate.ends = now + RATE_WINDOW;
         }
-        self.arm(client);
-        client.timer.poll_expired(cx);
-    }
-}
-
-impl RateWindow {
-    /// No window: the rate is not measured.
-    pub const NONE: Self = Self { ends: Moment::NEVER, moved_bytes: 0 };
-
-    /// Starts a window at `now`, after `moved_bytes`.
-    pub fn starting(now: Moment, moved_bytes: u64) -> Self {
-        Self { ends: now + RATE_WINDOW, moved_bytes }
-    }
-
-    /// Returns `true` if the client kept up the rate, or the window has not ended. Opens the next window when
-    /// one ends.
-    pub fn keeps_up(&mut self, now: Moment, moved_bytes: u64, rate: u64) -> bool {
-        if self.ends > now {
-            return true;
-        }
-        let moved = moved_bytes.saturating_sub(self.moved_bytes);
-        *self = Self::starting(now, moved_bytes);
-        moved >= rate.saturating_mul(RATE_WINDOW.as_secs())
+        self.arm(timer);
+        timer.poll_expired(cx);
     }
 }

@@ -12,8 +12,8 @@ use egret_http1::{ResponseFraming, Span};
 use crate::downstream::connection::{Client, End};
 use crate::exchange::body::{Kept, Pipe};
 use crate::exchange::call::{self, ExchangeSlot};
-use crate::exchange::route::Forward;
 use crate::exchange::state::{RequestState, ResponseState};
+use crate::exchange::target::CallTarget;
 use crate::failure::Failure;
 use crate::observe::access_log::Record;
 use crate::upstream::Upstream;
@@ -45,7 +45,7 @@ pub(crate) async fn connect(
     let (_place, connection) = match opened.await {
         Ok(opened) => opened,
         Err(failure) => {
-            let forward = Forward::whole(upstream, Span::default());
+            let forward = CallTarget::whole(upstream, Span::default());
             return call::refuse(client, state, view, &failure, Some(&forward), begun).await;
         }
     };

@@ -16,7 +16,7 @@ use egret_message::Destination;
 
 use crate::exchange::body::Pipe;
 use crate::exchange::call::{Exchange, Stop};
-use crate::exchange::route::Forward;
+use crate::exchange::target::CallTarget;
 use crate::exchange::timing::Clock;
 use crate::failure::ErrorKind;
 use crate::plan::default_port;
@@ -159,7 +159,7 @@ impl Exchange<'_> {
         let bytes = self.state.input.filled();
         let target = flow_run.target.of(bytes);
         let head = &bytes[..self.state.request.len];
-        if let Some(destination) = flow_run.forward.as_ref().map(Forward::destination) {
+        if let Some(destination) = flow_run.forward.as_ref().map(CallTarget::destination) {
             let Destination { tls, host, port, base, has_bare_base, kept_host, .. } = destination;
             // A provider that receives the client's `Host` counts as the requested host.
             let (host, port) = kept_host.unwrap_or((host, port));

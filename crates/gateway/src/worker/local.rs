@@ -16,8 +16,8 @@ use egret_clock::Moment;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::exchange::flows::FlowRun;
-use crate::exchange::forward::Via;
 use crate::exchange::state::{Pools, RequestState};
+use crate::exchange::via::Via;
 use crate::failure::Failure;
 use crate::observe::access_log::AccessLog;
 use crate::observe::counters::WorkerCounters;
