@@ -93,8 +93,8 @@ fn a_request_that_goes_nowhere_or_is_none_says_what_to_do() {
     for (request, code, message) in [
         ("GET http://127.0.0.1:8000/strip/x", 1, "`strip` is not a provider's name"),
         ("GET /charges", 1, "expected a whole URL"),
-        ("GET https://h/a b", 2, "this is no request that can be sent"),
-        ("GET https://h/\r\nX: 1", 2, "no request that can be sent"),
+        ("GET https://h/a b", 2, "this request cannot be sent"),
+        ("GET https://h/\r\nX: 1", 2, "this request cannot be sent"),
     ] {
         let (found, printed, said) = explain(CONFIG, &["--request", request]);
         assert_eq!((found, printed.as_str()), (code, ""), "{request}: {said}");

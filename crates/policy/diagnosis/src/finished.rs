@@ -64,13 +64,13 @@ pub struct Parsed<'a> {
 /// It is read-only and holds only copies: a diagnosis cannot affect the exchange.
 ///
 /// ```compile_fail
-/// fn see(exchange: &egret_flow::finished::Finished<'_>) {
+/// fn see(exchange: &egret_diagnosis::finished::Finished<'_>) {
 ///     exchange.record().set_provider("another");
 /// }
 /// ```
 ///
 /// ```
-/// fn see(exchange: &egret_flow::finished::Finished<'_>) -> bool {
+/// fn see(exchange: &egret_diagnosis::finished::Finished<'_>) -> bool {
 ///     exchange.record().provider() == "another"
 /// }
 /// ```
