@@ -18,6 +18,8 @@ use egret_message::Received;
 use egret_quota::QuotaConfigs;
 use egret_remedy::exchange::{Exchange, PendingChanges};
 
+use tokio::sync::mpsc;
+
 use crate::config::{GatewayConfig, Parts, Providers};
 use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::forward::{edit_request, survey};
@@ -124,9 +126,10 @@ impl Fixture {
             let resolver = Resolver::start(&config.dns).expect("a resolver");
             let access_log = AccessLog::start(&config.access_log).expect("an access log");
             let (shared, boxes) = Shared::new(1, resolver, access_log);
-            let Inbox { outbox, .. } = boxes.into_iter().next().expect("one of each");
+            let Inbox { records, .. } = boxes.into_iter().next().expect("one of each");
             shared.connections[0].fetch_add(1, Relaxed);
-            let worker = Worker::new(0, Arc::new(shared), Arc::new(plan), outbox);
+            let worker =
+                Worker::new(0, Arc::new(shared), Arc::new(plan), records, mpsc::unbounded_channel().0);
             let accepting = TcpListener::bind("127.0.0.1:0").expect("a socket");
             let socket =
                 TcpStream::connect(accepting.local_addr().expect("an address")).and_then(Socket::new);

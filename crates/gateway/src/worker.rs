@@ -3,3 +3,4 @@
 pub(crate) mod acceptor;
 pub(crate) mod local;
 pub(crate) mod run;
+pub(crate) mod view;

@@ -1,209 +1,103 @@
-//! Fetches the tokens of accounts. The calls are exchanges like any other, with the gateway itself as the
-//! client.
-//!
-//! A token endpoint is reached like a provider, with the gateway's name resolution, egress policy, TLS and
-//! timeouts, but without flows. The response is read from the other end of the client's socket.
+//! Fetches the tokens of accounts. A token endpoint is reached like a provider, with the gateway's name
+//! resolution, egress policy, TLS and timeouts, but without flows.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use egret_accounts::token::{ANSWER_BYTES_MAX, Answered, Fetch, Trouble};
 use egret_clock::Moment;
-use egret_http1::{
-    BodyDecoder, Field, HeadLimits, MAX_FIELDS, Method, Progress, RequestFraming, ResponseHead,
-};
+use egret_http1::{HeadLimits, RequestFraming};
+use egret_message::Fields;
 use zeroize::Zeroizing;
 
-use crate::background::revalidate::ends;
-use crate::downstream::connection::{Client, ConnectionSlot};
-use crate::exchange::call::Exchange;
-use crate::exchange::forward::survey;
-use crate::exchange::state::RequestState;
+use crate::background::internal_call::InternalClient;
+use crate::exchange::call::{Call, Stop};
+use crate::exchange::close::close;
+use crate::exchange::gather::gather_response;
+use crate::exchange::gathered::GatheredBody;
+use crate::exchange::reply::{Ended, Then};
 use crate::exchange::target::CallTarget;
 use crate::failure::ErrorKind;
 use crate::plan::token_origin;
 use crate::upstream::Upstream;
-use crate::worker::local::{View, Worker};
-use egret_net::event_loop::{Socket, spawn};
-use egret_net::stream::Stream;
+use crate::worker::local::Worker;
+use crate::worker::view::View;
 
-/// Maximum number of bytes read of a response, with head and framing.
-const MESSAGE_BYTES_MAX: usize = ANSWER_BYTES_MAX + (64 << 10);
-/// Number of bytes per read.
-const READ_BYTES: usize = 4096;
-
-impl Exchange<'_> {
-    /// Fetches a token, if this exchange is the leader for its account. Each account has at most one such
-    /// call at a time. There is no other limit, because a call that was refused would be requested again at
-    /// once.
-    pub fn send_for_token(&mut self) {
-        let Some(fetch) = self.flow_run.as_mut().and_then(|flow_run| flow_run.draft.fetch.take()) else {
-            return;
-        };
-        let worker = Rc::clone(&self.client.worker);
-        let (view, listener) = (Rc::clone(&self.view), self.client.listener);
-        spawn(async move { bring(fetch, &worker, view, listener).await });
-    }
-}
-
-/// Fetches a token, and reports it or the reason why there is none.
-async fn bring(fetch: Fetch, worker: &Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
-    let now = || worker.shared.clock.timestamp(Moment::now());
-    let Ok((near, far)) = ends() else {
-        return fetch.end(now(), Err(Trouble::Unreachable(ErrorKind::ConnectFailed.slug())));
-    };
-    let request = fetch.request();
-    let call = Call { view, request, timeout_at: Moment::now() + fetch.timeout() };
-    let caller = Rc::clone(worker);
-    let upstream = call.upstream(&fetch, worker);
-    spawn(async move {
-        if let Some(upstream) = upstream {
-            call.run(upstream, &caller, near, listener).await;
-        }
-    });
-    let mut received = Zeroizing::new(Vec::with_capacity(MESSAGE_BYTES_MAX));
-    let answer = receive(far, &mut received).await;
-    fetch.end(now(), answer.as_ref().map(Answer::answered).map_err(|trouble| *trouble));
-}
-
-/// A call to a token endpoint.
-struct Call {
-    view: Rc<View>,
-    request: Zeroizing<Vec<u8>>,
-    timeout_at: Moment,
-}
-
-impl Call {
-    /// Returns the configured provider at the endpoint, or an upstream for the endpoint itself.
-    fn upstream(&self, fetch: &Fetch, worker: &Worker) -> Option<Rc<Upstream>> {
-        // The endpoint was validated with the config.
-        let origin = token_origin(fetch.endpoint()).ok()?;
-        let plan = &self.view.plan;
-        let provider = plan.origin_number(&origin).and_then(|number| plan.owners(number).widest());
-        Some(match provider {
-            Some(number) => Rc::clone(&self.view.upstreams[number]),
-            None => Rc::new(Upstream::new(plan.other_hosts.endpoint(origin).into(), worker.number)),
-        })
-    }
-
-    /// Makes the call, for the client at the other end of `near`.
-    async fn run(self, upstream: Rc<Upstream>, worker: &Rc<Worker>, near: Stream, listener: SocketAddr) {
-        let mut state = worker.pools.take_state();
-        let mut client = Client::new(ConnectionSlot::of_nobody(Rc::clone(worker)), near, listener);
-        worker.pools.buffers.lend(&mut state.input);
-        worker.pools.buffers.grow(&mut state.input, self.request.len() + 1);
-        state.input.clear();
-        state.input.spare()[..self.request.len()].copy_from_slice(&self.request);
-        state.input.advance(self.request.len());
-        state.request.reset();
-        if self.is_understood(&mut state, worker) {
-            state.reset_up();
-            let forward = CallTarget::whole(Rc::clone(&upstream), state.request.target);
-            let mut exchange = Exchange::new(&mut client, &mut state, self.view, upstream, Moment::now());
-            exchange.deadlines.total = exchange.deadlines.total.min(self.timeout_at);
-            exchange.run_afresh(&forward).await;
-            state.return_response_state(&worker.pools);
-        }
-        // The buffer held the account's secret.
-        state.input.clear();
-        state.input.spare().fill(0);
-        worker.return_state(state);
-    }
-
-    /// Parses the request as if a client had sent it. Uses the default head limits, so the configured ones
-    /// cannot reject it.
-    fn is_understood(&self, state: &mut RequestState, worker: &Worker) -> bool {
-        let RequestState { input, request, .. } = state;
-        let parsed = request.parse(input.filled(), &HeadLimits::default());
-        matches!(parsed, Ok(Progress::Complete))
-            && matches!(request.framing, RequestFraming::Length(_))
-            && survey(request, input.filled(), &worker.shared.via, &self.view.plan.named_fields).is_ok()
-    }
-}
-
-/// A complete response.
-struct Answer<'a> {
-    head: ResponseHead,
-    bytes: &'a [u8],
+/// The response of a token endpoint.
+struct TokenResponse {
+    status: u16,
+    retry_after: Option<Vec<u8>>,
     body: Zeroizing<Vec<u8>>,
 }
 
-impl Answer<'_> {
-    fn answered(&self) -> Answered<'_> {
-        let retry_after = self.field(b"retry-after");
-        Answered { status: self.head.status, retry_after, body: &self.body }
-    }
-
-    fn field(&self, name: &[u8]) -> Option<&[u8]> {
-        let is_it = |field: &&Field| field.name.of(self.bytes).eq_ignore_ascii_case(name);
-        self.head.fields.iter().find(is_it).map(|field| field.value.of(self.bytes))
-    }
-
-    /// Returns the slug of the gateway's own error. Only the gateway can set this field.
-    fn error(&self) -> Option<&'static str> {
-        let slug = self.field(b"x-egret-error")?;
-        ErrorKind::ALL.iter().map(|kind| kind.slug()).find(|known| known.as_bytes() == slug)
-    }
+/// Fetches a token, and reports it or the reason why there is none.
+pub(crate) async fn fetch_token(fetch: Fetch, worker: Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
+    let fetched = run(&fetch, &worker, &view, listener).await;
+    let response = fetched.as_ref().map(|response| Answered {
+        status: response.status,
+        retry_after: response.retry_after.as_deref(),
+        body: &response.body,
+    });
+    let now = worker.shared.clock.timestamp(Moment::now());
+    fetch.end(now, response.map_err(|trouble| *trouble));
 }
 
-/// Receives a response into `received`, which has enough capacity and is never reallocated.
-async fn receive(far: Socket, received: &mut Zeroizing<Vec<u8>>) -> Result<Answer<'_>, Trouble> {
-    let mut head = ResponseHead::new();
-    while !is_head_complete(&mut head, received)? {
-        if read_some(&far, received).await? == 0 {
-            return Err(Trouble::CutShort);
-        }
-    }
-    let mut decoder = BodyDecoder::from(head.framing);
-    let mut body = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES_MAX));
-    let (mut decoded, mut spans) = (head.len, Vec::new());
-    loop {
-        spans.clear();
-        let piece = &received[decoded..];
-        let used = decoder.decode(piece, &mut spans).map_err(|_| Trouble::CutShort)?;
-        for data in spans.iter().map(|span| span.of(piece)) {
-            if body.len() + data.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::TooLong);
-            }
-            body.extend_from_slice(data);
-        }
-        decoded += used;
-        if decoder.is_done() {
-            break;
-        }
-        if read_some(&far, received).await? == 0 {
-            decoder.end_of_input().map_err(|_| Trouble::CutShort)?;
-        }
-    }
-    let answer = Answer { head, bytes: received, body };
-    match answer.error() {
-        Some(slug) => Err(Trouble::Unreachable(slug)),
-        None => Ok(answer),
-    }
+/// Returns the configured provider at the endpoint, or an upstream for the endpoint itself.
+fn upstream(fetch: &Fetch, worker: &Worker, view: &View) -> Option<Rc<Upstream>> {
+    // The endpoint was validated with the config.
+    let origin = token_origin(fetch.endpoint()).ok()?;
+    let plan = &view.plan;
+    let provider = plan.origin_number(&origin).and_then(|number| plan.owners(number).widest());
+    Some(match provider {
+        Some(number) => Rc::clone(&view.upstreams[number]),
+        None => Rc::new(Upstream::new(plan.other_hosts.endpoint(origin).into(), worker.number)),
+    })
 }
 
-/// Returns `true` once the head of a final response is complete. Drops the informational responses before it.
-fn is_head_complete(head: &mut ResponseHead, received: &mut Vec<u8>) -> Result<bool, Trouble> {
-    let limits = HeadLimits { start_line: MESSAGE_BYTES_MAX, head: MESSAGE_BYTES_MAX, fields: MAX_FIELDS };
-    while !received.is_empty() {
-        match head.parse(received, &limits, Method::Post).map_err(|_| Trouble::CutShort)? {
-            Progress::Partial => return Ok(false),
-            Progress::Complete if head.status < 200 => drop(received.drain(..head.len)),
-            Progress::Complete => return Ok(true),
-        }
-    }
-    Ok(false)
+/// Makes the call.
+async fn run(
+    fetch: &Fetch,
+    worker: &Rc<Worker>,
+    view: &Rc<View>,
+    listener: SocketAddr,
+) -> Result<TokenResponse, Trouble> {
+    let timeout_at = Moment::now() + fetch.timeout();
+    let unreachable = || Trouble::Unreachable(ErrorKind::ConnectFailed.slug());
+    let upstream = upstream(fetch, worker, view).ok_or_else(unreachable)?;
+    let request = fetch.request();
+    // The default limits: the configured ones must not reject the gateway's own request.
+    let limits = HeadLimits::default();
+    let internal = InternalClient::new(worker, &view.plan, &limits, &request, listener);
+    let mut internal = internal.ok_or_else(unreachable)?;
+    drop(request);
+    let fetched = if matches!(internal.state.request.framing, RequestFraming::Length(_)) {
+        let target = CallTarget::whole(Rc::clone(&upstream), internal.state.request.target);
+        let InternalClient { client, state } = &mut internal;
+        let mut call = Call::new(client, state, Rc::clone(view), upstream, Moment::now());
+        call.deadlines.total = call.deadlines.total.min(timeout_at);
+        let fetched = obtain(&mut call, &target).await;
+        let status = fetched.as_ref().map_or(0, |response| response.status);
+        close(call, None, Ended { status, at: Moment::now(), then: Then::Close });
+        fetched
+    } else {
+        Err(unreachable())
+    };
+    internal.end(worker);
+    fetched
 }
 
-/// Appends some bytes. Returns their number, which is 0 at the end of the stream.
-async fn read_some(far: &Socket, received: &mut Vec<u8>) -> Result<usize, Trouble> {
-    let len = received.len();
-    let most = READ_BYTES.min(MESSAGE_BYTES_MAX - len);
-    if most == 0 {
-        return Err(Trouble::TooLong);
-    }
-    received.resize(len + most, 0);
-    let count = far.receive(&mut received[len..]).await.unwrap_or(0);
-    received.truncate(len + count);
-    Ok(count)
+/// Sends the request over a new connection, because a reused one may be dead and the request must not be
+/// repeated, and receives the whole response.
+async fn obtain(call: &mut Call<'_>, target: &CallTarget) -> Result<TokenResponse, Trouble> {
+    let mut connection = call.obtain_fresh_response(target).await.map_err(|stop| match stop {
+        Stop::Failure(failure) => Trouble::Unreachable(failure.kind.slug()),
+        Stop::ClientGone | Stop::Stale => Trouble::CutShort,
+    })?;
+    let mut body = GatheredBody::default();
+    let gathered = gather_response(call, &mut body, None, &mut connection, ANSWER_BYTES_MAX).await;
+    gathered.map_err(|_| Trouble::CutShort)?;
+    let (response, bytes) = (&call.state.response_state.response, call.state.response_state.output.filled());
+    let body = body.whole(bytes).ok_or(Trouble::TooLong)?;
+    let retry_after = Fields::received(&response.fields, bytes).get(b"retry-after").map(<[u8]>::to_vec);
+    Ok(TokenResponse { status: response.status, retry_after, body: Zeroizing::new(body.to_vec()) })
 }

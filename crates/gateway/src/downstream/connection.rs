@@ -69,7 +69,7 @@ impl ConnectionSlot {
     }
 
     /// Creates a slot that is not counted, for internal requests.
-    pub fn of_nobody(worker: Rc<Worker>) -> Self {
+    pub fn uncounted(worker: Rc<Worker>) -> Self {
         Self { worker, is_counted: false }
     }
 }
@@ -108,12 +108,12 @@ impl Client {
 
     /// Returns the address that the client connected to.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.stream.socket().local_addr().ok()
+        self.stream.socket()?.local_addr().ok()
     }
 
     /// Returns the client's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        *self.peer.get_or_init(|| self.stream.socket().peer_addr().ok())
+        *self.peer.get_or_init(|| self.stream.socket()?.peer_addr().ok())
     }
 
     /// Returns the arrival of the first byte of the request that `begun` belongs to.
@@ -125,7 +125,9 @@ impl Client {
     /// Closes the connection with a reset, so the client sees that the response is incomplete.
     pub fn abort(&self) {
         // If the kernel refuses, an orderly close is the only option.
-        let _ = socket2::SockRef::from(self.stream.socket()).set_linger(Some(Duration::ZERO));
+        if let Some(socket) = self.stream.socket() {
+            let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        }
     }
 
     /// Aborts the connection of a client that reads too slowly. An orderly close would let it go on for as
@@ -135,12 +137,17 @@ impl Client {
         self.abort();
     }
 
+    /// Returns the maximum number of bytes that the client may have read without a report.
+    pub fn hidden_bytes(&self) -> u64 {
+        self.stream.socket().map_or(0, hidden_bytes)
+    }
+
     /// Returns `true` if the client has read nothing, or too little, for too long. Bytes wait for it if
     /// `waits`; otherwise more are still to come. If it returns `false`, the task is woken for the next
     /// check.
     pub fn is_lost(&self, patience: &mut Patience, cx: &Context<'_>, waits: bool) -> bool {
         let rate = self.worker.view().plan.limits.body_rate.bytes();
-        let verdict = patience.judge(&self.timer, cx, waits, rate, || hidden_bytes(self.stream.socket()));
+        let verdict = patience.judge(&self.timer, cx, waits, rate, || self.hidden_bytes());
         if verdict == Verdict::TooSlow {
             self.give_up();
         }

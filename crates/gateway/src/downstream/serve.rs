@@ -15,7 +15,7 @@ use egret_net::tls::{ServerTls, accept};
 use tracing::{debug, warn};
 
 use crate::downstream::connection::{Client, ConnectionSlot, End};
-use crate::exchange::call;
+use crate::exchange::serve::serve_request;
 use crate::exchange::state::RequestState;
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::access_log::Record;
@@ -113,7 +113,7 @@ impl Client {
         state.request.reset();
         loop {
             let end = match self.receive_head(state).await {
-                Ok(Received::Head) => call::run(self, state).await,
+                Ok(Received::Head) => serve_request(self, state).await,
                 Ok(Received::Nothing) => End::Persist,
                 Ok(Received::End) => End::Close,
                 Err(failure) => self.refuse(state, &failure).await,

@@ -5,12 +5,10 @@ use egret_clock::http_date;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use egret_accounts::Applied;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 use egret_message::Changes;
-use egret_remedy::exchange::PendingChanges;
 
-use crate::exchange::flows::FlowRun;
+use crate::exchange::changes::{Inbound, Outbound};
 use crate::exchange::named_fields::NamedFields;
 use crate::exchange::routing_fields::RoutingFields;
 use crate::exchange::target::{CallTarget, EmptyPath};
@@ -59,29 +57,6 @@ fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
         .ok_or_else(|| Failure::new(ErrorKind::NoForwardsLeft, "Max-Forwards is 0 or not a number"))
 }
 
-/// The changes to a request by remedies and by the credential of an account.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Drafted<'a> {
-    /// The remedies' changes of the fields.
-    pub fields: &'a Changes,
-    /// The credential's changes of the fields, applied after those.
-    pub credential: Option<&'a Changes>,
-    /// The new path and query, relative to the provider's URL, if they change.
-    pub target: Option<&'a [u8]>,
-    /// The new body, if it changes.
-    pub body: Option<&'a [u8]>,
-}
-
-impl<'a> Drafted<'a> {
-    /// Combines the changes of `draft` with those of `applied`, which come last.
-    pub fn new(draft: &'a PendingChanges, applied: Option<&'a Applied>) -> Self {
-        let credential = applied.map(|applied| &applied.fields);
-        let target = applied.and_then(|applied| applied.target.as_deref()).or(draft.target.as_deref());
-        let body = applied.and_then(|applied| applied.body.as_deref()).or(draft.request_body.as_deref());
-        Self { fields: &draft.request, credential, target, body }
-    }
-}
-
 /// Collects the changes to a request that [`survey`] has inspected and that is sent to `forward.upstream`. If
 /// `client` is given, its address is added to `X-Forwarded-For`.
 pub(crate) fn edit_request(
@@ -90,7 +65,7 @@ pub(crate) fn edit_request(
     forward: &CallTarget,
     via: &Via,
     client: Option<IpAddr>,
-    drafted: Option<Drafted<'_>>,
+    outbound: Option<&Outbound>,
     edits: &mut Edits,
 ) {
     edits.clear();
@@ -138,7 +113,7 @@ pub(crate) fn edit_request(
             None => edits.insert("X-Forwarded-For", client.as_bytes()),
         }
     }
-    let target = drafted.and_then(|drafted| drafted.target);
+    let target = outbound.and_then(Outbound::target);
     if forward.new_target || request.version == Version::Http10 || target.is_some() {
         let path = target.unwrap_or_else(|| forward.target.of(bytes));
         let is_empty = matches!(path.first(), None | Some(b'?'));
@@ -160,9 +135,9 @@ pub(crate) fn edit_request(
         edits.insert("Connection", b"TE");
     }
     edits.insert_lines(via.line(request.version));
-    if let Some(Drafted { fields, credential, body, .. }) = drafted {
-        edit_fields(&request.fields, bytes, fields, credential, edits);
-        if let Some(body) = body {
+    if let Some(outbound) = outbound {
+        edit_fields(&request.fields, bytes, &outbound.fields, outbound.credential_fields(), edits);
+        if let Some(body) = outbound.body() {
             edit_length(&request.fields, body.len(), edits);
         }
     }
@@ -234,7 +209,7 @@ pub(crate) fn edit_response(
     bytes: &[u8],
     reply: Reply,
     via: &Via,
-    flow_run: Option<&FlowRun>,
+    inbound: Option<&Inbound>,
     edits: &mut Edits,
 ) {
     edits.clear();
@@ -272,18 +247,18 @@ pub(crate) fn edit_response(
         edits.insert("Connection", b"keep-alive");
     }
     edits.insert_lines(via.line(response.version));
-    if let Some(flow_run) = flow_run {
-        edit_by_flows(response, bytes, flow_run, edits);
+    if let Some(inbound) = inbound {
+        edit_by_flows(response, bytes, inbound, edits);
     }
 }
 
 /// Applies the remedies' changes to a response, and adds their decisions if the client requested a trace.
-fn edit_by_flows(response: &ResponseHead, bytes: &[u8], flow_run: &FlowRun, edits: &mut Edits) {
-    edit_fields(&response.fields, bytes, &flow_run.draft.response, None, edits);
-    if let Some(body) = &flow_run.draft.response_body {
+fn edit_by_flows(response: &ResponseHead, bytes: &[u8], inbound: &Inbound, edits: &mut Edits) {
+    edit_fields(&response.fields, bytes, &inbound.fields, None, edits);
+    if let Some(body) = &inbound.body {
         edit_length(&response.fields, body.len(), edits);
     }
-    if let Some(trace) = flow_run.trace() {
+    if let Some(trace) = &inbound.trace {
         edits.insert("x-egret-trace", trace.as_bytes());
     }
 }
@@ -293,13 +268,13 @@ pub(crate) fn edit_generated(
     response: &ResponseHead,
     bytes: &[u8],
     reply: Reply,
-    flow_run: Option<&FlowRun>,
+    inbound: Option<&Inbound>,
     edits: &mut Edits,
 ) {
     edits.clear();
     edits.insert("Connection", if reply.persistent { b"keep-alive" } else { b"close" });
-    if let Some(flow_run) = flow_run {
-        edit_by_flows(response, bytes, flow_run, edits);
+    if let Some(inbound) = inbound {
+        edit_by_flows(response, bytes, inbound, edits);
     }
 }
 

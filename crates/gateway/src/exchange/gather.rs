@@ -13,75 +13,20 @@ use std::task::{Context, Poll, ready};
 use egret_clock::Moment;
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
 
-use crate::exchange::call::{Exchange, Stop};
+use crate::exchange::call::{Call, Stop};
+use crate::exchange::gathered::{GatheredBody, PAGE_BYTES};
 use crate::exchange::pace::RateWindow;
 use crate::failure::{ErrorKind, Failure};
 use crate::upstream::Connection;
-use egret_net::budget::{Budget, Exhausted, Share};
-use egret_net::buffer::{BUFFER_BYTES, Buffer};
+use egret_accounts::SecretPatterns;
+use egret_net::budget::Budget;
+use egret_net::buffer::Buffer;
 
 /// Asks a client that waits for it to send its body (RFC 9110 §10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Memory allocated at once for a body whose length needs at least that much. Most bodies fit.
 const FIRST_BYTES: usize = 64 << 10;
-/// Memory is allocated in multiples of this.
-const PAGE_BYTES: usize = 4096;
-
-/// A gathered body.
-#[derive(Debug, Default)]
-pub(crate) struct Body {
-    /// Its position among the received bytes, if it arrived in one piece.
-    place: Option<Span>,
-    /// The received part without framing, if it arrived in chunks.
-    decoded: Vec<u8>,
-    /// The share of the budget for gathered bodies that `decoded` takes.
-    share: Share,
-    pub is_whole: bool,
-    /// Length of the received body with its framing, once it is complete.
-    pub framed_len: usize,
-}
-
-impl Body {
-    /// Returns the whole body, if it is complete. `received` is the message as received.
-    pub fn whole<'a>(&'a self, received: &'a [u8]) -> Option<&'a [u8]> {
-        let body = match self.place {
-            Some(place) => place.of(received),
-            None => &self.decoded,
-        };
-        self.is_whole.then_some(body)
-    }
-
-    /// Returns the whole body mutably, if it is complete.
-    fn whole_mut<'a>(&'a mut self, received: &'a mut [u8]) -> Option<&'a mut [u8]> {
-        let body = match self.place {
-            Some(place) => received.get_mut(place.range()).unwrap_or_default(),
-            None => &mut self.decoded,
-        };
-        self.is_whole.then_some(body)
-    }
-
-    /// Drops the body and releases its share of the budget.
-    pub fn clear(&mut self) {
-        self.place = None;
-        self.decoded.clear();
-        self.decoded.shrink_to(BUFFER_BYTES);
-        self.share.release();
-        self.is_whole = false;
-        self.framed_len = 0;
-    }
-
-    /// Makes room for `len` more bytes.
-    fn reserve(&mut self, len: usize, budget: &Arc<Budget>) -> Result<(), Exhausted> {
-        let (held, needed) = (self.decoded.capacity(), self.decoded.len() + len);
-        if needed > held {
-            let bytes = needed.max(2 * held).next_multiple_of(PAGE_BYTES);
-            self.share.cover(budget, bytes)?;
-            self.decoded.reserve_exact(bytes - self.decoded.len());
-        }
-        Ok(())
-    }
-}
 
 /// The state of a body that is being gathered.
 struct Gathering {
@@ -138,7 +83,7 @@ impl Gathering {
     fn take(
         &mut self,
         received: &[u8],
-        body: &mut Body,
+        body: &mut GatheredBody,
         budget: &Arc<Budget>,
     ) -> Result<Gathered, BodyError> {
         let bytes = &received[self.start + self.used..];
@@ -168,170 +113,173 @@ impl Gathering {
     }
 }
 
-impl Exchange<'_> {
-    /// Receives the request's whole body, and leaves it in the input too. A body of more than `most` bytes
-    /// passes through ungathered.
-    pub(super) async fn gather_body(&mut self, most: usize) -> Result<(), Stop> {
-        let framing = self.state.request.framing;
-        if most == 0 || matches!(framing, RequestFraming::Length(length) if length > most as u64) {
-            return Ok(());
-        }
-        let Some(flow_run) = &mut self.flow_run else { return Ok(()) };
-        flow_run.body.clear();
-        let tells = self.state.request.expect_continue && !mem::replace(&mut flow_run.told_to_continue, true);
-        if tells && !self.client.send_all(CONTINUE).await {
-            return Err(Stop::ClientGone);
-        }
-        let mut gathering = Gathering::new(framing, self.state.request.len, most);
-        self.deadlines.rate = RateWindow::starting(Moment::now(), 0);
-        self.note_progress(self.view.plan.timeouts.idle);
-        poll_fn(|cx| self.poll_gather(cx, &mut gathering)).await
+/// Receives the request's whole body into `body`, and leaves it in the input too. A body of more than `most`
+/// bytes passes through ungathered. `told_to_continue` is true once the client has been sent 100 (Continue).
+pub(crate) async fn gather_request(
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    told_to_continue: &mut bool,
+    most: usize,
+) -> Result<(), Stop> {
+    let framing = call.state.request.framing;
+    if most == 0 || matches!(framing, RequestFraming::Length(length) if length > most as u64) {
+        return Ok(());
     }
-
-    fn poll_gather(&mut self, cx: &mut Context<'_>, gathering: &mut Gathering) -> Poll<Result<(), Stop>> {
-        let Some(flow_run) = &mut self.flow_run else { return Poll::Ready(Ok(())) };
-        let buffers = &self.client.worker.pools.buffers;
-        let no_room = || Poll::Ready(Err(Stop::Failure(Failure::bodies_full())));
-        let mut progressed = false;
-        loop {
-            let input = &mut self.state.input;
-            match gathering.take(input.filled(), &mut flow_run.body, &buffers.budget) {
-                Ok(Gathered::Some) => {}
-                Ok(Gathered::NoRoom) => return no_room(),
-                Ok(ended) => {
-                    flow_run.body.is_whole = ended == Gathered::All;
-                    flow_run.body.framed_len = gathering.used;
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
-            }
-            if input.is_full() && buffers.grow_gathered(input, gathering.next_bytes(input)).is_err() {
-                return no_room();
-            }
-            match self.client.stream.poll_read(cx, input.spare()) {
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    input.advance(count);
-                    progressed = true;
-                    self.client.worker.counters().received_bytes.add(count as u64);
-                }
-                Poll::Ready(_) => return Poll::Ready(Err(Stop::ClientGone)),
-                Poll::Pending => break,
-            }
-        }
-        if progressed {
-            self.note_progress(self.view.plan.timeouts.idle);
-        }
-        self.poll_late_body(cx, gathering.len as u64)
+    body.clear();
+    let sends_continue = call.state.request.expect_continue && !mem::replace(told_to_continue, true);
+    if sends_continue && !call.client.send_all(CONTINUE).await {
+        return Err(Stop::ClientGone);
     }
+    let mut gathering = Gathering::new(framing, call.state.request.len, most);
+    call.deadlines.rate = RateWindow::starting(Moment::now(), 0);
+    call.note_progress(call.view.plan.timeouts.idle);
+    poll_fn(|cx| poll_request(cx, call, body, &mut gathering)).await
+}
 
-    /// Stays pending until the client is too late with its body.
-    fn poll_late_body(&mut self, cx: &mut Context<'_>, gathered: u64) -> Poll<Result<(), Stop>> {
-        let now = Moment::now();
-        if !self.client.timer.poll_expired(cx) {
-            return Poll::Pending;
-        }
-        let is_late = self.deadlines.phase <= now
-            || !self.deadlines.rate.keeps_up(now, gathered, self.view.plan.limits.body_rate.bytes());
-        if is_late {
-            let detail = "the request body, which a flow buffers, did not arrive in time (`limits.body_rate`, `timeouts.idle`)";
-            return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::RequestTimeout, detail))));
-        }
-        self.deadlines.rearm(&self.client.timer, cx, now);
-        Poll::Pending
-    }
-
-    /// Receives the response's whole body, and leaves it in the response state too. A body of more than
-    /// `most` bytes passes through ungathered, and so does one for which the budget has no room: the call has
-    /// been made, and the remedy that needs the body decides what follows.
-    pub(super) async fn gather_response(
-        &mut self,
-        connection: &mut Connection,
-        most: usize,
-    ) -> Result<(), Stop> {
-        let Some(flow_run) = &mut self.flow_run else { return Ok(()) };
-        flow_run.response_body.clear();
-        let framing = self.state.response_state.response.framing;
-        if most == 0 || matches!(framing, ResponseFraming::Length(length) if length > most as u64) {
-            return Ok(());
-        }
-        flow_run.gathers_response = true;
-        let mut gathering = Gathering::new(framing, self.state.response_state.response.len, most);
-        self.note_progress(self.timeouts().idle);
-        let gathered = poll_fn(|cx| self.poll_gather_response(cx, &mut gathering, connection)).await;
-        if let Some(flow_run) = &mut self.flow_run {
-            flow_run.gathers_response = false;
-            flow_run.response_body.framed_len = gathering.used;
-            flow_run.response_body.is_whole =
-                gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
-            if let Some(echoes) = &flow_run.echoes
-                && let Some(body) =
-                    flow_run.response_body.whole_mut(self.state.response_state.output.filled_mut())
-            {
-                echoes.mask(body);
+fn poll_request(
+    cx: &mut Context<'_>,
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    gathering: &mut Gathering,
+) -> Poll<Result<(), Stop>> {
+    let buffers = &call.client.worker.pools.buffers;
+    let no_room = || Poll::Ready(Err(Stop::Failure(Failure::bodies_full())));
+    let mut progressed = false;
+    loop {
+        let input = &mut call.state.input;
+        match gathering.take(input.filled(), body, &buffers.budget) {
+            Ok(Gathered::Some) => {}
+            Ok(Gathered::NoRoom) => return no_room(),
+            Ok(ended) => {
+                body.is_whole = ended == Gathered::All;
+                body.framed_len = gathering.used;
+                return Poll::Ready(Ok(()));
             }
+            Err(error) => return Poll::Ready(Err(Stop::Failure(Failure::bad_request_body(error)))),
         }
-        // The exchange has waited for the provider until now.
-        self.clock.first_byte = Moment::now();
-        gathered.map(|_| ())
-    }
-
-    /// Forwards the request's body and receives the response's, until that is complete or too large.
-    fn poll_gather_response(
-        &mut self,
-        cx: &mut Context<'_>,
-        gathering: &mut Gathering,
-        connection: &mut Connection,
-    ) -> Poll<Result<Gathered, Stop>> {
-        if let Poll::Ready(Err(_)) = self.state.response_state.down.poll_backlog(cx, &mut self.client.stream)
-        {
-            return Poll::Ready(Err(Stop::ClientGone));
+        if input.is_full() && buffers.grow_gathered(input, gathering.next_bytes(input)).is_err() {
+            return no_room();
         }
-        let before = (self.state.up.moved_bytes, self.received_bytes);
-        if self.is_uploading()
-            && let Err(stop) = self.poll_request(cx, connection)
-        {
-            return Poll::Ready(Err(stop));
-        }
-        if let Poll::Ready(gathered) = self.poll_response_body(cx, gathering, connection) {
-            return Poll::Ready(gathered.map_err(Stop::Failure));
-        }
-        if (self.state.up.moved_bytes, self.received_bytes) != before {
-            self.note_progress(self.timeouts().idle);
-        }
-        if self.is_uploading() { self.poll_deadlines(cx) } else { self.poll_waiting(cx) }
-    }
-
-    /// Receives the response's body. The received part stays in the response state too.
-    fn poll_response_body(
-        &mut self,
-        cx: &mut Context<'_>,
-        gathering: &mut Gathering,
-        connection: &mut Connection,
-    ) -> Poll<Result<Gathered, Failure>> {
-        let Some(flow_run) = &mut self.flow_run else { return Poll::Ready(Ok(Gathered::TooMuch)) };
-        let buffers = &self.client.worker.pools.buffers;
-        let output = &mut self.state.response_state.output;
-        loop {
-            match gathering.take(output.filled(), &mut flow_run.response_body, &buffers.budget) {
-                Ok(Gathered::Some) => {}
-                Ok(ended) => return Poll::Ready(Ok(ended)),
-                Err(error) => return Poll::Ready(Err(Failure::bad_response(error))),
+        match call.client.stream.poll_read(cx, input.spare()) {
+            Poll::Ready(Ok(count)) if count > 0 => {
+                input.advance(count);
+                progressed = true;
+                call.client.worker.counters().received_bytes.add(count as u64);
             }
-            if output.is_full() && buffers.grow_gathered(output, gathering.next_bytes(output)).is_err() {
-                return Poll::Ready(Ok(Gathered::NoRoom));
+            Poll::Ready(_) => return Poll::Ready(Err(Stop::ClientGone)),
+            Poll::Pending => break,
+        }
+    }
+    if progressed {
+        call.note_progress(call.view.plan.timeouts.idle);
+    }
+    poll_late_request(cx, call, gathering.len as u64)
+}
+
+/// Stays pending until the client is too late with its body.
+fn poll_late_request(cx: &mut Context<'_>, call: &mut Call<'_>, gathered: u64) -> Poll<Result<(), Stop>> {
+    let now = Moment::now();
+    if !call.client.timer.poll_expired(cx) {
+        return Poll::Pending;
+    }
+    let is_late = call.deadlines.phase <= now
+        || !call.deadlines.rate.keeps_up(now, gathered, call.view.plan.limits.body_rate.bytes());
+    if is_late {
+        let detail = "the request body, which a flow buffers, did not arrive in time (`limits.body_rate`, `timeouts.idle`)";
+        return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::RequestTimeout, detail))));
+    }
+    call.deadlines.rearm(&call.client.timer, cx, now);
+    Poll::Pending
+}
+
+/// Receives the response's whole body into `body`, with the secrets of `mask` masked, and leaves it in the
+/// response state too. A body of more than `most` bytes passes through ungathered, and so does one for which
+/// the budget has no room: the call has been made, and the remedy that needs the body decides what follows.
+pub(crate) async fn gather_response(
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    mask: Option<&Arc<SecretPatterns>>,
+    connection: &mut Connection,
+    most: usize,
+) -> Result<(), Stop> {
+    body.clear();
+    let framing = call.state.response_state.response.framing;
+    if most == 0 || matches!(framing, ResponseFraming::Length(length) if length > most as u64) {
+        return Ok(());
+    }
+    call.is_gathering = true;
+    let mut gathering = Gathering::new(framing, call.state.response_state.response.len, most);
+    call.note_progress(call.timeouts().idle);
+    let gathered = poll_fn(|cx| poll_response(cx, call, body, &mut gathering, connection)).await;
+    call.is_gathering = false;
+    body.framed_len = gathering.used;
+    body.is_whole = gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
+    if let Some(mask) = mask
+        && let Some(body) = body.whole_mut(call.state.response_state.output.filled_mut())
+    {
+        mask.mask(body);
+    }
+    // The exchange has waited for the provider until now.
+    call.clock.first_byte = Moment::now();
+    gathered.map(|_| ())
+}
+
+/// Forwards the request's body and receives the response's, until that is complete or too large.
+fn poll_response(
+    cx: &mut Context<'_>,
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    gathering: &mut Gathering,
+    connection: &mut Connection,
+) -> Poll<Result<Gathered, Stop>> {
+    if let Poll::Ready(Err(_)) = call.state.response_state.down.poll_backlog(cx, &mut call.client.stream) {
+        return Poll::Ready(Err(Stop::ClientGone));
+    }
+    let before = (call.state.up.moved_bytes, call.received_bytes);
+    if call.is_uploading()
+        && let Err(stop) = call.poll_request(cx, connection)
+    {
+        return Poll::Ready(Err(stop));
+    }
+    if let Poll::Ready(gathered) = poll_response_body(cx, call, body, gathering, connection) {
+        return Poll::Ready(gathered.map_err(Stop::Failure));
+    }
+    if (call.state.up.moved_bytes, call.received_bytes) != before {
+        call.note_progress(call.timeouts().idle);
+    }
+    if call.is_uploading() { call.poll_deadlines(cx) } else { call.poll_waiting(cx) }
+}
+
+/// Receives the response's body. The received part stays in the response state too.
+fn poll_response_body(
+    cx: &mut Context<'_>,
+    call: &mut Call<'_>,
+    body: &mut GatheredBody,
+    gathering: &mut Gathering,
+    connection: &mut Connection,
+) -> Poll<Result<Gathered, Failure>> {
+    let buffers = &call.client.worker.pools.buffers;
+    let output = &mut call.state.response_state.output;
+    loop {
+        match gathering.take(output.filled(), body, &buffers.budget) {
+            Ok(Gathered::Some) => {}
+            Ok(ended) => return Poll::Ready(Ok(ended)),
+            Err(error) => return Poll::Ready(Err(Failure::bad_response(error))),
+        }
+        if output.is_full() && buffers.grow_gathered(output, gathering.next_bytes(output)).is_err() {
+            return Poll::Ready(Ok(Gathered::NoRoom));
+        }
+        match ready!(connection.stream.poll_read(cx, output.spare())) {
+            Ok(count) if count > 0 => {
+                call.received_bytes += count as u64;
+                output.advance(count);
             }
-            match ready!(connection.stream.poll_read(cx, output.spare())) {
-                Ok(count) if count > 0 => {
-                    self.received_bytes += count as u64;
-                    output.advance(count);
-                }
-                Ok(_) if gathering.decoder.end_of_input().is_ok() => {
-                    return Poll::Ready(Ok(Gathered::All));
-                }
-                Ok(_) | Err(_) => {
-                    let detail = "the provider closed the connection during a response that a flow buffers";
-                    return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
-                }
+            Ok(_) if gathering.decoder.end_of_input().is_ok() => {
+                return Poll::Ready(Ok(Gathered::All));
+            }
+            Ok(_) | Err(_) => {
+                let detail = "the provider closed the connection during a response that a flow buffers";
+                return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
             }
         }
     }
@@ -351,9 +299,9 @@ mod tests {
         most: usize,
         cuts: &[usize],
         budget: &Arc<Budget>,
-    ) -> (Gathered, Body, usize) {
+    ) -> (Gathered, GatheredBody, usize) {
         let mut gathering = Gathering::new(framing, start, most);
-        let (mut body, mut end) = (Body::default(), start);
+        let (mut body, mut end) = (GatheredBody::default(), start);
         let mut cuts = cuts.iter().copied();
         loop {
             let ended = gathering.take(&message[..end], &mut body, budget).unwrap();

@@ -1,157 +1,196 @@
 //! Runs a second call beside a slow one. The first response wins, and the other call is dropped.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::io::IoSlice;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_http1::{Method, Progress};
+use egret_net::event_loop::{Alarm, sleep};
 use tracing::debug;
 
-use crate::exchange::call::{Exchange, Stop};
+use crate::exchange::call::{Call, Stop};
+use crate::exchange::hedge_order::HedgeOrder;
 use crate::exchange::state::ResponseState;
+use crate::exchange::target::CallTarget;
 use crate::failure::{ErrorKind, Failure};
 use crate::upstream::{Connection, Upstream};
-use crate::worker::local::{View, Worker};
-use egret_net::event_loop::{Alarm, sleep};
+use crate::worker::local::Worker;
+use crate::worker::view::View;
 
-/// The result of a second call: the connection, and the head of a final response with the bytes behind it.
-type Second = Result<(Box<Connection>, Box<ResponseState>), Failure>;
+/// The response to a second call: the connection, and the head of a final response with the bytes behind it.
+struct Second {
+    connection: Box<Connection>,
+    response_state: Box<ResponseState>,
+}
 
 /// A second call that waits for its start time or is in progress.
-pub(crate) struct Hedge {
+struct Hedge {
     /// The request: head and body.
-    message: Vec<u8>,
+    request: Vec<u8>,
     alarm: Alarm,
-    call: Option<Pin<Box<dyn Future<Output = Second>>>>,
+    call: Option<Pin<Box<dyn Future<Output = Result<Second, Failure>>>>>,
 }
 
-impl fmt::Debug for Hedge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hedge").field("called", &self.call.is_some()).finish_non_exhaustive()
-    }
-}
-
-impl Hedge {
-    /// Sends `message` again if there is no response within `after`.
-    pub fn new(message: Vec<u8>, after: Duration) -> Self {
-        Self { message, alarm: sleep(after), call: None }
-    }
-}
-
-impl Exchange<'_> {
-    /// Polls the second call. Once it is ready, its response and connection replace those of the slow call.
-    pub(super) fn poll_hedge(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
-        let Some(hedge) = self.flow_run.as_mut().and_then(|flow_run| flow_run.hedge.as_mut()) else {
-            return Poll::Pending;
-        };
-        let mut hedged = false;
-        if hedge.call.is_none() {
-            if Pin::new(&mut hedge.alarm).poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            self.upstream.counters().repeats.add(1);
-            let (worker, view) = (Rc::clone(&self.client.worker), Rc::clone(&self.view));
-            let message = std::mem::take(&mut hedge.message);
-            hedged = true;
-            hedge.call = Some(Box::pin(call(
-                worker,
-                view,
-                Rc::clone(&self.upstream),
-                message,
-                self.state.request.method,
-            )));
-        }
-        if hedged && let Some(flow_run) = &mut self.flow_run {
-            flow_run.draft.hedged = true;
-        }
-        let hedge = self.flow_run.as_mut().and_then(|flow_run| flow_run.hedge.as_mut());
-        let Some(second) = hedge.and_then(|hedge| hedge.call.as_mut()) else { return Poll::Pending };
-        match second.as_mut().poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok((other, response_state))) => {
-                debug!(provider = self.upstream.plan.stats.name(), "the second call was faster");
-                *connection = *other;
-                self.received_bytes += response_state.output.filled().len() as u64;
-                self.state.return_response_state(&self.client.worker.pools);
-                self.state.set_response_state(response_state);
-                self.clock.first_byte = Moment::now();
-                self.end_hedge();
-                Poll::Ready(())
-            }
-            Poll::Ready(Err(failure)) => {
-                debug!(error = failure.kind.slug(), "the second call failed");
-                self.end_hedge();
-                Poll::Pending
-            }
-        }
-    }
-
-    /// Waits for the second call, if it is in progress, after the first has failed. Returns `true` if it has
-    /// a response.
-    pub(super) async fn is_saved_by_hedge(&mut self, connection: &mut Connection) -> Result<bool, Stop> {
-        let is_called = |exchange: &Self| {
-            let hedge = exchange.flow_run.as_ref().and_then(|flow_run| flow_run.hedge.as_ref());
-            hedge.is_some_and(|hedge| hedge.call.is_some())
-        };
-        poll_fn(|cx| {
-            if !is_called(self) {
-                return Poll::Ready(Ok(false));
-            }
-            if self.poll_hedge(cx, connection).is_ready() {
-                return Poll::Ready(Ok(true));
-            }
-            if !is_called(self) {
-                return Poll::Ready(Ok(false));
-            }
-            self.poll_waiting(cx)
-        })
-        .await
-    }
-
-    /// Drops the second call.
-    pub(super) fn end_hedge(&mut self) {
-        if let Some(flow_run) = &mut self.flow_run {
-            flow_run.hedge = None;
-        }
-    }
-}
-
-/// Makes the second call.
-async fn call(
+/// The means by which a second call is made.
+struct Means {
     worker: Rc<Worker>,
     view: Rc<View>,
     upstream: Rc<Upstream>,
-    message: Vec<u8>,
     method: Method,
-) -> Second {
-    let mut connection = match upstream.take_idle(Moment::now()) {
-        Some(connection) => connection,
-        None => upstream.connect(&worker.shared.network).await?.0,
+}
+
+/// The call whose response, or failure, ends the exchange.
+enum Winner {
+    First(Result<Box<Connection>, Stop>),
+    Second(Second),
+}
+
+/// Obtains a response like [`Call::obtain_response`], with a second call as `order` has it. Also returns
+/// `true` if the second call was made.
+pub(crate) async fn obtain_response(
+    call: &mut Call<'_>,
+    target: &CallTarget,
+    order: &HedgeOrder,
+) -> (Result<Box<Connection>, Stop>, bool) {
+    let means = Means {
+        worker: Rc::clone(&call.client.worker),
+        view: Rc::clone(&call.view),
+        upstream: Rc::clone(&call.upstream),
+        method: call.state.request.method,
     };
-    let mut sent = 0;
-    let gone =
-        || Failure::new(ErrorKind::ProviderClosed, "the provider closed the connection of the second call");
+    let (mut hedge, mut hedged) = (None, false);
+    let winner = {
+        let mut first = pin!(call.obtain_response(target));
+        poll_fn(|cx| {
+            let polled = first.as_mut().poll(cx);
+            if let Some(request) = order.take_request() {
+                hedge = Some(Hedge { request, alarm: sleep(order.after), call: None });
+            }
+            if let Poll::Ready(ended) = polled {
+                return Poll::Ready(Winner::First(ended));
+            }
+            match poll_hedge(cx, &mut hedge, &means, &mut hedged) {
+                Poll::Ready(second) => Poll::Ready(Winner::Second(second)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    };
+    let second = match winner {
+        Winner::Second(second) => Some(second),
+        Winner::First(Err(Stop::Failure(failure))) if is_called(hedge.as_ref()) => {
+            match wait_for_second(call, &mut hedge, &means).await {
+                Ok(Some(second)) => {
+                    let error = failure.kind.slug();
+                    debug!(error, "the second call succeeded after the first one failed");
+                    Some(second)
+                }
+                Ok(None) => return (Err(Stop::Failure(failure)), hedged),
+                Err(stop) => return (Err(stop), hedged),
+            }
+        }
+        Winner::First(ended) => return (ended, hedged),
+    };
+    let Some(Second { connection, response_state }) = second else {
+        return (Err(Stop::ClientGone), hedged);
+    };
+    call.adopt_response(response_state);
+    (Ok(connection), hedged)
+}
+
+fn is_called(hedge: Option<&Hedge>) -> bool {
+    hedge.is_some_and(|hedge| hedge.call.is_some())
+}
+
+/// Polls the second call, and makes it if its time has come. A call that fails is dropped.
+fn poll_hedge(
+    cx: &mut Context<'_>,
+    hedge: &mut Option<Hedge>,
+    means: &Means,
+    hedged: &mut bool,
+) -> Poll<Second> {
+    let Some(Hedge { request, alarm, call }) = hedge else { return Poll::Pending };
+    let second = match call {
+        Some(second) => second,
+        None => {
+            if Pin::new(alarm).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            means.upstream.counters().repeats.add(1);
+            *hedged = true;
+            call.insert(Box::pin(make_call(means, std::mem::take(request))))
+        }
+    };
+    match second.as_mut().poll(cx) {
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(Ok(second)) => {
+            debug!(provider = means.upstream.plan.stats.name(), "the second call was faster");
+            Poll::Ready(second)
+        }
+        Poll::Ready(Err(failure)) => {
+            debug!(error = failure.kind.slug(), "the second call failed");
+            *hedge = None;
+            Poll::Pending
+        }
+    }
+}
+
+/// Waits for the second call after the first has failed. Returns `None` if it fails too.
+async fn wait_for_second(
+    call: &mut Call<'_>,
+    hedge: &mut Option<Hedge>,
+    means: &Means,
+) -> Result<Option<Second>, Stop> {
     poll_fn(|cx| {
-        while sent < message.len() {
-            match connection.stream.poll_write(cx, &[IoSlice::new(&message[sent..])]) {
+        if let Poll::Ready(second) = poll_hedge(cx, hedge, means, &mut true) {
+            return Poll::Ready(Ok(Some(second)));
+        }
+        if hedge.is_none() {
+            return Poll::Ready(Ok(None));
+        }
+        call.poll_waiting(cx)
+    })
+    .await
+}
+
+/// Makes the second call.
+fn make_call(means: &Means, request: Vec<u8>) -> impl Future<Output = Result<Second, Failure>> + use<> {
+    let Means { worker, view, upstream, method } = means;
+    let (worker, view, upstream, method) = (Rc::clone(worker), Rc::clone(view), Rc::clone(upstream), *method);
+    async move {
+        let mut connection = match upstream.take_idle(Moment::now()) {
+            Some(connection) => connection,
+            None => upstream.connect(&worker.shared.network).await?.0,
+        };
+        send(&mut connection, &request).await?;
+        upstream.counters().sent_bytes.add(request.len() as u64);
+        let mut response_state = Box::<ResponseState>::default();
+        worker.pools.buffers.lend(&mut response_state.output);
+        poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut response_state, method)).await?;
+        Ok(Second { connection, response_state })
+    }
+}
+
+fn closed() -> Failure {
+    Failure::new(ErrorKind::ProviderClosed, "the provider closed the connection of the second call")
+}
+
+async fn send(connection: &mut Connection, request: &[u8]) -> Result<(), Failure> {
+    let mut sent = 0;
+    poll_fn(|cx| {
+        while sent < request.len() {
+            match connection.stream.poll_write(cx, &[IoSlice::new(&request[sent..])]) {
                 Poll::Ready(Ok(count)) if count > 0 => sent += count,
-                Poll::Ready(_) => return Poll::Ready(Err(gone())),
+                Poll::Ready(_) => return Poll::Ready(Err(closed())),
                 Poll::Pending => return Poll::Pending,
             }
         }
-        connection.stream.poll_flush(cx).map_err(|_| gone())
+        connection.stream.poll_flush(cx).map_err(|_| closed())
     })
-    .await?;
-    upstream.counters().sent_bytes.add(message.len() as u64);
-    let mut response_state = Box::<ResponseState>::default();
-    worker.pools.buffers.lend(&mut response_state.output);
-    poll_fn(|cx| poll_head(cx, &worker, &view, &mut connection, &mut response_state, method)).await?;
-    Ok((connection, response_state))
+    .await
 }
 
 /// Receives the head of a final response. Informational responses are dropped: the client gets those of the
@@ -171,10 +210,7 @@ fn poll_head(
         }
         match connection.stream.poll_read(cx, output.spare()) {
             Poll::Ready(Ok(count)) if count > 0 => output.advance(count),
-            Poll::Ready(_) => {
-                let detail = "the provider closed the connection of the second call";
-                return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
-            }
+            Poll::Ready(_) => return Poll::Ready(Err(closed())),
             Poll::Pending => return Poll::Pending,
         }
         while !output.filled().is_empty() {

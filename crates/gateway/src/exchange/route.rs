@@ -22,7 +22,8 @@ use crate::exchange::target::{CallTarget, EmptyPath, KeptHost};
 use crate::failure::{ErrorKind, Failure};
 use crate::plan::{Belongs, ListenerPlan, Origin, default_port};
 use crate::upstream::Upstream;
-use crate::worker::local::{Site, View};
+use crate::worker::local::Site;
+use crate::worker::view::View;
 use egret_net::authority::{Authority, AuthorityError};
 
 /// The destination of a request.

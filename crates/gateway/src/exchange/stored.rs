@@ -14,12 +14,12 @@ use egret_http1::{LAST_CHUNK, Version, chunk_head, push_decimal, reason};
 use egret_store::entries::{Block, Body, Next};
 use smallvec::SmallVec;
 
-use crate::downstream::connection::{Client, End};
+use crate::downstream::connection::Client;
 use crate::exchange::body::GATHER_BYTES_MAX;
-use crate::exchange::call::{Exchange, Finish};
-use crate::exchange::flows::Held;
+use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::pace::Patience;
+use crate::exchange::reply::{Ended, Finish, Then};
 use crate::exchange::via::Via;
 use crate::failure::{ErrorKind, Failure};
 use egret_net::event_loop::now;
@@ -29,7 +29,7 @@ const SLICES_MAX: usize = 16;
 
 /// The way in which the end of a body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(crate) enum Framing {
     /// By the body's length, or the response has no body.
     Length,
     Chunked,
@@ -37,7 +37,7 @@ pub(super) enum Framing {
 }
 
 /// Appends the head of a stored response, without `Connection` and without the empty line at its end.
-pub(super) fn write_head(served: &Served, version: Version, via: &Via, out: &mut Vec<u8>) -> Framing {
+pub(crate) fn write_head(served: &Served, version: Version, via: &Via, out: &mut Vec<u8>) -> Framing {
     let status = served.status();
     out.extend_from_slice(b"HTTP/1.1 ");
     push_decimal(status.into(), out);
@@ -67,116 +67,106 @@ enum Outgoing<'a> {
     /// Pieces that have all been received.
     Pieces(&'a [Piece]),
     /// A body that is still being received, sent in order.
-    Coming(Framing),
+    Streamed(Framing),
 }
 
-impl Exchange<'_> {
-    /// Sends a stored response. The response state holds its head if remedies have inspected it.
-    pub(super) async fn serve(&mut self, served: &Served) -> End {
-        // The exchange has not waited since, so the remedies' time counts towards the gateway's footprint.
-        self.clock.first_byte = now::turned();
-        if served.body().is_broken() {
-            let detail = "the shared response that this request waited for was cut short";
-            return Box::pin(self.answer(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
-        }
-        let worker = Rc::clone(&self.client.worker);
-        let mut head = mem::take(&mut *worker.pools.buffers.gathered.borrow_mut());
-        head.clear();
-        let (framing, persistent) = self.write_served_head(served, &mut head);
-        self.state.take_response_state(&worker.pools);
-        let pieces = served.pieces();
-        let whole = served.body().len().map(|end| [Piece::Stored(ByteRange { start: 0, end })]);
-        let outgoing = match (&pieces, &whole) {
-            _ if !served.has_body() => Outgoing::Pieces(&[]),
-            (Some(pieces), _) => Outgoing::Pieces(pieces),
-            (None, Some(whole)) => Outgoing::Pieces(whole),
-            (None, None) => Outgoing::Coming(framing),
-        };
-        let as_stored = self.rewritten(&head).map(|rewritten| mem::replace(&mut head, rewritten));
-        let head_len = head.len();
-        let idle = self.view.plan.timeouts.idle;
-        let (finish, sent_bytes) = match outgoing {
-            Outgoing::Pieces(pieces) => {
-                send_pieces(self.client, &mut head, pieces, served.body(), idle).await
-            }
-            Outgoing::Coming(framing) => {
-                Coming::new(head.clone(), framing).send(self.client, served.body(), idle).await
-            }
-        };
-        self.client.worker.counters().sent_bytes.add(sent_bytes);
-        self.state.response_state.down.moved_bytes += sent_bytes;
-        self.clock.forwarded = now::exact();
-        if let Some(recording) = &mut self.recording {
-            let whole = whole.as_ref().map_or(&[][..], |whole| whole);
-            let pieces = if served.has_body() { pieces.as_deref().unwrap_or(whole) } else { &[] };
-            let noted = as_stored.as_deref().unwrap_or(&head[..head_len]);
-            recording.note_stored(noted, &slices_of(pieces, served.body()), &worker);
-            if finish != Finish::Complete {
-                recording.note_cut();
-            }
-        }
-        *worker.pools.buffers.gathered.borrow_mut() = head;
-        self.end_served(served.status(), finish, framing, persistent)
+/// Sends a stored response. If `holds_head`, the response state holds its head, which remedies have
+/// inspected.
+pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool) -> Ended {
+    // The exchange has not waited since, so the remedies' time counts towards the gateway's footprint.
+    call.clock.first_byte = now::turned();
+    if served.body().is_broken() {
+        let detail = "the shared response that this request waited for was cut short";
+        return Box::pin(call.answer(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
     }
-
-    /// Writes the head of a stored response with the remedies' changes. Returns the framing of the body, and
-    /// `true` if the connection stays open.
-    fn write_served_head(&mut self, served: &Served, head: &mut Vec<u8>) -> (Framing, bool) {
-        let version = self.state.request.version;
-        let worker = Rc::clone(&self.client.worker);
-        let can_persist = self.can_persist_without_provider();
-        if self.flow_run.as_ref().is_some_and(|flow_run| flow_run.held == Held::Head) {
-            // Written from the head that remedies have inspected, so both are the same.
-            let framing = framing_of(served, version);
-            let persistent = can_persist && framing != Framing::UntilClose;
-            let reply = Reply { version, persistent, chunked: false };
-            let response_state = &*self.state.response_state;
-            let mut edits = worker.pools.edits.borrow_mut();
-            let flow_run = self.flow_run.as_deref();
-            edit_generated(
-                &response_state.response,
-                response_state.output.filled(),
-                reply,
-                flow_run,
-                &mut edits,
-            );
-            response_state
-                .response
-                .render(response_state.output.filled(), &edits)
-                .for_each_piece(|piece| head.extend_from_slice(piece));
-            return (framing, persistent);
+    let worker = Rc::clone(&call.client.worker);
+    let mut head = mem::take(&mut *worker.pools.buffers.gathered.borrow_mut());
+    head.clear();
+    let (framing, persistent) = write_served_head(call, served, holds_head, &mut head);
+    call.state.take_response_state(&worker.pools);
+    let pieces = served.pieces();
+    let whole = served.body().len().map(|end| [Piece::Stored(ByteRange { start: 0, end })]);
+    let outgoing = match (&pieces, &whole) {
+        _ if !served.has_body() => Outgoing::Pieces(&[]),
+        (Some(pieces), _) => Outgoing::Pieces(pieces),
+        (None, Some(whole)) => Outgoing::Pieces(whole),
+        (None, None) => Outgoing::Streamed(framing),
+    };
+    let as_stored = call.rewritten(&head).map(|rewritten| mem::replace(&mut head, rewritten));
+    let head_len = head.len();
+    let idle = call.view.plan.timeouts.idle;
+    let (finish, sent_bytes) = match outgoing {
+        Outgoing::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body(), idle).await,
+        Outgoing::Streamed(framing) => {
+            Streamed::new(head.clone(), framing).send(call.client, served.body(), idle).await
         }
-        let framing = write_head(served, version, &worker.shared.via, head);
-        let persistent = can_persist && framing != Framing::UntilClose;
-        match (persistent, version) {
-            (false, _) => head.extend_from_slice(b"connection: close\r\n"),
-            (true, Version::Http10) => head.extend_from_slice(b"connection: keep-alive\r\n"),
-            (true, Version::Http11) => {}
-        }
-        if let Some(trace) = self.flow_run.as_ref().and_then(|flow_run| flow_run.trace()) {
-            for part in ["x-egret-trace: ", trace, "\r\n"] {
-                head.extend_from_slice(part.as_bytes());
-            }
-        }
-        head.extend_from_slice(b"\r\n");
-        (framing, persistent)
-    }
-
-    fn end_served(&mut self, status: u16, finish: Finish, framing: Framing, persistent: bool) -> End {
-        self.record(status, self.clock.forwarded);
-        if finish == Finish::CutShort && framing == Framing::UntilClose {
-            // An orderly close would mark the response as complete.
-            self.client.abort();
-        }
+    };
+    call.client.worker.counters().sent_bytes.add(sent_bytes);
+    call.state.response_state.down.moved_bytes += sent_bytes;
+    call.clock.forwarded = now::exact();
+    if let Some(recording) = &mut call.recording {
+        let whole = whole.as_ref().map_or(&[][..], |whole| whole);
+        let pieces = if served.has_body() { pieces.as_deref().unwrap_or(whole) } else { &[] };
+        let noted = as_stored.as_deref().unwrap_or(&head[..head_len]);
+        recording.note_stored(noted, &slices_of(pieces, served.body()), &worker.records);
         if finish != Finish::Complete {
-            return End::Close;
+            recording.note_cut();
         }
-        if !persistent {
-            return End::Linger;
+    }
+    *worker.pools.buffers.gathered.borrow_mut() = head;
+    Ended { status: served.status(), at: call.clock.forwarded, then: fate(finish, framing, persistent) }
+}
+
+/// Writes the head of a stored response with the remedies' changes. Returns the framing of the body, and
+/// `true` if the connection stays open.
+fn write_served_head(
+    call: &mut Call<'_>,
+    served: &Served,
+    holds_head: bool,
+    head: &mut Vec<u8>,
+) -> (Framing, bool) {
+    let version = call.state.request.version;
+    let worker = Rc::clone(&call.client.worker);
+    let can_persist = call.can_persist_without_provider();
+    if holds_head {
+        // Written from the head that remedies have inspected, so both are the same.
+        let framing = framing_of(served, version);
+        let persistent = can_persist && framing != Framing::UntilClose;
+        let reply = Reply { version, persistent, chunked: false };
+        let response_state = &*call.state.response_state;
+        let mut edits = worker.pools.edits.borrow_mut();
+        let inbound = call.inbound.as_deref();
+        edit_generated(&response_state.response, response_state.output.filled(), reply, inbound, &mut edits);
+        response_state
+            .response
+            .render(response_state.output.filled(), &edits)
+            .for_each_piece(|piece| head.extend_from_slice(piece));
+        return (framing, persistent);
+    }
+    let framing = write_head(served, version, &worker.shared.via, head);
+    let persistent = can_persist && framing != Framing::UntilClose;
+    match (persistent, version) {
+        (false, _) => head.extend_from_slice(b"connection: close\r\n"),
+        (true, Version::Http10) => head.extend_from_slice(b"connection: keep-alive\r\n"),
+        (true, Version::Http11) => {}
+    }
+    if let Some(trace) = call.inbound.as_ref().and_then(|inbound| inbound.trace.as_deref()) {
+        for part in ["x-egret-trace: ", trace, "\r\n"] {
+            head.extend_from_slice(part.as_bytes());
         }
-        self.client.last_active = self.clock.forwarded;
-        self.drop_request();
-        End::Persist
+    }
+    head.extend_from_slice(b"\r\n");
+    (framing, persistent)
+}
+
+/// Returns the fate of the client's connection after a stored response.
+fn fate(finish: Finish, framing: Framing, persistent: bool) -> Then {
+    match (finish, persistent) {
+        // An orderly close would mark the response as complete.
+        (Finish::CutShort, _) if framing == Framing::UntilClose => Then::Abort,
+        (Finish::CutShort | Finish::ClientGone, _) => Then::Close,
+        (Finish::Complete, false) => Then::Linger,
+        (Finish::Complete, true) => Then::Persist,
     }
 }
 
@@ -310,7 +300,7 @@ fn poll_flush(client: &mut Client, patience: &mut Patience, cx: &mut Context<'_>
 }
 
 /// A body that is sent to the client while it arrives.
-struct Coming {
+struct Streamed {
     is_chunked: bool,
     /// The head, or the size line of a chunk.
     lead: Vec<u8>,
@@ -322,7 +312,7 @@ struct Coming {
     has_ended: bool,
 }
 
-impl Coming {
+impl Streamed {
     fn new(head: Vec<u8>, framing: Framing) -> Self {
         let is_chunked = framing == Framing::Chunked;
         Self { is_chunked, lead: head, block: None, sent: 0, read: 0, has_ended: false }

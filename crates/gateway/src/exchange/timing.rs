@@ -9,6 +9,7 @@ use crate::exchange::pace::{RATE_WINDOW, RateWindow, Taking};
 use crate::upstream::DialTimes;
 
 /// The moments of an exchange.
+#[derive(Debug)]
 pub(crate) struct Clock {
     /// The worker turned to the request, before its head was completely received.
     pub begun: Moment,

@@ -7,59 +7,60 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Moment;
-use egret_http1::{ResponseFraming, Span};
+use egret_http1::ResponseFraming;
 
-use crate::downstream::connection::{Client, End};
+use crate::downstream::connection::Client;
 use crate::exchange::body::{Kept, Pipe};
-use crate::exchange::call::{self, ExchangeSlot};
 use crate::exchange::state::{RequestState, ResponseState};
-use crate::exchange::target::CallTarget;
 use crate::failure::Failure;
 use crate::observe::access_log::Record;
-use crate::upstream::Upstream;
-use crate::worker::local::View;
+use crate::plan::UpstreamPlan;
+use crate::upstream::{Connection, Network, Upstream};
+use crate::worker::view::View;
 use egret_net::authority::Authority;
 use egret_net::stream::Stream;
 
-const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n\r\n";
+/// The response to a CONNECT that has opened a tunnel.
+pub(crate) const ESTABLISHED: &[u8] =
+    b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n\r\n";
 
-/// Serves CONNECT: opens a connection to `authority` and relays bytes in both directions.
-pub(crate) async fn connect(
+/// Creates the upstream of a tunnel to `authority`, where `provider` is configured if there is one.
+pub(crate) fn upstream(
+    view: &View,
+    authority: Authority,
+    provider: Option<&Arc<UpstreamPlan>>,
+    worker: usize,
+) -> Rc<Upstream> {
+    let plan = view.plan.other_hosts.tunnel(authority, provider);
+    Rc::new(Upstream::new(Arc::new(plan), worker))
+}
+
+/// Opens the connection of a tunnel. The provider's idle connections make room for it.
+pub(crate) async fn open(
+    upstream: &Upstream,
+    view: &View,
+    provider: Option<&Arc<UpstreamPlan>>,
+    network: &Network,
+) -> Result<Box<Connection>, Failure> {
+    if let Some(pooled) = provider.and_then(|provider| view.upstream_of(provider)) {
+        pooled.make_room(network).await;
+    }
+    Ok(upstream.open(network).await?.0)
+}
+
+/// Relays the bytes of a tunnel that CONNECT has opened, and logs its end.
+pub(crate) async fn serve(
     client: &mut Client,
     state: &mut RequestState,
-    view: &Rc<View>,
-    authority: Authority,
+    connection: Connection,
+    upstream: &Upstream,
     begun: Moment,
-) -> End {
-    let provider = view.plan.provider_by_authority(&authority);
-    let plan = view.plan.other_hosts.tunnel(authority, provider);
-    let upstream = Rc::new(Upstream::new(Arc::new(plan), client.worker.number));
-    let pooled = provider.and_then(|provider| view.upstream_of(provider));
-    let opened = async {
-        let place = ExchangeSlot::take(&client.worker, view.plan.limits.exchanges)?;
-        if let Some(pooled) = pooled {
-            pooled.make_room(&client.worker.shared.network).await;
-        }
-        Ok::<_, Failure>((place, upstream.open(&client.worker.shared.network).await?.0))
-    };
-    let (_place, connection) = match opened.await {
-        Ok(opened) => opened,
-        Err(failure) => {
-            let forward = CallTarget::whole(upstream, Span::default());
-            return call::refuse(client, state, view, &failure, Some(&forward), begun).await;
-        }
-    };
-    upstream.counters().exchange(state.request.method, 200);
-    let established = client.send_all(ESTABLISHED).await;
-    call::record_tunnel(client, state, view, (&upstream, &connection), ESTABLISHED, begun);
-    if !established {
-        return End::Close;
-    }
+) {
     let target = state.request.target.of(state.input.filled()).to_vec();
     // Bytes that the client sent ahead are relayed only now that the tunnel is open.
     state.input.remove(0, state.request.len);
     let mut stream = connection.stream;
-    relay(client, state, &mut stream, &upstream).await;
+    relay(client, state, &mut stream, upstream).await;
     client.worker.shared.access_log.write_if_on(client.worker.counters(), || Record {
         client: client.peer_address(),
         provider: upstream.plan.stats.name(),
@@ -70,7 +71,6 @@ pub(crate) async fn connect(
         sent_bytes: state.response_state.down.moved_bytes,
         ..Record::default()
     });
-    End::Close
 }
 
 /// Relays bytes in both directions until both sides have closed, one connection fails, or the tunnel is idle

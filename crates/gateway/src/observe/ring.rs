@@ -55,7 +55,7 @@ pub(crate) struct Records {
 #[derive(Debug, Default)]
 struct State {
     /// The thread's ends of the rings, until it is started.
-    inlets: Vec<Inlet>,
+    receivers: Vec<RecordReceiver>,
     /// Signals that the thread has ended.
     ended: Option<Receiver<()>>,
 }
@@ -63,7 +63,7 @@ struct State {
 /// State shared by the thread, the workers and readers of statistics.
 #[derive(Debug, Default)]
 struct Common {
-    lanes: Box<[Lane]>,
+    rings: Box<[RingState]>,
     /// The diagnoses of the plan in force.
     latest: Mutex<Arc<Diagnoses>>,
     sheds: AtomicBool,
@@ -75,7 +75,7 @@ struct Common {
 /// State that the thread and one worker share beside the ring.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Lane {
+struct RingState {
     /// Number of records that the thread has processed, and their bytes. Updated now and then.
     seen: AtomicU64,
     seen_bytes: AtomicU64,
@@ -86,9 +86,9 @@ struct Lane {
 }
 
 /// A worker's end of its rings.
-pub(crate) struct Outbox {
+pub(crate) struct RecordSender {
     common: Arc<Common>,
-    lane: usize,
+    ring: usize,
     records: Producer<Box<Record>>,
     returned: Consumer<Box<Record>>,
     #[expect(clippy::vec_box, reason = "a record is large and passes through the ring in its box")]
@@ -102,30 +102,30 @@ pub(crate) struct Outbox {
 }
 
 /// The thread's end of a worker's rings.
-struct Inlet {
+struct RecordReceiver {
     records: Consumer<Box<Record>>,
     returned: Producer<Box<Record>>,
 }
 
-impl fmt::Debug for Outbox {
+impl fmt::Debug for RecordSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbox").field("queued", &self.queued()).finish_non_exhaustive()
+        f.debug_struct("RecordSender").field("queued", &self.queued()).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Inlet {
+impl fmt::Debug for RecordReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inlet").finish_non_exhaustive()
+        f.debug_struct("RecordReceiver").finish_non_exhaustive()
     }
 }
 
 impl Records {
     /// Creates rings for `workers` workers, and the workers' ends. The thread is not started yet.
-    pub fn new(workers: usize) -> (Self, Vec<Outbox>) {
-        let lanes = (0..workers).map(|_| Lane::default()).collect();
-        let common = Arc::new(Common { lanes, ..Common::default() });
-        let (outboxes, inlets) = (0..workers).map(|lane| ring(&common, lane)).unzip();
-        (Self { common, state: Mutex::new(State { inlets, ended: None }) }, outboxes)
+    pub fn new(workers: usize) -> (Self, Vec<RecordSender>) {
+        let rings = (0..workers).map(|_| RingState::default()).collect();
+        let common = Arc::new(Common { rings, ..Common::default() });
+        let (senders, receivers) = (0..workers).map(|number| ring(&common, number)).unzip();
+        (Self { common, state: Mutex::new(State { receivers, ended: None }) }, senders)
     }
 
     /// Applies `diagnoses` to records from now on. Starts the thread if they are the first. Call it before
@@ -134,11 +134,11 @@ impl Records {
         let mut state = self.lock();
         if !diagnoses.has_nothing_to_tick() && state.ended.is_none() {
             let (end, ended) = mpsc::channel();
-            let inlets = std::mem::take(&mut state.inlets);
+            let receivers = std::mem::take(&mut state.receivers);
             let common = Arc::clone(&self.common);
             let started = thread::Builder::new()
                 .name("egret-diagnoses".to_owned())
-                .spawn(move || DiagnosisThread::new(common, inlets, end).run())?;
+                .spawn(move || DiagnosisThread::new(common, receivers, end).run())?;
             // It is set only once.
             let _ = self.common.thread.set(started.thread().clone());
             state.ended = Some(ended);
@@ -171,12 +171,12 @@ impl Records {
     }
 }
 
-fn ring(common: &Arc<Common>, lane: usize) -> (Outbox, Inlet) {
-    let (records, inlet) = RingBuffer::new(RECORDS_MAX);
+fn ring(common: &Arc<Common>, number: usize) -> (RecordSender, RecordReceiver) {
+    let (records, receiver) = RingBuffer::new(RECORDS_MAX);
     let (returned, returns) = RingBuffer::new(SPARE_RECORDS);
-    let outbox = Outbox {
+    let sender = RecordSender {
         common: Arc::clone(common),
-        lane,
+        ring: number,
         records,
         returned: returns,
         spare: Vec::new(),
@@ -185,7 +185,7 @@ fn ring(common: &Arc<Common>, lane: usize) -> (Outbox, Inlet) {
         reserved: 0,
         capture_bytes_left: CAPTURE_BYTES_MAX,
     };
-    (outbox, Inlet { records: inlet, returned })
+    (sender, RecordReceiver { records: receiver, returned })
 }
 
 impl Common {
@@ -200,7 +200,7 @@ impl Common {
     }
 }
 
-impl Outbox {
+impl RecordSender {
     /// Returns an empty record.
     pub fn blank(&mut self) -> Box<Record> {
         self.spare.pop().or_else(|| self.returned.pop().ok()).unwrap_or_default()
@@ -240,18 +240,18 @@ impl Outbox {
         let size = record.size() as u64;
         if is_welcome {
             // Counted before the push, so the count is never behind the records processed.
-            record.count(self.lane, HandOver::HandedOver);
+            record.count(self.ring, HandOver::HandedOver);
             if self.records.push(record).is_ok() {
                 self.handed_over += 1;
                 self.handed_over_bytes += size;
             }
         } else {
-            self.lane().is_overfull.store(true, Relaxed);
-            record.count(self.lane, HandOver::Dropped);
+            self.ring().is_overfull.store(true, Relaxed);
+            record.count(self.ring, HandOver::Dropped);
             self.keep(record);
         }
         let is_half_full = self.queued() >= RECORDS_MAX as u64 / 2 || self.queued_bytes() >= BYTES_MAX / 2;
-        if is_half_full && !self.lane().is_urgent.swap(true, Relaxed) {
+        if is_half_full && !self.ring().is_urgent.swap(true, Relaxed) {
             self.common.wake();
         }
     }
@@ -274,15 +274,15 @@ impl Outbox {
 
     /// Returns the number of waiting records, or slightly more.
     fn queued(&self) -> u64 {
-        self.handed_over - self.lane().seen.load(Relaxed)
+        self.handed_over - self.ring().seen.load(Relaxed)
     }
 
     fn queued_bytes(&self) -> u64 {
-        self.handed_over_bytes - self.lane().seen_bytes.load(Relaxed)
+        self.handed_over_bytes - self.ring().seen_bytes.load(Relaxed)
     }
 
-    fn lane(&self) -> &Lane {
-        &self.common.lanes[self.lane]
+    fn ring(&self) -> &RingState {
+        &self.common.rings[self.ring]
     }
 }
 
@@ -290,7 +290,7 @@ impl Outbox {
 #[derive(Debug)]
 struct DiagnosisThread {
     common: Arc<Common>,
-    inlets: Vec<Inlet>,
+    receivers: Vec<RecordReceiver>,
     reader: Reader,
     latest: Arc<Diagnoses>,
     /// The diagnoses of earlier plans, whose exchanges may still be in progress.
@@ -302,9 +302,9 @@ struct DiagnosisThread {
 }
 
 impl DiagnosisThread {
-    fn new(common: Arc<Common>, inlets: Vec<Inlet>, end: Sender<()>) -> Self {
+    fn new(common: Arc<Common>, receivers: Vec<RecordReceiver>, end: Sender<()>) -> Self {
         let (reader, latest, before, pressure) = Default::default();
-        Self { common, inlets, reader, latest, before, pressure, clock: Clock::new(), _end: end }
+        Self { common, receivers, reader, latest, before, pressure, clock: Clock::new(), _end: end }
     }
 
     fn run(mut self) {
@@ -350,13 +350,13 @@ impl DiagnosisThread {
     /// ring.
     fn look(&mut self) -> usize {
         let mut most = 0;
-        for (inlet, lane) in self.inlets.iter_mut().zip(&self.common.lanes) {
-            lane.is_urgent.store(false, Relaxed);
+        for (receiver, ring) in self.receivers.iter_mut().zip(&self.common.rings) {
+            ring.is_urgent.store(false, Relaxed);
             self.pressure.is_high |=
-                lane.is_overfull.swap(false, Relaxed) || inlet.records.slots() >= RECORDS_MAX / 4 * 3;
+                ring.is_overfull.swap(false, Relaxed) || receiver.records.slots() >= RECORDS_MAX / 4 * 3;
             let (mut count, mut bytes) = (0, 0);
             while count < BATCH
-                && let Ok(mut record) = inlet.records.pop()
+                && let Ok(mut record) = receiver.records.pop()
             {
                 count += 1;
                 bytes += record.size() as u64;
@@ -366,11 +366,11 @@ impl DiagnosisThread {
                 record.clear();
                 record.keep_only(&self.latest);
                 // Records that do not fit are freed.
-                let _ = inlet.returned.push(record);
+                let _ = receiver.returned.push(record);
             }
             // Only this thread writes these.
-            lane.seen.store(lane.seen.load(Relaxed) + count as u64, Relaxed);
-            lane.seen_bytes.store(lane.seen_bytes.load(Relaxed) + bytes, Relaxed);
+            ring.seen.store(ring.seen.load(Relaxed) + count as u64, Relaxed);
+            ring.seen_bytes.store(ring.seen_bytes.load(Relaxed) + bytes, Relaxed);
             most = most.max(count);
         }
         most
@@ -451,62 +451,62 @@ mod tests {
 
     #[test]
     fn a_ring_is_bounded_and_its_memory_comes_back() {
-        let (records, mut outboxes) = Records::new(1);
-        let outbox = &mut outboxes[0];
+        let (records, mut senders) = Records::new(1);
+        let sender = &mut senders[0];
         for _ in 0..2 * RECORDS_MAX {
-            let record = outbox.blank();
-            outbox.hand_over(record, false);
+            let record = sender.blank();
+            sender.hand_over(record, false);
         }
-        assert_eq!((outbox.queued(), outbox.spare.len()), (RECORDS_MAX as u64, 1));
+        assert_eq!((sender.queued(), sender.spare.len()), (RECORDS_MAX as u64, 1));
         let mut thread = thread(&records);
         let mut seen = 0;
         while thread.look() > 0 {
             seen += 1;
         }
-        assert_eq!((seen, outbox.queued(), outbox.queued_bytes()), (RECORDS_MAX / BATCH, 0, 0));
-        assert_eq!(outbox.returned.slots(), SPARE_RECORDS);
-        outbox.forget_spare();
-        assert_eq!((outbox.returned.slots(), outbox.spare.len()), (0, 0));
+        assert_eq!((seen, sender.queued(), sender.queued_bytes()), (RECORDS_MAX / BATCH, 0, 0));
+        assert_eq!(sender.returned.slots(), SPARE_RECORDS);
+        sender.forget_spare();
+        assert_eq!((sender.returned.slots(), sender.spare.len()), (0, 0));
     }
 
     #[test]
     fn a_place_that_was_kept_is_there_whatever_comes_between() {
-        let (records, mut outboxes) = Records::new(1);
-        let outbox = &mut outboxes[0];
-        assert!(outbox.try_reserve());
+        let (records, mut senders) = Records::new(1);
+        let sender = &mut senders[0];
+        assert!(sender.try_reserve());
         for _ in 0..RECORDS_MAX {
-            let record = outbox.blank();
-            outbox.hand_over(record, false);
+            let record = sender.blank();
+            sender.hand_over(record, false);
         }
-        assert_eq!(outbox.queued(), RECORDS_MAX as u64 - 1);
-        assert!(!outbox.try_reserve());
-        let record = outbox.blank();
-        outbox.hand_over(record, true);
-        assert_eq!((outbox.queued(), outbox.reserved), (RECORDS_MAX as u64, 0));
+        assert_eq!(sender.queued(), RECORDS_MAX as u64 - 1);
+        assert!(!sender.try_reserve());
+        let record = sender.blank();
+        sender.hand_over(record, true);
+        assert_eq!((sender.queued(), sender.reserved), (RECORDS_MAX as u64, 0));
         assert!(thread(&records).look() > 0);
-        assert!(outbox.try_reserve());
+        assert!(sender.try_reserve());
     }
 
     #[test]
     fn a_ring_is_bounded_in_bytes_too() {
-        let (_records, mut outboxes) = Records::new(1);
-        let outbox = &mut outboxes[0];
+        let (_records, mut senders) = Records::new(1);
+        let sender = &mut senders[0];
         for _ in 0..100 {
-            let mut record = outbox.blank();
+            let mut record = sender.blank();
             record.response_body.bytes.resize(1 << 20, 0);
-            outbox.hand_over(record, false);
+            sender.hand_over(record, false);
         }
-        assert_eq!(outbox.queued(), BYTES_MAX >> 20);
+        assert_eq!(sender.queued(), BYTES_MAX >> 20);
     }
 
     #[test]
     fn copies_of_bodies_are_bounded_over_all_exchanges() {
-        let (_records, mut outboxes) = Records::new(1);
-        let outbox = &mut outboxes[0];
-        assert_eq!(outbox.set_aside(CAPTURE_BYTES_MAX - 10), CAPTURE_BYTES_MAX - 10);
-        assert_eq!((outbox.set_aside(100), outbox.set_aside(100)), (10, 0));
-        outbox.take_back(10);
-        assert_eq!(outbox.set_aside(4), 4);
+        let (_records, mut senders) = Records::new(1);
+        let sender = &mut senders[0];
+        assert_eq!(sender.set_aside(CAPTURE_BYTES_MAX - 10), CAPTURE_BYTES_MAX - 10);
+        assert_eq!((sender.set_aside(100), sender.set_aside(100)), (10, 0));
+        sender.take_back(10);
+        assert_eq!(sender.set_aside(4), 4);
     }
 
     #[test]
@@ -538,7 +538,7 @@ mod tests {
     }
 
     fn thread(records: &Records) -> DiagnosisThread {
-        let inlets = std::mem::take(&mut records.lock().inlets);
-        DiagnosisThread::new(Arc::clone(&records.common), inlets, mpsc::channel().0)
+        let receivers = std::mem::take(&mut records.lock().receivers);
+        DiagnosisThread::new(Arc::clone(&records.common), receivers, mpsc::channel().0)
     }
 }

@@ -15,20 +15,29 @@ use egret_clock::Clock;
 use egret_clock::Moment;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::exchange::flows::FlowRun;
+use crate::exchange::flow_run::FlowRun;
+use crate::exchange::follow_up::FollowUp;
 use crate::exchange::state::{Pools, RequestState};
 use crate::exchange::via::Via;
 use crate::failure::Failure;
 use crate::observe::access_log::AccessLog;
 use crate::observe::counters::WorkerCounters;
-use crate::observe::ring::{Outbox, Records};
+use crate::observe::ring::{RecordSender, Records};
 use crate::plan::{Origin, Plan, UpstreamPlan};
 use crate::upstream::{Lent, Upstream};
 use crate::upstream::{LoanRequest, Network};
+use crate::worker::view::View;
 use egret_net::authority::Authority;
 use egret_net::budget::Budget;
 use egret_net::deadline::Timers;
 use egret_net::dns::Resolver;
+
+/// Number of spare flow runs that a worker keeps.
+const SPARE_FLOW_RUNS: usize = 256;
+
+/// Maximum number of revalidations that one worker runs at once. Above it a stale response is served again,
+/// and the next request for it starts one.
+const REVALIDATIONS_MAX: usize = 64;
 
 /// The state shared by all workers and the other threads. The path of a request only reads it, with two
 /// exceptions: `exchanges` and `gathered`.
@@ -58,7 +67,7 @@ pub(crate) struct Shared {
 pub(crate) struct Inbox {
     pub messages: mpsc::UnboundedReceiver<Message>,
     pub loans: mpsc::UnboundedReceiver<LoanRequest>,
-    pub outbox: Outbox,
+    pub records: RecordSender,
 }
 
 /// A message to a worker. The inbox is bounded by its senders: clients by `limits.connections`, loans by
@@ -95,7 +104,7 @@ impl Shared {
 
     /// Creates the shared state, and for each worker its own ends of its channels.
     pub fn new(workers: usize, resolver: Resolver, access_log: AccessLog) -> (Self, Vec<Inbox>) {
-        let (records, outboxes) = Records::new(workers);
+        let (records, senders) = Records::new(workers);
         let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let (lenders, loans): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let network = Network {
@@ -117,8 +126,8 @@ impl Shared {
             reloads: AtomicU64::new(0),
             reloads_refused: AtomicU64::new(0),
         };
-        let ends = receivers.into_iter().zip(loans).zip(outboxes);
-        (shared, ends.map(|((messages, loans), outbox)| Inbox { messages, loans, outbox }).collect())
+        let ends = receivers.into_iter().zip(loans).zip(senders);
+        (shared, ends.map(|((messages, loans), records)| Inbox { messages, loans, records }).collect())
     }
 }
 
@@ -138,11 +147,13 @@ pub(crate) struct Worker {
     pub pools: Pools,
     /// Spare flow runs.
     #[expect(clippy::vec_box, reason = "a flow run is large and is moved more often than it is created")]
-    pub flow_runs: RefCell<Vec<Box<FlowRun>>>,
-    /// Number of background calls in progress.
-    pub revalidations: Cell<usize>,
+    flow_runs: RefCell<Vec<Box<FlowRun>>>,
+    /// Number of revalidations that are ordered or in progress.
+    revalidations: Cell<usize>,
+    /// Calls that exchanges have ordered, for the background tasks.
+    follow_ups: mpsc::UnboundedSender<FollowUp>,
     /// Hands records of exchanges to the diagnoses.
-    pub outbox: RefCell<Outbox>,
+    pub records: RefCell<RecordSender>,
     pub draining: Cell<bool>,
     view: RefCell<Rc<View>>,
     others: RefCell<Others>,
@@ -152,16 +163,6 @@ pub(crate) struct Worker {
     sweeping: Cell<bool>,
     /// Notified when the sweeper must run again.
     kept: Notify,
-}
-
-/// A plan with this worker's own pools.
-#[derive(Debug)]
-pub(crate) struct View {
-    pub plan: Arc<Plan>,
-    /// The plan's providers in order, then its certified ones.
-    pub upstreams: Vec<Rc<Upstream>>,
-    /// The placeholder upstream of requests that reach no provider.
-    pub nowhere: Rc<Upstream>,
 }
 
 /// The owner of a host.
@@ -189,7 +190,13 @@ struct Others {
 
 impl Worker {
     /// Creates a worker that runs `plan`.
-    pub fn new(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, outbox: Outbox) -> Rc<Self> {
+    pub fn new(
+        number: usize,
+        shared: Arc<Shared>,
+        plan: Arc<Plan>,
+        records: RecordSender,
+        follow_ups: mpsc::UnboundedSender<FollowUp>,
+    ) -> Rc<Self> {
         let pools = Pools::new(Arc::clone(&shared.gathered));
         Rc::new(Self {
             number,
@@ -198,7 +205,8 @@ impl Worker {
             pools,
             flow_runs: RefCell::default(),
             revalidations: Cell::new(0),
-            outbox: RefCell::new(outbox),
+            follow_ups,
+            records: RefCell::new(records),
             draining: Cell::new(false),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
             others: RefCell::default(),
@@ -214,6 +222,39 @@ impl Worker {
         if self.pools.buffers.has_freed() {
             self.has_kept();
         }
+    }
+
+    /// Takes a spare flow run, or creates one.
+    pub fn take_flow_run(&self) -> Box<FlowRun> {
+        self.flow_runs.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Returns a flow run to the spare ones.
+    pub fn return_flow_run(&self, mut run: Box<FlowRun>) {
+        let mut runs = self.flow_runs.borrow_mut();
+        if runs.len() < SPARE_FLOW_RUNS {
+            run.forget_bodies();
+            runs.push(run);
+        }
+    }
+
+    /// Returns `true` if another revalidation may be ordered.
+    pub fn has_room_for_revalidation(&self) -> bool {
+        self.revalidations.get() < REVALIDATIONS_MAX
+    }
+
+    /// Orders a call that nobody waits for.
+    pub fn follow_up(&self, order: FollowUp) {
+        if matches!(order, FollowUp::Revalidation(_)) {
+            self.revalidations.set(self.revalidations.get() + 1);
+        }
+        // The background tasks run as long as the worker.
+        let _ = self.follow_ups.send(order);
+    }
+
+    /// Notes that a revalidation has ended.
+    pub fn has_revalidated(&self) {
+        self.revalidations.set(self.revalidations.get() - 1);
     }
 
     /// Notes that a client's connection has closed.
@@ -319,7 +360,7 @@ impl Worker {
         } else {
             *self.others.borrow_mut() = Others::default();
         }
-        self.outbox.borrow_mut().forget_spare();
+        self.records.borrow_mut().forget_spare();
         *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, Some(&before)));
     }
 
@@ -334,29 +375,6 @@ impl Worker {
         }
         let view = self.view();
         view.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, plan))?.lend(now)
-    }
-}
-
-impl View {
-    fn new(plan: Arc<Plan>, worker: usize, before: Option<&Self>) -> Self {
-        let kept = |provider: &Arc<UpstreamPlan>| {
-            before?.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider)).cloned()
-        };
-        let upstreams = plan
-            .providers
-            .iter()
-            .chain(plan.certified.iter().map(|certified| &certified.upstream))
-            .map(|provider| {
-                kept(provider).unwrap_or_else(|| Rc::new(Upstream::new(Arc::clone(provider), worker)))
-            })
-            .collect();
-        let nowhere = Rc::new(Upstream::new(Arc::new(plan.other_hosts.nowhere()), worker));
-        Self { plan, upstreams, nowhere }
-    }
-
-    /// Returns this worker's upstream for `provider` of this plan.
-    pub fn upstream_of(&self, provider: &Arc<UpstreamPlan>) -> Option<&Rc<Upstream>> {
-        self.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider))
     }
 }
 

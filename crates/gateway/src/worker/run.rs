@@ -10,6 +10,7 @@ use egret_net::event_loop::{Listener, sleep, spawn};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use crate::background;
 use crate::downstream::serve;
 use crate::plan::Plan;
 use crate::upstream::LoanRequest;
@@ -21,12 +22,14 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs worker `number` with `plan`, until it is drained and its last connection has closed.
 pub(crate) async fn run(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, inbox: Inbox) {
-    let Inbox { mut messages, loans, outbox } = inbox;
-    let worker = Worker::new(number, shared, plan, outbox);
+    let Inbox { mut messages, loans, records } = inbox;
+    let (follow_ups, orders) = mpsc::unbounded_channel();
+    let worker = Worker::new(number, shared, plan, records, follow_ups);
     let timers = Rc::clone(&worker.timers);
     spawn(async move { timers.run().await });
     spawn(sweep(Rc::clone(&worker)));
     spawn(lend(Rc::clone(&worker), loans));
+    spawn(background::run(Rc::clone(&worker), orders));
     while let Some(message) = next(&worker, &mut messages).await {
         match message {
             Message::Listen(socket, stop) => match Listener::new(socket) {

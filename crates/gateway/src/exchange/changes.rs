@@ -1,0 +1,82 @@
+//! The changes that flows make to a call and to its response, as plain data. A call without flows has none.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_accounts::{Applied, SecretPatterns};
+use egret_cache::Stored;
+use egret_message::Changes;
+use egret_store::entries::Filling;
+
+use crate::exchange::hedge_order::HedgeOrder;
+
+/// The changes to a call.
+#[derive(Debug, Default)]
+pub(crate) struct Outbound {
+    /// The remedies' changes of the header fields.
+    pub fields: Changes,
+    /// The new path and query, relative to the provider's URL, if they change.
+    pub target: Option<Rc<[u8]>>,
+    /// The new body, if it changes.
+    pub body: Option<Rc<[u8]>>,
+    /// The changes by the credential of an account. They come last.
+    pub credential: Option<Applied>,
+    /// Length of the received body with its framing, if all of it has been received.
+    pub framed_len: usize,
+    /// Maximum time until the response begins, if it is not the provider's own.
+    pub first_byte: Option<Duration>,
+    /// The secrets to mask in the response, if any.
+    pub mask: Option<Arc<SecretPatterns>>,
+    /// The order to run a second call beside a slow one.
+    pub hedge: Option<HedgeOrder>,
+}
+
+impl Outbound {
+    /// Returns the credential's changes of the header fields.
+    pub fn credential_fields(&self) -> Option<&Changes> {
+        self.credential.as_ref().map(|applied| &applied.fields)
+    }
+
+    /// Returns the new path and query, if they change.
+    pub fn target(&self) -> Option<&[u8]> {
+        let applied = self.credential.as_ref().and_then(|applied| applied.target.as_deref());
+        applied.or(self.target.as_deref())
+    }
+
+    /// Returns the new body, if it changes.
+    pub fn body(&self) -> Option<&[u8]> {
+        let applied = self.credential.as_ref().and_then(|applied| applied.body.as_deref());
+        applied.or(self.body.as_deref())
+    }
+}
+
+/// The changes to a response, and the copies of it that flows need.
+#[derive(Debug, Default)]
+pub(crate) struct Inbound {
+    /// The remedies' changes of the header fields.
+    pub fields: Changes,
+    /// The new body, if it changes.
+    pub body: Option<Rc<[u8]>>,
+    /// Length of the received body with its framing, if all of it has been received.
+    pub framed_len: usize,
+    /// The remedies' decisions, if the client requested a trace.
+    pub trace: Option<String>,
+    /// The secrets to mask in the body, if any.
+    pub mask: Option<Arc<SecretPatterns>>,
+    /// The end of the body to keep, if remedies need it.
+    pub tail: Option<Tail>,
+    /// The cache entry to fill with the body, if a cache stores the response.
+    pub filling: Option<Filling<Stored>>,
+}
+
+/// A copy of a response: its head, and the end of its body.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    /// Number of bytes to keep of the body.
+    pub most: usize,
+    /// Memory for the end of the body, until the body is tapped.
+    pub memory: Vec<u8>,
+    /// The head as received.
+    pub head: Vec<u8>,
+}

@@ -1,0 +1,166 @@
+//! The end of an exchange: its record, its flows, its counters, its line in the access log, and the fate of
+//! the client's connection.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use egret_clock::Moment;
+use egret_match::seen_at_end;
+use egret_message::{Fields, Outcome, Received};
+
+use crate::downstream::connection::End;
+use crate::exchange::body::Tap;
+use crate::exchange::call::Call;
+use crate::exchange::credentials;
+use crate::exchange::flow_run::{ExchangeView, FlowRun};
+use crate::exchange::reply::{Ended, Then};
+use crate::exchange::state::{RequestState, ResponseState};
+use crate::failure::ErrorKind;
+use crate::observe::access_log::Record;
+use crate::observe::recorder::Finished;
+use crate::upstream::{Connection, Upstream};
+
+/// The fate of the client's connection.
+#[derive(Debug)]
+pub(crate) enum Closing {
+    /// The exchange is over.
+    End(End),
+    /// Bytes are relayed between the client and this connection of the upstream.
+    Relay(Box<Connection>, Rc<Upstream>),
+}
+
+/// Ends an exchange, which ran through the flows of `run` if there is one.
+pub(crate) fn close(mut call: Call<'_>, run: Option<Box<FlowRun>>, ended: Ended) -> Closing {
+    let Ended { status, at, then } = ended;
+    finish_recording(&mut call, run.as_deref(), status != 0, at);
+    let down = &mut call.state.response_state.down;
+    down.stop_filling();
+    let tap = down.tap.take();
+    if let Some(run) = run {
+        end_run(&mut call, run, tap, at);
+    }
+    count(&call, status, at);
+    log(&call, status, at);
+    let end = match then {
+        Then::Next { persistent } => {
+            call.client.last_active = at;
+            drop_request(&mut call);
+            let is_drained = call.state.up.is_complete() && call.state.input.filled().is_empty();
+            match (persistent, is_drained) {
+                (true, _) => End::Persist,
+                (false, true) => End::Close,
+                (false, false) => End::Linger,
+            }
+        }
+        Then::Persist => {
+            call.client.last_active = at;
+            drop_request(&mut call);
+            End::Persist
+        }
+        Then::Close => End::Close,
+        Then::Linger => End::Linger,
+        Then::Abort => {
+            call.client.abort();
+            End::Close
+        }
+        Then::Relay(connection) => {
+            drop_request(&mut call);
+            return Closing::Relay(connection, call.upstream);
+        }
+    };
+    Closing::End(end)
+}
+
+/// Removes the request from the input. Bytes after it stay.
+fn drop_request(call: &mut Call<'_>) {
+    let RequestState { input, request, .. } = &mut *call.state;
+    input.remove(0, request.len + call.kept_body);
+    call.client.worker.pools.buffers.shrink(input);
+    call.kept_body = 0;
+}
+
+/// Hands over the record of the exchange, if there is one. The client received a response if `is_answered`.
+pub(crate) fn finish_recording(call: &mut Call<'_>, run: Option<&FlowRun>, is_answered: bool, ended: Moment) {
+    let Some(recording) = call.recording.take() else { return };
+    let calls = run.map(|run| run.draft.calls);
+    let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
+    let account = account.map(|account| account.name().to_owned());
+    let is_called = !Rc::ptr_eq(&call.upstream, &call.view.nowhere);
+    let worker = &call.client.worker;
+    let RequestState { input, up, response_state, .. } = &mut *call.state;
+    let finished = Finished {
+        is_answered,
+        ended,
+        started: call.client.request_since(call.clock.begun),
+        clock: &call.clock,
+        wall_clock: &worker.shared.clock,
+        replaced_body: run.and_then(|run| run.body.whole(input.filled())),
+        provider: call.upstream.plan.provider(),
+        decisions: run.map(FlowRun::decisions),
+        account: account.as_deref(),
+        client: call.client.peer_address(),
+        attempts: calls.unwrap_or_else(|| u32::from(is_called)),
+        trace_seed: run.map_or(0, |run| run.draft.trace_seed),
+        informational: call.informational,
+        error: call.failed.map(ErrorKind::slug),
+    };
+    recording.finish(&finished, up, &mut response_state.down, &worker.records);
+}
+
+/// Ends the exchange for its remedies, with the copy of its response in `tap`.
+fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, at: Moment) {
+    let tap = tap.filter(Tap::wants_end);
+    let tail = call.inbound.take().and_then(|inbound| run.take_back_inbound(*inbound));
+    let worker = &call.client.worker;
+    let head = &call.state.response_state.response;
+    let head_bytes = tail.as_ref().map_or(&[][..], |tail| &tail.head);
+    let body = tap.as_ref().and_then(|tap| {
+        let fields = Fields::received(&head.fields, head_bytes);
+        seen_at_end(fields, tap.end(), tap.is_whole())
+    });
+    let received = tap.as_ref().map(|_| Received { head, bytes: head_bytes, body: body.as_deref() });
+    let view = ExchangeView {
+        now: worker.shared.clock.timestamp(at),
+        worker: worker.number,
+        state: call.state,
+        repeatable: false,
+        outcome: received.as_ref().map_or(Outcome::None, Outcome::Response),
+    };
+    let flows = &call.view.plan.flows;
+    run.with_exchange(flows, view, |chain, exchange| chain.end(flows, exchange));
+    drop(body);
+    if let Some(mut tail) = tail {
+        if let Some(tap) = tap {
+            tail.memory = tap.into_end();
+        }
+        run.keep_tail(tail);
+    }
+    worker.return_flow_run(run);
+}
+
+fn count(call: &Call<'_>, status: u16, ended: Moment) {
+    let counters = call.upstream.counters();
+    counters.exchange(call.state.request.method, status);
+    if status != 0 {
+        counters.latency.record(ended.nanos_since(call.clock.begun) / 1000);
+        counters.footprint.record(call.clock.footprint_nanos() / 1000);
+    }
+    counters.sent_bytes.add(call.sent_bytes + call.state.up.moved_bytes);
+    counters.received_bytes.add(call.received_bytes + call.state.response_state.down.read_bytes);
+}
+
+fn log(call: &Call<'_>, status: u16, ended: Moment) {
+    let RequestState { input, request, response_state, .. } = &*call.state;
+    let ResponseState { down, .. } = &**response_state;
+    call.client.worker.shared.access_log.write_if_on(call.client.worker.counters(), || Record {
+        client: call.client.peer_address(),
+        provider: call.upstream.plan.stats.name(),
+        method: request.method_text.of(input.filled()),
+        target: request.target.of(input.filled()),
+        status,
+        duration: ended.since(call.clock.begun),
+        footprint: Duration::from_nanos(call.clock.footprint_nanos()),
+        sent_bytes: down.moved_bytes,
+        error: call.failed.map(ErrorKind::slug),
+    });
+}

@@ -1,0 +1,262 @@
+//! The state of one exchange's run through its flows. A worker lends it to each exchange that a flow matches.
+
+use std::mem;
+use std::sync::Arc;
+
+use egret_accounts::{Applied, SecretPatterns};
+use egret_clock::Timestamp;
+use egret_flow::{Flows, RemedyChain, Tells};
+use egret_http1::{Field, RequestFraming, ResponseFraming, ResponseHead, Span};
+use egret_match::matching::Question;
+use egret_match::router::Matches;
+use egret_message::{Destination, Fields, Json, Outcome, Received};
+use egret_net::budget::{Budget, Share};
+use egret_net::buffer::BUFFER_BYTES;
+use egret_remedy::exchange::{Exchange as FlowExchange, PendingChanges};
+use egret_store::coalescer::Background;
+
+use crate::exchange::changes::{Inbound, Outbound, Tail};
+use crate::exchange::gathered::GatheredBody;
+use crate::exchange::hedge_order::HedgeOrder;
+use crate::exchange::state::{RequestState, ResponseState};
+use crate::exchange::target::CallTarget;
+
+/// The state of one exchange's run through its flows. A worker lends one to each exchange that a flow
+/// matches.
+#[derive(Debug, Default)]
+pub(crate) struct FlowRun {
+    pub chain: RemedyChain,
+    /// The changes that the remedies have made to the exchange so far.
+    pub draft: PendingChanges,
+    pub matches: Matches,
+    /// The call that the client's request stands for. `None` if it cannot be routed.
+    pub forward: Option<CallTarget>,
+    /// The target, relative to the provider's URL.
+    pub target: Span,
+    /// The request's body, if a flow needs it.
+    pub body: GatheredBody,
+    /// `true` once the client has been sent 100 (Continue).
+    pub told_to_continue: bool,
+    /// The response's body, if a remedy needs it before it is forwarded.
+    pub response_body: GatheredBody,
+    /// The part of a stored response that the response state holds.
+    pub held: Held,
+    /// The share of the budget for gathered bodies that bodies replaced by remedies take.
+    drafted: Share,
+    /// The secrets to mask in the response to the last call, if any.
+    pub mask: Option<Arc<SecretPatterns>>,
+    /// `true` if the last call was made to a host that credentials may be sent to.
+    pub takes_credentials: bool,
+    /// Memory for the head of the response and the end of its body.
+    tail: Tail,
+}
+
+/// The part of a stored response that the response state holds, so remedies see it like a received one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Held {
+    /// The response state holds none of it.
+    #[default]
+    Nothing,
+    /// The response state holds its head.
+    Head,
+    /// The response state holds all of it.
+    Whole,
+}
+
+/// The parts of the exchange that the flow run does not own.
+#[derive(Clone, Copy)]
+pub(crate) struct ExchangeView<'a> {
+    /// The current time.
+    pub now: Timestamp,
+    /// Number of the worker.
+    pub worker: usize,
+    pub state: &'a RequestState,
+    pub repeatable: bool,
+    pub outcome: Outcome<'a>,
+}
+
+impl FlowRun {
+    /// Returns the number of request-body bytes to keep, so the request can be sent again.
+    pub fn replay_bytes(&self) -> usize {
+        self.chain.needs().replay
+    }
+
+    /// Returns the decisions made so far, if the client requested a trace.
+    pub fn trace(&self) -> Option<&str> {
+        self.chain.trace()
+    }
+
+    /// Returns the decisions made so far.
+    pub fn decisions(&self) -> &str {
+        self.chain.decisions()
+    }
+
+    /// Prepares a background call that passes the remedy that requested it and the inner ones. Returns
+    /// `false` if that remedy does not run.
+    pub fn start_revalidation(
+        &mut self,
+        flows: &Flows,
+        matches: Matches,
+        background: Background,
+        outer: &PendingChanges,
+    ) -> bool {
+        self.matches = matches;
+        self.draft.inherit(outer);
+        let has_remedies = self.chain.start(flows, &self.matches, Tells::default());
+        let is_there = has_remedies && self.chain.begin_at(&background, &self.draft);
+        self.draft.background = Some(background);
+        is_there
+    }
+
+    /// Prepares for the request in `state`: the call to make, if any, and its `target`.
+    pub fn start(&mut self, forward: Option<CallTarget>, target: Span, state: &RequestState) {
+        self.draft.clear();
+        self.forward = forward;
+        self.target = target;
+        self.body.clear();
+        self.body.is_whole = state.request.framing == RequestFraming::None;
+        self.told_to_continue = false;
+        self.response_body.clear();
+        self.drafted.release();
+        self.mask = None;
+        self.takes_credentials = true;
+    }
+
+    /// Returns the largest number of request-body bytes that remedies need before they decide.
+    pub fn request_body_max(&self, state: &RequestState) -> usize {
+        let needs = self.chain.needs();
+        let is_json = needs.request_json > 0 && is_plain_json(&state.request.fields, state.input.filled());
+        needs.request_body.max(if is_json { needs.request_json } else { 0 })
+    }
+
+    /// Returns the largest number of response-body bytes that remedies need before the response is forwarded.
+    pub fn response_body_max(&self, response_state: &ResponseState) -> usize {
+        let needs = self.chain.needs();
+        let ResponseHead { status, framing, fields, .. } = &response_state.response;
+        // Part of a JSON document is not valid JSON.
+        let is_whole = !matches!(status, 101 | 206) && *framing != ResponseFraming::None;
+        let is_json =
+            needs.response_json > 0 && is_whole && is_plain_json(fields, response_state.output.filled());
+        if is_json { needs.response_json } else { 0 }
+    }
+
+    /// Charges the budget for bodies that remedies made from gathered ones. They already exist, so they are
+    /// never refused.
+    pub fn count_drafted(&mut self, budget: &Arc<Budget>) {
+        let PendingChanges { request_body, response_body, .. } = &self.draft;
+        let bytes = [request_body, response_body].into_iter().flatten().map(|body| body.len()).sum();
+        self.drafted.cover_anyway(budget, bytes);
+    }
+
+    /// Releases the large bodies of a finished exchange.
+    pub fn forget_bodies(&mut self) {
+        self.body.clear();
+        self.response_body.clear();
+        self.tail.memory.clear();
+        self.tail.memory.shrink_to(BUFFER_BYTES);
+        self.drafted.release();
+        self.draft.request_body = None;
+        self.draft.response_body = None;
+        // Other exchanges may wait for these two.
+        self.draft.filling = None;
+        self.draft.background = None;
+        // Secrets must not outlive their config.
+        self.mask = None;
+    }
+
+    /// Finds the flows that match the request, and returns `true` if they have remedies. Returns `None` if
+    /// that depends on a body that has not been received.
+    pub fn find(&mut self, flows: &Flows, state: &RequestState, now: Timestamp, roll: u64) -> Option<bool> {
+        let Self { chain, draft, matches, forward, target, body, .. } = self;
+        let bytes = state.input.filled();
+        let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
+        let destination = forward.as_ref().map_or(Destination::NOWHERE, CallTarget::destination);
+        let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
+        let request = exchange.request();
+        flows.find(Question { request: &request, roll, now, has_body: body.is_whole }, matches);
+        if matches.is_undecided() && !body.is_whole {
+            return None;
+        }
+        let tells = Tells {
+            client: request.fields.get(b"x-egret-trace").is_some(),
+            diagnoses: flows.diagnoses.is_for(matches),
+        };
+        Some(chain.start(flows, matches, tells))
+    }
+
+    /// Lends the remedies' changes to a call, with those of a credential. The call gives them back.
+    pub fn lend_outbound(
+        &mut self,
+        credential: Option<Applied>,
+        mask: Option<Arc<SecretPatterns>>,
+    ) -> Outbound {
+        self.mask.clone_from(&mask);
+        let PendingChanges { request, target, request_body, call, .. } = &mut self.draft;
+        Outbound {
+            fields: mem::take(request),
+            target: target.clone(),
+            body: request_body.clone(),
+            credential,
+            framed_len: self.body.framed_len,
+            first_byte: call.first_byte,
+            mask,
+            hedge: call.hedge.map(HedgeOrder::new),
+        }
+    }
+
+    /// Takes the changes back from a call that has ended.
+    pub fn take_back_outbound(&mut self, outbound: Outbound) {
+        self.draft.request = outbound.fields;
+    }
+
+    /// Lends the remedies' changes to the response that is about to be sent. The response gives them back.
+    pub fn lend_inbound(&mut self) -> Inbound {
+        let most = self.chain.needs().response_tail;
+        let tail = (most > 0).then(|| Tail { most, ..mem::take(&mut self.tail) });
+        Inbound {
+            fields: mem::take(&mut self.draft.response),
+            body: self.draft.response_body.clone(),
+            framed_len: self.response_body.framed_len,
+            trace: self.trace().map(str::to_owned),
+            mask: self.mask.clone(),
+            tail,
+            filling: self.draft.filling.take(),
+        }
+    }
+
+    /// Takes the changes back from a response that has ended, and the copy of its head.
+    pub fn take_back_inbound(&mut self, inbound: Inbound) -> Option<Tail> {
+        self.draft.response = inbound.fields;
+        inbound.tail
+    }
+
+    /// Keeps the memory of a tail for the next response.
+    pub fn keep_tail(&mut self, tail: Tail) {
+        self.tail = tail;
+    }
+
+    /// Runs `act` on the chain with a view of the exchange.
+    pub fn with_exchange<T>(
+        &mut self,
+        flows: &Flows,
+        view: ExchangeView<'_>,
+        act: impl FnOnce(&mut RemedyChain, &mut FlowExchange<'_>) -> T,
+    ) -> T {
+        let Self { chain, draft, matches, forward, target, body, .. } = self;
+        let ExchangeView { now, worker, state, repeatable, outcome } = view;
+        let bytes = state.input.filled();
+        let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
+        let destination = forward.as_ref().map_or(Destination::NOWHERE, CallTarget::destination);
+        let mut exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
+        exchange.worker = worker;
+        exchange.params = flows.params(matches);
+        exchange.repeatable = repeatable;
+        exchange.outcome = outcome;
+        act(chain, &mut exchange)
+    }
+}
+
+/// Returns `true` if these fields describe a JSON body that has no content coding.
+pub(crate) fn is_plain_json(fields: &[Field], bytes: &[u8]) -> bool {
+    Fields::received(fields, bytes).json() == Json::Plain
+}

@@ -1,0 +1,509 @@
+//! The reply: forwards the response of a call to the client, or sends the client a response of the gateway's
+//! own.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_clock::Moment;
+use egret_http1::{ResponseFraming, Version};
+use egret_net::budget::{Budget, Share};
+use egret_net::event_loop::now;
+use tracing::debug;
+
+use crate::exchange::body::{Kept, Pipe, PipeError, SecretMask};
+use crate::exchange::call::{Call, Stop};
+use crate::exchange::changes::{Inbound, Tail};
+use crate::exchange::forward::{Reply, edit_generated, edit_response};
+use crate::exchange::pace::{RateWindow, Taking};
+use crate::exchange::rewrite::Rewriter;
+use crate::exchange::state::{RequestState, ResponseState};
+use crate::exchange::target::CallTarget;
+use crate::failure::{ErrorKind, Failure};
+use crate::upstream::Connection;
+
+/// The outcome of a response that was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finish {
+    Complete,
+    /// The response is incomplete, and the client can see that it is.
+    CutShort,
+    ClientGone,
+}
+
+/// The end of an exchange, as the client sees it.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The status code of the response, or 0 if the client received none.
+    pub status: u16,
+    /// End of the response.
+    pub at: Moment,
+    /// The fate of the client's connection.
+    pub then: Then,
+}
+
+/// The fate of the client's connection.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// The next request may follow, if the connection is `persistent` and nothing of this request is left to
+    /// be read.
+    Next { persistent: bool },
+    /// The next request may follow.
+    Persist,
+    /// The connection is closed.
+    Close,
+    /// The connection is closed after the client had time to read the response.
+    Linger,
+    /// The connection is reset, so the client sees that the response is incomplete.
+    Abort,
+    /// Both sides have switched to another protocol: their bytes are relayed.
+    Relay(Box<Connection>),
+}
+
+/// Starts to keep the end of the response, if remedies need it, and to fill the cache, if one stores the
+/// response.
+fn tap(inbound: &mut Inbound, head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
+    if let Some(Tail { most, memory, head: kept }) = &mut inbound.tail {
+        kept.clear();
+        kept.extend_from_slice(head);
+        down.tap.get_or_insert_default().keep_end(std::mem::take(memory), *most, budget);
+    }
+    if let Some(filling) = inbound.filling.take() {
+        down.store(filling);
+    }
+}
+
+impl Call<'_> {
+    /// Forwards the response.
+    async fn reply(&mut self, mut connection: Box<Connection>) -> Ended {
+        if let Some(recording) = &mut self.recording {
+            recording.note_connection(&connection);
+        }
+        let framing = self.response_framing();
+        let reply = Reply::new(self.state.request.version, framing, self.can_persist());
+        let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
+            Ok(finish) => finish,
+            Err(failure) => return Box::pin(self.answer(&failure)).await,
+        };
+        self.clock.forwarded = now::exact();
+        let mut ended = self.clock.forwarded;
+        if finish == Finish::Complete && !self.state.response_state.down.is_complete() {
+            self.deadlines.rate = RateWindow::NONE;
+            self.deadlines.taking = Taking::NOTHING;
+            self.note_progress(self.timeouts().idle);
+            finish = poll_fn(|cx| self.poll_bodies(cx, Some(&mut connection))).await;
+            ended = Moment::now();
+        }
+        if finish != Finish::Complete
+            && self.state.response_state.down.is_filling()
+            && self.state.up.is_complete()
+        {
+            Box::pin(self.fill_alone(&mut connection)).await;
+        }
+        if finish == Finish::Complete && self.state.response_state.down.is_filled() {
+            return Box::pin(self.send_filled(connection, reply)).await;
+        }
+        self.finish(Some(connection), finish, reply, ended)
+    }
+
+    /// Receives the rest of a response into the cache, although its client is gone or has stopped reading.
+    async fn fill_alone(&mut self, connection: &mut Connection) {
+        debug!(
+            provider = self.upstream.plan.stats.name(),
+            "storing the rest of a response without its client"
+        );
+        self.deadlines.phase = Moment::NEVER;
+        self.deadlines.half_close = Moment::NEVER;
+        self.note_fill_progress();
+        poll_fn(|cx| {
+            let ResponseState { output, down, .. } = &mut *self.state.response_state;
+            let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
+            let before = down.read_bytes;
+            let polled = down.poll_fill_alone(cx, &mut connection.stream, output, shared);
+            if polled.is_ready() {
+                return Poll::Ready(());
+            }
+            if down.read_bytes != before {
+                self.note_fill_progress();
+            }
+            if self.client.timer.poll_expired(cx) {
+                let now = Moment::now();
+                if self.deadlines.total <= now || self.deadlines.fill <= now {
+                    self.state.response_state.down.stop_filling();
+                    return Poll::Ready(());
+                }
+                self.deadlines.rearm(&self.client.timer, cx, now);
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Sends the client the rest of a response that is already stored. Meanwhile the provider's connection
+    /// can serve other requests.
+    async fn send_filled(&mut self, connection: Box<Connection>, reply: Reply) -> Ended {
+        let mut connection = Some(connection);
+        if self.is_reusable()
+            && let Some(connection) = connection.take()
+        {
+            self.keep(connection, Moment::now());
+        }
+        self.note_progress(self.timeouts().idle);
+        let finish = poll_fn(|cx| self.poll_bodies(cx, None)).await;
+        self.finish(connection, finish, reply, Moment::now())
+    }
+
+    fn note_fill_progress(&mut self) {
+        self.deadlines.fill = Moment::now().after(self.timeouts().idle);
+        self.deadlines.arm(&self.client.timer);
+    }
+
+    /// Returns the framing of the response that is sent: the provider's own, or that of a body set by a
+    /// remedy.
+    fn response_framing(&self) -> ResponseFraming {
+        match self.inbound.as_ref().and_then(|inbound| inbound.body.as_ref()) {
+            Some(body) => ResponseFraming::Length(body.len() as u64),
+            None => self.state.response_state.response.framing,
+        }
+    }
+
+    /// Returns `true` if the client's connection could stay open after a response that starts now.
+    fn can_persist(&self) -> bool {
+        let limit = self.view.plan.limits.requests_per_connection;
+        self.state.request.persistent
+            && self.state.up.is_complete()
+            && !self.sink_closed
+            && !self.client.half_closed
+            && !self.client.worker.draining.get()
+            && (limit == 0 || self.client.requests < limit)
+    }
+
+    /// Writes the head, and the part of the body that has been received, in one system call. If the body is
+    /// malformed from its start, the client can still get an error response.
+    fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
+        let framing = self.response_framing();
+        let ResponseState { output, response, down } = &mut *self.state.response_state;
+        let worker = &self.client.worker;
+        let mut edits = worker.pools.edits.borrow_mut();
+        let via = &worker.shared.via;
+        edit_response(response, output.filled(), reply, via, self.inbound.as_deref(), &mut edits);
+        down.start(framing, reply.chunked);
+        let mut changed = None;
+        if let Some(inbound) = &mut self.inbound {
+            down.shield = inbound.mask.as_ref().map(|mask| Box::new(SecretMask::new(mask)));
+            let budget = &worker.pools.buffers.budget;
+            tap(inbound, &output.filled()[..response.len], down, budget);
+            changed = inbound.body.clone().map(|body| (body, inbound.framed_len));
+        }
+        let head = response.render(output.filled(), &edits);
+        if let Some(recording) = &mut self.recording {
+            recording.tap_response(response, output.filled(), &head, down, &worker.records);
+        }
+        if self.is_rewritten
+            && let Some(rewriter) = Rewriter::new(
+                &self.view.plan,
+                &self.upstream.plan,
+                &self.state.request,
+                self.state.input.filled(),
+            )
+        {
+            rewriter.edit(&response.fields, output.filled(), &mut edits);
+        }
+        let head = response.render(output.filled(), &edits);
+        let body = changed.as_ref().map_or(&output.filled()[response.len..], |(body, _)| body);
+        let shared = (&worker.pools.buffers, &self.view.plan.trailers);
+        let sent = down.send(cx, Some(&head), body, &mut self.client.stream, shared);
+        match sent {
+            Ok(used) => {
+                let used = changed.map_or(used, |(_, received)| received);
+                output.remove(0, response.len + used);
+                Ok(Finish::Complete)
+            }
+            Err(PipeError::Malformed(error)) => {
+                down.stop_filling();
+                Err(Failure::bad_response(error))
+            }
+            Err(PipeError::SourceGone | PipeError::SinkGone) => Ok(Finish::ClientGone),
+        }
+    }
+
+    /// Forwards both bodies until the response's body is complete, or until all of it is stored. In the
+    /// second case `connection` is `None` from then on.
+    fn poll_bodies(&mut self, cx: &mut Context<'_>, mut connection: Option<&mut Connection>) -> Poll<Finish> {
+        let before = self.state.up.moved_bytes + self.state.response_state.down.moved_bytes;
+        if let Some(connection) = connection.as_deref_mut().filter(|_| self.is_uploading()) {
+            match self.poll_up(cx, connection) {
+                Poll::Ready(Err(PipeError::SinkGone)) => self.sink_closed = true,
+                Poll::Ready(Err(_)) => return Poll::Ready(Finish::ClientGone),
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
+        } else if self.watch_client(cx).is_err() {
+            return Poll::Ready(Finish::ClientGone);
+        }
+        let ResponseState { output, down, .. } = &mut *self.state.response_state;
+        let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
+        let (kept, received) = (&mut Kept::first(0), down.read_bytes);
+        let sink = &mut self.client.stream;
+        let polled = match &mut connection {
+            Some(connection) => down.poll(cx, &mut connection.stream, (output, kept), sink, shared),
+            None => down.poll_rest(cx, sink, shared),
+        };
+        match polled {
+            Poll::Ready(Ok(())) => return Poll::Ready(Finish::Complete),
+            Poll::Ready(Err(PipeError::SinkGone)) => return Poll::Ready(Finish::ClientGone),
+            Poll::Ready(Err(error)) => {
+                debug!(provider = self.upstream.plan.stats.name(), ?error, "a response was cut short");
+                return Poll::Ready(Finish::CutShort);
+            }
+            Poll::Pending => {}
+        }
+        let ResponseState { down, .. } = &*self.state.response_state;
+        let (is_filling, has_received) = (down.is_filling(), down.read_bytes != received);
+        if connection.is_some() && down.is_filled() && self.state.up.is_complete() {
+            return Poll::Ready(Finish::Complete);
+        }
+        let (waits, taken) = (down.is_blocked_on_sink(), down.moved_bytes);
+        if waits != self.deadlines.taking.is_waiting() {
+            self.deadlines.taking.note(waits, Moment::now(), taken);
+            self.deadlines.arm(&self.client.timer);
+        }
+        if self.state.up.moved_bytes + taken != before {
+            self.note_progress(self.timeouts().idle);
+        }
+        if !is_filling {
+            self.deadlines.fill = Moment::NEVER;
+        } else if has_received || self.deadlines.fill == Moment::NEVER {
+            self.note_fill_progress();
+        }
+        if self.client.timer.poll_expired(cx)
+            && let Some(finish) = self.expired_while_streaming(cx)
+        {
+            return Poll::Ready(finish);
+        }
+        Poll::Pending
+    }
+
+    fn expired_while_streaming(&mut self, cx: &Context<'_>) -> Option<Finish> {
+        let now = Moment::now();
+        let due = |deadline: Moment| deadline <= now;
+        if due(self.deadlines.half_close) {
+            // The client may be reading the response as it arrives. If none of it moves, the client is
+            // probably gone.
+            if self.state.response_state.down.moved_bytes == self.deadlines.half_close_moved_bytes {
+                return Some(Finish::ClientGone);
+            }
+            self.give_half_closed_client_time(now);
+        }
+        let down = &mut self.state.response_state.down;
+        if due(self.deadlines.total) || due(self.deadlines.fill) {
+            // The data that the provider has not sent is given up.
+            down.stop_filling();
+            return Some(Finish::CutShort);
+        }
+        if due(self.deadlines.phase) {
+            if !down.is_filling() || down.is_blocked_on_sink() {
+                return Some(Finish::CutShort);
+            }
+            // The client has received everything there is so far.
+            self.deadlines.phase = Moment::NEVER;
+        }
+        let (taken, rate) = (down.moved_bytes, self.view.plan.limits.body_rate.bytes());
+        if !self.deadlines.taking.keeps_up(now, taken, rate, || self.client.hidden_bytes()) {
+            self.client.give_up();
+            return Some(Finish::CutShort);
+        }
+        self.deadlines.rearm(&self.client.timer, cx, now);
+        None
+    }
+
+    /// Returns `true` if the provider's connection can serve another request: it has delivered this response
+    /// completely, and nothing after it.
+    fn is_reusable(&self) -> bool {
+        let ResponseState { output, response, down } = &*self.state.response_state;
+        down.is_received()
+            && response.persistent
+            && response.framing != ResponseFraming::UntilClose
+            && self.state.up.is_complete()
+            && !self.sink_closed
+            // Bytes after the response were not requested. Parsing them as the next response would pair it
+            // with the wrong request.
+            && output.filled().is_empty()
+    }
+
+    /// Keeps both connections open if possible, and updates the counters.
+    fn finish(
+        &mut self,
+        connection: Option<Box<Connection>>,
+        finish: Finish,
+        reply: Reply,
+        ended: Moment,
+    ) -> Ended {
+        if let Some(connection) = connection.filter(|_| self.is_reusable()) {
+            self.keep(connection, ended);
+        }
+        let response = &self.state.response_state.response;
+        self.client.worker.counters().sent_bytes.add(self.state.response_state.down.moved_bytes);
+        let until_close = !reply.chunked
+            && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
+        if finish != Finish::Complete
+            && let Some(recording) = &mut self.recording
+        {
+            recording.note_cut();
+        }
+        let then = match finish {
+            // An orderly close would mark the response as complete.
+            Finish::CutShort if until_close => Then::Abort,
+            Finish::CutShort | Finish::ClientGone => Then::Close,
+            Finish::Complete => Then::Next { persistent: reply.persistent },
+        };
+        Ended { status: self.state.response_state.response.status, at: ended, then }
+    }
+
+    /// Returns a connection to the pool, if its response allows reuse.
+    pub fn keep(&self, connection: Box<Connection>, now: Moment) {
+        let response = &self.state.response_state.response;
+        self.upstream.keep(connection, now, response.keep_alive_timeout_s, response.keep_alive_max);
+        self.client.worker.has_kept();
+    }
+
+    /// Sends an error response in the provider's place.
+    pub async fn answer(&mut self, failure: &Failure) -> Ended {
+        // The time spent waiting until now does not count towards the gateway's footprint.
+        self.clock.first_byte = Moment::now();
+        self.client.worker.counters().generated(failure.kind);
+        self.failed = Some(failure.kind);
+        self.state.take_response_state(&self.client.worker.pools);
+        if self.state.response_state.down.is_blocked_on_sink() {
+            // Half of an informational response has been sent, so no other response can follow it.
+            return Ended { status: 0, at: Moment::now(), then: Then::Close };
+        }
+        let persistent = self.can_persist_without_provider();
+        let with_body = self.state.request.method != egret_http1::Method::Head;
+        let answers = &self.view.plan.errors;
+        let (answer, status) = (failure.answer(answers, with_body, persistent), failure.status(answers));
+        self.send_answer((&answer, &answer), status, persistent).await
+    }
+
+    /// Sends a whole message. Records `recorded` instead of it, because the client may get a rewritten copy.
+    pub async fn send_answer(
+        &mut self,
+        (answer, recorded): (&[u8], &[u8]),
+        status: u16,
+        persistent: bool,
+    ) -> Ended {
+        let sent = self.client.send_all(answer).await;
+        self.state.response_state.down.moved_bytes += answer.len() as u64;
+        self.clock.forwarded = Moment::now();
+        if let Some(recording) = &mut self.recording {
+            recording.note_answer(recorded, &self.client.worker.records);
+            if !sent {
+                recording.note_cut();
+            }
+        }
+        let then = match (sent, persistent) {
+            (false, _) => Then::Close,
+            (true, false) => Then::Linger,
+            (true, true) => Then::Persist,
+        };
+        Ended { status, at: self.clock.forwarded, then }
+    }
+
+    /// Returns `true` if the whole request has been received, so the start of the next one is known.
+    pub fn can_persist_without_provider(&mut self) -> bool {
+        let RequestState { request, up, .. } = &mut *self.state;
+        // Bytes after a CONNECT were meant for the tunnel. Somebody other than the client may have chosen
+        // them.
+        if self.unrepeatable || request.method == egret_http1::Method::Connect {
+            return false;
+        }
+        self.sent_bytes += up.moved_bytes;
+        up.reset(request.framing, false);
+        self.tap_request();
+        let RequestState { input, request, up, .. } = &mut *self.state;
+        match up.skip(&input.filled()[request.len..]) {
+            Some(used) => self.kept_body = used,
+            None => return false,
+        }
+        self.sink_closed = false;
+        self.can_persist()
+    }
+
+    /// Switches both sides to the agreed protocol. From here on bytes are relayed unchanged.
+    async fn upgrade(&mut self, connection: Box<Connection>) -> Ended {
+        let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
+        if let Some(recording) = &mut self.recording {
+            recording.note_connection(&connection);
+        }
+        let sent = poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await;
+        self.clock.forwarded = Moment::now();
+        let then = if matches!(sent, Ok(Finish::Complete)) { Then::Relay(connection) } else { Then::Close };
+        Ended { status: 101, at: self.clock.forwarded, then }
+    }
+
+    /// Returns the message that this client gets instead of `head` and the bytes behind it, or `None` if
+    /// nothing changes.
+    pub fn rewritten(&self, head: &[u8]) -> Option<Vec<u8>> {
+        if !self.is_rewritten {
+            return None;
+        }
+        let bytes = self.state.input.filled();
+        Rewriter::new(&self.view.plan, &self.upstream.plan, &self.state.request, bytes)?.head(head)
+    }
+
+    /// Forwards the response whose head has been received.
+    pub async fn pass_on(&mut self, connection: Box<Connection>) -> Ended {
+        if self.state.response_state.response.status == 101 {
+            Box::pin(self.upgrade(connection)).await
+        } else {
+            self.reply(connection).await
+        }
+    }
+
+    /// Ends an exchange that has no response to forward.
+    pub async fn stop(&mut self, stop: Stop) -> Ended {
+        match stop {
+            Stop::Failure(failure) => Box::pin(self.answer(&failure)).await,
+            Stop::ClientGone | Stop::Stale => {
+                Ended { status: 0, at: self.clock.forwarded, then: Then::Close }
+            }
+        }
+    }
+
+    /// Makes the call, and forwards its response.
+    pub async fn run(&mut self, target: &CallTarget) -> Ended {
+        match self.obtain_response(target).await {
+            Ok(connection) => self.pass_on(connection).await,
+            Err(stop) => self.stop(stop).await,
+        }
+    }
+}
+
+/// Sends the response that the response state holds. `kind` is the gateway's own error, if it is one. A
+/// response that `is_stored` came from a provider, so it may name that provider's paths.
+pub(crate) async fn deliver(call: &mut Call<'_>, kind: Option<ErrorKind>, is_stored: bool) -> Ended {
+    // The time spent waiting until now does not count towards the gateway's footprint.
+    call.clock.first_byte = Moment::now();
+    if let Some(kind) = kind {
+        call.client.worker.counters().generated(kind);
+        call.failed = Some(kind);
+    }
+    let persistent = call.can_persist_without_provider();
+    let version = call.state.request.version;
+    let reply = Reply { version, persistent, chunked: false };
+    let ResponseState { output, response, .. } = &*call.state.response_state;
+    let status = response.status;
+    let message = {
+        let mut edits = call.client.worker.pools.edits.borrow_mut();
+        let inbound = call.inbound.as_deref();
+        edit_generated(response, output.filled(), reply, inbound, &mut edits);
+        let mut message = response.render(output.filled(), &edits).to_vec();
+        let changed = inbound.and_then(|inbound| inbound.body.as_deref());
+        message.extend_from_slice(changed.unwrap_or(&output.filled()[response.len..]));
+        message
+    };
+    let mut share = Share::default();
+    share.cover_anyway(&call.client.worker.pools.buffers.budget, message.len());
+    let rewritten = if is_stored { call.rewritten(&message) } else { None };
+    let sent = rewritten.as_deref().unwrap_or(&message);
+    call.send_answer((sent, &message), status, persistent).await
+}

@@ -1,0 +1,140 @@
+//! Serves a request: routes it, and answers it through flows, straight from the provider, by a tunnel, or with
+//! an error.
+
+use std::rc::Rc;
+
+use egret_clock::Moment;
+use egret_http1::Span;
+use egret_net::authority::Authority;
+use egret_net::event_loop::now;
+
+use crate::downstream::connection::{Client, End};
+use crate::exchange::call::Call;
+use crate::exchange::close::{Closing, close, finish_recording};
+use crate::exchange::flows;
+use crate::exchange::forward::survey;
+use crate::exchange::route::{Question, Route};
+use crate::exchange::slot::ExchangeSlot;
+use crate::exchange::state::RequestState;
+use crate::exchange::target::CallTarget;
+use crate::exchange::tunnel::{self, ESTABLISHED};
+use crate::failure::Failure;
+use crate::worker::view::View;
+
+/// Serves the request whose head has just been parsed into `state`.
+pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState) -> End {
+    let begun = now::turned();
+    client.requests = client.requests.saturating_add(1);
+    let view = client.worker.view();
+    state.reset_up();
+    let end = match route(client, state, &view) {
+        Ok(Route::Forward(target)) => match ExchangeSlot::take(&client.worker, view.plan.limits.exchanges) {
+            Ok(_slot) => forward(client, state, view, &target, begun).await,
+            Err(failure) => Box::pin(refuse(client, state, &view, &failure, Some(&target), begun)).await,
+        },
+        Ok(Route::Tunnel(authority)) => Box::pin(connect(client, state, &view, authority, begun)).await,
+        Err(failure) => Box::pin(refuse(client, state, &view, &failure, None, begun)).await,
+    };
+    // The response of a failed exchange must never reach this client.
+    state.return_response_state(&client.worker.pools);
+    end
+}
+
+fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
+    let RequestState { input, request, .. } = state;
+    let bytes = input.filled();
+    let fields = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields)?;
+    Question { view, client, request, bytes, fields: &fields }.route()
+}
+
+/// Forwards the request to `target`.
+async fn forward(
+    client: &mut Client,
+    state: &mut RequestState,
+    view: Rc<View>,
+    target: &CallTarget,
+    begun: Moment,
+) -> End {
+    let upstream = Rc::clone(&target.upstream);
+    let RequestState { input, request, .. } = &mut *state;
+    upstream.plan.upgrades.settle(request, input.filled());
+    let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
+    call.is_rewritten = target.is_rewritten;
+    let closing = if call.view.plan.flows.is_empty() {
+        let ended = call.run(target).await;
+        close(call, None, ended)
+    } else {
+        flows::serve(call, target).await
+    };
+    match closing {
+        Closing::End(end) => end,
+        Closing::Relay(connection, upstream) => {
+            Box::pin(async move {
+                let mut stream = connection.stream;
+                tunnel::relay(client, state, &mut stream, &upstream).await;
+                End::Close
+            })
+            .await
+        }
+    }
+}
+
+/// Responds with an error to a request that could not be routed or admitted.
+async fn refuse(
+    client: &mut Client,
+    state: &mut RequestState,
+    view: &Rc<View>,
+    failure: &Failure,
+    target: Option<&CallTarget>,
+    begun: Moment,
+) -> End {
+    let nowhere = Rc::clone(&view.nowhere);
+    let mut call = Call::new(client, state, Rc::clone(view), nowhere, begun);
+    flows::record_only(&mut call, target);
+    let ended = call.answer(failure).await;
+    match close(call, None, ended) {
+        Closing::End(end) => end,
+        Closing::Relay(..) => End::Close,
+    }
+}
+
+/// Serves CONNECT: opens a connection to `authority` and relays bytes in both directions.
+async fn connect(
+    client: &mut Client,
+    state: &mut RequestState,
+    view: &Rc<View>,
+    authority: Authority,
+    begun: Moment,
+) -> End {
+    let provider = view.plan.provider_by_authority(&authority);
+    let upstream = tunnel::upstream(view, authority, provider, client.worker.number);
+    let opened = async {
+        let slot = ExchangeSlot::take(&client.worker, view.plan.limits.exchanges)?;
+        let connection = tunnel::open(&upstream, view, provider, &client.worker.shared.network).await?;
+        Ok::<_, Failure>((slot, connection))
+    };
+    let (_slot, connection) = match opened.await {
+        Ok(opened) => opened,
+        Err(failure) => {
+            let target = CallTarget::whole(upstream, Span::default());
+            return refuse(client, state, view, &failure, Some(&target), begun).await;
+        }
+    };
+    upstream.counters().exchange(state.request.method, 200);
+    let established = client.send_all(ESTABLISHED).await;
+    let mut call = Call::new(&mut *client, &mut *state, Rc::clone(view), Rc::clone(&upstream), begun);
+    // The tunnel's contents are not inspected.
+    flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
+    if let Some(recording) = &mut call.recording {
+        recording.note_connection(&connection);
+        recording.note_answer(ESTABLISHED, &call.client.worker.records);
+        let now = Moment::now();
+        call.clock.first_byte = now;
+        finish_recording(&mut call, None, true, now);
+    }
+    if !established {
+        return End::Close;
+    }
+    tunnel::serve(client, state, *connection, &upstream, begun).await;
+    End::Close
+}
