@@ -16,8 +16,8 @@ fn every_client_but_siege_sends_bodies_and_a_figure_that_is_not_held_is_told() {
     let mut command = egret(["lab", "run"]);
     command.arg(&file).arg("--hold").arg("--out").arg(&out).env("PATH", path_with_peers());
     let ran = run(&mut command);
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.code() == Some(1) && said.contains("Not held: 2 of 2 figures:"), "{said}");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.code() == Some(1) && stderr.contains("Not held: 2 of 2 figures:"), "{stderr}");
     for client in ["bench", "ab", "wrk", "oha"] {
         let turn = std::fs::read(out.join(format!("turns/01-default-{client}/turn.json"))).unwrap();
         let turn: Value = serde_json::from_slice(&turn).unwrap();

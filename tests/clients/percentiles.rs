@@ -29,7 +29,7 @@ fn disagrees(held: &Value) -> bool {
 
 #[test]
 fn percentiles_agree_with_those_of_ab_wrk_and_oha() {
-    let mut told = String::new();
+    let mut received = String::new();
     for attempt in 0..TRIES {
         let directory = Directory::default();
         let out = directory.join(&format!("agreement-{attempt}"));
@@ -45,7 +45,7 @@ fn percentiles_agree_with_those_of_ab_wrk_and_oha() {
         if !held.iter().any(disagrees) {
             return;
         }
-        told = String::from_utf8_lossy(&ran.stdout).into_owned();
+        received = String::from_utf8_lossy(&ran.stdout).into_owned();
     }
-    panic!("in none of {TRIES} runs:\n{told}");
+    panic!("in none of {TRIES} runs:\n{received}");
 }

@@ -22,7 +22,7 @@ fn every_mistake_has_a_place_and_a_way_out() {
     let directory = Directory::default();
     let good = "main: { provider: stripe, bearer: { token: '${env:KEY}' } }";
     let use_main = "{ authenticate: { account: main } }";
-    for (accounts, remedies, told) in [
+    for (accounts, remedies, received) in [
         (
             "main: { bearer: { token: '${env:KEY}' } }",
             use_main,
@@ -104,11 +104,11 @@ fn every_mistake_has_a_place_and_a_way_out() {
             "an account's name must consist of 1 to 64 letters",
         ),
     ] {
-        let (code, said) = check(&directory, accounts, remedies);
-        assert_eq!(code, Some(2), "{accounts} {remedies}: {said}");
-        assert!(said.contains(told), "{told:?} is not in\n{said}");
-        assert!(!said.contains("k3y"), "{said}");
+        let (code, stderr) = check(&directory, accounts, remedies);
+        assert_eq!(code, Some(2), "{accounts} {remedies}: {stderr}");
+        assert!(stderr.contains(received), "{received:?} is not in\n{stderr}");
+        assert!(!stderr.contains("k3y"), "{stderr}");
     }
-    let (code, said) = check(&directory, good, use_main);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, stderr) = check(&directory, good, use_main);
+    assert_eq!(code, Some(0), "{stderr}");
 }

@@ -77,7 +77,7 @@ fn what_the_client_sends_under_the_same_name_is_removed() {
 
 #[test]
 fn a_credential_goes_to_its_own_provider_alone() {
-    let origin = Provider::with_answers(|_| b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n".to_vec());
+    let origin = Provider::with_responses(|_| b"HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n".to_vec());
     let other = Provider::plain();
     let directory = Directory::default();
     let secret = secret(&directory, "secret", SECRET);
@@ -101,7 +101,7 @@ fn a_credential_goes_to_its_own_provider_alone() {
 #[test]
 fn each_attempt_is_made_with_the_credential() {
     let failed = std::sync::atomic::AtomicU32::new(0);
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         if failed.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2 {
             b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n".to_vec()
         } else {
@@ -166,7 +166,7 @@ fn an_account_with_a_certificate_has_connections_of_its_own() {
 
 #[test]
 fn a_cache_keeps_the_answers_of_accounts_apart() {
-    let origin = Provider::with_answers(|request| {
+    let origin = Provider::with_responses(|request| {
         let token = request.values("authorization").concat();
         format!(
             "HTTP/1.1 200 OK\r\nCache-Control: public, max-age=600\r\nContent-Length: {}\r\n\r\n{token}",
@@ -186,8 +186,8 @@ fn a_cache_keeps_the_answers_of_accounts_apart() {
         .start();
     for _ in 0..3 {
         for tenant in ["one", "two"] {
-            let answer = get(&egret, "/origin/a", &format!("x-tenant: {tenant}\r\n"));
-            assert_eq!(answer.assert_forwarded(200).text(), format!("Bearer token-{tenant}"));
+            let response = get(&egret, "/origin/a", &format!("x-tenant: {tenant}\r\n"));
+            assert_eq!(response.assert_forwarded(200).text(), format!("Bearer token-{tenant}"));
         }
     }
     assert_eq!(origin.requests().len(), 2, "the rest came from the cache");
@@ -196,7 +196,7 @@ fn a_cache_keeps_the_answers_of_accounts_apart() {
 #[test]
 fn what_a_cache_asks_for_in_the_background_is_asked_for_with_the_account() {
     // Stale on arrival, and served while it is revalidated.
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nCache-Control: max-age=1, stale-while-revalidate=600\r\nAge: 9\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\nhi",
     );
     let directory = Directory::default();

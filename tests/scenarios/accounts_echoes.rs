@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::peers::{Httpbin, curl};
-use egret_tests::process::{Directory, run_well};
+use egret_tests::process::{Directory, run_checked};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::recorded::{files, until_recorded};
 
@@ -44,7 +44,7 @@ fn httpbin_shows_requests_without_their_secrets() {
     let (httpbin, directory) = (Httpbin::start(), Directory::default());
     let egret = before(&httpbin.url(), &directory);
     for path in ["/headers", "/anything?a=1", "/get"] {
-        let shown = run_well(curl().args(["--compressed", &format!("{}/origin{path}", egret.url())]));
+        let shown = run_checked(curl().args(["--compressed", &format!("{}/origin{path}", egret.url())]));
         let echo: serde_json::Value = serde_json::from_str(&shown).unwrap();
         assert_eq!(echo["headers"]["Authorization"][0], format!("Bearer {MASK}"));
         assert_eq!(echo["headers"]["Accept-Encoding"][0], "identity");
@@ -110,8 +110,8 @@ fn every_form_of_it_is_masked_wherever_the_body_is_cut() {
 fn events_pass_as_they_come() {
     const EVENTS: [&str; 4] =
         ["data: one\n\n", "data: s3cr3t/0123\n\n", "data: s3cr3t/0123456789+abc\n\n", "data: [DONE]\n\n"];
-    let (seen, told) = channel::<()>();
-    let told = Mutex::new(told);
+    let (seen, received) = channel::<()>();
+    let received = Mutex::new(received);
     let origin = Provider::scripted(move |peer| {
         if peer.request().is_none() {
             return;
@@ -120,7 +120,7 @@ fn events_pass_as_they_come() {
         for event in EVENTS {
             peer.send(format!("{:x}\r\n{event}\r\n", event.len()));
             // The next piece is sent after the client has received this one.
-            if told.lock().unwrap().recv().is_err() {
+            if received.lock().unwrap().recv().is_err() {
                 return;
             }
         }
@@ -209,7 +209,7 @@ fn unreadable(target: &str, is_head: bool) -> Vec<u8> {
 
 #[test]
 fn neither_remedies_nor_caches_nor_recordings_see_it() {
-    let origin = Provider::with_answers(|request| {
+    let origin = Provider::with_responses(|request| {
         let body = format!("{{\"key\":\"{}\"}}", request.values("authorization").concat());
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nCache-Control: public, max-age=600\r\nX-Key: {SECRET}\r\nContent-Length: {}\r\n\r\n{body}",
@@ -260,7 +260,7 @@ fn neither_remedies_nor_caches_nor_recordings_see_it() {
 fn a_long_body_is_masked_as_it_passes() {
     const PIECES: usize = 4_000;
     let piece = format!("{}{SECRET}", "x".repeat(1_000));
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         let mut answer =
             format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", PIECES * piece.len()).into_bytes();
         answer.write_all(piece.repeat(PIECES).as_bytes()).unwrap();
@@ -286,8 +286,8 @@ fn a_config_that_could_mask_nothing_is_refused() {
         ),
     );
     let checked = egret_tests::process::run(egret_tests::egret::egret(["check"]).arg(config));
-    let said =
+    let stderr =
         String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
-    assert_eq!(checked.status.code(), Some(2), "{said}");
-    assert!(said.contains("mask_echoes") && said.contains("8 to 16384 bytes"), "{said}");
+    assert_eq!(checked.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("mask_echoes") && stderr.contains("8 to 16384 bytes"), "{stderr}");
 }

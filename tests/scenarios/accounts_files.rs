@@ -79,13 +79,13 @@ fn a_file_that_everybody_may_read_is_refused_unless_that_is_wanted() {
         let checked = run(egret(["check", config.to_str().unwrap()]).env("NO_COLOR", "1"));
         (checked.status.code(), String::from_utf8_lossy(&checked.stderr).into_owned())
     };
-    let (code, said) = check(&yaml);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, stderr) = check(&yaml);
+    assert_eq!(code, Some(2), "{stderr}");
     let wanted = format!(
         "accounts.main.bearer.token: every user of this machine may read {0}: run `chmod o-r {0}`",
         file.display()
     );
-    assert!(said.contains(&wanted) && !said.contains("first"), "{said}");
+    assert!(stderr.contains(&wanted) && !stderr.contains("first"), "{stderr}");
     assert_eq!(check(&format!("secrets: {{ world_readable: allow }}\n{yaml}")).0, Some(0));
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(check(&yaml).0, Some(0));

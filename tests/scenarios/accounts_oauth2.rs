@@ -9,7 +9,7 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::load::Load;
 use egret_tests::peers::{AuthorizationServer, curl};
-use egret_tests::process::{Directory, raise_open_files, run_well};
+use egret_tests::process::{Directory, raise_open_files, run_checked};
 use egret_tests::provider::{Provider, Request, ok};
 use egret_tests::wait::{self, Watched};
 use serde_json::json;
@@ -47,8 +47,9 @@ fn token_of(request: &Request) -> String {
 fn assert_discreet(egret: &Egret, server: &AuthorizationServer) {
     egret.until_logged("a token has been fetched");
     let log = egret.log();
-    let refresh_tokens = server.told();
-    let refresh_tokens = refresh_tokens.iter().filter_map(|told| told["answer"]["refresh_token"].as_str());
+    let refresh_tokens = server.received();
+    let refresh_tokens =
+        refresh_tokens.iter().filter_map(|received| received["response"]["refresh_token"].as_str());
     let secrets = AuthorizationServer::CLIENT[1..].iter().map(|secret| (*secret).to_owned());
     for secret in server.tokens().into_iter().chain(refresh_tokens.map(str::to_owned)).chain(secrets) {
         assert!(!log.contains(&secret), "{secret} is in the log: {log}");
@@ -63,7 +64,7 @@ const REFUSAL: &[u8] =
 /// Starts a provider that rejects these tokens.
 fn refusing(revoked: &Arc<Mutex<HashSet<String>>>) -> Provider {
     let revoked = Arc::clone(revoked);
-    Provider::with_answers(move |request| {
+    Provider::with_responses(move |request| {
         let is_revoked = revoked.lock().unwrap().contains(&token_of(request));
         if is_revoked { REFUSAL.to_vec() } else { ok("done") }
     })
@@ -88,7 +89,7 @@ fn a_thousand_first_calls_have_one_token_fetched() {
     for client in &mut clients {
         client.response().assert_forwarded(200);
     }
-    let [token] = &server.tokens()[..] else { panic!("{:?}", server.told()) };
+    let [token] = &server.tokens()[..] else { panic!("{:?}", server.received()) };
     let requests = origin.requests();
     assert_eq!(requests.len(), CLIENTS);
     assert!(requests.iter().all(|request| token_of(request) == *token));
@@ -109,7 +110,7 @@ fn one_that_leaves_while_its_token_is_fetched_takes_nothing_from_the_others() {
     first.reset();
     server.order(&json!({ "hold": false }));
     second.response().assert_forwarded(200);
-    assert_eq!(server.told().len(), 1);
+    assert_eq!(server.received().len(), 1);
 }
 
 #[test]
@@ -119,9 +120,9 @@ fn what_the_client_has_sent_is_replaced_and_the_request_for_the_token_is_as_conf
         ", scope: [read, 'write:all'], audience: 'https://api.example/', parameters: { tenant: 'a&b' }";
     let egret = start(&with_token(&origin, &server, more), None);
     let url = format!("{}/origin/a", egret.url());
-    run_well(curl().args(["--header", "Authorization: Basic bWluZTptaW5l", "--data", "body", &url]));
+    run_checked(curl().args(["--header", "Authorization: Basic bWluZTptaW5l", "--data", "body", &url]));
     assert_eq!(vec![token_of(&origin.only_request())], server.tokens());
-    let asked = &server.told()[0]["asked"];
+    let asked = &server.received()[0]["request"];
     let expected = json!({
         "grant_type": "client_credentials",
         "scope": "read write:all",
@@ -138,7 +139,7 @@ fn a_token_is_renewed_before_its_end_while_traffic_flows() {
     let Some(clock) = Clock::new(&directory, NOW_S) else { return };
     let (seen, over) = (Arc::new(Watched::<Vec<String>>::default()), Arc::new(Mutex::new(HashSet::new())));
     let (seeing, refused) = (Arc::clone(&seen), Arc::clone(&over));
-    let origin = Provider::with_answers(move |request| {
+    let origin = Provider::with_responses(move |request| {
         let token = token_of(request);
         let is_over = refused.lock().unwrap().contains(&token);
         seeing.change(|seen| seen.push(token));
@@ -154,7 +155,7 @@ fn a_token_is_renewed_before_its_end_while_traffic_flows() {
         let old = server.tokens().pop().unwrap();
         // The token is 46 seconds old now, more than three quarters of its lifetime.
         clock.pass(31);
-        server.until_told(count);
+        server.until_received(count);
         let then = seen.read(Vec::len);
         seen.until("the new one is used", |seen| {
             (seen.len() > then + 100 && !seen[seen.len() - 50..].contains(&old)).then_some(())
@@ -163,8 +164,8 @@ fn a_token_is_renewed_before_its_end_while_traffic_flows() {
         clock.pass(15);
     }
     let tally = load.finish();
-    assert!(tally.failures.is_empty() && tally.answered == tally.sent, "{tally:?}");
-    assert_eq!(server.told().len(), 4);
+    assert!(tally.failures.is_empty() && tally.completed == tally.sent, "{tally:?}");
+    assert_eq!(server.received().len(), 4);
     assert!(!egret.log().contains("a provider has refused a token"), "{}", egret.log());
     assert_discreet(&egret, &server);
 }
@@ -195,10 +196,10 @@ fn a_server_that_is_down_harms_nobody_until_the_token_is_over_and_is_asked_again
         assert!(detail.starts_with("there is no token for the account main: the token endpoint responded with 503; next attempt in"), "{detail}");
     };
     is_refused();
-    let asked = server.told().len();
+    let asked = server.received().len();
     is_refused();
     // The second call did not ask the server again, and no call was sent without a token.
-    assert_eq!((server.told().len(), origin.requests().len()), (asked, 5));
+    assert_eq!((server.received().len(), origin.requests().len()), (asked, 5));
     server.order(&json!({ "status": 200 }));
     clock.pass(60);
     egret.get("/a").assert_forwarded(200);
@@ -240,26 +241,26 @@ fn a_call_that_cannot_be_made_again_gets_its_refusal_and_the_next_one_a_new_toke
     let mut client = egret.client();
     client.send(head + &body).response().assert_forwarded(401);
     egret.get("/next").assert_forwarded(200);
-    assert_eq!((origin.requests().len(), server.told().len()), (3, 2));
+    assert_eq!((origin.requests().len(), server.received().len()), (3, 2));
 }
 
 #[test]
 fn a_provider_that_refuses_every_token_does_not_have_one_fetched_for_each_call() {
     let directory = Directory::default();
     let Some(clock) = Clock::new(&directory, NOW_S) else { return };
-    let origin = Provider::answering(REFUSAL);
+    let origin = Provider::responding(REFUSAL);
     let server = AuthorizationServer::start();
     let egret = start(&with_token(&origin, &server, ""), Some(&clock));
     for _ in 0..20 {
         egret.get("/a").assert_forwarded(401);
     }
     // The first provider is called twice, with two tokens.
-    assert_eq!((origin.requests().len(), server.told().len()), (21, 2));
+    assert_eq!((origin.requests().len(), server.received().len()), (21, 2));
     clock.pass(6);
     for _ in 0..20 {
         egret.get("/a").assert_forwarded(401);
     }
-    assert_eq!((origin.requests().len(), server.told().len()), (42, 3));
+    assert_eq!((origin.requests().len(), server.received().len()), (42, 3));
 }
 
 #[test]
@@ -274,10 +275,10 @@ fn a_reload_keeps_the_token_unless_what_it_is_fetched_with_has_changed() {
     };
     reload(&config.clone().provider("other", origin.url()), 1);
     egret.get("/a").assert_forwarded(200);
-    assert_eq!(server.told().len(), 1);
+    assert_eq!(server.received().len(), 1);
     reload(&with_token(&origin, &server, ", scope: [more]"), 2);
     egret.get("/a").assert_forwarded(200);
-    assert_eq!(server.told().len(), 2);
+    assert_eq!(server.received().len(), 2);
     assert_discreet(&egret, &server);
 }
 
@@ -295,11 +296,11 @@ fn a_refresh_token_that_is_rotated_is_followed() {
         egret.get("/a").assert_forwarded(200);
         clock.pass(61);
     }
-    let told = server.told();
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert_eq!(told[0]["asked"]["refresh_token"], "the-first-refresh-token");
-    for pair in told.windows(2) {
-        assert_eq!(pair[1]["asked"]["refresh_token"], pair[0]["answer"]["refresh_token"]);
+    let received = server.received();
+    assert_eq!(received.len(), 3, "{received:?}");
+    assert_eq!(received[0]["request"]["refresh_token"], "the-first-refresh-token");
+    for pair in received.windows(2) {
+        assert_eq!(pair[1]["request"]["refresh_token"], pair[0]["response"]["refresh_token"]);
     }
     assert_discreet(&egret, &server);
 }
@@ -324,7 +325,7 @@ fn of_several_accounts_those_whose_endpoint_fails_are_left_out() {
     for _ in 0..5 {
         egret.get("/a").assert_forwarded(200);
     }
-    let [token] = &server.tokens()[..] else { panic!("{:?}", server.told()) };
+    let [token] = &server.tokens()[..] else { panic!("{:?}", server.received()) };
     let requests = origin.requests();
     assert!(requests.len() == 5 && requests.iter().all(|request| token_of(request) == *token));
     assert_discreet(&egret, &server);

@@ -28,7 +28,7 @@ fn start(config: &Config) -> Egret {
     })
 }
 
-fn answer(status: &str, fields: &str, body: &str) -> Vec<u8> {
+fn ok_response(status: &str, fields: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
@@ -53,25 +53,25 @@ fn assert_discreet(egret: &Egret) {
 
 #[test]
 fn an_endpoint_that_answers_something_else_is_named_and_left_alone() {
-    let page = answer("200 OK", "Content-Type: text/html\r\n", "<html>hunter2</html>");
+    let page = ok_response("200 OK", "Content-Type: text/html\r\n", "<html>hunter2</html>");
     let refusal = r#"{"error":"invalid_client","error_description":"hunter2"}"#;
     let long = format!(r#"{{"access_token":"{}"}}"#, "a".repeat(70 << 10));
     let split = r#"{"access_token":"a\r\nX-Smuggled: hunter2","token_type":"bearer"}"#;
-    for (answer, says) in [
+    for (response, says) in [
         (page, "returned something other than JSON"),
-        (answer("401 Unauthorized", "", refusal), "refused the request: 401 invalid_client"),
-        (answer("400 Bad", "", "hunter2"), "refused the request: 400"),
-        (answer("503 Busy", "", "hunter2"), "responded with 503"),
-        (answer("200 OK", "", &long), "response exceeds 65536 bytes"),
-        (answer("200 OK", "", split), "returned no token that is valid"),
-        (answer("200 OK", "", &GRANTED.replace("bearer", "mac")), "not a bearer token"),
+        (ok_response("401 Unauthorized", "", refusal), "refused the request: 401 invalid_client"),
+        (ok_response("400 Bad", "", "hunter2"), "refused the request: 400"),
+        (ok_response("503 Busy", "", "hunter2"), "responded with 503"),
+        (ok_response("200 OK", "", &long), "response exceeds 65536 bytes"),
+        (ok_response("200 OK", "", split), "returned no token that is valid"),
+        (ok_response("200 OK", "", &GRANTED.replace("bearer", "mac")), "not a bearer token"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhunter2".to_vec(), "response was truncated"),
         (b"hunter2\r\n\r\n".to_vec(), "has not responded (bad-response)"),
         (Vec::new(), "has not responded (provider-closed)"),
     ] {
         let endpoint = Provider::scripted(move |peer| {
             peer.request();
-            peer.send(&answer);
+            peer.send(&response);
         });
         let origin = Provider::plain();
         let long = ", retry: { base: 1m, max: 1m }";
@@ -92,10 +92,10 @@ fn an_endpoint_that_answers_something_else_is_named_and_left_alone() {
 
 #[test]
 fn a_secret_follows_no_redirect() {
-    let elsewhere = Provider::answering(answer("200 OK", "", GRANTED));
+    let elsewhere = Provider::responding(ok_response("200 OK", "", GRANTED));
     let location = format!("Location: {}/token\r\n", elsewhere.url());
     for status in ["302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
-        let endpoint = Provider::answering(answer(status, &location, ""));
+        let endpoint = Provider::responding(ok_response(status, &location, ""));
         let origin = Provider::plain();
         let egret = start(&with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), ""));
         assert!(
@@ -150,7 +150,7 @@ fn a_wrong_secret_is_told_by_its_name_alone() {
     for _ in 0..3 {
         assert!(why(&egret.get("/a")).contains("the token endpoint refused the request: 401 invalid_client"));
     }
-    assert_eq!((server.told().len(), origin.requests().len()), (1, 0));
+    assert_eq!((server.received().len(), origin.requests().len()), (1, 0));
     // The back-off is longer than after a transient failure.
     assert!(egret.get("/a").field("retry-after").unwrap().parse::<u64>().unwrap() >= 45);
     assert_discreet(&egret);
@@ -158,7 +158,7 @@ fn a_wrong_secret_is_told_by_its_name_alone() {
 
 #[test]
 fn an_endpoint_that_is_changed_is_asked_at_once() {
-    let (origin, endpoint) = (Provider::plain(), Provider::answering(answer("200 OK", "", GRANTED)));
+    let (origin, endpoint) = (Provider::plain(), Provider::responding(ok_response("200 OK", "", GRANTED)));
     // Nothing listens there.
     let before = with_endpoint(Config::with_origin(origin.url()), "http://127.0.0.1:1/token", "");
     let egret = start(&before);
@@ -193,7 +193,7 @@ fn an_endpoint_is_reached_as_the_provider_at_its_place_is() {
 
 #[test]
 fn an_endpoint_that_the_config_names_may_be_called_where_other_hosts_may_not() {
-    let (origin, endpoint) = (Provider::plain(), Provider::answering(answer("200 OK", "", GRANTED)));
+    let (origin, endpoint) = (Provider::plain(), Provider::responding(ok_response("200 OK", "", GRANTED)));
     let config =
         |egress: &str| with_endpoint(Config::with_origin(origin.url()).gateway(egress), &endpoint.url(), "");
     let egret = start(&config("egress: { default: deny }"));
@@ -218,7 +218,7 @@ fn an_answer_in_chunks_after_informational_ones_is_read() {
             peer.send("0\r\n\r\n");
         }
     });
-    let origin = Provider::answering(ok("done"));
+    let origin = Provider::responding(ok("done"));
     let egret = start(&with_endpoint(Config::with_origin(origin.url()), &endpoint.url(), ""));
     egret.get("/a").assert_forwarded(200);
     assert_eq!(origin.only_request().values("authorization"), ["Bearer the-granted-token"]);

@@ -2,7 +2,7 @@
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::{Httpbin, curl};
-use egret_tests::process::{Directory, run_well};
+use egret_tests::process::{Directory, run_checked};
 use egret_tests::provider::Provider;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn before(url: &str, directory: &Directory, parts: &str) -> Egret {
 /// Returns httpbin's description of the request that curl sent.
 fn curled(egret: &Egret, provider: &str, target: &str, arguments: &[&str]) -> Value {
     let url = format!("{}/{provider}/anything{target}", egret.url());
-    let shown = run_well(curl().args(["--globoff", &url]).args(arguments));
+    let shown = run_checked(curl().args(["--globoff", &url]).args(arguments));
     serde_json::from_str(&shown).unwrap_or_else(|error| panic!("{error}: {shown}"))
 }
 

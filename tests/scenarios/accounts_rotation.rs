@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
 use egret_tests::bench::{count, summary};
+use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::load::Load;
 use egret_tests::process::Directory;
 use egret_tests::provider::{Provider, ok};
-use egret_tests::twins::BuiltIn;
 use egret_tests::wait;
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn rotating(url: &str, remedies: &[&str]) -> (Egret, Directory) {
 fn revoking() -> (Provider, Arc<Mutex<BTreeSet<String>>>) {
     let revoked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let known = Arc::clone(&revoked);
-    let provider = Provider::with_answers(move |request| {
+    let provider = Provider::with_responses(move |request| {
         if known.lock().unwrap().contains(&request.values("x-api-key").concat()) {
             return b"HTTP/1.1 401 No\r\nWWW-Authenticate: Key\r\nContent-Length: 0\r\n\r\n".to_vec();
         }
@@ -113,7 +113,7 @@ fn traffic_moves_away_from_an_account_that_is_revoked_and_no_exchange_is_lost() 
     wait::until_true("nothing is in progress", || {
         NAMES.iter().all(|name| standing(&egret, name)["in_flight"] == 0)
     });
-    assert!(tally.failures.is_empty() && tally.sent == tally.answered && tally.refused == 0, "{tally:?}");
+    assert!(tally.failures.is_empty() && tally.sent == tally.completed && tally.refused == 0, "{tally:?}");
     let b = standing(&egret, "b");
     assert_eq!(b["reason"], "401");
     // Only calls that were in flight at that moment, none after it.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::{S3, curl};
-use egret_tests::process::{Directory, run_well};
+use egret_tests::process::{Directory, run_checked};
 
 /// A request with this field uses no account.
 const ANONYMOUS: &str = "X-App:";
@@ -28,7 +28,7 @@ fn curled(egret: &Egret, path: &str, arguments: &[&str]) -> (String, String) {
     let url = format!("{}/origin/bucket{path}", egret.url());
     let app = if arguments.contains(&ANONYMOUS) { ANONYMOUS } else { "X-App: one" };
     let fixed = ["--path-as-is", "--write-out", "\n%{http_code}", "--header", app, &url];
-    let shown = run_well(curl().args(fixed).args(arguments));
+    let shown = run_checked(curl().args(fixed).args(arguments));
     let (body, status) = shown.rsplit_once('\n').unwrap();
     (body.to_owned(), status.to_owned())
 }

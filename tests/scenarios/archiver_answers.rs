@@ -45,10 +45,10 @@ fn failures_are_told_in_its_words() {
         (nobody(), 502, "connect-failed", "502: "),
         (archiver.address().to_string(), 404, "unknown-provider", "404: "),
     ] {
-        let answer = archiver.get(&format!("Host: {host}\r\n"));
-        assert_eq!((answer.status, answer.field("x-egret-error")), (status, Some(slug)));
-        assert_eq!(answer.field("content-type"), Some("text/plain; charset=utf-8"));
-        assert!(answer.text().starts_with(text), "{}", answer.text());
+        let response = archiver.get(&format!("Host: {host}\r\n"));
+        assert_eq!((response.status, response.field("x-egret-error")), (status, Some(slug)));
+        assert_eq!(response.field("content-type"), Some("text/plain; charset=utf-8"));
+        assert!(response.text().starts_with(text), "{}", response.text());
     }
 }
 
@@ -58,16 +58,19 @@ fn a_name_that_does_not_resolve_is_a_400_by_egret_run_with_the_printed_config_to
     let archiver = Archiver::start_printed(&[], |printed| {
         printed.replacen("gateway:\n", &format!("gateway:\n  {}\n", names.config()), 1)
     });
-    let answer = archiver.get("Host: no-such.example\r\n");
-    assert_eq!((answer.status, answer.field("x-egret-error")), (400, Some("dns-failed")));
-    assert!(answer.text().starts_with("400: ") && answer.text().contains("no-such.example"), "{answer:?}");
+    let response = archiver.get("Host: no-such.example\r\n");
+    assert_eq!((response.status, response.field("x-egret-error")), (400, Some("dns-failed")));
+    assert!(
+        response.text().starts_with("400: ") && response.text().contains("no-such.example"),
+        "{response:?}"
+    );
 }
 
 #[test]
 fn more_requests_at_once_than_it_takes_are_answered_429() {
     let is_open = Arc::new((std::sync::Mutex::new(false), std::sync::Condvar::new()));
     let gate = Arc::clone(&is_open);
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         let opened = gate.0.lock().unwrap_or_else(PoisonError::into_inner);
         drop(gate.1.wait_while(opened, |is_open| !*is_open));
         ok("late")
@@ -80,11 +83,11 @@ fn more_requests_at_once_than_it_takes_are_answered_429() {
     }
     origin.until_requested(2);
     for _ in 0..3 {
-        let answer = archiver.client().send(&request).response();
+        let response = archiver.client().send(&request).response();
         let text = "429: The server is under heavy load, try again";
-        assert_eq!((answer.status, answer.text()), (429, text));
-        assert_eq!(answer.field("x-egret-error"), Some("too-many-in-flight"));
-        assert!(answer.field("retry-after").is_some());
+        assert_eq!((response.status, response.text()), (429, text));
+        assert_eq!(response.field("x-egret-error"), Some("too-many-in-flight"));
+        assert!(response.field("retry-after").is_some());
     }
     *is_open.0.lock().unwrap() = true;
     is_open.1.notify_all();
@@ -104,9 +107,9 @@ fn wrong_usage_is_exit_code_2_and_says_what_to_write() {
         (["archiver", "1", "-t", "0"], "a number of seconds"),
     ] {
         let output = run(egret(arguments).current_dir(std::env::temp_dir()));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(part), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(part), "{stderr}");
     }
 }
 

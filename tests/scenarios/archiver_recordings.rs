@@ -21,7 +21,7 @@ fn archives(directory: &Directory) -> Vec<PathBuf> {
 
 #[test]
 fn without_a_collector_there_are_har_files() {
-    let origin = Provider::answering(ok("{\"password\":\"none\"}"));
+    let origin = Provider::responding(ok("{\"password\":\"none\"}"));
     let mut archiver = Archiver::start(&["-filter-ua", "monitor|^probe", "-replays"]);
     let host = format!("Host: {}\r\n", origin.address());
     let secret = "Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJlZ3JldCJ9.c2lnbmF0dXJlLW9mLWl0\r\n";
@@ -64,7 +64,7 @@ fn a_collector_that_is_away_never_touches_traffic_and_gets_all_when_it_is_back()
         client.get(origin.address(), "/a").response().assert_forwarded(200);
     }
     let collector = Collector::start("pull.py", &[&port]);
-    let documents = collector.told("alf_1.0.0 ", 20);
+    let documents = collector.received("alf_1.0.0 ", 20);
     assert!(documents.iter().all(|document| document.contains(TOKEN)));
 }
 
@@ -77,7 +77,7 @@ fn the_token_is_neither_printed_nor_logged_nor_kept() {
     let brought = "brought-by-a-request";
     archiver.get(&host).assert_forwarded(200);
     archiver.get(&format!("{host}Mashape-Service-Token: {brought}\r\n")).assert_forwarded(200);
-    let documents = collector.told("alf_1.0.0 ", 2);
+    let documents = collector.received("alf_1.0.0 ", 2);
     for token in [TOKEN, brought] {
         assert!(documents.iter().any(|document| document.contains(token)), "{documents:?}");
     }
@@ -109,7 +109,7 @@ fn the_printed_config_is_good() {
     let directory = Directory::default();
     let options =
         ["archiver", "0", TOKEN, "-reverse", "api.example", "-host", "collector.example", "-print-config"];
-    let printed = egret_tests::process::run_well(&mut egret_tests::egret::egret(options));
+    let printed = egret_tests::process::run_checked(&mut egret_tests::egret::egret(options));
     assert!(!printed.contains(TOKEN), "{printed}");
     let file = directory.write("egret.yaml", printed).display().to_string();
     let checked = run(egret_tests::egret::egret(["check", &file]).env("EGRET_SERVICE_TOKEN", TOKEN));

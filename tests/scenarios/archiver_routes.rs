@@ -4,7 +4,7 @@
 use egret_tests::archiver::Archiver;
 use egret_tests::peers::{Collector, Nginx, assert_fits_schema, curl};
 use egret_tests::pki::Authority;
-use egret_tests::process::{Directory, run_well};
+use egret_tests::process::{Directory, run_checked};
 use egret_tests::provider::Provider;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ const ALF: &str = "alf_1.0.0 ";
 
 /// Returns the documents that a collector has received, all valid.
 fn documents(collector: &Collector, count: usize) -> Vec<Value> {
-    let texts = collector.told(ALF, count);
+    let texts = collector.received(ALF, count);
     let directory = Directory::default();
     let files = texts.iter().enumerate();
     let files: Vec<_> =
@@ -61,12 +61,12 @@ fn both_generations_of_header_fields_route_and_carry_the_token() {
             );
         }
         assert_eq!(request.values("host"), [there.to_string()]);
-        let told = match request.values("x-number")[0] {
+        let received = match request.values("x-number")[0] {
             "1" => "127.0.0.1",
             "2" => "192.0.2.8, 127.0.0.1",
             _ => "192.0.2.8, 192.0.2.9, 127.0.0.1",
         };
-        assert_eq!(request.values("x-forwarded-for"), [told]);
+        assert_eq!(request.values("x-forwarded-for"), [received]);
     }
     let documents = documents(&collector, 3);
     for (number, token, environment, client) in [
@@ -118,7 +118,7 @@ fn a_request_goes_out_by_the_scheme_that_it_names_or_came_by() {
         for field in fields {
             command.args(["-H", field]);
         }
-        assert_eq!(run_well(&mut command), scheme, "{url} {fields:?}");
+        assert_eq!(run_checked(&mut command), scheme, "{url} {fields:?}");
     }
 }
 

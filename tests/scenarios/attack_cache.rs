@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use egret_tests::cached::{answer, flow, slow, status, taken};
+use egret_tests::cached::{flow, ok_response, slow, status, taken};
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::http::Response;
 use egret_tests::process::{Directory, run};
@@ -127,10 +127,10 @@ fn a_response_goes_on_into_the_cache_when_its_client_leaves() {
 
 /// Starts a provider whose response contains the values of `fields` in the request.
 fn telling(fields: &'static str) -> Provider {
-    Provider::with_answers(move |request| answer(fields, &told(request)))
+    Provider::with_responses(move |request| ok_response(fields, &received(request)))
 }
 
-fn told(request: &Request) -> String {
+fn received(request: &Request) -> String {
     let of_the_gateway = |name: &str| ["host", "via"].iter().any(|other| name.eq_ignore_ascii_case(other));
     let fields = request.fields.iter().filter(|(name, _)| !of_the_gateway(name));
     let lines: Vec<String> =
@@ -262,7 +262,7 @@ fn an_account_with_a_new_secret_is_not_served_what_the_old_one_got() {
 /// Starts a provider that responds with that status line and fields, and counts in the body.
 fn counting(line: &'static str) -> Provider {
     let calls = Arc::new(Watched::<usize>::default());
-    Provider::with_answers(move |_| {
+    Provider::with_responses(move |_| {
         calls.change(|calls| *calls += 1);
         format!("HTTP/1.1 {line}\r\nContent-Length: 1\r\n\r\n{}", calls.read(|calls| *calls)).into_bytes()
     })
@@ -298,9 +298,9 @@ fn a_config_that_would_store_what_no_cache_may_is_refused() {
             Config::with_origin("http://127.0.0.1:9").flows(flow(&format!("{{ ttl: {{ {named}: 5s }} }}")));
         let file = directory.write("egret.yaml", config.yaml());
         let checked = run(egret(["check", file.to_str().unwrap()]).env("NO_COLOR", "1"));
-        let said = String::from_utf8_lossy(&checked.stderr);
-        assert_eq!(checked.status.code(), Some(2), "{named} is accepted: {said}");
-        assert!(said.contains("RFC 6585"), "{said}");
+        let stderr = String::from_utf8_lossy(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(2), "{named} is accepted: {stderr}");
+        assert!(stderr.contains("RFC 6585"), "{stderr}");
     }
 }
 

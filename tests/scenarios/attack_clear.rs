@@ -21,10 +21,13 @@ fn a_credential_that_goes_over_the_network_in_the_clear_is_warned_of() {
         assert_eq!(checked.status.code(), Some(0));
         String::from_utf8_lossy(&checked.stderr).into_owned()
     };
-    let said = check("http://api.example.com");
+    let stderr = check("http://api.example.com");
     let place = format!("warning: {}:3:", directory.join("egret.yaml").display());
-    assert!(said.starts_with(&place) && said.contains("accounts.main.provider"), "no warning: {said:?}");
-    assert!(said.contains("in the clear") && !said.contains(SECRET), "{said}");
+    assert!(
+        stderr.starts_with(&place) && stderr.contains("accounts.main.provider"),
+        "no warning: {stderr:?}"
+    );
+    assert!(stderr.contains("in the clear") && !stderr.contains(SECRET), "{stderr}");
     for url in ["https://api.example.com", "http://localhost:8080/v1", "http://127.0.0.2", "http://[::1]:1"] {
         assert_eq!(check(url), "", "{url}");
     }

@@ -33,8 +33,8 @@ fn arrived(client: &Client) -> usize {
 fn how_much_of_a_stream_is_passed_on_does_not_tell_a_guess_from_the_secret() {
     const SECRET: &str = "s3cr3tK3y0123";
     const BASE64: &str = "czNjcjN0SzN5MDEyMw";
-    let (go_on, told) = channel::<()>();
-    let told = Mutex::new(told);
+    let (go_on, received) = channel::<()>();
+    let received = Mutex::new(received);
     let origin = Provider::scripted(move |peer| {
         while let Some(request) = peer.request() {
             let Some(guess) = request.target().strip_prefix("/guess/") else {
@@ -44,7 +44,7 @@ fn how_much_of_a_stream_is_passed_on_does_not_tell_a_guess_from_the_secret() {
             peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
             peer.send(format!("{:x}\r\n{guess}\r\n", guess.len()));
             // Nothing more is sent until the client has looked.
-            if told.lock().unwrap().recv().is_err() {
+            if received.lock().unwrap().recv().is_err() {
                 return;
             }
             peer.send("0\r\n\r\n");
@@ -87,7 +87,7 @@ fn a_secret_in_base64_in_lines_is_masked() {
     ];
     for end in ["\n", "\r\n"] {
         let text = lines.map(|line| format!("{line}{end}")).concat();
-        let origin = Provider::answering(ok(&text));
+        let origin = Provider::responding(ok(&text));
         let directory = Directory::default();
         let egret = before(&origin.url(), &directory, secret);
         let response = egret.get("/mail");
@@ -100,7 +100,7 @@ fn a_secret_in_base64_in_lines_is_masked() {
 
 #[test]
 fn a_secret_in_a_form_with_a_plus_for_a_space_is_masked() {
-    let origin = Provider::answering(ok("user=me&password=correct+horse+battery&b=1"));
+    let origin = Provider::responding(ok("user=me&password=correct+horse+battery&b=1"));
     let directory = Directory::default();
     let egret = before(&origin.url(), &directory, "correct horse battery");
     assert_eq!(
@@ -112,7 +112,7 @@ fn a_secret_in_a_form_with_a_plus_for_a_space_is_masked() {
 #[test]
 fn a_response_whose_charset_writes_a_secret_in_other_bytes_is_refused() {
     const SECRET: &str = "s3cr3tK3y0123";
-    let origin = Provider::with_answers(|_| {
+    let origin = Provider::with_responses(|_| {
         let body: Vec<u8> = SECRET.bytes().flat_map(|byte| [byte, 0]).collect();
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=UTF-16LE\r\nContent-Length: {}\r\n\r\n",

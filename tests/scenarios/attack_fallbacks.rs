@@ -6,8 +6,8 @@ use egret_tests::provider::{Provider, ok};
 
 #[test]
 fn the_client_s_credentials_for_one_provider_do_not_go_to_another_that_stands_in() {
-    let down = Provider::answering("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
-    let other = Provider::answering(ok("from the other"));
+    let down = Provider::responding("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
+    let other = Provider::responding(ok("from the other"));
     let egret = Config::with_origin(down.url())
         .provider("other", other.url())
         .flows("flows: [{ name: f, match: { provider: origin }, remedies: [{ fallback: { provider: other } }] }]\n")

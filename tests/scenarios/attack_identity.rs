@@ -1,7 +1,7 @@
 //! A call is recognized as the same however a client names and spells it: in the cache, in the rules of flows
 //! and for credentials.
 
-use egret_tests::cached::answer;
+use egret_tests::cached::ok_response;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::process::Directory;
@@ -9,9 +9,9 @@ use egret_tests::provider::Provider;
 
 /// Starts a provider that responds with the request target, storably.
 fn storable() -> Provider {
-    Provider::with_answers(|request| {
+    Provider::with_responses(|request| {
         let host = request.values("host").first().copied().unwrap_or_default().to_owned();
-        answer("Cache-Control: max-age=60", &format!("{host} {}", request.target()))
+        ok_response("Cache-Control: max-age=60", &format!("{host} {}", request.target()))
     })
 }
 

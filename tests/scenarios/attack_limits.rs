@@ -17,8 +17,8 @@ const WINDOW: Duration = Duration::from_millis(500);
 fn at_once(egret: &Egret, count: usize) -> Vec<(Response, Duration)> {
     let asked = Instant::now();
     let ask = || {
-        let answer = egret.get("/");
-        (answer, asked.elapsed())
+        let response = egret.get("/");
+        (response, asked.elapsed())
     };
     thread::scope(|scope| {
         let clients: Vec<_> = (0..count).map(|_| scope.spawn(ask)).collect();
@@ -89,17 +89,17 @@ fn who_cannot_be_served_in_time_is_told_at_once_and_all_others_are_served() {
         limited(&origin, "limit: 1, window: 1s, kind: fixed", "queue: { quota: live, max_wait: 3500ms }");
     // Prevents that a request's turn comes just when its wait ends.
     until_true("a second began 100 to 300 ms ago", || (100_000..300_000).contains(&(now_us() % 1_000_000)));
-    let answers = at_once(&egret, 7);
-    let told = answers.iter().filter(|(answer, _)| answer.status == 429);
-    for (answer, after) in told {
-        answer.assert_generated(429, "queue-timeout");
-        assert!(answer.field("retry-after").is_some(), "{answer:?}");
+    let responses = at_once(&egret, 7);
+    let received = responses.iter().filter(|(response, _)| response.status == 429);
+    for (response, after) in received {
+        response.assert_generated(429, "queue-timeout");
+        assert!(response.field("retry-after").is_some(), "{response:?}");
         assert!(
             *after < Duration::from_millis(1_500),
             "rejected after {after:?}, with a wait of at most 3.5 s"
         );
     }
-    let served = answers.iter().filter(|(answer, _)| answer.status == 200).count();
+    let served = responses.iter().filter(|(response, _)| response.status == 200).count();
     assert_eq!(served, 4, "one at once, and one in each of the windows that begin in the next 3.5 s");
 }
 
@@ -123,7 +123,7 @@ fn assert_costs_are_counted(media_type: &str, coding: &str, body: &[u8]) {
         "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    let origin = Provider::answering([head.as_bytes(), body].concat());
+    let origin = Provider::responding([head.as_bytes(), body].concat());
     let flows = "quotas: { tokens: { limit: 100, window: 24h,\n  \
                  cost: { request: '0', response: 'int(response.body.usage.total_tokens)' } } }\n\
                  flows: [{ name: all, remedies: [limit: { quota: tokens }] }]\n";
@@ -131,9 +131,12 @@ fn assert_costs_are_counted(media_type: &str, coding: &str, body: &[u8]) {
     let mut client = egret.client();
     let statuses: Vec<u16> = (0..4)
         .map(|_| {
-            let answer = client.get(egret.address(), "/origin/").response();
-            assert!(answer.status != 200 || answer.body == body, "the client gets it unchanged: {answer:?}");
-            answer.status
+            let response = client.get(egret.address(), "/origin/").response();
+            assert!(
+                response.status != 200 || response.body == body,
+                "the client gets it unchanged: {response:?}"
+            );
+            response.status
         })
         .collect();
     let quotas = egret.control_get("/api/v1/quotas").json();
@@ -171,16 +174,16 @@ fn a_refusal_that_a_fallback_words_anew_says_when_to_try_again() {
                  - limit: { quota: live }\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     egret.get("/").assert_forwarded(200);
-    let answer = egret.get("/");
-    assert_eq!((answer.status, answer.text(), answer.field("x-own")), (420, "calm down", Some("1")));
-    let seconds = answer.field("retry-after").and_then(|value| value.parse::<u64>().ok());
+    let response = egret.get("/");
+    assert_eq!((response.status, response.text(), response.field("x-own")), (420, "calm down", Some("1")));
+    let seconds = response.field("retry-after").and_then(|value| value.parse::<u64>().ok());
     assert!(
         seconds.is_some_and(|seconds| (86_000..=87_000).contains(&seconds)),
-        "Retry-After is missing: {answer:?}"
+        "Retry-After is missing: {response:?}"
     );
-    assert_eq!(answer.field("ratelimit-policy"), Some("\"live\";q=1;w=86400"), "{answer:?}");
+    assert_eq!(response.field("ratelimit-policy"), Some("\"live\";q=1;w=86400"), "{response:?}");
     assert!(
-        answer.field("ratelimit").is_some_and(|value| value.starts_with("\"live\";r=0;t=")),
-        "{answer:?}"
+        response.field("ratelimit").is_some_and(|value| value.starts_with("\"live\";r=0;t=")),
+        "{response:?}"
     );
 }

@@ -61,7 +61,7 @@ fn requests() -> Vec<(&'static str, String, String)> {
 
 /// Starts a provider that responds with the request's body and a cookie.
 fn provider() -> Provider {
-    Provider::with_answers(|request| {
+    Provider::with_responses(|request| {
         let media_type = request.values("content-type").first().copied().unwrap_or("text/plain");
         let fields = format!(
             "Set-Cookie: session=9f8a7b6c5d4e3f2a; Path=/\r\nLocation: /z?token=ya29short\r\nContent-Type: {media_type}\r\n"
@@ -116,7 +116,7 @@ fn the_archiver_keeps_what_a_name_makes_a_secret_from_its_collector() {
     for message in messages(&format!("Host: {}\r\n", origin.address()), "") {
         archiver.client().send(message).response_to("POST").assert_forwarded(200);
     }
-    let documents = collector.told("alf_1.0.0 ", requests().len());
+    let documents = collector.received("alf_1.0.0 ", requests().len());
     let entries = documents.iter().map(|document| {
         let document = document.strip_prefix("alf_1.0.0 ").unwrap_or(document);
         serde_json::from_str::<Value>(document).unwrap()["har"]["log"]["entries"][0].clone()
@@ -201,7 +201,7 @@ fn unpacked(base64: &str) -> String {
 
 #[test]
 fn same_site_tells_nothing_but_what_it_may_say() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nSet-Cookie: a=b; SameSite=ada@example.com\r\nSet-Cookie: c=d; SameSite=lax\r\nContent-Length: 0\r\n\r\n",
     );
     let message = b"POST /origin/ HTTP/1.1\r\nContent-Length: 0\r\n\r\n".to_vec();
@@ -230,8 +230,8 @@ fn verify(archive: String) -> (Option<i32>, String) {
     let directory = Directory::default();
     let file = directory.write("a.har", archive).display().to_string();
     let verified = run(&mut egret(["har", "verify", &file]));
-    let said = [verified.stdout, verified.stderr].concat();
-    (verified.status.code(), String::from_utf8_lossy(&said).into_owned())
+    let stderr = [verified.stdout, verified.stderr].concat();
+    (verified.status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn an_archive_with_a_secret_by_its_name_is_not_verified() {
             json!({"mimeType": "application/json", "text": "{\"clientSecret\":\"8xLOxBtZp8\"}"}),
         ),
     ] {
-        let (code, said) = verify(archive(|entry| {
+        let (code, stderr) = verify(archive(|entry| {
             if let Some(old) = entry.pointer_mut(place) {
                 *old = value;
             } else {
@@ -265,10 +265,10 @@ fn an_archive_with_a_secret_by_its_name_is_not_verified() {
             }
         }));
         let path = format!("log.entries[0]{}", place.replace('/', "."));
-        assert_eq!(code, Some(1), "{place} with {secret}: {said}");
+        assert_eq!(code, Some(1), "{place} with {secret}: {stderr}");
         assert!(
-            said.contains(&path) && said.contains("violations of HAR 1.2: 0") && !said.contains(secret),
-            "{said}"
+            stderr.contains(&path) && stderr.contains("violations of HAR 1.2: 0") && !stderr.contains(secret),
+            "{stderr}"
         );
     }
 }

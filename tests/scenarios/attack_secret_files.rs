@@ -1,7 +1,7 @@
 //! Secret files that would block the reader, or are endless.
 
 use egret_tests::egret::{Config, egret};
-use egret_tests::process::{Directory, run, run_well};
+use egret_tests::process::{Directory, run, run_checked};
 use egret_tests::provider::Provider;
 use egret_tests::wait;
 
@@ -21,7 +21,7 @@ fn a_pipe_in_the_place_of_a_secret_holds_up_no_reload() {
         origin.requests().last().unwrap().values("authorization").concat()
     };
     let pipe = directory.join("pipe");
-    run_well(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe));
+    run_checked(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe));
     std::fs::rename(&pipe, &file).unwrap();
     egret.hang_up();
     wait::until_true("the reload is rejected", || egret.stat("/reloads_refused") > 0);
@@ -44,7 +44,7 @@ fn a_file_that_is_too_long_for_a_secret_is_refused() {
         ),
     );
     let checked = run(egret(["check"]).arg(config));
-    let said = String::from_utf8_lossy(&checked.stderr);
-    assert_eq!(checked.status.code(), Some(2), "{said}");
-    assert!(said.contains("it is longer than 65536 bytes"), "{said}");
+    let stderr = String::from_utf8_lossy(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("it is longer than 65536 bytes"), "{stderr}");
 }

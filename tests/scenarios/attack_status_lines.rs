@@ -11,7 +11,7 @@ fn the_space_after_the_status_code_is_there_though_a_provider_leaves_it_out() {
         ("HTTP/1.1 200 Fine", "HTTP/1.1 200 Fine"),
         ("HTTP/1.0 200", "HTTP/1.1 200 "),
     ] {
-        let origin = Provider::answering(format!("{sent}\r\nContent-Length: 2\r\n\r\nok"));
+        let origin = Provider::responding(format!("{sent}\r\nContent-Length: 2\r\n\r\nok"));
         let egret = Config::with_origin(origin.url()).start();
         let mut client = egret.client();
         let own = egret.address();

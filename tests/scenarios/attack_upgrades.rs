@@ -79,7 +79,7 @@ fn clients_that_offer_http_2_by_default_are_served_as_if_they_did_not() {
 #[test]
 fn clients_that_offer_http_2_by_default_are_served_by_the_cache() {
     let origin =
-        Provider::answering("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok");
+        Provider::responding("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok");
     let flows = "flows:\n  - { name: all, remedies: [{ cache: {} }] }\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     for _ in 0..2 {
@@ -102,7 +102,7 @@ fn of_several_protocols_only_those_that_are_allowed_are_asked_for() {
 
 #[test]
 fn a_change_to_a_protocol_that_was_not_asked_for_is_a_502() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: foo\r\n\r\nsurprise",
     );
     let egret = Config::with_origin(origin.url()).start();

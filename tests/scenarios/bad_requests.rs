@@ -392,8 +392,10 @@ fn garbage_of_every_size_is_survived() {
         garbage.extend(b"\r\n\r\n");
         let mut client = Client::connect(egret.address());
         client.offer(&garbage).half_close();
-        let answer = client.rest();
-        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4") || answer.starts_with(b"HTTP/1.1 5"));
+        let response = client.rest();
+        assert!(
+            response.is_empty() || response.starts_with(b"HTTP/1.1 4") || response.starts_with(b"HTTP/1.1 5")
+        );
     }
     assert!(origin.received().is_empty());
     egret.assert_well();

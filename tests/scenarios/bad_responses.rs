@@ -11,7 +11,7 @@ use egret_tests::wait::Watched;
 const MARK: &str = "m4rkedbytes";
 
 /// Starts a provider that sends these bytes in response to every request, and closes.
-fn answering_once(response: String) -> Provider {
+fn responding_once(response: String) -> Provider {
     Provider::scripted(move |peer| {
         let _ = peer.request();
         peer.send(&response);
@@ -19,7 +19,7 @@ fn answering_once(response: String) -> Provider {
 }
 
 fn assert_bad(name: &str, response: String, egret: &Egret) {
-    let origin = answering_once(response);
+    let origin = responding_once(response);
     let mut client = egret.client();
     client.send(format!("GET http://{}/ HTTP/1.1\r\nHost: a\r\n\r\n", origin.address()));
     let response = client.any_response_to("GET");
@@ -81,7 +81,7 @@ fn malformed_heads() {
 
 #[test]
 fn a_folded_field_is_unfolded_and_never_forwarded_raw() {
-    let origin = answering_once("HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 2\r\n\r\nhi".to_owned());
+    let origin = responding_once("HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 2\r\n\r\nhi".to_owned());
     let egret = Config::with_origin(origin.url()).start();
     let response = egret.get("/");
     if response.status == 200 {
@@ -145,7 +145,7 @@ fn a_provider_that_closes_or_resets_before_an_answer_is_a_502() {
         let _ = peer.request();
         peer.reset();
     });
-    let midway = answering_once("HTTP/1.1 200 OK\r\nContent-Le".to_owned());
+    let midway = responding_once("HTTP/1.1 200 OK\r\nContent-Le".to_owned());
     let config = Config::with_origin(silent.url())
         .provider("resetting", resetting.url())
         .provider("midway", midway.url());
@@ -159,7 +159,7 @@ fn a_provider_that_closes_or_resets_before_an_answer_is_a_502() {
 
 #[test]
 fn stray_bytes_after_a_response_are_never_a_response() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngoodHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
     );
     let egret = Config::with_origin(origin.url()).gateway("workers: 1").start();
@@ -194,7 +194,7 @@ fn a_response_that_came_before_its_request_is_never_taken_for_its_answer() {
 
 #[test]
 fn a_bodiless_answer_with_a_body_is_not_followed_by_it() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
     );
     let egret = Config::with_origin(origin.url()).gateway("workers: 1").start();
@@ -207,7 +207,7 @@ fn a_bodiless_answer_with_a_body_is_not_followed_by_it() {
 
 #[test]
 fn a_provider_cannot_pass_off_its_answer_as_the_gateways() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nx-egret-generated: true\r\nX-Egret-Error: made-up\r\nProxy-Status: egret; error=x\r\n\
          X-Other: 1\r\nContent-Length: 0\r\n\r\n",
     );

@@ -119,7 +119,7 @@ fn failures_are_told_apart() {
             ran.printed.contains(&format!("Failures:  {error} x 2\n")),
             "{error}:\n{}\n{}",
             ran.printed,
-            ran.said
+            ran.stderr
         );
         assert_eq!((ran.code, ran.value("Failed requests:")), (1, "2"), "{error}");
     }
@@ -129,7 +129,7 @@ fn failures_are_told_apart() {
 fn another_length_is_a_failure_unless_it_may_vary() {
     let provider = || {
         let answered = std::sync::atomic::AtomicUsize::new(0);
-        Provider::with_answers(move |_| {
+        Provider::with_responses(move |_| {
             let before = answered.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             ok(&"x".repeat(5 + usize::from(before % 5 == 4)))
         })
@@ -143,7 +143,7 @@ fn another_length_is_a_failure_unless_it_may_vary() {
 
 #[test]
 fn statuses_are_counted_and_many_that_are_not_2xx_are_warned_of() {
-    let provider = Provider::with_answers(|request| {
+    let provider = Provider::with_responses(|request| {
         let status = if request.target() == "/busy" { "503 Busy" } else { "200 OK" };
         format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok").into_bytes()
     });
@@ -151,7 +151,7 @@ fn statuses_are_counted_and_many_that_are_not_2xx_are_warned_of() {
     let ran = bench(&["-q", "-k", "-n", "40", "--target", &busy, &fine]).well();
     assert_eq!(ran.value("Status codes:"), "200 x 10  503 x 30");
     assert_eq!(ran.value("Non-2xx responses:"), "30");
-    assert!(ran.said.contains("WARNING: 30 of 40 responses are not 2xx"), "{}", ran.said);
+    assert!(ran.stderr.contains("WARNING: 30 of 40 responses are not 2xx"), "{}", ran.stderr);
     let result = summary(&["-k", "-n", "40", "--target", &busy, &fine]);
     assert_eq!((count(&result, "/statuses/503"), count(&result, "/targets/1/requests")), (30, 30));
 }
@@ -232,14 +232,14 @@ fn a_certificate_is_believed_only_if_it_is_trusted_or_nobody_asks() {
     let url = nginx.tls_url();
     let ran = bench(&["-q", "-n", "20", &url]);
     assert_eq!(ran.code, 1);
-    assert!(ran.said.contains("--insecure"), "{}", ran.said);
+    assert!(ran.stderr.contains("--insecure"), "{}", ran.stderr);
     bench(&["-q", "-n", "5", "--insecure", &url]).well();
     bench(&["-q", "-n", "5", "--ab-compat", &format!("{url}/")]).well();
 }
 
 #[test]
 fn checks_look_at_status_body_and_fields() {
-    let provider = Provider::answering(
+    let provider = Provider::responding(
         "HTTP/1.1 201 Created\r\nX-Cache: hit\r\nContent-Length: 11\r\n\r\n{\"ok\":true}",
     );
     let url = provider.url();
@@ -286,10 +286,10 @@ fn two_urls_are_compared_and_the_slower_one_is_named() {
 
 #[test]
 fn a_comparison_warns_of_each_side_that_responds_with_errors() {
-    let missing = Provider::answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    let missing = Provider::responding("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     let there = Provider::plain();
     let [a, b] = [&there, &missing].map(|provider| format!("{}/", provider.url()));
     let ran = bench(&["-q", "-k", "-t", "2S", "--vs", &b, &a]).well();
-    assert!(ran.said.contains("WARNING: B: ") && !ran.said.contains("WARNING: A: "), "{}", ran.said);
+    assert!(ran.stderr.contains("WARNING: B: ") && !ran.stderr.contains("WARNING: A: "), "{}", ran.stderr);
     assert!(ran.printed.contains("requests to B, "), "{}", ran.printed);
 }

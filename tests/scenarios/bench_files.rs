@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use egret_tests::bench::{bench, command};
-use egret_tests::process::{Directory, Process, run, run_well};
+use egret_tests::process::{Directory, Process, run, run_checked};
 use egret_tests::provider::{Provider, ok};
 use serde_json::Value;
 
@@ -61,8 +61,8 @@ fn a_full_disk_is_a_failure_and_leaves_nothing() {
     let provider = Provider::plain();
     for option in ["-e", "-g", "--json", "--hdr"] {
         let ran = bench(&["-q", "-n", "5", option, "/dev/full", &provider.url()]);
-        assert_eq!(ran.code, 1, "{option}: {}", ran.said);
-        assert!(ran.said.contains("/dev/full cannot be written"), "{}", ran.said);
+        assert_eq!(ran.code, 1, "{option}: {}", ran.stderr);
+        assert!(ran.stderr.contains("/dev/full cannot be written"), "{}", ran.stderr);
     }
 }
 
@@ -71,7 +71,7 @@ fn a_file_that_cannot_be_written_is_told_before_the_run() {
     let provider = Provider::plain();
     for option in ["-e", "-g", "--json", "--hdr"] {
         let ran = bench(&["-q", "-n", "5", option, "/nowhere/at/all", &provider.url()]);
-        assert_eq!((ran.code, provider.requests().len()), (1, 0), "{option}: {}", ran.said);
+        assert_eq!((ran.code, provider.requests().len()), (1, 0), "{option}: {}", ran.stderr);
     }
 }
 
@@ -96,8 +96,8 @@ fn a_provider_that_dies_mid_run_leaves_no_file_that_looks_whole() {
     }));
     let url = provider.lock().unwrap().as_ref().unwrap().url();
     let ran = bench(&["-q", "-k", "-n", "1000", "--json", file.to_str().unwrap(), &url]);
-    assert_eq!(ran.code, 1, "{}", ran.said);
-    assert!(ran.said.contains("Test aborted") && ran.said.contains("cannot connect"), "{}", ran.said);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("Test aborted") && ran.stderr.contains("cannot connect"), "{}", ran.stderr);
     assert_eq!(
         ran.value("Complete requests:").parse::<u64>().unwrap() / 10,
         6,
@@ -118,7 +118,7 @@ fn an_interrupted_run_reports_what_there_is_and_writes_no_file() {
     provider.until_requested(10);
     process.signal("INT");
     assert_eq!(process.until_ended().code(), Some(1));
-    assert!(process.said().contains("Interrupted"), "{}", process.said());
+    assert!(process.stderr().contains("Interrupted"), "{}", process.stderr());
     assert!(std::fs::read_to_string(out).unwrap().contains("Complete requests:"));
     assert!(!json.exists());
 }
@@ -138,12 +138,12 @@ fn thresholds_decide_on_the_exit_code() {
         ("errors<=0%", 1),
     ] {
         let ran = bench(&["-q", "-k", "-n", "20", "--fail-if", condition, &url]);
-        assert_eq!(ran.code, code, "{condition}: {}", ran.said);
+        assert_eq!(ran.code, code, "{condition}: {}", ran.stderr);
         assert_eq!(
-            ran.said.contains(&format!("Threshold broken: {condition}: measured ")),
+            ran.stderr.contains(&format!("Threshold broken: {condition}: measured ")),
             code == 1,
             "{}",
-            ran.said
+            ran.stderr
         );
     }
 }
@@ -152,10 +152,10 @@ fn thresholds_decide_on_the_exit_code() {
 fn progress_is_told_in_ab_s_lines_where_nobody_watches() {
     let provider = Provider::plain();
     let ran = bench(&["-k", "-n", "1000", &provider.url()]).well();
-    assert!(ran.said.starts_with("Completed 100 requests\nCompleted 200 requests\n"), "{}", ran.said);
-    assert!(ran.said.contains("Completed 1000 requests\nFinished 1000 requests\n"), "{}", ran.said);
-    assert!(!bench(&["-k", "-q", "-n", "1000", &provider.url()]).well().said.contains("Completed"));
-    assert!(!bench(&["-k", "-n", "150", &provider.url()]).well().said.contains("Completed"));
+    assert!(ran.stderr.starts_with("Completed 100 requests\nCompleted 200 requests\n"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("Completed 1000 requests\nFinished 1000 requests\n"), "{}", ran.stderr);
+    assert!(!bench(&["-k", "-q", "-n", "1000", &provider.url()]).well().stderr.contains("Completed"));
+    assert!(!bench(&["-k", "-n", "150", &provider.url()]).well().stderr.contains("Completed"));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn output_may_be_cut_short_by_its_reader() {
     let provider = Provider::plain();
     let script =
         format!("{} bench -q -n 3 {} | head -n 1", egret_tests::egret::binary().display(), provider.url());
-    assert!(run_well(Command::new("sh").args(["-c", &script])).starts_with("This is egret bench"));
+    assert!(run_checked(Command::new("sh").args(["-c", &script])).starts_with("This is egret bench"));
     let mut full = command();
     full.args(["-q", "-n", "3", &provider.url()])
         .stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
@@ -177,7 +177,7 @@ fn the_bar_is_one_line_of_a_terminal_and_leaves_nothing_behind() {
     let egret = command().get_program().to_str().unwrap().to_owned();
     let url = provider.url();
     let line = format!("stty cols 60; exec {egret} bench -k -c 2 -t 500ms {url}");
-    let printed = run_well(Command::new("script").args(["-qec", &line, "/dev/null"]));
+    let printed = run_checked(Command::new("script").args(["-qec", &line, "/dev/null"]));
     let (_, rest) = printed.split_once("(be patient)\r\n").unwrap();
     let (bar, report) = rest.split_once("\r\nServer Software:").unwrap();
     assert!(report.contains("Complete requests:"), "{report}");

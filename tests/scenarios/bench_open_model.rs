@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use egret_tests::bench::{bench, count, number, summary};
+use egret_tests::built_in::BuiltIn;
 use egret_tests::provider::{Provider, ok};
-use egret_tests::twins::BuiltIn;
 
 /// Duration of the provider's stall.
 const STALL: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const SECONDS: f64 = 3.0;
 /// duration of the stall.
 fn stalling(stalled_request: usize) -> (Provider, Arc<Mutex<Duration>>) {
     let stalled = Arc::new(Mutex::new(Duration::ZERO));
-    let told = Arc::clone(&stalled);
+    let received = Arc::clone(&stalled);
     let provider = Provider::scripted(move |peer| {
         let (_never, wait) = channel::<()>();
         let mut number = 0;
@@ -29,7 +29,7 @@ fn stalling(stalled_request: usize) -> (Provider, Arc<Mutex<Duration>>) {
             if number == stalled_request {
                 let started = Instant::now();
                 let _ = wait.recv_timeout(STALL);
-                *told.lock().unwrap() = started.elapsed();
+                *received.lock().unwrap() = started.elapsed();
             }
             peer.send(ok("hello"));
         }
@@ -89,7 +89,7 @@ fn what_was_due_and_never_sent_is_told() {
         peer.stall();
     });
     let ran = bench(&["-q", "-k", "-c", "1", "--rate", "100", "-t", "1", "-s", "500ms", &provider.url()]);
-    assert!(ran.printed.contains("were due but never sent"), "{}\n{}", ran.printed, ran.said);
+    assert!(ran.printed.contains("were due but never sent"), "{}\n{}", ran.printed, ran.stderr);
     assert!(ran.printed.contains("timeout x"), "{}", ran.printed);
     assert_eq!(ran.code, 1, "every request failed");
 }

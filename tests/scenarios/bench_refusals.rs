@@ -11,7 +11,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
     let bad = directory.write("bad.har", "{");
     let bad = bad.to_str().unwrap();
     let url = "http://127.0.0.1:9/";
-    for (arguments, told) in [
+    for (arguments, received) in [
         (
             &["-n", "5", "-c", "10", url][..],
             "Cannot use concurrency level greater than total number of requests",
@@ -41,8 +41,8 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
         (&["--ab-compat", "http://127.0.0.1:9"], "invalid URL"),
     ] {
         let ran = bench(arguments);
-        assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.said);
-        assert!(ran.said.contains(told), "{told:?} is not in\n{}", ran.said);
+        assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(received), "{received:?} is not in\n{}", ran.stderr);
         assert!(!ran.printed.contains("Complete requests"), "{}", ran.printed);
     }
 }
@@ -53,14 +53,14 @@ fn an_unreachable_target_is_exit_code_1_and_says_what_to_look_at() {
     let ran = bench(&["-q", "-n", "100", "-c", "5", &format!("http://127.0.0.1:{port}/")]);
     assert_eq!(ran.code, 1);
     assert!(
-        ran.said.contains(&format!("127.0.0.1:{port}")) && ran.said.contains("is it running"),
+        ran.stderr.contains(&format!("127.0.0.1:{port}")) && ran.stderr.contains("is it running"),
         "{}",
-        ran.said
+        ran.stderr
     );
     assert!(!ran.printed.contains("Complete requests"), "{}", ran.printed);
     let ran = bench(&["-q", "-n", "1", "http://no-such-host.invalid/"]);
     assert_eq!(ran.code, 1);
-    assert!(ran.said.contains("no-such-host.invalid"), "{}", ran.said);
+    assert!(ran.stderr.contains("no-such-host.invalid"), "{}", ran.stderr);
 }
 
 #[test]
@@ -70,11 +70,11 @@ fn a_stranger_s_host_is_not_put_under_load_without_consent() {
         [&["-n", "5000"][..], &["-n", "50", "-c", "20"], &["-t", "5"], &["-n", "500", "--rate", "100"]]
     {
         let ran = bench(&[load, &["http://192.0.2.1/"]].concat());
-        assert_eq!(ran.code, 2, "{load:?}: {}", ran.said);
-        assert!(ran.said.contains("192.0.2.1") && ran.said.contains("--yes"), "{}", ran.said);
+        assert_eq!(ran.code, 2, "{load:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("192.0.2.1") && ran.stderr.contains("--yes"), "{}", ran.stderr);
     }
     let proxied = bench(&["-n", "5000", "-X", "127.0.0.1:9", "http://192.0.2.1/"]);
-    assert_eq!(proxied.code, 2, "a local proxy does not make its target local: {}", proxied.said);
+    assert_eq!(proxied.code, 2, "a local proxy does not make its target local: {}", proxied.stderr);
     let near = bench(&["-q", "-n", "5000", "http://127.0.0.1:9/"]);
-    assert!(!near.said.contains("--yes"), "{}", near.said);
+    assert!(!near.stderr.contains("--yes"), "{}", near.stderr);
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread;
 
-use egret_tests::cached::{answer, figure, flow};
+use egret_tests::cached::{figure, flow, ok_response};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::process::raise_open_files;
@@ -28,14 +28,14 @@ struct UnderWay {
 fn holding(fields: &'static str) -> (Provider, Arc<Watched<UnderWay>>) {
     let under_way = Arc::new(Watched::<UnderWay>::default());
     let calls = Arc::clone(&under_way);
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         calls.change(|calls| {
             calls.now += 1;
             calls.seen += 1;
         });
         calls.until("the call may end", |calls| calls.is_released.then_some(()));
         calls.change(|calls| calls.now -= 1);
-        answer(fields, "the same for all")
+        ok_response(fields, "the same for all")
     });
     (origin, under_way)
 }
@@ -51,9 +51,9 @@ fn a_thousand_who_ask_for_the_same_at_once_make_one_call() {
     calls.until("one is there", |calls| (calls.now == 1).then_some(()));
     calls.change(|calls| calls.is_released = true);
     for client in &mut clients {
-        let answer = client.response();
-        assert_eq!(answer.assert_forwarded(200).text(), "the same for all");
-        assert!(answer.field("cache-status").is_some(), "{answer:?}");
+        let response = client.response();
+        assert_eq!(response.assert_forwarded(200).text(), "the same for all");
+        assert!(response.field("cache-status").is_some(), "{response:?}");
     }
     assert_eq!(origin.requests().len(), 1);
     assert_eq!(figure(&egret, "counts/stored"), 1);
@@ -82,9 +82,9 @@ fn those_who_wait_for_an_answer_that_is_for_nobody_else_go_on_all_at_once() {
     calls.until("all others are there", |calls| (calls.seen == CLIENTS).then_some(()));
     calls.change(|calls| calls.is_released = true);
     for client in &mut clients {
-        let answer = client.response();
-        answer.assert_forwarded(200);
-        assert!(answer.field("cache-status").unwrap().contains("detail=no-store"), "{answer:?}");
+        let response = client.response();
+        response.assert_forwarded(200);
+        assert!(response.field("cache-status").unwrap().contains("detail=no-store"), "{response:?}");
     }
     // From now on no call is held back.
     calls.change(|calls| (calls.is_released, calls.seen) = (false, 0));
@@ -119,7 +119,7 @@ fn where_the_first_leaves_another_takes_its_place() {
 }
 
 /// Returns the caller and target of a request, which the provider's response contains.
-fn told(request: &Request) -> String {
+fn received(request: &Request) -> String {
     format!("{} {}", request.target(), request.values("authorization").join(","))
 }
 
@@ -128,10 +128,10 @@ fn nobody_gets_what_was_got_with_another_credential() {
     const CREDENTIALS: u64 = 50;
     const REQUESTS: u64 = 100_000;
     const THREADS: u64 = 4;
-    let origin = Provider::with_answers(|request| {
+    let origin = Provider::with_responses(|request| {
         let freshness = if request.target().ends_with('0') { "max-age=0" } else { "max-age=600" };
         let fields = format!("Cache-Control: public, {freshness}\r\nETag: \"{}\"", request.target());
-        answer(&fields, &told(request))
+        ok_response(&fields, &received(request))
     });
     let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow("{}")).start();
     let address = egret.address();
@@ -158,7 +158,7 @@ fn nobody_gets_what_was_got_with_another_credential() {
     // About one call per caller for responses that stay fresh.
     let mut calls: HashMap<String, usize> = HashMap::new();
     for request in origin.requests() {
-        *calls.entry(told(&request)).or_default() += 1;
+        *calls.entry(received(&request)).or_default() += 1;
     }
     assert!(
         calls.iter().all(|(what, count)| what.starts_with("/0") || what.starts_with("/10") || *count == 1)
@@ -168,10 +168,10 @@ fn nobody_gets_what_was_got_with_another_credential() {
 #[test]
 fn nobody_gets_what_was_got_with_another_value_of_any_field() {
     const NAMES: u64 = 300;
-    let origin = Provider::with_answers(|request| {
+    let origin = Provider::with_responses(|request| {
         let fields = request.fields.iter().filter(|(name, _)| name.starts_with("X-F"));
-        let told: Vec<String> = fields.map(|(name, value)| format!("{name}={value};")).collect();
-        answer("Cache-Control: public, max-age=600", &told.concat())
+        let received: Vec<String> = fields.map(|(name, value)| format!("{name}={value};")).collect();
+        ok_response("Cache-Control: public, max-age=600", &received.concat())
     });
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
     let mut client = egret.client();
@@ -209,7 +209,7 @@ fn nobody_gets_what_was_got_with_another_value_of_any_field() {
 #[test]
 fn a_flood_of_keys_takes_no_more_memory_than_there_is() {
     const KEYS: usize = 20_000;
-    let origin = Provider::answering(answer("Cache-Control: max-age=600", &"x".repeat(200)));
+    let origin = Provider::responding(ok_response("Cache-Control: max-age=600", &"x".repeat(200)));
     let cache = "{ memory: 1MiB, max_entry: 64KiB }";
     let egret = Config::with_origin(origin.url()).flows(flow(cache)).start();
     let mut client = egret.client();

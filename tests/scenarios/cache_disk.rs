@@ -1,6 +1,6 @@
 //! A cache with a disk: stored responses survive restarts, kills and a small memory, and deletion is durable.
 
-use egret_tests::cached::{answer, figure, flow, purge, status, until_open, until_written};
+use egret_tests::cached::{figure, flow, ok_response, purge, status, until_open, until_written};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::process::{Directory, raise_open_files};
 use egret_tests::provider::{Provider, Request};
@@ -11,23 +11,23 @@ const DISK: &str = "{ disk: { size: 64MiB } }";
 
 /// Starts an origin whose responses contain the request target; it responds with 204 to unsafe methods.
 fn telling(fields: &'static str) -> Provider {
-    Provider::with_answers(move |request| {
+    Provider::with_responses(move |request| {
         if request.line.starts_with("POST") {
             return b"HTTP/1.1 204 No Content\r\n\r\n".to_vec();
         }
-        answer(fields, &told(request))
+        ok_response(fields, &received(request))
     })
 }
 
-fn told(request: &Request) -> String {
+fn received(request: &Request) -> String {
     format!("{} {}", request.target(), request.values("authorization").join(","))
 }
 
 /// Returns `true` if the response comes from the cache; it must then equal the provider's earlier response.
 fn is_hit(egret: &Egret, path: &str) -> bool {
-    let answer = egret.get(path);
-    assert_eq!(answer.text(), format!("{path} "));
-    status(&answer).starts_with("egret; hit")
+    let response = egret.get(path);
+    assert_eq!(response.text(), format!("{path} "));
+    status(&response).starts_with("egret; hit")
 }
 
 fn restart(egret: Egret, config: &Config) -> Egret {
@@ -58,8 +58,8 @@ fn a_restart_answers_from_the_disk_without_the_provider() {
 #[test]
 fn what_was_evicted_from_memory_is_still_answered() {
     let body = "x".repeat(60_000);
-    let origin = Provider::with_answers(move |request| {
-        answer("Cache-Control: max-age=600", &format!("{}{body}", request.target()))
+    let origin = Provider::with_responses(move |request| {
+        ok_response("Cache-Control: max-age=600", &format!("{}{body}", request.target()))
     });
     let cache = "{ max_entry: 64KiB, memory: 1MiB, disk: { size: 16MiB } }";
     let egret = Config::with_origin(origin.url()).flows(flow(cache)).start();
@@ -144,9 +144,9 @@ fn nobody_gets_what_was_got_with_another_credential_after_a_restart() {
             if credential.is_empty() { String::new() } else { format!("Authorization: {credential}\r\n") };
         let request =
             format!("GET /origin/a HTTP/1.1\r\nHost: {}\r\nX-Shade: 1\r\n{field}\r\n", egret.address());
-        let answer = egret.client().send(request).response();
-        assert_eq!(answer.text(), format!("/a {credential}"));
-        status(&answer).starts_with("egret; hit")
+        let response = egret.client().send(request).response();
+        assert_eq!(response.text(), format!("/a {credential}"));
+        status(&response).starts_with("egret; hit")
     };
     let credentials = ["", "Bearer swordfish", "Bearer seabass"];
     let egret = config.start();
@@ -210,9 +210,9 @@ fn files(egret: &Egret) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn what_a_304_has_freshened_is_fresh_after_a_restart() {
-    let origin = Provider::with_answers(|request| {
+    let origin = Provider::with_responses(|request| {
         if request.values("if-none-match").is_empty() {
-            answer("Cache-Control: max-age=0\r\nETag: \"1\"\r\nX-Version: 1", "body")
+            ok_response("Cache-Control: max-age=0\r\nETag: \"1\"\r\nX-Version: 1", "body")
         } else {
             b"HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nETag: \"1\"\r\nX-Version: 2\r\n\r\n"
                 .to_vec()
@@ -249,9 +249,9 @@ fn a_thousand_who_ask_at_once_for_what_is_on_the_disk_make_one_load_and_no_call(
             client.get(egret.address(), &format!("/origin{path}"));
         }
         for client in &mut clients {
-            let answer = client.response();
-            assert_eq!(answer.assert_forwarded(200).text(), format!("{path} "));
-            assert!(status(&answer).starts_with("egret; hit"), "{answer:?}");
+            let response = client.response();
+            assert_eq!(response.assert_forwarded(200).text(), format!("{path} "));
+            assert!(status(&response).starts_with("egret; hit"), "{response:?}");
         }
         assert_eq!((origin.requests().len(), figure(&egret, "disk/loads")), (calls, 1));
     }
@@ -261,8 +261,8 @@ fn a_thousand_who_ask_at_once_for_what_is_on_the_disk_make_one_load_and_no_call(
 fn a_large_answer_and_parts_of_it_come_from_the_disk_as_they_came() {
     let body: String =
         (0..900_000_u32).map(|number| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
-    let response = answer("Cache-Control: max-age=600\r\nETag: \"1\"", &body);
-    let origin = Provider::answering(response);
+    let response = ok_response("Cache-Control: max-age=600\r\nETag: \"1\"", &body);
+    let origin = Provider::responding(response);
     let config = Config::with_origin(origin.url()).flows(flow(DISK));
     let egret = config.start();
     assert_eq!(egret.get("/a").text(), body);

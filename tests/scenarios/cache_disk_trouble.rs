@@ -3,20 +3,20 @@
 
 use std::process::Command;
 
-use egret_tests::cached::{answer, figure, flow, status, until_open, until_written};
+use egret_tests::cached::{figure, flow, ok_response, status, until_open, until_written};
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::process::run;
 use egret_tests::provider::Provider;
 use egret_tests::wait::until_true;
 
 fn telling() -> Provider {
-    Provider::with_answers(|request| answer("Cache-Control: max-age=600", request.target()))
+    Provider::with_responses(|request| ok_response("Cache-Control: max-age=600", request.target()))
 }
 
 fn is_hit(egret: &Egret, path: &str) -> bool {
-    let answer = egret.get(path);
-    assert_eq!(answer.text(), path);
-    status(&answer).starts_with("egret; hit")
+    let response = egret.get(path);
+    assert_eq!(response.text(), path);
+    status(&response).starts_with("egret; hit")
 }
 
 /// Returns the files of the only disk.

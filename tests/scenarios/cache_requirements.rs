@@ -82,10 +82,10 @@ fn provider(script: &Arc<Watched<Script>>, time: &Clock) -> Provider {
     let (script, time) = (Arc::clone(script), time.clone());
     Provider::scripted(move |peer: &mut Peer| {
         let Some(request) = peer.request() else { return };
-        let mut answer = None;
-        script.change(|script| answer = script.answer(&request, &time));
-        if let Some(answer) = answer {
-            peer.send(answer);
+        let mut response = None;
+        script.change(|script| response = script.response(&request, &time));
+        if let Some(response) = response {
+            peer.send(response);
         }
     })
 }
@@ -153,10 +153,10 @@ impl Run<'_> {
                     }
                     let (method, path, sent, sent_body) = asked.take().unwrap();
                     let is_later = matches!(steps.front(), Some(Step::Later(_)));
-                    let answer = self.ask(number, &method, &path, &sent, sent_body.as_deref());
+                    let response = self.ask(number, &method, &path, &sent, sent_body.as_deref());
                     self.until_ended(number, is_later);
-                    self.compare(&answer, status, &fields, body.as_deref())
-                        .map_err(|what| format!("{method} {path}: {what}, got {answer:?}"))?;
+                    self.compare(&response, status, &fields, body.as_deref())
+                        .map_err(|what| format!("{method} {path}: {what}, got {response:?}"))?;
                 }
                 // Already requested.
                 Step::Later(_) => {}
@@ -201,7 +201,7 @@ impl Run<'_> {
 
     fn compare(
         &self,
-        answer: &Response,
+        response: &Response,
         status: u16,
         fields: &[String],
         body: Option<&str>,
@@ -213,14 +213,14 @@ impl Run<'_> {
         if left > 0 {
             return Err("the provider is not asked, and should be".to_owned());
         }
-        if answer.status != status {
+        if response.status != status {
             return Err(format!("expected {status}"));
         }
-        if let Some(field) = unmet(fields, &answer.fields) {
+        if let Some(field) = unmet(fields, &response.fields) {
             return Err(format!("expected `{field}`"));
         }
         let body = body.map(|body| body.replace("\\r\\n", "\r\n"));
-        let text = String::from_utf8_lossy(&answer.body);
+        let text = String::from_utf8_lossy(&response.body);
         if body.as_deref().is_some_and(|body| !is_like(body, &text)) {
             return Err(format!("expected {body:?}"));
         }

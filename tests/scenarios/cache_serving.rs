@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use egret_tests::cached::{answer, figure, flow, purge, slow, status, taken};
+use egret_tests::cached::{figure, flow, ok_response, purge, slow, status, taken};
 use egret_tests::egret::Config;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait::{Watched, until_true};
@@ -13,7 +13,7 @@ use serde_json::json;
 fn a_large_answer_is_the_same_from_the_cache_however_it_came() {
     let body: String =
         (0..400_000_u32).map(|number| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
-    let (length, chunked) = (answer("Cache-Control: max-age=60", &body), {
+    let (length, chunked) = (ok_response("Cache-Control: max-age=60", &body), {
         let mut chunked =
             b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
         for piece in body.as_bytes().chunks(7_001) {
@@ -24,12 +24,9 @@ fn a_large_answer_is_the_same_from_the_cache_however_it_came() {
         chunked.extend(b"0\r\n\r\n");
         chunked
     });
-    let origin =
-        Provider::with_answers(
-            move |request| {
-                if request.target() == "/length" { length.clone() } else { chunked.clone() }
-            },
-        );
+    let origin = Provider::with_responses(move |request| {
+        if request.target() == "/length" { length.clone() } else { chunked.clone() }
+    });
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
     for path in ["/length", "/chunked"] {
         assert!(status(&egret.get(path)).contains("stored"));
@@ -88,7 +85,7 @@ fn what_breaks_off_is_too_large_or_stops_amid_its_body_is_not_stored() {
                     peer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 9\r\n\r\nhalf");
                     return;
                 }
-                "/large" => peer.send(answer("Cache-Control: max-age=60", &large)),
+                "/large" => peer.send(ok_response("Cache-Control: max-age=60", &large)),
                 // Too large, but the head does not show it.
                 "/chunked" => peer.send(format!(
                     "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\n{large}\r\n0\r\n\r\n"
@@ -140,15 +137,15 @@ fn who_waits_for_what_turns_out_too_large_gets_it_from_the_provider() {
     }
     may_end.change(|may_end| *may_end = true);
     for client in others.iter_mut().chain([&mut first]) {
-        let answer = client.any_response_to("GET");
-        assert_eq!((answer.body.len(), answer.cut), (5_000, false));
+        let response = client.any_response_to("GET");
+        assert_eq!((response.body.len(), response.cut), (5_000, false));
     }
 }
 
 #[test]
 fn a_slow_reader_of_what_declares_more_than_may_be_stored_delays_nobody() {
     const LEN: usize = 8 << 20;
-    let origin = Provider::answering(answer("Cache-Control: max-age=60", &"x".repeat(LEN)));
+    let origin = Provider::responding(ok_response("Cache-Control: max-age=60", &"x".repeat(LEN)));
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
     let _slow = slow(egret.address(), "/a");
     for _ in 0..2 {
@@ -160,11 +157,11 @@ fn a_slow_reader_of_what_declares_more_than_may_be_stored_delays_nobody() {
 #[test]
 fn a_client_that_takes_nothing_does_not_hold_its_providers_connection() {
     let body = "x".repeat(6 << 20);
-    let origin = Provider::with_answers(move |request| {
+    let origin = Provider::with_responses(move |request| {
         if request.target() == "/large" {
-            answer("Cache-Control: max-age=60", &body)
+            ok_response("Cache-Control: max-age=60", &body)
         } else {
-            answer("Cache-Control: no-store", "small")
+            ok_response("Cache-Control: no-store", "small")
         }
     });
     let config = Config::default().provider_with("origin", origin.url(), "pool: { connections: 1 }");
@@ -197,7 +194,8 @@ fn what_is_stale_is_not_served_where_the_config_says_so() {
 
 #[test]
 fn paths_that_a_provider_may_tell_apart_are_three_entries_and_one_blocked_path() {
-    let origin = Provider::with_answers(|request| answer("Cache-Control: max-age=60", request.target()));
+    let origin =
+        Provider::with_responses(|request| ok_response("Cache-Control: max-age=60", request.target()));
     let paths = ["/a%2Fb", "/a//b", "/a/b"];
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
     for expected in ["fwd=uri-miss", "hit"] {
@@ -223,7 +221,8 @@ fn paths_that_a_provider_may_tell_apart_are_three_entries_and_one_blocked_path()
 
 #[test]
 fn a_spelling_that_a_provider_may_not_read_as_its_normal_form_fills_nothing() {
-    let origin = Provider::with_answers(|request| answer("Cache-Control: max-age=60", request.target()));
+    let origin =
+        Provider::with_responses(|request| ok_response("Cache-Control: max-age=60", request.target()));
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
     for path in ["/%61", "/x/../a", "/./a"] {
         assert!(status(&egret.get(path)).contains("detail=spelling"), "{path}");
@@ -234,7 +233,7 @@ fn a_spelling_that_a_provider_may_not_read_as_its_normal_form_fills_nothing() {
 
 #[test]
 fn what_is_stored_is_purged_by_url_prefix_tag_and_all() {
-    let origin = Provider::answering(answer("Cache-Control: max-age=60", "x"));
+    let origin = Provider::responding(ok_response("Cache-Control: max-age=60", "x"));
     let egret = Config::with_origin(origin.url()).flows(flow("{ tags: [green] }")).start();
     let ask = |path| status(&egret.get(path)).starts_with("egret; hit");
     let url = |path: &str| format!("http://{}{path}", origin.address());
@@ -257,7 +256,7 @@ fn what_is_stored_is_purged_by_url_prefix_tag_and_all() {
 
 #[test]
 fn a_config_that_keeps_the_keys_keeps_what_is_stored() {
-    let origin = Provider::answering(answer("Cache-Control: max-age=60", "x"));
+    let origin = Provider::responding(ok_response("Cache-Control: max-age=60", "x"));
     let config = Config::with_origin(origin.url());
     let egret = config.clone().flows(flow("{}")).start();
     egret.get("/a");
@@ -279,7 +278,7 @@ fn a_config_that_keeps_the_keys_keeps_what_is_stored() {
 fn an_override_stores_a_post_by_members_of_its_body_and_for_whom_it_is() {
     let calls = Arc::new(Watched::<usize>::default());
     let counting = Arc::clone(&calls);
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         counting.change(|calls| *calls += 1);
         ok(&format!("answer {}", counting.read(|calls| *calls)))
     });
@@ -315,9 +314,9 @@ fn an_override_stores_a_post_by_members_of_its_body_and_for_whom_it_is() {
 
 #[test]
 fn a_remedy_further_out_sees_a_stored_answer_as_any_other() {
-    let origin = Provider::with_answers(|request| {
+    let origin = Provider::with_responses(|request| {
         let media_type = if request.target() == "/json" { "application/json" } else { "text/plain" };
-        answer(&format!("Cache-Control: max-age=60\r\nContent-Type: {media_type}"), r#"{"a":1}"#)
+        ok_response(&format!("Cache-Control: max-age=60\r\nContent-Type: {media_type}"), r#"{"a":1}"#)
     });
     let flows = "flows:\n  \
         - name: all\n    remedies:\n      \

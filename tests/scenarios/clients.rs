@@ -5,7 +5,7 @@ use std::process::Command;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::{Httpbin, Nginx, ab, curl, node, python};
 use egret_tests::pki::Authority;
-use egret_tests::process::{Directory, run_well};
+use egret_tests::process::{Directory, run_checked};
 use serde_json::Value;
 
 /// Starts a gateway with go-httpbin as its provider `origin`.
@@ -16,7 +16,7 @@ fn before_httpbin() -> (Egret, Httpbin) {
 
 /// Runs curl and returns its output.
 fn curled<const N: usize>(arguments: [&str; N]) -> String {
-    run_well(curl().args(arguments))
+    run_checked(curl().args(arguments))
 }
 
 fn json(text: &str) -> Value {
@@ -41,7 +41,7 @@ fn curl_by_base_url() {
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("application/json"), "{head}");
     let compressed = json(&curled([&url("/gzip"), "--compressed"]));
     assert_eq!(compressed["gzipped"], true);
-    let raw = run_well(curl().args([&url("/gzip"), "-o", "/dev/null", "-w", "%{header_json}"]));
+    let raw = run_checked(curl().args([&url("/gzip"), "-o", "/dev/null", "-w", "%{header_json}"]));
     assert_eq!(json(&raw)["content-encoding"][0], "gzip");
     let old = curled([&url("/get"), "--http1.0", "-w", "%{http_code}"]);
     assert!(old.ends_with("200"), "{old}");
@@ -140,7 +140,8 @@ fn curl_through_the_proxy_plain_and_by_connect() {
     );
     let through_tunnel = format!("{}/get", httpbin.url());
     assert_eq!(json(&curled(["-x", &egret.url(), "--proxytunnel", &through_tunnel]))["method"], "GET");
-    let by_variable = run_well(curl().env("http_proxy", egret.url()).arg(format!("{}/get", httpbin.url())));
+    let by_variable =
+        run_checked(curl().env("http_proxy", egret.url()).arg(format!("{}/get", httpbin.url())));
     assert!(json(&by_variable)["headers"].get("Via").is_some());
 }
 
@@ -166,7 +167,7 @@ fn curl_reuses_its_connection() {
 
 /// Runs ab, which must count no failures.
 fn abbed(command: &mut Command, requests: &str) -> String {
-    let report = run_well(command);
+    let report = run_checked(command);
     assert!(report.contains(&format!("Complete requests:      {requests}\n")), "{report}");
     assert!(report.contains("Failed requests:        0\n"), "{report}");
     assert!(!report.contains("Non-2xx"), "{report}");

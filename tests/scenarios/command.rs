@@ -1,7 +1,7 @@
 //! The command line: exit codes, and messages with position and cause.
 
 use egret_tests::egret::{Config, egret};
-use egret_tests::process::{Directory, run, run_well};
+use egret_tests::process::{Directory, run, run_checked};
 
 /// Runs a command. Returns exit code, standard output and standard error.
 fn outcome<const N: usize>(arguments: [&str; N]) -> (i32, String, String) {
@@ -14,8 +14,8 @@ fn outcome<const N: usize>(arguments: [&str; N]) -> (i32, String, String) {
 fn check_says_that_a_good_config_is_good() {
     let directory = Directory::default();
     let file = directory.write("good.yaml", Config::with_origin("https://api.example.com/v1").yaml());
-    let (code, printed, said) = outcome(["check", file.to_str().unwrap()]);
-    assert_eq!((code, said.as_str()), (0, ""));
+    let (code, printed, stderr) = outcome(["check", file.to_str().unwrap()]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
     assert!(printed.contains("good"), "{printed}");
 }
 
@@ -35,14 +35,17 @@ fn check_tells_every_problem_with_its_place_and_a_suggestion() {
         ),
         ("gateway:\n  listen: [127.0.0.1:8000\n", &[":"], "bad.yaml"),
     ];
-    for (text, places, told) in rows {
+    for (text, places, received) in rows {
         let file = directory.write("bad.yaml", text);
-        let (code, printed, said) = outcome(["check", file.to_str().unwrap()]);
-        assert_eq!((code, printed.as_str()), (2, ""), "{said}");
+        let (code, printed, stderr) = outcome(["check", file.to_str().unwrap()]);
+        assert_eq!((code, printed.as_str()), (2, ""), "{stderr}");
         for place in places {
-            assert!(said.contains(&format!("{}{place}", file.display())), "no problem at {place}:\n{said}");
+            assert!(
+                stderr.contains(&format!("{}{place}", file.display())),
+                "no problem at {place}:\n{stderr}"
+            );
         }
-        assert!(said.contains(told), "{told:?} is not in\n{said}");
+        assert!(stderr.contains(received), "{received:?} is not in\n{stderr}");
     }
 }
 
@@ -52,9 +55,9 @@ fn check_never_shows_a_secret() {
     let secret = directory.write("secret", "dont show me");
     let text = format!("control: {{ token: \"${{file:{}}}\", tokn: 1 }}\n", secret.display());
     let file = directory.write("egret.yaml", text);
-    let (code, printed, said) = outcome(["check", file.to_str().unwrap()]);
+    let (code, printed, stderr) = outcome(["check", file.to_str().unwrap()]);
     assert_eq!(code, 2);
-    assert!(!printed.contains("dont show me") && !said.contains("dont show me"), "{said}");
+    assert!(!printed.contains("dont show me") && !stderr.contains("dont show me"), "{stderr}");
 }
 
 #[test]
@@ -63,9 +66,9 @@ fn exit_codes_tell_wrong_usage_from_failure() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let listen = format!("\"{}\"", taken.local_addr().unwrap());
     let file = directory.write("taken.yaml", Config::default().listen([&listen]).yaml());
-    let (code, _, said) = outcome(["run", "--config", file.to_str().unwrap()]);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains(&taken.local_addr().unwrap().to_string()), "{said}");
+    let (code, _, stderr) = outcome(["run", "--config", file.to_str().unwrap()]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains(&taken.local_addr().unwrap().to_string()), "{stderr}");
     let bad = directory.write("bad.yaml", "gatway: {}\n");
     assert_eq!(outcome(["run", "--config", bad.to_str().unwrap()]).0, 2);
     assert_eq!(outcome(["run", "--config", "/no/such/file.yaml"]).0, 2);
@@ -77,7 +80,7 @@ fn exit_codes_tell_wrong_usage_from_failure() {
 
 #[test]
 fn the_schema_is_json_and_knows_the_config() {
-    let schema: serde_json::Value = serde_json::from_str(&run_well(&mut egret(["schema"]))).unwrap();
+    let schema: serde_json::Value = serde_json::from_str(&run_checked(&mut egret(["schema"]))).unwrap();
     for key in ["gateway", "control", "providers"] {
         assert!(schema["properties"].get(key).is_some(), "{key} is not in the schema");
     }

@@ -56,7 +56,7 @@ fn http_1_0_closes_unless_it_asks_to_keep() {
 #[test]
 fn http_1_0_never_gets_chunks() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
-    let origin = Provider::answering(chunked);
+    let origin = Provider::responding(chunked);
     let egret = before(&origin);
     let mut client = egret.client();
     client.send(format!("GET http://{}/ HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", origin.address()));
@@ -78,7 +78,7 @@ fn an_http_1_0_proxy_request_without_a_host_field_is_served() {
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    let origin = Provider::with_answers(|request| ok(request.target()));
+    let origin = Provider::with_responses(|request| ok(request.target()));
     let egret = before(&origin);
     let own = egret.address();
     let requests: String = (0..50)
@@ -134,7 +134,7 @@ fn the_gateways_own_answers_do_not_disturb_a_pipeline() {
 
 #[test]
 fn informational_responses_pass_before_the_final_one() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
     );
     let egret = before(&origin);
@@ -148,8 +148,9 @@ fn informational_responses_pass_before_the_final_one() {
 
 #[test]
 fn an_http_1_0_client_sees_no_informational_responses() {
-    let origin =
-        Provider::answering("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi");
+    let origin = Provider::responding(
+        "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+    );
     let egret = before(&origin);
     let request = format!("GET /origin/ HTTP/1.0\r\nHost: {}\r\n\r\n", egret.address());
     assert_eq!(egret.client().send(request).response().text(), "hi");
@@ -253,7 +254,8 @@ fn a_worker_takes_over_the_idle_connection_of_another() {
 
 #[test]
 fn a_providers_keep_alive_timeout_is_learned() {
-    let origin = Provider::answering("HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n");
+    let origin =
+        Provider::responding("HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 0\r\n\r\n");
     let egret = before(&origin);
     egret.get("/").assert_forwarded(200);
     origin.until_ended(1);
@@ -264,7 +266,7 @@ fn a_providers_keep_alive_timeout_is_learned() {
 
 #[test]
 fn a_provider_that_says_close_is_not_asked_again_on_that_connection() {
-    let origin = Provider::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    let origin = Provider::responding("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     let egret = before(&origin);
     let mut client = egret.client();
     for _ in 0..3 {
@@ -377,7 +379,7 @@ fn a_connection_that_the_provider_closed_while_idle_is_not_used() {
 
 #[test]
 fn bodiless_answers_end_where_they_should() {
-    let origin = Provider::with_answers(|request| match request.target() {
+    let origin = Provider::with_responses(|request| match request.target() {
         "/204" => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
         "/304" => b"HTTP/1.1 304 Not Modified\r\nContent-Length: 100\r\nETag: \"a\"\r\n\r\n".to_vec(),
         _ => b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n".to_vec(),
@@ -395,7 +397,7 @@ fn bodiless_answers_end_where_they_should() {
 
 #[test]
 fn trailers_on_the_list_pass_both_ways_and_others_do_not() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Server-Timing, Set-Cookie\r\n\r\n2;ext=1\r\nhi\r\n0\r\n\
          Server-Timing: a\r\nSet-Cookie: stolen\r\nX-Sum: 1\r\nContent-Length: 5\r\n\r\n",
     );

@@ -1,12 +1,12 @@
 //! The diagnosis `discovery`: IDs in real traffic are merged, the proposed config is valid and works as
 //! described, and neither contains secrets.
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret, egret as egret_command};
-use egret_tests::process::{Directory, run_well};
+use egret_tests::process::{Directory, run_checked};
 use egret_tests::provider::Provider;
 use egret_tests::recorded::{diagnosed, until_recorded};
 use egret_tests::secrets::{encoded, secrets};
-use egret_tests::twins::BuiltIn;
 use egret_tests::wait;
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ fn ids_come_together_and_what_is_proposed_is_a_good_config() {
     let yaml = proposed.text().to_owned();
     let directory = Directory::default();
     let file = directory.write("proposed.yaml", &yaml);
-    run_well(egret_command(["check"]).arg(file));
+    run_checked(egret_command(["check"]).arg(file));
     // The config runs unchanged, and its flows match the traffic that they were made from.
     drop(egret);
     let again = Config::default().flows(yaml).start();

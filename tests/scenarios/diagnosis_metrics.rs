@@ -50,14 +50,14 @@ fn provider() -> Provider {
     Provider::scripted(|peer| {
         while let Some(request) = peer.request() {
             let body = r#"{"usage":{"total_tokens":35}}"#;
-            let answer = match request.target() {
+            let response = match request.target() {
                 "/broken" => "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n".to_owned(),
                 _ => format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nX-Remaining: 7\r\nContent-Length: {}\r\n\r\n{body}",
                     body.len()
                 ),
             };
-            if !peer.send(answer) {
+            if !peer.send(response) {
                 return;
             }
         }

@@ -4,10 +4,10 @@
 use std::fs;
 use std::time::Instant;
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::load::Load;
 use egret_tests::provider::{Peer, Provider, ok};
-use egret_tests::twins::BuiltIn;
 use egret_tests::wait;
 use serde_json::Value;
 
@@ -151,7 +151,7 @@ fn an_exchange_is_recorded_once_however_it_ends() {
     let lost: u64 = ["dropped", "shed", "failed", "queued"].iter().map(|what| count(&egret, what)).sum();
     assert_eq!(lost, 0);
     let entries = entries(egret);
-    let told: Vec<_> = entries
+    let received: Vec<_> = entries
         .iter()
         .map(|entry| {
             let url = entry["request"]["url"].as_str().unwrap();
@@ -175,7 +175,7 @@ fn an_exchange_is_recorded_once_however_it_ends() {
         ("", 200, ""),
         ("slow", 0, ""),
     ];
-    assert_eq!(told, expected.map(|(path, status, error)| (path.to_owned(), status, error.to_owned())));
+    assert_eq!(received, expected.map(|(path, status, error)| (path.to_owned(), status, error.to_owned())));
     for entry in &entries {
         assert!((sum_ms(entry) - entry["time"].as_f64().unwrap()).abs() < 0.002, "{entry}");
     }
@@ -206,7 +206,7 @@ fn under_load_and_through_reloads_each_exchange_is_recorded_once() {
     }
     let tally = load.finish();
     assert_eq!((tally.failures, tally.refused), (Vec::new(), 0));
-    let answered = tally.answered as u64;
+    let answered = tally.completed as u64;
     let all = || ["recorded", "dropped", "shed", "failed"].map(|what| count(&egret, what));
     wait::until_true("nothing waits any more", || count(&egret, "queued") == 0);
     let [recorded, dropped, shed, failed] = all();
@@ -236,6 +236,6 @@ fn whoever_has_to_be_seen_waits_for_a_place_and_the_rest_is_counted() {
     wait::until_true("some have been served", || count(&egret, "recorded") > 1_000);
     let tally = load.finish();
     wait::until_true("nothing waits any more", || count(&egret, "queued") == 0);
-    assert_eq!(count(&egret, "recorded"), tally.answered as u64);
+    assert_eq!(count(&egret, "recorded"), tally.completed as u64);
     assert_eq!((count(&egret, "dropped"), count(&egret, "shed")), (0, 0));
 }

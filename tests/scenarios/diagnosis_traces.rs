@@ -32,8 +32,8 @@ fn start(config: &Config) -> Egret {
 }
 
 /// Returns the receiver's lines with this word, once there are `count` of them.
-fn told(receiver: &Collector, word: &str, count: usize) -> Vec<Value> {
-    receiver.told(word, count).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+fn received(receiver: &Collector, word: &str, count: usize) -> Vec<Value> {
+    receiver.received(word, count).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn get(egret: &Egret, path: &str, fields: &str) -> u16 {
@@ -48,7 +48,7 @@ fn get(egret: &Egret, path: &str, fields: &str) -> u16 {
 /// Starts a provider that fails the first `failures` calls.
 fn flaky(failures: usize) -> Provider {
     let left = AtomicUsize::new(failures);
-    Provider::with_answers(move |_| {
+    Provider::with_responses(move |_| {
         let fails = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
         if fails { b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n".to_vec() } else { ok("hello") }
     })
@@ -71,7 +71,7 @@ fn a_trace_goes_on_through_egret_with_a_span_for_each_call() {
     assert_eq!(parents.len(), 3);
     assert!(origin.requests().iter().all(|request| request.values("tracestate") == ["vendor=1"]));
 
-    let spans = told(&receiver, "span", 4);
+    let spans = received(&receiver, "span", 4);
     let text = serde_json::to_string(&spans).unwrap();
     assert!(!text.contains("ada") && !text.contains("s3cr3t"), "{text}");
     let (exchange, calls) = spans.split_first().unwrap();
@@ -98,7 +98,7 @@ fn a_trace_goes_on_through_egret_with_a_span_for_each_call() {
         before = time(call, "end");
     }
     assert!(before <= time(exchange, "end"), "{spans:#?}");
-    let asked = receiver.told("asked", 1);
+    let asked = receiver.received("asked", 1);
     assert!(
         asked.iter().all(|asked| asked == "/v1/traces application/x-protobuf None the-key-of-the-tests"),
         "{asked:?}"
@@ -117,7 +117,7 @@ fn what_the_client_does_not_want_recorded_is_not_and_other_traces_begin_here() {
     let [first, second] = &origin.requests()[..] else { panic!("two") };
     assert!(parent(first).starts_with(&CLIENT[..36]) && parent(first).ends_with("-00"), "{first:?}");
     assert!(second.values("tracestate").is_empty());
-    let spans = told(&receiver, "span", 2);
+    let spans = received(&receiver, "span", 2);
     assert_eq!(spans.len(), 2, "{spans:#?}");
     assert_eq!((&spans[0]["parent"], &spans[0]["trace"]), (&"".into(), &parent(second)[3..35].into()));
 }
@@ -143,7 +143,7 @@ fn spans_wait_while_the_receiver_is_away_and_no_secret_is_in_them() {
     until_exporter(&egret, "otel", "spans are spooled", |otel| otel["spooled_bytes"].as_u64().unwrap() > 0);
     let receiver = receiver(&["--port", &port.to_string(), "--failures", "1"]);
     let count = usize::try_from(sent).unwrap() * 2;
-    let spans = told(&receiver, "span", count);
+    let spans = received(&receiver, "span", count);
     let text = serde_json::to_string(&spans).unwrap();
     for (secret, core) in secrets() {
         assert!(!text.contains(&core) && !text.contains(&encoded(&core)), "{secret} is in {text}");
@@ -179,7 +179,7 @@ fn metrics_go_there_too() {
     egret.terminate();
     assert!(egret.until_ended().success());
     let all = wait::until("all counts are exported", || {
-        let all = told(&receiver, "metric", 1);
+        let all = received(&receiver, "metric", 1);
         let is_last = |metric: &Value| {
             metric["name"] == "egret_flow_exchange_seconds" && metric["points"][0]["count"] == 3
         };

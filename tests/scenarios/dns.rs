@@ -34,12 +34,12 @@ fn an_answer_is_kept_as_long_as_its_ttl_says() {
         tunnel("long.example");
         tunnel("short.example");
     }
-    assert_eq!(names.asked("long.example"), 1);
+    assert_eq!(names.queries("long.example"), 1);
     egret_tests::wait::until_true("the short response is requested again", || {
         tunnel("short.example");
-        names.asked("short.example") >= 2
+        names.queries("short.example") >= 2
     });
-    assert_eq!(names.asked("long.example"), 1);
+    assert_eq!(names.queries("long.example"), 1);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn many_who_ask_at_once_share_one_look_up() {
     for client in &mut clients {
         client.response().assert_forwarded(200);
     }
-    assert_eq!(names.asked("shared.example"), 1);
+    assert_eq!(names.queries("shared.example"), 1);
     assert!(egret.stat("/dns/coalesced") > 0);
 }
 
@@ -69,7 +69,7 @@ fn a_failure_is_kept_too() {
     for _ in 0..10 {
         ask(&egret, "missing.example", &origin).assert_generated(502, "dns-failed");
     }
-    assert!(names.asked("missing.example") <= 2, "asked {} times", names.asked("missing.example"));
+    assert!(names.queries("missing.example") <= 2, "asked {} times", names.queries("missing.example"));
     assert_eq!(origin.connections(), 0);
 }
 
@@ -129,7 +129,7 @@ fn a_name_that_changes_its_mind_is_judged_by_the_address_that_is_connected_to() 
         (response.status != 200).then_some(response)
     });
     assert_eq!((denied.status, denied.field("x-egret-error")), (403, Some("egress-denied")));
-    assert_eq!(names.asked("rebinding.example"), 2);
+    assert_eq!(names.queries("rebinding.example"), 2);
 }
 
 #[test]

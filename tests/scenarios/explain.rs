@@ -36,9 +36,9 @@ fn explain(config: &str, arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn every_flow_says_whether_it_matches_and_why_not() {
-    let (code, printed, said) =
+    let (code, printed, stderr) =
         explain(CONFIG, &["--request", "GET https://api.stripe.example/v1/charges/ch_1?limit=3"]);
-    assert_eq!((code, said.as_str()), (0, ""));
+    assert_eq!((code, stderr.as_str()), (0, ""));
     for line in [
         "GET /charges/ch_1?limit=3 is sent to the provider `stripe`, at https://api.stripe.example:443",
         "  charges: matches, id = `ch_1`",
@@ -66,12 +66,12 @@ fn headers_body_and_consumer_decide_too() {
         "billing",
         "--json",
     ];
-    let (code, printed, said) = explain(CONFIG, &arguments);
-    assert_eq!((code, said.as_str()), (0, ""));
-    let told: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(told["provider"], "stripe");
-    assert_eq!(told["target"], "/charges/7");
-    let matching: Vec<&Value> = told["flows"]
+    let (code, printed, stderr) = explain(CONFIG, &arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let received: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(received["provider"], "stripe");
+    assert_eq!(received["target"], "/charges/7");
+    let matching: Vec<&Value> = received["flows"]
         .as_array()
         .unwrap()
         .iter()
@@ -79,7 +79,7 @@ fn headers_body_and_consumer_decide_too() {
         .map(|flow| &flow["flow"])
         .collect();
     assert_eq!(json!(matching), json!(["charges", "large", "billing", "sampled"]));
-    let remedies: Vec<String> = told["remedies"]
+    let remedies: Vec<String> = received["remedies"]
         .as_array()
         .unwrap()
         .iter()
@@ -96,16 +96,16 @@ fn a_request_that_goes_nowhere_or_is_none_says_what_to_do() {
         ("GET https://h/a b", 2, "this request cannot be sent"),
         ("GET https://h/\r\nX: 1", 2, "this request cannot be sent"),
     ] {
-        let (found, printed, said) = explain(CONFIG, &["--request", request]);
-        assert_eq!((found, printed.as_str()), (code, ""), "{request}: {said}");
-        assert!(said.contains(message), "{request}: {said}");
+        let (found, printed, stderr) = explain(CONFIG, &["--request", request]);
+        assert_eq!((found, printed.as_str()), (code, ""), "{request}: {stderr}");
+        assert!(stderr.contains(message), "{request}: {stderr}");
     }
-    let (code, _, said) =
+    let (code, _, stderr) =
         explain("flows: [{ name: a, match: { path: b } }]", &["--request", "GET https://h/"]);
     assert_eq!(code, 2);
     assert!(
-        said.contains("egret.yaml:1:") && said.contains("flows[0].match.path: `b` is not a path"),
-        "{said}"
+        stderr.contains("egret.yaml:1:") && stderr.contains("flows[0].match.path: `b` is not a path"),
+        "{stderr}"
     );
     let (code, printed, _) = explain("", &["--request", "https://h/"]);
     assert_eq!(code, 0);

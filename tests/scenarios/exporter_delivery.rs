@@ -26,7 +26,7 @@ fn start(exporter: &str, origin: &Provider) -> Egret {
 }
 
 fn provider() -> Provider {
-    Provider::with_answers(|request| match request.target() {
+    Provider::with_responses(|request| match request.target() {
         "/none" => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
         "/bytes" => {
             b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 2\r\n\r\n\xff\x00".to_vec()
@@ -94,7 +94,7 @@ fn a_pull_socket_gets_documents_of_every_version() {
             &origin,
         );
         exchange(&egret);
-        assert_fit(version, &collector.told(&format!("alf_{version} "), EXCHANGES));
+        assert_fit(version, &collector.received(&format!("alf_{version} "), EXCHANGES));
         until_written(&egret);
     }
 }
@@ -112,8 +112,8 @@ fn a_collector_behind_http_gets_documents_of_every_version() {
             &origin,
         );
         exchange(&egret);
-        assert_fit(version, &collector.told("saved ", EXCHANGES));
-        let asked = collector.told("asked ", 1);
+        assert_fit(version, &collector.received("saved ", EXCHANGES));
+        let asked = collector.received("asked ", 1);
         assert!(
             asked.iter().all(|asked| asked.starts_with(&format!("/{version}/{mode} gzip "))),
             "{asked:?}"

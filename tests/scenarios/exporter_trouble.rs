@@ -7,7 +7,7 @@ use std::process::Command;
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::load::Load;
-use egret_tests::process::{run, run_well};
+use egret_tests::process::{run, run_checked};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::recorded::{
     assert_verified, diagnosed, entries, exporter, files, lines_with, lost, until_exporter,
@@ -25,7 +25,7 @@ fn nobody() -> String {
 
 /// Starts a provider whose responses are long enough to fill every bounded buffer.
 fn provider() -> Provider {
-    Provider::answering(ok(&"all is well ".repeat(200)))
+    Provider::responding(ok(&"all is well ".repeat(200)))
 }
 
 /// Records everything of every exchange with an exporter named `out`.
@@ -51,7 +51,7 @@ fn under_load(egret: &Egret, what: &str, probe: impl Fn(&Value) -> bool) -> Valu
     assert_eq!((tally.failures, tally.refused), (Vec::new(), 0));
     wait::until_true("nothing waits any more", || diagnosed(egret, "queued") == 0);
     let seen: u64 = ["recorded", "dropped", "shed"].iter().map(|what| diagnosed(egret, what)).sum();
-    assert_eq!((seen, diagnosed(egret, "failed")), (tally.answered as u64, 0), "each is counted once");
+    assert_eq!((seen, diagnosed(egret, "failed")), (tally.completed as u64, 0), "each is counted once");
     let memory = egret.process().resident_bytes_max();
     assert!(memory < MEMORY_MAX, "{memory} bytes");
     egret.assert_well();
@@ -112,7 +112,7 @@ fn collectors_and_stores_that_are_away() {
 fn a_store_that_refuses() {
     let origin = provider();
     let body = "<Error><Code>AccessDenied</Code></Error>";
-    let store = Provider::answering(format!(
+    let store = Provider::responding(format!(
         "HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     ));
@@ -150,16 +150,16 @@ fn a_directory_that_cannot_be_made_or_written() {
         let egret = Egret::start_with(&config(&exporter, &origin), |command| {
             let run = command.get_current_dir().unwrap().join("mine");
             std::fs::create_dir(&run).unwrap();
-            run_well(Command::new("chmod").arg("555").arg(&run));
+            run_checked(Command::new("chmod").arg("555").arg(&run));
             // Permissions do not restrict the superuser unless this capability is dropped.
-            if run_well(Command::new("id").arg("-u")).trim() == "0" {
+            if run_checked(Command::new("id").arg("-u")).trim() == "0" {
                 within(command, &["setpriv", "--bounding-set=-dac_override,-dac_read_search"]);
             }
         });
         let out = under_load(&egret, "it fails", |out| is_down(out) && lost(out) > 0);
         assert_eq!((&out["written"], lost(&out)), (&0.into(), out["dropped"]["full"].as_u64().unwrap()));
         assert_told(&egret, &out);
-        run_well(Command::new("chmod").arg("755").arg(egret.directory().join("mine")));
+        run_checked(Command::new("chmod").arg("755").arg(egret.directory().join("mine")));
     }
 }
 
@@ -190,7 +190,7 @@ fn files_that_may_grow_no_more() {
     let directory = egret.directory().join("har");
     assert_kept(&files(&directory), &out);
     // There is space again: pending entries are written, at shutdown at the latest.
-    run_well(Command::new("prlimit").args([
+    run_checked(Command::new("prlimit").args([
         "--pid",
         &egret.process().id().to_string(),
         "--fsize=unlimited:unlimited",

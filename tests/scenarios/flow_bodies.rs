@@ -10,7 +10,7 @@ const RETRY: &str = "flows:\n  - name: again\n    remedies:\n      - retry: { on
 /// Responds 503 to the first request and 200 to all others.
 fn failing_once() -> Provider {
     let failures = AtomicU32::new(1);
-    Provider::with_answers(move |_| {
+    Provider::with_responses(move |_| {
         match failures.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
             Ok(_) => b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy".to_vec(),
             Err(_) => ok("done"),
@@ -102,7 +102,7 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
 
 /// Makes three calls with a quota of 100 tokens, charged by the response. Returns the status codes.
 fn statuses_with_costs_told_in(media_type: &'static str, body: &'static str) -> [u16; 3] {
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()

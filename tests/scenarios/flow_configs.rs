@@ -9,13 +9,13 @@ fn assert_refused(rows: &[(String, &[&str])]) {
     for (text, problems) in rows {
         let file = directory.write("bad.yaml", text);
         let output = run(egret(["check"]).arg(&file));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{text}\n{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{text}\n{stderr}");
         for problem in *problems {
             let line = format!("{}:{problem}", file.display());
-            assert!(said.contains(&line), "no {line:?} for\n{text}\nin\n{said}");
+            assert!(stderr.contains(&line), "no {line:?} for\n{text}\nin\n{stderr}");
         }
-        assert_eq!(said.matches("bad.yaml:").count(), problems.len(), "{text}\n{said}");
+        assert_eq!(stderr.matches("bad.yaml:").count(), problems.len(), "{text}\n{stderr}");
     }
 }
 

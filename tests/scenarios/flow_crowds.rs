@@ -26,13 +26,13 @@ fn ask(egret: &Egret, clients: &mut [Client], target: impl Fn(usize) -> &'static
 /// Number of forwarded requests. The others must be rejected with the time of the next units.
 fn through(clients: &mut [Client]) -> usize {
     let is_through = |client: &mut Client| {
-        let answer = client.response();
-        if answer.status == 200 {
-            answer.assert_forwarded(200);
+        let response = client.response();
+        if response.status == 200 {
+            response.assert_forwarded(200);
             return true;
         }
-        answer.assert_generated(429, "quota-exceeded");
-        assert!(answer.field("retry-after").is_some(), "{answer:?}");
+        response.assert_generated(429, "quota-exceeded");
+        assert!(response.field("retry-after").is_some(), "{response:?}");
         false
     };
     clients.iter_mut().map(is_through).filter(|through| *through).count()
@@ -103,7 +103,7 @@ struct UnderWay {
 fn a_quota_of_calls_at_once_is_never_exceeded_at_the_provider() {
     let under_way = Arc::new(Watched::<UnderWay>::default());
     let counting = Arc::clone(&under_way);
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         counting.change(|calls| {
             calls.now += 1;
             calls.peak = calls.peak.max(calls.now);
@@ -139,7 +139,7 @@ fn a_quota_of_calls_at_once_is_never_exceeded_at_the_provider() {
 fn a_reload_keeps_the_places_of_calls_that_are_under_way() {
     let released = Arc::new(Watched::<bool>::default());
     let waiting = Arc::clone(&released);
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         waiting.until("the calls may end", |released| released.then_some(()));
         ok("done")
     });

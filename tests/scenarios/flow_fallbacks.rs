@@ -4,7 +4,7 @@ use egret_tests::egret::Config;
 use egret_tests::provider::{Provider, ok};
 
 fn failing() -> Provider {
-    Provider::answering("HTTP/1.1 503 Service Unavailable\r\nX-Shard: 3\r\nContent-Length: 0\r\n\r\n")
+    Provider::responding("HTTP/1.1 503 Service Unavailable\r\nX-Shard: 3\r\nContent-Length: 0\r\n\r\n")
 }
 
 #[test]
@@ -19,10 +19,10 @@ fn an_answer_says_what_was_asked_for_and_nothing_that_is_sent_gets_out_of_its_pl
                 headers: { content-type: application/json, x-asked-for: '${params.id}' }\n            \
                 body: '{\"id\": \"${params.id}\", \"status\": ${response.status}}'\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
-    let answer = egret.get("/prices/a%22b");
-    assert_eq!((answer.status, answer.field("x-egret-generated")), (200, Some("true")));
-    assert_eq!(answer.json(), serde_json::json!({ "id": "a\"b", "status": 503 }));
-    assert_eq!(answer.field("x-asked-for"), Some("a\"b"));
+    let response = egret.get("/prices/a%22b");
+    assert_eq!((response.status, response.field("x-egret-generated")), (200, Some("true")));
+    assert_eq!(response.json(), serde_json::json!({ "id": "a\"b", "status": 503 }));
+    assert_eq!(response.field("x-asked-for"), Some("a\"b"));
     // A line end in a field makes the remedy fail: the provider's own response is forwarded.
     let split = egret.get("/prices/a%0d%0aX-Smuggled:1");
     split.assert_forwarded(503);
@@ -31,7 +31,7 @@ fn an_answer_says_what_was_asked_for_and_nothing_that_is_sent_gets_out_of_its_pl
 
 #[test]
 fn another_provider_is_called_by_another_path_and_two_stand_in_for_each_other() {
-    let (first, second) = (failing(), Provider::answering(ok("from the second")));
+    let (first, second) = (failing(), Provider::responding(ok("from the second")));
     let flows = "flows:\n  \
         - name: first\n    \
           match: { provider: origin, path: '/users/{id}' }\n    \
@@ -61,7 +61,7 @@ fn another_provider_is_called_by_another_path_and_two_stand_in_for_each_other() 
 
 #[test]
 fn credentials_go_to_another_provider_where_that_is_wanted() {
-    let (first, second) = (failing(), Provider::answering(ok("from the second")));
+    let (first, second) = (failing(), Provider::responding(ok("from the second")));
     let flows = "flows: [{ name: f, match: { provider: origin }, \
                  remedies: [{ fallback: { provider: second, forward_credentials: true } }] }]\n";
     let egret = Config::with_origin(first.url()).provider("second", second.url()).flows(flows).start();

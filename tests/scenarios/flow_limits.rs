@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::{Provider, ok};
-use egret_tests::twins::BuiltIn;
 use egret_tests::wait::{until, until_true};
 
 /// Calls that the provider allows per second.
@@ -29,8 +29,8 @@ fn under_load<T>(egret: &Egret, probe: impl FnMut() -> Option<T>) -> T {
             scope.spawn(|| {
                 let mut client = egret.client();
                 while !stop.load(Relaxed) {
-                    let answer = client.get(egret.address(), "/origin/rate-limit/100/1s?key=k").response();
-                    assert!(matches!(answer.status, 200 | 429), "{answer:?}");
+                    let response = client.get(egret.address(), "/origin/rate-limit/100/1s?key=k").response();
+                    assert!(matches!(response.status, 200 | 429), "{response:?}");
                 }
             });
         }
@@ -115,7 +115,7 @@ fn groups_have_their_shares_to_the_request_and_the_figures_say_so() {
 fn a_reload_loses_nobody_who_waits_and_keeps_what_is_counted() {
     let times: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let noted = Arc::clone(&times);
-    let origin = Provider::with_answers(move |_| {
+    let origin = Provider::with_responses(move |_| {
         noted.lock().unwrap().push(Instant::now());
         ok("done")
     });
@@ -153,7 +153,7 @@ fn a_reload_loses_nobody_who_waits_and_keeps_what_is_counted() {
 
 #[test]
 fn a_limit_that_cannot_read_what_a_call_cost_says_so_once() {
-    let origin = Provider::with_answers(|_| ok("token=hunter2"));
+    let origin = Provider::with_responses(|_| ok("token=hunter2"));
     let flows = "quotas: { tokens: { limit: 5, window: 24h, cost: { request: '0', response: 'int(response.body.used)' } } }\n\
                  flows: [{ name: spend, remedies: [limit: { quota: tokens }] }]\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();

@@ -2,9 +2,9 @@
 
 use std::thread;
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::Provider;
-use egret_tests::twins::BuiltIn;
 
 /// Number of failed calls, of 1,000 by ten clients.
 fn failures(egret: &Egret, target: &str) -> usize {

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::peers::{Httpbin, curl};
-use egret_tests::process::run_well;
+use egret_tests::process::run_checked;
 use egret_tests::provider::{Provider, Request, ok};
-use egret_tests::twins::BuiltIn;
 use serde_json::{Value, json};
 
 /// Starts Egret with one flow with these remedies for `/items/{id}` of the origin.
@@ -31,9 +31,9 @@ fn with_length(body: &str) -> Vec<u8> {
     json_response(&format!("Content-Length: {}\r\n", body.len()), body)
 }
 
-fn with_status(status: u16, mut answer: Vec<u8>) -> Vec<u8> {
-    answer[9..12].copy_from_slice(status.to_string().as_bytes());
-    answer
+fn with_status(status: u16, mut response: Vec<u8>) -> Vec<u8> {
+    response[9..12].copy_from_slice(status.to_string().as_bytes());
+    response
 }
 
 /// Returns a POST request with a JSON body and this framing field.
@@ -76,7 +76,7 @@ fn whoever_uses_curl_sees_both_messages_changed() {
         for framing in ["Content-Length:", "Transfer-Encoding: chunked"] {
             // curl omits an empty field and sends the length itself.
             let framing = if framing.ends_with(':') { "X-None: 1" } else { framing };
-            let printed = run_well(curl().args(["--compressed", "--include", "-H", framing]).args([
+            let printed = run_checked(curl().args(["--compressed", "--include", "-H", framing]).args([
                 "-H",
                 "Content-Type: application/json",
                 "-H",
@@ -145,12 +145,12 @@ fn a_changed_response_tells_its_length_however_the_provider_ends_it() {
     let expected = r#"{"a":2.0,"source":"egret"}"#;
     let chunks = format!("1\r\n{{\r\n{:x}\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n", body.len() - 1, &body[1..]);
     let etag = "ETag: \"1\"\r\nDigest: a\r\nAccept-Ranges: bytes\r\n";
-    let answers = [
+    let responses = [
         json_response(&format!("{etag}Content-Length: {}\r\n", body.len()), body),
         json_response(&format!("{etag}Trailer: X-Sum\r\nTransfer-Encoding: chunked\r\n"), &chunks),
         json_response(&format!("{etag}Connection: close\r\n"), body),
     ];
-    for answer in answers {
+    for answer in responses {
         let closes = answer.windows(5).any(|part| part == b"close");
         let origin = Provider::scripted(move |peer| {
             while peer.request().is_some() {
@@ -186,7 +186,7 @@ fn an_answer_to_head_and_a_part_of_a_body_are_left_alone() {
     for (status, body) in [(200, ""), (206, "{\"secret\":")] {
         let length = body.len().max(9);
         let answer = with_status(status, json_response(&format!("Content-Length: {length}\r\n"), body));
-        let origin = Provider::answering(answer);
+        let origin = Provider::responding(answer);
         let egret = with_remedies(&origin.url(), &format!("{{ {SET_IN_RESPONSE}, on_error: closed }}"));
         let method = if body.is_empty() { "HEAD" } else { "GET" };
         let request = format!("{method} /origin/items/7 HTTP/1.1\r\nHost: {}\r\n\r\n", egret.address());
@@ -203,10 +203,10 @@ fn what_cannot_be_read_is_refused_or_passes_as_it_is() {
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(5000));
     let in_chunks =
         json_response("Transfer-Encoding: chunked\r\n", &format!("{:x}\r\n{long}\r\n0\r\n\r\n", long.len()));
-    for (answer, body) in
+    for (response, body) in
         [(encoded, "abc"), (malformed, "{\"a\":1,}"), (with_length(&long), &long), (in_chunks, &long)]
     {
-        let origin = Provider::answering(answer);
+        let origin = Provider::responding(response);
         let closed = with_remedies(&origin.url(), &format!("{{ {SET_IN_RESPONSE}, on_error: closed }}"));
         closed.get("/items/7").assert_generated(503, "remedy-failed");
         assert_eq!(only(&origin.only_request(), "accept-encoding"), "identity");
@@ -298,7 +298,7 @@ fn no_value_makes_another_field_or_request() {
 #[test]
 fn a_repeated_call_carries_the_changed_body_once_more() {
     let failures = AtomicU32::new(0);
-    let origin = Provider::with_answers(move |_| match failures.fetch_add(1, Relaxed) {
+    let origin = Provider::with_responses(move |_| match failures.fetch_add(1, Relaxed) {
         0 | 1 => with_status(503, with_length(r#"{"busy":true}"#)),
         _ => with_length(r#"{"secret":1}"#),
     });

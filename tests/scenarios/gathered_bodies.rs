@@ -108,7 +108,7 @@ fn a_body_in_chunks_is_counted_as_it_is_held_and_changed_all_the_same() {
 
 #[test]
 fn a_body_that_finds_no_room_to_be_kept_is_sent_on_once() {
-    let origin = Provider::with_answers(|request| match request.target() {
+    let origin = Provider::with_responses(|request| match request.target() {
         "/again" => b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy".to_vec(),
         _ => ok("done"),
     });
@@ -127,7 +127,7 @@ fn a_body_that_finds_no_room_to_be_kept_is_sent_on_once() {
 
 #[test]
 fn a_response_that_finds_no_room_goes_on_unchanged_or_is_refused_as_the_flow_wants() {
-    let origin = Provider::with_answers(|_| {
+    let origin = Provider::with_responses(|_| {
         let body = json(LENGTH);
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",

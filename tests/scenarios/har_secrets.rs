@@ -8,7 +8,7 @@ use egret_tests::http::Client;
 use egret_tests::process::run;
 use egret_tests::provider::{Provider, Request};
 use egret_tests::recorded::{content, diagnosed, entries, every_file, until_exporter};
-use egret_tests::secrets::{Planted, encoded, planted, secrets, texts};
+use egret_tests::secrets::{PlantedSecret, encoded, planted, secrets, texts};
 use egret_tests::wait;
 
 /// Names the row of the corpus that an exchange belongs to.
@@ -19,7 +19,7 @@ const ROW: &str = "X-Row";
 struct Row {
     secret: String,
     core: String,
-    planted: Planted,
+    planted: PlantedSecret,
 }
 
 fn rows() -> Vec<Row> {

@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::{Client, Response};
 use egret_tests::peers::{Httpbin, assert_fits_schema, opened_in_devtools};
 use egret_tests::recorded::{assert_verified, entries, files, lost, until_exporter, until_recorded};
-use egret_tests::twins::BuiltIn;
 use serde_json::Value;
 
 /// Marks an exchange in its entry, where it is not obfuscated.
@@ -209,16 +209,16 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 fn assert_is_what_was_seen(entry: &Value, Seen { ask, response, .. }: &Seen) {
-    let told = || format!("{ask:?}\n{response:?}\n{entry}");
-    assert_eq!(entry["request"]["method"], ask.method, "{}", told());
-    assert_eq!(entry["request"]["httpVersion"], ask.version, "{}", told());
+    let received = || format!("{ask:?}\n{response:?}\n{entry}");
+    assert_eq!(entry["request"]["method"], ask.method, "{}", received());
+    assert_eq!(entry["request"]["httpVersion"], ask.version, "{}", received());
     let answer = &entry["response"];
-    assert_eq!(answer["status"], response.status, "{}", told());
+    assert_eq!(answer["status"], response.status, "{}", received());
     let fields: Vec<&str> = response.fields.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names(&answer["headers"]), fields, "{}", told());
+    assert_eq!(names(&answer["headers"]), fields, "{}", received());
     if !ask.leaves {
-        assert_eq!(answer["bodySize"], response.body.len(), "{}", told());
-        assert_eq!(entry["_cutShort"].as_bool().unwrap_or(false), response.cut, "{}", told());
+        assert_eq!(answer["bodySize"], response.body.len(), "{}", received());
+        assert_eq!(entry["_cutShort"].as_bool().unwrap_or(false), response.cut, "{}", received());
     }
 }
 
@@ -268,15 +268,15 @@ fn every_exchange_is_in_the_archive_once_and_readers_open_it() {
     let opened: Vec<Value> = opened_in_devtools(&files).concat();
     assert_eq!(opened.len(), archived.len());
     for (entry, shown) in archived.iter().zip(&opened) {
-        let told = format!("{shown}\n{entry}");
-        assert_eq!(shown["url"], entry["request"]["url"], "{told}");
-        assert_eq!(shown["method"], entry["request"]["method"], "{told}");
-        assert_eq!(shown["status"], entry["response"]["status"], "{told}");
-        assert_eq!(shown["headers"], names(&entry["response"]["headers"]).len(), "{told}");
+        let received = format!("{shown}\n{entry}");
+        assert_eq!(shown["url"], entry["request"]["url"], "{received}");
+        assert_eq!(shown["method"], entry["request"]["method"], "{received}");
+        assert_eq!(shown["status"], entry["response"]["status"], "{received}");
+        assert_eq!(shown["headers"], names(&entry["response"]["headers"]).len(), "{received}");
         let shown_ms = shown["duration"].as_f64().unwrap() * 1_000.0;
-        assert!((shown_ms - entry["time"].as_f64().unwrap()).abs() < 1.0, "{told}");
+        assert!((shown_ms - entry["time"].as_f64().unwrap()).abs() < 1.0, "{received}");
         if let Some(text) = entry["response"]["content"]["text"].as_str() {
-            assert_eq!(shown["content"], text, "{told}");
+            assert_eq!(shown["content"], text, "{received}");
         }
     }
 }

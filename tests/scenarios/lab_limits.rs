@@ -13,11 +13,11 @@ fn held(file: &Path, words: &[&str]) -> (i32, String, Value) {
     let out = directory.join("out");
     let mut command = egret(["lab", "run", "--hold"]);
     let output = run(command.arg(file).args(words).arg("--out").arg(&out));
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8(said).unwrap();
+    let stderr = [output.stdout, output.stderr].concat();
+    let stderr = String::from_utf8(stderr).unwrap();
     let summary =
-        std::fs::read_to_string(out.join("summary.json")).unwrap_or_else(|error| panic!("{error}: {said}"));
-    (output.status.code().unwrap(), said, serde_json::from_str(&summary).unwrap())
+        std::fs::read_to_string(out.join("summary.json")).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    (output.status.code().unwrap(), stderr, serde_json::from_str(&summary).unwrap())
 }
 
 fn shipped(name: &str) -> PathBuf {
@@ -31,29 +31,29 @@ fn scenario<'a>(summary: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn a_provider_refuses_nothing_behind_a_limit_or_a_queue_and_its_allowance_is_used() {
-    let (code, said, summary) =
+    let (code, stderr, summary) =
         held(&shipped("limits.yaml"), &["--quick", "--rounds", "1", "--seconds", "3"]);
-    assert_eq!(code, 0, "{said}");
-    assert_eq!(summary["held"].as_array().unwrap().len(), 9, "{said}");
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(summary["held"].as_array().unwrap().len(), 9, "{stderr}");
     for name in ["limit", "queue", "queue-fixed"] {
         let counted = &scenario(&summary, name)["counted"];
-        assert_eq!(counted["refused"]["value"], 0.0, "{name}: {said}");
-        assert!(counted["allowance_used"]["value"].as_f64().unwrap() >= 0.98, "{name}: {said}");
+        assert_eq!(counted["refused"]["value"], 0.0, "{name}: {stderr}");
+        assert!(counted["allowance_used"]["value"].as_f64().unwrap() >= 0.98, "{name}: {stderr}");
     }
     let refused = |name: &str| scenario(&summary, name)["counted"]["refused"]["value"].as_f64().unwrap();
-    assert!(refused("direct") > 1_000.0 && refused("no-flow") > 1_000.0, "{said}");
-    assert!(said.contains("`limit`: ") && said.contains(" and rejected 0; "), "{said}");
+    assert!(refused("direct") > 1_000.0 && refused("no-flow") > 1_000.0, "{stderr}");
+    assert!(stderr.contains("`limit`: ") && stderr.contains(" and rejected 0; "), "{stderr}");
 }
 
 #[test]
 fn a_client_sees_few_of_the_failures_that_a_retry_has_seen() {
-    let (code, said, summary) =
+    let (code, stderr, summary) =
         held(&shipped("failing.yaml"), &["--quick", "--rounds", "1", "--seconds", "2"]);
-    assert_eq!(code, 0, "{said}");
+    assert_eq!(code, 0, "{stderr}");
     let failed = |name: &str| scenario(&summary, name)["failed_share"]["value"].as_f64().unwrap();
-    assert!(failed("no-flow") > 0.25 && failed("with-retry") < 0.01, "{said}");
+    assert!(failed("no-flow") > 0.25 && failed("with-retry") < 0.01, "{stderr}");
     let calls = &scenario(&summary, "with-retry")["counted"]["calls_per_request"]["value"];
-    assert!((1.3..=1.5).contains(&calls.as_f64().unwrap()), "{said}");
+    assert!((1.3..=1.5).contains(&calls.as_f64().unwrap()), "{stderr}");
 }
 
 #[test]
@@ -68,12 +68,12 @@ fn the_warm_up_is_not_counted_and_a_bound_that_is_broken_is_told() {
          \x20 - { scenario: direct, figures: [provider_calls, provider_admitted], at_most: 60 }\n\
          \x20 - { scenario: direct, figures: [provider_refused], at_most: 39 }\n",
     );
-    let (code, said, summary) = held(&file, &[]);
-    assert_eq!(code, 1, "{said}");
+    let (code, stderr, summary) = held(&file, &[]);
+    assert_eq!(code, 1, "{stderr}");
     let counted = &scenario(&summary, "direct")["counted"];
     let of = |figure: &str| counted[figure]["value"].as_f64().unwrap();
-    assert_eq!((of("calls"), of("admitted"), of("refused")), (60.0, 20.0, 40.0), "{said}");
-    let broken: Vec<&str> = said.lines().filter(|line| line.starts_with("NOT HELD")).collect();
-    assert!(broken.len() == 1 && broken[0].contains("refused by provider"), "{said}");
-    assert!(said.contains("Not held: 1 of 4 figures"), "{said}");
+    assert_eq!((of("calls"), of("admitted"), of("refused")), (60.0, 20.0, 40.0), "{stderr}");
+    let broken: Vec<&str> = stderr.lines().filter(|line| line.starts_with("NOT HELD")).collect();
+    assert!(broken.len() == 1 && broken[0].contains("refused by provider"), "{stderr}");
+    assert!(stderr.contains("Not held: 1 of 4 figures"), "{stderr}");
 }

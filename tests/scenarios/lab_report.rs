@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use egret_tests::egret::egret;
 use egret_tests::peers::{chromium, notebook, python};
-use egret_tests::process::{Directory, run, run_well};
+use egret_tests::process::{Directory, run, run_checked};
 use serde_json::Value;
 
 /// Two cases with different provider times, two scenarios, two rounds: this gives every kind of chart except
@@ -33,7 +33,7 @@ fn reported() -> &'static Path {
         let file = directory.join("twice.yaml");
         std::fs::write(&file, EXPERIMENT).unwrap();
         let out = directory.join("out");
-        let printed = run_well(egret(["lab", "run"]).arg(file).arg("--out").arg(&out));
+        let printed = run_checked(egret(["lab", "run"]).arg(file).arg("--out").arg(&out));
         assert!(printed.contains("out/report.html"), "{printed}");
         assert!(
             printed.contains("\nBoth of them\n\n| proxy ") && printed.contains("\n| no-flow |"),
@@ -179,9 +179,9 @@ fn a_run_does_not_differ_from_itself_and_what_is_no_result_is_refused() {
     let empty = Directory::default();
     for mut command in [egret(["lab", "report"]), egret(["lab", "compare", "/no/such"])] {
         let output = run(command.arg(empty.path()));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("not a results folder"), "{said}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("not a results folder"), "{stderr}");
     }
 }
 
@@ -189,9 +189,9 @@ fn a_run_does_not_differ_from_itself_and_what_is_no_result_is_refused() {
 fn a_run_that_is_not_whole_is_reported_as_such() {
     let copy = Directory::default();
     let target = copy.join("half");
-    run_well(Command::new("cp").arg("-r").arg(reported()).arg(&target));
+    run_checked(Command::new("cp").arg("-r").arg(reported()).arg(&target));
     std::fs::remove_dir_all(target.join("turns/02-long-no-flow")).unwrap();
-    let printed = run_well(egret(["lab", "report"]).arg(&target));
+    let printed = run_checked(egret(["lab", "report"]).arg(&target));
     assert!(printed.contains("Incomplete: 7 of 8 turns were run."), "{printed}");
     assert_eq!(summary(&target)["whole"], false);
 }

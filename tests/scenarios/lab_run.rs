@@ -60,9 +60,9 @@ fn a_run_leaves_a_folder_that_says_what_was_under_test() {
         ),
     );
     let out = directory.join("out");
-    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("2 scenarios, 2 rounds: 4 turns") && said.contains(" left"), "{said}");
+    let (code, stderr) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("2 scenarios, 2 rounds: 4 turns") && stderr.contains(" left"), "{stderr}");
     assert_eq!(
         turns(&out),
         ["01-default-direct", "01-default-no-flow", "02-default-direct", "02-default-no-flow"]
@@ -146,9 +146,9 @@ fn other_proxies_providers_and_clients_take_part() {
     std::fs::create_dir(directory.join("www")).unwrap();
     std::fs::copy(format!("{shipped}/www/110.txt"), directory.join("www/110.txt")).unwrap();
     let out = directory.join("out");
-    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("left out: nobody (`no-such-proxy` is not installed)"), "{said}");
+    let (code, stderr) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("left out: nobody (`no-such-proxy` is not installed)"), "{stderr}");
     let wrk = json(out.join("turns/01-wrk-nginx/turn.json"));
     assert!(wrk["requests_per_second"].as_f64().unwrap() > 100.0 && wrk["failed"] == 0, "{wrk}");
     assert_eq!(wrk["percentiles_ms"].as_array().unwrap().len(), 101);
@@ -174,8 +174,8 @@ fn a_provider_that_speaks_tls_is_reached_straight_and_through_a_proxy() {
         ),
     );
     let out = directory.join("out");
-    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
-    assert_eq!(code, 0, "{said}");
+    let (code, stderr) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 0, "{stderr}");
     let p50 = |scenario: &str| {
         json(out.join(format!("turns/01-default-{scenario}/turn.json")))["percentiles_ms"][50]
             .as_f64()
@@ -193,14 +193,14 @@ fn a_wrong_file_is_refused_with_its_place_before_anything_starts() {
     let directory = Directory::default();
     let out = directory.join("out");
     let file = experiment(&directory, "provider: {}\nscenarois: [{ name: direct }]\nrounds: many\n");
-    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
-    assert_eq!(code, 2, "{said}");
-    for told in [
+    let (code, stderr) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 2, "{stderr}");
+    for received in [
         "small.yaml:3:1: scenarois: unknown key",
         "did you mean `scenarios`?",
         "small.yaml:4:9: rounds: expected",
     ] {
-        assert!(said.contains(told), "{told:?} is not in\n{said}");
+        assert!(stderr.contains(received), "{received:?} is not in\n{stderr}");
     }
     assert_eq!(outcome(lab(&[Path::new("/no/such.yaml")])).0, 2);
     assert_eq!(outcome(lab(&[])).0, 2);
@@ -212,9 +212,9 @@ fn what_is_there_is_not_overwritten() {
     let directory = Directory::default();
     let file = experiment(&directory, &format!("provider: {{}}\n{SMALL}scenarios: [{{ name: direct }}]\n"));
     let kept = directory.write("kept", "mine");
-    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), kept.parent().unwrap()]));
-    assert_eq!(code, 2, "{said}");
-    assert!(said.contains("already exists"), "{said}");
+    let (code, stderr) = outcome(lab(&[&file, "--out".as_ref(), kept.parent().unwrap()]));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("already exists"), "{stderr}");
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "mine");
 }
 
@@ -229,17 +229,20 @@ fn a_proxy_that_does_not_start_is_quoted() {
         ),
     );
     let out = directory.join("out");
-    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &out]));
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("the proxy of `broken` did not start (exit status: 3)"), "{said}");
-    assert!(said.contains("no such option: --fast") && said.contains("1 of 2 turns are stored"), "{said}");
+    let (code, stderr) = outcome(lab(&[&file, "--out".as_ref(), &out]));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("the proxy of `broken` did not start (exit status: 3)"), "{stderr}");
+    assert!(
+        stderr.contains("no such option: --fast") && stderr.contains("1 of 2 turns are stored"),
+        "{stderr}"
+    );
     assert!(!out.exists(), "it looks whole");
     assert_eq!(turns(&directory.join("out.partial")), ["01-default-direct"]);
     let missing =
         experiment(&directory, "provider: {}\nscenarios: [{ name: x, command: [no-such-proxy] }]\n");
-    let (code, said) = outcome(lab(&[&missing, "--out".as_ref(), &directory.join("never")]));
+    let (code, stderr) = outcome(lab(&[&missing, "--out".as_ref(), &directory.join("never")]));
     assert_eq!(code, 1);
-    assert!(said.contains("the scenario `x` needs `no-such-proxy`, which is not installed"), "{said}");
+    assert!(stderr.contains("the scenario `x` needs `no-such-proxy`, which is not installed"), "{stderr}");
     assert!(!directory.join("never.partial").exists());
 }
 
@@ -250,11 +253,11 @@ fn a_provider_that_answers_with_errors_is_told_before_it_is_measured() {
         &directory,
         &format!("provider: {{ path: /status/503 }}\n{SMALL}scenarios: [{{ name: direct }}]\n"),
     );
-    let (code, said) = outcome(lab(&[&file, "--out".as_ref(), &directory.join("out")]));
-    assert_eq!(code, 1, "{said}");
+    let (code, stderr) = outcome(lab(&[&file, "--out".as_ref(), &directory.join("out")]));
+    assert_eq!(code, 1, "{stderr}");
     assert!(
-        said.contains("failures in a warm-up of") && said.contains("/status/503: is the path right?"),
-        "{said}"
+        stderr.contains("failures in a warm-up of") && stderr.contains("/status/503: is the path right?"),
+        "{stderr}"
     );
 }
 
@@ -276,9 +279,9 @@ fn a_provider_that_dies_while_it_is_measured_ends_the_run() {
     let pid = std::fs::read_to_string(directory.join("pid")).unwrap();
     assert!(run(Command::new("sh").args(["-c", &format!("kill -9 {pid}")])).status.success());
     assert_eq!(lab.until_ended().code(), Some(1));
-    let said = lab.said();
-    assert!(said.contains("the provider ended during the measurement (signal: 9"), "{said}");
-    assert!(said.contains("0 of 1 turns are stored") && !out.exists(), "{said}");
+    let stderr = lab.stderr();
+    assert!(stderr.contains("the provider ended during the measurement (signal: 9"), "{stderr}");
+    assert!(stderr.contains("0 of 1 turns are stored") && !out.exists(), "{stderr}");
     assert_eq!(turns(&partial), Vec::<String>::new());
 }
 
@@ -295,19 +298,19 @@ fn a_run_that_is_interrupted_keeps_whole_turns_and_goes_on() {
     wait::until_true("a turn is kept", || partial.join("turns/01-default-direct").exists());
     stopped.signal("INT");
     assert_eq!(stopped.until_ended().code(), Some(1));
-    let said = stopped.said();
+    let stderr = stopped.stderr();
     let kept = turns(&partial).len();
     assert!(
-        said.contains(&format!(
+        stderr.contains(&format!(
             "Stopped: {kept} of 3 turns are stored; continue with: egret lab run --resume "
         )),
-        "{said}"
+        "{stderr}"
     );
     assert!(kept < 3 && !out.exists());
     let first = json(partial.join("turns/01-default-direct/turn.json"));
 
-    let (code, said) = outcome(lab(&["--resume".as_ref(), &partial]));
-    assert_eq!(code, 0, "{said}");
+    let (code, stderr) = outcome(lab(&["--resume".as_ref(), &partial]));
+    assert_eq!(code, 0, "{stderr}");
     assert_eq!(turns(&out).len(), 3);
     assert_eq!(json(out.join("turns/01-default-direct/turn.json")), first);
     assert_eq!(json(out.join("metadata.json"))["started"].as_array().unwrap().len(), 2);
@@ -335,9 +338,9 @@ fn a_full_disk_is_told_and_nothing_looks_whole() {
     std::fs::remove_dir_all(partial.join("turns/01-default-direct")).unwrap();
     let before = std::fs::read(partial.join("metadata.json")).unwrap();
     std::os::unix::fs::symlink("/dev/full", partial.join("metadata.json.partial")).unwrap();
-    let (code, said) = outcome(lab(&["--resume".as_ref(), &partial]));
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("metadata.json: the disk is full"), "{said}");
+    let (code, stderr) = outcome(lab(&["--resume".as_ref(), &partial]));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("metadata.json: the disk is full"), "{stderr}");
     assert!(!out.exists() && std::fs::read(partial.join("metadata.json")).unwrap() == before);
     assert_eq!(outcome(lab(&["--resume".as_ref(), &partial])).0, 0);
     assert!(out.exists());
@@ -356,10 +359,10 @@ fn cases_and_rounds_are_chosen_on_the_command_line() {
         command.args(words);
         outcome(command)
     };
-    let (code, said) = chosen(&["--quick", "--case", "two", "--rounds", "2"], "out");
-    assert_eq!(code, 0, "{said}");
+    let (code, stderr) = chosen(&["--quick", "--case", "two", "--rounds", "2"], "out");
+    assert_eq!(code, 0, "{stderr}");
     assert_eq!(turns(&directory.join("out")), ["01-two-direct", "02-two-direct"]);
-    let (code, said) = chosen(&["--case", "three"], "none");
-    assert!(code == 2 && said.contains("there is no case `three`; the cases are one, two"), "{said}");
+    let (code, stderr) = chosen(&["--case", "three"], "none");
+    assert!(code == 2 && stderr.contains("there is no case `three`; the cases are one, two"), "{stderr}");
     assert!(!directory.join("none.partial").exists());
 }

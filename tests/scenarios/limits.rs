@@ -78,7 +78,7 @@ fn a_connection_closes_after_its_last_allowed_request() {
 
 #[test]
 fn limits_on_heads_are_those_of_the_config() {
-    let origin = Provider::with_answers(|request| match request.target() {
+    let origin = Provider::with_responses(|request| match request.target() {
         "/large" => {
             format!("HTTP/1.1 200 OK\r\nX: {}\r\nContent-Length: 0\r\n\r\n", "a".repeat(3000)).into_bytes()
         }

@@ -68,14 +68,14 @@ impl Case {
         let last = first + refills * self.limit;
         let took = calls[last].came - calls[first].came;
         let allowed = real(refills as u64) * real(self.window_ms * 1_000);
-        let responses: Vec<u64> = calls.iter().filter_map(|call| Some(call.answered? - call.came)).collect();
+        let responses: Vec<u64> = calls.iter().filter_map(|call| Some(call.responded? - call.came)).collect();
         let response = real(responses.iter().sum()) / real(responses.len() as u64);
         (allowed / real(took), response)
     }
 
     /// Asserts the limit in clock-aligned windows of the provider, by arrival and by response time.
     fn assert_within_windows_by_the_clock(&self, calls: &[Call]) {
-        for times in [came(calls), answered(calls)] {
+        for times in [came(calls), responded(calls)] {
             let windows = by_window(times, self.window());
             assert!(windows.values().all(|used| *used <= self.limit), "{self:?}: {windows:?}");
         }
@@ -83,7 +83,7 @@ impl Case {
 
     /// Asserts the same in any window, wherever it begins.
     fn assert_within_any_window(&self, calls: &[Call]) {
-        for mut times in [came(calls), answered(calls)] {
+        for mut times in [came(calls), responded(calls)] {
             times.sort_unstable();
             for within in times.windows(self.limit + 1) {
                 let took = within[self.limit] - within[0];
@@ -102,8 +102,8 @@ fn came(calls: &[Call]) -> Vec<u64> {
     calls.iter().map(|call| call.came).collect()
 }
 
-fn answered(calls: &[Call]) -> Vec<u64> {
-    calls.iter().filter_map(|call| call.answered).collect()
+fn responded(calls: &[Call]) -> Vec<u64> {
+    calls.iter().filter_map(|call| call.responded).collect()
 }
 
 /// Runs all cases in parallel.
@@ -210,7 +210,7 @@ fn a_token_bucket_is_used_as_far_as_its_burst_reaches() {
     };
     at_once([case(20), case(300)], |case| {
         let calls = case.calls(10 + 61);
-        for mut times in [came(&calls), answered(&calls)] {
+        for mut times in [came(&calls), responded(&calls)] {
             times.sort_unstable();
             assert_never_emptied(&times);
         }

@@ -1,25 +1,25 @@
 //! The built-in provider validates and splits content like go-httpbin.
 
-use egret_tests::twins::{Twins, ask};
+use egret_tests::provider_pair::{ProviderPair, request};
 
 #[test]
 fn caches_are_told_the_same() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     for asking in [
-        ask("GET", "/cache"),
-        ask("GET", "/cache").field("If-None-Match", "x"),
-        ask("GET", "/cache").field("If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"),
-        ask("GET", "/cache/60"),
-        ask("GET", "/cache/-1"),
-        ask("GET", "/cache/x"),
+        request("GET", "/cache"),
+        request("GET", "/cache").field("If-None-Match", "x"),
+        request("GET", "/cache").field("If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        request("GET", "/cache/60"),
+        request("GET", "/cache/-1"),
+        request("GET", "/cache/x"),
     ] {
-        twins.assert_alike(&asking);
+        pair.assert_alike(&asking);
     }
 }
 
 #[test]
 fn conditions_on_an_entity_tag_are_obeyed_alike() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     for (name, value) in [
         ("If-None-Match", "\"abc\""),
         ("If-None-Match", "W/\"abc\""),
@@ -34,21 +34,21 @@ fn conditions_on_an_entity_tag_are_obeyed_alike() {
         ("Range", "bytes=0-3"),
     ] {
         for method in ["GET", "POST", "HEAD"] {
-            let asking = ask(method, "/etag/abc").field(name, value);
-            let (ours, theirs) = twins.assert_alike(&asking);
+            let asking = request(method, "/etag/abc").field(name, value);
+            let (ours, theirs) = pair.assert_alike(&asking);
             assert_eq!(ours.field("etag"), theirs.field("etag"), "{name}: {value}");
         }
     }
-    let conditional = ask("GET", "/etag/abc").field("Range", "bytes=0-3");
+    let conditional = request("GET", "/etag/abc").field("Range", "bytes=0-3");
     for tag in ["\"abc\"", "\"x\""] {
-        twins.assert_alike(&conditional.clone().field("If-Range", tag));
+        pair.assert_alike(&conditional.clone().field("If-Range", tag));
     }
 }
 
 #[test]
 fn ranges_are_cut_alike() {
-    let twins = Twins::default();
-    twins.assert_alike(&ask("GET", "/range/30"));
+    let pair = ProviderPair::default();
+    pair.assert_alike(&request("GET", "/range/30"));
     for range in [
         "bytes=0-3",
         "bytes=5-",
@@ -64,18 +64,18 @@ fn ranges_are_cut_alike() {
         "bytes=0-29,0-29",
         "bytes=-",
     ] {
-        let (ours, theirs) = twins.assert_alike(&ask("GET", "/range/30").field("Range", range));
+        let (ours, theirs) = pair.assert_alike(&request("GET", "/range/30").field("Range", range));
         assert_eq!(ours.field("etag"), theirs.field("etag"), "{range}");
         if ours.status != 416 {
             assert_eq!(ours.body, theirs.body, "{range}");
             assert_eq!(ours.field("content-length"), theirs.field("content-length"), "{range}");
         }
     }
-    let (ours, theirs) = twins.assert_alike(&ask("GET", "/range/30").field("Range", "bytes=0-1, 3-4"));
+    let (ours, theirs) = pair.assert_alike(&request("GET", "/range/30").field("Range", "bytes=0-1, 3-4"));
     let parts =
         |text: &str| text.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
     assert_eq!(parts(ours.text()), parts(theirs.text()));
-    twins.assert_all_alike(&[
+    pair.assert_all_alike(&[
         "/range/0",
         "/range/-1",
         "/range/1048577",

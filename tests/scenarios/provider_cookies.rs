@@ -1,19 +1,19 @@
 //! The built-in provider sets cookies like go-httpbin.
 
-use egret_tests::twins::{Twins, ask};
+use egret_tests::provider_pair::{ProviderPair, request};
 
 #[test]
 fn cookies_are_shown_alike() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     for cookies in ["a=1; b=\"2\"; c", "a=1;a=2", "bad name=1; d=ok", ""] {
-        twins.assert_equal_json(&ask("GET", "/cookies").field("Cookie", cookies));
+        pair.assert_equal_json(&request("GET", "/cookies").field("Cookie", cookies));
     }
-    twins.assert_equal_json(&ask("GET", "/cookies"));
+    pair.assert_equal_json(&request("GET", "/cookies"));
 }
 
 #[test]
 fn cookies_are_set_and_deleted_alike() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     let base = ["/cookies/set?", "/cookies/delete?"];
     for query in [
         "a=1&b=2",
@@ -26,8 +26,8 @@ fn cookies_are_set_and_deleted_alike() {
         "",
     ] {
         for path in base {
-            twins.assert_alike(&ask("GET", &format!("{path}{query}")));
+            pair.assert_alike(&request("GET", &format!("{path}{query}")));
         }
     }
-    twins.assert_alike(&ask("GET", "/cookies/set?a=1").field("X-Forwarded-Proto", "https"));
+    pair.assert_alike(&request("GET", "/cookies/set?a=1").field("X-Forwarded-Proto", "https"));
 }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::http::Response;
-use egret_tests::twins::BuiltIn;
 
 /// Returns the delay that a response reports, in milliseconds.
-fn told_millis(answer: &Response) -> f64 {
-    let timing = answer.field("server-timing").unwrap();
+fn told_millis(response: &Response) -> f64 {
+    let timing = response.field("server-timing").unwrap();
     timing.split("dur=").nth(1).unwrap().split(';').next().unwrap().parse().unwrap()
 }
 

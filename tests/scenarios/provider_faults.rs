@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::http::Client;
-use egret_tests::twins::BuiltIn;
 
 fn fault(provider: &BuiltIn, kind: &str) -> Client {
     let mut client = provider.client();
@@ -31,8 +31,8 @@ fn a_reset_comes_instead_of_an_answer_or_in_its_midst() {
 fn half_a_connection_is_closed_and_the_other_half_read() {
     let provider = BuiltIn::start(&[]);
     let mut client = fault(&provider, "half-close?duration=10s");
-    let answer = client.response();
-    assert_eq!(answer.status, 200);
+    let response = client.response();
+    assert_eq!(response.status, 200);
     client.assert_closed();
     client.send("what is sent now is read, and so nothing is reset");
     client.assert_closed();
@@ -148,7 +148,7 @@ fn faults_strike_any_answer_with_their_probability() {
 
 #[test]
 fn the_command_line_says_what_is_wrong_with_it() {
-    for (arguments, told) in [
+    for (arguments, received) in [
         (["--fault", "resett=1"], "half-close"),
         (["--fault", "reset=2"], "from 0 to 1"),
         (["--fault", "reset"], "KIND=PROBABILITY"),
@@ -160,8 +160,8 @@ fn the_command_line_says_what_is_wrong_with_it() {
     ] {
         let mut command = egret_tests::egret::egret(["provider", "--listen", "127.0.0.1:0"]);
         let output = egret_tests::process::run(command.args(arguments));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(told), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(received), "{arguments:?}: {stderr}");
     }
 }

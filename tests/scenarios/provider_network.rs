@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::peers::curl;
-use egret_tests::process::{run, run_well};
-use egret_tests::twins::BuiltIn;
+use egret_tests::process::{run, run_checked};
 
 #[test]
 fn a_round_trip_is_paid_by_the_handshake_and_by_each_exchange() {
@@ -25,7 +25,7 @@ fn a_handshake_of_tls_takes_a_round_trip_more() {
     let provider = BuiltIn::start(&["--rtt", "100ms", "--tls"]);
     let url = format!("https://localhost:{}/get", provider.address().port());
     let authority = provider.directory().join("egret-data/provider-ca.pem");
-    let printed = run_well(
+    let printed = run_checked(
         curl()
             .arg("--cacert")
             .arg(authority)
@@ -42,7 +42,7 @@ fn tls_is_spoken_with_a_certificate_that_its_authority_vouches_for() {
     let file = provider.directory().join("ca/of/provider.pem");
     for host in ["localhost", "127.0.0.1"] {
         let url = format!("https://{host}:{}/anything", provider.address().port());
-        let printed = run_well(curl().arg("--cacert").arg(&file).arg(&url));
+        let printed = run_checked(curl().arg("--cacert").arg(&file).arg(&url));
         let echo: serde_json::Value = serde_json::from_str(&printed).unwrap();
         assert_eq!(echo["url"], url);
     }

@@ -3,18 +3,18 @@
 use std::time::{Duration, Instant};
 
 use egret_tests::http::Response;
-use egret_tests::twins::{Twins, ask};
+use egret_tests::provider_pair::{ProviderPair, request};
 
 #[test]
 fn delays_are_read_alike_and_refused_alike() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     for target in
         ["/delay/0", "/delay/0.02", "/delay/20ms", "/delay/.02", "/delay/2e-2", "/delay/0.0005", "/delay/0s"]
     {
-        let echo = twins.assert_equal_json(&ask("GET", target));
+        let echo = pair.assert_equal_json(&request("GET", target));
         assert_eq!(echo["method"], "GET");
         let (ours, theirs) =
-            twins.assert_alike(&ask("POST", target).content("x").field("Content-Type", "text/plain"));
+            pair.assert_alike(&request("POST", target).content("x").field("Content-Type", "text/plain"));
         assert_eq!(ours.field("server-timing"), theirs.field("server-timing"), "{target}");
     }
     for target in [
@@ -27,36 +27,36 @@ fn delays_are_read_alike_and_refused_alike() {
         "/delay/1x",
         "/delay/%20",
     ] {
-        let (ours, _) = twins.assert_alike(&ask("GET", target));
+        let (ours, _) = pair.assert_alike(&request("GET", target));
         assert_eq!(ours.status, 400, "{target}");
     }
 }
 
 #[test]
 fn a_number_without_a_unit_is_in_seconds() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     for (target, millis) in [("/delay/0.15", 150), ("/delay/150ms", 150)] {
         let started = Instant::now();
-        let answer = twins.built_in().get(target);
+        let response = pair.built_in().get(target);
         assert!(started.elapsed() >= Duration::from_millis(millis), "{target}");
-        assert_eq!(answer.field("server-timing"), Some("initial_delay;dur=150.00;desc=\"initial delay\""));
+        assert_eq!(response.field("server-timing"), Some("initial_delay;dur=150.00;desc=\"initial delay\""));
     }
 }
 
 #[test]
 fn drips_have_a_length_and_say_how_they_were_timed() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     for target in [
         "/drip?duration=90ms&delay=10ms&numbytes=4",
         "/drip?duration=0&delay=0&numbytes=1000",
         "/drip?duration=50ms&delay=0&numbytes=1&code=500",
     ] {
-        let (ours, theirs) = twins.assert_alike(&ask("GET", target));
+        let (ours, theirs) = pair.assert_alike(&request("GET", target));
         assert_eq!(ours.body, theirs.body, "{target}");
         assert_eq!(ours.field("content-length"), theirs.field("content-length"), "{target}");
         assert_eq!(ours.field("server-timing"), theirs.field("server-timing"), "{target}");
     }
-    twins.assert_all_alike(&[
+    pair.assert_all_alike(&[
         "/drip?duration=6&delay=6",
         "/drip?duration=11",
         "/drip?delay=x",
@@ -70,8 +70,8 @@ fn drips_have_a_length_and_say_how_they_were_timed() {
 
 #[test]
 fn a_drip_falls_byte_by_byte() {
-    let twins = Twins::default();
-    let mut client = twins.built_in().client();
+    let pair = ProviderPair::default();
+    let mut client = pair.built_in().client();
     client.get("a", "/drip?duration=9s&delay=0&numbytes=3");
     let started = Instant::now();
     client.head();
@@ -80,13 +80,13 @@ fn a_drip_falls_byte_by_byte() {
 }
 
 /// Returns the lines of JSON, regardless of escaped characters.
-fn lines(answer: &Response) -> Vec<serde_json::Value> {
-    answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+fn lines(response: &Response) -> Vec<serde_json::Value> {
+    response.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
 fn lines_are_numbered_and_brought_within_bounds() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     for target in [
         "/stream/3?a=1",
         "/stream/0",
@@ -96,13 +96,13 @@ fn lines_are_numbered_and_brought_within_bounds() {
         "/jsonl?count=0",
         "/jsonl?count=2&duration=20ms&delay=10ms&jitter=0.5",
     ] {
-        let (ours, theirs) = twins.assert_alike(&ask("GET", target));
+        let (ours, theirs) = pair.assert_alike(&request("GET", target));
         assert_eq!(lines(&ours), lines(&theirs), "{target}");
         assert_eq!(ours.field("transfer-encoding"), Some("chunked"), "{target}");
     }
-    let (ours, theirs) = twins.assert_alike(&ask("GET", "/jsonl?count=999999"));
+    let (ours, theirs) = pair.assert_alike(&request("GET", "/jsonl?count=999999"));
     assert_eq!(lines(&ours).len(), lines(&theirs).len(), "the most that may be asked for");
-    twins.assert_all_alike(&[
+    pair.assert_all_alike(&[
         "/stream/x",
         "/jsonl?count=x",
         "/jsonl?duration=11",
@@ -115,13 +115,13 @@ fn lines_are_numbered_and_brought_within_bounds() {
 
 #[test]
 fn events_are_spread_and_end_in_a_trailer() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     let started = Instant::now();
-    let (ours, _) = twins.assert_alike(&ask("GET", "/sse?count=3&duration=60ms&jitter=0"));
+    let (ours, _) = pair.assert_alike(&request("GET", "/sse?count=3&duration=60ms&jitter=0"));
     assert!(started.elapsed() >= Duration::from_millis(60));
     assert_eq!(ours.text().matches("event: ping\ndata: {\"id\":").count(), 3);
     assert!(ours.trailers[0].1.starts_with("total_duration;dur="), "{ours:?}");
-    twins.assert_all_alike(&[
+    pair.assert_all_alike(&[
         "/sse?count=0",
         "/sse?count=x",
         "/sse?count=99999",
@@ -132,21 +132,21 @@ fn events_are_spread_and_end_in_a_trailer() {
     ]);
     // The maximum count: as many as fit into the largest content.
     let refused = |count: u32| {
-        let asking = ask("GET", &format!("/sse?count={count}&duration=1ns&delay=11"));
-        twins.assert_alike(&asking).0.text().contains("count")
+        let asking = request("GET", &format!("/sse?count={count}&duration=1ns&delay=11"));
+        pair.assert_alike(&asking).0.text().contains("count")
     };
     assert!(!refused(18_724) && refused(18_725));
 }
 
 #[test]
 fn bytes_come_at_the_rate_asked_for() {
-    let twins = Twins::default();
+    let pair = ProviderPair::default();
     let started = Instant::now();
-    let answer = twins.built_in().get("/bandwidth/64KiB/13107");
+    let response = pair.built_in().get("/bandwidth/64KiB/13107");
     assert!(started.elapsed() >= Duration::from_millis(190), "{:?}", started.elapsed());
-    assert_eq!((answer.body.len(), answer.field("content-length")), (13_107, Some("13107")));
+    assert_eq!((response.body.len(), response.field("content-length")), (13_107, Some("13107")));
     for target in ["/bandwidth/1/100", "/bandwidth/0/1", "/bandwidth/x/1", "/bandwidth/1KiB/x"] {
-        assert_eq!(twins.built_in().get(target).status, 400, "{target}");
+        assert_eq!(pair.built_in().get(target).status, 400, "{target}");
     }
-    assert_eq!(twins.built_in().get("/bandwidth/1024/0").body, b"");
+    assert_eq!(pair.built_in().get("/bandwidth/1024/0").body, b"");
 }

@@ -1,11 +1,12 @@
 //! The built-in provider has the pages, documents and images of go-httpbin.
 
-use egret_tests::twins::{BuiltIn, Twins, ask};
+use egret_tests::built_in::BuiltIn;
+use egret_tests::provider_pair::{ProviderPair, request};
 
 #[test]
 fn pages_documents_and_images_are_of_the_same_types() {
-    let twins = Twins::default();
-    twins.assert_all_alike(&[
+    let pair = ProviderPair::default();
+    pair.assert_all_alike(&[
         "/",
         "/html",
         "/json",
@@ -33,9 +34,9 @@ fn pages_documents_and_images_are_of_the_same_types() {
         "text/html",
         "image/webp, image/png",
     ] {
-        twins.assert_alike(&ask("GET", "/image").field("Accept", accept));
+        pair.assert_alike(&request("GET", "/image").field("Accept", accept));
     }
-    twins.assert_alike(&ask("GET", "/image"));
+    pair.assert_alike(&request("GET", "/image"));
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::process::Directory;
-use egret_tests::twins::{BuiltIn, ask};
+use egret_tests::provider_pair::request;
 
 const HAR: &str = r#"{"log": {"version": "1.2", "creator": {"name": "tests", "version": "1"}, "entries": [
   {"startedDateTime": "2026-01-01T00:00:01Z", "time": 80, "cache": {}, "timings": {"send": 0, "wait": 60, "receive": 20},
@@ -25,7 +26,7 @@ fn recorded_answers_are_given_to_the_calls_they_were_recorded_for() {
     let page = provider.get("/v1/items?page=2");
     assert_eq!((page.status, page.text(), page.field("x-page")), (200, "[]", Some("2")));
     assert_eq!(page.field("content-encoding"), None, "HAR holds content without its compression");
-    let conflict = ask("POST", "/v1/items").content("{}").of(provider.address());
+    let conflict = request("POST", "/v1/items").content("{}").send_to(provider.address());
     assert_eq!((conflict.status, &conflict.body[..]), (409, &[0xff, 0, 0xfe][..]));
     assert_eq!(provider.get("/v1/items").status, 404, "not recorded");
     assert_eq!(provider.get("/get").status, 200, "answered as ever");
@@ -47,7 +48,7 @@ fn a_file_that_is_no_recording_is_refused_with_its_place() {
     let file = directory.write("broken.har", "{\n \"log\": 1 }");
     let mut command = egret_tests::egret::egret(["provider", "--listen", "127.0.0.1:0", "--har"]);
     let output = egret_tests::process::run(command.arg(&file));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("broken.har") && said.contains("line 2"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("broken.har") && stderr.contains("line 2"), "{stderr}");
 }

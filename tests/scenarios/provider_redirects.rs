@@ -1,12 +1,13 @@
 //! The built-in provider redirects like go-httpbin.
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::peers::Httpbin;
-use egret_tests::twins::{BuiltIn, Twins, ask};
+use egret_tests::provider_pair::{ProviderPair, request};
 
 #[test]
 fn chains_of_redirects_lead_the_same_way() {
-    let twins = Twins::default();
-    twins.assert_all_alike(&[
+    let pair = ProviderPair::default();
+    pair.assert_all_alike(&[
         "/redirect/1",
         "/redirect/3",
         "/redirect/3?absolute=true",
@@ -21,15 +22,15 @@ fn chains_of_redirects_lead_the_same_way() {
         "/links/257",
         "/links/x",
     ]);
-    let first = twins.built_in().get("/redirect/2");
-    let second = twins.built_in().get(first.field("location").unwrap());
+    let first = pair.built_in().get("/redirect/2");
+    let second = pair.built_in().get(first.field("location").unwrap());
     assert_eq!(second.field("location"), Some("/get"));
 }
 
 #[test]
 fn a_redirect_leads_where_it_may() {
-    let twins = Twins::default();
-    twins.assert_all_alike(&[
+    let pair = ProviderPair::default();
+    pair.assert_all_alike(&[
         "/redirect-to?url=http%3A%2F%2Fexample.com%2Fa%3Fb",
         "/redirect-to?url=/get&status_code=307",
         "/redirect-to?url=//example.com/",
@@ -40,7 +41,7 @@ fn a_redirect_leads_where_it_may() {
         "/redirect-to?url=/get&status_code=400",
         "/redirect-to?url=/get&status_code=x",
     ]);
-    twins.assert_alike(&ask("POST", "/redirect-to?url=/get"));
+    pair.assert_alike(&request("POST", "/redirect-to?url=/get"));
 }
 
 #[test]
@@ -48,8 +49,8 @@ fn only_hosts_that_are_allowed_are_redirected_to() {
     let provider = BuiltIn::start(&["--allowed-redirect-domains", "a.test,b.test"]);
     let httpbin = Httpbin::start_with(&["-allowed-redirect-domains", "a.test,b.test"]);
     for (target, status) in [("http://a.test:8/x", 302), ("http://c.test/x", 403), ("/x", 302)] {
-        let asking = ask("GET", &format!("/redirect-to?url={target}"));
-        let (ours, theirs) = (asking.of(provider.address()), asking.of(httpbin.address()));
+        let request = request("GET", &format!("/redirect-to?url={target}"));
+        let (ours, theirs) = (request.send_to(provider.address()), request.send_to(httpbin.address()));
         assert_eq!((ours.status, theirs.status), (status, status), "{target}");
         assert_eq!(ours.field("content-type"), theirs.field("content-type"), "{target}");
     }
@@ -67,10 +68,10 @@ fn behind_a_prefix_everything_is_below_it() {
         "/v1/redirect-to?url=/x",
         "/get",
     ] {
-        let asking = ask("GET", target);
-        let (ours, theirs) = (asking.of(provider.address()), asking.of(httpbin.address()));
+        let request = request("GET", target);
+        let (ours, theirs) = (request.send_to(provider.address()), request.send_to(httpbin.address()));
         assert_eq!(ours.status, theirs.status, "{target}");
         assert_eq!(ours.field("location"), theirs.field("location"), "{target}");
     }
-    assert_eq!(ask("GET", "/v1").of(provider.address()).field("location"), Some("/v1/"));
+    assert_eq!(request("GET", "/v1").send_to(provider.address()).field("location"), Some("/v1/"));
 }

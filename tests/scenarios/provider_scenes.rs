@@ -1,6 +1,7 @@
 //! The built-in provider keeps state: failures that end, rate limits, counters.
 
-use egret_tests::twins::{BuiltIn, ask};
+use egret_tests::built_in::BuiltIn;
+use egret_tests::provider_pair::request;
 
 #[test]
 fn a_key_fails_so_many_times_and_then_succeeds() {
@@ -42,8 +43,8 @@ fn a_rate_limit_admits_its_number_and_says_when_there_is_more() {
     let wait: u64 = refused.field("retry-after").unwrap().parse().unwrap();
     assert!((3_500..=3_600).contains(&wait), "{wait}");
     assert_eq!(call("/rate-limit/2/1h?key=b").status, 200, "another key has its own window");
-    let by_field = ask("GET", "/rate-limit/1/1h?by=x-api-key").field("X-Api-Key", "c");
-    let statuses: Vec<u16> = (0..2).map(|_| by_field.of(provider.address()).status).collect();
+    let by_field = request("GET", "/rate-limit/1/1h?by=x-api-key").field("X-Api-Key", "c");
+    let statuses: Vec<u16> = (0..2).map(|_| by_field.send_to(provider.address()).status).collect();
     assert_eq!(statuses, [200, 429], "a key can be sent in a field");
     let counted = call("/counters").json();
     assert_eq!(counted["rate_limits"]["c"]["refused"], 1);
@@ -80,7 +81,7 @@ fn a_rate_limit_for_all_calls_counts_what_it_refused_and_admitted() {
         (&window["admitted"], &window["refused"], &counted["requests"]),
         (&3.into(), &2.into(), &5.into())
     );
-    assert_eq!(ask("DELETE", "/counters").of(provider.address()).status, 204);
+    assert_eq!(request("DELETE", "/counters").send_to(provider.address()).status, 204);
     assert_eq!(provider.get("/get").status, 200, "forgotten: a new window");
     assert_eq!(provider.counters()["requests"], 1);
 }

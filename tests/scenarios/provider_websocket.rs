@@ -1,7 +1,8 @@
 //! The built-in provider echoes over WebSocket.
 
+use egret_tests::built_in::BuiltIn;
 use egret_tests::http::Client;
-use egret_tests::twins::{BuiltIn, Twins, ask};
+use egret_tests::provider_pair::{ProviderPair, request};
 
 const HANDSHAKE: &str = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
@@ -23,21 +24,21 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_handshake_that_is_none_is_refused_alike() {
-    let twins = Twins::default();
-    let upgrade = |asking: egret_tests::twins::Asking| {
+    let pair = ProviderPair::default();
+    let upgrade = |asking: egret_tests::pair::RequestBuilder| {
         asking.field("Connection", "Upgrade").field("Upgrade", "websocket")
     };
     for asking in [
-        ask("GET", "/websocket/echo"),
-        upgrade(ask("GET", "/websocket/echo")),
-        upgrade(ask("GET", "/websocket/echo")).field("Sec-WebSocket-Version", "12"),
-        upgrade(ask("GET", "/websocket/echo")).field("Sec-WebSocket-Version", "13"),
-        ask("GET", "/websocket/echo?max_fragment_size=0"),
-        ask("GET", "/websocket/echo?max_fragment_size=x"),
-        ask("GET", "/websocket/echo?max_message_size=1048577"),
-        ask("GET", "/websocket/echo?max_fragment_size=20&max_message_size=10"),
+        request("GET", "/websocket/echo"),
+        upgrade(request("GET", "/websocket/echo")),
+        upgrade(request("GET", "/websocket/echo")).field("Sec-WebSocket-Version", "12"),
+        upgrade(request("GET", "/websocket/echo")).field("Sec-WebSocket-Version", "13"),
+        request("GET", "/websocket/echo?max_fragment_size=0"),
+        request("GET", "/websocket/echo?max_fragment_size=x"),
+        request("GET", "/websocket/echo?max_message_size=1048577"),
+        request("GET", "/websocket/echo?max_fragment_size=20&max_message_size=10"),
     ] {
-        let (ours, _) = twins.assert_alike(&asking);
+        let (ours, _) = pair.assert_alike(&asking);
         assert_eq!(ours.status, 400);
     }
 }

@@ -29,7 +29,7 @@ fn config(directory: &Directory, origin: &Provider) -> PathBuf {
 
 fn start(file: &Path) -> (Process, SocketAddr) {
     let process = Process::start(Command::new(binary()).arg("run").arg("--config").arg(file));
-    let address = process.until_says("the gateway listens", |lines| {
+    let address = process.until_prints("the gateway listens", |lines| {
         lines.iter().find_map(|line| {
             let record: serde_json::Value = serde_json::from_str(line).ok()?;
             let fields = record.get("fields").unwrap_or(&record);
@@ -43,11 +43,11 @@ fn start(file: &Path) -> (Process, SocketAddr) {
 /// Number of `count` calls that are forwarded; the quota rejects the others.
 fn calls(address: SocketAddr, count: usize) -> usize {
     let mut client = Client::connect(address);
-    let answers = (0..count).map(|_| client.get(address, "/origin/").response());
-    answers
-        .filter(|answer| {
-            assert!(matches!(answer.status, 200 | 429), "{answer:?}");
-            answer.status == 200
+    let responses = (0..count).map(|_| client.get(address, "/origin/").response());
+    responses
+        .filter(|response| {
+            assert!(matches!(response.status, 200 | 429), "{response:?}");
+            response.status == 200
         })
         .count()
 }
@@ -90,9 +90,12 @@ fn a_file_that_another_gateway_has_open_is_refused_at_start() {
     let file = config(&directory, &origin);
     let (_process, _) = start(&file);
     let output = run(egret(["run", "--config"]).arg(&file));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("quotas.redb") && said.contains("give each gateway its own `data_dir`"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("quotas.redb") && stderr.contains("give each gateway its own `data_dir`"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn a_reload_that_brings_the_first_durable_quota_opens_the_file() {
     let (mut process, address) = start(&file);
     assert!(!directory.join("data").exists());
     directory.write("egret.yaml", &durable);
-    process.until_says("the new config is in force", |lines| {
+    process.until_prints("the new config is in force", |lines| {
         lines.iter().any(|line| line.contains("config reloaded")).then_some(())
     });
     assert_eq!(calls(address, 25), 20);

@@ -44,7 +44,7 @@ fn a_reload_every_100_ms_for_10_s_under_load_loses_nothing() {
     println!("{} and {} exchanges during {} reloads", kept.answered, fresh.answered, egret.stat("/reloads"));
     for tally in [kept, fresh] {
         assert!(tally.failures.is_empty() && tally.refused == 0, "{tally:?}");
-        assert!(tally.answered == tally.sent && tally.answered > 100, "{tally:?}");
+        assert!(tally.completed == tally.sent && tally.completed > 100, "{tally:?}");
     }
     assert!(egret.stat("/reloads") >= 50, "{} reloads", egret.stat("/reloads"));
     assert_eq!(egret.stat("/reloads_refused"), 0, "{}", egret.log());
@@ -60,7 +60,7 @@ fn sigterm_under_load_loses_nothing() {
     assert!(egret.until_ended().success());
     let tally = load.finish();
     assert!(tally.failures.is_empty(), "{tally:?}");
-    assert_eq!(tally.answered, tally.sent);
+    assert_eq!(tally.completed, tally.sent);
     assert_eq!(tally.refused, 8, "every client learned of the end by a refused connection");
 }
 
@@ -114,7 +114,7 @@ fn a_drain_ends_in_time_even_where_an_exchange_does_not() {
 
 #[test]
 fn a_second_provider_is_there_after_a_reload_and_gone_after_the_next() {
-    let (origin, second) = (Provider::plain(), Provider::answering(ok("second")));
+    let (origin, second) = (Provider::plain(), Provider::responding(ok("second")));
     let config = Config::with_origin(origin.url());
     let egret = config.start();
     let target = |client: &mut Client| client.get(egret.address(), "/second/").response();
@@ -170,7 +170,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
     let origin = Provider::plain();
     let config = Config::with_origin(origin.url());
     let egret = config.start();
-    for (bad, told) in [
+    for (bad, received) in [
         ("gateway:\n  lsten: [\"127.0.0.1:0\"]\n", "egret.yaml:2:3"),
         ("gateway: [\n", "egret.yaml:"),
         ("providers:\n  origin: { url: \"gopher://x\" }\n", "egret.yaml:2:"),
@@ -180,7 +180,7 @@ fn a_bad_reload_changes_nothing_and_says_why() {
         egret.rewrite(bad);
         egret.hang_up();
         wait::until_true("the config is rejected", || egret.stat("/reloads_refused") > refused);
-        egret.until_logged(told);
+        egret.until_logged(received);
         egret.get("/").assert_forwarded(200);
     }
     assert!(egret.log().contains("did you mean"), "{}", egret.log());

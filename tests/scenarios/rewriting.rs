@@ -1,23 +1,23 @@
 //! Redirects and cookies lead a client that uses a base URL back through the gateway; stored and recorded
 //! responses stay unchanged.
 
-use egret_tests::cached::{answer, status};
+use egret_tests::cached::{ok_response, status};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::peers::curl;
-use egret_tests::process::run_well;
+use egret_tests::process::run_checked;
 use egret_tests::provider::Provider;
 use egret_tests::recorded::{entries, files, until_recorded};
 
 /// Starts a provider whose storable responses redirect and set cookies.
 fn leading() -> Provider {
-    Provider::with_answers(|request| {
+    Provider::with_responses(|request| {
         let host = request.values("host")[0].to_owned();
         let fields = format!(
             "Location: http://{host}/v2/next?of={}#there\r\nContent-Location: /v2/here\r\nCache-Control: max-age=60",
             request.target().len()
         );
-        answer(&fields, "body")
+        ok_response(&fields, "body")
     })
 }
 
@@ -49,7 +49,7 @@ fn a_client_that_names_the_provider_is_led_back_through_the_gateway_and_a_proxys
 fn a_redirect_to_another_provider_leads_there_and_one_to_another_host_stays() {
     let other = Provider::plain();
     let url = other.url();
-    let origin = Provider::with_answers(move |request| {
+    let origin = Provider::with_responses(move |request| {
         let to = if request.target() == "/out" { "https://elsewhere.example/x" } else { &url };
         format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n").into_bytes()
     });
@@ -60,7 +60,7 @@ fn a_redirect_to_another_provider_leads_there_and_one_to_another_host_stays() {
 
 #[test]
 fn cookies_come_back_to_their_provider_alone() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nSet-Cookie: s=1; Path=/; Domain=api.example; HttpOnly\r\nSet-Cookie: t=2; Path=/v2/x\r\n\
          Set-Cookie: u=3\r\nContent-Length: 0\r\n\r\n",
     );
@@ -138,16 +138,16 @@ fn it_can_be_turned_off() {
 
 #[test]
 fn curl_follows_a_redirect_and_sends_the_cookie_back() {
-    let origin = Provider::with_answers(|request| {
+    let origin = Provider::with_responses(|request| {
         match request.target() {
         "/v2/in" => b"HTTP/1.1 302 Found\r\nLocation: /v2/home\r\nSet-Cookie: s=1; Path=/v2; Domain=127.0.0.1\r\nContent-Length: 0\r\n\r\n".to_vec(),
         target => {
             let cookie = request.values("cookie").join(",");
-            answer("Content-Type: text/plain", &format!("{target} {cookie}"))
+            ok_response("Content-Type: text/plain", &format!("{target} {cookie}"))
         }
     }
     });
     let egret = Config::with_origin(format!("{}/v2", origin.url())).start();
-    let text = run_well(curl().args(["-L", "-b", "", &format!("{}/origin/in", egret.url())]));
+    let text = run_checked(curl().args(["-L", "-b", "", &format!("{}/origin/in", egret.url())]));
     assert_eq!(text, "/v2/home s=1");
 }

@@ -227,7 +227,7 @@ fn a_name_that_does_not_resolve_is_a_502() {
 
 #[test]
 fn fields_pass_both_ways_with_order_case_and_duplicates_kept() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         b"HTTP/1.1 200 Fine\r\nX-b: 1\r\nset-COOKIE: a\r\nX-A: \xa7\r\nset-COOKIE: b\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
           Content-Length: 0\r\n\r\n",
     );
@@ -252,7 +252,7 @@ fn fields_pass_both_ways_with_order_case_and_duplicates_kept() {
 
 #[test]
 fn hop_by_hop_fields_stay_behind_both_ways_and_connection_cannot_strip_what_matters() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: x-secret, keep-alive\r\nX-Secret: 1\r\nKeep-Alive: timeout=9\r\n\
          X-End: 1\r\n\r\n",
     );
@@ -304,7 +304,7 @@ fn options_for_a_whole_server_stays_so() {
 #[test]
 fn a_response_without_a_date_gets_one() {
     const DATED: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
-    let origin = Provider::with_answers(|request| match request.target() {
+    let origin = Provider::with_responses(|request| match request.target() {
         "/dated" => format!("HTTP/1.1 200 OK\r\nDate: {DATED}\r\nContent-Length: 0\r\n\r\n").into_bytes(),
         _ => ok("undated"),
     });

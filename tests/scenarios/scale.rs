@@ -9,7 +9,7 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::peers::{Nginx, ab};
 use egret_tests::pki::Authority;
-use egret_tests::process::{raise_open_files, run_well};
+use egret_tests::process::{raise_open_files, run_checked};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait::{self, Watched};
 
@@ -96,7 +96,7 @@ fn two_thousand_busy_connections_under_ab() {
     let nginx = Nginx::start(&Authority::default(), "location /small { return 200 'hello'; }");
     let egret = Config::with_origin(nginx.url()).start();
     let url = format!("{}/origin/small", egret.url());
-    let report = run_well(ab().args(["-q", "-k", "-n", "20000", "-c", "2000", "-s", "60", &url]));
+    let report = run_checked(ab().args(["-q", "-k", "-n", "20000", "-c", "2000", "-s", "60", &url]));
     assert!(report.contains("Complete requests:      20000\n"), "{report}");
     assert!(report.contains("Failed requests:        0\n"), "{report}");
 }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::Nginx;
-use egret_tests::pki::{Authority, answer_without_goodbye};
+use egret_tests::pki::{Authority, respond_without_close_notify};
 use egret_tests::process::Directory;
 use egret_tests::provider::Provider;
 
@@ -159,7 +159,7 @@ fn a_body_until_close_without_the_closing_alert_is_cut_short() {
     let url = format!("https://{}", listener.local_addr().unwrap());
     let provider = std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
-        answer_without_goodbye(&server, stream, b"\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\nonly this");
+        respond_without_close_notify(&server, stream, b"\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\nonly this");
     });
     let egret = Config::default()
         .provider_with("origin", url, &format!("tls: {{ ca: \"{}\" }}", ca.display()))

@@ -5,7 +5,7 @@ use std::thread;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::{Httpbin, curl};
 use egret_tests::pki::Authority;
-use egret_tests::process::{Directory, run, run_well};
+use egret_tests::process::{Directory, run, run_checked};
 use egret_tests::wait;
 
 /// Starts a gateway that listens with and without TLS. Returns it with a directory that contains `ca.pem`.
@@ -45,8 +45,8 @@ fn curl_calls_a_provider_by_a_base_url_over_tls() {
     for url in &urls {
         command.args(["--next"]).args(arguments).arg(url);
     }
-    assert_eq!(run_well(&mut command), "1000 1\n2000 0\n3000 0\n", "on one connection");
-    let posted = run_well(curl().args(["--cacert", &ca, "-d", "a=b", &url(&egret, "/origin/post")]));
+    assert_eq!(run_checked(&mut command), "1000 1\n2000 0\n3000 0\n", "on one connection");
+    let posted = run_checked(curl().args(["--cacert", &ca, "-d", "a=b", &url(&egret, "/origin/post")]));
     assert!(posted.contains("\"a\""), "{posted}");
 }
 
@@ -60,7 +60,7 @@ fn curl_takes_it_for_its_proxy_over_tls_and_tunnels_through_it() {
     for tunnel in [&[][..], &["--proxytunnel"]] {
         let arguments = ["--proxy", &proxy, "--proxy-cacert", &ca, "-o", "/dev/null", "-w", "%{http_code}"];
         let target = format!("{}/get", httpbin.url());
-        assert_eq!(run_well(curl().args(arguments).args(tunnel).arg(target)), "200", "{tunnel:?}");
+        assert_eq!(run_checked(curl().args(arguments).args(tunnel).arg(target)), "200", "{tunnel:?}");
     }
 }
 
@@ -73,7 +73,8 @@ fn an_idle_connection_over_tls_uses_no_processor() {
     let target = url(&egret, "/origin/delay/2");
     // While a call is in progress, its connection and pending ones are idle: the worker sleeps.
     let before = egret.process().cpu_time();
-    let code = run_well(curl().args(["--cacert", &ca, "-o", "/dev/null", "-w", "%{http_code}"]).arg(target));
+    let code =
+        run_checked(curl().args(["--cacert", &ca, "-o", "/dev/null", "-w", "%{http_code}"]).arg(target));
     assert_eq!(code, "200");
     let used = egret.process().cpu_time().saturating_sub(before);
     assert!(used.as_millis() < 500, "{used:?} in two seconds of waiting");
@@ -107,7 +108,7 @@ fn a_renewed_certificate_is_shown_after_a_reload() {
     let ca = directory.write("second.pem", second.certificate()).display().to_string();
     egret.hang_up();
     wait::until("the reload is done", || (egret.stat("/reloads") == 1).then_some(()));
-    let code = run_well(curl().args([
+    let code = run_checked(curl().args([
         "--cacert",
         &ca,
         "-o",
@@ -127,9 +128,9 @@ fn a_key_that_does_not_fit_is_refused_with_its_place() {
     directory.write_secret("server.key", authority.leaf(&["localhost"]).key);
     let file = directory.write("egret.yaml", yaml);
     let checked = run(egret_tests::egret::egret(["check", &file.display().to_string()]).env("NO_COLOR", "1"));
-    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
-    assert_eq!(checked.status.code(), Some(2), "{said}");
-    assert!(said.contains("tls.key") && said.contains("cannot be used with the certificate"), "{said}");
+    let stderr = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert_eq!(checked.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("tls.key") && stderr.contains("cannot be used with the certificate"), "{stderr}");
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn many_clients_over_tls_at_once_all_get_their_answers() {
         for _ in 0..8 {
             scope.spawn(|| {
                 let target = url(&egret, "/origin/bytes/100000?seed=[1-5]");
-                let sizes = run_well(curl().args([
+                let sizes = run_checked(curl().args([
                     "--cacert",
                     &ca,
                     "-o",

@@ -49,7 +49,7 @@ fn a_websocket_echoes_through_the_upgrade() {
 
 #[test]
 fn an_upgrade_that_is_answered_with_200_stays_http() {
-    let origin = Provider::with_answers(|request| ok(&request.line));
+    let origin = Provider::with_responses(|request| ok(&request.line));
     let egret = Config::with_origin(origin.url()).gateway("workers: 1").start();
     let own = egret.address();
     let mut client = egret.client();
@@ -134,7 +134,7 @@ fn a_tunnel_takes_the_place_of_an_idle_connection() {
 
 #[test]
 fn a_101_that_nobody_asked_for_is_a_502() {
-    let origin = Provider::answering(
+    let origin = Provider::responding(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nsurprise",
     );
     let egret = Config::with_origin(origin.url()).start();

@@ -52,7 +52,7 @@ impl Archiver {
         let directory = Directory::default();
         let mut command = Command::new(binary());
         command.args(["archiver", "0"]).args(options).args(["-bind", "127.0.0.1", "-print-config"]);
-        let printed = crate::process::run_well(command.current_dir(directory.path()));
+        let printed = crate::process::run_checked(command.current_dir(directory.path()));
         let file = directory.write("egret.yaml", change(printed));
         let mut command = Command::new(binary());
         command.args(["run", "--config"]).arg(file);
@@ -73,11 +73,11 @@ impl Archiver {
             let lines = lines.iter().filter(|line| line.contains(part));
             lines.filter_map(|line| line.split_once("address=")?.1.trim().parse().ok()).collect()
         };
-        let control = process.until_says(&started("its control port"), |lines| {
+        let control = process.until_prints(&started("its control port"), |lines| {
             listening(lines, "control port listening").first().copied()
         });
         let count = if speaks_tls { 2 } else { 1 };
-        let listeners = process.until_says(&started("its gateway"), |lines| {
+        let listeners = process.until_prints(&started("its gateway"), |lines| {
             Some(listening(lines, "gateway listening")).filter(|found| found.len() == count)
         });
         Self { process, listeners, control, directory }
@@ -110,7 +110,7 @@ impl Archiver {
 
     /// Its standard error so far.
     pub fn log(&self) -> String {
-        self.process.said()
+        self.process.stderr()
     }
 
     /// Its standard output so far.

@@ -15,14 +15,14 @@ pub struct Ran {
     /// Standard output.
     pub printed: String,
     /// Standard error.
-    pub said: String,
+    pub stderr: String,
 }
 
 impl From<Output> for Ran {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = output.status.code().unwrap_or(-1);
-        Self { code, printed: text(&output.stdout), said: text(&output.stderr) }
+        Self { code, printed: text(&output.stdout), stderr: text(&output.stderr) }
     }
 }
 
@@ -30,13 +30,13 @@ impl Ran {
     /// Returns the value after a label of the report, trimmed.
     pub fn value(&self, label: &str) -> &str {
         let line = self.printed.lines().find_map(|line| line.strip_prefix(label));
-        line.unwrap_or_else(|| panic!("no {label:?} in\n{}\n{}", self.printed, self.said)).trim()
+        line.unwrap_or_else(|| panic!("no {label:?} in\n{}\n{}", self.printed, self.stderr)).trim()
     }
 
     /// Asserts that it succeeded.
     #[expect(clippy::return_self_not_must_use, reason = "often only the check is wanted")]
     pub fn well(self) -> Self {
-        assert_eq!(self.code, 0, "{}\n{}", self.printed, self.said);
+        assert_eq!(self.code, 0, "{}\n{}", self.printed, self.stderr);
         self
     }
 }

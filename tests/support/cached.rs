@@ -20,7 +20,7 @@ pub fn flow(cache: &str) -> String {
 }
 
 /// Returns a `200` response of a provider, with its length.
-pub fn answer(fields: &str, body: &str) -> Vec<u8> {
+pub fn ok_response(fields: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
@@ -48,8 +48,8 @@ pub fn until_written(egret: &Egret, count: u64) {
 }
 
 /// Returns the value of `Cache-Status`.
-pub fn status(answer: &Response) -> &str {
-    answer.field("cache-status").unwrap_or_else(|| panic!("no Cache-Status: {answer:?}"))
+pub fn status(response: &Response) -> &str {
+    response.field("cache-status").unwrap_or_else(|| panic!("no Cache-Status: {response:?}"))
 }
 
 /// Purges through the control port.

@@ -21,7 +21,7 @@ pub enum Answer {
 #[derive(Debug)]
 pub struct NameServer {
     address: SocketAddr,
-    asked: Arc<Watched<Vec<String>>>,
+    queried: Arc<Watched<Vec<String>>>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -30,12 +30,12 @@ const TYPE_A: u16 = 1;
 
 impl NameServer {
     /// Starts a server. `answer` gets a name and the number of earlier queries for its IPv4 address.
-    pub fn start(answer: impl Fn(&str, usize) -> Answer + Send + 'static) -> Self {
+    pub fn start(response: impl Fn(&str, usize) -> Answer + Send + 'static) -> Self {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = socket.local_addr().unwrap();
-        let (asked, stopping) =
+        let (queried, stopping) =
             (Arc::new(Watched::<Vec<String>>::default()), Arc::new(AtomicBool::new(false)));
-        let (told, ends) = (Arc::clone(&asked), Arc::clone(&stopping));
+        let (recorded, ends) = (Arc::clone(&queried), Arc::clone(&stopping));
         std::thread::spawn(move || {
             let mut packet = [0; 1500];
             while let Ok((count, client)) = socket.recv_from(&mut packet) {
@@ -43,17 +43,17 @@ impl NameServer {
                     return;
                 }
                 let Some((name, kind, end)) = question(&packet[..count]) else { continue };
-                let before = told.read(|asked| asked.iter().filter(|known| **known == name).count());
-                let said = answer(&name, before);
+                let before = recorded.read(|queried| queried.iter().filter(|known| **known == name).count());
+                let found = response(&name, before);
                 if kind == TYPE_A {
-                    told.change(|asked| asked.push(name));
+                    recorded.change(|queried| queried.push(name));
                 }
-                if let Some(reply) = reply(&packet[..end], kind, &said) {
+                if let Some(reply) = reply(&packet[..end], kind, &found) {
                     let _ = socket.send_to(&reply, client);
                 }
             }
         });
-        Self { address, asked, stopping }
+        Self { address, queried, stopping }
     }
 
     /// Returns a line for `gateway:` that makes it the only name server.
@@ -62,8 +62,8 @@ impl NameServer {
     }
 
     /// Number of queries for the IPv4 address of `name`.
-    pub fn asked(&self, name: &str) -> usize {
-        self.asked.read(|asked| asked.iter().filter(|known| *known == name).count())
+    pub fn queries(&self, name: &str) -> usize {
+        self.queried.read(|queried| queried.iter().filter(|known| *known == name).count())
     }
 }
 
@@ -92,8 +92,8 @@ fn question(packet: &[u8]) -> Option<(String, u16, usize)> {
     Some((labels.join("."), kind, at + 4))
 }
 
-fn reply(question: &[u8], kind: u16, answer: &Answer) -> Option<Vec<u8>> {
-    let (addresses, ttl, code) = match answer {
+fn reply(question: &[u8], kind: u16, response: &Answer) -> Option<Vec<u8>> {
+    let (addresses, ttl, code) = match response {
         Answer::Addresses(addresses, ttl) if kind == TYPE_A => (addresses.as_slice(), *ttl, 0),
         Answer::Addresses(_, ttl) => (&[][..], *ttl, 0),
         Answer::NoSuchName => (&[][..], 0, 3),

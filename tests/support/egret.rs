@@ -142,8 +142,8 @@ impl Egret {
         change(&mut command);
         let process = Process::start(&mut command);
         let control =
-            process.until_says(&started("its control port"), |lines| listening(lines, "control").next());
-        let listeners = process.until_says(&started("its gateway"), |lines| {
+            process.until_prints(&started("its control port"), |lines| listening(lines, "control").next());
+        let listeners = process.until_prints(&started("its gateway"), |lines| {
             let listeners: Vec<SocketAddr> = listening(lines, "gateway").collect();
             (listeners.len() == config.listen.len()).then_some(listeners)
         });
@@ -224,12 +224,12 @@ impl Egret {
 
     /// Its log so far.
     pub fn log(&self) -> String {
-        self.process.said()
+        self.process.stderr()
     }
 
     /// Waits until a log line contains `text`.
     pub fn until_logged(&self, text: &str) {
-        self.process.until_says(&format!("{text:?} is logged"), |lines| {
+        self.process.until_prints(&format!("{text:?} is logged"), |lines| {
             lines.iter().any(|line| line.contains(text)).then_some(())
         });
     }

@@ -13,6 +13,7 @@
 
 pub mod archiver;
 pub mod bench;
+pub mod built_in;
 pub mod cached;
 pub mod clock;
 pub mod dns;
@@ -24,7 +25,7 @@ pub mod peers;
 pub mod pki;
 pub mod process;
 pub mod provider;
+pub mod provider_pair;
 pub mod recorded;
 pub mod secrets;
-pub mod twins;
 pub mod wait;

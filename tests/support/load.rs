@@ -22,7 +22,7 @@ pub struct Tally {
     /// Requests sent completely.
     pub sent: usize,
     /// Responses with 200 and the complete body.
-    pub answered: usize,
+    pub completed: usize,
     /// Failed connection attempts.
     pub refused: usize,
     /// Other errors, each one once.
@@ -52,7 +52,7 @@ impl Load {
         for thread in self.threads {
             let tally = thread.join().unwrap();
             total.sent += tally.sent;
-            total.answered += tally.answered;
+            total.completed += tally.completed;
             total.refused += tally.refused;
             total.failures.extend(tally.failures);
         }
@@ -106,6 +106,6 @@ fn exchange(mut stream: TcpStream, request: &[u8], tally: &mut Tally) -> Result<
     if !head.starts_with("http/1.1 200") || received.len() != whole {
         return Err(String::from_utf8_lossy(&received).into_owned());
     }
-    tally.answered += 1;
+    tally.completed += 1;
     Ok((!head.contains("\r\nconnection: close")).then_some(stream))
 }

@@ -14,7 +14,7 @@ pub struct Call {
     /// Arrival time.
     pub came: u64,
     /// Time just before its response was sent; `None` while it is in progress.
-    pub answered: Option<u64>,
+    pub responded: Option<u64>,
 }
 
 /// A provider that records each call.
@@ -29,14 +29,14 @@ impl Metered {
     pub fn start(response: Duration) -> Self {
         let calls = Arc::new(Watched::<Vec<Call>>::default());
         let noted = Arc::clone(&calls);
-        let provider = Provider::with_answers(move |_| {
+        let provider = Provider::with_responses(move |_| {
             let mut number = 0;
             noted.change(|calls| {
                 number = calls.len();
-                calls.push(Call { came: now_us(), answered: None });
+                calls.push(Call { came: now_us(), responded: None });
             });
             take(response);
-            noted.change(|calls| calls[number].answered = Some(now_us()));
+            noted.change(|calls| calls[number].responded = Some(now_us()));
             ok("done")
         });
         Self { provider, calls }

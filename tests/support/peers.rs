@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::http::Client;
 use crate::pki::Authority;
-use crate::process::{Directory, Process, run_well};
+use crate::process::{Directory, Process, run_checked};
 use crate::wait;
 
 /// The root of the checkout. `make test` installs peers below it.
@@ -192,12 +192,12 @@ pub fn ab() -> Command {
 pub fn python(script: &str, arguments: &[&str]) -> String {
     let python = root().join(".venv/bin/python");
     assert!(python.exists(), "the Python clients are not installed: run `make test`, which installs them");
-    run_well(client(python).arg("-c").arg(script).args(arguments))
+    run_checked(client(python).arg("-c").arg(script).args(arguments))
 }
 
 /// Runs a script of `tests/peers/node` behind a proxy and returns its output.
 pub fn node(script: &str, proxy: &str, arguments: &[&str]) -> String {
-    run_well(node_script(script).env("HTTP_PROXY", proxy).env("HTTPS_PROXY", proxy).args(arguments))
+    run_checked(node_script(script).env("HTTP_PROXY", proxy).env("HTTPS_PROXY", proxy).args(arguments))
 }
 
 fn node_script(script: &str) -> Command {
@@ -215,7 +215,7 @@ fn node_script(script: &str) -> Command {
 
 /// Asserts that files are valid by the JSON Schema of `format`: `har`, or a version of ALF.
 pub fn assert_fits_schema(format: &str, files: &[PathBuf]) {
-    let printed = run_well(node_script("schema.mjs").arg(format).args(files));
+    let printed = run_checked(node_script("schema.mjs").arg(format).args(files));
     let problems: Vec<Vec<Value>> = serde_json::from_str(&printed).unwrap();
     for (file, problems) in files.iter().zip(&problems) {
         assert!(problems.is_empty(), "{} is no {format}: {problems:?}", file.display());
@@ -228,17 +228,17 @@ pub fn opened_in_devtools(files: &[PathBuf]) -> Vec<Vec<Value>> {
     let profile = Directory::default();
     let mut command = headless(&profile);
     let chromium = Process::start(command.args(["--remote-debugging-port=0", "about:blank"]));
-    let address = chromium.until_says("DevTools listen", |lines| {
+    let address = chromium.until_prints("DevTools listen", |lines| {
         lines.iter().find_map(|line| Some(line.strip_prefix("DevTools listening on ")?.to_owned()))
     });
-    let printed = run_well(node_script("devtools.mjs").arg(address).args(files));
+    let printed = run_checked(node_script("devtools.mjs").arg(address).args(files));
     serde_json::from_str(&printed).unwrap()
 }
 
 /// Opens a page in headless Chromium with these switches and returns its output.
 pub fn chromium<const N: usize>(switches: [&str; N], page: &Path) -> String {
     let profile = Directory::default();
-    run_well(headless(&profile).args(switches).arg(format!("file://{}", page.display())))
+    run_checked(headless(&profile).args(switches).arg(format!("file://{}", page.display())))
 }
 
 fn headless(profile: &Directory) -> Command {
@@ -265,7 +265,7 @@ pub fn notebook(name: &str, variables: &[(&str, &Path)], out: &Path) {
     for variable in ["JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"] {
         command.env(variable, out);
     }
-    run_well(command.arg(root().join("notebooks").join(name)));
+    run_checked(command.arg(root().join("notebooks").join(name)));
 }
 
 /// A Python program from `tests/peers` that receives from exporters and prints a line for each item received.
@@ -281,7 +281,7 @@ impl Collector {
         let mut command = Command::new(root().join(".venv/bin/python"));
         command.arg(root().join("tests/peers").join(script)).args(arguments);
         let process = Process::start(&mut command);
-        let address = process.until_says("the collector listens", |lines| {
+        let address = process.until_prints("the collector listens", |lines| {
             lines.iter().find_map(|line| Some(line.strip_prefix("listening ")?.to_owned()))
         });
         Self { process, address }
@@ -298,11 +298,11 @@ impl Collector {
     }
 
     /// Waits for `count` lines that begin with this word, and returns the rest of these lines.
-    pub fn told(&self, word: &str, count: usize) -> Vec<String> {
-        self.process.until_says(&format!("{count} times {word}"), |lines| {
-            let told: Vec<String> =
+    pub fn received(&self, word: &str, count: usize) -> Vec<String> {
+        self.process.until_prints(&format!("{count} times {word}"), |lines| {
+            let received: Vec<String> =
                 lines.iter().filter_map(|line| Some(line.strip_prefix(word)?.trim().to_owned())).collect();
-            (told.len() >= count).then_some(told)
+            (received.len() >= count).then_some(received)
         })
     }
 }
@@ -323,7 +323,7 @@ impl AuthorizationServer {
     pub fn start() -> Self {
         let process = Process::start(node_script("oauth2.mjs").args(Self::CLIENT));
         let address = |word: &str| {
-            process.until_says("the authorization server listens", |lines| {
+            process.until_prints("the authorization server listens", |lines| {
                 lines.iter().find_map(|line| Some(line.strip_prefix(word)?.trim().to_owned()))
             })
         };
@@ -354,24 +354,24 @@ impl AuthorizationServer {
 
     /// Returns every answered token request so far: the `status`, the request (`asked`) and the response
     /// (`answer`).
-    pub fn told(&self) -> Vec<Value> {
-        let Value::Array(told) = self.order(&Value::Object(Map::new()))["told"].take() else {
+    pub fn received(&self) -> Vec<Value> {
+        let Value::Array(received) = self.order(&Value::Object(Map::new()))["received"].take() else {
             return Vec::new();
         };
-        told
+        received
     }
 
     /// Does the same, once there are `count` of them.
-    pub fn until_told(&self, count: usize) -> Vec<Value> {
+    pub fn until_received(&self, count: usize) -> Vec<Value> {
         wait::until(&format!("{count} requests for a token"), || {
-            Some(self.told()).filter(|told| told.len() >= count)
+            Some(self.received()).filter(|received| received.len() >= count)
         })
     }
 
     /// The tokens that it has granted so far.
     pub fn tokens(&self) -> Vec<String> {
-        let told = self.told();
-        let tokens = told.iter().filter_map(|told| told["answer"]["access_token"].as_str());
+        let received = self.received();
+        let tokens = received.iter().filter_map(|received| received["response"]["access_token"].as_str());
         tokens.map(str::to_owned).collect()
     }
 }

@@ -79,7 +79,7 @@ impl Leaf {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // A client that rejects the certificate leaves; the next one may accept it.
-                let _ = answer_once(&server, stream, text);
+                let _ = respond_once(&server, stream, text);
             }
         });
         address
@@ -97,7 +97,7 @@ impl Leaf {
     }
 }
 
-fn answer_once(server: &Arc<rustls::ServerConfig>, stream: TcpStream, text: &str) -> std::io::Result<()> {
+fn respond_once(server: &Arc<rustls::ServerConfig>, stream: TcpStream, text: &str) -> std::io::Result<()> {
     let connection = rustls::ServerConnection::new(Arc::clone(server)).map_err(std::io::Error::other)?;
     let mut tls = rustls::StreamOwned::new(connection, stream);
     let mut request = Vec::new();
@@ -113,7 +113,7 @@ fn answer_once(server: &Arc<rustls::ServerConfig>, stream: TcpStream, text: &str
 
 /// Performs a TLS handshake as the server on `stream`, reads until `request_end`, sends `response`, and drops
 /// the connection without the closing alert.
-pub fn answer_without_goodbye(
+pub fn respond_without_close_notify(
     server: &Arc<rustls::ServerConfig>,
     stream: TcpStream,
     request_end: &[u8],

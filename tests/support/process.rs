@@ -33,12 +33,12 @@ impl Process {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let lines = Arc::new(Watched::<Lines>::default());
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let told = Arc::clone(&lines);
+        let recorded = Arc::clone(&lines);
         thread::spawn(move || {
             for line in stderr.split(b'\n').map_while(Result::ok) {
-                told.change(|told| told.lines.push(String::from_utf8_lossy(&line).into_owned()));
+                recorded.change(|recorded| recorded.lines.push(String::from_utf8_lossy(&line).into_owned()));
             }
-            told.change(|told| told.ended = true);
+            recorded.change(|recorded| recorded.ended = true);
         });
         Self { child, lines }
     }
@@ -49,17 +49,19 @@ impl Process {
     }
 
     /// Its standard error so far.
-    pub fn said(&self) -> String {
-        self.lines.read(|said| said.lines.join("\n"))
+    pub fn stderr(&self) -> String {
+        self.lines.read(|stderr| stderr.lines.join("\n"))
     }
 
     /// Waits until `find` finds something in the lines of standard error. Fails if the program ends first.
-    pub fn until_says<T>(&self, what: &str, find: impl Fn(&[String]) -> Option<T>) -> T {
-        let found = self.lines.until(what, |said| match find(&said.lines) {
+    pub fn until_prints<T>(&self, event: &str, find: impl Fn(&[String]) -> Option<T>) -> T {
+        let found = self.lines.until(event, |stderr| match find(&stderr.lines) {
             Some(found) => Some(Ok(found)),
-            None => said.ended.then(|| Err(said.lines.join("\n"))),
+            None => stderr.ended.then(|| Err(stderr.lines.join("\n"))),
         });
-        found.unwrap_or_else(|said| panic!("the program ended before {what}; it said:\n{said}"))
+        found.unwrap_or_else(|stderr| {
+            panic!("the program ended before {event}; its standard error:\n{stderr}")
+        })
     }
 
     /// Sends a signal, by name: `TERM`, `HUP`.
@@ -72,7 +74,7 @@ impl Process {
     /// Waits until it has ended.
     pub fn until_ended(&mut self) -> ExitStatus {
         let status = wait::until("the process has ended", || self.child.try_wait().unwrap());
-        self.lines.until("its last line is read", |said| said.ended.then_some(()));
+        self.lines.until("its last line is read", |stderr| stderr.ended.then_some(()));
         status
     }
 
@@ -134,7 +136,7 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            eprintln!("---- process {} said:\n{}", self.id(), self.said());
+            eprintln!("---- process {}, standard error:\n{}", self.id(), self.stderr());
         }
     }
 }
@@ -145,11 +147,11 @@ pub fn run(command: &mut Command) -> Output {
 }
 
 /// Runs a program, which must succeed, and returns its output.
-pub fn run_well(command: &mut Command) -> String {
+pub fn run_checked(command: &mut Command) -> String {
     let output = run(command);
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?} failed ({}):\n{printed}\n{said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed ({}):\n{printed}\n{stderr}", output.status);
     printed
 }
 
@@ -166,7 +168,7 @@ pub fn run_with_input(command: &mut Command, mut input: impl Read) -> String {
 /// Raises the limit of open files of this process to the maximum, and returns it.
 pub fn raise_open_files() -> u64 {
     let own = std::process::id().to_string();
-    let hard = run_well(Command::new("prlimit").args([
+    let hard = run_checked(Command::new("prlimit").args([
         "--pid",
         &own,
         "--nofile",
@@ -176,7 +178,7 @@ pub fn raise_open_files() -> u64 {
         "--raw",
     ]));
     let hard = hard.trim();
-    run_well(Command::new("prlimit").args(["--pid", &own, &format!("--nofile={hard}:{hard}")]));
+    run_checked(Command::new("prlimit").args(["--pid", &own, &format!("--nofile={hard}:{hard}")]));
     hard.parse().unwrap_or(u64::MAX)
 }
 

@@ -105,22 +105,22 @@ impl Provider {
     }
 
     /// Sends the same bytes in response to every request, and keeps the connection open.
-    pub fn answering(response: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        Self::with_answers(move |_| response.as_ref().to_vec())
+    pub fn responding(response: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self::with_responses(move |_| response.as_ref().to_vec())
     }
 
     /// Sends the result of `answer` in response to every request, and keeps the connection open.
-    pub fn with_answers(answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
+    pub fn with_responses(response: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::scripted(move |peer| {
             while let Some(request) = peer.request() {
-                peer.send(answer(&request));
+                peer.send(response(&request));
             }
         })
     }
 
     /// Sends a small 200 in response to every request, and keeps the connection open.
     pub fn plain() -> Self {
-        Self::answering(ok("hello"))
+        Self::responding(ok("hello"))
     }
 
     /// Its address.

@@ -7,7 +7,7 @@ use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
 use crate::egret::{Egret, egret};
-use crate::process::run_well;
+use crate::process::run_checked;
 use crate::wait;
 
 /// Counters of exchanges that diagnoses have not recorded.
@@ -91,5 +91,5 @@ pub fn entries(files: &[PathBuf]) -> Vec<Value> {
 
 /// Asserts that `egret har verify` finds every file valid and without secrets.
 pub fn assert_verified(files: &[PathBuf]) {
-    run_well(egret(["har", "verify"]).args(files));
+    run_checked(egret(["har", "verify"]).args(files));
 }

@@ -84,9 +84,9 @@ fn gzip(text: &str) -> Vec<u8> {
 
 /// A message with a secret in it.
 #[derive(Debug, Clone, Default)]
-pub struct Planted {
+pub struct PlantedSecret {
     /// Its position.
-    pub place: &'static str,
+    pub position: &'static str,
     /// The request target, which may contain it.
     pub target: String,
     /// Header fields, for the request and the response.
@@ -98,17 +98,20 @@ pub struct Planted {
 }
 
 /// Returns one message for every part of an exchange that can hold a value.
-pub fn planted(secret: &str) -> Vec<Planted> {
+pub fn planted(secret: &str) -> Vec<PlantedSecret> {
     let one_line = secret.replace('\n', " ");
     let (in_url, quoted) = (encoded(secret), json!(secret).to_string());
-    let field =
-        |name, value: String| Planted { place: name, fields: vec![(name, value)], ..Planted::default() };
-    let url = |place, target: String| Planted { place, target, ..Planted::default() };
-    let body = |place, media_type: &str, body: Vec<u8>| Planted {
-        place,
+    let field = |name, value: String| PlantedSecret {
+        position: name,
+        fields: vec![(name, value)],
+        ..PlantedSecret::default()
+    };
+    let url = |position, target: String| PlantedSecret { position, target, ..PlantedSecret::default() };
+    let body = |position, media_type: &str, body: Vec<u8>| PlantedSecret {
+        position,
         fields: vec![("Content-Type", media_type.to_owned())],
         body,
-        ..Planted::default()
+        ..PlantedSecret::default()
     };
     let deep = format!("{}{quoted}{}", "{\"a\":[1,".repeat(40), "]}".repeat(40));
     let zipped = body("gzip body", "application/json", gzip(&deep));
@@ -130,7 +133,10 @@ pub fn planted(secret: &str) -> Vec<Planted> {
         body("JSON", json, deep.clone().into_bytes()),
         body("JSON key", json, format!("{{\"a\":{{{quoted}:1}}}}").into_bytes()),
         body("JSON escapes", json, format!("{{\"a\":\"{}\"}}", escaped(secret)).into_bytes()),
-        Planted { is_cut: true, ..body("JSON cut off", json, deep.as_bytes()[..deep.len() - 60].to_vec()) },
+        PlantedSecret {
+            is_cut: true,
+            ..body("JSON cut off", json, deep.as_bytes()[..deep.len() - 60].to_vec())
+        },
         body("no JSON", json, format!("{{'a': '{secret}'}}").into_bytes()),
         body("form", "application/x-www-form-urlencoded", format!("a=b&c={in_url}").into_bytes()),
         body("multipart", "multipart/form-data; boundary=b", parts.into_bytes()),
@@ -143,7 +149,7 @@ pub fn planted(secret: &str) -> Vec<Planted> {
         ),
         field("Set-Cookie", format!("a=b; SameSite={one_line}; {one_line}")),
         body("binary", "image/png", [&b"\x89PNG\xff\xfe "[..], secret.as_bytes(), b" \xff"].concat()),
-        Planted {
+        PlantedSecret {
             fields: [zipped.fields.clone(), vec![("Content-Encoding", "gzip".to_owned())]].concat(),
             ..zipped
         },

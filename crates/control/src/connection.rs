@@ -47,13 +47,13 @@ pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub struct LimitedListener {
     inner: TcpListener,
-    places: Arc<Places>,
+    slots: Arc<Slots>,
 }
 
 impl LimitedListener {
     /// Limits the connections that `inner` accepts.
     pub fn new(inner: TcpListener) -> Self {
-        Self { inner, places: Places::new(CONNECTIONS_MAX) }
+        Self { inner, slots: Slots::new(CONNECTIONS_MAX) }
     }
 }
 
@@ -65,8 +65,8 @@ impl Listener for LimitedListener {
         let (stream, peer) = Listener::accept(&mut self.inner).await;
         // A failure only costs latency.
         let _ = stream.set_nodelay(true);
-        let place = Arc::clone(&self.places).take(peer.ip()).await;
-        (Limited::new(stream, place), peer)
+        let slot = Arc::clone(&self.slots).acquire(peer.ip()).await;
+        (Limited::new(stream, slot), peer)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
@@ -76,70 +76,74 @@ impl Listener for LimitedListener {
 
 /// The slots of the connections. The lock is held briefly, and only by the control port's thread.
 #[derive(Debug)]
-struct Places {
+struct Slots {
     free: Arc<Semaphore>,
-    taken: Mutex<Taken>,
+    occupied: Mutex<Occupied>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Occupied {
     /// The number of the next connection.
     next: u64,
     /// By number; without connections that have been asked to close.
-    holders: HashMap<u64, Holder>,
+    occupants: HashMap<u64, Occupant>,
 }
 
 /// A connection that holds a slot.
 #[derive(Debug)]
-struct Holder {
+struct Occupant {
     peer: IpAddr,
     /// Time when the peer read its last response; before that, time of accept.
     since: Instant,
     /// Dropping this asks the connection to close.
-    _stay: oneshot::Sender<()>,
+    _not_evicted: oneshot::Sender<()>,
 }
 
-impl Places {
+impl Slots {
     fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self { free: Arc::new(Semaphore::new(count)), taken: Mutex::default() })
+        Arc::new(Self { free: Arc::new(Semaphore::new(count)), occupied: Mutex::default() })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn occupied(&self) -> MutexGuard<'_, Occupied> {
+        self.occupied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a slot for a connection from this address. If all are taken, it waits until the evicted
     /// connection has closed, which is as soon as the runtime polls it.
-    async fn take(self: Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
+    async fn acquire(self: Arc<Self>, address: IpAddr) -> Option<ConnectionSlot> {
         let permit = if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             permit
         } else {
-            self.taken().evict();
+            self.occupied().evict();
             Arc::clone(&self.free).acquire_owned().await.ok()?
         };
-        let (stay, evicted) = oneshot::channel();
-        let mut taken = self.taken();
-        let number = taken.next;
-        taken.next += 1;
-        taken.holders.insert(number, Holder { peer: network(address), since: Instant::now(), _stay: stay });
-        drop(taken);
-        Some(ConnectionSlot { places: self, number, evicted, _permit: permit })
+        let (not_evicted, evicted) = oneshot::channel();
+        let mut occupied = self.occupied();
+        let number = occupied.next;
+        occupied.next += 1;
+        occupied.occupants.insert(
+            number,
+            Occupant { peer: network(address), since: Instant::now(), _not_evicted: not_evicted },
+        );
+        drop(occupied);
+        Some(ConnectionSlot { slots: self, number, evicted, _permit: permit })
     }
 }
 
-impl Taken {
+impl Occupied {
     /// Evicts a connection of the peer that has the most: the one whose last response is the oldest.
     fn evict(&mut self) {
         let mut counts = HashMap::<IpAddr, usize>::new();
-        for holder in self.holders.values() {
-            *counts.entry(holder.peer).or_default() += 1;
+        for occupant in self.occupants.values() {
+            *counts.entry(occupant.peer).or_default() += 1;
         }
         let most = counts.values().copied().max().unwrap_or(0);
-        let holders = self.holders.iter().filter(|(_, holder)| counts.get(&holder.peer) == Some(&most));
+        let occupants =
+            self.occupants.iter().filter(|(_, occupant)| counts.get(&occupant.peer) == Some(&most));
         if let Some(number) =
-            holders.min_by_key(|(number, holder)| (holder.since, **number)).map(|(number, _)| *number)
+            occupants.min_by_key(|(number, occupant)| (occupant.since, **number)).map(|(number, _)| *number)
         {
-            self.holders.remove(&number);
+            self.occupants.remove(&number);
         }
     }
 }
@@ -156,7 +160,7 @@ fn network(address: IpAddr) -> IpAddr {
 /// A connection's slot; released when dropped.
 #[derive(Debug)]
 struct ConnectionSlot {
-    places: Arc<Places>,
+    slots: Arc<Slots>,
     number: u64,
     /// Completes when the connection has to close.
     evicted: oneshot::Receiver<()>,
@@ -166,15 +170,15 @@ struct ConnectionSlot {
 impl ConnectionSlot {
     /// Records that the peer has read a response.
     fn renew(&self) {
-        if let Some(holder) = self.places.taken().holders.get_mut(&self.number) {
-            holder.since = Instant::now();
+        if let Some(occupant) = self.slots.occupied().occupants.get_mut(&self.number) {
+            occupant.since = Instant::now();
         }
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.places.taken().holders.remove(&self.number);
+        self.slots.occupied().occupants.remove(&self.number);
     }
 }
 
@@ -197,20 +201,20 @@ pub struct Limited<S> {
     deadline: Pin<Box<Sleep>>,
     received_bytes: usize,
     /// The reason why the connection is over, once it is.
-    over: Option<&'static str>,
+    closed_reason: Option<&'static str>,
     /// `None` once the listener is dropped.
-    place: Option<ConnectionSlot>,
+    slot: Option<ConnectionSlot>,
 }
 
 impl<S> Limited<S> {
-    fn new(inner: S, place: Option<ConnectionSlot>) -> Self {
+    fn new(inner: S, slot: Option<ConnectionSlot>) -> Self {
         Self {
             inner,
             phase: Phase::Idle,
             deadline: Box::pin(sleep(IDLE_TIMEOUT)),
             received_bytes: 0,
-            over: None,
-            place,
+            closed_reason: None,
+            slot,
         }
     }
 
@@ -221,16 +225,16 @@ impl<S> Limited<S> {
 
     /// Fails if the phase has lasted too long, or if the connection was evicted.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if self.over.is_none() {
+        if self.closed_reason.is_none() {
             if self.deadline.as_mut().poll(context).is_ready() {
-                self.over = Some("the peer is too slow");
-            } else if let Some(place) = &mut self.place
-                && Pin::new(&mut place.evicted).poll(context).is_ready()
+                self.closed_reason = Some("the peer is too slow");
+            } else if let Some(slot) = &mut self.slot
+                && Pin::new(&mut slot.evicted).poll(context).is_ready()
             {
-                self.over = Some("evicted for a new connection");
+                self.closed_reason = Some("evicted for a new connection");
             }
         }
-        self.over.map_or(Ok(()), |why| Err(Error::new(ErrorKind::TimedOut, why)))
+        self.closed_reason.map_or(Ok(()), |why| Err(Error::new(ErrorKind::TimedOut, why)))
     }
 }
 
@@ -274,8 +278,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         if self.phase == Phase::Writing {
             self.received_bytes = 0;
             self.enter(Phase::Idle, IDLE_TIMEOUT);
-            if let Some(place) = &self.place {
-                place.renew();
+            if let Some(slot) = &self.slot {
+                slot.renew();
             }
         }
         Poll::Ready(Ok(()))
@@ -401,20 +405,20 @@ mod tests {
 
     /// Connections as a runtime serves them: each closes, and releases its slot, once it is evicted.
     struct Served {
-        places: Arc<Places>,
+        slots: Arc<Slots>,
         connections: Vec<tokio::task::JoinHandle<()>>,
     }
 
     impl Served {
-        fn new(places: usize) -> Self {
-            Self { places: Places::new(places), connections: Vec::new() }
+        fn new(slots: usize) -> Self {
+            Self { slots: Slots::new(slots), connections: Vec::new() }
         }
 
         /// Accepts a silent connection from this address.
         async fn accept(&mut self, address: &str) -> usize {
-            let place = Arc::clone(&self.places).take(address.parse().unwrap()).await;
+            let slot = Arc::clone(&self.slots).acquire(address.parse().unwrap()).await;
             let (ours, peer) = duplex(64);
-            let mut connection = Limited::new(ours, place);
+            let mut connection = Limited::new(ours, slot);
             self.connections.push(tokio::spawn(async move {
                 let _peer = peer;
                 let _ = connection.read_u8().await;
@@ -466,26 +470,26 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_has_just_taken_a_response_keeps_the_place() {
-        let places = Places::new(2);
+        let slots = Slots::new(2);
         let address = IpAddr::from([192, 0, 2, 1]);
-        let mut first = Limited::new(tokio::io::sink(), Arc::clone(&places).take(address).await);
+        let mut first = Limited::new(tokio::io::sink(), Arc::clone(&slots).acquire(address).await);
         advance(Duration::from_millis(1)).await;
-        let mut second = Arc::clone(&places).take(address).await.unwrap();
+        let mut second = Arc::clone(&slots).acquire(address).await.unwrap();
         advance(Duration::from_millis(1)).await;
         first.write_all(b"response").await.unwrap();
         first.flush().await.unwrap();
-        places.taken().evict();
+        slots.occupied().evict();
         assert!((&mut second.evicted).await.is_err(), "the second is asked to go");
-        assert_eq!(places.taken().holders.len(), 1);
+        assert_eq!(slots.occupied().occupants.len(), 1);
         first.write_all(b"response").await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_place_is_given_back() {
-        let places = Places::new(1);
+        let slots = Slots::new(1);
         for _ in 0..3 {
-            drop(Arc::clone(&places).take(IpAddr::from([192, 0, 2, 1])).await);
-            assert_eq!((places.free.available_permits(), places.taken().holders.len()), (1, 0));
+            drop(Arc::clone(&slots).acquire(IpAddr::from([192, 0, 2, 1])).await);
+            assert_eq!((slots.free.available_permits(), slots.occupied().occupants.len()), (1, 0));
         }
     }
 }

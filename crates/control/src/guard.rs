@@ -17,8 +17,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use egret_config::Secret;
 
+use crate::config::ControlConfig;
+use crate::paths;
 use crate::problem::Problem;
-use crate::{ControlConfig, routes};
 
 /// Maximum bytes of field names and values in a request.
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -47,10 +48,10 @@ impl Guard {
 
     fn check(&self, request: &Request) -> Result<(), Problem> {
         self.check_hosts(request)?;
-        let changes = routes::changes(request.uri().path());
+        let requires_post = paths::requires_post(request.uri().path());
         let is_allowed = match *request.method() {
-            Method::GET | Method::HEAD => !changes,
-            Method::POST => changes,
+            Method::GET | Method::HEAD => !requires_post,
+            Method::POST => requires_post,
             _ => false,
         };
         if !is_allowed {
@@ -59,7 +60,7 @@ impl Guard {
                 "the method is not allowed here: use GET to read, and POST only to purge caches",
             ));
         }
-        if changes {
+        if requires_post {
             check_origin(request.headers())?;
         }
         let head_bytes: usize =
@@ -116,7 +117,7 @@ impl Guard {
 
     fn check_token(&self, request: &Request) -> Result<(), Problem> {
         let Some(token) = &self.token else { return Ok(()) };
-        if routes::is_public(request.uri().path())
+        if paths::is_public(request.uri().path())
             || bearer(request.headers()).is_some_and(|given| same(given, token))
         {
             return Ok(());
@@ -181,7 +182,7 @@ fn same(given: &[u8], token: &Secret) -> bool {
 /// Passes valid requests on, rejects the others, and adds the security header fields for browsers to every
 /// response.
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let changes = routes::changes(request.uri().path());
+    let requires_post = paths::requires_post(request.uri().path());
     let mut response = match guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
@@ -198,8 +199,10 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"egret\""));
         }
         StatusCode::METHOD_NOT_ALLOWED => {
-            headers
-                .insert(header::ALLOW, HeaderValue::from_static(if changes { "POST" } else { "GET, HEAD" }));
+            headers.insert(
+                header::ALLOW,
+                HeaderValue::from_static(if requires_post { "POST" } else { "GET, HEAD" }),
+            );
         }
         // The bytes that follow are not a request.
         StatusCode::PAYLOAD_TOO_LARGE => {

@@ -3,51 +3,21 @@
 //! It runs beside the data path: its own thread reads the counters of the workers. Everyone who can reach the
 //! port learns which hosts the application calls. It therefore listens on loopback unless there is a token,
 //! and rejects requests that a foreign web page may have caused (see `guard`).
+//!
+//! It knows no connection of the data path and no exchange: whatever it shows comes from a [`Source`].
 
 mod config;
 mod connection;
 mod flows;
 mod guard;
 mod metrics;
+mod paths;
 mod problem;
 mod process;
 mod routes;
 mod server;
+mod source;
 
 pub use config::ControlConfig;
 pub use server::{Control, ControlError};
-
-use egret_diagnosis::discovered::Discovered;
-use egret_export::ExporterSnapshot;
-use egret_flow::FlowsSnapshot;
-use egret_gateway::stats::StatsSnapshot;
-use egret_store::entries::Purge;
-
-/// The data that the control port shows, implemented by the owner of the gateway. Every method is called from
-/// the control thread, once per request that needs it, and should return immediately.
-pub trait Source: Send + Sync {
-    /// Returns all counters, summed over the workers.
-    fn stats(&self) -> StatsSnapshot;
-
-    /// Returns the counters of the flows and the state of their quotas and accounts, with at most
-    /// `groups_max` groups per quota.
-    fn flows(&self, groups_max: usize) -> FlowsSnapshot;
-
-    /// Returns the endpoints that diagnoses have discovered.
-    fn discovered(&self) -> Vec<Discovered>;
-
-    /// Returns the counters of the exporters.
-    fn exporters(&self) -> Vec<ExporterSnapshot>;
-
-    /// Purges matching responses from all caches, or from the cache of `flow`. Returns their number.
-    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize;
-
-    /// Returns `true` if new exchanges are accepted: `false` while starting and while draining.
-    fn ready(&self) -> bool;
-
-    /// Returns the running configuration with its defaults; secrets appear by source only.
-    fn config(&self) -> serde_json::Value;
-
-    /// Returns the version of the binary.
-    fn version(&self) -> &'static str;
-}
+pub use source::Source;

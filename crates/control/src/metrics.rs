@@ -4,8 +4,9 @@
 //! because the format has only three kinds of lines, and because seconds printed from whole microseconds stay
 //! exact.
 
+mod text;
+
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
 
 use egret_accounts::{AccountSnapshot, Ending};
 use egret_cache::{AGE_BOUNDS_S, CacheEvent};
@@ -13,18 +14,16 @@ use egret_diagnosis::diagnosis::{Family, Sample, SampleValue};
 use egret_diagnosis::observers::{DiagnosisCounts, DiagnosisStats};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
-use egret_gateway::stats::{BOUNDS_US, Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
+use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 use egret_quota::GroupSnapshot;
 use egret_remedy::tally::{Decision, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
 
 use crate::process::Process;
+use text::{Buckets, DurationBuckets, MetricsText, Seconds};
 
 /// The media type of the text.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Label names and values of one sample.
-type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// Renders all metrics of one moment.
 pub fn render(
@@ -35,7 +34,7 @@ pub fn render(
     version: &str,
     process: &Process,
 ) -> String {
-    let mut text = Text(String::with_capacity(16 << 10));
+    let mut text = MetricsText::new();
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
     remedies(&mut text, &flows.flows);
@@ -46,14 +45,14 @@ pub fn render(
     diagnoses(&mut text, stats, &flows.flows);
     figures(&mut text, &flows.flows);
     clients(&mut text, stats);
-    answers(&mut text, stats);
+    generated(&mut text, stats);
     dns(&mut text, stats);
     gateway(&mut text, stats, ready, version);
     machine(&mut text, process);
-    text.0
+    text.into_string()
 }
 
-fn exchanges(text: &mut Text, providers: &[ProviderSnapshot]) {
+fn exchanges(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
     text.family("egret_exchanges_total", "counter", "Finished exchanges.");
     for provider in providers {
         for exchanges in &provider.exchanges {
@@ -62,12 +61,29 @@ fn exchanges(text: &mut Text, providers: &[ProviderSnapshot]) {
             text.sample("egret_exchanges_total", &labels, exchanges.count);
         }
     }
-    let latency =
-        "Time from the end of the request head to the last byte of the response sent to the client.";
-    text.histograms("egret_exchange_latency_seconds", latency, providers, |provider| &provider.latency);
+    let latency = "Time from when the worker turned to the request, just before it read the end of the head, to the last byte of the response sent to the client.";
+    histograms(text, "egret_exchange_latency_seconds", latency, providers, |provider| &provider.latency);
     let footprint =
         "Part of the latency spent in the gateway, without waiting for the provider or the bodies.";
-    text.histograms("egret_exchange_footprint_seconds", footprint, providers, |provider| &provider.footprint);
+    histograms(text, "egret_exchange_footprint_seconds", footprint, providers, |provider| {
+        &provider.footprint
+    });
+}
+
+fn histograms(
+    text: &mut MetricsText,
+    name: &str,
+    help: &str,
+    providers: &[ProviderSnapshot],
+    read: fn(&ProviderSnapshot) -> &HistogramSnapshot,
+) {
+    text.family(name, "histogram", help);
+    for provider in providers {
+        let histogram = read(provider);
+        let labels = [("provider", provider.name.as_str())];
+        let buckets = DurationBuckets { bounds_us: &BOUNDS_US, counts: &histogram.buckets };
+        text.histogram(name, &labels, buckets, histogram.sum_us);
+    }
 }
 
 /// Reads a figure of a provider.
@@ -111,7 +127,7 @@ const PROVIDER_FIGURES: [(&str, &str, &str, Read); 12] = [
     ("egret_provider_connections_idle", "gauge", "Idle connections now.", |p| p.connections_idle),
 ];
 
-fn providers(text: &mut Text, providers: &[ProviderSnapshot]) {
+fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
     for (name, kind, help, read) in PROVIDER_FIGURES {
         text.family(name, kind, help);
         for provider in providers {
@@ -120,7 +136,7 @@ fn providers(text: &mut Text, providers: &[ProviderSnapshot]) {
     }
 }
 
-fn remedies(text: &mut Text, flows: &[FlowStats]) {
+fn remedies(text: &mut MetricsText, flows: &[FlowStats]) {
     text.family("egret_remedy_decisions_total", "counter", "Decisions of remedies, one per exchange.");
     for (flow, remedy) in each_remedy(flows) {
         for (decision, count) in Decision::ALL.iter().zip(remedy.tally.decisions) {
@@ -143,7 +159,12 @@ fn remedies(text: &mut Text, flows: &[FlowStats]) {
         let tally = &remedy.tally;
         if tally.waits.iter().any(|count| *count > 0) {
             let labels = [("flow", flow), ("remedy", &*remedy.remedy)];
-            text.histogram(name, &labels, (&WAIT_BOUNDS_US, &tally.waits), tally.waited_us);
+            text.histogram(
+                name,
+                &labels,
+                DurationBuckets { bounds_us: &WAIT_BOUNDS_US, counts: &tally.waits },
+                tally.waited_us,
+            );
         }
     }
     let name = "egret_flow_match_failures_total";
@@ -202,7 +223,7 @@ const DISK_FIGURES: [(&str, &str, &str, ReadDisk); 8] = [
     ),
 ];
 
-fn caches(text: &mut Text, flows: &[FlowStats]) {
+fn caches(text: &mut MetricsText, flows: &[FlowStats]) {
     let caches: Vec<_> = each_remedy(flows)
         .filter_map(|(flow, remedy)| Some(([("flow", flow), ("remedy", &*remedy.remedy)], remedy.cache?)))
         .collect();
@@ -234,7 +255,7 @@ fn caches(text: &mut Text, flows: &[FlowStats]) {
     text.family(name, "histogram", "Age of stored responses when they were served.");
     for (labels, cache) in &caches {
         let bounds = AGE_BOUNDS_S.iter().map(u64::to_string).collect();
-        text.classes(name, labels, (bounds, &cache.ages), cache.ages_s);
+        text.buckets(name, labels, Buckets { bounds, counts: &cache.ages }, cache.ages_s);
     }
 }
 
@@ -250,7 +271,7 @@ const GROUP_FIGURES: [(&str, &str, ReadGroup); 3] = [
     }),
 ];
 
-fn quotas(text: &mut Text, flows: &FlowsSnapshot) {
+fn quotas(text: &mut MetricsText, flows: &FlowsSnapshot) {
     for (name, help, read) in GROUP_FIGURES {
         text.family(name, "gauge", help);
         for quota in &flows.quotas {
@@ -281,7 +302,7 @@ const ACCOUNT_FIGURES: [(&str, &str, ReadAccount); 3] = [
     ),
 ];
 
-fn accounts(text: &mut Text, accounts: &[AccountSnapshot]) {
+fn accounts(text: &mut MetricsText, accounts: &[AccountSnapshot]) {
     if accounts.is_empty() {
         return;
     }
@@ -325,7 +346,7 @@ const EXPORTER_FIGURES: [(&str, &str, &str, ReadExporter); 7] = [
     ("egret_exporter_up", "gauge", "1 unless the last attempt to write or send failed.", |e| u64::from(e.up)),
 ];
 
-fn exported(text: &mut Text, exporters: &[ExporterSnapshot]) {
+fn exported(text: &mut MetricsText, exporters: &[ExporterSnapshot]) {
     for (name, kind, help, read) in EXPORTER_FIGURES {
         text.family(name, kind, help);
         for exporter in exporters {
@@ -341,7 +362,7 @@ fn exported(text: &mut Text, exporters: &[ExporterSnapshot]) {
     }
 }
 
-fn diagnoses(text: &mut Text, stats: &StatsSnapshot, flows: &[FlowStats]) {
+fn diagnoses(text: &mut MetricsText, stats: &StatsSnapshot, flows: &[FlowStats]) {
     let name = "egret_diagnosis_exchanges_total";
     text.family(name, "counter", "Exchanges selected for the diagnosis, by result; each is counted once.");
     for (flow, diagnosis) in each_diagnosis(flows) {
@@ -369,7 +390,7 @@ fn each_diagnosis(flows: &[FlowStats]) -> impl Iterator<Item = (&str, &Diagnosis
 }
 
 /// Writes the figures counted by diagnoses. Several flows may use the same name.
-fn figures(text: &mut Text, flows: &[FlowStats]) {
+fn figures(text: &mut MetricsText, flows: &[FlowStats]) {
     /// A family, and its samples with the names of their flows.
     type OfFlows<'a> = (&'a Family, Vec<(&'a str, &'a Sample)>);
     let mut families: BTreeMap<&str, OfFlows<'_>> = BTreeMap::new();
@@ -388,14 +409,14 @@ fn figures(text: &mut Text, flows: &[FlowStats]) {
                 SampleValue::Number(number) => text.sample(name, &labels, number),
                 SampleValue::Histogram { bounds, counts, sum } => {
                     let bounds = bounds.iter().map(f64::to_string).collect();
-                    text.classes(name, &labels, (bounds, counts), sum);
+                    text.buckets(name, &labels, Buckets { bounds, counts }, sum);
                 }
             }
         }
     }
 }
 
-fn clients(text: &mut Text, stats: &StatsSnapshot) {
+fn clients(text: &mut MetricsText, stats: &StatsSnapshot) {
     let clients = &stats.clients;
     text.counter("egret_client_connections_accepted_total", "Client connections accepted.", clients.accepted);
     text.counter(
@@ -419,7 +440,7 @@ fn clients(text: &mut Text, stats: &StatsSnapshot) {
     text.counter("egret_client_sent_bytes_total", "Bytes sent to clients.", clients.sent_bytes);
 }
 
-fn answers(text: &mut Text, stats: &StatsSnapshot) {
+fn generated(text: &mut MetricsText, stats: &StatsSnapshot) {
     text.counts(
         "egret_generated_answers_total",
         "Responses generated by the gateway itself, by error.",
@@ -434,7 +455,7 @@ fn answers(text: &mut Text, stats: &StatsSnapshot) {
     );
 }
 
-fn dns(text: &mut Text, stats: &StatsSnapshot) {
+fn dns(text: &mut MetricsText, stats: &StatsSnapshot) {
     let dns = &stats.dns;
     text.counter("egret_dns_lookups_total", "Host name look-ups requested.", dns.lookups);
     text.counter("egret_dns_cache_hits_total", "Look-ups served from the cache.", dns.hits);
@@ -443,7 +464,7 @@ fn dns(text: &mut Text, stats: &StatsSnapshot) {
     text.gauge("egret_dns_cache_entries", "Names in the cache now.", dns.entries);
 }
 
-fn gateway(text: &mut Text, stats: &StatsSnapshot, ready: bool, version: &str) {
+fn gateway(text: &mut MetricsText, stats: &StatsSnapshot, ready: bool, version: &str) {
     text.family("egret_config_reloads_total", "counter", "Configurations read since start, by result.");
     text.sample("egret_config_reloads_total", &[("result", "applied")], stats.reloads);
     text.sample("egret_config_reloads_total", &[("result", "refused")], stats.reloads_refused);
@@ -461,7 +482,7 @@ fn gateway(text: &mut Text, stats: &StatsSnapshot, ready: bool, version: &str) {
     text.sample("egret_build_info", &[("version", version)], 1);
 }
 
-fn machine(text: &mut Text, process: &Process) {
+fn machine(text: &mut MetricsText, process: &Process) {
     if let Some(cpu_ms) = process.cpu_ms {
         text.family(
             "egret_process_cpu_seconds_total",
@@ -478,130 +499,6 @@ fn machine(text: &mut Text, process: &Process) {
     }
     if let Some(threads) = process.threads {
         text.gauge("egret_process_threads", "Threads.", threads);
-    }
-}
-
-/// Writes the three kinds of lines. All samples of a family must be written together after its HELP and TYPE.
-struct Text(String);
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
-        self.family(name, "counter", help);
-        self.sample(name, &[], value);
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: u64) {
-        self.family(name, "gauge", help);
-        self.sample(name, &[], value);
-    }
-
-    fn counts(&mut self, name: &str, help: &str, label: &'static str, counts: &[Count]) {
-        self.family(name, "counter", help);
-        for count in counts {
-            self.sample(name, &[(label, count.name)], count.count);
-        }
-    }
-
-    fn histograms(
-        &mut self,
-        name: &str,
-        help: &str,
-        providers: &[ProviderSnapshot],
-        read: fn(&ProviderSnapshot) -> &HistogramSnapshot,
-    ) {
-        self.family(name, "histogram", help);
-        for provider in providers {
-            let histogram = read(provider);
-            let labels = [("provider", provider.name.as_str())];
-            self.histogram(name, &labels, (&BOUNDS_US, &histogram.buckets), histogram.sum_us);
-        }
-    }
-
-    /// Writes a histogram of individual bucket counts, which are cumulated in the output.
-    fn histogram(
-        &mut self,
-        name: &str,
-        labels: Labels<'_>,
-        (bounds_us, buckets): (&[u64], &[u64]),
-        sum_us: u64,
-    ) {
-        let bounds = bounds_us.iter().map(|bound_us| Seconds(*bound_us).to_string()).collect();
-        self.classes(name, labels, (bounds, buckets), Seconds(sum_us));
-    }
-
-    /// Writes a histogram whose last bucket is unbounded.
-    fn classes(
-        &mut self,
-        name: &str,
-        labels: Labels<'_>,
-        (bounds, counts): (Vec<String>, &[u64]),
-        sum: impl fmt::Display,
-    ) {
-        let bucket = format!("{name}_bucket");
-        let mut seen = 0;
-        for (bound, count) in bounds.into_iter().chain(["+Inf".to_owned()]).zip(counts) {
-            seen += count;
-            self.sample(&bucket, &[labels, &[("le", &bound)]].concat(), seen);
-        }
-        self.sample(&format!("{name}_sum"), labels, sum);
-        self.sample(&format!("{name}_count"), labels, seen);
-    }
-
-    fn sample(&mut self, name: &str, labels: Labels<'_>, value: impl fmt::Display) {
-        self.line(format_args!("{name}{} {value}", Braced(labels)));
-    }
-
-    fn line(&mut self, line: fmt::Arguments<'_>) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.0, "{line}");
-    }
-}
-
-/// Formats labels as they follow a name: `{a="1",b="2"}`; writes nothing if there are none.
-struct Braced<'a>(Labels<'a>);
-
-impl fmt::Display for Braced<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, value)) in self.0.iter().enumerate() {
-            write!(f, "{}{name}=\"{}\"", if index == 0 { '{' } else { ',' }, Escaped(value))?;
-        }
-        if self.0.is_empty() { Ok(()) } else { f.write_char('}') }
-    }
-}
-
-/// Formats a label value: backslash, quote and line feed are escaped, other characters are kept.
-struct Escaped<'a>(&'a str);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            match character {
-                '\\' => f.write_str("\\\\")?,
-                '"' => f.write_str("\\\"")?,
-                '\n' => f.write_str("\\n")?,
-                _ => f.write_char(character)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Formats whole microseconds as seconds, exactly and without trailing zeros.
-struct Seconds(u64);
-
-impl fmt::Display for Seconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, micros) = (self.0 / 1_000_000, self.0 % 1_000_000);
-        if micros == 0 {
-            return write!(f, "{whole}");
-        }
-        let fraction = format!("{micros:06}");
-        write!(f, "{whole}.{}", fraction.trim_end_matches('0'))
     }
 }
 

@@ -16,19 +16,16 @@ use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use egret_store::entries::Purge;
 use serde::{Deserialize, Serialize};
 
+use crate::config::ControlConfig;
 use crate::flows::{AccountsView, FlowView, QuotaView};
 use crate::guard::{Guard, guard};
+use crate::paths::PURGE_PATH;
 use crate::problem::Problem;
-use crate::{ControlConfig, Source, metrics, process};
+use crate::source::Source;
+use crate::{metrics, process};
 
-type Shared = Arc<dyn Source>;
-
-const PURGE_PATH: &str = "/api/v1/cache/purge";
-
-/// Returns `true` if the path requires POST because it changes something; all others are read with GET.
-pub fn changes(path: &str) -> bool {
-    path == PURGE_PATH
-}
+/// The source, shared by the handlers.
+type SharedSource = Arc<dyn Source>;
 
 /// Maximum number of groups per quota in JSON.
 const GROUPS_MAX: usize = 1_000;
@@ -36,7 +33,7 @@ const GROUPS_MAX: usize = 1_000;
 const METRIC_GROUPS_MAX: usize = 50;
 
 /// Returns the paths and their handlers, in the order of the page's footer.
-fn paths() -> [(&'static str, MethodRouter<Shared>); 13] {
+fn paths() -> [(&'static str, MethodRouter<SharedSource>); 13] {
     [
         ("/", get(page)),
         ("/healthz", get(healthz)),
@@ -58,20 +55,14 @@ fn paths() -> [(&'static str, MethodRouter<Shared>); 13] {
 static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| paths().map(|(path, _)| path).to_vec());
 
 /// Builds the router of all paths, behind the guard.
-pub fn router(config: &ControlConfig, address: SocketAddr, source: Shared) -> Router {
+pub fn router(config: &ControlConfig, address: SocketAddr, source: SharedSource) -> Router {
     let page = Router::new().route("/page.css", get(page_style)).route("/page.js", get(page_script));
     paths()
         .into_iter()
-        .fold(page, |router, (path, answer)| router.route(path, answer))
+        .fold(page, |router, (path, handler)| router.route(path, handler))
         .fallback(unknown_path)
         .with_state(source)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
-}
-
-/// Returns `true` if a path needs no token: the probes, which reveal only yes or no, and the page's own
-/// files, which contain no data (the page asks for the token and fetches the data with it).
-pub fn is_public(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js")
 }
 
 async fn page() -> Response {
@@ -96,14 +87,14 @@ async fn healthz() -> &'static str {
 }
 
 /// Responds 200 while new exchanges are accepted.
-async fn readyz(State(source): State<Shared>) -> Result<&'static str, Problem> {
+async fn readyz(State(source): State<SharedSource>) -> Result<&'static str, Problem> {
     if source.ready() {
         return Ok("ready\n");
     }
     Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the gateway is starting or draining"))
 }
 
-async fn metrics_text(State(source): State<Shared>) -> Response {
+async fn metrics_text(State(source): State<SharedSource>) -> Response {
     let flows = source.flows(METRIC_GROUPS_MAX);
     let (stats, exporters) = (source.stats(), source.exporters());
     let text =
@@ -111,7 +102,7 @@ async fn metrics_text(State(source): State<Shared>) -> Response {
     ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
 }
 
-async fn running_config(State(source): State<Shared>) -> Json<serde_json::Value> {
+async fn running_config(State(source): State<SharedSource>) -> Json<serde_json::Value> {
     Json(source.config())
 }
 
@@ -150,7 +141,7 @@ impl From<&HistogramSnapshot> for Quantiles {
     }
 }
 
-async fn stats(State(source): State<Shared>) -> Response {
+async fn stats(State(source): State<SharedSource>) -> Response {
     let stats = source.stats();
     let quantiles_us = stats
         .providers
@@ -167,32 +158,32 @@ async fn stats(State(source): State<Shared>) -> Response {
     Json(StatsView { version, ready, bounds_us: &BOUNDS_US, quantiles_us, stats: &stats }).into_response()
 }
 
-async fn running_flows(State(source): State<Shared>) -> Response {
+async fn running_flows(State(source): State<SharedSource>) -> Response {
     let flows = source.flows(0).flows;
     let views: Vec<FlowView<'_>> = flows.iter().map(FlowView::from).collect();
     Json(BTreeMap::from([("flows", views)])).into_response()
 }
 
-async fn quotas(State(source): State<Shared>) -> Response {
+async fn quotas(State(source): State<SharedSource>) -> Response {
     let quotas = source.flows(GROUPS_MAX).quotas;
     let views: Vec<QuotaView<'_>> = quotas.iter().map(QuotaView::from).collect();
     Json(BTreeMap::from([("quotas", views)])).into_response()
 }
 
-async fn accounts(State(source): State<Shared>) -> Response {
+async fn accounts(State(source): State<SharedSource>) -> Response {
     Json(AccountsView::from(&source.flows(0))).into_response()
 }
 
-async fn exporters(State(source): State<Shared>) -> Response {
+async fn exporters(State(source): State<SharedSource>) -> Response {
     Json(BTreeMap::from([("exporters", source.exporters())])).into_response()
 }
 
-async fn discovery(State(source): State<Shared>) -> Response {
+async fn discovery(State(source): State<SharedSource>) -> Response {
     Json(BTreeMap::from([("flows", source.discovered())])).into_response()
 }
 
 /// Responds with a config for the discovered endpoints. RFC 9512 defines the media type.
-async fn proposed_flows(State(source): State<Shared>) -> Response {
+async fn proposed_flows(State(source): State<SharedSource>) -> Response {
     ([(header::CONTENT_TYPE, "application/yaml")], propose(&source.discovered())).into_response()
 }
 
@@ -214,7 +205,7 @@ struct PurgeQuery {
 
 /// Purges stored responses from the caches.
 async fn purge(
-    State(source): State<Shared>,
+    State(source): State<SharedSource>,
     query: Result<Query<PurgeQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let wrong = |detail| Problem::new(StatusCode::BAD_REQUEST, detail);
@@ -225,14 +216,14 @@ async fn purge(
     let label =
         |url: String| label_of(&url).ok_or(wrong("a URL must begin with `https://` or `http://` and a host"));
     let (url, prefix) = (url.map(label).transpose()?, prefix.map(label).transpose()?);
-    let what = match (&url, &prefix, &tag, all) {
+    let selection = match (&url, &prefix, &tag, all) {
         (Some(url), None, None, None) => Purge::Label(url),
         (None, Some(prefix), None, None) => Purge::Prefix(prefix),
         (None, None, Some(tag), None) => Purge::Tag(tag),
         (None, None, None, Some(true)) => Purge::All,
         _ => return Err(one_of),
     };
-    let purged = source.purge(flow.as_deref(), what);
+    let purged = source.purge(flow.as_deref(), selection);
     tracing::info!(purged, "purged stored responses");
     Ok(Json(BTreeMap::from([("purged", purged)])).into_response())
 }

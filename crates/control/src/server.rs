@@ -11,8 +11,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::config::ControlConfig;
 use crate::connection::LimitedListener;
-use crate::{ControlConfig, Source, routes};
+use crate::routes;
+use crate::source::Source;
 
 /// Time for responses in progress after the port is told to stop.
 const STOP_GRACE: Duration = Duration::from_secs(1);
@@ -29,7 +31,7 @@ impl Control {
     /// Binds the address and serves on its own thread until stopped.
     pub fn start(config: &ControlConfig, source: Arc<dyn Source>) -> Result<Self, ControlError> {
         if config.is_exposed() {
-            return Err(ControlError::Exposed { address: config.listen });
+            return Err(ControlError::MissingToken { address: config.listen });
         }
         let bind = |error| ControlError::Bind { address: config.listen, error };
         let listener = std::net::TcpListener::bind(config.listen).map_err(bind)?;
@@ -99,7 +101,7 @@ async fn serve(
 #[derive(Debug)]
 pub enum ControlError {
     /// The address is not on loopback and there is no token.
-    Exposed {
+    MissingToken {
         /// The configured address.
         address: SocketAddr,
     },
@@ -117,7 +119,7 @@ pub enum ControlError {
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exposed { address } => {
+            Self::MissingToken { address } => {
                 write!(
                     f,
                     "the control port listens on {address}, which is not loopback, so it needs a token: set control.token"
@@ -134,7 +136,7 @@ impl fmt::Display for ControlError {
 impl std::error::Error for ControlError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Exposed { .. } => None,
+            Self::MissingToken { .. } => None,
             Self::Bind { error, .. } | Self::Thread(error) => Some(error),
         }
     }

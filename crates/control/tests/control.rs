@@ -547,7 +547,10 @@ fn a_token_guards_everything_but_the_probes_and_the_page() {
 fn an_address_off_loopback_is_served_only_with_a_token_and_by_its_address() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let open = ControlConfig { listen: everywhere, ..loopback() };
-    assert!(matches!(Control::start(&open, Arc::new(Fixed::default())), Err(ControlError::Exposed { .. })));
+    assert!(matches!(
+        Control::start(&open, Arc::new(Fixed::default())),
+        Err(ControlError::MissingToken { .. })
+    ));
 
     let control = start(&ControlConfig { listen: everywhere, ..with_token().0 });
     let probe = |host: &str| {

@@ -1,5 +1,6 @@
 //! `egret bench`: the options of ab, siege's time format, and additional options, passed to the load client.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use egret_lab::bench::{
 use egret_lab::streams;
 
 use crate::events::{self, Event, Events};
-use crate::{Failure, cli};
+use crate::failure::Failure;
+use crate::output::print;
 
 /// The options of `egret bench`.
 #[derive(Debug, Args)]
@@ -199,10 +201,10 @@ pub struct BenchArgs {
 /// Runs the measurement.
 pub fn run(mut args: BenchArgs) -> Result<(), Failure> {
     if args.json_schema {
-        return cli::print(&egret_lab::bench::schema());
+        return print(&egret_lab::bench::schema());
     }
     if args.ab_version {
-        return cli::print(concat!(
+        return print(concat!(
             "This is egret bench, Version ",
             env!("CARGO_PKG_VERSION"),
             ", with the options and reports of ApacheBench 2.3\n"
@@ -228,13 +230,13 @@ fn misused(error: &Error) -> Failure {
 /// Returns a flag that becomes true on SIGINT or SIGTERM, when the run has to end.
 fn interruption() -> Result<Arc<AtomicBool>, Failure> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&interrupted);
+    let flag = Arc::clone(&interrupted);
     let runtime = events::runtime()?;
     let mut events = runtime.block_on(async { Events::start(None) })?;
     std::thread::spawn(move || {
         runtime.block_on(async {
             while !matches!(events.next().await, Event::Stop(_)) {}
-            told.store(true, Relaxed);
+            flag.store(true, Relaxed);
         });
     });
     Ok(interrupted)
@@ -342,7 +344,7 @@ impl BenchArgs {
 }
 
 /// Parses a time: seconds, or a number with a unit: `ms`, siege's `S`, `M` and `H`, or their lower case.
-fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> Result<Duration, TimeError> {
     let digits = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let seconds = match unit {
@@ -350,24 +352,52 @@ fn time(text: &str) -> Result<Duration, String> {
         "" | "s" | "S" => 1.0,
         "m" | "M" => 60.0,
         "h" | "H" => 3_600.0,
-        _ => {
-            return Err(
-                "expected a number of seconds, or a number with a unit: 500ms, 10S, 5M, 1H".to_owned()
-            );
-        }
+        _ => return Err(TimeError::Unit),
     };
-    let number: f64 = number.parse().map_err(|_| "expected a number of seconds, like 10".to_owned())?;
+    let number: f64 = number.parse().map_err(|_| TimeError::Number)?;
     // No run takes longer than a day; larger values are typing errors.
     let time = Duration::try_from_secs_f64(number * seconds).ok().filter(|time| time.as_secs() <= 86_400);
-    time.ok_or_else(|| "must be between 0 and 24H".to_owned())
+    time.ok_or(TimeError::Range)
 }
 
+/// A text that is not a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimeError {
+    Unit,
+    Number,
+    Range,
+}
+
+impl fmt::Display for TimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unit => "expected a number of seconds, or a number with a unit: 500ms, 10S, 5M, 1H",
+            Self::Number => "expected a number of seconds, like 10",
+            Self::Range => "must be between 0 and 24H",
+        })
+    }
+}
+
+impl std::error::Error for TimeError {}
+
+/// A text that is neither a rate nor a range of rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RateError;
+
+impl fmt::Display for RateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected requests per second, like 500 or 100..2000")
+    }
+}
+
+impl std::error::Error for RateError {}
+
 /// Parses a rate, or a range of rates.
-fn rate(text: &str) -> Result<(f64, f64), String> {
+fn rate(text: &str) -> Result<(f64, f64), RateError> {
     let number = |text: &str| {
         let text = text.strip_suffix("/s").unwrap_or(text);
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-        number.ok_or_else(|| "expected requests per second, like 500 or 100..2000".to_owned())
+        number.ok_or(RateError)
     };
     match text.split_once("..") {
         Some((from, to)) => Ok((number(from)?, number(to)?)),

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use egret_lab::streams;
 
-use crate::Failure;
+use crate::archiver::ArchiverArgs;
 use crate::bench::BenchArgs;
 
 /// Egret is a gateway between an application and the third-party APIs that it calls.
@@ -76,7 +75,7 @@ pub enum Command {
     /// Long options may have a single dash, like HARchiver's, and may be abbreviated:
     /// `egret archiver 15000 TOKEN -https 15001 -rev api.example`. `docs/archiver.md` lists the differences.
     #[command(name = crate::archiver::NAME, infer_long_args = true)]
-    Archiver(Box<crate::archiver::ArchiverArgs>),
+    Archiver(Box<ArchiverArgs>),
     /// Print a page of the reference, as Markdown.
     Reference {
         /// The page to print.
@@ -96,9 +95,4 @@ pub enum Page {
     Cli,
     /// Every endpoint of the built-in provider.
     Provider,
-}
-
-/// Prints to standard output.
-pub fn print(text: &str) -> Result<(), Failure> {
-    streams::print(text).map_err(|error| Failure::Failed(format!("cannot write to standard output: {error}")))
 }

@@ -1,11 +1,9 @@
-//! The whole config: one key per crate, and reading it from a file.
+//! The whole config: one key per crate.
 
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use egret_accounts::AccountConfigs;
-use egret_config::{CONFIG_BYTES_MAX, Problem, Report};
+use egret_config::{Problem, Report};
 use egret_control::ControlConfig;
 use egret_diagnosis::diagnosis::Exports;
 use egret_export::ExporterConfigs;
@@ -14,9 +12,8 @@ use egret_gateway::config::{GatewayConfig, Parts, Providers, is_in_clear};
 use egret_quota::{QuotaConfigs, StoreKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::{Failure, exports};
+use crate::{secret_files, unopened};
 
 /// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -165,11 +162,11 @@ impl Config {
 
     /// Checks everything that the types cannot express: dangling names, contradictions.
     fn problems(&self) -> Vec<Problem> {
-        let mut problems = egret_gateway::validate(self.gateway_parts(&exports::unopened(&self.exporters)));
+        let mut problems = egret_gateway::validate(self.gateway_parts(&unopened::exports(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
         if self.secrets.world_readable == WorldReadable::Refuse {
             let written = serde_json::to_value(self).unwrap_or_default();
-            check_secret_files(&written, "", &mut problems);
+            secret_files::check_permissions(&written, "", &mut problems);
         }
         let control = &self.control;
         if control.token.is_none() && !control.listen.ip().to_canonical().is_loopback() {
@@ -183,117 +180,10 @@ impl Config {
     }
 }
 
-/// Permission of others to read (POSIX `S_IROTH`).
-const READ_BY_OTHERS: u32 = 0o004;
-
-/// Reports secret files, anywhere in a serialized config, that every user of the machine may read.
-fn check_secret_files(written: &Value, at: &str, problems: &mut Vec<Problem>) {
-    match written {
-        Value::String(text) => {
-            let Some(path) = secret_file(text) else { return };
-            let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());
-            if mode & READ_BY_OTHERS != 0 {
-                let message = format!(
-                    "every user of this machine may read {path}: run `chmod o-r {path}`, or set `secrets.world_readable: allow`"
-                );
-                problems.push(Problem::new(at, message));
-            }
-        }
-        Value::Array(list) => {
-            for (number, entry) in list.iter().enumerate() {
-                check_secret_files(entry, &format!("{at}[{number}]"), problems);
-            }
-        }
-        Value::Object(map) => {
-            for (key, entry) in map {
-                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
-                check_secret_files(entry, &at, problems);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
-/// Prefix of a reference to a secret file.
-const SECRET_FILE: &str = "${file:";
-
-/// Returns the path of a secret that is read from a file.
-fn secret_file(text: &str) -> Option<&str> {
-    text.strip_prefix(SECRET_FILE)?.strip_suffix('}')
-}
-
-/// Returns the secret files that a config's text refers to, even if the config is invalid.
-pub fn secret_files(text: &str) -> impl Iterator<Item = &str> {
-    text.split(SECRET_FILE).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
-}
-
-/// Reads a config file when Egret starts; it may be a pipe. The error says what to do.
-pub fn read(file: &Path) -> Result<String, String> {
-    let read = || {
-        let mut bytes = Vec::new();
-        // The extra byte detects a file that is too long. The limit protects the memory from an endless
-        // device.
-        let limit = u64::try_from(CONFIG_BYTES_MAX + 1).unwrap_or(u64::MAX);
-        std::fs::File::open(file)?.take(limit).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    text_of(file, read())
-}
-
-/// Reads the config file again while Egret runs. A pipe, which might never end, is rejected.
-pub fn read_again(file: &Path) -> Result<String, String> {
-    text_of(
-        file,
-        egret_config::read_file(file, CONFIG_BYTES_MAX).map(|mut bytes| std::mem::take(&mut *bytes)),
-    )
-}
-
-fn text_of(file: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, String> {
-    let name = file.display();
-    let bytes = read.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("{name}: no such file"),
-        _ => format!("{name}: cannot read the file: {error}"),
-    })?;
-    if bytes.len() > CONFIG_BYTES_MAX {
-        return Err(format!("{name}: longer than {CONFIG_BYTES_MAX} bytes, the limit for a config"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
-        format!("{name}:{line}: not UTF-8 from here on")
-    })
-}
-
-/// The result for a valid file.
-#[derive(Debug)]
-pub struct Checked {
-    /// The text for standard output, with a line end.
-    pub good: String,
-    /// Warnings for standard error, each with its position.
-    pub warnings: Vec<String>,
-}
-
-/// Validates a file.
-pub fn check(file: &Path) -> Result<Checked, Failure> {
-    let text = read(file).map_err(Failure::Misused)?;
-    let name = file.display().to_string();
-    let config = Config::parse(&name, &text).map_err(|report| Failure::Misused(report.to_string()))?;
-    let warnings = egret_config::load(&name, &text, Config::warnings)
-        .map_or_else(|report| report.summaries(), |_: Config| Vec::new());
-    let (listeners, providers) = (config.gateway.listen.len(), config.providers.len());
-    let good = format!(
-        "{name}: OK ({listeners} listener{}, {providers} provider{})\n",
-        plural(listeners),
-        plural(providers)
-    );
-    Ok(Checked { good, warnings })
-}
-
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn report(text: &str) -> String {
@@ -449,15 +339,5 @@ mod tests {
             assert!(report.contains("control.token: "), "{report}");
             assert!(!report.contains("hunter2") && !report.contains("112358132134"), "{report}");
         }
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_says_why() {
-        let missing = read(Path::new("/no/such.yaml")).unwrap_err();
-        assert_eq!(missing, "/no/such.yaml: no such file");
-        let endless = read(Path::new("/dev/zero")).unwrap_err();
-        assert!(endless.contains("longer than 1048576 bytes"), "{endless}");
-        let directory = read(Path::new("/")).unwrap_err();
-        assert!(directory.starts_with("/: cannot read the file"), "{directory}");
     }
 }

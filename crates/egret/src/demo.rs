@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
 use egret_lab::provider::{Options, Provider};
-use egret_net::config::ProviderTlsConfig;
 
-use crate::Failure;
+use crate::failure::Failure;
+use egret_net::config::ProviderTlsConfig;
 
 /// Name of the built-in provider in the config.
 pub const NAME: &str = "demo";
@@ -33,13 +33,15 @@ pub fn provider_config(address: SocketAddr) -> ProviderConfig {
     }
 }
 
-/// Returns a heading and three commands: through the base URL, through the proxy, and to the metrics.
+/// Returns a heading, three commands (through the base URL, through the proxy, and to the metrics), and the address of
+/// the control page.
 pub fn lines(gateway: SocketAddr, provider: SocketAddr, control: SocketAddr) -> String {
     format!(
         "Egret is running. Paste these commands into another terminal to send traffic through it:\n\
          curl -i http://{gateway}/{NAME}/get\n\
          curl -i -x http://{gateway} http://{provider}/anything\n\
-         curl http://{control}/metrics\n"
+         curl http://{control}/metrics\n\
+         The control page shows the traffic: http://{control}/\n"
     )
 }
 
@@ -48,16 +50,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_three_lines_to_paste_under_one_heading() {
+    fn there_are_three_lines_to_paste_under_one_heading_and_the_page() {
         let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let lines = lines(address(8000), address(9000), address(8001));
-        let curls: Vec<&str> = lines.lines().skip(1).collect();
+        let rest: Vec<&str> = lines.lines().skip(1).collect();
         assert_eq!(
-            curls,
+            rest,
             [
                 "curl -i http://127.0.0.1:8000/demo/get",
                 "curl -i -x http://127.0.0.1:8000 http://127.0.0.1:9000/anything",
                 "curl http://127.0.0.1:8001/metrics",
+                "The control page shows the traffic: http://127.0.0.1:8001/",
             ]
         );
     }

@@ -17,7 +17,7 @@ const END_MAX: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub struct Disks {
     running: Vec<Running>,
-    /// Disks that were told to stop, and may still hold a directory that another disk needs.
+    /// Disks that were asked to stop, and may still hold a directory that another disk needs.
     ending: Vec<Running>,
 }
 
@@ -31,7 +31,7 @@ struct Running {
 impl Disks {
     /// Starts the threads of all `wanted` disks, including those that failed, and deletes the disks that are
     /// no longer wanted.
-    pub fn settle(&mut self, wanted: Vec<CacheDisk>) {
+    pub fn apply(&mut self, wanted: Vec<CacheDisk>) {
         self.ending.retain(|one| !one.thread.is_finished());
         for one in std::mem::take(&mut self.running) {
             if one.thread.is_finished() {
@@ -54,8 +54,8 @@ impl Disks {
     }
 
     fn start(&mut self, disk: CacheDisk) {
-        let place = |one: &mut Running| one.disk.directory() == disk.directory();
-        let before: Vec<_> = self.ending.extract_if(.., place).collect();
+        let is_same_directory = |one: &mut Running| one.disk.directory() == disk.directory();
+        let before: Vec<_> = self.ending.extract_if(.., is_same_directory).collect();
         let (end, ended) = sync_channel(1);
         let served = disk.clone();
         let serve = move || {
@@ -76,10 +76,10 @@ impl Disks {
         }
     }
 
-    /// Writes pending data and ends all threads; threads that take too long are abandoned. With `at_once`
+    /// Writes pending data and ends all threads; threads that take too long are abandoned. With `immediately`
     /// nothing more is written.
-    pub fn close(self, at_once: bool) {
-        let write_max = if at_once { Duration::ZERO } else { WRITE_MAX };
+    pub fn close(self, immediately: bool) {
+        let write_max = if immediately { Duration::ZERO } else { WRITE_MAX };
         let until = Moment::now() + write_max;
         for one in &self.running {
             one.disk.stop(Stop::Keep(until));
@@ -97,7 +97,7 @@ impl Disks {
 /// Runs a disk on this thread, and logs its events.
 fn serve(disk: &CacheDisk) {
     let directory = disk.directory().display();
-    let tell = |event| match event {
+    let log = |event| match event {
         DiskEvent::Outdated => {
             tracing::info!(%directory, "emptied the disk of a cache: it belonged to another config");
         }
@@ -111,7 +111,7 @@ fn serve(disk: &CacheDisk) {
             }
         }
     };
-    if let Err(error) = disk.serve(&tell) {
+    if let Err(error) = disk.serve(&log) {
         tracing::warn!(
             %directory,
             "the disk of a cache is not used until the next reload, responses are stored in memory only: {error}"

@@ -1,6 +1,8 @@
 //! The file of durable quotas, and the thread that reads and writes it.
 
-use std::path::Path;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use egret_clock::{Clock, Moment};
@@ -16,19 +18,18 @@ pub struct DurableQuotas {
 }
 
 impl DurableQuotas {
-    /// Opens the file in `data_dir`, and creates both if needed. The error says what to do.
-    pub fn open(data_dir: &Path) -> Result<Self, String> {
+    /// Opens the file in `data_dir`, and creates both if needed.
+    pub fn open(data_dir: &Path) -> Result<Self, QuotaFileError> {
         let path = data_dir.join(FILE_NAME);
-        let failed =
-            |error: &dyn std::fmt::Display| format!("cannot store quotas in {}: {error}", path.display());
-        std::fs::create_dir_all(data_dir).map_err(|error| failed(&error))?;
+        let failed = |cause| QuotaFileError { path: path.clone(), cause };
+        std::fs::create_dir_all(data_dir).map_err(|error| failed(Cause::System(error)))?;
         let now = Clock::new().timestamp(Moment::now());
-        let store = FileStore::open(&path, now).map_err(|error| failed(&error))?;
+        let store = FileStore::open(&path, now).map_err(|error| failed(Cause::Store(error)))?;
         let (ledger, clerk) = ledger();
         let clerk = std::thread::Builder::new()
             .name("egret-store".into())
             .spawn(move || clerk.run(&mut Watched { store, has_failed: false }))
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(Cause::System(error)))?;
         tracing::info!(file = %path.display(), "quotas are stored in a file");
         Ok(Self { ledger, clerk })
     }
@@ -43,6 +44,40 @@ impl DurableQuotas {
         self.ledger.close();
         if self.clerk.join().is_err() {
             tracing::error!("the quota file was not closed: units returned last may count as used");
+        }
+    }
+}
+
+/// The reason why quotas cannot be stored in their file.
+#[derive(Debug)]
+pub struct QuotaFileError {
+    path: PathBuf,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    /// The directory or the thread cannot be created.
+    System(io::Error),
+    /// The file cannot be opened.
+    Store(StoreError),
+}
+
+impl fmt::Display for QuotaFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.cause {
+            Cause::System(error) => write!(f, "cannot store quotas in {path}: {error}"),
+            Cause::Store(error) => write!(f, "cannot store quotas in {path}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for QuotaFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            Cause::System(error) => Some(error),
+            Cause::Store(error) => Some(error),
         }
     }
 }
@@ -75,9 +110,9 @@ mod tests {
     use super::*;
 
     /// Fails or succeeds as scripted, call by call.
-    struct Told(Vec<bool>);
+    struct Scripted(Vec<bool>);
 
-    impl Store for Told {
+    impl Store for Scripted {
         fn apply(&mut self, _: &[Request], _: &mut Vec<Loan>) -> Result<(), StoreError> {
             if self.0.remove(0) { Ok(()) } else { Err(StoreError::Failed("disk full".to_owned())) }
         }
@@ -85,9 +120,9 @@ mod tests {
 
     #[test]
     fn a_watched_store_answers_as_the_store_does_and_knows_how_it_stands() {
-        let answers = [true, false, false, true];
-        let mut watched = Watched { store: Told(answers.to_vec()), has_failed: false };
-        for works in answers {
+        let results = [true, false, false, true];
+        let mut watched = Watched { store: Scripted(results.to_vec()), has_failed: false };
+        for works in results {
             assert_eq!(watched.apply(&[], &mut Vec::new()).is_ok(), works);
             assert_eq!(watched.has_failed, !works);
         }
@@ -97,7 +132,8 @@ mod tests {
     fn a_file_that_is_open_already_is_refused_and_free_again_once_it_is_closed() {
         let directory = std::env::temp_dir().join(format!("egret-durable-{}", std::process::id()));
         let open = DurableQuotas::open(&directory).unwrap();
-        let Err(message) = DurableQuotas::open(&directory) else { panic!("opened twice") };
+        let Err(error) = DurableQuotas::open(&directory) else { panic!("opened twice") };
+        let message = error.to_string();
         assert!(message.contains(FILE_NAME) && message.contains("`data_dir`"), "{message}");
         open.close();
         DurableQuotas::open(&directory).unwrap().close();

@@ -7,8 +7,10 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 
+use crate::config_file::{self, ConfigFileError};
+use crate::failure::Failure;
+use crate::secret_files;
 use crate::watch::Watch;
-use crate::{Failure, config};
 
 /// Further changes of the file within this time belong to the same change.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -49,16 +51,16 @@ pub struct Events {
 impl Events {
     /// Installs signal handlers and starts to watch the file. Must be called within a runtime.
     pub fn start(file: Option<&Path>) -> Result<Self, Failure> {
-        let taken = |kind| {
+        let handler = |kind| {
             signal(kind).map_err(|error| Failure::Failed(format!("cannot install signal handlers: {error}")))
         };
         // Handling SIGXFSZ turns a file size limit (`ulimit -f`) into a write error; otherwise it would end
         // the process.
-        drop(taken(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
+        drop(handler(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
         Ok(Self {
-            terminate: taken(SignalKind::terminate())?,
-            interrupt: taken(SignalKind::interrupt())?,
-            hangup: taken(SignalKind::hangup())?,
+            terminate: handler(SignalKind::terminate())?,
+            interrupt: handler(SignalKind::interrupt())?,
+            hangup: handler(SignalKind::hangup())?,
             file: file.and_then(watch),
         })
     }
@@ -97,7 +99,7 @@ impl Events {
     /// Watches the secret files that `text`, a config, refers to, besides the config file.
     pub fn watch_secrets(&mut self, text: &str) {
         if let Some((watch, _)) = &mut self.file {
-            watch.set_others(config::secret_files(text).map(PathBuf::from));
+            watch.set_others(secret_files::paths(text).map(PathBuf::from));
             if let Err(error) = watch.refresh() {
                 tracing::warn!(%error, "changes of a secret file may be missed; send SIGHUP to reload it");
             }
@@ -105,11 +107,11 @@ impl Events {
     }
 
     /// Reads the file once it has stopped changing.
-    pub async fn read_settled(&self, file: &Path) -> Result<String, String> {
-        let mut last = config::read_again(file);
+    pub async fn read_settled(&self, file: &Path) -> Result<String, ConfigFileError> {
+        let mut last = config_file::read_again(file);
         for _ in 1..SETTLE_READS_MAX {
             tokio::time::sleep(SETTLE).await;
-            let now = config::read_again(file);
+            let now = config_file::read_again(file);
             if now == last {
                 break;
             }

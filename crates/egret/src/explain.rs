@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use egret_clock::{Clock, Moment};
 use egret_diagnosis::diagnosis::Exports;
+use egret_flow::config::match_rules;
 use egret_flow::explain::Verdict;
 use egret_gateway::Routes;
 use egret_http1::{HeadLimits, Progress, RequestHead};
@@ -13,9 +14,9 @@ use egret_match::router::Router;
 use egret_message::{Changes, Fields, Request};
 use serde::Serialize;
 
-use crate::Failure;
-use crate::config::{self, Config};
-use egret_flow::config::match_rules;
+use crate::config::Config;
+use crate::config_file;
+use crate::failure::Failure;
 
 /// The arguments of `egret explain`.
 #[derive(Debug, clap::Args)]
@@ -52,12 +53,12 @@ struct Explanation {
     target: String,
     flows: Vec<Verdict>,
     /// The remedies of the matching flows, outermost first.
-    remedies: Vec<Step>,
+    remedies: Vec<RemedyStep>,
 }
 
 /// A remedy with its flow.
 #[derive(Debug, Serialize)]
-struct Step {
+struct RemedyStep {
     flow: String,
     remedy: String,
     does: String,
@@ -65,9 +66,9 @@ struct Step {
 
 /// Returns the text to print.
 pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
-    let text = config::read(&arguments.file).map_err(Failure::Misused)?;
+    let text = config_file::read(&arguments.file).map_err(Failure::misused)?;
     let name = arguments.file.display().to_string();
-    let config = Config::parse(&name, &text).map_err(|report| Failure::Misused(report.to_string()))?;
+    let config = Config::parse(&name, &text).map_err(Failure::misused)?;
     let bytes = head(arguments).into_bytes();
     let head = parse(&bytes)?;
     let (Ok(routes), Ok(router)) =
@@ -75,7 +76,7 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     else {
         return Err(Failure::Failed(format!("{name}: a file that it refers to has just changed; try again")));
     };
-    let resolved = routes.resolve(&head, &bytes).map_err(Failure::Failed)?;
+    let resolved = routes.resolve(&head, &bytes).map_err(Failure::failed)?;
     let (path, query) = match resolved.target.split_once('?') {
         Some((path, query)) => (path, Some(query.as_bytes())),
         None => (resolved.target.as_str(), None),
@@ -108,7 +109,7 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
         port: resolved.port,
         target: resolved.target,
     };
-    if arguments.json { in_json(&explanation) } else { Ok(in_words(&explanation)) }
+    if arguments.json { to_json(&explanation) } else { Ok(to_text(&explanation)) }
 }
 
 /// Returns the head that a client of a forward proxy would send.
@@ -140,10 +141,10 @@ fn parse(bytes: &[u8]) -> Result<RequestHead, Failure> {
     }
 }
 
-fn steps(flows: &[Verdict], routes: &Routes) -> Vec<Step> {
+fn steps(flows: &[Verdict], routes: &Routes) -> Vec<RemedyStep> {
     let matching = flows.iter().enumerate().filter(|(_, verdict)| verdict.matches);
     let of_flow = |(number, verdict): (usize, &Verdict)| {
-        let step = |(remedy, does): (&str, String)| Step {
+        let step = |(remedy, does): (&str, String)| RemedyStep {
             flow: verdict.flow.clone(),
             remedy: remedy.to_owned(),
             does,
@@ -153,12 +154,12 @@ fn steps(flows: &[Verdict], routes: &Routes) -> Vec<Step> {
     matching.flat_map(of_flow).collect()
 }
 
-fn in_json(explanation: &Explanation) -> Result<String, Failure> {
+fn to_json(explanation: &Explanation) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(explanation);
     text.map(|text| text + "\n").map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
 }
 
-fn in_words(explanation: &Explanation) -> String {
+fn to_text(explanation: &Explanation) -> String {
     let Explanation { method, provider, scheme, host, port, target, flows, remedies } = explanation;
     let to = if provider == egret_message::OTHER_HOSTS {
         "no configured provider".to_owned()
@@ -172,14 +173,14 @@ fn in_words(explanation: &Explanation) -> String {
     }
     text.push_str("\nFlows\n");
     for verdict in flows {
-        let _ = writeln!(text, "  {}: {}", verdict.flow, verdict_in_words(verdict));
+        let _ = writeln!(text, "  {}: {}", verdict.flow, verdict_text(verdict));
     }
     if !flows.iter().any(|verdict| verdict.matches) {
         text.push_str("\nNo flow matches: the request is forwarded unchanged.\n");
         return text;
     }
     text.push_str("\nRemedies, outermost first\n");
-    for (number, Step { flow, remedy, does }) in (1..).zip(remedies) {
+    for (number, RemedyStep { flow, remedy, does }) in (1..).zip(remedies) {
         let _ = writeln!(text, "  {number}. {remedy} of {flow}: {does}");
     }
     if remedies.is_empty() {
@@ -188,7 +189,7 @@ fn in_words(explanation: &Explanation) -> String {
     text
 }
 
-fn verdict_in_words(verdict: &Verdict) -> String {
+fn verdict_text(verdict: &Verdict) -> String {
     if let Some(why_not) = &verdict.why_not {
         return format!("does not match: {why_not}");
     }

@@ -1,14 +1,14 @@
 //! Resources of diagnoses outside of flows: the exporters' sinks, and the pseudonym key.
 
+use std::fmt;
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_diagnosis::diagnosis::{Exports, StateStore};
-use egret_export::{ExporterConfig, ExporterConfigs, Exporters};
+use egret_export::Exporters;
 use egret_har::Key;
-use egret_har::sink::{Content, Exported, Sink};
 use egret_store::private_file;
 
 use crate::config::Config;
@@ -18,44 +18,82 @@ const KEY_FILE: &str = "har.key";
 
 /// The pseudonym key, once a config has needed it. A changed key file takes effect after a restart.
 #[derive(Debug, Default)]
-pub struct Keyring {
+pub struct PseudonymKey {
     key: Option<Arc<Key>>,
 }
 
-impl Keyring {
+impl PseudonymKey {
     /// Returns the resources for the diagnoses of `config`, with `exporters` open.
-    pub fn exports(&mut self, config: &Config, exporters: &Exporters) -> Result<Exports, String> {
+    pub fn exports(&mut self, config: &Config, exporters: &Exporters) -> Result<Exports, KeyFileError> {
         if self.key.is_none() && config.flows.iter().any(|flow| !flow.diagnoses.is_empty()) {
             self.key = Some(Arc::new(load(&config.data_dir)?));
         }
         Ok(Exports {
             sinks: exporters.sinks(),
             key: self.key.as_ref().map(Arc::clone),
-            keeper: Some(Arc::new(Kept(config.data_dir.clone()))),
+            keeper: Some(Arc::new(DataDirectory(config.data_dir.clone()))),
         })
     }
 }
 
-fn load(data_dir: &Path) -> Result<Key, String> {
-    let file = data_dir.join(KEY_FILE);
-    let name = file.display();
+fn load(data_dir: &Path) -> Result<Key, KeyFileError> {
     std::fs::create_dir_all(data_dir)
-        .map_err(|error| format!("cannot create the data directory {}: {error}", data_dir.display()))?;
-    Key::load_or_create(&file).map_err(|error| format!("{name}: {error}"))
+        .map_err(|error| KeyFileError::Directory { path: data_dir.to_owned(), error })?;
+    let file = data_dir.join(KEY_FILE);
+    Key::load_or_create(&file).map_err(|error| KeyFileError::File { path: file, error: error.into() })
+}
+
+/// The reason why there is no key.
+#[derive(Debug)]
+pub enum KeyFileError {
+    /// The data directory cannot be created.
+    Directory {
+        /// Its path.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The key file cannot be read or created.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The reason.
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl fmt::Display for KeyFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory { path, error } => {
+                write!(f, "cannot create the data directory {}: {error}", path.display())
+            }
+            Self::File { path, error } => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for KeyFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Directory { error, .. } => Some(error),
+            Self::File { error, .. } => Some(&**error),
+        }
+    }
 }
 
 /// Files in the data directory.
 #[derive(Debug)]
-struct Kept(PathBuf);
+struct DataDirectory(PathBuf);
 
 /// A longer file was not written by Egret.
-const KEPT_BYTES_MAX: u64 = 256 << 20;
+const STATE_BYTES_MAX: u64 = 256 << 20;
 
-impl StateStore for Kept {
+impl StateStore for DataDirectory {
     fn load(&self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let file = File::open(self.0.join(name)).ok()?;
-        let read = file.take(KEPT_BYTES_MAX).read_to_end(&mut bytes);
+        let read = file.take(STATE_BYTES_MAX).read_to_end(&mut bytes);
         read.map_err(|error| tracing::warn!(file = name, "cannot read saved state: {error}")).ok()?;
         Some(bytes)
     }
@@ -76,28 +114,6 @@ impl StateStore for Kept {
     }
 }
 
-/// Returns placeholders for exporters that are not open, to check a config.
-pub fn unopened(exporters: &ExporterConfigs) -> Exports {
-    let sink = |(name, config): (&String, &ExporterConfig)| -> (String, Arc<dyn Sink>) {
-        (name.clone(), Arc::new(Unopened(config.clone())))
-    };
-    Exports { sinks: exporters.iter().map(sink).collect(), key: None, keeper: None }
-}
-
-/// An exporter that is not open.
-#[derive(Debug)]
-struct Unopened(ExporterConfig);
-
-impl Sink for Unopened {
-    fn takes(&self, content: Content) -> bool {
-        self.0.takes(content)
-    }
-
-    fn put(&self, _: Exported<'_>) {}
-
-    fn tick(&self) {}
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,12 +123,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let data_dir = directory.path().join("data");
         let mut config = Config { data_dir: data_dir.clone(), ..Config::default() };
-        let mut keyring = Keyring::default();
-        assert!(keyring.exports(&config, &Exporters::default()).unwrap().key.is_none());
+        let mut key = PseudonymKey::default();
+        assert!(key.exports(&config, &Exporters::default()).unwrap().key.is_none());
         assert!(!data_dir.exists());
         let flow = serde_json::json!({ "name": "f", "diagnoses": [{ "har": { "export": "kept" } }] });
         config.flows = vec![serde_json::from_value(flow).unwrap()];
-        let mut id = || keyring.exports(&config, &Exporters::default()).unwrap().key.unwrap().id().to_owned();
+        let mut id = || key.exports(&config, &Exporters::default()).unwrap().key.unwrap().id().to_owned();
         assert_eq!(id(), id());
         assert!(data_dir.join(KEY_FILE).is_file());
     }

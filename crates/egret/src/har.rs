@@ -12,7 +12,8 @@ use egret_har::har::Creator;
 use egret_har::validate::validate;
 use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
 
-use crate::{Failure, cli};
+use crate::failure::Failure;
+use crate::output::print;
 
 /// Larger files are rejected, because a file is held in memory several times over.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -74,7 +75,7 @@ pub enum HarCommand {
 
 impl HarCommand {
     /// Runs the command.
-    pub fn obey(self) -> Result<(), Failure> {
+    pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Sanitize { files, key, rotate, exclude } => sanitize(&files, &key, rotate, &exclude),
             Self::Verify { files } => verify(&files),
@@ -98,40 +99,39 @@ fn sanitize(files: &[PathBuf], key: &Path, rotate: bool, exclude: &[String]) -> 
         let out = beside(file, "sanitized");
         write(&har, &out)?;
         let (entries, id) = (har.log.entries.len(), obfuscator.key_id());
-        cli::print(&format!("{}: {entries} entries obfuscated with key {id}\n", out.display()))?;
+        print(&format!("{}: {entries} entries obfuscated with key {id}\n", out.display()))?;
     }
     Ok(())
 }
 
 fn load_key(path: &Path, rotate: bool) -> Result<Key, Failure> {
-    let failed = |what: String| Failure::Failed(format!("{}: {what}", path.display()));
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).map_err(|error| failed(error.to_string()))?;
+        fs::create_dir_all(directory).map_err(|error| failed_at(path, &error))?;
     }
     let key = if rotate { Key::rotate(path) } else { Key::load_or_create(path) };
-    key.map_err(|error| failed(error.to_string()))
+    key.map_err(|error| failed_at(path, &error))
 }
 
 fn verify(files: &[PathBuf]) -> Result<(), Failure> {
-    let (mut problems, mut secrets, mut told) = (0, 0, String::new());
+    let (mut problems, mut secrets, mut report) = (0, 0, String::new());
     for file in files {
         let bytes = read_bytes(file)?;
         let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-        let value = serde_json::from_slice(bytes).map_err(|error| not_read(file, &error))?;
+        let value = serde_json::from_slice(bytes).map_err(|error| failed_at(file, &error))?;
         let (name, broken, places) = (file.display(), validate(&value), scan::scan(&value));
         problems += broken.len();
         secrets += places.len();
         for line in broken.iter().map(ToString::to_string).chain(places.iter().map(ToString::to_string)) {
-            let _ = writeln!(told, "{name}: {line}");
+            let _ = writeln!(report, "{name}: {line}");
         }
     }
-    cli::print(&told)?;
+    print(&report)?;
     if problems + secrets > 0 {
         return Err(Failure::Failed(format!(
             "violations of HAR 1.2: {problems}, possible secrets: {secrets}"
         )));
     }
-    cli::print("valid HAR 1.2, no possible secrets found\n")
+    print("valid HAR 1.2, no possible secrets found\n")
 }
 
 fn stats(files: &[PathBuf]) -> Result<(), Failure> {
@@ -139,7 +139,7 @@ fn stats(files: &[PathBuf]) -> Result<(), Failure> {
     for file in files {
         stats.add(&read(file)?);
     }
-    cli::print(&stats.to_string())
+    print(&stats.to_string())
 }
 
 fn merge(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
@@ -153,7 +153,7 @@ fn split(file: &Path, entries: u32) -> Result<(), Failure> {
     for (index, part) in parts.iter().enumerate() {
         let out = beside(file, &(index + 1).to_string());
         write(part, &out)?;
-        cli::print(&format!("{}: {} entries\n", out.display(), part.log.entries.len()))?;
+        print(&format!("{}: {} entries\n", out.display(), part.log.entries.len()))?;
     }
     Ok(())
 }
@@ -165,30 +165,30 @@ fn beside(file: &Path, word: &str) -> PathBuf {
     file.with_file_name(name)
 }
 
-fn not_read(file: &Path, error: &dyn std::fmt::Display) -> Failure {
+fn failed_at(file: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::Failed(format!("{}: {error}", file.display()))
 }
 
 fn read_bytes(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let opened = File::open(file).map_err(|error| not_read(file, &error))?;
-    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| not_read(file, &error))?;
+    let opened = File::open(file).map_err(|error| failed_at(file, &error))?;
+    opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed_at(file, &error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(not_read(file, &format!("larger than {} MiB", FILE_BYTES_MAX >> 20)));
+        return Err(failed_at(file, &format!("larger than {} MiB", FILE_BYTES_MAX >> 20)));
     }
     Ok(bytes)
 }
 
 fn read(file: &Path) -> Result<Har, Failure> {
-    Har::read(&read_bytes(file)?).map_err(|error| not_read(file, &error))
+    Har::read(&read_bytes(file)?).map_err(|error| failed_at(file, &error))
 }
 
 /// Writes a new file that only its owner can read, because recordings are private.
 fn write(har: &Har, out: &Path) -> Result<(), Failure> {
     let mut bytes = Vec::new();
-    har.write(&mut bytes).map_err(|error| not_read(out, &error))?;
+    har.write(&mut bytes).map_err(|error| failed_at(out, &error))?;
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(out);
-    file.and_then(|mut file| file.write_all(&bytes)).map_err(|error| not_read(out, &error))
+    file.and_then(|mut file| file.write_all(&bytes)).map_err(|error| failed_at(out, &error))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use egret_lab::report::{self, Summary};
 use egret_lab::streams;
 
 use crate::events::{Event, Events, runtime};
-use crate::{Failure, cli};
+use crate::failure::Failure;
+use crate::output::print;
 
 /// The commands of `egret lab`.
 #[derive(Debug, Subcommand)]
@@ -88,17 +89,17 @@ pub struct RunArguments {
 
 impl Lab {
     /// Runs the command.
-    pub fn obey(self) -> Result<(), Failure> {
+    pub fn run(self) -> Result<(), Failure> {
         match self {
-            Self::Run(arguments) => run(&arguments),
+            Self::Run(arguments) => run_experiment(&arguments),
             Self::Report { directory } => report(&directory),
             Self::Compare { first, second, tolerance, any } => compare(&first, &second, tolerance, any),
-            Self::List { experiments, results } => cli::print(&experiment::list(&experiments, &results)),
+            Self::List { experiments, results } => print(&experiment::list(&experiments, &results)),
         }
     }
 }
 
-fn run(arguments: &RunArguments) -> Result<(), Failure> {
+fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
     let egret = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("cannot find the executable of egret itself: {error}")))?;
     let run = match (&arguments.file, &arguments.resume) {
@@ -125,7 +126,7 @@ fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let summary = report::report(&results)?;
     let results = results.finish()?;
     let directory = results.directory.display();
-    cli::print(&format!("\n{}\nReport: {directory}/report.html\n", told(&summary)))?;
+    print(&format!("\n{}\nReport: {directory}/report.html\n", summary_text(&summary)))?;
     let broken = summary.held.iter().filter(|held| !held.holds());
     let broken: Vec<String> = broken.map(|held| format!("\n  {held}")).collect();
     if arguments.hold && !broken.is_empty() {
@@ -138,13 +139,13 @@ fn run(arguments: &RunArguments) -> Result<(), Failure> {
 fn report(directory: &Path) -> Result<(), Failure> {
     let results = Results::open(directory)?;
     let summary = report::report(&results)?;
-    cli::print(&format!("{}\nReport: {}/report.html\n", told(&summary), results.directory.display()))
+    print(&format!("{}\nReport: {}/report.html\n", summary_text(&summary), results.directory.display()))
 }
 
 fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), Failure> {
     let summary = |directory: &Path| Results::open(directory).map(|results| Summary::of(&results));
     let comparison = report::compare(&summary(first)?, &summary(second)?, f64::from(tolerance) / 100.0);
-    cli::print(&comparison.to_string())?;
+    print(&comparison.to_string())?;
     if comparison.is_worse() || (any && comparison.differs()) {
         return Err(Failure::Failed("The runs differ.".into()));
     }
@@ -152,7 +153,7 @@ fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), 
 }
 
 /// Returns the verdict, the tables, the targets, and the doubts about the results.
-fn told(summary: &Summary) -> String {
+fn summary_text(summary: &Summary) -> String {
     let verdict = summary.verdict.iter().map(|sentence| format!("{sentence}\n"));
     let tables = summary.tables.iter().map(|table| format!("\n{table}"));
     let heading = (!summary.held.is_empty()).then(|| "\nFigures to hold, with their limits:\n".to_owned());

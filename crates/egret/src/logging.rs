@@ -16,8 +16,8 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::Failure;
 use crate::config::{LogConfig, LogFormat, LogLevel};
+use crate::failure::Failure;
 
 /// Capacity of the queue, in lines.
 const LINES_MAX: usize = 1024;

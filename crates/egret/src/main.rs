@@ -9,21 +9,29 @@
 
 mod archiver;
 mod bench;
+mod check;
 mod cli;
 mod config;
+mod config_file;
+mod control_source;
 mod demo;
 mod disks;
 mod durable;
 mod events;
 mod explain;
 mod exports;
+mod failure;
 mod har;
 mod lab;
 mod logging;
 mod memory;
+mod output;
 mod provider;
 mod reference;
 mod run;
+mod secret_files;
+mod start_failure;
+mod unopened;
 mod watch;
 
 use std::process::ExitCode;
@@ -32,21 +40,14 @@ use clap::Parser;
 use egret_lab::streams::say;
 
 use cli::{Cli, Command};
+use failure::Failure;
+use output::print;
 
 /// A gateway allocates and frees small objects on many threads. mimalloc avoids the contended arenas of the
 /// system allocator, returns memory after a burst, and is also fast under musl, whose own allocator takes a
 /// lock for every call. It is built without huge pages (`no_thp`), see [`memory`].
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The failure of a command.
-#[derive(Debug)]
-enum Failure {
-    /// A valid command failed: exit code 1.
-    Failed(String),
-    /// The usage or the config is wrong: exit code 2.
-    Misused(String),
-}
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(archiver::with_two_dashes(std::env::args_os())) {
@@ -57,40 +58,36 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    match obey(cli.command) {
+    match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Failed(message)) => {
-            say(message);
-            ExitCode::from(1)
-        }
-        Err(Failure::Misused(message)) => {
-            say(message);
-            ExitCode::from(2)
+        Err(failure) => {
+            say(&failure);
+            ExitCode::from(failure.exit_code())
         }
     }
 }
 
-fn obey(command: Command) -> Result<(), Failure> {
+fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run { config, demo } => {
             let origin = config.map_or(run::Origin::Default, run::Origin::File);
             run::Run { origin, demo }.run()
         }
-        Command::Archiver(arguments) => arguments.obey(),
+        Command::Archiver(arguments) => arguments.run(),
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),
         Command::Check { file } => {
-            let checked = config::check(&file)?;
+            let checked = check::check(&file)?;
             for warning in checked.warnings {
                 say(format_args!("warning: {warning}"));
             }
-            cli::print(&checked.good)
+            print(&checked.report)
         }
-        Command::Explain(arguments) => cli::print(&explain::explain(&arguments)?),
-        Command::Schema => cli::print(&reference::schema_text()),
-        Command::Lab(lab) => lab.obey(),
-        Command::Har(har) => har.obey(),
-        Command::Reference { page } => cli::print(&reference::page(page)),
-        Command::Version => cli::print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Explain(arguments) => print(&explain::explain(&arguments)?),
+        Command::Schema => print(&reference::schema_text()),
+        Command::Lab(lab) => lab.run(),
+        Command::Har(har) => har.run(),
+        Command::Reference { page } => print(&reference::page(page)),
+        Command::Version => print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }

@@ -1,19 +1,24 @@
 //! `egret provider`: the built-in provider alone, with all its options.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use egret_config::Size;
-use egret_lab::provider::{Delay, Fault, Options, Playback, Provider, RateLimit, StartError, parse_duration};
+use egret_config::{QuantityError, Size};
+use egret_lab::provider::{
+    Delay, DurationError, Fault, Options, Playback, Provider, RateLimit, StartError, UnknownFault,
+    parse_duration,
+};
 
 use crate::config::LogConfig;
 use crate::demo::PROVIDER_ADDRESS;
 use crate::events::{Event, Events, runtime};
+use crate::failure::Failure;
 use crate::logging::Logging;
-use crate::{Failure, cli};
+use crate::output::print;
 
 /// Prefix of the environment variables that `/env` shows.
 const ENVIRONMENT: &str = "HTTPBIN_ENV_";
@@ -72,7 +77,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = body_size)]
     max_body_size: Size,
     /// Maximum duration that a request may ask a response to take.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration_text)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     max_duration: Duration,
     /// Timeout for a client to send a request head. An idle connection is closed after the same time.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = head_timeout)]
@@ -91,48 +96,72 @@ pub struct Arguments {
 /// Upper limit of `--max-body-size`: responses are created in memory.
 const BODY_SIZE_MAX: u64 = 1 << 30;
 
-fn parse_duration_text(text: &str) -> Result<Duration, String> {
-    parse_duration(text).map_err(|error| error.to_string())
+/// The reason why the value of an option is not valid.
+#[derive(Debug)]
+enum OptionError {
+    Duration(DurationError),
+    Size(QuantityError),
+    /// It is above the maximum.
+    AtMost(&'static str),
+    /// It is below the minimum.
+    AtLeast(&'static str),
+    BodySize,
+    FaultForm,
+    Fault(UnknownFault),
+    Probability,
+    Prefix,
 }
 
-fn rtt(text: &str) -> Result<Duration, String> {
-    let rtt = parse_duration_text(text)?;
-    if rtt > Duration::from_mins(1) { Err("must be at most 1m".to_owned()) } else { Ok(rtt) }
-}
-
-fn head_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = parse_duration_text(text)?;
-    if timeout < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(timeout) }
-}
-
-fn bandwidth(text: &str) -> Result<Size, String> {
-    let size: Size = text.parse()?;
-    if size.bytes() == 0 { Err("must be at least 1B".to_owned()) } else { Ok(size) }
-}
-
-fn body_size(text: &str) -> Result<Size, String> {
-    let size: Size = text.parse()?;
-    if (1..=BODY_SIZE_MAX).contains(&size.bytes()) {
-        Ok(size)
-    } else {
-        Err("must be from 1B to 1GiB".to_owned())
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duration(error) => write!(f, "{error}"),
+            Self::Size(error) => write!(f, "{error}"),
+            Self::AtMost(max) => write!(f, "must be at most {max}"),
+            Self::AtLeast(min) => write!(f, "must be at least {min}"),
+            Self::BodySize => f.write_str("must be from 1B to 1GiB"),
+            Self::FaultForm => f.write_str("expected KIND=PROBABILITY, like reset=0.01"),
+            Self::Fault(error) => write!(f, "{error}"),
+            Self::Probability => f.write_str("expected a probability from 0 to 1"),
+            Self::Prefix => {
+                f.write_str("must begin with a slash, not end with one, and not contain `?`, `#` or spaces")
+            }
+        }
     }
 }
 
-fn fault(text: &str) -> Result<(Fault, f64), String> {
-    let (kind, probability) = text.split_once('=').ok_or("expected KIND=PROBABILITY, like reset=0.01")?;
-    let kind = kind.parse().map_err(|error: egret_lab::provider::UnknownFault| error.to_string())?;
+impl std::error::Error for OptionError {}
+
+fn rtt(text: &str) -> Result<Duration, OptionError> {
+    let rtt = parse_duration(text).map_err(OptionError::Duration)?;
+    if rtt > Duration::from_mins(1) { Err(OptionError::AtMost("1m")) } else { Ok(rtt) }
+}
+
+fn head_timeout(text: &str) -> Result<Duration, OptionError> {
+    let timeout = parse_duration(text).map_err(OptionError::Duration)?;
+    if timeout < Duration::from_millis(1) { Err(OptionError::AtLeast("1ms")) } else { Ok(timeout) }
+}
+
+fn bandwidth(text: &str) -> Result<Size, OptionError> {
+    let size: Size = text.parse().map_err(OptionError::Size)?;
+    if size.bytes() == 0 { Err(OptionError::AtLeast("1B")) } else { Ok(size) }
+}
+
+fn body_size(text: &str) -> Result<Size, OptionError> {
+    let size: Size = text.parse().map_err(OptionError::Size)?;
+    if (1..=BODY_SIZE_MAX).contains(&size.bytes()) { Ok(size) } else { Err(OptionError::BodySize) }
+}
+
+fn fault(text: &str) -> Result<(Fault, f64), OptionError> {
+    let (kind, probability) = text.split_once('=').ok_or(OptionError::FaultForm)?;
+    let kind = kind.parse().map_err(OptionError::Fault)?;
     let probability = probability.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    Ok((kind, probability.ok_or("expected a probability from 0 to 1")?))
+    Ok((kind, probability.ok_or(OptionError::Probability)?))
 }
 
-fn prefix(text: &str) -> Result<String, String> {
-    let well = text.starts_with('/') && !text.ends_with('/') && !text.contains(['?', '#', ' ']);
-    if well {
-        Ok(text.to_owned())
-    } else {
-        Err("must begin with a slash, not end with one, and not contain `?`, `#` or spaces".to_owned())
-    }
+fn prefix(text: &str) -> Result<String, OptionError> {
+    let is_prefix = text.starts_with('/') && !text.ends_with('/') && !text.contains(['?', '#', ' ']);
+    if is_prefix { Ok(text.to_owned()) } else { Err(OptionError::Prefix) }
 }
 
 impl Arguments {
@@ -182,7 +211,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         error => Failure::Failed(error.to_string()),
     })?;
     let address = provider.address();
-    cli::print(&match authority {
+    print(&match authority {
         None => format!("The provider runs on http://{address}\n"),
         Some(file) => {
             let (file, port) = (file.display(), address.port());

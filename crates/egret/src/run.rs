@@ -1,36 +1,34 @@
 //! `egret run`: starts the parts, reloads them, and stops them in order.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use egret_control::{Control, ControlError, Source};
+use egret_control::Control;
 use egret_diagnosis::diagnosis::Exports;
-use egret_diagnosis::discovered::Discovered;
-use egret_export::{ExporterContext, ExporterSnapshot, Exporters};
-use egret_flow::FlowsSnapshot;
+use egret_export::{ExporterContext, Exporters};
+use egret_gateway::Gateway;
 use egret_gateway::config::{Parts, Providers};
-use egret_gateway::stats::StatsSnapshot;
-use egret_gateway::{Gateway, StartError};
 use egret_lab::provider::Provider;
 use egret_net::config::TlsVerify;
-use egret_store::entries::Purge;
 use tokio::sync::mpsc;
 
-use crate::config::{self, Config};
-use crate::demo;
+use crate::config::Config;
+use crate::config_file::{self, ConfigFileError};
+use crate::control_source::ControlSource;
 use crate::disks::Disks;
-use crate::durable::DurableQuotas;
+use crate::durable::{DurableQuotas, QuotaFileError};
 use crate::events::{Event, Events, runtime};
-use crate::exports::Keyring;
+use crate::exports::PseudonymKey;
+use crate::failure::Failure;
 use crate::logging::Logging;
-use crate::{Failure, cli, memory};
+use crate::output::print;
+use crate::{demo, memory, start_failure};
 
 /// Supervisors signal a process and then its group, so one request to stop arrives as two signals within this
 /// time.
-const ECHO: Duration = Duration::from_millis(100);
+const SIGNAL_GROUP_DELAY: Duration = Duration::from_millis(100);
 
 /// The source of a config.
 pub enum Origin {
@@ -39,7 +37,7 @@ pub enum Origin {
     /// A file, which is watched.
     File(PathBuf),
     /// A config translated from another program's command line.
-    Made(Box<Config>),
+    Translated(Box<Config>),
 }
 
 /// The arguments of `egret run`.
@@ -60,8 +58,7 @@ impl Run {
                 "{message}; choose another file with --config, or omit the option: every key has a default"
             ))
         })?;
-        let config =
-            self.parse(&text, demo.as_ref()).map_err(|report| Failure::Misused(report.to_string()))?;
+        let config = self.parse(&text, demo.as_ref()).map_err(Failure::misused)?;
         let logging = Logging::start(config.log)?;
         if let Err(error) = refused {
             tracing::warn!(%error, "the system may use huge pages, which increases resident memory");
@@ -72,13 +69,13 @@ impl Run {
             let _entered = runtime.enter();
             Events::start(self.file())?
         };
-        let mut served = Served::start(self, text, config, demo, logging)?;
-        let result = runtime.block_on(served.serve(&mut events));
+        let mut running = RunningEgret::start(self, text, config, demo, logging)?;
+        let result = runtime.block_on(running.serve(&mut events));
         if result.is_ok() {
-            served.close_quotas();
+            running.close_quotas();
         }
-        std::mem::take(&mut served.disks).close(result.is_err());
-        served.exporters.close();
+        std::mem::take(&mut running.disks).close(result.is_err());
+        running.exporters.close();
         // An aborted drain still has a waiting thread.
         runtime.shutdown_background();
         result
@@ -87,7 +84,7 @@ impl Run {
     fn file(&self) -> Option<&Path> {
         match &self.origin {
             Origin::File(file) => Some(file),
-            Origin::Default | Origin::Made(_) => None,
+            Origin::Default | Origin::Translated(_) => None,
         }
     }
 
@@ -95,13 +92,13 @@ impl Run {
         self.file().map_or_else(|| "embedded default".to_owned(), |file| file.display().to_string())
     }
 
-    fn read(&self) -> Result<String, String> {
-        self.file().map_or_else(|| Ok(String::new()), config::read)
+    fn read(&self) -> Result<String, ConfigFileError> {
+        self.file().map_or_else(|| Ok(String::new()), config_file::read)
     }
 
     fn parse(&self, text: &str, demo: Option<&Provider>) -> Result<Config, egret_config::Report> {
         let mut config = match &self.origin {
-            Origin::Made(config) => (**config).clone(),
+            Origin::Translated(config) => (**config).clone(),
             Origin::Default | Origin::File(_) => Config::parse(&self.name(), text)?,
         };
         if let Some(provider) = demo {
@@ -111,81 +108,28 @@ impl Run {
     }
 }
 
-/// The data for the control port. Created before the gateway, because the gateway must know the control
-/// port's address in order never to connect to it.
-struct Shown {
-    gateway: OnceLock<Arc<Gateway>>,
-    config: Mutex<Config>,
-    exporters: Mutex<Exporters>,
-}
-
-impl Shown {
-    fn set_config(&self, config: Config) {
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
-    }
-
-    fn set_exporters(&self, exporters: Exporters) {
-        *self.exporters.lock().unwrap_or_else(PoisonError::into_inner) = exporters;
-    }
-}
-
-impl Source for Shown {
-    fn stats(&self) -> StatsSnapshot {
-        self.gateway.get().map(|gateway| gateway.stats()).unwrap_or_default()
-    }
-
-    fn flows(&self, groups_max: usize) -> FlowsSnapshot {
-        self.gateway.get().map(|gateway| gateway.flows(groups_max)).unwrap_or_default()
-    }
-
-    fn discovered(&self) -> Vec<Discovered> {
-        self.gateway.get().map(|gateway| gateway.discovered()).unwrap_or_default()
-    }
-
-    fn exporters(&self) -> Vec<ExporterSnapshot> {
-        self.exporters.lock().unwrap_or_else(PoisonError::into_inner).snapshot()
-    }
-
-    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
-        self.gateway.get().map_or(0, |gateway| gateway.purge(flow, purge))
-    }
-
-    fn ready(&self) -> bool {
-        self.gateway.get().is_some_and(|gateway| !gateway.is_draining())
-    }
-
-    fn config(&self) -> serde_json::Value {
-        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        serde_json::to_value(&*config).unwrap_or_default()
-    }
-
-    fn version(&self) -> &'static str {
-        env!("CARGO_PKG_VERSION")
-    }
-}
-
 /// The running parts.
-struct Served {
+struct RunningEgret {
     run: Run,
     /// The config file as last read, valid or not; the same content is not processed twice.
-    seen: Result<String, String>,
+    last_read: Result<String, ConfigFileError>,
     /// The messages of the last rejected config, if it was rejected.
-    refused: Option<Vec<String>>,
+    rejected: Option<Vec<String>>,
     config: Config,
     /// Opened by the first config that needs it.
     quotas: Option<DurableQuotas>,
     /// The threads of the caches' disks.
     disks: Disks,
     exporters: Exporters,
-    keyring: Keyring,
+    key: PseudonymKey,
     gateway: Arc<Gateway>,
-    shown: Arc<Shown>,
+    source: Arc<ControlSource>,
     control: Control,
     demo: Option<Provider>,
     logging: Logging,
 }
 
-impl Served {
+impl RunningEgret {
     fn start(
         run: Run,
         text: String,
@@ -193,49 +137,45 @@ impl Served {
         demo: Option<Provider>,
         logging: Logging,
     ) -> Result<Self, Failure> {
-        warn_of(&config);
+        log_warnings(&config);
         let exporters =
-            Exporters::default().open(&config.exporters, site(&config)).map_err(Failure::Failed)?;
-        let shown = Arc::new(Shown {
-            gateway: OnceLock::new(),
-            config: Mutex::new(config.clone()),
-            exporters: Mutex::new(exporters.clone()),
-        });
-        let control = Control::start(&config.control, Arc::<Shown>::clone(&shown))
-            .map_err(|error| control_failure(&error))?;
-        let quotas = open_quotas(&config).map_err(Failure::Failed)?;
-        let mut keyring = Keyring::default();
-        let exports = keyring.exports(&config, &exporters).map_err(Failure::Failed)?;
+            Exporters::default().open(&config.exporters, open_options(&config)).map_err(Failure::failed)?;
+        let source = Arc::new(ControlSource::new(config.clone(), exporters.clone()));
+        let control = Control::start(&config.control, Arc::<ControlSource>::clone(&source))
+            .map_err(|error| start_failure::of_control(&error))?;
+        let quotas = open_quotas(&config).map_err(Failure::failed)?;
+        let mut key = PseudonymKey::default();
+        let exports = key.exports(&config, &exporters).map_err(Failure::failed)?;
         let gateway = Gateway::start(parts(&config, quotas.as_ref(), &exports), &[control.address()])
-            .map_err(|error| gateway_failure(&error))?;
-        let _ = shown.gateway.set(Arc::clone(&gateway));
+            .map_err(|error| start_failure::of_gateway(&error))?;
+        source.set_gateway(Arc::clone(&gateway));
         let mut disks = Disks::default();
-        disks.settle(gateway.cache_disks());
-        tell_listeners(&[], &gateway.addresses());
-        let served = Self {
+        disks.apply(gateway.cache_disks());
+        log_listeners(&[], &gateway.addresses());
+        let running = Self {
             run,
-            seen: Ok(text),
-            refused: None,
+            last_read: Ok(text),
+            rejected: None,
             config,
             quotas,
             disks,
             exporters,
-            keyring,
+            key,
             gateway,
-            shown,
+            source,
             control,
             demo,
             logging,
         };
-        served.show_demo()?;
-        Ok(served)
+        running.show_demo()?;
+        Ok(running)
     }
 
     fn show_demo(&self) -> Result<(), Failure> {
         let (Some(provider), Some(gateway)) = (&self.demo, self.gateway.addresses().first().copied()) else {
             return Ok(());
         };
-        cli::print(&demo::lines(reachable(gateway), provider.address(), reachable(self.control.address())))
+        print(&demo::lines(reachable(gateway), provider.address(), reachable(self.control.address())))
     }
 
     /// Handles events until one of them is a request to stop.
@@ -260,7 +200,7 @@ impl Served {
     /// Waits until no exchange is left. Returns immediately on another request to stop after the `first`
     /// signal.
     async fn drain(&self, events: &mut Events, first: &'static str) -> Result<(), Failure> {
-        let told = Instant::now();
+        let stopped_at = Instant::now();
         let (done, mut drained) = mpsc::channel(1);
         let gateway = Arc::clone(&self.gateway);
         std::thread::Builder::new()
@@ -270,7 +210,9 @@ impl Served {
         let stopped_again = async {
             loop {
                 match events.next().await {
-                    Event::Stop(signal) if signal != first || told.elapsed() > ECHO => return,
+                    Event::Stop(signal) if signal != first || stopped_at.elapsed() > SIGNAL_GROUP_DELAY => {
+                        return;
+                    }
                     _ => {}
                 }
             }
@@ -289,45 +231,45 @@ impl Served {
     }
 
     /// Applies the current config file, or changes nothing and logs the errors. An unchanged file is applied
-    /// again only if `asked`, for example to reopen the access log.
-    async fn reload(&mut self, events: &mut Events, asked: bool) {
+    /// again only if `forced`, for example to reopen the access log.
+    async fn reload(&mut self, events: &mut Events, forced: bool) {
         let file = match &self.run.origin {
             Origin::File(file) => file.clone(),
-            Origin::Made(config) if asked => {
+            Origin::Translated(config) if forced => {
                 // Rereads its certificates and reopens the access log.
                 let config = (**config).clone();
                 let applied = self.apply(config);
-                return self.tell_refused(applied, "command line");
+                return self.log_rejected(applied, "command line");
             }
-            Origin::Default if asked => {
+            Origin::Default if forced => {
                 tracing::info!("nothing to reload: Egret runs without a config file");
                 return;
             }
-            Origin::Default | Origin::Made(_) => return,
+            Origin::Default | Origin::Translated(_) => return,
         };
         events.refresh();
-        let seen = events.read_settled(&file).await;
-        let is_known = seen == self.seen;
-        self.seen.clone_from(&seen);
-        if let Ok(text) = &seen {
+        let read = events.read_settled(&file).await;
+        let is_known = read == self.last_read;
+        self.last_read.clone_from(&read);
+        if let Ok(text) = &read {
             events.watch_secrets(text);
         }
-        let read = seen.map_err(|message| vec![message]).and_then(|text| self.parse_again(&text));
+        let parsed = read.map_err(|error| vec![error.to_string()]).and_then(|text| self.parse_again(&text));
         // The same text may refer to secrets that have changed.
-        let is_unasked = !asked && is_known;
-        if is_unasked && read.as_ref().is_ok_and(|config| self.with_fixed(config.clone()) == self.config) {
+        let is_repeat = !forced && is_known;
+        if is_repeat && parsed.as_ref().is_ok_and(|config| self.with_fixed(config.clone()) == self.config) {
             return;
         }
-        let applied = read.and_then(|config| self.apply(config));
-        let refused = applied.clone().err();
-        let is_told = refused.is_some() && refused == self.refused;
-        self.refused = refused;
-        if !(is_unasked && is_told) {
-            self.tell_refused(applied, &file.display().to_string());
+        let applied = parsed.and_then(|config| self.apply(config));
+        let rejected = applied.clone().err();
+        let is_logged = rejected.is_some() && rejected == self.rejected;
+        self.rejected = rejected;
+        if !(is_repeat && is_logged) {
+            self.log_rejected(applied, &file.display().to_string());
         }
     }
 
-    fn tell_refused(&self, applied: Result<(), Vec<String>>, origin: &str) {
+    fn log_rejected(&self, applied: Result<(), Vec<String>>, origin: &str) {
         let Err(messages) = applied else { return };
         self.gateway.count_refused_reload();
         for message in messages {
@@ -352,20 +294,23 @@ impl Served {
         let new = self.keep_fixed(new);
         let listened = self.gateway.addresses();
         if self.quotas.is_none() {
-            self.quotas = open_quotas(&new).map_err(|message| vec![message])?;
+            self.quotas = open_quotas(&new).map_err(|error| vec![error.to_string()])?;
         }
-        let exporters = self.exporters.open(&new.exporters, site(&new)).map_err(|message| vec![message])?;
-        let exports = self.keyring.exports(&new, &exporters).map_err(|message| vec![message])?;
+        let exporters = self
+            .exporters
+            .open(&new.exporters, open_options(&new))
+            .map_err(|error| vec![error.to_string()])?;
+        let exports = self.key.exports(&new, &exporters).map_err(|error| vec![error.to_string()])?;
         if let Err(error) = self.gateway.reload(parts(&new, self.quotas.as_ref(), &exports)) {
             exporters.close_others(&self.exporters);
             return Err(vec![error.to_string()]);
         }
-        self.disks.settle(self.gateway.cache_disks());
+        self.disks.apply(self.gateway.cache_disks());
         self.change_exporters(exporters);
-        tell_listeners(&listened, &self.gateway.addresses());
-        warn_of(&new);
+        log_listeners(&listened, &self.gateway.addresses());
+        log_warnings(&new);
         self.logging.set_level(new.log.level);
-        self.shown.set_config(new.clone());
+        self.source.set_config(new.clone());
         self.config = new;
         tracing::info!("config reloaded");
         Ok(())
@@ -374,7 +319,7 @@ impl Served {
     /// Switches to the new exporters. The old ones write their remaining data on a separate thread.
     fn change_exporters(&mut self, exporters: Exporters) {
         let old = std::mem::replace(&mut self.exporters, exporters.clone());
-        self.shown.set_exporters(exporters.clone());
+        self.source.set_exporters(exporters.clone());
         let close = move || old.close_others(&exporters);
         if let Err(error) = std::thread::Builder::new().name("egret-close".into()).spawn(close) {
             tracing::error!("removed exporters are not closed: {error}");
@@ -416,12 +361,12 @@ impl Served {
 }
 
 /// Opens the quota file, if a quota is stored in it.
-fn open_quotas(config: &Config) -> Result<Option<DurableQuotas>, String> {
+fn open_quotas(config: &Config) -> Result<Option<DurableQuotas>, QuotaFileError> {
     config.has_durable_quotas().then(|| DurableQuotas::open(&config.data_dir)).transpose()
 }
 
 /// Returns the options for opening exporters.
-fn site(config: &Config) -> ExporterContext<'_> {
+fn open_options(config: &Config) -> ExporterContext<'_> {
     ExporterContext { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
 }
 
@@ -431,14 +376,14 @@ fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>, exports: &'a
 }
 
 /// Logs the new addresses.
-fn tell_listeners(before: &[SocketAddr], now: &[SocketAddr]) {
+fn log_listeners(before: &[SocketAddr], now: &[SocketAddr]) {
     for address in now.iter().filter(|address| !before.contains(address)) {
         tracing::info!(%address, "gateway listening");
     }
 }
 
 /// Logs warnings about the config.
-fn warn_of(config: &Config) {
+fn log_warnings(config: &Config) {
     warn_unverified(&config.providers);
     for warning in config.warnings() {
         tracing::warn!(key = warning.path, "{}", warning.message);
@@ -465,41 +410,5 @@ fn reachable(address: SocketAddr) -> SocketAddr {
             SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port()))
         }
         _ => address,
-    }
-}
-
-/// Describes why the control port does not start, and what to do.
-fn control_failure(error: &ControlError) -> Failure {
-    let cause = match error {
-        ControlError::Bind { error, .. } => Some(error),
-        ControlError::Exposed { .. } | ControlError::Thread(_) => None,
-    };
-    Failure::Failed(format!("{error}{}", hint(cause, "control.listen")))
-}
-
-/// Describes why the gateway does not start, and what to do.
-fn gateway_failure(error: &StartError) -> Failure {
-    let cause = match error {
-        StartError::Listen(_, error) => Some(error),
-        StartError::Config(_) | StartError::System(..) => None,
-    };
-    Failure::Failed(format!("the gateway {error}{}", hint(cause, "gateway.listen")))
-}
-
-/// Returns advice on an address that cannot be listened on.
-fn hint(cause: Option<&io::Error>, key: &str) -> String {
-    match cause.map(io::Error::kind) {
-        Some(io::ErrorKind::AddrInUse) => format!(
-            "\nAnother program, maybe another Egret, uses this address. Stop it, or set `{key}` in a config (port 0 selects a free port)."
-        ),
-        Some(io::ErrorKind::AddrNotAvailable) => {
-            format!(
-                "\nThis machine does not have this address. Set `{key}` in a config to an address of this machine."
-            )
-        }
-        Some(io::ErrorKind::PermissionDenied) => {
-            format!("\nPorts below 1024 require privileges. Set `{key}` in a config to a higher port.")
-        }
-        _ => String::new(),
     }
 }

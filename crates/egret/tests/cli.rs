@@ -321,7 +321,7 @@ fn json_logs_are_json_and_the_interrupt_signal_stops_too() {
 }
 
 #[test]
-fn the_demo_prints_a_heading_and_three_lines_that_work() {
+fn the_demo_prints_a_heading_three_lines_that_work_and_the_page() {
     let file = scratch("demo", FREE_PORTS);
     let mut running = Running::start(&["run", "--demo", "--config", file.to_str().expect("a path in UTF-8")]);
     running.line("Egret is running.");
@@ -339,7 +339,12 @@ fn the_demo_prints_a_heading_and_three_lines_that_work() {
     assert!(get(gateway, "/demo/get").starts_with("HTTP/1.1 200"), "{lines:?}");
     assert_eq!(address(&part(1, 3)), gateway);
     assert!(get(gateway, &part(1, 4)).starts_with("HTTP/1.1 200"), "{lines:?}");
-    assert!(get(address(&part(2, 1)), "/metrics").starts_with("HTTP/1.1 200"), "{lines:?}");
+    let control = address(&part(2, 1));
+    assert!(get(control, "/metrics").starts_with("HTTP/1.1 200"), "{lines:?}");
+    let page = running.line("The control page");
+    let (_, url) = page.rsplit_once(' ').expect("the address is the last word");
+    assert_eq!((address(url), url.ends_with('/')), (control, true));
+    assert!(get(control, "/").starts_with("HTTP/1.1 200"), "{page}");
 }
 
 /// Starts a demo with a stream of server-sent events in progress.

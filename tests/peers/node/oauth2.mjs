@@ -6,14 +6,14 @@ import { OAuth2Issuer, OAuth2Service } from "oauth2-mock-server";
 const [clientId, clientSecret] = process.argv.slice(2);
 const orders = { expires_in: 3600, status: 200, hold: false };
 const held = [];
-const told = [];
+const received = [];
 
 const issuer = new OAuth2Issuer();
 await issuer.keys.generate("RS256");
 const service = new OAuth2Service(issuer);
 
 // Otherwise two tokens of the same second would be equal.
-service.on("beforeTokenSigning", (token) => Object.assign(token.payload, { jti: String(told.length) }));
+service.on("beforeTokenSigning", (token) => Object.assign(token.payload, { jti: String(received.length) }));
 
 service.on("beforeResponse", (response, request) => {
   const basic = Buffer.from((request.headers.authorization ?? "").replace(/^Basic /, ""), "base64").toString();
@@ -27,7 +27,7 @@ service.on("beforeResponse", (response, request) => {
   } else {
     response.body.expires_in = orders.expires_in;
   }
-  told.push({ status: response.statusCode, asked: request.body, answer: response.body });
+  received.push({ status: response.statusCode, request: request.body, response: response.body });
 });
 
 function listen(name, handler) {
@@ -42,11 +42,11 @@ function listen(name, handler) {
 }
 
 issuer.url = await listen("listening", (request, response) => {
-  const answer = () => service.requestHandler(request, response);
+  const respond = () => service.requestHandler(request, response);
   if (orders.hold) {
-    held.push(answer);
+    held.push(respond);
   } else {
-    answer();
+    respond();
   }
 });
 
@@ -54,6 +54,6 @@ await listen("orders", async (request, response) => {
   let body = "";
   for await (const piece of request) body += piece;
   Object.assign(orders, JSON.parse(body));
-  if (!orders.hold) held.splice(0).forEach((answer) => answer());
-  response.end(JSON.stringify({ held: held.length, told }));
+  if (!orders.hold) held.splice(0).forEach((respond) => respond());
+  response.end(JSON.stringify({ held: held.length, received }));
 });

@@ -25,7 +25,6 @@ pub fn write_unix_us(us: u64, out: &mut Vec<u8>) {
     let us = us.min(UNIX_US_MAX);
     let (seconds, us) = (us / 1_000_000, us % 1_000_000);
     let time = CivilTime::from_unix_seconds(seconds);
-    #[expect(clippy::cast_possible_truncation, reason = "below 100")]
     let pair = |number: u64| {
         let number = (number % 100) as u8;
         [b'0' + number / 10, b'0' + number % 10]

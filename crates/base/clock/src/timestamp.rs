@@ -84,11 +84,11 @@ pub struct Clock {
     /// Microseconds by which the system clock was set since.
     shift: AtomicI64,
     /// Time of the last check, in seconds after `moment`.
-    looked_s: AtomicU64,
+    checked_s: AtomicU64,
 }
 
 /// Interval between checks of the system clock.
-const LOOK_INTERVAL_S: u64 = 10;
+const CHECK_INTERVAL_S: u64 = 10;
 /// Smaller differences are the delay between the two readings.
 const SHIFT_MIN_MICROS: u64 = 100_000;
 
@@ -96,13 +96,13 @@ impl Clock {
     /// Creates a clock that agrees with the system clock now.
     pub fn new() -> Self {
         let (moment, timestamp) = read_both();
-        Self { moment, timestamp, shift: AtomicI64::new(0), looked_s: AtomicU64::new(0) }
+        Self { moment, timestamp, shift: AtomicI64::new(0), checked_s: AtomicU64::new(0) }
     }
 
     /// Converts `moment` to a timestamp.
     pub fn timestamp(&self, moment: Moment) -> Timestamp {
         #[cfg(debug_assertions)]
-        if let Some(now) = told() {
+        if let Some(now) = simulated() {
             return now;
         }
         if moment < self.moment {
@@ -110,8 +110,8 @@ impl Clock {
         }
         let micros = moment.nanos_since(self.moment) / 1000;
         let second = micros / 1_000_000;
-        if second >= self.looked_s.load(Relaxed) + LOOK_INTERVAL_S {
-            self.look(second);
+        if second >= self.checked_s.load(Relaxed) + CHECK_INTERVAL_S {
+            self.check(second);
         }
         self.shifted(Timestamp(self.timestamp.0.saturating_add(micros)))
     }
@@ -120,7 +120,7 @@ impl Clock {
     pub fn moment(&self, timestamp: Timestamp) -> Moment {
         const FAR: Duration = Duration::from_hours(365 * 24);
         #[cfg(debug_assertions)]
-        if let Some(now) = told() {
+        if let Some(now) = simulated() {
             return Moment::now() + timestamp.since(now).min(FAR);
         }
         let start = self.shifted(self.timestamp);
@@ -135,13 +135,13 @@ impl Clock {
     }
 
     /// Checks the system clock, unless another thread has just done so.
-    fn look(&self, second: u64) {
-        if self.looked_s.swap(second, Relaxed) == second {
+    fn check(&self, second: u64) {
+        if self.checked_s.swap(second, Relaxed) == second {
             return;
         }
-        let (moment, is) = read_both();
-        let (told, is) = (self.timestamp.0 + micros(moment.since(self.moment)), is.0);
-        let shift = i64::try_from(i128::from(is) - i128::from(told)).unwrap_or_default();
+        let (moment, actual) = read_both();
+        let reported = self.timestamp.0 + micros(moment.since(self.moment));
+        let shift = i64::try_from(i128::from(actual.0) - i128::from(reported)).unwrap_or_default();
         if shift.abs_diff(self.shift.load(Relaxed)) >= SHIFT_MIN_MICROS {
             self.shift.store(shift, Relaxed);
         }
@@ -157,7 +157,7 @@ impl Default for Clock {
 /// Returns the simulated time in seconds since the epoch, from the file in `EGRET_TEST_CLOCK`: a test
 /// controls how time passes. Not part of release builds.
 #[cfg(debug_assertions)]
-fn told() -> Option<Timestamp> {
+fn simulated() -> Option<Timestamp> {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
     let file = FILE.get_or_init(|| std::env::var_os("EGRET_TEST_CLOCK")).as_ref()?;
     let text = std::fs::read_to_string(file).ok()?;

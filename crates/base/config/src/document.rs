@@ -5,9 +5,9 @@ use std::fmt::Write;
 use serde::de::DeserializeOwned;
 
 use crate::problem::{Problem, suggest};
-use crate::read::{ReadError, What};
+use crate::read::{ReadError, ReadErrorKind};
 use crate::report::{Finding, Report, Spot};
-use crate::tree::{self, Node, Position, Value};
+use crate::tree::{self, Position, YamlNode, YamlValue};
 
 /// Maximum length of a config text, in bytes.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
@@ -37,21 +37,21 @@ pub fn load<T: DeserializeOwned>(
     if problems.is_empty() { Ok(config) } else { Err(document.locate(problems)) }
 }
 
-fn parse(name: &str, text: &str) -> Result<Node, Report> {
-    tree::parse(text).map_err(|(at, message)| {
-        let spot = Spot { at, width: 1, hide_value: false };
-        Report::new(name, vec![Finding::new(Problem::new("", message), spot, text)])
+fn parse(name: &str, text: &str) -> Result<YamlNode, Report> {
+    tree::parse(text).map_err(|error| {
+        let spot = Spot { at: error.at, width: 1, hide_value: false };
+        Report::new(name, vec![Finding::new(Problem::new("", error.to_string()), spot, text)])
     })
 }
 
 struct Document<'a> {
     name: &'a str,
     text: &'a str,
-    root: Node,
+    root: YamlNode,
 }
 
 impl Document<'_> {
-    /// Deserializes in passes. Each pass finds one problem and removes its entry, so the next pass finds the
+    /// Deserializes in passes. Each pass finds one problem and skips its entry, so the next pass finds the
     /// next problem.
     fn read<T: DeserializeOwned>(&mut self) -> Result<T, Report> {
         let mut findings = Vec::new();
@@ -61,12 +61,12 @@ impl Document<'_> {
                 Ok(_) => break,
                 Err(error) => error,
             };
-            let excused = self.is_excused(&error);
-            if !excused {
+            let is_unreported = self.is_unreported(&error);
+            if !is_unreported {
                 findings.push(self.finding(&error));
             }
-            let went_on = self.take_out(&error);
-            if !went_on || findings.len() == PROBLEMS_MAX {
+            let is_skipped = self.skip_entry(&error);
+            if !is_skipped || findings.len() == PROBLEMS_MAX {
                 break;
             }
         }
@@ -74,9 +74,9 @@ impl Document<'_> {
         Err(Report::new(self.name, findings))
     }
 
-    /// Returns `true` if a key is missing only because its entry was removed or misspelt.
-    fn is_excused(&self, error: &ReadError) -> bool {
-        let What::MissingKey(key) = error.what else { return false };
+    /// Returns `true` if a key is missing only because its entry was skipped or misspelt.
+    fn is_unreported(&self, error: &ReadError) -> bool {
+        let ReadErrorKind::MissingKey(key) = error.kind else { return false };
         let mut node = &self.root;
         for step in error.steps.iter().rev() {
             match node.child(*step) {
@@ -84,7 +84,7 @@ impl Document<'_> {
                 None => return false,
             }
         }
-        matches!(&node.value, Value::Mapping(mapping) if mapping.excused.iter().any(|excused| excused == key))
+        matches!(&node.value, YamlValue::Mapping(mapping) if mapping.unreported.iter().any(|unreported| unreported == key))
     }
 
     fn finding(&self, error: &ReadError) -> Finding {
@@ -93,8 +93,8 @@ impl Document<'_> {
         let mut spot = Spot::of(node, self.text);
         for (left, step) in (0..error.steps.len()).rev().zip(error.steps.iter().rev()) {
             match &node.value {
-                Value::Mapping(mapping) => {
-                    let entry = &mapping.entries[*step];
+                YamlValue::Mapping(mapping) => {
+                    let Some(entry) = mapping.entries.get(*step) else { break };
                     push_key(&mut path, &entry.key);
                     spot = if left == 0 && error.at_key {
                         Spot { hide_value: true, ..Spot::of_key(entry, self.text) }
@@ -103,9 +103,10 @@ impl Document<'_> {
                     };
                     node = &entry.node;
                 }
-                Value::Sequence(nodes) => {
+                YamlValue::Sequence(nodes) => {
                     let _ = write!(path, "[{step}]");
-                    node = &nodes[*step];
+                    let Some(child) = nodes.get(*step) else { break };
+                    node = child;
                     spot = Spot::of(node, self.text);
                 }
                 _ => break,
@@ -113,30 +114,30 @@ impl Document<'_> {
         }
         spot.hide_value |= error.secret;
         let problem = Problem::new(path, error.to_string());
-        let problem = match &error.what {
-            What::UnknownKey { key, expected } => problem.suggest(key, expected.iter().copied()),
-            What::UnknownWord { word, expected } => problem.suggest(word, expected.iter().copied()),
-            What::MissingKey(_) | What::Other(_) => problem,
+        let problem = match &error.kind {
+            ReadErrorKind::UnknownKey { key, expected } => problem.suggest(key, expected.iter().copied()),
+            ReadErrorKind::UnknownWord { word, expected } => problem.suggest(word, expected.iter().copied()),
+            ReadErrorKind::MissingKey(_) | ReadErrorKind::Other(_) => problem,
         };
         Finding::new(problem, spot, self.text)
     }
 
-    /// Removes the entry that the error is about. Returns `false` if that is the whole document.
-    fn take_out(&mut self, error: &ReadError) -> bool {
-        let Some((last, way)) = error.steps.split_first() else { return false };
+    /// Skips the entry that the error is about in the next passes. Returns `false` if that is the whole document.
+    fn skip_entry(&mut self, error: &ReadError) -> bool {
+        let Some((last, parents)) = error.steps.split_first() else { return false };
         let mut node = &mut self.root;
-        for step in way.iter().rev() {
+        for step in parents.iter().rev() {
             match node.child_mut(*step) {
                 Some(child) => node = child,
                 None => return false,
             }
         }
-        if let Value::Mapping(mapping) = &mut node.value {
-            mapping.excused.push(mapping.entries[*last].key.clone());
-            if let What::UnknownKey { key, expected } = &error.what
+        if let YamlValue::Mapping(mapping) = &mut node.value {
+            mapping.unreported.extend(mapping.entries.get(*last).map(|entry| entry.key.clone()));
+            if let ReadErrorKind::UnknownKey { key, expected } = &error.kind
                 && let Some(meant) = suggest(key, expected.iter().copied())
             {
-                mapping.excused.push(meant.to_owned());
+                mapping.unreported.push(meant.to_owned());
             }
         }
         match node.child_mut(*last) {
@@ -165,19 +166,19 @@ impl Document<'_> {
         loop {
             rest = rest.strip_prefix('.').unwrap_or(rest);
             match &node.value {
-                Value::Mapping(mapping) => {
+                YamlValue::Mapping(mapping) => {
                     // Names may hold dots: the longest matching key wins.
                     let entry = mapping
                         .entries
                         .iter()
-                        .filter(|entry| leads(rest, &entry.key))
+                        .filter(|entry| starts_with_key(rest, &entry.key))
                         .max_by_key(|entry| entry.key.len());
                     let Some(entry) = entry else { return spot };
                     rest = &rest[entry.key.len()..];
                     spot = Spot::of_entry(entry, self.text);
                     node = &entry.node;
                 }
-                Value::Sequence(nodes) => {
+                YamlValue::Sequence(nodes) => {
                     let Some((index, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'))
                     else {
                         return spot;
@@ -196,7 +197,7 @@ impl Document<'_> {
 }
 
 /// Returns `true` if `path` starts with the whole of `key`.
-fn leads(path: &str, key: &str) -> bool {
+fn starts_with_key(path: &str, key: &str) -> bool {
     path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
@@ -207,26 +208,26 @@ fn push_key(path: &mut String, key: &str) {
     path.push_str(key);
 }
 
-impl Node {
-    fn child(&self, step: usize) -> Option<&Node> {
+impl YamlNode {
+    fn child(&self, step: usize) -> Option<&YamlNode> {
         match &self.value {
-            Value::Mapping(mapping) => mapping.entries.get(step).map(|entry| &entry.node),
-            Value::Sequence(nodes) => nodes.get(step),
+            YamlValue::Mapping(mapping) => mapping.entries.get(step).map(|entry| &entry.node),
+            YamlValue::Sequence(nodes) => nodes.get(step),
             _ => None,
         }
     }
 
-    fn child_mut(&mut self, step: usize) -> Option<&mut Node> {
+    fn child_mut(&mut self, step: usize) -> Option<&mut YamlNode> {
         match &mut self.value {
-            Value::Mapping(mapping) => mapping.entries.get_mut(step).map(|entry| &mut entry.node),
-            Value::Sequence(nodes) => nodes.get_mut(step),
+            YamlValue::Mapping(mapping) => mapping.entries.get_mut(step).map(|entry| &mut entry.node),
+            YamlValue::Sequence(nodes) => nodes.get_mut(step),
             _ => None,
         }
     }
 }
 
 impl Spot {
-    fn of(node: &Node, text: &str) -> Self {
+    fn of(node: &YamlNode, text: &str) -> Self {
         Self { at: node.at, width: width(node, text), hide_value: false }
     }
 
@@ -239,15 +240,15 @@ impl Spot {
     /// The position of a scalar value, or of the key of a list or mapping, whose own start says little.
     fn of_entry(entry: &tree::Entry, text: &str) -> Self {
         match entry.node.value {
-            Value::Mapping(_) | Value::Sequence(_) | Value::Null => Self::of_key(entry, text),
+            YamlValue::Mapping(_) | YamlValue::Sequence(_) | YamlValue::Null => Self::of_key(entry, text),
             _ => Self::of(&entry.node, text),
         }
     }
 }
 
 /// Width of a scalar in characters, as far as its line and plain looks show it; 1 for a list or mapping.
-fn width(node: &Node, text: &str) -> usize {
-    if matches!(node.value, Value::Sequence(_) | Value::Mapping(_)) {
+fn width(node: &YamlNode, text: &str) -> usize {
+    if matches!(node.value, YamlValue::Sequence(_) | YamlValue::Mapping(_)) {
         return 1;
     }
     quoted_width(node.at, text).unwrap_or_else(|| {

@@ -29,13 +29,13 @@ pub fn read_file(path: impl AsRef<Path>, bytes_max: usize) -> io::Result<Zeroizi
         return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
     }
     let too_long = || io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {bytes_max} bytes"));
-    let told = usize::try_from(metadata.len()).map_err(|_| too_long())?;
-    if told > bytes_max {
+    let reported = usize::try_from(metadata.len()).map_err(|_| too_long())?;
+    if reported > bytes_max {
         return Err(too_long());
     }
     // All memory is allocated at once, so growing leaves no copy behind that is not zeroed. The extra byte
     // detects a file that is longer.
-    let room = (told + 1).max(ROOM_BYTES_MIN).min(bytes_max + 1);
+    let room = (reported + 1).max(ROOM_BYTES_MIN).min(bytes_max + 1);
     let mut bytes = Zeroizing::new(vec![0; room]);
     let mut filled = 0;
     loop {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_length_is_not_told_is_bounded_too() {
+    fn a_file_whose_length_is_not_reported_is_bounded_too() {
         // The system reports a length of 0.
         assert_eq!(std::fs::metadata("/proc/self/environ").unwrap().len(), 0);
         let whole = std::fs::read("/proc/self/environ").unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The structs themselves are defined in the crates that use them. Each type here can be parsed, printed and
 //! described in the JSON Schema. One definition of a config key therefore yields the parser, the message, the
-//! schema and the default.
+//! schema and the default. The room knows YAML and positions in a text; it never knows a key of the config.
 
 mod document;
 mod file;
@@ -17,6 +17,6 @@ pub use document::{CONFIG_BYTES_MAX, load};
 pub use file::{CERTIFICATES_BYTES_MAX, read_file};
 pub use problem::{Problem, suggest};
 pub use report::{Finding, Report};
-pub use secret::Secret;
+pub use secret::{Secret, SecretError};
 pub use tree::Position;
-pub use units::{Duration, Size};
+pub use units::{Duration, QuantityError, Size};

@@ -8,12 +8,12 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use crate::secret::SECRET;
-use crate::tree::{Entry, Mapping, Node, Value};
+use crate::tree::{Entry, Mapping, YamlNode, YamlValue};
 
 /// An error and the path to it.
 #[derive(Debug)]
 pub(crate) struct ReadError {
-    pub what: What,
+    pub kind: ReadErrorKind,
     /// Indices of entries and elements, the innermost first.
     pub steps: Vec<usize>,
     /// `true` if the error is about the key that the last step leads to, `false` if about its value.
@@ -22,8 +22,9 @@ pub(crate) struct ReadError {
     pub secret: bool,
 }
 
+/// The kinds of errors that get a suggestion, or are about a missing key, and all others.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum ReadErrorKind {
     UnknownKey { key: String, expected: &'static [&'static str] },
     MissingKey(&'static str),
     UnknownWord { word: String, expected: &'static [&'static str] },
@@ -31,8 +32,8 @@ pub(crate) enum What {
 }
 
 impl ReadError {
-    fn new(what: What) -> Self {
-        Self { what, steps: Vec::new(), at_key: false, secret: false }
+    fn new(kind: ReadErrorKind) -> Self {
+        Self { kind, steps: Vec::new(), at_key: false, secret: false }
     }
 
     fn inside(mut self, step: usize) -> Self {
@@ -43,16 +44,16 @@ impl ReadError {
 
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.what {
-            What::UnknownKey { key, expected: [] } => write!(f, "unknown key `{key}`"),
-            What::UnknownKey { key, expected } => {
+        match &self.kind {
+            ReadErrorKind::UnknownKey { key, expected: [] } => write!(f, "unknown key `{key}`"),
+            ReadErrorKind::UnknownKey { key, expected } => {
                 write!(f, "unknown key `{key}`, expected {}", one_of(expected))
             }
-            What::MissingKey(key) => write!(f, "the key `{key}` is missing"),
-            What::UnknownWord { word, expected } => {
+            ReadErrorKind::MissingKey(key) => write!(f, "the key `{key}` is missing"),
+            ReadErrorKind::UnknownWord { word, expected } => {
                 write!(f, "expected {}, found `{word}`", one_of(expected))
             }
-            What::Other(message) => f.write_str(message),
+            ReadErrorKind::Other(message) => f.write_str(message),
         }
     }
 }
@@ -61,11 +62,17 @@ impl std::error::Error for ReadError {}
 
 impl de::Error for ReadError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::new(What::Other(message.to_string()))
+        Self::new(ReadErrorKind::Other(message.to_string()))
     }
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::custom(format_args!("expected {}, found {}", plain(&expected.to_string()), found(unexpected)))
+        let expected = plain(&expected.to_string());
+        Self::custom(match unexpected {
+            Unexpected::Str(text) if is_quoted_scalar(text, &expected) => {
+                format!("expected {expected}, found the text `{}`: remove the quotes", cut(text))
+            }
+            unexpected => format!("expected {expected}, found {}", found(unexpected)),
+        })
     }
 
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -73,15 +80,15 @@ impl de::Error for ReadError {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownKey { key: field.to_owned(), expected })
+        Self::new(ReadErrorKind::UnknownKey { key: field.to_owned(), expected })
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(What::MissingKey(field))
+        Self::new(ReadErrorKind::MissingKey(field))
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        Self::new(What::UnknownWord { word: variant.to_owned(), expected })
+        Self::new(ReadErrorKind::UnknownWord { word: variant.to_owned(), expected })
     }
 }
 
@@ -92,12 +99,15 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
+/// The expectation of a boolean.
+const TRUE_OR_FALSE: &str = "`true` or `false`";
+
 /// Translates the expectations of serde's derived visitors into the terms of a YAML author.
 fn plain(expected: &str) -> String {
     match expected {
         "a sequence" => "a list".to_owned(),
         "a map" => "a mapping".to_owned(),
-        "a boolean" => "`true` or `false`".to_owned(),
+        "a boolean" => TRUE_OR_FALSE.to_owned(),
         "a string" => "a text".to_owned(),
         "path string" => "a path".to_owned(),
         "socket address" => "an address like `127.0.0.1:8000`".to_owned(),
@@ -110,6 +120,13 @@ fn plain(expected: &str) -> String {
         struct_name if struct_name.starts_with("struct ") => "a mapping".to_owned(),
         other => other.to_owned(),
     }
+}
+
+/// Returns `true` if a text would be what is expected if it had been written without quotes. YAML reads a plain `5`
+/// as a number, so a text `5` had quotes.
+fn is_quoted_scalar(text: &str, expected: &str) -> bool {
+    (expected.contains("number") && text.parse::<f64>().is_ok_and(f64::is_finite))
+        || (expected == TRUE_OR_FALSE && matches!(text, "true" | "false"))
 }
 
 /// Longest value that a message repeats, in characters; longer ones are cut.
@@ -137,49 +154,49 @@ fn cut(text: &str) -> String {
     shown
 }
 
-impl<'de> Node {
+impl<'de> YamlNode {
     fn unexpected(&'de self) -> Unexpected<'de> {
         match &self.value {
-            Value::Null => Unexpected::Unit,
-            Value::Bool(value) => Unexpected::Bool(*value),
-            Value::Unsigned(value) => Unexpected::Unsigned(*value),
-            Value::Signed(value) => Unexpected::Signed(*value),
-            Value::Float(value) => Unexpected::Float(*value),
-            Value::Text(text) => Unexpected::Str(text),
-            Value::Sequence(_) => Unexpected::Seq,
-            Value::Mapping(_) => Unexpected::Map,
+            YamlValue::Null => Unexpected::Unit,
+            YamlValue::Bool(value) => Unexpected::Bool(*value),
+            YamlValue::Unsigned(value) => Unexpected::Unsigned(*value),
+            YamlValue::Signed(value) => Unexpected::Signed(*value),
+            YamlValue::Float(value) => Unexpected::Float(*value),
+            YamlValue::Text(text) => Unexpected::Str(text),
+            YamlValue::Sequence(_) => Unexpected::Seq,
+            YamlValue::Mapping(_) => Unexpected::Map,
         }
     }
 
     /// Reads a secret. No message shows its value, whatever type it was written as.
     fn secret<V: Visitor<'de>>(&'de self, visitor: V) -> Result<V::Value, ReadError> {
         let result = match &self.value {
-            Value::Text(_) => visitor.visit_newtype_struct(self),
+            YamlValue::Text(_) => visitor.visit_newtype_struct(self),
             _ => Err(de::Error::custom("expected a secret, written as ${env:NAME} or ${file:PATH}")),
         };
         result.map_err(|error: ReadError| ReadError { secret: true, ..error })
     }
 }
 
-impl<'de> de::Deserializer<'de> for &'de Node {
+impl<'de> de::Deserializer<'de> for &'de YamlNode {
     type Error = ReadError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.value {
-            Value::Null => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Unsigned(value) => visitor.visit_u64(*value),
-            Value::Signed(value) => visitor.visit_i64(*value),
-            Value::Float(value) => visitor.visit_f64(*value),
-            Value::Text(text) => visitor.visit_borrowed_str(text),
-            Value::Sequence(nodes) => visitor.visit_seq(Elements { nodes, next: 0 }),
-            Value::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
+            YamlValue::Null => visitor.visit_unit(),
+            YamlValue::Bool(value) => visitor.visit_bool(*value),
+            YamlValue::Unsigned(value) => visitor.visit_u64(*value),
+            YamlValue::Signed(value) => visitor.visit_i64(*value),
+            YamlValue::Float(value) => visitor.visit_f64(*value),
+            YamlValue::Text(text) => visitor.visit_borrowed_str(text),
+            YamlValue::Sequence(nodes) => visitor.visit_seq(Elements { nodes, next: 0 }),
+            YamlValue::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match &self.value {
-            Value::Null => visitor.visit_none(),
+            YamlValue::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -200,9 +217,9 @@ impl<'de> de::Deserializer<'de> for &'de Node {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         match &self.value {
-            Value::Mapping(mapping) if name == TAG => visitor.visit_enum(Tagged::find(mapping)?),
+            YamlValue::Mapping(mapping) if name == TAG => visitor.visit_enum(Tagged::find(mapping)?),
             _ if name == TAG => Err(de::Error::invalid_type(self.unexpected(), &"a mapping")),
-            Value::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
+            YamlValue::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
             _ => Err(de::Error::invalid_type(self.unexpected(), &one_of(variants).as_str())),
         }
     }
@@ -215,7 +232,7 @@ impl<'de> de::Deserializer<'de> for &'de Node {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         match &self.value {
-            Value::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
+            YamlValue::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
             _ => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
         }
     }
@@ -233,18 +250,22 @@ impl<'de> de::Deserializer<'de> for &'de Node {
 /// The key that selects the variant of a mapping, and the name of the enums that are read this way.
 pub(crate) const TAG: &str = "type";
 
-/// A mapping and the index of its tag.
+/// A mapping and its tag.
 #[derive(Clone, Copy)]
 struct Tagged<'de> {
     mapping: &'de Mapping,
+    /// Index of the tag's entry.
     tag: usize,
+    /// The value of the tag.
+    node: &'de YamlNode,
 }
 
 impl<'de> Tagged<'de> {
     fn find(mapping: &'de Mapping) -> Result<Self, ReadError> {
         let is_tag = |entry: &Entry| entry.key == TAG && !entry.node.skipped;
-        let tag = mapping.entries.iter().position(is_tag);
-        tag.map(|tag| Self { mapping, tag }).ok_or_else(|| de::Error::missing_field(TAG))
+        let tag = mapping.entries.iter().enumerate().find(|(_, entry)| is_tag(entry));
+        tag.map(|(tag, entry)| Self { mapping, tag, node: &entry.node })
+            .ok_or_else(|| de::Error::missing_field(TAG))
     }
 }
 
@@ -253,7 +274,7 @@ impl<'de> de::EnumAccess<'de> for Tagged<'de> {
     type Variant = Self;
 
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ReadError> {
-        let variant = seed.deserialize(&self.mapping.entries[self.tag].node);
+        let variant = seed.deserialize(self.node);
         Ok((variant.map_err(|error| error.inside(self.tag))?, self))
     }
 }
@@ -297,7 +318,7 @@ impl<'de> de::Deserializer<'de> for Tagged<'de> {
 }
 
 struct Elements<'de> {
-    nodes: &'de [Node],
+    nodes: &'de [YamlNode],
     next: usize,
 }
 

@@ -81,11 +81,11 @@ impl fmt::Display for Summary<'_> {
             write!(f, ":{line}:{column}")?;
         }
         if !path.is_empty() {
-            write!(f, ": {}", Harmless(path))?;
+            write!(f, ": {}", Sanitized(path))?;
         }
-        write!(f, ": {}", Harmless(message))?;
+        write!(f, ": {}", Sanitized(message))?;
         match suggestion {
-            Some(word) => write!(f, "; did you mean `{}`?", Harmless(word)),
+            Some(word) => write!(f, "; did you mean `{}`?", Sanitized(word)),
             None => Ok(()),
         }
     }
@@ -215,9 +215,9 @@ fn user_information(line: &[char], from: usize) -> Option<std::ops::Range<usize>
 
 /// Text from the config, made safe for a terminal or a log: no control characters, no user information of
 /// URLs.
-struct Harmless<'a>(&'a str);
+struct Sanitized<'a>(&'a str);
 
-impl fmt::Display for Harmless<'_> {
+impl fmt::Display for Sanitized<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chars: Vec<char> = self.0.chars().collect();
         let mut next = 0;
@@ -242,9 +242,10 @@ impl fmt::Display for Harmless<'_> {
 /// about a part of a URL.
 fn credentials(text: &[char], from: usize) -> Option<std::ops::Range<usize>> {
     let before = &text[..from];
-    let quote = |c: &char| matches!(c, '`' | '"' | '\'');
+    let is_quote = |c: &char| matches!(c, '`' | '"' | '\'');
     let in_url = before.ends_with(&[':', '/', '/']);
-    let starts_word = before.last().is_none_or(|c| c.is_whitespace() || quote(c)) && !quote(&text[from]);
+    let starts_word =
+        before.last().is_none_or(|c| c.is_whitespace() || is_quote(c)) && !is_quote(&text[from]);
     let range = user_information(text, from).filter(|range| !range.is_empty())?;
     (in_url || starts_word && text[range.clone()].contains(&':')).then_some(range)
 }

@@ -1,7 +1,9 @@
 //! Secrets: the config refers to them as `${env:NAME}` or `${file:PATH}`; their values are never shown.
 
 use std::borrow::Cow;
+use std::env::VarError;
 use std::fmt;
+use std::io::{self, ErrorKind};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -22,30 +24,29 @@ pub struct Secret {
 impl Secret {
     /// Reads the secret that `${env:NAME}` or `${file:PATH}` refers to. A file must be a regular one of at
     /// most 64 KiB; its trailing line ends are dropped.
-    pub fn resolve(source: &str) -> Result<Self, String> {
-        let inner = source
-            .strip_prefix("${")
-            .and_then(|rest| rest.strip_suffix('}'))
-            .ok_or("a secret must not be written in the config: use ${env:NAME} or ${file:PATH}")?;
+    ///
+    /// # Errors
+    ///
+    /// Fails if the source has another form, if the secret cannot be read, and if it is empty or not UTF-8.
+    pub fn resolve(source: &str) -> Result<Self, SecretError> {
+        let inner =
+            source.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).ok_or(SecretError::InConfig)?;
         let value = match inner.split_once(':') {
-            Some(("env", name)) => Zeroizing::new(
-                std::env::var(name)
-                    .map_err(|_| format!("the environment variable {name} is not set or not UTF-8"))?,
-            ),
+            Some(("env", name)) => from_environment(name)?,
             Some(("file", path)) => {
-                from_file(path).map_err(|message| format!("cannot read the secret file {path}: {message}"))?
+                from_file(path).map_err(|error| SecretError::File { path: path.to_owned(), error })?
             }
-            _ => return Err("expected ${env:NAME} or ${file:PATH}".to_owned()),
+            _ => return Err(SecretError::UnknownForm),
         };
         let trimmed = value.trim_end_matches(['\r', '\n']);
         if trimmed.is_empty() {
-            return Err(format!("the secret {source} is empty"));
+            return Err(SecretError::Empty { source: source.to_owned() });
         }
         Ok(Self { source: source.to_owned(), value: Zeroizing::new(trimmed.to_owned()) })
     }
 
     /// Creates a secret that does not come from a config; `source` is shown in its place.
-    pub fn given(source: impl Into<String>, value: String) -> Self {
+    pub fn from_value(source: impl Into<String>, value: String) -> Self {
         Self { source: source.into(), value: Zeroizing::new(value) }
     }
 
@@ -55,11 +56,79 @@ impl Secret {
     }
 }
 
+/// Reads the value of an environment variable.
+fn from_environment(name: &str) -> Result<Zeroizing<String>, SecretError> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Zeroizing::new(value)),
+        Err(VarError::NotPresent) => Err(SecretError::NotSet { name: name.to_owned() }),
+        Err(VarError::NotUnicode(value)) => {
+            drop(Zeroizing::new(value.into_encoded_bytes()));
+            Err(SecretError::NotUtf8 { name: name.to_owned() })
+        }
+    }
+}
+
 /// Reads the text of a secret file.
-fn from_file(path: &str) -> Result<Zeroizing<String>, String> {
-    let bytes = read_file(path, FILE_BYTES_MAX).map_err(|error| error.to_string())?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+fn from_file(path: &str) -> io::Result<Zeroizing<String>> {
+    let bytes = read_file(path, FILE_BYTES_MAX)?;
+    let text =
+        std::str::from_utf8(&bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))?;
     Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// The reason why a secret cannot be used. It never holds the value.
+#[derive(Debug)]
+pub enum SecretError {
+    /// The config has the secret itself instead of its source.
+    InConfig,
+    /// The source is neither `env` nor `file`.
+    UnknownForm,
+    /// The environment variable is not set.
+    NotSet {
+        /// Name of the variable.
+        name: String,
+    },
+    /// The environment variable is set, to something other than UTF-8.
+    NotUtf8 {
+        /// Name of the variable.
+        name: String,
+    },
+    /// The file cannot be read, or is not UTF-8.
+    File {
+        /// Path of the file, as written in the config.
+        path: String,
+        /// The reason.
+        error: io::Error,
+    },
+    /// There is nothing but line ends.
+    Empty {
+        /// The source, as written in the config.
+        source: String,
+    },
+}
+
+impl fmt::Display for SecretError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InConfig => {
+                f.write_str("a secret must not be written in the config: use ${env:NAME} or ${file:PATH}")
+            }
+            Self::UnknownForm => f.write_str("expected ${env:NAME} or ${file:PATH}"),
+            Self::NotSet { name } => write!(f, "the environment variable {name} is not set"),
+            Self::NotUtf8 { name } => write!(f, "the environment variable {name} is not UTF-8"),
+            Self::File { path, error } => write!(f, "cannot read the secret file {path}: {error}"),
+            Self::Empty { source } => write!(f, "the secret {source} is empty"),
+        }
+    }
+}
+
+impl std::error::Error for SecretError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::File { error, .. } => Some(error),
+            _ => None,
+        }
+    }
 }
 
 impl PartialEq for Secret {
@@ -138,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_given_is_not_shown_either() {
-        let secret = Secret::given("${env:TOKEN}", "hunter2".to_owned());
+        let secret = Secret::from_value("${env:TOKEN}", "hunter2".to_owned());
         assert_eq!(
             (secret.expose(), format!("{secret:?} {secret}")),
             ("hunter2", "Secret(${env:TOKEN}) ${env:TOKEN}".to_owned())
@@ -147,14 +216,22 @@ mod tests {
 
     #[test]
     fn a_secret_in_clear_is_refused_without_repeating_it() {
-        let message = Secret::resolve("hunter2").unwrap_err();
+        let message = Secret::resolve("hunter2").unwrap_err().to_string();
         assert!(!message.contains("hunter2"), "{message}");
     }
 
     #[test]
     fn a_missing_secret_says_which() {
-        assert!(Secret::resolve("${env:EGRET_NO_SUCH}").unwrap_err().contains("EGRET_NO_SUCH"));
-        assert!(Secret::resolve("${file:/no/such}").unwrap_err().contains("/no/such"));
+        let message = |source| Secret::resolve(source).unwrap_err().to_string();
+        assert_eq!(message("${env:EGRET_NO_SUCH}"), "the environment variable EGRET_NO_SUCH is not set");
+        assert!(message("${file:/no/such}").contains("/no/such"));
+        assert_eq!(message("${var:HOME}"), "expected ${env:NAME} or ${file:PATH}");
+    }
+
+    #[test]
+    fn a_variable_that_is_no_text_says_so_without_its_value() {
+        let error = SecretError::NotUtf8 { name: "TOKEN".to_owned() };
+        assert_eq!(error.to_string(), "the environment variable TOKEN is not UTF-8");
     }
 
     #[test]
@@ -171,7 +248,7 @@ mod tests {
             (b"hunter2\xff".to_vec(), "it is not UTF-8"),
             (b"\n".to_vec(), "is empty"),
         ] {
-            let message = resolve(&bytes).unwrap_err();
+            let message = resolve(&bytes).unwrap_err().to_string();
             assert!(message.ends_with(why) && !message.contains("hunter2"), "{message}");
         }
         std::fs::remove_file(path).unwrap();

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess};
+use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location, MessageFormatter, Spanned, UserMessageFormatter};
 
 /// A position in the config's text. Both numbers count from 1; columns count characters.
@@ -23,22 +24,23 @@ impl From<Location> for Position {
 
 /// A value and its position.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct YamlNode {
     pub at: Position,
-    pub value: Value,
-    /// Removed because a problem was found in it, so the rest can be read.
+    pub value: YamlValue,
+    /// `true` if it is not read: a problem was found in it, and others may follow.
     pub skipped: bool,
 }
 
+/// A value without its position.
 #[derive(Debug)]
-pub(crate) enum Value {
+pub(crate) enum YamlValue {
     Null,
     Bool(bool),
     Unsigned(u64),
     Signed(i64),
     Float(f64),
     Text(String),
-    Sequence(Vec<Node>),
+    Sequence(Vec<YamlNode>),
     Mapping(Mapping),
 }
 
@@ -46,34 +48,55 @@ pub(crate) enum Value {
 #[derive(Debug, Default)]
 pub(crate) struct Mapping {
     pub entries: Vec<Entry>,
-    /// Keys whose absence is not reported: their entry was removed or misspelt.
-    pub excused: Vec<String>,
+    /// Keys whose absence is not reported: their entry was skipped or misspelt.
+    pub unreported: Vec<String>,
 }
 
+/// A key of a mapping, and its value.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub key: String,
     pub key_at: Position,
-    pub node: Node,
+    pub node: YamlNode,
 }
 
-/// Parses one YAML document, within limits on depth, size and aliases. An error carries its position.
-pub(crate) fn parse(text: &str) -> Result<Node, (Position, String)> {
-    match serde_saphyr::from_str_with_options::<Option<Spanned<Value>>>(text, options()) {
+/// The reason why a text is not a config's YAML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ParseError {
+    /// Its position.
+    pub at: Position,
+    message: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+/// Parses one YAML document, within limits on depth, size and aliases.
+pub(crate) fn parse(text: &str) -> Result<YamlNode, ParseError> {
+    match read(text, DuplicateKeyPolicy::Error) {
         Ok(Some(root)) => Ok(root.into()),
         // The text holds only comments: every key has its default.
-        Ok(None) => Ok(Node {
+        Ok(None) => Ok(YamlNode {
             at: Position { line: 1, column: 1 },
-            value: Value::Mapping(Mapping::default()),
+            value: YamlValue::Mapping(Mapping::default()),
             skipped: false,
         }),
-        Err(error) => Err(explain(&error)),
+        Err(error) => {
+            let at = error.location().unwrap_or(Location::UNKNOWN).into();
+            Err(ParseError { at, message: message(&error, text) })
+        }
     }
 }
 
 /// Only YAML 1.2 booleans (`off` is a word of the config), and limits far above any real config.
-fn options() -> serde_saphyr::Options {
+fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
     serde_saphyr::options! {
+        duplicate_keys: duplicate_keys,
         strict_booleans: true,
         with_snippet: false,
         reject_unsupported_tags: true,
@@ -91,13 +114,22 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-fn explain(error: &Error) -> (Position, String) {
-    let message = match error {
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("the key `{key}` is given twice"),
+fn read(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Option<Spanned<YamlValue>>, Error> {
+    serde_saphyr::from_str_with_options(text, options(duplicate_keys))
+}
+
+fn message(error: &Error, text: &str) -> String {
+    match error {
+        Error::DuplicateMappingKey { key: Some(key), location } => {
+            match first_line(text, key, Position::from(*location)) {
+                Some(line) => format!("the key `{key}` is given twice, first in line {line}"),
+                None => format!("the key `{key}` is given twice"),
+            }
+        }
         Error::MultipleDocuments { .. } => {
             "a second YAML document starts here; a config is a single document".to_owned()
         }
-        Error::AliasError { error, .. } => explain(error).1,
+        Error::AliasError { error, .. } => message(error, text),
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayStackDepthExceeded { .. }
@@ -105,17 +137,40 @@ fn explain(error: &Error) -> (Position, String) {
             "the config is too large, nested too deeply, or repeats too much through aliases".to_owned()
         }
         error => format!("invalid YAML: {}", UserMessageFormatter.format_message(error)),
-    };
-    (error.location().unwrap_or(Location::UNKNOWN).into(), message)
+    }
 }
 
-impl From<Spanned<Value>> for Node {
-    fn from(spanned: Spanned<Value>) -> Self {
+/// Returns the line of the first `key` in the mapping that has it again at `again`. The parser reports only the
+/// second position, so the text is parsed once more. `None` if a merge key brought the first one.
+fn first_line(text: &str, key: &str, again: Position) -> Option<usize> {
+    let root: YamlNode = read(text, DuplicateKeyPolicy::PassThrough).ok()??.into();
+    root.first_line(key, again)
+}
+
+impl YamlNode {
+    fn first_line(&self, key: &str, again: Position) -> Option<usize> {
+        match &self.value {
+            YamlValue::Mapping(Mapping { entries, .. }) => {
+                let mut same = entries.iter().filter(|entry| entry.key == key);
+                let first = same.next().filter(|_| same.any(|entry| entry.key_at == again));
+                match first {
+                    Some(first) => Some(first.key_at.line),
+                    None => entries.iter().find_map(|entry| entry.node.first_line(key, again)),
+                }
+            }
+            YamlValue::Sequence(nodes) => nodes.iter().find_map(|node| node.first_line(key, again)),
+            _ => None,
+        }
+    }
+}
+
+impl From<Spanned<YamlValue>> for YamlNode {
+    fn from(spanned: Spanned<YamlValue>) -> Self {
         Self { at: spanned.defined.into(), value: spanned.value, skipped: false }
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(TreeVisitor)
     }
@@ -124,53 +179,53 @@ impl<'de> Deserialize<'de> for Value {
 struct TreeVisitor;
 
 impl<'de> de::Visitor<'de> for TreeVisitor {
-    type Value = Value;
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a YAML value")
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_none<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Bool(value))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Unsigned(value))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Unsigned(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(u64::try_from(value).map_or(Value::Signed(value), Value::Unsigned))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(u64::try_from(value).map_or(YamlValue::Signed(value), YamlValue::Unsigned))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Float(value))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(value.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut nodes = Vec::new();
-        while let Some(node) = access.next_element::<Spanned<Value>>()? {
+        while let Some(node) = access.next_element::<Spanned<YamlValue>>()? {
             nodes.push(node.into());
         }
-        Ok(Value::Sequence(nodes))
+        Ok(YamlValue::Sequence(nodes))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut mapping = Mapping::default();
-        while let Some((key, node)) = access.next_entry::<Spanned<String>, Spanned<Value>>()? {
+        while let Some((key, node)) = access.next_entry::<Spanned<String>, Spanned<YamlValue>>()? {
             mapping.entries.push(Entry { key: key.value, key_at: key.defined.into(), node: node.into() });
         }
-        Ok(Value::Mapping(mapping))
+        Ok(YamlValue::Mapping(mapping))
     }
 }

@@ -42,12 +42,12 @@ impl Duration {
 }
 
 impl FromStr for Duration {
-    type Err = String;
+    type Err = QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        quantity(text, &DURATION_UNITS).map(Self::from_millis).ok_or_else(|| {
-            format!("`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`")
-        })
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        quantity(text, &DURATION_UNITS)
+            .map(Self::from_millis)
+            .ok_or_else(|| QuantityError::Duration { text: text.to_owned() })
     }
 }
 
@@ -81,12 +81,10 @@ impl Size {
 }
 
 impl FromStr for Size {
-    type Err = String;
+    type Err = QuantityError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        quantity(text, &SIZE_UNITS).map(Self).ok_or_else(|| {
-            format!("`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`")
-        })
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        quantity(text, &SIZE_UNITS).map(Self).ok_or_else(|| QuantityError::Size { text: text.to_owned() })
     }
 }
 
@@ -95,6 +93,37 @@ impl fmt::Display for Size {
         write_quantity(f, self.0, &SIZE_UNITS, "0B")
     }
 }
+
+/// A text that is not a number with a known unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QuantityError {
+    /// It is not a duration.
+    Duration {
+        /// The text.
+        text: String,
+    },
+    /// It is not a size.
+    Size {
+        /// The text.
+        text: String,
+    },
+}
+
+impl fmt::Display for QuantityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duration { text } => write!(
+                f,
+                "`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`"
+            ),
+            Self::Size { text } => {
+                write!(f, "`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for QuantityError {}
 
 /// Parses a number with one of `units` and returns their product; `None` if either is missing or the product
 /// overflows.
@@ -200,8 +229,11 @@ mod tests {
         for text in
             ["", "5", "s", "-5s", "5 s", "1.5s", "5S", "99999999999999999999s", "18446744073709551615d"]
         {
-            assert!(text.parse::<Duration>().unwrap_err().contains("is not a duration"), "{text}");
+            assert!(
+                text.parse::<Duration>().unwrap_err().to_string().contains("is not a duration"),
+                "{text}"
+            );
         }
-        assert!("64KB".parse::<Size>().unwrap_err().contains("is not a size"));
+        assert!("64KB".parse::<Size>().unwrap_err().to_string().contains("is not a size"));
     }
 }

@@ -119,7 +119,7 @@ fn aliases_and_merge_keys_are_read() {
 }
 
 /// Config texts, each with its complete report.
-const BAD: [(&str, &str); 18] = [
+const BAD: [(&str, &str); 21] = [
     (
         "providers:\n  stripe: { url: x, timeouts: { conect: 5s } }",
         "egret.yaml:2:33: providers.stripe.timeouts.conect: unknown key `conect`, expected one of `connect`, `first_byte`, `body`; \
@@ -179,11 +179,28 @@ const BAD: [(&str, &str); 18] = [
         "egret.yaml:1:1: providers: expected a mapping, found nothing\n1 | providers:\n  | ^^^^^^^^^",
     ),
     ("- a\n", "egret.yaml:1:1: expected a mapping, found a list\n1 | - a\n  | ^"),
-    ("workers: 1\nworkers: 2\n", "egret.yaml:2:1: the key `workers` is given twice\n2 | workers: 2\n  | ^"),
+    (
+        "workers: \"5\"",
+        "egret.yaml:1:10: workers: expected a whole number from 0 to 65535, found the text `5`: remove the quotes\n\
+         1 | workers: \"5\"\n  |          ^^^",
+    ),
+    (
+        "verbose: 'true'",
+        "egret.yaml:1:10: verbose: expected `true` or `false`, found the text `true`: remove the quotes\n\
+         1 | verbose: 'true'\n  |          ^^^^^^",
+    ),
+    (
+        "workers: 1\nworkers: 2\n",
+        "egret.yaml:2:1: the key `workers` is given twice, first in line 1\n2 | workers: 2\n  | ^",
+    ),
     (
         "listen:\n  - address: é\n    provder: x\n",
         "egret.yaml:3:5: listen[0].provder: unknown key `provder`, expected one of `address`, `provider`; did you mean `provider`?\n\
          3 |     provder: …\n  |     ^^^^^^^",
+    ),
+    (
+        "listen:\n  - address: a\n    provider: b\n  - address: c\n    provider: d\n    address: e\n",
+        "egret.yaml:6:5: the key `address` is given twice, first in line 4\n6 |     address: e\n  |     ^",
     ),
     (
         "workers: 1\n---\nworkers: 2\n",

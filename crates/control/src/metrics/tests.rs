@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_accounts::CoolingSnapshot;
 use egret_clock::Timestamp;
-use egret_gateway::stats::{ExchangeCount, Histogram};
+use egret_gateway::stats::{Count, ExchangeCount, Histogram};
 use egret_quota::{QuotaKind, QuotaSnapshot};
 use egret_remedy::remedy::Mode;
 use egret_remedy::tally::TallySnapshot;

@@ -3,7 +3,7 @@
 use clap::Parser;
 
 use super::*;
-use crate::cli::Command;
+use crate::cli::{Cli, Command};
 use crate::config::Config;
 
 fn parse(line: &str) -> Result<ArchiverArgs, clap::Error> {
@@ -135,9 +135,9 @@ fn what_cannot_be_is_refused_in_the_words_of_the_command_line() {
         ("1 -filter-ua (?=a)", "-filter-ua is not a valid regular expression"),
         ("1 -host tcp://a:1", "-host expects"),
     ] {
-        let error = translated(line, |translation| translation.check().unwrap_err());
+        let error = translated(line, |translation| translation.check().unwrap_err().to_string());
         assert!(error.starts_with(message), "{line}: {error}");
     }
-    let error = translated("1 -https 2", |translation| translation.config().unwrap_err());
+    let error = translated("1 -https 2", |translation| translation.config().unwrap_err().to_string());
     assert!(error.contains("key.pem"), "{error}");
 }

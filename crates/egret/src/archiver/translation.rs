@@ -1,12 +1,12 @@
 //! Translates HARchiver's options into an Egret config. The same text is run and printed by `--print-config`.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 
-use egret_config::Secret;
+use egret_config::{Report, Secret};
 use egret_export::ExporterConfig;
 
-use super::{ArchiverArgs, Obfuscate};
+use super::args::{ArchiverArgs, Obfuscate};
 use crate::config::Config;
 
 /// Name of the exporter to the collector.
@@ -21,7 +21,7 @@ const ENVIRONMENT_FIELD: &str = "mashape-environment";
 const OTHER_FIELDS: [&str; 3] = ["mashape-host-override", "mashape-upstream-protocol", "x-upstream-protocol"];
 
 /// Responses that equal HARchiver's because its clients may look for them, by error name.
-const ANSWERS: [(&str, Option<u16>, Option<&str>); 5] = [
+const RESPONSES: [(&str, Option<u16>, Option<&str>); 5] = [
     ("too-many-in-flight", None, Some("The server is under heavy load, try again")),
     ("first-byte-timeout", None, Some("The server timed out trying to establish a connection")),
     ("connect-timeout", None, Some("The server timed out trying to establish a connection")),
@@ -35,6 +35,48 @@ pub struct Translation<'a> {
     pub token: Option<Secret>,
 }
 
+/// The reason why options cannot be translated.
+#[derive(Debug)]
+pub enum TranslationError {
+    /// `-reverse` is not a host.
+    Reverse,
+    /// Both ports are the same.
+    HttpsPort,
+    /// `-filter-ua` is not a regular expression.
+    FilterUa(regex_lite::Error),
+    /// `-host` is not a host.
+    Host,
+    /// The config has problems, for example a file that cannot be read.
+    Config(Report),
+}
+
+impl fmt::Display for TranslationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reverse => f.write_str("-reverse expects `host[:port]` or `https://host[:port]`"),
+            Self::HttpsPort => f.write_str("-https needs a port that differs from the one for HTTP"),
+            Self::FilterUa(error) => write!(
+                f,
+                "-filter-ua is not a valid regular expression: {error}; Perl's extensions, such as look-ahead, are not supported"
+            ),
+            Self::Host => f.write_str("-host expects a host name or an address; set the port with -port"),
+            Self::Config(report) => {
+                write!(f, "{report}\n\nrun `egret archiver ... -print-config` to see the lines")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TranslationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::FilterUa(error) => Some(error),
+            Self::Config(report) => Some(report),
+            Self::Reverse | Self::HttpsPort | Self::Host => None,
+        }
+    }
+}
+
 /// Quotes a text for YAML, in the form of JSON.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
@@ -46,32 +88,29 @@ fn list(texts: &[impl AsRef<str>]) -> String {
 
 impl Translation<'_> {
     /// Checks the options beyond what clap can.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), TranslationError> {
         let ArchiverArgs { reverse, filter_ua, host, https, listen_port, .. } = self.arguments;
         if let Some(target) = reverse.as_deref().map(|target| target_of(target).1)
             && (target.is_empty() || !target.bytes().all(is_of_authority))
         {
-            return Err("-reverse expects `host[:port]` or `https://host[:port]`".to_owned());
+            return Err(TranslationError::Reverse);
         }
         if https.is_some_and(|https| https != 0 && Some(https) == *listen_port) {
-            return Err("-https needs a port that differs from the one for HTTP".to_owned());
+            return Err(TranslationError::HttpsPort);
         }
         if let Some(Err(error)) = filter_ua.as_deref().map(regex_lite::Regex::new) {
-            return Err(format!(
-                "-filter-ua is not a valid regular expression: {error}; Perl's extensions, such as look-ahead, are not supported"
-            ));
+            return Err(TranslationError::FilterUa(error));
         }
         if host.as_deref().is_some_and(|host| host.is_empty() || !host.bytes().all(is_of_authority)) {
-            return Err("-host expects a host name or an address; set the port with -port".to_owned());
+            return Err(TranslationError::Host);
         }
         Ok(())
     }
 
     /// Returns the config to run.
-    pub fn config(&self) -> Result<Config, String> {
-        let mut config = Config::parse("egret archiver", &self.text(false)).map_err(|report| {
-            format!("{report}\n\nrun `egret archiver ... -print-config` to see the lines")
-        })?;
+    pub fn config(&self) -> Result<Config, TranslationError> {
+        let mut config =
+            Config::parse("egret archiver", &self.text(false)).map_err(TranslationError::Config)?;
         if let (Some(ExporterConfig::Alf(alf)), Some(token)) =
             (config.exporters.get_mut(COLLECTOR), &self.token)
         {
@@ -194,7 +233,7 @@ impl Translation<'_> {
         let _ =
             writeln!(text, "  private_fields: {}", list(&[&TOKEN_FIELDS[..], &[ENVIRONMENT_FIELD]].concat()));
         *text += "  forwarded_for: true\n  errors:\n    format: text\n    answers:\n";
-        for (slug, status, detail) in ANSWERS {
+        for (slug, status, detail) in RESPONSES {
             let keys = [
                 status.map(|status| format!("status: {status}")),
                 detail.map(|detail| format!("detail: {}", quoted(detail))),

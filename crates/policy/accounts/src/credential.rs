@@ -297,7 +297,7 @@ mod tests {
                 header: Some(name.to_owned()),
                 query: None,
                 prefix: String::new(),
-                value: egret_config::Secret::given("test", "k".to_owned()),
+                value: egret_config::Secret::from_value("test", "k".to_owned()),
             };
             assert!(api_key(&config).is_err(), "{name}");
         }

@@ -380,7 +380,7 @@ mod tests {
     const RULE: CoolDown = CoolDown { first: Duration::from_secs(30), max: Duration::from_mins(10) };
 
     fn compiled(token: &str, provider: &[&str], before: Option<&Accounts>) -> Accounts {
-        let bearer = BearerConfig { token: Secret::given("${env:TOKEN}", token.to_owned()) };
+        let bearer = BearerConfig { token: Secret::from_value("${env:TOKEN}", token.to_owned()) };
         let provider = provider.iter().copied().collect();
         let config = AccountConfig { provider, bearer: Some(bearer), ..AccountConfig::default() };
         let known = ["one", "two"].map(|name| KnownProvider { name, host: None, tls: true });

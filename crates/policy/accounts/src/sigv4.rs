@@ -405,7 +405,7 @@ mod tests {
     use egret_message::{Changes, Fields};
 
     fn secret(value: &str) -> Secret {
-        Secret::given("${env:TEST}", value.to_owned())
+        Secret::from_value("${env:TEST}", value.to_owned())
     }
 
     fn config(service: &str) -> Sigv4Config {

@@ -1,8 +1,9 @@
 //! Edits to a head: a list of changes, applied while the head is written. Everything else stays as received:
 //! order, case, white space and duplicates.
 
+use crate::head::fields::Field;
+use crate::span::Span;
 use crate::syntax::{CRLF, is_field_value, is_token};
-use crate::{Field, Span};
 
 /// The changes to make in a head. Keep one value and clear it between messages, so nothing is allocated.
 #[derive(Debug, Default)]
@@ -117,8 +118,8 @@ impl Edits {
 
     /// Edits mostly come in the order of the fields, so the position is searched from the end.
     fn change(&mut self, change: Change) {
-        let place = self.changes.iter().rposition(|other| other.index <= change.index);
-        match place {
+        let before = self.changes.iter().rposition(|other| other.index <= change.index);
+        match before {
             Some(at) if self.changes[at].index == change.index => self.changes[at] = change,
             Some(at) => self.changes.insert(at + 1, change),
             None => self.changes.insert(0, change),

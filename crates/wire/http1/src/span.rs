@@ -46,6 +46,13 @@ impl Span {
     }
 }
 
+/// Converts an offset into a head to 32 bits, without a check.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "a head is at most MAX_HEAD bytes long")]
+pub(crate) fn to_u32(offset: usize) -> u32 {
+    offset as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

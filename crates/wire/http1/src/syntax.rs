@@ -94,7 +94,7 @@ fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Op
         }
         rest = after;
     }
-    rest.iter().position(|&byte| is(byte)).map(|place| bytes.len() - rest.len() + place)
+    rest.iter().position(|&byte| is(byte)).map(|at| bytes.len() - rest.len() + at)
 }
 
 /// Returns the position of the first colon or control character.

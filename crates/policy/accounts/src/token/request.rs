@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_client_with_a_secret_proves_who_it_is() {
         // RFC 6749 §2.3.1 requires form encoding of both parts before Base64.
-        let secret = Some(Secret::given("s", "a b:c/\u{e4}".to_owned()));
+        let secret = Some(Secret::from_value("s", "a b:c/\u{e4}".to_owned()));
         let (head, body) = sent(|config| config.client_secret.clone_from(&secret));
         let mut expected = Vec::new();
         base64::encode(b"me:a+b%3Ac%2F%C3%A4", &mut expected);

@@ -317,7 +317,7 @@ fn a_token_that_a_provider_refuses_is_fetched_anew_and_not_too_often() {
 
 #[test]
 fn a_rotated_refresh_token_is_used_from_then_on_and_stays_as_long_as_it_may() {
-    let given = |text: &str| egret_config::Secret::given("${env:REFRESH}", text.to_owned());
+    let given = |text: &str| egret_config::Secret::from_value("${env:REFRESH}", text.to_owned());
     let configs = |refresh_token: &str, scope: &str| {
         let change = json!({ "grant": "refresh_token", "scope": [scope], "refresh_token": "${env:PATH}" });
         let mut oauth2 = json!({ "token_url": "https://id.example/token", "client_id": "me" });

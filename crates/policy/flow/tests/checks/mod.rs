@@ -429,7 +429,7 @@ pub fn signature(bytes: &[u8]) -> bool {
 }
 
 fn sigv4(service: &str) -> Sigv4Config {
-    let secret = |value: &str| Secret::given("${env:TEST}", value.to_owned());
+    let secret = |value: &str| Secret::from_value("${env:TEST}", value.to_owned());
     Sigv4Config {
         access_key_id: secret("AKIDEXAMPLE"),
         secret_access_key: secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),

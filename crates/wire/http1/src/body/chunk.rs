@@ -1,6 +1,6 @@
 //! Chunk header lines (RFC 9112 §7.1): reads them incrementally and writes them on the stack.
 
-use super::BodyError;
+use super::error::BodyError;
 
 /// Maximum bytes of chunk extensions in one body. Extensions are skipped, never forwarded (RFC 9112 §7.1.1).
 pub const MAX_CHUNK_EXTENSIONS: usize = 1024;
@@ -18,11 +18,11 @@ const MAX_CHUNK: u64 = u64::MAX / 2;
 pub(super) struct ChunkLine {
     size: u64,
     digits: u8,
-    part: Part,
+    part: LinePart,
 }
 
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum LinePart {
     #[default]
     Size,
     Extension,
@@ -32,25 +32,29 @@ enum Part {
 impl ChunkLine {
     /// Consumes bytes of `input` up to the end of the line. Returns the number of bytes consumed, and the
     /// size once the line is complete. `extensions` counts the extension bytes of the whole body.
-    pub fn take(&mut self, input: &[u8], extensions: &mut usize) -> Result<(usize, Option<u64>), BodyError> {
+    pub fn consume(
+        &mut self,
+        input: &[u8],
+        extensions: &mut usize,
+    ) -> Result<(usize, Option<u64>), BodyError> {
         let mut at = 0;
-        if self.part == Part::Size {
-            at = self.take_size(input)?;
+        if self.part == LinePart::Size {
+            at = self.consume_size(input)?;
         }
-        if self.part == Part::Extension {
-            at += self.take_extension(&input[at..], extensions)?;
+        if self.part == LinePart::Extension {
+            at += self.consume_extension(&input[at..], extensions)?;
         }
         match (self.part, input.get(at)) {
-            (Part::LineFeed, Some(b'\n')) if self.size > MAX_CHUNK => Err(BodyError::ChunkTooLarge),
-            (Part::LineFeed, Some(b'\n')) => Ok((at + 1, Some(self.size))),
-            (Part::LineFeed, Some(_)) => Err(BodyError::ChunkSize),
+            (LinePart::LineFeed, Some(b'\n')) if self.size > MAX_CHUNK => Err(BodyError::ChunkTooLarge),
+            (LinePart::LineFeed, Some(b'\n')) => Ok((at + 1, Some(self.size))),
+            (LinePart::LineFeed, Some(_)) => Err(BodyError::ChunkSize),
             (_, _) => Ok((at, None)),
         }
     }
 
     /// Consumes digits and the byte after them.
     #[inline]
-    fn take_size(&mut self, input: &[u8]) -> Result<usize, BodyError> {
+    fn consume_size(&mut self, input: &[u8]) -> Result<usize, BodyError> {
         for (at, &byte) in input.iter().enumerate() {
             match char::from(byte).to_digit(16) {
                 Some(digit) if self.digits < MAX_DIGITS => {
@@ -58,7 +62,7 @@ impl ChunkLine {
                     self.size = self.size << 4 | u64::from(digit);
                 }
                 None if self.digits > 0 && (byte == b'\r' || byte == b';') => {
-                    self.part = if byte == b'\r' { Part::LineFeed } else { Part::Extension };
+                    self.part = if byte == b'\r' { LinePart::LineFeed } else { LinePart::Extension };
                     return Ok(at + 1);
                 }
                 _ => return Err(BodyError::ChunkSize),
@@ -68,10 +72,10 @@ impl ChunkLine {
     }
 
     /// Consumes an extension and the CR after it.
-    fn take_extension(&mut self, input: &[u8], extensions: &mut usize) -> Result<usize, BodyError> {
+    fn consume_extension(&mut self, input: &[u8], extensions: &mut usize) -> Result<usize, BodyError> {
         for (at, &byte) in input.iter().enumerate() {
             if byte == b'\r' {
-                self.part = Part::LineFeed;
+                self.part = LinePart::LineFeed;
                 return Ok(at + 1);
             }
             if byte.is_ascii_control() {

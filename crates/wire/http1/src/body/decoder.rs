@@ -1,9 +1,10 @@
 //! Body decoder: walks a body through its buffers and finds the bytes that are data.
 
-use super::BodyError;
 use super::chunk::ChunkLine;
+use super::error::BodyError;
 use super::trailers::TrailerSection;
-use crate::{ResponseFraming, Span};
+use crate::head::ResponseFraming;
+use crate::span::Span;
 
 /// Finds the data of one body in the received bytes, however they are split. Data is never copied.
 ///
@@ -84,56 +85,59 @@ impl BodyDecoder {
         let input = &input[..input.len().min(u32::MAX as usize)];
         let mut at = 0;
         while at < input.len() {
-            let step = self.step(&input[at..]).inspect_err(|&error| self.state = State::Failed(error))?;
-            match step {
-                Step::Done => break,
-                Step::Data(len) => data.push(Span::new(at, at + len)),
-                Step::Syntax(_) => {}
+            let consumed =
+                self.consume(&input[at..]).inspect_err(|&error| self.state = State::Failed(error))?;
+            match consumed {
+                Consumed::Done => break,
+                Consumed::Data(len) => data.push(Span::new(at, at + len)),
+                Consumed::Syntax(_) => {}
             }
-            at += step.len();
+            at += consumed.len();
         }
         Ok(at)
     }
 
     /// Consumes at least one byte of `input`, which must not be empty, unless the body is done.
     #[inline]
-    fn step(&mut self, input: &[u8]) -> Result<Step, BodyError> {
+    fn consume(&mut self, input: &[u8]) -> Result<Consumed, BodyError> {
         match self.state {
-            State::Done => return Ok(Step::Done),
+            State::Done => return Ok(Consumed::Done),
             State::Failed(error) => return Err(error),
-            State::UntilClose => return Ok(Step::Data(input.len())),
-            State::Length => return Ok(Step::Data(self.take_data(input, State::Done))),
-            State::ChunkData => return Ok(Step::Data(self.take_data(input, State::ChunkCarriageReturn))),
+            State::UntilClose => return Ok(Consumed::Data(input.len())),
+            State::Length => return Ok(Consumed::Data(self.consume_data(input, State::Done))),
+            State::ChunkData => {
+                return Ok(Consumed::Data(self.consume_data(input, State::ChunkCarriageReturn)));
+            }
             State::ChunkLine => {
-                let (len, size) = self.line.take(input, &mut self.extensions)?;
+                let (len, size) = self.line.consume(input, &mut self.extensions)?;
                 if let Some(size) = size {
                     self.state = if size == 0 { State::Trailers } else { State::ChunkData };
                     self.remaining = size;
                     self.line = ChunkLine::default();
                 }
-                return Ok(Step::Syntax(len));
+                return Ok(Consumed::Syntax(len));
             }
             State::Trailers => {
-                let (len, done) = self.trailers.take(input)?;
+                let (len, done) = self.trailers.consume(input)?;
                 if done {
                     self.state = State::Done;
                 }
-                return Ok(Step::Syntax(len));
+                return Ok(Consumed::Syntax(len));
             }
             State::ChunkCarriageReturn if input.starts_with(b"\r\n") => {
                 self.state = State::ChunkLine;
-                return Ok(Step::Syntax(2));
+                return Ok(Consumed::Syntax(2));
             }
             State::ChunkCarriageReturn if input[0] == b'\r' => self.state = State::ChunkLineFeed,
             State::ChunkLineFeed if input[0] == b'\n' => self.state = State::ChunkLine,
             State::ChunkCarriageReturn | State::ChunkLineFeed => return Err(BodyError::ChunkEnd),
         }
-        Ok(Step::Syntax(1))
+        Ok(Consumed::Syntax(1))
     }
 
     /// Consumes the data at the start of `input`, and changes to state `next` after its last byte.
     #[inline]
-    fn take_data(&mut self, input: &[u8], next: State) -> usize {
+    fn consume_data(&mut self, input: &[u8], next: State) -> usize {
         let len = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(input.len());
         self.remaining -= len as u64;
         if self.remaining == 0 {
@@ -196,14 +200,14 @@ impl<Framing: Into<ResponseFraming>> From<Framing> for BodyDecoder {
 
 /// The kind and number of the next bytes of the input.
 #[derive(Copy, Clone)]
-enum Step {
+enum Consumed {
     Data(usize),
     Syntax(usize),
     /// They are not part of this body.
     Done,
 }
 
-impl Step {
+impl Consumed {
     fn len(self) -> usize {
         match self {
             Self::Data(len) | Self::Syntax(len) => len,

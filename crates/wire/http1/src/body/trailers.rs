@@ -1,7 +1,7 @@
 //! Trailer fields (RFC 9110 §6.5, RFC 9112 §7.1.2): collected, checked, and filtered by name.
 
-use super::BodyError;
-use crate::KnownField;
+use super::error::BodyError;
+use crate::head::KnownField;
 use crate::syntax::{is_token, is_value_byte};
 
 /// Maximum bytes of all trailer lines.
@@ -29,7 +29,7 @@ impl TrailerSection {
 
     /// Consumes bytes of `input` up to the empty line that ends the section. Returns the number of bytes
     /// consumed, and `true` once the section ended.
-    pub fn take(&mut self, input: &[u8]) -> Result<(usize, bool), BodyError> {
+    pub fn consume(&mut self, input: &[u8]) -> Result<(usize, bool), BodyError> {
         if self.bytes.is_empty() && input.starts_with(b"\r\n") {
             return Ok((2, true)); // almost always there are no trailers: nothing is allocated
         }

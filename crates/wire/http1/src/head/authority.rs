@@ -1,6 +1,6 @@
 //! The `host[:port]` of `Host`, of an absolute-form target and of a CONNECT target.
 
-use crate::Span;
+use crate::span::Span;
 use crate::syntax::{decimal, is_host_name};
 
 /// A validated host and optional port (RFC 3986 §3.2, without user information).

@@ -1,6 +1,9 @@
 //! The `Connection` field: connection options of a message (RFC 9110 §7.6.1, RFC 9112 §9).
 
-use super::{Field, HeadError, KnownField, Version};
+use super::error::HeadError;
+use super::fields::Field;
+use super::known::KnownField;
+use super::version::Version;
 use crate::syntax::list;
 
 /// Maximum number of options in all `Connection` lines of a head. Bounds the search for nominated fields.

@@ -3,7 +3,7 @@
 
 use memchr::memchr_iter;
 
-use super::HeadError;
+use super::error::HeadError;
 use crate::syntax::{find_control, is_field_value, is_target, is_token, token_len, trim};
 
 /// Returns the error for the malformed request line `line`, given without its line end.

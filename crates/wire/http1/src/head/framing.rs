@@ -1,6 +1,6 @@
 //! Body framing of a message (RFC 9112 §6).
 
-use super::HeadError;
+use super::error::HeadError;
 use crate::syntax::{is_token, list};
 
 /// Framing of a request body. A request never ends with the connection (RFC 9112 §6.3).

@@ -1,8 +1,8 @@
 //! Field names that the gateway treats specially, found with one look-up in a table built at compile time.
 
-/// Rules for an intermediary that forwards a known field.
+/// Rule for an intermediary that forwards a known field.
 #[derive(Copy, Clone, PartialEq, Eq)]
-enum Nature {
+enum ForwardingRule {
     /// Forwarded, even if a `Connection` option nominates it.
     EndToEnd,
     /// Forwarded, and harmless as a trailer.
@@ -12,7 +12,7 @@ enum Nature {
 }
 
 macro_rules! known_fields {
-    ($($variant:ident = $name:literal, $nature:ident;)*) => {
+    ($($variant:ident = $name:literal, $rule:ident;)*) => {
         /// The known field that a name stands for.
         ///
         /// Fields that are not hop-by-hop are kept even if `Connection` nominates them, because dropping them
@@ -30,7 +30,7 @@ macro_rules! known_fields {
         const NAMES: &[&[u8]] = &[$($name.as_bytes(),)*];
         /// The variants in the same order.
         const VARIANTS: &[KnownField] = &[$(KnownField::$variant,)*];
-        const NATURES: &[Nature] = &[$(Nature::$nature,)*];
+        const RULES: &[ForwardingRule] = &[$(ForwardingRule::$rule,)*];
     };
 }
 
@@ -115,7 +115,7 @@ const MULTIPLIER: u64 = find_multiplier();
 /// Index into [`NAMES`] for each slot.
 const SLOTS: [u8; 1 << SLOT_BITS] = build_slots();
 /// The key of each name.
-const KEYS: [Key; NAMES.len()] = build_keys();
+const KEYS: [NameKey; NAMES.len()] = build_keys();
 
 /// Both ends of a name, eight bytes each, in lower case. Names of up to 16 bytes are covered completely; in
 /// shorter names the ends overlap, or the rest is zero. Together with the length the key stands in for the
@@ -124,13 +124,13 @@ const KEYS: [Key; NAMES.len()] = build_keys();
 /// Letters are lowered by or-ing 0x20. In a token this turns no other byte into a lower-case letter, a digit
 /// or a hyphen, so no unknown name matches a known one.
 #[derive(Copy, Clone, PartialEq, Eq)]
-struct Key {
+struct NameKey {
     first: u64,
     last: u64,
     len: usize,
 }
 
-impl Key {
+impl NameKey {
     #[inline]
     const fn of(name: &[u8]) -> Self {
         const LOWER: u64 = 0x2020_2020_2020_2020;
@@ -155,11 +155,11 @@ impl Key {
     }
 }
 
-const fn build_keys() -> [Key; NAMES.len()] {
-    let mut keys = [Key { first: 0, last: 0, len: 0 }; NAMES.len()];
+const fn build_keys() -> [NameKey; NAMES.len()] {
+    let mut keys = [NameKey { first: 0, last: 0, len: 0 }; NAMES.len()];
     let mut at = 0;
     while at < NAMES.len() {
-        keys[at] = Key::of(NAMES[at]);
+        keys[at] = NameKey::of(NAMES[at]);
         at += 1;
     }
     keys
@@ -203,7 +203,7 @@ impl KnownField {
     /// Returns the field that `name`, a token in any case, stands for.
     #[inline]
     pub fn of(name: &[u8]) -> Self {
-        let key = Key::of(name);
+        let key = NameKey::of(name);
         let at = usize::from(SLOTS[key.slot(MULTIPLIER)]);
         // The key omits the middle of long names.
         match KEYS.get(at) {
@@ -221,7 +221,7 @@ impl KnownField {
 
     /// Returns `true` if the field is for one connection only (RFC 9110 §7.6.1, §11.7).
     pub fn is_hop_by_hop(self) -> bool {
-        NATURES.get(self as usize) == Some(&Nature::HopByHop)
+        RULES.get(self as usize) == Some(&ForwardingRule::HopByHop)
     }
 
     /// Returns `true` if `Connection` may nominate the field as hop-by-hop: only unknown fields.
@@ -232,7 +232,7 @@ impl KnownField {
     /// Returns `true` if the field may be a trailer. Fields for framing, routing, authentication, conditions
     /// and content description may not (RFC 9110 §6.5.1).
     pub(crate) fn may_be_trailer(self) -> bool {
-        self == Self::Other || NATURES.get(self as usize) == Some(&Nature::Trailing)
+        self == Self::Other || RULES.get(self as usize) == Some(&ForwardingRule::Trailing)
     }
 }
 

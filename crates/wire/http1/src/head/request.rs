@@ -2,14 +2,20 @@
 
 use memchr::memchr;
 
-use super::fields::{Facts, narrow};
+use super::authority::Authority;
+use super::error::HeadError;
+use super::facts::Facts;
+use super::fields::Field;
+use super::framing::RequestFraming;
+use super::limits::{HeadLimits, MAX_METHOD};
+use super::method::Method;
+use super::progress::Progress;
 use super::scan::Scan;
-use super::{
-    Authority, Field, HeadError, HeadLimits, MAX_METHOD, Method, Progress, RequestFraming, TargetForm,
-    Version, diagnose, target,
-};
-use crate::Span;
+use super::target::TargetForm;
+use super::version::Version;
+use super::{diagnose, target};
 use crate::edits::{Edits, Rendering};
+use crate::span::{Span, to_u32};
 use crate::syntax::{CRLF, token_len};
 
 /// Maximum length of a remembered Host: the longest DNS name, and a port.
@@ -125,9 +131,9 @@ impl RequestHead {
             return Err(HeadError::MethodTooLong);
         }
         self.method = Method::of(method);
-        self.method_text = Span { start: narrow(start), end: narrow(start + method.len()) };
-        self.target = Span { start: narrow(start + target_start), end: narrow(start + target_end) };
-        self.start_line_end = narrow(start + line.len());
+        self.method_text = Span { start: to_u32(start), end: to_u32(start + method.len()) };
+        self.target = Span { start: to_u32(start + target_start), end: to_u32(start + target_end) };
+        self.start_line_end = to_u32(start + line.len());
         let (form, authority) = target::check(self.method, target).map_err(|error| match error {
             // The target may hold a space or a CR.
             HeadError::Target => diagnose::request_line(line),

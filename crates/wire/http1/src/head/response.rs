@@ -2,11 +2,19 @@
 
 use memchr::memchr;
 
-use super::fields::{Facts, narrow};
+use super::diagnose;
+use super::error::HeadError;
+use super::facts::Facts;
+use super::fields::Field;
+use super::framing::ResponseFraming;
+use super::known::KnownField;
+use super::limits::HeadLimits;
+use super::method::Method;
+use super::progress::Progress;
 use super::scan::Scan;
-use super::{Field, HeadError, HeadLimits, KnownField, Method, Progress, ResponseFraming, Version, diagnose};
-use crate::Span;
+use super::version::Version;
 use crate::edits::{Edits, Rendering};
+use crate::span::{Span, to_u32};
 use crate::syntax::is_field_value;
 
 /// Bytes of a version: `HTTP/1.1`.
@@ -121,7 +129,7 @@ impl ResponseHead {
         }
         let digit = |byte: &u8| u16::from(byte - b'0');
         self.status = digit(hundreds) * 100 + digit(tens) * 10 + digit(ones);
-        let end = narrow(line.len());
+        let end = to_u32(line.len());
         self.start_line_end = end;
         self.reason = Span { start: end.min(STATUS_END + 1), end };
         Ok(())

@@ -2,7 +2,9 @@
 
 use memchr::memchr;
 
-use super::{HeadError, HeadLimits, Progress};
+use super::error::HeadError;
+use super::limits::HeadLimits;
+use super::progress::Progress;
 
 /// Scan position in a partial head.
 #[derive(Debug, Default)]

@@ -1,7 +1,9 @@
 //! The four forms of a request target (RFC 9112 §3.2).
 
-use super::{Authority, HeadError, Method};
-use crate::Span;
+use super::authority::Authority;
+use super::error::HeadError;
+use super::method::Method;
+use crate::span::Span;
 use crate::syntax::is_target;
 
 /// The form of a request target.

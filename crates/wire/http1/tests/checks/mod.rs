@@ -11,7 +11,7 @@ use egret_http1::{
 /// Limits on received heads.
 const LIMITS: HeadLimits = HeadLimits { start_line: 8 * 1024, head: 32 * 1024, fields: 128 };
 /// Limits on forwarded heads, which may be slightly longer.
-const LOOSE: HeadLimits = HeadLimits { start_line: 9 * 1024, head: 64 * 1024, fields: 200 };
+const FORWARDED_LIMITS: HeadLimits = HeadLimits { start_line: 9 * 1024, head: 64 * 1024, fields: 200 };
 
 /// Checks `bytes` as a request head and as a response head. Returns `true` if either was accepted.
 pub fn head(bytes: &[u8]) -> bool {
@@ -72,7 +72,7 @@ fn request_message(bytes: &[u8]) -> Option<usize> {
     let mut sent = forwarded_request(&head, bytes);
     let sent_head = sent.len();
     sent.extend_from_slice(&rewritten(&body, head.framing == RequestFraming::Chunked));
-    let again = request_head(&sent, &LOOSE).expect("a forwarded request is accepted");
+    let again = request_head(&sent, &FORWARDED_LIMITS).expect("a forwarded request is accepted");
     assert_eq!(again.len, sent_head);
     let received =
         self::body(|| BodyDecoder::from(again.framing), &sent[sent_head..]).expect("its body is accepted");
@@ -150,7 +150,7 @@ fn request_head(bytes: &[u8], limits: &HeadLimits) -> Option<RequestHead> {
 
     let sent = forwarded_request(&head, bytes);
     let mut again = RequestHead::new();
-    assert_eq!(again.parse(&sent, &LOOSE), Ok(Progress::Complete));
+    assert_eq!(again.parse(&sent, &FORWARDED_LIMITS), Ok(Progress::Complete));
     assert_eq!((again.framing, again.len), (head.framing, sent.len()));
     assert_eq!((again.method, again.target.of(&sent)), (head.method, head.target.of(bytes)));
     Some(head)

@@ -2,81 +2,22 @@
 //! in their responses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Command, Stdio};
+use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use crate::egret::binary;
+use crate::built_in::BuiltIn;
 use crate::http::{Client, Response};
 use crate::peers::Httpbin;
-use crate::process::{Directory, Process};
-use crate::wait;
-
-/// A running `egret provider`.
-#[derive(Debug)]
-pub struct BuiltIn {
-    process: Process,
-    address: SocketAddr,
-    directory: Directory,
-}
-
-impl BuiltIn {
-    /// Starts it with these arguments, in addition to its address, in its own directory.
-    pub fn start(arguments: &[&str]) -> Self {
-        Self::start_with(arguments, |_| {})
-    }
-
-    /// Does the same with a change to the command, such as its environment.
-    pub fn start_with(arguments: &[&str], change: impl FnOnce(&mut Command)) -> Self {
-        let directory = Directory::default();
-        let mut command = Command::new(binary());
-        command.args(["provider", "--listen", "127.0.0.1:0"]).args(arguments);
-        change(command.current_dir(directory.path()).stdout(Stdio::null()));
-        let process = Process::start(&mut command);
-        let port = wait::until("the provider listens", || process.listening_ports().first().copied());
-        Self { process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), directory }
-    }
-
-    /// Its address.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Its working directory.
-    pub fn directory(&self) -> &Directory {
-        &self.directory
-    }
-
-    /// The process.
-    pub fn process(&self) -> &Process {
-        &self.process
-    }
-
-    /// Opens a connection to it.
-    pub fn client(&self) -> Client {
-        Client::connect(self.address)
-    }
-
-    /// Sends a GET on a new connection.
-    pub fn get(&self, target: &str) -> Response {
-        self.client().get("provider.test", target).response()
-    }
-
-    /// Its counters.
-    pub fn counters(&self) -> Value {
-        self.get("/counters").json()
-    }
-}
 
 /// Both providers, with the same limits.
 #[derive(Debug)]
-pub struct Twins {
+pub struct ProviderPair {
     httpbin: Httpbin,
     built_in: BuiltIn,
 }
 
-impl Default for Twins {
+impl Default for ProviderPair {
     fn default() -> Self {
         Self { httpbin: Httpbin::start_with(&[]), built_in: BuiltIn::start(&[]) }
     }
@@ -84,7 +25,7 @@ impl Default for Twins {
 
 /// A request under construction.
 #[derive(Debug, Clone)]
-pub struct Asking {
+pub struct RequestBuilder {
     method: String,
     target: String,
     fields: String,
@@ -92,11 +33,16 @@ pub struct Asking {
 }
 
 /// Creates a request with this method and target.
-pub fn ask(method: &str, target: &str) -> Asking {
-    Asking { method: method.into(), target: target.into(), fields: String::new(), content: Vec::new() }
+pub fn request(method: &str, target: &str) -> RequestBuilder {
+    RequestBuilder {
+        method: method.into(),
+        target: target.into(),
+        fields: String::new(),
+        content: Vec::new(),
+    }
 }
 
-impl Asking {
+impl RequestBuilder {
     /// Adds this field.
     #[must_use]
     pub fn field(mut self, name: &str, value: &str) -> Self {
@@ -113,7 +59,7 @@ impl Asking {
     }
 
     /// Sends it to this address and returns the response.
-    pub fn of(&self, address: SocketAddr) -> Response {
+    pub fn send_to(&self, address: SocketAddr) -> Response {
         let Self { method, target, fields, content } = self;
         let mut client = Client::connect(address);
         client.send(format!("{method} {target} HTTP/1.1\r\nHost: provider.test\r\n{fields}\r\n"));
@@ -133,7 +79,7 @@ const NOT_COMPARED: [&str; 4] = ["date", "content-length", "transfer-encoding", 
 const ONLY_NAMED: [&str; 6] =
     ["content-security-policy", "etag", "last-modified", "www-authenticate", "server-timing", "x-more-info"];
 
-impl Twins {
+impl ProviderPair {
     /// The built-in provider.
     pub fn built_in(&self) -> &BuiltIn {
         &self.built_in
@@ -141,31 +87,31 @@ impl Twins {
 
     /// Asserts that both respond with the same status code, the same header fields, and JSON of the same
     /// shape. Returns the responses, the built-in provider's first.
-    pub fn assert_alike(&self, asking: &Asking) -> (Response, Response) {
-        let ours = asking.of(self.built_in.address());
-        let theirs = asking.of(self.httpbin.address());
-        let told = format!("{} {}\nours: {ours:?}\ntheirs: {theirs:?}", asking.method, asking.target);
-        assert_eq!(ours.status, theirs.status, "{told}");
-        assert_eq!(fields(&ours), fields(&theirs), "{told}");
-        assert_eq!(names(&ours.trailers), names(&theirs.trailers), "{told}");
+    pub fn assert_alike(&self, request: &RequestBuilder) -> (Response, Response) {
+        let ours = request.send_to(self.built_in.address());
+        let theirs = request.send_to(self.httpbin.address());
+        let context = format!("{} {}\nours: {ours:?}\ntheirs: {theirs:?}", request.method, request.target);
+        assert_eq!(ours.status, theirs.status, "{context}");
+        assert_eq!(fields(&ours), fields(&theirs), "{context}");
+        assert_eq!(names(&ours.trailers), names(&theirs.trailers), "{context}");
         let is_json = ours.field("content-type").is_some_and(|value| value.starts_with("application/json"));
-        if is_json && asking.method != "HEAD" && ours.field("content-encoding").is_none() {
-            assert_eq!(documents(&ours), documents(&theirs), "{told}");
+        if is_json && request.method != "HEAD" && ours.field("content-encoding").is_none() {
+            assert_eq!(documents(&ours), documents(&theirs), "{context}");
         }
         (ours, theirs)
     }
 
     /// Does the same and compares the JSON values.
-    pub fn assert_equal_json(&self, asking: &Asking) -> Value {
-        let (ours, theirs) = self.assert_alike(asking);
-        assert_eq!(ours.json(), theirs.json(), "{} {}", asking.method, asking.target);
+    pub fn assert_equal_json(&self, request: &RequestBuilder) -> Value {
+        let (ours, theirs) = self.assert_alike(request);
+        assert_eq!(ours.json(), theirs.json(), "{} {}", request.method, request.target);
         ours.json()
     }
 
     /// Asserts the same of GET requests for all these targets.
     pub fn assert_all_alike(&self, targets: &[&str]) {
         for target in targets {
-            self.assert_alike(&ask("GET", target));
+            self.assert_alike(&self::request("GET", target));
         }
     }
 }

@@ -1,0 +1,36 @@
+//! The data behind the control port, as its owner provides it.
+
+use egret_diagnosis::discovered::Discovered;
+use egret_export::ExporterSnapshot;
+use egret_flow::FlowsSnapshot;
+use egret_gateway::stats::StatsSnapshot;
+use egret_store::entries::Purge;
+
+/// The data that the control port shows, implemented by the owner of the gateway. Every method is called from
+/// the control thread, once per request that needs it, and should return immediately.
+pub trait Source: Send + Sync {
+    /// Returns all counters, summed over the workers.
+    fn stats(&self) -> StatsSnapshot;
+
+    /// Returns the counters of the flows and the state of their quotas and accounts, with at most
+    /// `groups_max` groups per quota.
+    fn flows(&self, groups_max: usize) -> FlowsSnapshot;
+
+    /// Returns the endpoints that diagnoses have discovered.
+    fn discovered(&self) -> Vec<Discovered>;
+
+    /// Returns the counters of the exporters.
+    fn exporters(&self) -> Vec<ExporterSnapshot>;
+
+    /// Purges matching responses from all caches, or from the cache of `flow`. Returns their number.
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize;
+
+    /// Returns `true` if new exchanges are accepted: `false` while starting and while draining.
+    fn ready(&self) -> bool;
+
+    /// Returns the running configuration with its defaults; secrets appear by source only.
+    fn config(&self) -> serde_json::Value;
+
+    /// Returns the version of the binary.
+    fn version(&self) -> &'static str;
+}

@@ -1,0 +1,73 @@
+//! The secret files that a config refers to: their paths and their permissions.
+
+use std::os::unix::fs::PermissionsExt;
+
+use egret_config::Problem;
+use serde_json::Value;
+
+/// Permission of others to read (POSIX `S_IROTH`).
+const READ_BY_OTHERS: u32 = 0o004;
+
+/// Reports secret files, anywhere in a serialized config, that every user of the machine may read.
+pub fn check_permissions(written: &Value, at: &str, problems: &mut Vec<Problem>) {
+    match written {
+        Value::String(text) => {
+            let Some(path) = path_of(text) else { return };
+            let mode = std::fs::metadata(path).map_or(0, |file| file.permissions().mode());
+            if mode & READ_BY_OTHERS != 0 {
+                let message = format!(
+                    "every user of this machine may read {path}: run `chmod o-r {path}`, or set `secrets.world_readable: allow`"
+                );
+                problems.push(Problem::new(at, message));
+            }
+        }
+        Value::Array(list) => {
+            for (number, entry) in list.iter().enumerate() {
+                check_permissions(entry, &format!("{at}[{number}]"), problems);
+            }
+        }
+        Value::Object(map) => {
+            for (key, entry) in map {
+                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                check_permissions(entry, &at, problems);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Prefix of a reference to a secret file.
+const PREFIX: &str = "${file:";
+
+/// Returns the path of a secret that is read from a file.
+fn path_of(text: &str) -> Option<&str> {
+    text.strip_prefix(PREFIX)?.strip_suffix('}')
+}
+
+/// Returns the secret files that a config's text refers to, even if the config is invalid.
+pub fn paths(text: &str) -> impl Iterator<Item = &str> {
+    text.split(PREFIX).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_are_found_in_any_text() {
+        let text = "a: ${file:/run/a}\nb: '${file:b}' # ${file:unclosed\nc: ${env:C}";
+        assert_eq!(paths(text).collect::<Vec<_>>(), ["/run/a", "b"]);
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_reported_with_its_key() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let written = serde_json::json!({ "a": [{ "key": format!("${{file:{}}}", file.path().display()) }] });
+        for (mode, expected) in [(0o600, vec![]), (0o604, vec!["a[0].key"])] {
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let mut problems = Vec::new();
+            check_permissions(&written, "", &mut problems);
+            assert_eq!(problems.iter().map(|problem| &*problem.path).collect::<Vec<_>>(), expected);
+        }
+    }
+}
