@@ -5,7 +5,9 @@
 //! occurs several times in an object, an edit covers all of them, so all parsers see the same result. A name
 //! written with escapes is the same name.
 
-use crate::pointer::{index, parts};
+use std::fmt;
+
+use crate::pointer::{PointerError, index, parts};
 use crate::scanner::{GROWTH_BYTES_MAX, JsonError, Scanner, unescape};
 use crate::write_escaped;
 
@@ -20,15 +22,50 @@ pub enum Action {
     Remove,
 }
 
+/// The reason why an edit cannot be added to others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EditError {
+    /// The pointer is invalid.
+    Pointer(PointerError),
+    /// The place at this pointer lies within that of another edit.
+    Within(String),
+    /// The place at this pointer is, or contains, that of another edit.
+    Contains(String),
+    /// The edit would remove the whole text.
+    RemovesAll,
+}
+
+impl fmt::Display for EditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pointer(error) => error.fmt(f),
+            Self::Within(pointer) => write!(f, "`{pointer}` lies within the value of another pointer"),
+            Self::Contains(pointer) => {
+                write!(f, "another pointer names the same value as `{pointer}`, or one within it")
+            }
+            Self::RemovesAll => f.write_str("the whole body cannot be removed"),
+        }
+    }
+}
+
+impl std::error::Error for EditError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Pointer(error) => Some(error),
+            Self::Within(_) | Self::Contains(_) | Self::RemovesAll => None,
+        }
+    }
+}
+
 /// Edits of JSON texts, at places of which none contains another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JsonEdits {
-    root: Node,
+    root: EditNode,
 }
 
 /// A node in the tree of edited places.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Node {
+struct EditNode {
     action: Option<Action>,
     /// The places within it, sorted by name.
     children: Vec<(Box<str>, Self)>,
@@ -37,29 +74,29 @@ struct Node {
 impl JsonEdits {
     /// Returns `true` if there are no edits.
     pub fn is_empty(&self) -> bool {
-        self.root == Node::default()
+        self.root == EditNode::default()
     }
 
     /// Adds `action` at `pointer`. Returns an error if the pointer is invalid, or if its place contains that
     /// of another edit or lies within it.
-    pub fn insert(&mut self, pointer: &str, action: Action) -> Result<(), String> {
+    pub fn insert(&mut self, pointer: &str, action: Action) -> Result<(), EditError> {
         let mut node = &mut self.root;
-        for part in parts(pointer)? {
+        for part in parts(pointer).map_err(EditError::Pointer)? {
             if node.action.is_some() {
-                return Err(format!("`{pointer}` lies within the value of another pointer"));
+                return Err(EditError::Within(pointer.to_owned()));
             }
             let place = node.children.binary_search_by(|(name, _)| (**name).cmp(&part));
             let at = place.unwrap_or_else(|at| {
-                node.children.insert(at, (part.into(), Node::default()));
+                node.children.insert(at, (part.into(), EditNode::default()));
                 at
             });
             node = &mut node.children[at].1;
         }
         if node.action.is_some() || !node.children.is_empty() {
-            return Err(format!("another pointer names the same value as `{pointer}`, or one within it"));
+            return Err(EditError::Contains(pointer.to_owned()));
         }
         if pointer.is_empty() && action == Action::Remove {
-            return Err("the whole body cannot be removed".to_owned());
+            return Err(EditError::RemovesAll);
         }
         node.action = Some(action);
         Ok(())
@@ -86,7 +123,7 @@ impl JsonEdits {
     }
 }
 
-impl Node {
+impl EditNode {
     fn is_removed(&self) -> bool {
         self.action == Some(Action::Remove)
     }
@@ -143,29 +180,29 @@ struct Members {
     /// End of the last member that stays.
     kept_end: Option<usize>,
     /// The range of removed members after it.
-    gone: std::ops::Range<usize>,
+    removed: std::ops::Range<usize>,
 }
 
 impl Members {
     /// Creates the state for a container that is opened just before `at`.
     fn new(at: usize) -> Self {
-        Self { kept_end: None, gone: at..at }
+        Self { kept_end: None, removed: at..at }
     }
 
     fn remove(&mut self, start: usize, end: usize) {
-        if self.gone.is_empty() {
-            self.gone.start = self.kept_end.unwrap_or(start);
+        if self.removed.is_empty() {
+            self.removed.start = self.kept_end.unwrap_or(start);
         }
-        self.gone.end = end;
+        self.removed.end = end;
     }
 
     /// Returns the range to remove before a member that stays and begins at `start`.
     fn before(&mut self, start: usize) -> std::ops::Range<usize> {
-        let gone = std::mem::replace(&mut self.gone, start..start);
+        let removed = std::mem::replace(&mut self.removed, start..start);
         // The first member that stays has no comma before it; others keep theirs.
         match self.kept_end {
-            None if !gone.is_empty() => gone.start..start,
-            _ => gone,
+            None if !removed.is_empty() => removed.start..start,
+            _ => removed,
         }
     }
 }
@@ -192,7 +229,7 @@ impl Editor<'_> {
     }
 
     /// Edits the value that begins here.
-    fn value(&mut self, node: &Node) -> Result<(), JsonError> {
+    fn value(&mut self, node: &EditNode) -> Result<(), JsonError> {
         let values = self.values;
         match (node.action, self.scanner.peek()) {
             (Some(Action::Set(value)), _) => {
@@ -210,7 +247,7 @@ impl Editor<'_> {
 
     /// Edits a scalar value. `null` counts as empty; any other scalar prevents values from being set within
     /// it.
-    fn scalar(&mut self, node: &Node) -> Result<(), JsonError> {
+    fn scalar(&mut self, node: &EditNode) -> Result<(), JsonError> {
         let start = self.scanner.at;
         self.scanner.skip()?;
         let end = self.scanner.at;
@@ -224,7 +261,7 @@ impl Editor<'_> {
         }
     }
 
-    fn object(&mut self, children: &[(Box<str>, Node)]) -> Result<(), JsonError> {
+    fn object(&mut self, children: &[(Box<str>, EditNode)]) -> Result<(), JsonError> {
         self.scanner.open()?;
         let mut members = Members::new(self.scanner.at);
         let mut seen = vec![false; children.len()];
@@ -237,8 +274,8 @@ impl Editor<'_> {
             let is_again = found.is_some_and(|at| std::mem::replace(&mut seen[at], true));
             let is_set_again =
                 is_again && child.is_some_and(|child| matches!(child.action, Some(Action::Set(_))));
-            let goes = is_set_again || child.is_some_and(Node::is_removed);
-            self.member(child, goes, start, &mut members)?;
+            let is_dropped = is_set_again || child.is_some_and(EditNode::is_removed);
+            self.member(child, is_dropped, start, &mut members)?;
             more = self.scanner.next(b'}')?;
         }
         let mut new = Vec::new();
@@ -252,10 +289,10 @@ impl Editor<'_> {
     }
 
     /// Edits a list; `children` name its elements, and `last` is appended.
-    fn list(&mut self, children: &[(Box<str>, Node)], last: Option<&[u8]>) -> Result<(), JsonError> {
+    fn list(&mut self, children: &[(Box<str>, EditNode)], last: Option<&[u8]>) -> Result<(), JsonError> {
         self.scanner.open()?;
         let mut members = Members::new(self.scanner.at);
-        let mut named: Vec<(usize, &Node)> =
+        let mut named: Vec<(usize, &EditNode)> =
             children.iter().filter_map(|(name, child)| Some((index(name)?, child))).collect();
         named.sort_unstable_by_key(|(index, _)| *index);
         let mut named = named.into_iter().peekable();
@@ -263,7 +300,7 @@ impl Editor<'_> {
         let mut more = self.scanner.first(b']');
         while more {
             let child = named.next_if(|(index, _)| *index == len).map(|(_, child)| child);
-            self.member(child, child.is_some_and(Node::is_removed), self.scanner.at, &mut members)?;
+            self.member(child, child.is_some_and(EditNode::is_removed), self.scanner.at, &mut members)?;
             len += 1;
             more = self.scanner.next(b']')?;
         }
@@ -272,10 +309,10 @@ impl Editor<'_> {
             self.put(&mut new, |values, new| child.write(values, new));
             len += 1;
         }
-        let is_nowhere = |(name, child): &(Box<str>, Node)| {
+        let has_no_place = |(name, child): &(Box<str>, EditNode)| {
             &**name != "-" && child.sets() && index(name).is_none_or(|index| index >= len)
         };
-        if children.iter().any(is_nowhere) {
+        if children.iter().any(has_no_place) {
             return Err(JsonError::NoPlace);
         }
         if let Some((_, child)) = children.iter().find(|(name, _)| &**name == "-") {
@@ -304,42 +341,42 @@ impl Editor<'_> {
     /// Edits or removes the member that begins at `start`; the scanner is at its value.
     fn member(
         &mut self,
-        child: Option<&Node>,
-        goes: bool,
+        child: Option<&EditNode>,
+        is_dropped: bool,
         start: usize,
         members: &mut Members,
     ) -> Result<(), JsonError> {
-        if goes {
+        if is_dropped {
             self.scanner.skip()?;
             members.remove(start, self.scanner.at);
             return Ok(());
         }
-        let gone = members.before(start);
-        if !gone.is_empty() {
-            self.replace(gone, b"")?;
+        let removed = members.before(start);
+        if !removed.is_empty() {
+            self.replace(removed, b"")?;
         }
         match child {
             Some(child) => self.value(child)?,
             None => self.scanner.skip()?,
         }
         members.kept_end = Some(self.scanner.at);
-        members.gone = self.scanner.at..self.scanner.at;
+        members.removed = self.scanner.at..self.scanner.at;
         Ok(())
     }
 
     /// Ends a container, with `new` after the members that stay.
     fn close(&mut self, members: &Members, mut new: Vec<u8>) -> Result<(), JsonError> {
-        if new.is_empty() && members.gone.is_empty() {
+        if new.is_empty() && members.removed.is_empty() {
             return Ok(());
         }
         if !new.is_empty() && members.kept_end.is_some() {
             new.insert(0, b',');
         }
-        self.replace(members.gone.clone(), &new)
+        self.replace(members.removed.clone(), &new)
     }
 
     /// Returns the index of the child whose name equals `raw`, a name in its escaped form.
-    fn find(&mut self, children: &[(Box<str>, Node)], raw: &[u8]) -> Option<usize> {
+    fn find(&mut self, children: &[(Box<str>, EditNode)], raw: &[u8]) -> Option<usize> {
         let mut name = raw;
         if memchr::memchr(b'\\', raw).is_some() {
             self.name.clear();

@@ -1,5 +1,6 @@
 //! Finds values by pointers (RFC 6901) in a JSON text, without parsing them.
 
+use std::fmt;
 use std::ops::Range;
 
 use crate::scanner::{JsonError, Scanner, unescape};
@@ -10,14 +11,44 @@ pub(crate) const PARTS_MAX: usize = 32;
 /// Maximum length of a pointer.
 const POINTER_BYTES_MAX: usize = 1024;
 
+/// The reason why a text is not a pointer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PointerError {
+    /// It is too long.
+    TooLong,
+    /// It has too many parts.
+    TooManyParts,
+    /// This text does not begin with a slash.
+    NoSlash(String),
+    /// A `~` of this text is not an escape.
+    Escape(String),
+}
+
+impl fmt::Display for PointerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "a pointer must not exceed {POINTER_BYTES_MAX} bytes"),
+            Self::TooManyParts => write!(f, "a pointer must not exceed {PARTS_MAX} parts"),
+            Self::NoSlash(pointer) => {
+                write!(f, "`{pointer}` is not a JSON pointer (RFC 6901): it must begin with `/`")
+            }
+            Self::Escape(pointer) => {
+                write!(f, "invalid `~` in `{pointer}`: write `~0` for `~` and `~1` for `/`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PointerError {}
+
 /// Splits a pointer into its unescaped parts (RFC 6901 §3, §4).
-pub(crate) fn parts(pointer: &str) -> Result<Vec<String>, String> {
+pub(crate) fn parts(pointer: &str) -> Result<Vec<String>, PointerError> {
     if pointer.len() > POINTER_BYTES_MAX {
-        return Err(format!("a pointer must not exceed {POINTER_BYTES_MAX} bytes"));
+        return Err(PointerError::TooLong);
     }
     let mut parts = pointer.split('/');
     if parts.next() != Some("") {
-        return Err(format!("`{pointer}` is not a JSON pointer (RFC 6901): it must begin with `/`"));
+        return Err(PointerError::NoSlash(pointer.to_owned()));
     }
     let parts = parts.map(|part| {
         let is_escaped = part.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
@@ -25,9 +56,9 @@ pub(crate) fn parts(pointer: &str) -> Result<Vec<String>, String> {
     });
     let parts: Option<Vec<String>> = parts.collect();
     match parts {
-        Some(parts) if parts.len() > PARTS_MAX => Err(format!("a pointer must not exceed {PARTS_MAX} parts")),
+        Some(parts) if parts.len() > PARTS_MAX => Err(PointerError::TooManyParts),
         Some(parts) => Ok(parts),
-        None => Err(format!("invalid `~` in `{pointer}`: write `~0` for `~` and `~1` for `/`")),
+        None => Err(PointerError::Escape(pointer.to_owned())),
     }
 }
 
@@ -41,9 +72,9 @@ pub(crate) fn index(part: &str) -> Option<usize> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pointers(Vec<Vec<String>>);
 
-/// Returns the problem with `pointer`, if it is invalid.
+/// Returns a message about `pointer` if it is invalid.
 pub fn pointer_problem(pointer: &str) -> Option<String> {
-    parts(pointer).err()
+    parts(pointer).err().map(|error| error.to_string())
 }
 
 impl Pointers {
@@ -166,6 +197,22 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert_eq!(find(&[""], "[1]"), Some(vec![Some("[1]".to_owned())]));
+    }
+
+    #[test]
+    fn a_text_that_is_not_a_pointer_is_refused() {
+        let (long, deep) = ("/".to_owned() + &"a".repeat(POINTER_BYTES_MAX), "/a".repeat(PARTS_MAX + 1));
+        for (pointer, expected) in [
+            ("a", "`a` is not a JSON pointer (RFC 6901): it must begin with `/`"),
+            ("/~", "invalid `~` in `/~`: write `~0` for `~` and `~1` for `/`"),
+            ("/~01~2", "invalid `~` in `/~01~2`: write `~0` for `~` and `~1` for `/`"),
+            (&long, "a pointer must not exceed 1024 bytes"),
+            (&deep, "a pointer must not exceed 32 parts"),
+        ] {
+            assert_eq!(pointer_problem(pointer).as_deref(), Some(expected));
+        }
+        assert_eq!(pointer_problem(&"/a".repeat(PARTS_MAX)), None);
+        assert_eq!(pointer_problem(""), None);
     }
 
     #[test]

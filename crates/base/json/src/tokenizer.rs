@@ -82,14 +82,14 @@ enum State {
     /// The backslash, then the `u`, of the second half of a surrogate pair.
     SecondHalf,
     SecondHalfU,
-    Number(Part),
+    Number(NumberPart),
     /// The rest of a word, and the whole word.
     Word(&'static str, &'static str),
 }
 
 /// The part of a number that was read last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum NumberPart {
     Minus,
     /// A leading zero, which no digit may follow.
     Zero,
@@ -101,7 +101,7 @@ enum Part {
     Exponent,
 }
 
-impl Part {
+impl NumberPart {
     /// Returns the part that the next byte belongs to, or `None` if the byte is not part of the number.
     fn after(self, byte: u8) -> Option<Self> {
         Some(match (self, byte) {
@@ -288,9 +288,9 @@ impl Tokenizer {
                 self.held.clear();
                 self.held.push(byte);
                 State::Number(match byte {
-                    b'-' => Part::Minus,
-                    b'0' => Part::Zero,
-                    _ => Part::Integer,
+                    b'-' => NumberPart::Minus,
+                    b'0' => NumberPart::Zero,
+                    _ => NumberPart::Integer,
                 })
             }
             b't' => State::Word("rue", "true"),
@@ -332,7 +332,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    fn end_number(&mut self, part: Part, sink: &mut impl Sink) -> Result<(), JsonError> {
+    fn end_number(&mut self, part: NumberPart, sink: &mut impl Sink) -> Result<(), JsonError> {
         if !part.may_end() {
             return Err(JsonError::Malformed);
         }
@@ -349,7 +349,7 @@ impl Tokenizer {
         if !plain.iter().all(|byte| self.utf8.accepts(*byte)) {
             return Err(JsonError::Malformed);
         }
-        self.tell(plain, sink)?;
+        self.emit(plain, sink)?;
         let Some((byte, after)) = rest.split_first() else { return Ok(rest) };
         if self.utf8.left > 0 {
             return Err(JsonError::Malformed);
@@ -373,7 +373,7 @@ impl Tokenizer {
         Ok(())
     }
 
-    fn tell(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<(), JsonError> {
+    fn emit(&mut self, piece: &[u8], sink: &mut impl Sink) -> Result<(), JsonError> {
         if self.is_name {
             return self.hold(piece, NAME_BYTES_MAX);
         }
@@ -406,7 +406,7 @@ impl Tokenizer {
             _ => return Err(JsonError::Malformed),
         };
         self.state = State::Text;
-        self.tell(&[plain], sink)
+        self.emit(&[plain], sink)
     }
 
     /// Reads a digit of `\u`. `left` counts the digits that are missing, including this one.
@@ -429,20 +429,20 @@ impl Tokenizer {
         };
         let letter = char::from_u32(code).ok_or(JsonError::Malformed)?;
         self.state = State::Text;
-        self.tell(letter.encode_utf8(&mut [0; 4]).as_bytes(), sink)
+        self.emit(letter.encode_utf8(&mut [0; 4]).as_bytes(), sink)
     }
 }
 
 /// Returns `true` if `bytes` is exactly one JSON text within the limits.
 pub fn is_json(bytes: &[u8]) -> bool {
     let mut tokenizer = Tokenizer::new();
-    tokenizer.push(bytes, &mut Nobody).and_then(|()| tokenizer.finish(&mut Nobody)).is_ok()
+    tokenizer.push(bytes, &mut NullSink).and_then(|()| tokenizer.finish(&mut NullSink)).is_ok()
 }
 
 /// A sink that ignores all tokens.
-struct Nobody;
+struct NullSink;
 
-impl Sink for Nobody {
+impl Sink for NullSink {
     fn open(&mut self, _: bool) {}
     fn close(&mut self, _: bool) {}
     fn comma(&mut self) {}

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+pub(super) use egret_aws::percent_encode;
 use egret_config::Problem;
 use egret_har::base64;
 use egret_http1::{is_field_value, is_token};
 use zeroize::Zeroizing;
 
 use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
-use super::sigv4::Signer;
+use super::sigv4::RequestSigner;
 use super::token::Token;
 use super::{Applied, Outgoing};
 use egret_match::matching::decode;
@@ -24,7 +25,7 @@ pub(super) enum Credential {
     /// A token that Egret fetches.
     OAuth2(Arc<Token>),
     /// A signature over the request.
-    Signature(Box<Signer>),
+    Signature(Box<RequestSigner>),
     /// A client certificate for the TLS handshake.
     Certificate(CertificateConfig),
 }
@@ -57,9 +58,10 @@ impl Credential {
                 return Token::compile(name, config.oauth2.as_ref()?, before, &at, problems)
                     .map(Self::OAuth2);
             }
-            ["sigv4"] => {
-                config.sigv4.as_ref().map(|sigv4| Ok(Self::Signature(Box::new(Signer::compile(sigv4)?))))
-            }
+            ["sigv4"] => config
+                .sigv4
+                .as_ref()
+                .map(|sigv4| Ok(Self::Signature(Box::new(RequestSigner::compile(sigv4)?)))),
             ["certificate"] => {
                 config.certificate.clone().map(|certificate| Ok(Self::Certificate(certificate)))
             }
@@ -224,19 +226,6 @@ fn is_named(encoded: &[u8], name: &[u8]) -> bool {
     let mut decoded = Vec::with_capacity(spaced.len());
     decode(&spaced, |bytes| decoded.extend_from_slice(bytes));
     decoded == name
-}
-
-/// Appends `bytes` encoded for a query: every character except the unreserved ones is percent-encoded (RFC
-/// 3986 §2.3).
-pub(super) fn percent_encode(bytes: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in bytes {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte);
-        } else {
-            out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-    }
 }
 
 #[cfg(test)]

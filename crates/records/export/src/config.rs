@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::alf::AlfConfig;
-use crate::otlp::OtlpConfig;
+use crate::otlp_exporter::OtlpConfig;
 use crate::s3::S3Config;
 
 /// Exporters by name, as in the config.

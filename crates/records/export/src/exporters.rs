@@ -12,7 +12,7 @@ use crate::config::{ExporterConfig, ExporterConfigs};
 use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
 use crate::files::{FileExporter, Format, Layout};
-use crate::otlp::OtlpExporter;
+use crate::otlp_exporter::OtlpExporter;
 use crate::s3::S3Exporter;
 use crate::stdout::StdoutExporter;
 

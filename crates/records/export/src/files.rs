@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use data_encoding::HEXLOWER;
 use egret_har::sink::{Content, Exported, Sink};
 
 use crate::background::{Backoff, random};
@@ -80,8 +81,8 @@ impl Layout {
     /// Returns a unique file name. Names sort by time.
     fn file_name(&self, time: SystemTime) -> String {
         let stamp = egret_clock::rfc3339::write(time).replace(['-', ':'], "");
-        let [a, b, c] = random();
-        format!("{}-{stamp}-{a:02x}{b:02x}{c:02x}.{}", self.name, self.format.extension)
+        let unique = HEXLOWER.encode(&random::<3>());
+        format!("{}-{stamp}-{unique}.{}", self.name, self.format.extension)
     }
 
     /// Returns `true` for the file names of this exporter: `NAME-20261122T105253.250Z-4f2a91.har`, followed

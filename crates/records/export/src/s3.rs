@@ -11,16 +11,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use egret_aws::{AccessKey, Addressing, Bucket, Signer};
+use egret_clock::{Clock, Moment};
 use egret_config::{Problem, Secret, Size};
 use egret_har::sink::{Exported, Sink};
 use hyper::Method;
 use hyper::header::{CONTENT_TYPE, HeaderName};
-use rusty_s3::actions::PutObject;
-use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
-use url::Url;
 
 use crate::background::{self, Backoff};
 use crate::config::rotation_problems;
@@ -133,20 +132,37 @@ impl S3Config {
 
     fn bucket(&self) -> Result<Bucket, String> {
         let url = check_url(&self.endpoint)?;
-        let style = match self.addressing {
-            S3Addressing::Path => UrlStyle::Path,
-            S3Addressing::Host => UrlStyle::VirtualHost,
+        let addressing = match self.addressing {
+            S3Addressing::Path => Addressing::Path,
+            S3Addressing::Host => Addressing::VirtualHost,
         };
-        Bucket::new(url, style, self.bucket.clone(), self.region.clone()).map_err(|error| error.to_string())
+        Bucket::new(url, addressing, &self.bucket).map_err(|error| error.to_string())
     }
 
-    fn credentials(&self) -> Result<Credentials, String> {
-        match (&self.access_key, &self.secret_key) {
-            (Some(id), Some(key)) => Ok(Credentials::new(id.expose(), key.expose())),
-            _ => Credentials::from_env()
-                .ok_or("no credentials: set `access_key` and `secret_key`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".to_owned()),
-        }
+    fn signer(&self) -> Result<Signer, String> {
+        let key = match (&self.access_key, &self.secret_key) {
+            (Some(id), Some(secret)) => {
+                Some(AccessKey { id: id.clone(), secret: secret.clone(), session_token: None })
+            }
+            _ => key_of(|name| std::env::var(name).ok()),
+        };
+        let key = key.ok_or("no credentials: set `access_key` and `secret_key`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
+        Ok(Signer::new(key, &self.region, "s3"))
     }
+}
+
+/// Returns the access key in the variables that AWS's tools read. `variable` reads one; one of spaces counts as
+/// missing, as in these tools.
+fn key_of(variable: impl Fn(&str) -> Option<String>) -> Option<AccessKey> {
+    let secret = |name: &str| {
+        let value = variable(name).filter(|value| !value.trim().is_empty())?;
+        Some(Secret::given(format!("${{env:{name}}}"), value))
+    };
+    Some(AccessKey {
+        id: secret("AWS_ACCESS_KEY_ID")?,
+        secret: secret("AWS_SECRET_ACCESS_KEY")?,
+        session_token: secret("AWS_SESSION_TOKEN"),
+    })
 }
 
 /// An exporter to an S3 bucket.
@@ -219,8 +235,9 @@ impl S3Exporter {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let upload = Upload {
             keeper: Retention::new(Arc::clone(&layout), Arc::clone(&counters)),
-            http: Http::new(bucket.base_url(), config.ca.as_deref())?,
-            credentials: config.credentials()?,
+            http: Http::new(bucket.url(), config.ca.as_deref())?,
+            signer: config.signer()?,
+            clock: Clock::new(),
             bucket,
             prefix: config.prefix.clone(),
             counters: Arc::clone(&counters),
@@ -275,7 +292,8 @@ struct Upload {
     keeper: Retention,
     http: Http,
     bucket: Bucket,
-    credentials: Credentials,
+    signer: Signer,
+    clock: Clock,
     prefix: String,
     counters: Arc<Counters>,
     shared: Arc<Shared>,
@@ -346,7 +364,8 @@ impl Upload {
         let body = std::fs::read(&file.path).map_err(failed)?;
         let bytes = body.len() as u64;
         let key = key(&self.prefix, &file.path).ok_or("a file name has no date")?;
-        let url: Url = PutObject::new(&self.bucket, Some(&self.credentials), &key).sign(SIGNED_FOR);
+        let now = self.clock.timestamp(Moment::now());
+        let url = self.signer.presign(now, "PUT", self.bucket.object_url(&key), SIGNED_FOR);
         let target =
             url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
         let is_packed = file.path.extension().is_some_and(|extension| extension == "gz");
@@ -406,6 +425,21 @@ mod tests {
         let expected = "har/2026/11/22/a-b-20261122T105253.250Z-4f2a91.har.gz";
         assert_eq!(key("har/", path).as_deref(), Some(expected));
         assert_eq!(key("", Path::new("/x")), None);
+    }
+
+    #[test]
+    fn a_key_from_the_environment_needs_an_id_and_a_secret() {
+        let key = |values: &[(&str, &str)]| {
+            let value = |name: &str| values.iter().find(|(known, _)| *known == name);
+            key_of(|name| value(name).map(|(_, value)| (*value).to_owned()))
+        };
+        let (id, secret) = (("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret"));
+        let found = key(&[id, secret, ("AWS_SESSION_TOKEN", "token")]).unwrap();
+        assert_eq!((found.id.expose(), found.secret.expose()), ("id", "secret"));
+        assert_eq!(found.session_token.unwrap().expose(), "token");
+        assert!(key(&[id, secret, ("AWS_SESSION_TOKEN", " ")]).unwrap().session_token.is_none());
+        assert!(key(&[id]).is_none());
+        assert!(key(&[id, ("AWS_SECRET_ACCESS_KEY", "")]).is_none());
     }
 
     #[test]

@@ -44,14 +44,26 @@ impl fmt::Display for Version {
     }
 }
 
-impl std::str::FromStr for Version {
-    type Err = String;
+/// A text that is not a version of the format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownVersion(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl fmt::Display for UnknownVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown ALF version `{}`: expected 1.0.0, 1.1.0 or 2.0.0", self.0)
+    }
+}
+
+impl std::error::Error for UnknownVersion {}
+
+impl std::str::FromStr for Version {
+    type Err = UnknownVersion;
+
+    fn from_str(text: &str) -> Result<Self, UnknownVersion> {
         [Self::V1_0_0, Self::V1_1_0, Self::V2_0_0]
             .into_iter()
             .find(|version| version.as_str() == text)
-            .ok_or_else(|| format!("unknown ALF version `{text}`: expected 1.0.0, 1.1.0 or 2.0.0"))
+            .ok_or_else(|| UnknownVersion(text.to_owned()))
     }
 }
 
@@ -199,7 +211,7 @@ fn write_flat(
     written.map_err(AlfError::Entry)
 }
 
-fn request(request: &har::Request, with_media_type: bool) -> Request<'_> {
+fn request(request: &har::Request, with_media_type: bool) -> AlfRequest<'_> {
     let post_data = request.post_data.as_ref();
     let encoding = |name: &str| post_data?.extra.get(name)?.as_str();
     let content = post_data.and_then(|post_data| {
@@ -207,7 +219,7 @@ fn request(request: &har::Request, with_media_type: bool) -> Request<'_> {
         content(post_data.text.as_deref()?, encoding, with_media_type.then_some(&*post_data.mime_type))
     });
     let (post_data, content) = if with_media_type { (content, None) } else { (None, content) };
-    Request {
+    AlfRequest {
         http_version: http_version(&request.http_version),
         method: &request.method,
         url: &request.url,
@@ -221,11 +233,11 @@ fn request(request: &har::Request, with_media_type: bool) -> Request<'_> {
     }
 }
 
-fn response(response: &har::Response, with_media_type: bool) -> Response<'_> {
+fn response(response: &har::Response, with_media_type: bool) -> AlfResponse<'_> {
     let from = &response.content;
     let media_type = with_media_type.then_some(&*from.mime_type);
     let content = from.text.as_deref().and_then(|text| content(text, from.encoding.as_deref(), media_type));
-    Response {
+    AlfResponse {
         http_version: http_version(&response.http_version),
         status: response.status.max(0),
         status_text: &response.status_text,
@@ -237,7 +249,7 @@ fn response(response: &har::Response, with_media_type: bool) -> Response<'_> {
     }
 }
 
-fn content<'a>(text: &'a str, encoding: Option<&str>, mime_type: Option<&'a str>) -> Option<Content<'a>> {
+fn content<'a>(text: &'a str, encoding: Option<&str>, mime_type: Option<&'a str>) -> Option<AlfContent<'a>> {
     let text = if encoding == Some("base64") {
         text.to_owned()
     } else {
@@ -245,7 +257,7 @@ fn content<'a>(text: &'a str, encoding: Option<&str>, mime_type: Option<&'a str>
         base64::encode(text.as_bytes(), &mut base64);
         String::from_utf8(base64).ok()?
     };
-    Some(Content { mime_type, encoding: "base64", text })
+    Some(AlfContent { mime_type, encoding: "base64", text })
 }
 
 fn http_version(version: &str) -> &str {
@@ -308,14 +320,14 @@ struct AlfEntry<'a> {
     #[serde(rename = "clientIPAddress", skip_serializing_if = "Option::is_none")]
     client: Option<IpAddr>,
     time: f64,
-    request: Request<'a>,
-    response: Response<'a>,
+    request: AlfRequest<'a>,
+    response: AlfResponse<'a>,
     timings: Timings,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Request<'a> {
+struct AlfRequest<'a> {
     http_version: &'a str,
     method: &'a str,
     url: &'a str,
@@ -325,14 +337,14 @@ struct Request<'a> {
     query_string: Vec<Pair<'a>>,
     headers: Vec<Pair<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    post_data: Option<Content<'a>>,
+    post_data: Option<AlfContent<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<Content<'a>>,
+    content: Option<AlfContent<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Response<'a> {
+struct AlfResponse<'a> {
     http_version: &'a str,
     status: i64,
     status_text: &'a str,
@@ -341,12 +353,12 @@ struct Response<'a> {
     body_size: i64,
     headers: Vec<Pair<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    content: Option<Content<'a>>,
+    content: Option<AlfContent<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Content<'a> {
+struct AlfContent<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
     encoding: &'static str,

@@ -1,63 +1,46 @@
 //! Base64 (RFC 4648). HAR recorders use it for bodies that are not text.
 
+use std::sync::LazyLock;
+
+use data_encoding::{BASE64, BASE64_NOPAD, Encoding};
+
+/// Base64 as others write it: in either alphabet or a mix of both, with line ends, and with bits after the last
+/// byte. Padding is not part of it.
+static TOLERANT: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut specification = BASE64_NOPAD.specification();
+    specification.translate.from.push_str("-_");
+    specification.translate.to.push_str("+/");
+    specification.ignore.push_str("\r\n");
+    specification.check_trailing_bits = false;
+    // It is valid: a test depends on it.
+    specification.encoding().unwrap_or(BASE64_NOPAD)
+});
+
 /// Decodes a text in the standard or the URL-safe alphabet, with or without padding. Line ends are skipped.
 /// Returns `None` if the text is not Base64.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    let mut digits: Vec<u8> = text.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
-    for _ in 0..2 {
-        digits.pop_if(|last| *last == b'=');
-    }
-    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for group in digits.chunks(4) {
-        let mut bits = 0_u32;
-        for digit in group {
-            bits = bits << 6 | value(*digit)?;
-        }
-        bits <<= 6 * (4 - group.len());
-        let [_, whole @ ..] = bits.to_be_bytes();
-        let len = match group.len() {
-            4 => 3,
-            3 => 2,
-            2 => 1,
-            _ => return None,
-        };
-        bytes.extend_from_slice(&whole[..len]);
-    }
-    Some(bytes)
+    TOLERANT.decode(without_padding(text)).ok()
 }
 
-fn value(digit: u8) -> Option<u32> {
-    Some(u32::from(match digit {
-        b'A'..=b'Z' => digit - b'A',
-        b'a'..=b'z' => digit - b'a' + 26,
-        b'0'..=b'9' => digit - b'0' + 52,
-        b'+' | b'-' => 62,
-        b'/' | b'_' => 63,
-        _ => return None,
-    }))
+/// Returns `text` without the line ends and up to two `=` at its end.
+fn without_padding(text: &[u8]) -> &[u8] {
+    let (mut digits, mut padding) = (text, 0);
+    while let [before @ .., last] = digits {
+        match last {
+            b'\r' | b'\n' => {}
+            b'=' if padding < 2 => padding += 1,
+            _ => break,
+        }
+        digits = before;
+    }
+    digits
 }
 
 /// Appends `bytes` in the standard alphabet, with padding (RFC 4648 §4).
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digit = |bits: u32, place: u32| DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
-    out.reserve(bytes.len().div_ceil(3) * 4);
-    let (groups, rest) = bytes.as_chunks::<3>();
-    for [a, b, c] in groups {
-        let bits = u32::from_be_bytes([0, *a, *b, *c]);
-        out.extend_from_slice(&[0, 1, 2, 3].map(|place| digit(bits, place)));
-    }
-    match *rest {
-        [a] => {
-            let bits = u32::from_be_bytes([0, a, 0, 0]);
-            out.extend_from_slice(&[digit(bits, 0), digit(bits, 1), b'=', b'=']);
-        }
-        [a, b] => {
-            let bits = u32::from_be_bytes([0, a, b, 0]);
-            out.extend_from_slice(&[digit(bits, 0), digit(bits, 1), digit(bits, 2), b'=']);
-        }
-        _ => {}
-    }
+    let start = out.len();
+    out.resize(start + BASE64.encode_len(bytes.len()), 0);
+    BASE64.encode_mut(bytes, &mut out[start..]);
 }
 
 #[cfg(test)]
@@ -97,6 +80,10 @@ mod tests {
             ("Zm9v\r\nYmFy", b"foobar"),
             ("_-8=", b"\xff\xef"),
             ("/+8", b"\xff\xef"),
+            ("_+8", b"\xff\xef"),
+            ("Zg=\r\n=\n", b"f"),
+            ("Zh==", b"f"),
+            ("\n", b""),
         ] {
             assert_eq!(decode(text.as_bytes()).as_deref(), Some(bytes), "{text}");
         }
@@ -104,7 +91,7 @@ mod tests {
 
     #[test]
     fn what_is_no_base64_is_refused() {
-        for text in ["Z", "Zm9vZ", "Z g=", "Zg==Zg==", "Zg===", "ä"] {
+        for text in ["Z", "Zm9vZ", "Z g=", "Zg==Zg==", "Zg===", "Zg=\n=\n=", "Z\n", "Zg=m", "ä"] {
             assert_eq!(decode(text.as_bytes()), None, "{text}");
         }
     }

@@ -6,10 +6,11 @@
 use crate::exclusions::Side;
 use crate::key::Key;
 use crate::media::{self, Syntax};
-use crate::memo::Hider;
-use crate::multipart::{self, Part};
+use crate::media_obfuscation;
+use crate::memo::Pseudonymizer;
+use crate::multipart::{self, FormPart};
 use crate::names;
-use crate::parameters::{self, Spellings};
+use crate::parameters::{self, Encodings};
 use crate::pseudonym::TextDigest;
 use crate::rewrite::Rewriter;
 use egret_json::tokenizer::Tokenizer;
@@ -18,14 +19,14 @@ use egret_json::tokenizer::Tokenizer;
 pub struct Body<'a> {
     key: &'a Key,
     side: &'a Side,
-    reader: Reader<'a>,
+    reader: BodyReader<'a>,
     /// Pseudonym of the whole body, used if the body does not match its media type. `None` if the whole body
     /// is available at once.
     whole: Option<TextDigest>,
     is_empty: bool,
 }
 
-enum Reader<'a> {
+enum BodyReader<'a> {
     Json(Box<(Tokenizer, Rewriter<'a>)>),
     /// A buffered form, or a body that is kept as it is.
     Held(Syntax, Vec<u8>),
@@ -34,29 +35,34 @@ enum Reader<'a> {
 
 impl<'a> Body<'a> {
     pub(crate) fn new(key: &'a Key, side: &'a Side, media_type: &str) -> Self {
-        Self { whole: Some(key.text_digest()), ..Self::at_hand(Hider { key, memo: None }, side, media_type) }
+        Self {
+            whole: Some(key.text_digest()),
+            ..Self::whole(Pseudonymizer { key, memo: None }, side, media_type)
+        }
     }
 
-    fn at_hand(hider: Hider<'a>, side: &'a Side, media_type: &str) -> Self {
+    fn whole(pseudonymizer: Pseudonymizer<'a>, side: &'a Side, media_type: &str) -> Self {
         let reader = match media::syntax(media_type) {
-            Syntax::Json => Reader::Json(Box::new((Tokenizer::new(), Rewriter::new(hider, &side.body)))),
-            Syntax::Opaque if !side.body.root() => Reader::Opaque,
-            held => Reader::Held(held, Vec::new()),
+            Syntax::Json => {
+                BodyReader::Json(Box::new((Tokenizer::new(), Rewriter::new(pseudonymizer, &side.body))))
+            }
+            Syntax::Opaque if !side.body.root() => BodyReader::Opaque,
+            held => BodyReader::Held(held, Vec::new()),
         };
-        Self { key: hider.key, side, reader, whole: None, is_empty: true }
+        Self { key: pseudonymizer.key, side, reader, whole: None, is_empty: true }
     }
 
     /// Obfuscates a body that is available as a whole. Adds the parameters of a form to `spellings`.
     pub(crate) fn obfuscate(
-        hider: Hider<'a>,
+        pseudonymizer: Pseudonymizer<'a>,
         side: &'a Side,
         media_type: &str,
         bytes: &[u8],
-        spellings: &mut Spellings,
+        encodings: &mut Encodings,
     ) -> Vec<u8> {
-        let mut body = Self::at_hand(hider, side, media_type);
+        let mut body = Self::whole(pseudonymizer, side, media_type);
         body.push(bytes);
-        body.told(spellings).unwrap_or_else(|| hider.key.text(bytes).as_bytes().to_vec())
+        body.obfuscated(encodings).unwrap_or_else(|| pseudonymizer.key.text(bytes).as_bytes().to_vec())
     }
 
     /// Obfuscates the next piece.
@@ -66,47 +72,47 @@ impl<'a> Body<'a> {
             whole.push(piece);
         }
         match &mut self.reader {
-            Reader::Json(json) => {
+            BodyReader::Json(json) => {
                 let (tokenizer, rewriter) = &mut **json;
                 if tokenizer.push(piece, rewriter).is_err() {
-                    self.reader = Reader::Opaque;
+                    self.reader = BodyReader::Opaque;
                 }
             }
-            Reader::Held(_, held) => held.extend_from_slice(piece),
-            Reader::Opaque => {}
+            BodyReader::Held(_, held) => held.extend_from_slice(piece),
+            BodyReader::Opaque => {}
         }
     }
 
     /// Returns the obfuscated body.
     pub fn finish(mut self) -> Vec<u8> {
         let whole = self.whole.take();
-        let told = self.told(&mut Spellings::default());
-        told.or_else(|| Some(whole?.finish().as_bytes().to_vec())).unwrap_or_default()
+        let obfuscated = self.obfuscated(&mut Encodings::default());
+        obfuscated.or_else(|| Some(whole?.finish().as_bytes().to_vec())).unwrap_or_default()
     }
 
     /// Returns the obfuscated body, or `None` if the body has to be replaced as one value.
-    fn told(self, spellings: &mut Spellings) -> Option<Vec<u8>> {
+    fn obfuscated(self, encodings: &mut Encodings) -> Option<Vec<u8>> {
         if self.is_empty {
             return Some(Vec::new());
         }
         match self.reader {
-            Reader::Json(mut json) => {
+            BodyReader::Json(mut json) => {
                 let (tokenizer, rewriter) = &mut *json;
                 tokenizer.finish(rewriter).is_ok().then(|| std::mem::take(&mut rewriter.out))
             }
-            Reader::Held(Syntax::Form, held) => std::str::from_utf8(&held).ok().map(|form| {
+            BodyReader::Held(Syntax::Form, held) => std::str::from_utf8(&held).ok().map(|form| {
                 let is_kept = |name: &str| self.side.body.field(name);
-                parameters::obfuscate(self.key, form, is_kept, spellings).into_bytes()
+                parameters::obfuscate(self.key, form, is_kept, encodings).into_bytes()
             }),
-            Reader::Held(Syntax::Multipart(boundary), held) => multipart::parts(&held, &boundary)
+            BodyReader::Held(Syntax::Multipart(boundary), held) => multipart::parts(&held, &boundary)
                 .map(|parts| write_parts(self.key, self.side, &boundary, &parts)),
-            Reader::Held(Syntax::Json | Syntax::Opaque, held) => Some(held),
-            Reader::Opaque => None,
+            BodyReader::Held(Syntax::Json | Syntax::Opaque, held) => Some(held),
+            BodyReader::Opaque => None,
         }
     }
 }
 
-fn write_parts(key: &Key, side: &Side, boundary: &str, parts: &[Part<'_>]) -> Vec<u8> {
+fn write_parts(key: &Key, side: &Side, boundary: &str, parts: &[FormPart<'_>]) -> Vec<u8> {
     let boundary = key.text(boundary.as_bytes());
     let mut body = Vec::new();
     for part in parts {
@@ -118,7 +124,7 @@ fn write_parts(key: &Key, side: &Side, boundary: &str, parts: &[Part<'_>]) -> Ve
     body
 }
 
-fn write_part(key: &Key, side: &Side, part: &Part<'_>, body: &mut Vec<u8>) {
+fn write_part(key: &Key, side: &Side, part: &FormPart<'_>, body: &mut Vec<u8>) {
     let (mut field, mut media_type) = (None, "");
     for (name, value) in &part.fields {
         let value = match name.to_ascii_lowercase().as_str() {
@@ -129,7 +135,7 @@ fn write_part(key: &Key, side: &Side, part: &Part<'_>, body: &mut Vec<u8>) {
             }
             "content-type" => {
                 media_type = value;
-                media::obfuscate(key, value)
+                media_obfuscation::obfuscate(key, value)
             }
             _ => key.text(value.as_bytes()).to_string(),
         };
@@ -150,7 +156,7 @@ fn write_part(key: &Key, side: &Side, part: &Part<'_>, body: &mut Vec<u8>) {
 pub(crate) fn field_value(key: &Key, media_type: &str, content: &[u8]) -> Vec<u8> {
     let side = Side::default();
     let media_type = if media::syntax(media_type) == Syntax::Json { media_type } else { "" };
-    Body::obfuscate(Hider { key, memo: None }, &side, media_type, content, &mut Spellings::default())
+    Body::obfuscate(Pseudonymizer { key, memo: None }, &side, media_type, content, &mut Encodings::default())
 }
 
 /// Obfuscates a `Content-Disposition`, except for the disposition type and the name of the field. Also
@@ -162,12 +168,12 @@ fn disposition(key: &Key, value: &str) -> (String, Option<String>) {
     let mut field = None;
     for (name, value) in media::parameters(value).filter(|(name, _)| media::is_token(name)) {
         let is_field = name.eq_ignore_ascii_case("name");
-        let told = if is_field && !names::is_no_word(&value) {
+        let obfuscated = if is_field && !names::is_unusual_name(&value) {
             value.clone()
         } else {
             key.text(value.as_bytes()).to_string()
         };
-        written.extend(["; ", &name, "=\"", &told, "\""]);
+        written.extend(["; ", &name, "=\"", &obfuscated, "\""]);
         if is_field {
             field = Some(value);
         }

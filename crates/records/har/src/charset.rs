@@ -80,8 +80,8 @@ pub(crate) fn utf_16(bytes: &[u8], media_type: &str, is_cut: bool) -> Option<Str
     if marked.is_none() && !rest.contains(&0) {
         return None;
     }
-    let (units, left) = rest.as_chunks::<2>();
-    if !left.is_empty() && !is_cut {
+    let (units, rest_bytes) = rest.as_chunks::<2>();
+    if !rest_bytes.is_empty() && !is_cut {
         return None;
     }
     let unit = |unit: &[u8; 2]| match order {
@@ -96,7 +96,7 @@ pub(crate) fn utf_16(bytes: &[u8], media_type: &str, is_cut: bool) -> Option<Str
 /// Guesses the byte order: ASCII characters have a zero as their higher byte. Without any zero it is
 /// big-endian (RFC 2781 §4.3).
 fn likely(bytes: &[u8]) -> Order {
-    let zeros = |place: usize| bytes.iter().skip(place).step_by(2).filter(|byte| **byte == 0).count();
+    let zeros = |offset: usize| bytes.iter().skip(offset).step_by(2).filter(|byte| **byte == 0).count();
     if zeros(1) > zeros(0) { Order::Little } else { Order::Big }
 }
 

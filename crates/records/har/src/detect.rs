@@ -15,7 +15,7 @@ use crate::pseudonym::is_pseudonym;
 
 /// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum SecretKind {
     /// A JSON Web Token, signed or encrypted (RFC 7519).
     Jwt,
     /// An access key id of Amazon Web Services.
@@ -46,7 +46,7 @@ pub enum Kind {
     Named,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for SecretKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Jwt => "JSON Web Token",
@@ -71,35 +71,35 @@ impl fmt::Display for Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Kind of secret.
-    pub kind: Kind,
+    pub kind: SecretKind,
     /// Byte range in the text.
     pub span: Range<usize>,
 }
 
 /// Formats that consist of a prefix and a minimum number of characters after it.
-const PREFIXES: &[(&str, usize, Kind)] = &[
-    ("AIza", 35, Kind::GoogleKey),
-    ("GOCSPX-", 28, Kind::GoogleKey),
-    ("ghp_", 36, Kind::GithubToken),
-    ("gho_", 36, Kind::GithubToken),
-    ("ghu_", 36, Kind::GithubToken),
-    ("ghs_", 36, Kind::GithubToken),
-    ("ghr_", 36, Kind::GithubToken),
-    ("github_pat_", 40, Kind::GithubToken),
-    ("sk_live_", 16, Kind::StripeKey),
-    ("sk_test_", 16, Kind::StripeKey),
-    ("rk_live_", 16, Kind::StripeKey),
-    ("rk_test_", 16, Kind::StripeKey),
-    ("whsec_", 24, Kind::StripeKey),
-    ("xoxa-", 10, Kind::SlackToken),
-    ("xoxb-", 10, Kind::SlackToken),
-    ("xoxe-", 10, Kind::SlackToken),
-    ("xoxp-", 10, Kind::SlackToken),
-    ("xoxr-", 10, Kind::SlackToken),
-    ("xoxs-", 10, Kind::SlackToken),
-    ("xapp-", 10, Kind::SlackToken),
-    ("sk-", 20, Kind::AiKey),
-    ("hf_", 30, Kind::AiKey),
+const PREFIXES: &[(&str, usize, SecretKind)] = &[
+    ("AIza", 35, SecretKind::GoogleKey),
+    ("GOCSPX-", 28, SecretKind::GoogleKey),
+    ("ghp_", 36, SecretKind::GithubToken),
+    ("gho_", 36, SecretKind::GithubToken),
+    ("ghu_", 36, SecretKind::GithubToken),
+    ("ghs_", 36, SecretKind::GithubToken),
+    ("ghr_", 36, SecretKind::GithubToken),
+    ("github_pat_", 40, SecretKind::GithubToken),
+    ("sk_live_", 16, SecretKind::StripeKey),
+    ("sk_test_", 16, SecretKind::StripeKey),
+    ("rk_live_", 16, SecretKind::StripeKey),
+    ("rk_test_", 16, SecretKind::StripeKey),
+    ("whsec_", 24, SecretKind::StripeKey),
+    ("xoxa-", 10, SecretKind::SlackToken),
+    ("xoxb-", 10, SecretKind::SlackToken),
+    ("xoxe-", 10, SecretKind::SlackToken),
+    ("xoxp-", 10, SecretKind::SlackToken),
+    ("xoxr-", 10, SecretKind::SlackToken),
+    ("xoxs-", 10, SecretKind::SlackToken),
+    ("xapp-", 10, SecretKind::SlackToken),
+    ("sk-", 20, SecretKind::AiKey),
+    ("hf_", 30, SecretKind::AiKey),
 ];
 
 /// Length of the shortest of these formats.
@@ -188,7 +188,7 @@ impl<'a> Scan<'a> {
             // The password before a host is not part of an e-mail address.
             let is_password = self.found.last().is_some_and(|last| last.span.end == at);
             let address = self.email(at, length).filter(|_| !is_password);
-            return address.map_or(at + length, |span| self.find(Kind::Email, span));
+            return address.map_or(at + length, |span| self.find(SecretKind::Email, span));
         }
         if matches!(self.text[at], b'=' | b':')
             && let Some((kind, span)) = self.named(at)
@@ -205,14 +205,14 @@ impl<'a> Scan<'a> {
         match self.shape(at, end) {
             Some((kind, span)) => self.find(kind, span),
             None => match self.random(at, end) {
-                Some(span) => self.find(Kind::HighEntropy, span),
+                Some(span) => self.find(SecretKind::HighEntropy, span),
                 None => end,
             },
         }
     }
 
     /// Adds a finding. An e-mail address may reach back into earlier findings, which it then replaces.
-    fn find(&mut self, kind: Kind, span: Range<usize>) -> usize {
+    fn find(&mut self, kind: SecretKind, span: Range<usize>) -> usize {
         while self.found.last().is_some_and(|last| last.span.end > span.start) {
             self.found.pop();
         }
@@ -232,18 +232,18 @@ impl<'a> Scan<'a> {
     }
 
     /// Returns the value that the `=` or `:` at `at` assigns to the name of a secret.
-    fn named(&self, at: usize) -> Option<(Kind, Range<usize>)> {
+    fn named(&self, at: usize) -> Option<(SecretKind, Range<usize>)> {
         let after = &self.text[at + 1..];
         let span = if self.text[at] == b'=' {
             self.parameter(at)?
         } else if after.starts_with(b"//") {
-            return self.password(at + 3).map(|span| (Kind::Credentials, span));
+            return self.password(at + 3).map(|span| (SecretKind::Credentials, span));
         } else {
             self.member(at).or_else(|| self.line(at))?
         };
         let value = std::str::from_utf8(&self.text[span.clone()]).unwrap_or_default().trim_end();
         let credentials = named::scheme(value).map_or(value, |(_, credentials)| credentials);
-        if named::tells_nothing(credentials) {
+        if named::reveals_nothing(credentials) {
             return None;
         }
         let end = span.start + value.len();
@@ -251,7 +251,7 @@ impl<'a> Scan<'a> {
         // A known format is more specific, and may be longer.
         let shape = self.shape(span.start, self.end(span.start, is_word));
         let shape = shape.filter(|(_, found)| found.start == span.start && found.end >= span.end);
-        Some(shape.unwrap_or((Kind::Named, span)))
+        Some(shape.unwrap_or((SecretKind::Named, span)))
     }
 
     /// Returns the run of bytes before `end` that may be a name.
@@ -350,18 +350,18 @@ impl<'a> Scan<'a> {
     /// must have a hyphen or be a well-known field: code and prose use other names before a colon.
     fn line(&self, at: usize) -> Option<Range<usize>> {
         let name = self.name_before(at, is_word)?;
-        let spelt = &self.text[name.clone()];
+        let written = &self.text[name.clone()];
         let quote = match &self.text[..name.start] {
             [] | [.., b'\n' | b'\r'] => b'\n',
             [.., quote @ (b'"' | b'\'')] => *quote,
             _ => return None,
         };
-        if spelt.eq_ignore_ascii_case(b"content-disposition") {
+        if written.eq_ignore_ascii_case(b"content-disposition") {
             return self.part(at);
         }
-        let is_field = spelt.contains(&b'-')
-            || spelt.eq_ignore_ascii_case(b"authorization")
-            || spelt.eq_ignore_ascii_case(b"cookie");
+        let is_field = written.contains(&b'-')
+            || written.eq_ignore_ascii_case(b"authorization")
+            || written.eq_ignore_ascii_case(b"cookie");
         if !is_field || !self.is_secret(&name) {
             return None;
         }
@@ -396,30 +396,30 @@ impl<'a> Scan<'a> {
     }
 
     /// Finds a known format that begins with the word `at..end`.
-    fn shape(&self, at: usize, end: usize) -> Option<(Kind, Range<usize>)> {
+    fn shape(&self, at: usize, end: usize) -> Option<(SecretKind, Range<usize>)> {
         let word = &self.text[at..end];
         if word.ends_with(b"-----BEGIN") {
-            return self.private_key(end - 10).map(|span| (Kind::PrivateKey, span));
+            return self.private_key(end - 10).map(|span| (SecretKind::PrivateKey, span));
         }
         if let Some(kind) = prefixed(word) {
             return Some((kind, at..end));
         }
         if let Some(span) = self.jwt(at, end) {
-            return Some((Kind::Jwt, span));
+            return Some((SecretKind::Jwt, span));
         }
         if let Some(span) = self.credentials(at, end) {
-            return Some((Kind::Credentials, span));
+            return Some((SecretKind::Credentials, span));
         }
         if let Some(span) = self.dotted(at, b"ya29.", 20) {
-            return Some((Kind::GoogleKey, span));
+            return Some((SecretKind::GoogleKey, span));
         }
         if let Some(span) = self.dotted(at, b"hooks.slack.com/services/", 20) {
-            return Some((Kind::SlackToken, span));
+            return Some((SecretKind::SlackToken, span));
         }
         if let Some(span) = self.azure(at, end) {
-            return Some((Kind::AzureKey, span));
+            return Some((SecretKind::AzureKey, span));
         }
-        self.card(at).map(|span| (Kind::CardNumber, span))
+        self.card(at).map(|span| (SecretKind::CardNumber, span))
     }
 
     fn private_key(&self, start: usize) -> Option<Range<usize>> {
@@ -560,7 +560,7 @@ fn is_base64(run: &[u8]) -> bool {
 }
 
 /// Finds a known format that is a single word.
-fn prefixed(word: &[u8]) -> Option<Kind> {
+fn prefixed(word: &[u8]) -> Option<SecretKind> {
     if word.len() < PREFIXED_BYTES_MIN {
         return None;
     }
@@ -569,14 +569,14 @@ fn prefixed(word: &[u8]) -> Option<Kind> {
         && word.iter().all(is_upper)
         && [b"AKIA", b"ASIA", b"ABIA", b"ACCA"].iter().any(|prefix| word.starts_with(*prefix))
     {
-        return Some(Kind::AwsKey);
+        return Some(SecretKind::AwsKey);
     }
     let (prefix, least, kind) = PREFIXES.iter().find(|(prefix, ..)| word.starts_with(prefix.as_bytes()))?;
     let rest = &word[prefix.len()..];
     let has_digit = rest.iter().any(u8::is_ascii_digit);
     // Ordinary words may follow the prefix and a hyphen: `sk-learn-...`.
     let is_long = rest.len() >= *least
-        && (*kind != Kind::AiKey || rest.iter().any(u8::is_ascii_uppercase) || !rest.contains(&b'-'));
+        && (*kind != SecretKind::AiKey || rest.iter().any(u8::is_ascii_uppercase) || !rest.contains(&b'-'));
     (is_long && has_digit).then_some(*kind)
 }
 
@@ -604,7 +604,7 @@ fn is_card(digits: &[u8]) -> bool {
             | (6_011 | 6_440..6_600 | 6_200..6_300 | 3_528..3_590, 16..=19)
             | (3_000..3_060 | 3_600..3_700 | 3_800..3_900, 14..=19)
     );
-    let luhn = |(place, digit): (usize, &u8)| match (place % 2, u32::from(*digit) * 2) {
+    let luhn = |(index, digit): (usize, &u8)| match (index % 2, u32::from(*digit) * 2) {
         (0, double) => double / 2,
         (_, double) => double / 10 + double % 10,
     };
@@ -647,11 +647,11 @@ fn is_random(text: &[u8]) -> bool {
 
 /// Returns `true` if a text is a UUID (RFC 9562 §4).
 fn is_uuid(text: &[u8]) -> bool {
-    let is_place = |(place, byte): (usize, &u8)| match place {
+    let is_valid = |(index, byte): (usize, &u8)| match index {
         8 | 13 | 18 | 23 => *byte == b'-',
         _ => byte.is_ascii_hexdigit(),
     };
-    text.len() == 36 && text.iter().enumerate().all(is_place)
+    text.len() == 36 && text.iter().enumerate().all(is_valid)
 }
 
 /// Number of letters and digits whose kind differs from that of the one before.

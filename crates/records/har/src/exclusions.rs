@@ -42,11 +42,11 @@ pub(crate) struct Side {
 
 /// Paths of body leaves.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BodyPaths(Vec<Vec<Step>>);
+pub(crate) struct BodyPaths(Vec<Vec<PathStep>>);
 
 /// One step of a path into a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Name(String),
     AnyName,
     Index(usize),
@@ -58,30 +58,88 @@ enum Step {
 pub struct ExclusionError {
     /// The path as given.
     pub path: String,
-    /// The mistake, and what was expected.
-    pub message: String,
+    /// The mistake.
+    pub mistake: PathMistake,
 }
 
 impl fmt::Display for ExclusionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.path, self.message)
+        write!(f, "`{}`: {}", self.path, self.mistake)
     }
 }
 
 impl std::error::Error for ExclusionError {}
+
+/// The mistake in a path. Its message says what was expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathMistake {
+    /// There are more than [`PATHS_MAX`] paths.
+    TooManyPaths,
+    /// It is a path of neither a request nor a response.
+    NoMessage,
+    /// It is a path to this part of a message, which is unknown.
+    UnknownPart(String),
+    /// It is a path to the path or query of a response.
+    OfRequestsOnly,
+    /// It has no name after this part.
+    NoName(&'static str),
+    /// It has no index of a segment.
+    Segment,
+    /// It leads into a body without beginning at its root.
+    NoRoot,
+    /// It has more than [`STEPS_MAX`] steps.
+    TooManySteps,
+    /// A step has no name after its dot.
+    NoStepName,
+    /// A step is neither a name nor an index.
+    Step,
+    /// A name in quotes does not end.
+    Quote,
+    /// A name in quotes is not followed by a bracket.
+    BracketAfterName,
+    /// A bracket is not closed.
+    Bracket,
+    /// There is something else than an index in brackets.
+    Index,
+}
+
+impl fmt::Display for PathMistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooManyPaths => return write!(f, "more than {PATHS_MAX} paths"),
+            Self::UnknownPart(part) => {
+                return write!(
+                    f,
+                    "unknown part `{part}` of a message: expected `headers`, `query`, `cookies`, `path` or `body`"
+                );
+            }
+            Self::NoName(part) => return write!(f, "expected a name: `{part}.NAME`"),
+            Self::TooManySteps => return write!(f, "a path has at most {STEPS_MAX} steps"),
+            Self::NoMessage => "a path must begin with `request.` or `response.`",
+            Self::OfRequestsOnly => "a response has no path or query",
+            Self::Segment => "expected an index: `path[0]` is the first segment, `path[*]` all segments",
+            Self::NoRoot => "a path into a body must begin with `body.$`",
+            Self::NoStepName => "expected a name after `.`",
+            Self::Step => "expected `.NAME`, `['NAME']`, `[INDEX]`, `[*]` or `.*`",
+            Self::Quote => "missing closing quote",
+            Self::BracketAfterName => "expected `]` after the name",
+            Self::Bracket => "missing closing bracket",
+            Self::Index => "expected an index, `*`, or a name in quotes",
+        })
+    }
+}
+
+impl std::error::Error for PathMistake {}
 
 impl Exclusions {
     /// Compiles paths. Returns the errors of all invalid paths.
     pub fn compile<'a>(paths: impl IntoIterator<Item = &'a str>) -> Result<Self, Vec<ExclusionError>> {
         let (mut exclusions, mut errors) = (Self::default(), Vec::new());
         for (index, path) in paths.into_iter().enumerate() {
-            let inserted = if index < PATHS_MAX {
-                exclusions.insert(path)
-            } else {
-                Err(format!("more than {PATHS_MAX} paths"))
-            };
-            if let Err(message) = inserted {
-                errors.push(ExclusionError { path: path.to_owned(), message });
+            let inserted =
+                if index < PATHS_MAX { exclusions.insert(path) } else { Err(PathMistake::TooManyPaths) };
+            if let Err(mistake) = inserted {
+                errors.push(ExclusionError { path: path.to_owned(), mistake });
                 if index >= PATHS_MAX {
                     break;
                 }
@@ -90,13 +148,13 @@ impl Exclusions {
         if errors.is_empty() { Ok(exclusions) } else { Err(errors) }
     }
 
-    fn insert(&mut self, path: &str) -> Result<(), String> {
+    fn insert(&mut self, path: &str) -> Result<(), PathMistake> {
         let (side, rest, is_request) = if let Some(rest) = path.strip_prefix("request.") {
             (&mut self.request, rest, true)
         } else if let Some(rest) = path.strip_prefix("response.") {
             (&mut self.response, rest, false)
         } else {
-            return Err("a path must begin with `request.` or `response.`".to_owned());
+            return Err(PathMistake::NoMessage);
         };
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
         match (rest.split_at(end), is_request) {
@@ -107,13 +165,9 @@ impl Exclusions {
                 Some(index) => side.segments.insert(index),
                 None => std::mem::replace(&mut side.all_segments, true),
             },
-            (("query" | "path", _), false) => return Err("a response has no path or query".to_owned()),
+            (("query" | "path", _), false) => return Err(PathMistake::OfRequestsOnly),
             (("body", steps), _) => return side.body.insert(steps),
-            ((part, _), _) => {
-                return Err(format!(
-                    "unknown part `{part}` of a message: expected `headers`, `query`, `cookies`, `path` or `body`"
-                ));
-            }
+            ((part, _), _) => return Err(PathMistake::UnknownPart(part.to_owned())),
         };
         Ok(())
     }
@@ -143,18 +197,17 @@ impl Side {
 }
 
 /// Parses the name after the dot. It may contain any characters and reaches to the end.
-fn named(rest: &str, part: &str) -> Result<String, String> {
+fn named(rest: &str, part: &'static str) -> Result<String, PathMistake> {
     match rest.strip_prefix('.') {
         Some(name) if !name.is_empty() => Ok(name.to_owned()),
-        _ => Err(format!("expected a name: `{part}.NAME`")),
+        _ => Err(PathMistake::NoName(part)),
     }
 }
 
 /// Parses the index in brackets. `None` means all.
-fn segment_of(rest: &str) -> Result<Option<usize>, String> {
-    let expected = "expected an index: `path[0]` is the first segment, `path[*]` all segments";
-    let inner = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(expected)?;
-    if inner == "*" { Ok(None) } else { Ok(Some(index(inner).ok_or(expected)?)) }
+fn segment_of(rest: &str) -> Result<Option<usize>, PathMistake> {
+    let inner = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(PathMistake::Segment)?;
+    if inner == "*" { Ok(None) } else { Ok(Some(index(inner).ok_or(PathMistake::Segment)?)) }
 }
 
 fn index(digits: &str) -> Option<usize> {
@@ -164,8 +217,8 @@ fn index(digits: &str) -> Option<usize> {
 }
 
 impl BodyPaths {
-    fn insert(&mut self, path: &str) -> Result<(), String> {
-        let mut rest = path.strip_prefix(".$").ok_or("a path into a body must begin with `body.$`")?;
+    fn insert(&mut self, path: &str) -> Result<(), PathMistake> {
+        let mut rest = path.strip_prefix(".$").ok_or(PathMistake::NoRoot)?;
         let mut steps = Vec::new();
         while !rest.is_empty() {
             let (step, after) = step(rest)?;
@@ -173,7 +226,7 @@ impl BodyPaths {
             rest = after;
         }
         if steps.len() > STEPS_MAX {
-            return Err(format!("a path has at most {STEPS_MAX} steps"));
+            return Err(PathMistake::TooManySteps);
         }
         self.0.push(steps);
         Ok(())
@@ -187,39 +240,39 @@ impl BodyPaths {
     /// Returns `true` if a form field is excluded.
     pub(crate) fn field(&self, name: &str) -> bool {
         self.0.iter().any(|steps| match &**steps {
-            [Step::AnyName] => true,
-            [Step::Name(step)] => step == name,
+            [PathStep::AnyName] => true,
+            [PathStep::Name(step)] => step == name,
             _ => false,
         })
     }
 }
 
 /// Parses one step. Also returns the rest of the path.
-fn step(rest: &str) -> Result<(Step, &str), String> {
+fn step(rest: &str) -> Result<(PathStep, &str), PathMistake> {
     if let Some(rest) = rest.strip_prefix('.') {
         let end = rest.find(['.', '[']).unwrap_or(rest.len());
         return match rest.split_at(end) {
-            ("", _) => Err("expected a name after `.`".to_owned()),
-            ("*", after) => Ok((Step::AnyName, after)),
-            (name, after) => Ok((Step::Name(name.to_owned()), after)),
+            ("", _) => Err(PathMistake::NoStepName),
+            ("*", after) => Ok((PathStep::AnyName, after)),
+            (name, after) => Ok((PathStep::Name(name.to_owned()), after)),
         };
     }
     let Some(rest) = rest.strip_prefix('[') else {
-        return Err("expected `.NAME`, `['NAME']`, `[INDEX]`, `[*]` or `.*`".to_owned());
+        return Err(PathMistake::Step);
     };
     for quote in ['\'', '"'] {
         if let Some(quoted) = rest.strip_prefix(quote) {
             // Names have no escapes: a name with both kinds of quotes cannot be written.
-            let (name, after) = quoted.split_once(quote).ok_or("missing closing quote")?;
-            let after = after.strip_prefix(']').ok_or("expected `]` after the name")?;
-            return Ok((Step::Name(name.to_owned()), after));
+            let (name, after) = quoted.split_once(quote).ok_or(PathMistake::Quote)?;
+            let after = after.strip_prefix(']').ok_or(PathMistake::BracketAfterName)?;
+            return Ok((PathStep::Name(name.to_owned()), after));
         }
     }
-    let (inner, after) = rest.split_once(']').ok_or("missing closing bracket")?;
+    let (inner, after) = rest.split_once(']').ok_or(PathMistake::Bracket)?;
     match (inner, index(inner)) {
-        ("*", _) => Ok((Step::AnyIndex, after)),
-        (_, Some(index)) => Ok((Step::Index(index), after)),
-        _ => Err("expected an index, `*`, or a name in quotes".to_owned()),
+        ("*", _) => Ok((PathStep::AnyIndex, after)),
+        (_, Some(index)) => Ok((PathStep::Index(index), after)),
+        _ => Err(PathMistake::Index),
     }
 }
 
@@ -263,9 +316,9 @@ impl<'a> PathCursor<'a> {
 
     pub(crate) fn member(&mut self, name: &str) {
         self.follow(|step| match step {
-            Step::Name(step) => step == name,
-            Step::AnyName => true,
-            Step::Index(_) | Step::AnyIndex => false,
+            PathStep::Name(step) => step == name,
+            PathStep::AnyName => true,
+            PathStep::Index(_) | PathStep::AnyIndex => false,
         });
     }
 
@@ -275,13 +328,13 @@ impl<'a> PathCursor<'a> {
         let at = *count;
         *count += 1;
         self.follow(|step| match step {
-            Step::Index(index) => *index == at,
-            Step::AnyIndex => true,
-            Step::Name(_) | Step::AnyName => false,
+            PathStep::Index(index) => *index == at,
+            PathStep::AnyIndex => true,
+            PathStep::Name(_) | PathStep::AnyName => false,
         });
     }
 
-    fn follow(&mut self, is_step: impl Fn(&Step) -> bool) {
+    fn follow(&mut self, is_step: impl Fn(&PathStep) -> bool) {
         let Some((start, _)) = self.containers.last() else { return };
         let depth = self.containers.len() - 1;
         let leads = |path: &usize| self.paths.0[*path].get(depth).is_some_and(&is_step);
@@ -348,7 +401,7 @@ mod tests {
         ] {
             let errors = Exclusions::compile([path]).unwrap_err();
             assert!(errors.len() == 1 && errors[0].path == path, "{errors:?}");
-            assert!(errors[0].message.contains(expected), "{}", errors[0]);
+            assert!(errors[0].to_string().contains(expected), "{}", errors[0]);
         }
     }
 
@@ -358,6 +411,6 @@ mod tests {
         assert!(Exclusions::compile(vec!["request.path[0]"; PATHS_MAX]).is_ok());
         assert_eq!(Exclusions::compile(vec!["request.path[0]"; PATHS_MAX + 9]).unwrap_err().len(), 1);
         let long = format!("request.body.${}", ".a".repeat(STEPS_MAX + 1));
-        assert!(Exclusions::compile([&*long]).unwrap_err()[0].message.contains("at most"));
+        assert!(Exclusions::compile([&*long]).unwrap_err()[0].to_string().contains("at most"));
     }
 }

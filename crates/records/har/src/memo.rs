@@ -21,7 +21,7 @@ const SLOT_BYTES_MAX: usize = 1024;
 /// Kind of a value. The same bytes are separate values in different kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum MemoKind {
     Origin = 1,
     Segment,
     Parameter,
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
 }
 
 #[derive(Clone, Default)]
-struct Slot {
+struct MemoSlot {
     hash: u64,
     name_len: u32,
     value_len: u32,
@@ -49,7 +49,7 @@ struct Slot {
     bytes: Vec<u8>,
 }
 
-impl Slot {
+impl MemoSlot {
     /// Returns the cached output if this slot is for the given name and value.
     fn written(&self, hash: u64, name: &[u8], value: &[u8]) -> Option<&[u8]> {
         let (name_len, len) = (name.len(), name.len() + value.len());
@@ -63,26 +63,26 @@ impl Slot {
 }
 
 pub(crate) struct Memo {
-    slots: Vec<Slot>,
+    slots: Vec<MemoSlot>,
 }
 
 impl Memo {
     pub(crate) fn new() -> Self {
-        Self { slots: vec![Slot::default(); SLOTS] }
+        Self { slots: vec![MemoSlot::default(); SLOTS] }
     }
 
     /// Appends the output for a value that may have a name: from the cache, or as `write` produces it.
     pub(crate) fn write(
         &mut self,
-        kind: Kind,
+        kind: MemoKind,
         name: &[u8],
         value: &[u8],
         out: &mut Vec<u8>,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let hash = mix(value, mix(name, kind as u64)) | 1;
-        let place = (hash >> 32) as usize % (SLOTS / 2) * 2;
-        let [slot, other] = &mut self.slots[place..place + 2] else { return write(out) };
+        let first = (hash >> 32) as usize % (SLOTS / 2) * 2;
+        let [slot, other] = &mut self.slots[first..first + 2] else { return write(out) };
         if slot.hash != hash {
             // Keep the slot used last in front.
             std::mem::swap(slot, other);
@@ -149,29 +149,29 @@ pub(crate) const HELD_BYTES_MAX: usize = 64;
 
 /// Writes the pseudonyms of a body's leaves, cached if there is a memo.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Hider<'a> {
+pub(crate) struct Pseudonymizer<'a> {
     pub(crate) key: &'a Key,
     pub(crate) memo: Option<&'a RefCell<Memo>>,
 }
 
-impl Hider<'_> {
+impl Pseudonymizer<'_> {
     /// Appends the pseudonym of a text.
     pub(crate) fn text(self, text: &[u8], out: &mut Vec<u8>) {
-        self.write(Kind::Text, text, out, |out| out.extend_from_slice(self.key.text(text).as_bytes()));
+        self.write(MemoKind::Text, text, out, |out| out.extend_from_slice(self.key.text(text).as_bytes()));
     }
 
     /// Appends the pseudonym of a number.
     pub(crate) fn number(self, number: &[u8], out: &mut Vec<u8>) {
-        self.write(Kind::Number, number, out, |out| {
+        self.write(MemoKind::Number, number, out, |out| {
             out.extend_from_slice(self.key.number(number).to_string().as_bytes());
         });
     }
 
     /// Appends a name in quotes. It is kept unless it may reveal a value.
     pub(crate) fn name(self, name: &str, out: &mut Vec<u8>) {
-        self.write(Kind::Name, name.as_bytes(), out, |out| {
+        self.write(MemoKind::Name, name.as_bytes(), out, |out| {
             out.push(b'"');
-            if names::is_telling(name) {
+            if names::may_reveal_value(name) {
                 out.extend_from_slice(self.key.text(name.as_bytes()).as_bytes());
             } else {
                 write_escaped(name.as_bytes(), out);
@@ -180,7 +180,7 @@ impl Hider<'_> {
         });
     }
 
-    fn write(self, kind: Kind, value: &[u8], out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    fn write(self, kind: MemoKind, value: &[u8], out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         match self.memo {
             Some(memo) if value.len() <= HELD_BYTES_MAX => {
                 memo.borrow_mut().write(kind, b"", value, out, write);
@@ -194,7 +194,7 @@ impl Hider<'_> {
 mod tests {
     use super::*;
 
-    fn write(memo: &mut Memo, kind: Kind, name: &str, value: &str, written: &str) -> String {
+    fn write(memo: &mut Memo, kind: MemoKind, name: &str, value: &str, written: &str) -> String {
         let mut out = b"+".to_vec();
         memo.write(kind, name.as_bytes(), value.as_bytes(), &mut out, |out| {
             out.extend_from_slice(written.as_bytes());
@@ -205,12 +205,12 @@ mod tests {
     #[test]
     fn what_was_written_is_written_again() {
         let mut memo = Memo::new();
-        assert_eq!(write(&mut memo, Kind::RequestField, "a", "bc", "one"), "+one");
-        assert_eq!(write(&mut memo, Kind::RequestField, "a", "bc", "two"), "+one");
-        assert_eq!(write(&mut memo, Kind::ResponseField, "a", "bc", "two"), "+two");
-        assert_eq!(write(&mut memo, Kind::RequestField, "ab", "c", "three"), "+three");
-        assert_eq!(write(&mut memo, Kind::RequestField, "", "", "four"), "+four");
-        assert_eq!(write(&mut memo, Kind::RequestField, "", "", "five"), "+four");
+        assert_eq!(write(&mut memo, MemoKind::RequestField, "a", "bc", "one"), "+one");
+        assert_eq!(write(&mut memo, MemoKind::RequestField, "a", "bc", "two"), "+one");
+        assert_eq!(write(&mut memo, MemoKind::ResponseField, "a", "bc", "two"), "+two");
+        assert_eq!(write(&mut memo, MemoKind::RequestField, "ab", "c", "three"), "+three");
+        assert_eq!(write(&mut memo, MemoKind::RequestField, "", "", "four"), "+four");
+        assert_eq!(write(&mut memo, MemoKind::RequestField, "", "", "five"), "+four");
     }
 
     #[test]
@@ -220,14 +220,14 @@ mod tests {
             for number in 0..10_000 {
                 let value = number.to_string();
                 assert_eq!(
-                    write(&mut memo, Kind::Value, "", &value, &value),
+                    write(&mut memo, MemoKind::Value, "", &value, &value),
                     format!("+{value}"),
                     "round {round}"
                 );
             }
             let long = "x".repeat(5_000);
-            assert_eq!(write(&mut memo, Kind::Value, "", &long, "y"), "+y");
-            assert_eq!(write(&mut memo, Kind::Value, "", &long, "z"), "+z");
+            assert_eq!(write(&mut memo, MemoKind::Value, "", &long, "y"), "+y");
+            assert_eq!(write(&mut memo, MemoKind::Value, "", &long, "z"), "+z");
         }
         let bytes: usize = memo.slots.iter().map(|slot| slot.bytes.capacity()).sum();
         assert!(bytes < SLOTS * 64, "{bytes}");

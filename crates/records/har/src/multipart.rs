@@ -8,14 +8,14 @@ const FIELDS_MAX: usize = 32;
 
 /// The header fields and content of a part.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Part<'a> {
+pub(crate) struct FormPart<'a> {
     pub(crate) fields: Vec<(&'a str, &'a str)>,
     pub(crate) content: &'a [u8],
 }
 
 /// Parses the parts of a body. Returns `None` if it is malformed or exceeds the limits. The preamble and
 /// epilogue are ignored.
-pub(crate) fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<Part<'a>>> {
+pub(crate) fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<FormPart<'a>>> {
     let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
     // The first delimiter may be at the very beginning, without a line end before it.
     let first = &delimiter[2..];
@@ -46,11 +46,11 @@ fn after<'a>(text: &'a [u8], delimiter: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
 }
 
 /// Parses header fields, an empty line, and the content.
-fn read(mut rest: &[u8]) -> Option<Part<'_>> {
+fn read(mut rest: &[u8]) -> Option<FormPart<'_>> {
     let mut fields = Vec::new();
     loop {
         if let Some(content) = rest.strip_prefix(b"\r\n") {
-            return Some(Part { fields, content });
+            return Some(FormPart { fields, content });
         }
         let (line, next) = after(rest, b"\r\n")?;
         let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
@@ -72,8 +72,11 @@ mod tests {
         assert_eq!(
             parts(body, "b").unwrap(),
             [
-                Part { fields: vec![("Content-Disposition", "form-data; name=\"a\"")], content: b"x\r\ny" },
-                Part { fields: vec![], content: b"" },
+                FormPart {
+                    fields: vec![("Content-Disposition", "form-data; name=\"a\"")],
+                    content: b"x\r\ny"
+                },
+                FormPart { fields: vec![], content: b"" },
             ]
         );
         assert_eq!(parts(b"--b--", "b").unwrap(), []);

@@ -27,7 +27,7 @@ pub(crate) enum Meaning {
     /// and `value`.
     Secret,
     /// Everything within the value is secret.
-    Vault,
+    AllSecret,
 }
 
 /// Number of words kept, counted from the end of a name. No rule uses more.
@@ -129,20 +129,20 @@ static LEXICON: LazyLock<[Vec<Listed>; 26]> = LazyLock::new(|| {
     lexicon
 });
 
-const PASSED_OVER: u8 = 1;
+const SKIPPED: u8 = 1;
 const ABOUT: u8 = 1 << 1;
 const HARMLESS_TOKEN: u8 = 1 << 2;
 const SECRET_TOKENS: u8 = 1 << 3;
 const SECRET_KEY: u8 = 1 << 4;
 const SECRET_CODE: u8 = 1 << 5;
 const SECRET_NOUN: u8 = 1 << 6;
-const STANDS_FOR: u8 = 1 << 7;
+const REPRESENTS: u8 = 1 << 7;
 
 /// The words of each list, separated by blanks.
 const LISTS: [(u8, &str); 8] = [
     // Words at the end that do not change the meaning of the words before them.
     (
-        PASSED_OVER,
+        SKIPPED,
         "value val hash hashed confirm confirmation again repeat old new current plain plaintext raw text string \
         str data base b encoded encrypted hex sha hint header param env live test prod v",
     ),
@@ -190,7 +190,7 @@ const LISTS: [(u8, &str); 8] = [
         cookie pass passcode pw pswd otp totp pin cvv cvc ssn",
     ),
     // Members that represent the object they are in, like those in the first list.
-    (STANDS_FOR, "id key code content payload"),
+    (REPRESENTS, "id key code content payload"),
 ];
 
 /// Index of a word's first letter, from 0.
@@ -219,12 +219,12 @@ pub(crate) fn meaning(name: &str) -> Meaning {
     if (words.get(1), words.get(0)) == (b"connection", b"string") || words.get(0) == b"connectionstring" {
         return Meaning::Secret;
     }
-    while words.len > 1 && is_in(PASSED_OVER, words.get(0)) {
+    while words.len > 1 && is_in(SKIPPED, words.get(0)) {
         words.len -= 1;
     }
     let (head, kind) = (words.get(0), words.get(1));
     if words.has_strong {
-        return if is_in(ABOUT, head) { Meaning::Plain } else { Meaning::Vault };
+        return if is_in(ABOUT, head) { Meaning::Plain } else { Meaning::AllSecret };
     }
     // Short words that mean a secret only without a word before them.
     if words.len == 1 && matches!(head, b"sid" | b"sig") || (kind, head) == (b"connect", b"sid") {
@@ -234,7 +234,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
         return Meaning::Secret;
     }
     match head {
-        b"cookies" => return Meaning::Vault,
+        b"cookies" => return Meaning::AllSecret,
         // `hmac` alone names an algorithm.
         b"hmac" if !kind.is_empty() => return Meaning::Secret,
         b"id" | b"ids" if matches!(kind, b"session" | b"sess") => return Meaning::Secret,
@@ -248,13 +248,13 @@ pub(crate) fn meaning(name: &str) -> Meaning {
     // The kind may be joined to the word or be the word before it.
     let split = |end: &[u8]| head.strip_suffix(end).map(|glued| if glued.is_empty() { kind } else { glued });
     if let Some(kind) = split(b"tokens") {
-        return if is_in(SECRET_TOKENS, kind) { Meaning::Vault } else { Meaning::Plain };
+        return if is_in(SECRET_TOKENS, kind) { Meaning::AllSecret } else { Meaning::Plain };
     }
     if let Some(kind) = split(b"token") {
         return if is_in(HARMLESS_TOKEN, kind) { Meaning::Plain } else { Meaning::Secret };
     }
     if let Some(kind) = split(b"keys") {
-        return if is_secret_key(kind) { Meaning::Vault } else { Meaning::Plain };
+        return if is_secret_key(kind) { Meaning::AllSecret } else { Meaning::Plain };
     }
     if let Some(kind) = split(b"key") {
         return if is_secret_key(kind) { Meaning::Secret } else { Meaning::Plain };
@@ -267,11 +267,11 @@ pub(crate) fn meaning(name: &str) -> Meaning {
 pub(crate) fn meaning_within(around: Meaning, name: &str) -> Meaning {
     match around {
         Meaning::Plain => meaning(name),
-        Meaning::Vault => Meaning::Vault,
+        Meaning::AllSecret => Meaning::AllSecret,
         Meaning::Secret => {
             let lower = name.to_ascii_lowercase();
             let words = Words::of(name.as_bytes(), lower.as_bytes());
-            let stands_for = |back: usize| is_in(PASSED_OVER | STANDS_FOR, words.get(back));
+            let stands_for = |back: usize| is_in(SKIPPED | REPRESENTS, words.get(back));
             if (0..words.len).all(stands_for) { Meaning::Secret } else { meaning(name) }
         }
     }
@@ -279,7 +279,7 @@ pub(crate) fn meaning_within(around: Meaning, name: &str) -> Meaning {
 
 /// Returns `true` if a value reveals nothing, whatever its name: it is empty, a word for true, false or null,
 /// a pseudonym, a placeholder that other programs write for a secret, or JSON that consists of such values.
-pub(crate) fn tells_nothing(value: &str) -> bool {
+pub(crate) fn reveals_nothing(value: &str) -> bool {
     let value = value.trim();
     let is_word = |word: &str| value.eq_ignore_ascii_case(word);
     let inner = value.trim_matches(['[', ']', '<', '>']);
@@ -414,10 +414,10 @@ mod tests {
             ("session", "theme", Meaning::Plain),
             ("session", "refresh_token", Meaning::Secret),
             ("token", "type", Meaning::Plain),
-            ("credentials", "user", Meaning::Vault),
-            ("api_keys", "github", Meaning::Vault),
+            ("credentials", "user", Meaning::AllSecret),
+            ("api_keys", "github", Meaning::AllSecret),
             ("user", "id", Meaning::Plain),
-            ("user", "password", Meaning::Vault),
+            ("user", "password", Meaning::AllSecret),
         ] {
             assert_eq!(meaning_within(meaning(around), name), expected, "{around}.{name}");
         }
@@ -443,7 +443,7 @@ mod tests {
             "REDACTED",
             &hidden,
         ] {
-            assert!(tells_nothing(value), "{value}");
+            assert!(reveals_nothing(value), "{value}");
         }
         for value in [
             "{\"a\":\"b\"}",
@@ -459,7 +459,7 @@ mod tests {
             "é",
             "[é]",
         ] {
-            assert!(!tells_nothing(value), "{value}");
+            assert!(!reveals_nothing(value), "{value}");
         }
     }
 
@@ -478,7 +478,7 @@ mod tests {
         fn any_text_is_a_name(name: String) {
             meaning(&name);
             meaning_within(Meaning::Secret, &name);
-            tells_nothing(&name);
+            reveals_nothing(&name);
         }
     }
 }

@@ -19,14 +19,14 @@ use crate::har::{
     Cached, Content, Cookie, Entry, Extra, Har, NameValue, Page, Param, PostData, Request, Response,
 };
 use crate::key::Key;
-use crate::media;
-use crate::memo::{Hider, Memo};
+use crate::memo::{Memo, Pseudonymizer};
 use crate::named;
 use crate::names;
-use crate::parameters::{self, Spellings};
+use crate::parameters::{self, Encodings};
 use crate::pseudonym::{Pseudonym, is_pseudonym};
 use crate::rewrite::Rewriter;
 use crate::{base64, url};
+use crate::{media, media_obfuscation};
 use egret_clock::rfc3339;
 use egret_json::tokenizer as json;
 
@@ -49,7 +49,7 @@ pub(crate) type Memory<'a> = Option<&'a RefCell<Memo>>;
 
 /// A request or a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message {
+pub enum MessageKind {
     /// The request.
     Request,
     /// The response.
@@ -77,7 +77,7 @@ impl Obfuscator {
 
     /// Returns an obfuscator for a body of this media type, to be pushed piece by piece and without content
     /// coding.
-    pub fn body(&self, message: Message, media_type: &str) -> Body<'_> {
+    pub fn body(&self, message: MessageKind, media_type: &str) -> Body<'_> {
         Body::new(&self.key, self.side(message), media_type)
     }
 
@@ -92,7 +92,7 @@ impl Obfuscator {
         }
         for creator in std::iter::once(&mut log.creator).chain(&mut log.browser) {
             for text in [&mut creator.name, &mut creator.version] {
-                if names::is_telling(text) {
+                if names::may_reveal_value(text) {
                     self.value(text);
                 }
             }
@@ -166,7 +166,7 @@ impl Obfuscator {
         if let Some(text) = content.text.take() {
             let bytes = decoded(&text, content.encoding.take().as_deref());
             content.text =
-                Some(self.whole(side, &content.mime_type, &bytes, &mut Spellings::default(), memo));
+                Some(self.whole(side, &content.mime_type, &bytes, &mut Encodings::default(), memo));
         }
         content.encoding = None;
         self.media_type(&mut content.mime_type);
@@ -188,24 +188,24 @@ impl Obfuscator {
     }
 
     pub(crate) fn media_type(&self, media_type: &mut String) {
-        *media_type = media::obfuscate(&self.key, media_type);
+        *media_type = media_obfuscation::obfuscate(&self.key, media_type);
     }
 
     /// Obfuscates the body of a request.
     pub(crate) fn post_data(&self, post_data: &mut PostData, memo: Memory<'_>) {
         let side = &self.exclusions.request;
-        let mut spellings = Spellings::default();
+        let mut encodings = Encodings::default();
         let extra = &mut post_data.extra;
-        let encodings = ["encoding", "_encoding"].map(|name| extra.shift_remove(name));
-        let encoding = encodings.iter().flatten().find_map(Value::as_str);
+        let declared = ["encoding", "_encoding"].map(|name| extra.shift_remove(name));
+        let encoding = declared.iter().flatten().find_map(Value::as_str);
         if let Some(text) = &mut post_data.text {
             let bytes = decoded(text, encoding);
-            *text = self.whole(side, &post_data.mime_type, &bytes, &mut spellings, memo);
+            *text = self.whole(side, &post_data.mime_type, &bytes, &mut encodings, memo);
         }
         for param in post_data.params.iter_mut().flatten() {
-            self.param(param, &spellings);
+            self.param(param, &encodings);
         }
-        post_data.mime_type = media::obfuscate(&self.key, &post_data.mime_type);
+        post_data.mime_type = media_obfuscation::obfuscate(&self.key, &post_data.mime_type);
         self.rest(&mut post_data.comment, &mut post_data.extra);
     }
 
@@ -215,46 +215,46 @@ impl Obfuscator {
         side: &Side,
         media_type: &str,
         bytes: &[u8],
-        spellings: &mut Spellings,
+        encodings: &mut Encodings,
         memo: Memory<'_>,
     ) -> String {
-        let hider = Hider { key: &self.key, memo };
-        match String::from_utf8(Body::obfuscate(hider, side, media_type, bytes, spellings)) {
+        let pseudonymizer = Pseudonymizer { key: &self.key, memo };
+        match String::from_utf8(Body::obfuscate(pseudonymizer, side, media_type, bytes, encodings)) {
             Ok(text) => text,
             // A body that is excluded but is not text cannot be written as text.
             Err(_) => self.key.text(bytes).to_string(),
         }
     }
 
-    fn param(&self, param: &mut Param, spellings: &Spellings) {
-        let name = spellings.read(&param.name);
+    fn param(&self, param: &mut Param, encodings: &Encodings) {
+        let name = encodings.read(&param.name);
         let is_kept = self.exclusions.request.body.field(&String::from_utf8_lossy(&name));
-        self.name(&mut param.name, &name, spellings.is_bare(&name) && !is_kept);
+        self.name(&mut param.name, &name, encodings.is_bare(&name) && !is_kept);
         if let Some(value) = param.value.as_mut().filter(|value| !is_kept && !value.is_empty()) {
             let media_type = param.content_type.as_deref().unwrap_or_default();
-            let told = field_value(&self.key, media_type, &spellings.read(value));
-            *value = String::from_utf8_lossy(&told).into_owned();
+            let obfuscated = field_value(&self.key, media_type, &encodings.read(value));
+            *value = String::from_utf8_lossy(&obfuscated).into_owned();
         }
         self.optional(&mut param.file_name);
         if let Some(media_type) = &mut param.content_type {
-            *media_type = media::obfuscate(&self.key, media_type);
+            *media_type = media_obfuscation::obfuscate(&self.key, media_type);
         }
         self.rest(&mut param.comment, &mut param.extra);
     }
 
     /// Obfuscates the URL of a request, and its parameters.
     pub(crate) fn url(&self, url: &mut String, parameters: &mut [NameValue]) {
-        let mut spellings = Spellings::default();
-        *url = url::obfuscate(&self.key, &self.exclusions.request, url, &mut spellings);
+        let mut encodings = Encodings::default();
+        *url = url::obfuscate(&self.key, &self.exclusions.request, url, &mut encodings);
         for parameter in parameters {
-            self.parameter(parameter, &spellings);
+            self.parameter(parameter, &encodings);
         }
     }
 
     /// Obfuscates one parameter as it is written in the URL.
     pub(crate) fn url_parameter(&self, parameter: &str) -> String {
         let side = &self.exclusions.request;
-        parameters::obfuscate(&self.key, parameter, |name| side.query(name), &mut Spellings::default())
+        parameters::obfuscate(&self.key, parameter, |name| side.query(name), &mut Encodings::default())
     }
 
     /// Returns the pseudonym of a path segment by its position, or `None` if it is kept.
@@ -263,16 +263,16 @@ impl Obfuscator {
     }
 
     /// Obfuscates a parameter from the list of those in a URL with these spellings.
-    pub(crate) fn parameter(&self, parameter: &mut NameValue, spellings: &Spellings) {
-        let name = spellings.read(&parameter.name);
+    pub(crate) fn parameter(&self, parameter: &mut NameValue, encodings: &Encodings) {
+        let name = encodings.read(&parameter.name);
         let is_kept = self.exclusions.request.query(&String::from_utf8_lossy(&name));
         self.name(
             &mut parameter.name,
             &name,
-            spellings.is_bare(&name) && parameter.value.is_empty() && !is_kept,
+            encodings.is_bare(&name) && parameter.value.is_empty() && !is_kept,
         );
         if !is_kept && !parameter.value.is_empty() {
-            parameter.value = self.key.text(&spellings.read(&parameter.value)).to_string();
+            parameter.value = self.key.text(&encodings.read(&parameter.value)).to_string();
         }
         self.rest(&mut parameter.comment, &mut parameter.extra);
     }
@@ -312,7 +312,7 @@ impl Obfuscator {
     }
 
     fn reference(&self, side: &Side, text: &str) -> String {
-        url::obfuscate(&self.key, side, text, &mut Spellings::default())
+        url::obfuscate(&self.key, side, text, &mut Encodings::default())
     }
 
     fn credentials(&self, value: &str) -> String {
@@ -328,9 +328,9 @@ impl Obfuscator {
             None if pair.trim().is_empty() => String::new(),
             None => self.key.text(pair.trim().as_bytes()).to_string(),
             Some((name, value)) => {
-                let mut told = name.to_owned();
-                self.name(&mut told, name.as_bytes(), !media::is_token(name));
-                format!("{told}={}", self.cookie_value(side, name, value))
+                let mut obfuscated = name.to_owned();
+                self.name(&mut obfuscated, name.as_bytes(), !media::is_token(name));
+                format!("{obfuscated}={}", self.cookie_value(side, name, value))
             }
         }
     }
@@ -399,7 +399,7 @@ impl Obfuscator {
     /// Obfuscates a name if `is_none` says that it is not one, or if it may reveal a value. `decoded` is the
     /// name without encoding.
     fn name(&self, name: &mut String, decoded: &[u8], is_none: bool) {
-        if is_none || names::is_no_word(&String::from_utf8_lossy(decoded)) {
+        if is_none || names::is_unusual_name(&String::from_utf8_lossy(decoded)) {
             *name = self.key.text(decoded).to_string();
         }
     }
@@ -447,17 +447,17 @@ impl Obfuscator {
     fn rewritten(&self, extra: &Extra) -> Option<Map<String, Value>> {
         let side = Side::default();
         let text = serde_json::to_vec(extra).ok()?;
-        let mut rewriter = Rewriter::new(Hider { key: &self.key, memo: None }, &side.body);
+        let mut rewriter = Rewriter::new(Pseudonymizer { key: &self.key, memo: None }, &side.body);
         let mut tokenizer = json::Tokenizer::new();
         tokenizer.push(&text, &mut rewriter).ok()?;
         tokenizer.finish(&mut rewriter).ok()?;
         serde_json::from_slice(&rewriter.out).ok()
     }
 
-    pub(crate) fn side(&self, message: Message) -> &Side {
+    pub(crate) fn side(&self, message: MessageKind) -> &Side {
         match message {
-            Message::Request => &self.exclusions.request,
-            Message::Response => &self.exclusions.response,
+            MessageKind::Request => &self.exclusions.request,
+            MessageKind::Response => &self.exclusions.response,
         }
     }
 }

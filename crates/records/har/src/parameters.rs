@@ -9,16 +9,16 @@ use crate::names;
 /// Encoded and decoded forms of the parts of a text. HAR recorders list parameters in either form; this maps
 /// both to the decoded one.
 #[derive(Default)]
-pub(crate) struct Spellings {
+pub(crate) struct Encodings {
     decoded: HashMap<Vec<u8>, Vec<u8>>,
     /// Parts without `=`, decoded.
     bare: HashSet<Vec<u8>>,
 }
 
-impl Spellings {
+impl Encodings {
     /// Decodes a name or value of the text. One that the text does not contain is returned as it is.
-    pub(crate) fn read(&self, spelt: &str) -> Vec<u8> {
-        self.decoded.get(spelt.as_bytes()).map_or_else(|| spelt.as_bytes().to_vec(), Clone::clone)
+    pub(crate) fn read(&self, encoded: &str) -> Vec<u8> {
+        self.decoded.get(encoded.as_bytes()).map_or_else(|| encoded.as_bytes().to_vec(), Clone::clone)
     }
 
     /// Returns `true` if a part has no `=` in the text, so it may be a name or a value.
@@ -27,10 +27,10 @@ impl Spellings {
     }
 
     /// Adds a part. Some recorders decode `+`, some only percent-encoding, some nothing.
-    fn add(&mut self, spelt: &str) -> Vec<u8> {
-        let decoded = decode(spelt, true);
-        for spelling in [spelt.as_bytes().to_vec(), decode(spelt, false)] {
-            self.decoded.entry(spelling).or_insert_with(|| decoded.clone());
+    fn add(&mut self, encoded: &str) -> Vec<u8> {
+        let decoded = decode(encoded, true);
+        for form in [encoded.as_bytes().to_vec(), decode(encoded, false)] {
+            self.decoded.entry(form).or_insert_with(|| decoded.clone());
         }
         // A decoded part is not decoded a second time.
         self.decoded.insert(decoded.clone(), decoded.clone());
@@ -44,25 +44,25 @@ pub(crate) fn obfuscate(
     key: &Key,
     text: &str,
     is_kept: impl Fn(&str) -> bool,
-    spellings: &mut Spellings,
+    encodings: &mut Encodings,
 ) -> String {
     let parts = text.split('&').map(|part| {
-        let (spelt_name, spelt_value) =
+        let (encoded_name, encoded_value) =
             part.split_once('=').map_or((part, None), |(name, value)| (name, Some(value)));
-        let bytes = spellings.add(spelt_name);
+        let bytes = encodings.add(encoded_name);
         let name = String::from_utf8_lossy(&bytes);
-        let (is_kept, is_word) = (is_kept(&name), !names::is_no_word(&name));
-        let Some(spelt_value) = spelt_value else {
+        let (is_kept, is_word) = (is_kept(&name), !names::is_unusual_name(&name));
+        let Some(encoded_value) = encoded_value else {
             if part.is_empty() {
                 return String::new();
             }
-            spellings.bare.insert(bytes.clone());
+            encodings.bare.insert(bytes.clone());
             return if is_kept { part.to_owned() } else { key.text(&bytes).to_string() };
         };
-        let value = spellings.add(spelt_value);
-        let name = if is_kept || is_word { spelt_name.to_owned() } else { key.text(&bytes).to_string() };
+        let value = encodings.add(encoded_value);
+        let name = if is_kept || is_word { encoded_name.to_owned() } else { key.text(&bytes).to_string() };
         let value =
-            if is_kept || value.is_empty() { spelt_value.to_owned() } else { key.text(&value).to_string() };
+            if is_kept || value.is_empty() { encoded_value.to_owned() } else { key.text(&value).to_string() };
         format!("{name}={value}")
     });
     parts.collect::<Vec<_>>().join("&")
@@ -123,22 +123,22 @@ mod tests {
     #[test]
     fn values_are_decoded_before_they_are_hidden() {
         let key = Key::new(&[1; 32]);
-        let mut spellings = Spellings::default();
+        let mut encodings = Encodings::default();
         let text = "a=x%20y&b=x+y&page=2+&a%5B%5D=&&bare&%zz=1";
         let xy = key.text(b"x y");
-        let hidden = obfuscate(&key, text, |name| name == "page", &mut spellings);
+        let hidden = obfuscate(&key, text, |name| name == "page", &mut encodings);
         let (bare, one) = (key.text(b"bare"), key.text(b"1"));
         assert_eq!(hidden, format!("a={xy}&b={xy}&page=2+&a%5B%5D=&&{bare}&%zz={one}"));
-        for spelt in ["x%20y", "x+y", "x y"] {
-            assert_eq!(spellings.read(spelt), b"x y");
+        for encoded in ["x%20y", "x+y", "x y"] {
+            assert_eq!(encodings.read(encoded), b"x y");
         }
-        assert!(spellings.is_bare(b"bare") && !spellings.is_bare(b"page"));
+        assert!(encodings.is_bare(b"bare") && !encodings.is_bare(b"page"));
     }
 
     #[test]
     fn what_is_no_form_leaves_nothing() {
         let key = Key::new(&[1; 32]);
-        let hidden = obfuscate(&key, "{\"token\":\"s3cret==\"}", |_| false, &mut Spellings::default());
+        let hidden = obfuscate(&key, "{\"token\":\"s3cret==\"}", |_| false, &mut Encodings::default());
         assert!(!hidden.contains("s3cret") && !hidden.contains("token"), "{hidden}");
     }
 }

@@ -57,7 +57,7 @@ impl fmt::Debug for Pseudonym {
 }
 
 /// Returns `true` if a text has the form of a pseudonym.
-pub fn is_pseudonym(text: &[u8]) -> bool {
+pub(crate) fn is_pseudonym(text: &[u8]) -> bool {
     text.len() == LEN
         && text
             .strip_prefix(PREFIX)
@@ -86,8 +86,8 @@ impl TextDigest {
         let groups = tag.as_ref()[..KEPT_BYTES].chunks_exact(5);
         for (group, letters) in groups.zip(text[PREFIX.len()..].chunks_exact_mut(8)) {
             let bits = group.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte));
-            for (place, letter) in letters.iter_mut().enumerate() {
-                *letter = LETTERS[bits >> (35 - 5 * place) & 31];
+            for (index, letter) in letters.iter_mut().enumerate() {
+                *letter = LETTERS[bits >> (35 - 5 * index) & 31];
             }
         }
         Pseudonym(text)
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn a_number_has_one_pseudonym_however_it_is_spelt() {
-        for spellings in [
+        for encodings in [
             &["0", "-0", "0.00", "0e9", "-0.0E-7"][..],
             &["1", "1.0", "1e0", "10e-1", "0.1e1", "1E+0", "0.001e+03"],
             &["-1200", "-1.2e3", "-12E2", "-1200.000"],
             &["1e400", "10e399", "0.1e401"],
         ] {
-            let numbers: Vec<u64> = spellings.iter().map(|number| key(1).number(number.as_bytes())).collect();
-            assert!(numbers.iter().all(|number| *number == numbers[0]), "{spellings:?}: {numbers:?}");
+            let numbers: Vec<u64> = encodings.iter().map(|number| key(1).number(number.as_bytes())).collect();
+            assert!(numbers.iter().all(|number| *number == numbers[0]), "{encodings:?}: {numbers:?}");
         }
         let distinct = [
             "0",
@@ -221,9 +221,9 @@ mod tests {
     proptest! {
         #[test]
         fn equal_numbers_are_equal(mantissa in any::<i64>(), zeros in 0_usize..20) {
-            let spelt = format!("{mantissa}{}e-{zeros}", "0".repeat(zeros));
-            prop_assert_eq!(key(1).number(spelt.as_bytes()), key(1).number(mantissa.to_string().as_bytes()));
-            prop_assert!(i64::try_from(key(1).number(spelt.as_bytes())).is_ok());
+            let written = format!("{mantissa}{}e-{zeros}", "0".repeat(zeros));
+            prop_assert_eq!(key(1).number(written.as_bytes()), key(1).number(mantissa.to_string().as_bytes()));
+            prop_assert!(i64::try_from(key(1).number(written.as_bytes())).is_ok());
         }
 
         #[test]

@@ -5,7 +5,9 @@
 //! thread.
 
 mod body;
+mod characters;
 mod coding;
+mod completeness;
 mod mask;
 mod pieces;
 mod redaction;
@@ -20,20 +22,21 @@ use zeroize::Zeroize as _;
 
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
-use crate::memo::{Kind, Memo};
-use crate::obfuscate::{MARK, Message, is_same_site};
+use crate::memo::{Memo, MemoKind};
+use crate::obfuscate::{MARK, MessageKind, is_same_site};
 use crate::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
 use crate::recording::{Bodies, Recording};
-pub use body::End;
-use body::Kept;
+use body::KeptBody;
+use characters::utf8_or_latin1;
 use coding::is_coded;
 use egret_clock::{cookie_date, rfc3339};
 use egret_json::write_escaped;
 use pieces::{address, millis, number, text};
 use redaction::Redaction;
 
+pub use completeness::Completeness;
 pub use mask::Mask;
 
 /// Media type written for messages without one.
@@ -46,7 +49,7 @@ pub fn whole_body<'a>(body: &Captured<'a>, codings: &[u8], bytes_max: usize) -> 
         return None;
     }
     let decoded = coding::decode(body.bytes, true, codings, bytes_max);
-    (decoded.end == End::Whole).then_some(decoded.bytes)
+    (decoded.completeness == Completeness::Whole).then_some(decoded.bytes)
 }
 
 /// Writes exchanges as HAR entries.
@@ -57,27 +60,27 @@ pub struct Recorder {
     recording: Recording,
     /// The [`MARK`] field with its value and the comma before it.
     mark: Vec<u8>,
-    /// Number of bodies written, for each of [`End::ALL`].
-    bodies: [u64; End::ALL.len()],
-    room: Room,
+    /// Number of bodies written, for each of [`Completeness::ALL`].
+    bodies: [u64; Completeness::ALL.len()],
+    buffers: Buffers,
 }
 
 /// Reused buffers.
 #[derive(Default)]
-struct Room {
+struct Buffers {
     text: String,
     parameter: Vec<u8>,
     parameters: Vec<u8>,
 }
 
 /// Shows nothing of the content.
-impl fmt::Debug for Room {
+impl fmt::Debug for Buffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Room")
     }
 }
 
-impl Drop for Room {
+impl Drop for Buffers {
     fn drop(&mut self) {
         self.text.zeroize();
         self.parameter.zeroize();
@@ -87,7 +90,7 @@ impl Drop for Room {
 
 /// Header fields whose values are needed elsewhere in the entry. The last field of each name counts.
 #[derive(Default)]
-struct Noted<'a> {
+struct HeaderSummary<'a> {
     media_type: Option<&'a [u8]>,
     location: Option<&'a [u8]>,
     codings: Option<&'a [u8]>,
@@ -103,7 +106,7 @@ impl Recorder {
             Redaction::Obfuscated(obfuscator) => {
                 format!(",\"{MARK}\":\"hmac-sha256:{}\"", obfuscator.key_id()).into_bytes()
             }
-            Redaction::Guarded(_) | Redaction::None => Vec::new(),
+            Redaction::SecretsRemoved(_) | Redaction::None => Vec::new(),
         };
         Self {
             redaction,
@@ -111,12 +114,12 @@ impl Recorder {
             recording: recording.clone(),
             mark,
             bodies: Default::default(),
-            room: Room::default(),
+            buffers: Buffers::default(),
         }
     }
 
-    /// Number of bodies written, by the way they ended, for each of [`End::ALL`].
-    pub fn bodies(&self) -> &[u64; End::ALL.len()] {
+    /// Number of bodies written, by the way they ended, for each of [`Completeness::ALL`].
+    pub fn bodies(&self) -> &[u64; Completeness::ALL.len()] {
         &self.bodies
     }
 
@@ -155,21 +158,22 @@ impl Recorder {
             b"GET" => out.extend_from_slice(b",\"request\":{\"method\":\"GET\""),
             method => {
                 out.extend_from_slice(b",\"request\":{\"method\":");
-                self.told(Kind::Word, method, out, Redaction::word);
+                self.write_redacted(MemoKind::Word, method, out, Redaction::word);
             }
         }
         self.url(request, out);
         version(request.version, out);
-        let noted = self.fields(Message::Request, &request.fields, out);
-        let media_type = noted.media_type.unwrap_or(NO_MEDIA_TYPE);
+        let summary = self.fields(MessageKind::Request, &request.fields, out);
+        let media_type = summary.media_type.unwrap_or(NO_MEDIA_TYPE);
         if let Some(captured) = self.wanted(request.body, request.body_bytes, media_type) {
-            let media_type = &decoded(media_type);
-            let codings = noted.codings.unwrap_or_default();
-            let kept = Kept { captured, media_type, codings, body_bytes: request.body_bytes };
-            let (mut post_data, end) = body::post_data(&kept);
+            let media_type = &utf8_or_latin1(media_type);
+            let codings = summary.codings.unwrap_or_default();
+            let kept = KeptBody { captured, media_type, codings, body_bytes: request.body_bytes };
+            let (mut post_data, completeness) = body::post_data(&kept);
             let is_json = self.redaction.post_data(&mut post_data, &self.memo);
-            let end = body::judge(end, &kept, post_data.text.as_ref(), is_json, &mut post_data.extra);
-            self.bodies[end as usize] += 1;
+            let completeness =
+                body::judge(completeness, &kept, post_data.text.as_ref(), is_json, &mut post_data.extra);
+            self.bodies[completeness as usize] += 1;
             out.extend_from_slice(b",\"postData\":");
             json(&post_data, out);
         }
@@ -186,15 +190,17 @@ impl Recorder {
             b"OK" => out.extend_from_slice(b",\"statusText\":\"OK\""),
             reason => {
                 out.extend_from_slice(b",\"statusText\":");
-                self.told(Kind::Phrase, reason, out, Redaction::phrase);
+                self.write_redacted(MemoKind::Phrase, reason, out, Redaction::phrase);
             }
         }
         version(response.version, out);
-        let noted = self.fields(Message::Response, &response.fields, out);
-        self.content(response, &noted, out);
+        let summary = self.fields(MessageKind::Response, &response.fields, out);
+        self.content(response, &summary, out);
         out.extend_from_slice(b",\"redirectURL\":");
-        match noted.location {
-            Some(location) => self.told(Kind::RedirectUrl, location, out, Redaction::redirect_url),
+        match summary.location {
+            Some(location) => {
+                self.write_redacted(MemoKind::RedirectUrl, location, out, Redaction::redirect_url)
+            }
             None => out.extend_from_slice(b"\"\""),
         }
         out.extend_from_slice(b",\"headersSize\":");
@@ -203,16 +209,17 @@ impl Recorder {
         out.push(b'}');
     }
 
-    fn content(&mut self, response: &ObservedResponse<'_>, noted: &Noted<'_>, out: &mut Vec<u8>) {
-        let media_type = noted.media_type.unwrap_or(NO_MEDIA_TYPE);
-        let (codings, body_bytes) = (noted.codings.unwrap_or_default(), response.body_bytes);
+    fn content(&mut self, response: &ObservedResponse<'_>, summary: &HeaderSummary<'_>, out: &mut Vec<u8>) {
+        let media_type = summary.media_type.unwrap_or(NO_MEDIA_TYPE);
+        let (codings, body_bytes) = (summary.codings.unwrap_or_default(), response.body_bytes);
         if let Some(captured) = self.wanted(response.body, body_bytes, media_type) {
-            let media_type = &decoded(media_type);
-            let kept = Kept { captured, media_type, codings, body_bytes };
-            let (mut content, end) = body::content(&kept);
+            let media_type = &utf8_or_latin1(media_type);
+            let kept = KeptBody { captured, media_type, codings, body_bytes };
+            let (mut content, completeness) = body::content(&kept);
             let is_json = self.redaction.content(&mut content, &self.memo);
-            let end = body::judge(end, &kept, content.text.as_ref(), is_json, &mut content.extra);
-            self.bodies[end as usize] += 1;
+            let completeness =
+                body::judge(completeness, &kept, content.text.as_ref(), is_json, &mut content.extra);
+            self.bodies[completeness as usize] += 1;
             out.extend_from_slice(b",\"content\":");
             json(&content, out);
             return;
@@ -225,7 +232,7 @@ impl Recorder {
             out.extend_from_slice(b"-1");
         }
         out.extend_from_slice(b",\"mimeType\":");
-        self.told(Kind::MediaType, media_type, out, Redaction::media_type);
+        self.write_redacted(MemoKind::MediaType, media_type, out, Redaction::media_type);
         out.push(b'}');
     }
 
@@ -243,17 +250,22 @@ impl Recorder {
     }
 
     /// Writes the header fields and their cookies.
-    fn fields<'a>(&mut self, message: Message, fields: &[ObservedField<'a>], out: &mut Vec<u8>) -> Noted<'a> {
+    fn fields<'a>(
+        &mut self,
+        message: MessageKind,
+        fields: &[ObservedField<'a>],
+        out: &mut Vec<u8>,
+    ) -> HeaderSummary<'a> {
         let (kind, cookies) = match message {
-            Message::Request => (Kind::RequestField, &b"cookie"[..]),
-            Message::Response => (Kind::ResponseField, &b"set-cookie"[..]),
+            MessageKind::Request => (MemoKind::RequestField, &b"cookie"[..]),
+            MessageKind::Response => (MemoKind::ResponseField, &b"set-cookie"[..]),
         };
-        let mut noted = Noted::default();
+        let mut summary = HeaderSummary::default();
         out.extend_from_slice(b",\"headers\":[");
         for ObservedField { name, value } in fields {
             let Self { redaction, memo, .. } = self;
             memo.get_mut().write(kind, name, value, out, |out| {
-                let mut field = NameValue::new(decoded(name), decoded(value));
+                let mut field = NameValue::new(utf8_or_latin1(name), utf8_or_latin1(value));
                 redaction.field(message, &mut field);
                 out.extend_from_slice(b"{\"name\":");
                 text(field.name.as_bytes(), out);
@@ -262,13 +274,13 @@ impl Recorder {
                 out.extend_from_slice(b"},");
             });
             match name.len() {
-                6 | 10 if name.eq_ignore_ascii_case(cookies) => noted.has_cookies = true,
-                8 if name.eq_ignore_ascii_case(b"location") => noted.location = Some(value),
-                12 if name.eq_ignore_ascii_case(b"content-type") => noted.media_type = Some(value),
+                6 | 10 if name.eq_ignore_ascii_case(cookies) => summary.has_cookies = true,
+                8 if name.eq_ignore_ascii_case(b"location") => summary.location = Some(value),
+                12 if name.eq_ignore_ascii_case(b"content-type") => summary.media_type = Some(value),
                 // Several fields form one list, which is not used in practice. `several` is not a known
                 // coding, so the body stays coded.
                 16 if name.eq_ignore_ascii_case(b"content-encoding") => {
-                    noted.codings = Some(if noted.codings.is_some() { b"several" } else { value });
+                    summary.codings = Some(if summary.codings.is_some() { b"several" } else { value });
                 }
                 _ => {}
             }
@@ -278,19 +290,21 @@ impl Recorder {
             out.pop();
         }
         out.extend_from_slice(b"],\"cookies\":[");
-        if noted.has_cookies {
+        if summary.has_cookies {
             self.cookies(message, fields, out);
         }
         out.push(b']');
-        noted
+        summary
     }
 
     /// Writes the cookies of the fields, without the brackets.
-    fn cookies(&mut self, message: Message, fields: &[ObservedField<'_>], out: &mut Vec<u8>) {
+    fn cookies(&mut self, message: MessageKind, fields: &[ObservedField<'_>], out: &mut Vec<u8>) {
         let (header, kind, parse) = match message {
-            Message::Request => (&b"cookie"[..], Kind::Cookies, request_cookies as fn(&str) -> Vec<Cookie>),
-            Message::Response => {
-                (&b"set-cookie"[..], Kind::SetCookie, response_cookie as fn(&str) -> Vec<Cookie>)
+            MessageKind::Request => {
+                (&b"cookie"[..], MemoKind::Cookies, request_cookies as fn(&str) -> Vec<Cookie>)
+            }
+            MessageKind::Response => {
+                (&b"set-cookie"[..], MemoKind::SetCookie, response_cookie as fn(&str) -> Vec<Cookie>)
             }
         };
         let start = out.len();
@@ -300,7 +314,7 @@ impl Recorder {
             }
             let Self { redaction, memo, .. } = self;
             memo.get_mut().write(kind, b"", field.value, out, |out| {
-                for (index, mut cookie) in parse(&decoded(field.value)).into_iter().enumerate() {
+                for (index, mut cookie) in parse(&utf8_or_latin1(field.value)).into_iter().enumerate() {
                     if index > 0 {
                         out.push(b',');
                     }
@@ -316,10 +330,16 @@ impl Recorder {
     }
 
     /// Writes a value that occurs once in an entry, redacted by `redact`.
-    fn told(&mut self, kind: Kind, value: &[u8], out: &mut Vec<u8>, redact: fn(&Redaction, &mut String)) {
+    fn write_redacted(
+        &mut self,
+        kind: MemoKind,
+        value: &[u8],
+        out: &mut Vec<u8>,
+        redact: fn(&Redaction, &mut String),
+    ) {
         let Self { redaction, memo, .. } = self;
         memo.get_mut().write(kind, b"", value, out, |out| {
-            let mut value = decoded(value).into_owned();
+            let mut value = utf8_or_latin1(value).into_owned();
             redact(redaction, &mut value);
             text(value.as_bytes(), out);
         });
@@ -358,7 +378,7 @@ impl Recorder {
         }
         if !notes.consumer.is_empty() {
             out.extend_from_slice(b",\"_consumer\":");
-            self.told(Kind::Value, notes.consumer, out, Redaction::value);
+            self.write_redacted(MemoKind::Value, notes.consumer, out, Redaction::value);
         }
         if notes.is_generated {
             out.extend_from_slice(b",\"_generated\":true");
@@ -366,14 +386,6 @@ impl Recorder {
         if notes.is_cut_short {
             out.extend_from_slice(b",\"_cutShort\":true");
         }
-    }
-}
-
-/// Decodes bytes as UTF-8, or else as Latin-1, in which every byte is a character.
-fn decoded(bytes: &[u8]) -> Cow<'_, str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Cow::Borrowed(text),
-        Err(_) => Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()),
     }
 }
 

@@ -69,16 +69,26 @@ pub enum Bodies {
     UpTo(Size),
 }
 
-impl FromStr for Bodies {
-    type Err = String;
+/// A text that names no part of bodies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownBodies(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl fmt::Display for UnknownBodies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown value `{}`: expected `none`, `sizes`, or a size like `64KiB`", self.0)
+    }
+}
+
+impl std::error::Error for UnknownBodies {}
+
+impl FromStr for Bodies {
+    type Err = UnknownBodies;
+
+    fn from_str(text: &str) -> Result<Self, UnknownBodies> {
         match text {
             "none" => Ok(Self::None),
             "sizes" => Ok(Self::Sizes),
-            _ => text.parse().map(Self::UpTo).map_err(|_| {
-                format!("unknown value `{text}`: expected `none`, `sizes`, or a size like `64KiB`")
-            }),
+            _ => text.parse().map(Self::UpTo).map_err(|_| UnknownBodies(text.to_owned())),
         }
     }
 }
@@ -156,11 +166,11 @@ impl Recording {
                 errors.extend(wrong.into_iter().map(|error| excluded(config, &error)));
                 Exclusions::default()
             });
-        let mut tell = |path: String, message: String| errors.push(RecordingError { path, message });
+        let mut add = |path: String, message: String| errors.push(RecordingError { path, message });
         if let Bodies::UpTo(size) = config.bodies
             && size.bytes() > BODY_BYTES_MAX
         {
-            tell(
+            add(
                 "bodies".to_owned(),
                 format!("at most {} of a body can be kept", Size::from_bytes(BODY_BYTES_MAX)),
             );
@@ -169,11 +179,11 @@ impl Recording {
         for (index, pattern) in config.media_types.iter().enumerate() {
             match MediaTypes::compile(pattern) {
                 Some(_) if index >= MEDIA_TYPES_MAX => {
-                    tell(format!("media_types[{index}]"), format!("more than {MEDIA_TYPES_MAX} media types"));
+                    add(format!("media_types[{index}]"), format!("more than {MEDIA_TYPES_MAX} media types"));
                     break;
                 }
                 Some(pattern) => media_types.push(pattern),
-                None => tell(
+                None => add(
                     format!("media_types[{index}]"),
                     format!(
                         "`{pattern}` is not a media type: expected for example `application/json`, `text/*` or `*/*+json`"

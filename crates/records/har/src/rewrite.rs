@@ -7,14 +7,14 @@
 use zeroize::Zeroize as _;
 
 use crate::exclusions::{BodyPaths, PathCursor};
-use crate::memo::{HELD_BYTES_MAX, Hider};
+use crate::memo::{HELD_BYTES_MAX, Pseudonymizer};
 use crate::pseudonym::TextDigest;
 use egret_json::tokenizer::Sink;
 use egret_json::write_escaped;
 
 /// State of the string that is being read.
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]
-enum Text {
+enum StringState {
     /// It is kept.
     Kept,
     /// It is buffered so far.
@@ -25,17 +25,23 @@ enum Text {
 
 /// Receives JSON tokens and writes the obfuscated JSON.
 pub(crate) struct Rewriter<'a> {
-    hider: Hider<'a>,
-    place: PathCursor<'a>,
-    text: Text,
+    pseudonymizer: Pseudonymizer<'a>,
+    cursor: PathCursor<'a>,
+    text: StringState,
     held: Vec<u8>,
     /// The JSON written so far.
     pub(crate) out: Vec<u8>,
 }
 
 impl<'a> Rewriter<'a> {
-    pub(crate) fn new(hider: Hider<'a>, paths: &'a BodyPaths) -> Self {
-        Self { hider, place: PathCursor::new(paths), text: Text::Kept, held: Vec::new(), out: Vec::new() }
+    pub(crate) fn new(pseudonymizer: Pseudonymizer<'a>, paths: &'a BodyPaths) -> Self {
+        Self {
+            pseudonymizer,
+            cursor: PathCursor::new(paths),
+            text: StringState::Kept,
+            held: Vec::new(),
+            out: Vec::new(),
+        }
     }
 }
 
@@ -47,63 +53,63 @@ impl Drop for Rewriter<'_> {
 
 impl Sink for Rewriter<'_> {
     fn open(&mut self, is_object: bool) {
-        self.place.enter(is_object);
+        self.cursor.enter(is_object);
         self.out.push(if is_object { b'{' } else { b'[' });
     }
 
     fn close(&mut self, is_object: bool) {
-        self.place.leave();
+        self.cursor.leave();
         self.out.push(if is_object { b'}' } else { b']' });
     }
 
     fn comma(&mut self) {
         // In an object the name that follows sets the position.
-        self.place.element();
+        self.cursor.element();
         self.out.push(b',');
     }
 
     fn name(&mut self, name: &str) {
-        self.place.member(name);
-        self.hider.name(name, &mut self.out);
+        self.cursor.member(name);
+        self.pseudonymizer.name(name, &mut self.out);
         self.out.push(b':');
     }
 
     fn begin_text(&mut self) {
         self.out.push(b'"');
-        self.text = if self.place.is_named() { Text::Kept } else { Text::Held };
+        self.text = if self.cursor.is_named() { StringState::Kept } else { StringState::Held };
         self.held.clear();
     }
 
     fn text(&mut self, piece: &[u8]) {
         match &mut self.text {
-            Text::Kept => write_escaped(piece, &mut self.out),
-            Text::Held if self.held.len() + piece.len() <= HELD_BYTES_MAX => {
+            StringState::Kept => write_escaped(piece, &mut self.out),
+            StringState::Held if self.held.len() + piece.len() <= HELD_BYTES_MAX => {
                 self.held.extend_from_slice(piece);
             }
-            Text::Held => {
-                let mut digest = self.hider.key.text_digest();
+            StringState::Held => {
+                let mut digest = self.pseudonymizer.key.text_digest();
                 digest.push(&self.held);
                 digest.push(piece);
-                self.text = Text::Hidden(digest);
+                self.text = StringState::Hidden(digest);
             }
-            Text::Hidden(digest) => digest.push(piece),
+            StringState::Hidden(digest) => digest.push(piece),
         }
     }
 
     fn end_text(&mut self) {
-        match std::mem::replace(&mut self.text, Text::Kept) {
-            Text::Hidden(digest) => self.out.extend_from_slice(digest.finish().as_bytes()),
-            Text::Held if !self.held.is_empty() => self.hider.text(&self.held, &mut self.out),
-            Text::Held | Text::Kept => {}
+        match std::mem::replace(&mut self.text, StringState::Kept) {
+            StringState::Hidden(digest) => self.out.extend_from_slice(digest.finish().as_bytes()),
+            StringState::Held if !self.held.is_empty() => self.pseudonymizer.text(&self.held, &mut self.out),
+            StringState::Held | StringState::Kept => {}
         }
         self.out.push(b'"');
     }
 
     fn number(&mut self, number: &[u8]) {
-        if self.place.is_named() {
+        if self.cursor.is_named() {
             self.out.extend_from_slice(number);
         } else {
-            self.hider.number(number, &mut self.out);
+            self.pseudonymizer.number(number, &mut self.out);
         }
     }
 

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::base64;
-use crate::detect::{self, Finding, Kind};
-use crate::guard::Guard;
+use crate::detect::{self, Finding, SecretKind};
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
-use crate::named::{Meaning, meaning_within, tells_nothing};
+use crate::named::{Meaning, meaning_within, reveals_nothing};
+use crate::secret_remover::SecretRemover;
 
 /// The location of a secret in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// Path of the value, or of the member whose name has the secret: `log.entries[3].request.url`.
     pub path: String,
     /// The secret within the value, after Base64 decoding.
@@ -25,7 +25,7 @@ pub struct Place {
     pub name: Option<String>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Range { start, end } = self.finding.span;
         write!(f, "{}: {} at bytes {start} to {end}", self.path, self.finding.kind)?;
@@ -38,21 +38,21 @@ impl fmt::Display for Place {
 
 /// Returns the possible secrets in all values and names of a file, by content or by name. Bodies in Base64
 /// are decoded.
-pub fn scan(har: &Value) -> Vec<Place> {
+pub fn scan(har: &Value) -> Vec<Location> {
     // Pseudonyms are compared with the original and then discarded, so any key will do.
     let mut scan = Scan {
-        guard: Guard::new(Key::new(&[0; 32]), Arc::default()),
+        remover: SecretRemover::new(Key::new(&[0; 32]), Arc::default()),
         path: String::new(),
-        places: Vec::new(),
+        locations: Vec::new(),
     };
     scan.value(har, Meaning::Plain, "");
-    scan.places
+    scan.locations
 }
 
 struct Scan {
-    guard: Guard,
+    remover: SecretRemover,
     path: String,
-    places: Vec<Place>,
+    locations: Vec<Location>,
 }
 
 impl Scan {
@@ -72,18 +72,18 @@ impl Scan {
         }
     }
 
-    fn within(&mut self, part: &str, look: impl FnOnce(&mut Self)) {
+    fn within(&mut self, part: &str, inspect: impl FnOnce(&mut Self)) {
         let len = self.path.len();
         self.path.push_str(part);
-        look(self);
+        inspect(self);
         self.path.truncate(len);
     }
 
     fn leaf(&mut self, text: &str, meaning: Meaning) {
         if meaning == Meaning::Plain {
-            self.look(text, None, Guard::text);
-        } else if !tells_nothing(text) {
-            self.add(Finding { kind: Kind::Named, span: 0..text.len() }, None);
+            self.inspect(text, None, SecretRemover::text);
+        } else if !reveals_nothing(text) {
+            self.add(Finding { kind: SecretKind::Named, span: 0..text.len() }, None);
         }
     }
 
@@ -98,14 +98,14 @@ impl Scan {
             let part = if self.path.is_empty() { shown.to_owned() } else { format!(".{shown}") };
             self.within(&part, |scan| {
                 if is_secret {
-                    scan.look(name, None, Guard::text);
+                    scan.inspect(name, None, SecretRemover::text);
                 }
                 match (value, &**name) {
                     (Value::String(value), "value") if text("name").is_some() => {
                         scan.named(text("name").unwrap_or_default(), value, meaning, list);
                     }
                     (Value::String(value), "url" | "redirectURL") if meaning == Meaning::Plain => {
-                        scan.look(value, None, Guard::reference);
+                        scan.inspect(value, None, SecretRemover::reference);
                     }
                     (Value::String(value), "text") if media_type.is_some() => {
                         scan.body(media_type.unwrap_or_default(), value, is_base64);
@@ -122,22 +122,22 @@ impl Scan {
     fn named(&mut self, name: &str, value: &str, around: Meaning, list: &str) {
         let shown = Some(name).filter(|name| !detect::holds_secret(name));
         match list {
-            "headers" => self.look(value, shown, |guard, value| {
+            "headers" => self.inspect(value, shown, |remover, value| {
                 let mut field = NameValue::new(name.to_owned(), std::mem::take(value));
-                guard.field(&mut field);
+                remover.field(&mut field);
                 *value = field.value;
             }),
-            "cookies" => self.look(value, shown, |guard, value| {
+            "cookies" => self.inspect(value, shown, |remover, value| {
                 let mut cookie = Cookie { value: std::mem::take(value), ..Cookie::default() };
-                guard.cookie(&mut cookie);
+                remover.cookie(&mut cookie);
                 *value = cookie.value;
             }),
             _ if meaning_within(around, name) == Meaning::Plain => {
-                self.look(value, shown, Guard::text);
+                self.inspect(value, shown, SecretRemover::text);
             }
-            _ => self.look(value, shown, |guard, value| {
+            _ => self.inspect(value, shown, |remover, value| {
                 let mut parameter = NameValue::new(name.to_owned(), std::mem::take(value));
-                guard.parameter(&mut parameter);
+                remover.parameter(&mut parameter);
                 *value = parameter.value;
             }),
         }
@@ -145,13 +145,13 @@ impl Scan {
 
     fn body(&mut self, media_type: &str, text: &str, is_base64: bool) {
         match base64::decode(text.as_bytes()).filter(|_| is_base64) {
-            None => self.look(text, None, |guard, text| {
-                guard.body(media_type, text);
+            None => self.inspect(text, None, |remover, text| {
+                remover.body(media_type, text);
             }),
             Some(bytes) => {
-                let mut left = bytes.clone();
-                self.guard.bytes(media_type, &mut left);
-                if left != bytes {
+                let mut redacted = bytes.clone();
+                self.remover.bytes(media_type, &mut redacted);
+                if redacted != bytes {
                     self.found(&String::from_utf8_lossy(&bytes), 0..bytes.len(), None);
                 }
             }
@@ -159,11 +159,11 @@ impl Scan {
     }
 
     /// Scans a text by removing its secrets: if the result differs, the text contained one.
-    fn look(&mut self, text: &str, name: Option<&str>, take_out: impl FnOnce(&Guard, &mut String)) {
-        let mut left = text.to_owned();
-        take_out(&self.guard, &mut left);
-        if left != text {
-            self.found(text, changed(text, &left), name);
+    fn inspect(&mut self, text: &str, name: Option<&str>, redact: impl FnOnce(&SecretRemover, &mut String)) {
+        let mut redacted = text.to_owned();
+        redact(&self.remover, &mut redacted);
+        if redacted != text {
+            self.found(text, changed(text, &redacted), name);
         }
     }
 
@@ -175,7 +175,7 @@ impl Scan {
         let is_all =
             seen.is_some_and(|(first, last)| first.span.start <= span.start && last.span.end >= span.end);
         if findings.is_empty() || name.is_some() && !is_all {
-            return self.add(Finding { kind: Kind::Named, span }, name);
+            return self.add(Finding { kind: SecretKind::Named, span }, name);
         }
         for finding in findings {
             self.add(finding, None);
@@ -183,7 +183,7 @@ impl Scan {
     }
 
     fn add(&mut self, finding: Finding, name: Option<&str>) {
-        self.places.push(Place { path: self.path.clone(), finding, name: name.map(str::to_owned) });
+        self.locations.push(Location { path: self.path.clone(), finding, name: name.map(str::to_owned) });
     }
 }
 
@@ -207,9 +207,9 @@ mod tests {
     use crate::obfuscate::Obfuscator;
 
     /// Returns the path and kind of each finding.
-    fn places(text: &str) -> Vec<(String, Kind)> {
-        let places = scan(&serde_json::from_str(text).unwrap());
-        places.into_iter().map(|place| (place.path, place.finding.kind)).collect()
+    fn locations(text: &str) -> Vec<(String, SecretKind)> {
+        let locations = scan(&serde_json::from_str(text).unwrap());
+        locations.into_iter().map(|location| (location.path, location.finding.kind)).collect()
     }
 
     fn found(har: &Value) -> Vec<String> {
@@ -223,19 +223,19 @@ mod tests {
             .replace("\\\"Ada\\\"", "\\\"ada@example.com\\\"")
             .replace("\"_priority\": \"High\"", "\"_priority\": {\"ada@example.com\": 4111111111111111}");
         let entry = |path: &str| format!("log.entries[0].{path}");
-        let found = places(&planted);
+        let found = locations(&planted);
         for (path, kind) in [
-            ("request.url", Kind::Credentials),
-            ("request.headers[3].value", Kind::Credentials),
-            ("request.postData.text", Kind::Email),
-            ("request._priority.(name)", Kind::Email),
-            ("request._priority.(name)", Kind::CardNumber),
+            ("request.url", SecretKind::Credentials),
+            ("request.headers[3].value", SecretKind::Credentials),
+            ("request.postData.text", SecretKind::Email),
+            ("request._priority.(name)", SecretKind::Email),
+            ("request._priority.(name)", SecretKind::CardNumber),
         ] {
             assert!(found.contains(&(entry(path), kind)), "{path}: {found:?}");
         }
         let mut har = Har::read(planted.as_bytes()).unwrap();
         Obfuscator::new(Key::new(&[3; 32]), Exclusions::default()).har(&mut har);
-        assert_eq!(places(&serde_json::to_string(&har).unwrap()), []);
+        assert_eq!(locations(&serde_json::to_string(&har).unwrap()), []);
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub enum Content {
     Entries,
     /// Lines of text, without line ends.
     Lines,
-    /// Spans and metrics, each encoded by [`otlp`](crate::otlp) after a byte that names its kind.
+    /// Spans and metrics, each a message of OTLP after a byte that names its kind.
     Telemetry,
 }
 

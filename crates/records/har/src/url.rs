@@ -3,44 +3,44 @@
 
 use crate::exclusions::Side;
 use crate::key::Key;
-use crate::parameters::{self, Spellings};
+use crate::parameters::{self, Encodings};
 use crate::pseudonym::Pseudonym;
 
 /// Schemes that may be shown.
 const SCHEMES: [&str; 9] = ["http:", "https:", "ws:", "wss:", "data:", "blob:", "about:", "file:", "ftp:"];
 
 /// Obfuscates a URL, or a reference such as `/path?query`. Adds its parameters to `spellings`.
-pub(crate) fn obfuscate(key: &Key, side: &Side, whole: &str, spellings: &mut Spellings) -> String {
-    let hide = |text: &str| key.text(text.as_bytes()).to_string();
+pub(crate) fn obfuscate(key: &Key, side: &Side, whole: &str, encodings: &mut Encodings) -> String {
+    let pseudonym = |text: &str| key.text(text.as_bytes()).to_string();
     let (url, fragment) =
         whole.split_once('#').map_or((whole, None), |(url, fragment)| (url, Some(fragment)));
     let (url, query) = url.split_once('?').map_or((url, None), |(url, query)| (url, Some(query)));
     let (scheme, rest) = scheme(url);
     if !scheme.is_empty() && !SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
         // It may be any text with a colon. The result only has to be an absolute URL.
-        return format!("urn:{}", hide(whole));
+        return format!("urn:{}", pseudonym(whole));
     }
-    let mut told = scheme.to_owned();
+    let mut obfuscated = scheme.to_owned();
     match rest.strip_prefix("//") {
         Some(rest) => {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            told.push_str("//");
-            told.push_str(&obfuscate_authority(key, authority));
-            told.push_str(&obfuscate_path(key, side, path));
+            obfuscated.push_str("//");
+            obfuscated.push_str(&obfuscate_authority(key, authority));
+            obfuscated.push_str(&obfuscate_path(key, side, path));
         }
         // The rest of `data:` and similar URLs has no known structure.
-        None if !scheme.is_empty() => told.push_str(&hide(rest)),
-        None => told.push_str(&obfuscate_path(key, side, rest)),
+        None if !scheme.is_empty() => obfuscated.push_str(&pseudonym(rest)),
+        None => obfuscated.push_str(&obfuscate_path(key, side, rest)),
     }
     if let Some(query) = query {
-        told.push('?');
-        told.push_str(&parameters::obfuscate(key, query, |name| side.query(name), spellings));
+        obfuscated.push('?');
+        obfuscated.push_str(&parameters::obfuscate(key, query, |name| side.query(name), encodings));
     }
     if let Some(fragment) = fragment {
-        told.push('#');
-        told.push_str(&hide(fragment));
+        obfuscated.push('#');
+        obfuscated.push_str(&pseudonym(fragment));
     }
-    told
+    obfuscated
 }
 
 /// Splits off the scheme with its colon.
@@ -53,18 +53,18 @@ fn scheme(url: &str) -> (&str, &str) {
 fn obfuscate_authority(key: &Key, authority: &str) -> String {
     let (user, host) =
         authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
-    let mut told = String::new();
+    let mut obfuscated = String::new();
     if let Some(user) = user {
         // The password begins after the first colon and may contain others (RFC 3986 §3.2.1).
         let parts = user.splitn(2, ':').map(|part| key.text(&parameters::decode(part, false)).to_string());
-        told = parts.collect::<Vec<_>>().join(":") + "@";
+        obfuscated = parts.collect::<Vec<_>>().join(":") + "@";
     }
     if is_host(host) {
-        told.push_str(host);
+        obfuscated.push_str(host);
     } else {
-        told.push_str(key.text(host.as_bytes()).as_str());
+        obfuscated.push_str(key.text(host.as_bytes()).as_str());
     }
-    told
+    obfuscated
 }
 
 /// Returns `true` if a text can be a host with an optional port.
@@ -77,17 +77,17 @@ pub(crate) fn is_host(text: &str) -> bool {
 pub(crate) fn obfuscate_path(key: &Key, side: &Side, path: &str) -> String {
     let none = Side::default();
     let (root, path, side) = path.strip_prefix('/').map_or(("", path, &none), |path| ("/", path, side));
-    let mut told = root.to_owned();
+    let mut obfuscated = root.to_owned();
     for (index, segment) in path.split('/').enumerate() {
         if index > 0 {
-            told.push('/');
+            obfuscated.push('/');
         }
         match obfuscate_segment(key, side, index, segment) {
-            Some(hidden) => told.push_str(hidden.as_str()),
-            None => told.push_str(segment),
+            Some(hidden) => obfuscated.push_str(hidden.as_str()),
+            None => obfuscated.push_str(segment),
         }
     }
-    told
+    obfuscated
 }
 
 /// Returns the pseudonym of a path segment, or `None` if it is kept.
@@ -104,34 +104,34 @@ mod tests {
     #[test]
     fn the_host_stays_and_the_rest_does_not() {
         let key = Key::new(&[1; 32]);
-        let hide = |text: &str| key.text(text.as_bytes());
+        let pseudonym = |text: &str| key.text(text.as_bytes());
         let exclusions = Exclusions::compile(["request.path[0]", "request.query.page"]).unwrap();
         for (url, expected) in [
             ("https://api.example.com", "https://api.example.com".to_owned()),
             ("https://[::1]:8443/", "https://[::1]:8443/".to_owned()),
-            ("http://a.com/v1/x%79/", format!("http://a.com/v1/{}/", hide("xy"))),
+            ("http://a.com/v1/x%79/", format!("http://a.com/v1/{}/", pseudonym("xy"))),
             (
                 "http://u:p@a.com//b?page=1&b=c#f",
                 format!(
                     "http://{}:{}@a.com//{}?page=1&b={}#{}",
-                    hide("u"),
-                    hide("p"),
-                    hide("b"),
-                    hide("c"),
-                    hide("f")
+                    pseudonym("u"),
+                    pseudonym("p"),
+                    pseudonym("b"),
+                    pseudonym("c"),
+                    pseudonym("f")
                 ),
             ),
-            ("http://u:p:q@a.com/", format!("http://{}:{}@a.com/", hide("u"), hide("p:q"))),
-            ("/v1/b?c", format!("/v1/{}?{}", hide("b"), hide("c"))),
-            ("v1/b", format!("{}/{}", hide("v1"), hide("b"))),
-            ("//a.com/b/c:d", format!("//a.com/b/{}", hide("c:d"))),
-            ("data:text/plain,secret", format!("data:{}", hide("text/plain,secret"))),
-            ("secret:text?a#b", format!("urn:{}", hide("secret:text?a#b"))),
-            ("http://my secret/", format!("http://{}/", hide("my secret"))),
+            ("http://u:p:q@a.com/", format!("http://{}:{}@a.com/", pseudonym("u"), pseudonym("p:q"))),
+            ("/v1/b?c", format!("/v1/{}?{}", pseudonym("b"), pseudonym("c"))),
+            ("v1/b", format!("{}/{}", pseudonym("v1"), pseudonym("b"))),
+            ("//a.com/b/c:d", format!("//a.com/b/{}", pseudonym("c:d"))),
+            ("data:text/plain,secret", format!("data:{}", pseudonym("text/plain,secret"))),
+            ("secret:text?a#b", format!("urn:{}", pseudonym("secret:text?a#b"))),
+            ("http://my secret/", format!("http://{}/", pseudonym("my secret"))),
             ("../..", "../..".to_owned()),
         ] {
             assert_eq!(
-                obfuscate(&key, &exclusions.request, url, &mut Spellings::default()),
+                obfuscate(&key, &exclusions.request, url, &mut Encodings::default()),
                 expected,
                 "{url}"
             );

@@ -187,7 +187,7 @@ impl Validator {
         self.problems.len() >= PROBLEMS_MAX
     }
 
-    fn tell(&mut self, message: impl Into<String>) {
+    fn report(&mut self, message: impl Into<String>) {
         if self.is_done() {
             return;
         }
@@ -221,15 +221,15 @@ impl Validator {
             Shape::ObjectOrNull(_) if value.is_null() => {}
             Shape::Object(fields) | Shape::ObjectOrNull(fields) => match value.as_object() {
                 Some(object) => self.object(object, fields),
-                None => self.tell("expected an object"),
+                None => self.report("expected an object"),
             },
             Shape::List(element) if value.is_array() => {
                 self.each(Some(value), |validator, value| validator.value(value, *element));
             }
-            Shape::List(_) => self.tell("expected a list"),
+            Shape::List(_) => self.report("expected a list"),
             _ => {
-                if let Err(message) = leaf(value, shape) {
-                    self.tell(message);
+                if let Err(mismatch) = leaf(value, shape) {
+                    self.report(mismatch.to_string());
                 }
             }
         }
@@ -239,7 +239,7 @@ impl Validator {
         for (name, shape, need) in fields {
             match object.get(*name) {
                 Some(value) => self.within(name, |validator| validator.value(value, *shape)),
-                None if *need == Required => self.tell(format!("`{name}` is missing")),
+                None if *need == Required => self.report(format!("`{name}` is missing")),
                 None => {}
             }
         }
@@ -249,7 +249,7 @@ impl Validator {
         let is_known = |name: &str| name == "comment" || fields.iter().any(|(known, ..)| *known == name);
         for name in object.keys() {
             if !name.starts_with('_') && !is_known(name) && !CUSTOMARY.contains(&name.as_str()) {
-                self.tell(format!(
+                self.report(format!(
                     "HAR 1.2 has no field `{}`: names of custom fields must begin with `_`",
                     name.escape_debug()
                 ));
@@ -263,7 +263,7 @@ impl Validator {
         self.within("pages", |validator| {
             validator.each(log.get("pages"), |validator, page| {
                 if page.get("id").and_then(Value::as_str).is_some_and(|id| !ids.insert(id.to_owned())) {
-                    validator.within("id", |validator| validator.tell("another page has the same id"));
+                    validator.within("id", |validator| validator.report("another page has the same id"));
                 }
             });
         });
@@ -271,7 +271,7 @@ impl Validator {
             validator.each(log.get("entries"), |validator, entry| {
                 let pageref = entry.get("pageref").and_then(Value::as_str);
                 if pageref.is_some_and(|page| !ids.contains(page)) {
-                    validator.within("pageref", |validator| validator.tell("no page has this id"));
+                    validator.within("pageref", |validator| validator.report("no page has this id"));
                 }
                 validator.total(entry);
                 validator.encoding(entry);
@@ -286,12 +286,12 @@ impl Validator {
         let time = entry.get("time").and_then(Value::as_f64);
         if time.is_some_and(|time| (time - total).abs() > TOTAL_TOLERANCE_MS) {
             let message = format!("not the sum of the timings, without `ssl` and -1: expected {total} ms");
-            self.within("time", |validator| validator.tell(message));
+            self.within("time", |validator| validator.report(message));
         }
         let (ssl, connect) = (timing("ssl").unwrap_or(-1.0), timing("connect").unwrap_or(-1.0));
         if ssl > connect + TOTAL_TOLERANCE_MS {
             self.within("timings.ssl", |validator| {
-                validator.tell("greater than `connect`, which includes it");
+                validator.report("greater than `connect`, which includes it");
             });
         }
     }
@@ -302,60 +302,89 @@ impl Validator {
         let Some(encoding) = field("encoding") else { return };
         if encoding != "base64" {
             self.within("response.content.encoding", |validator| {
-                validator.tell("unknown encoding: expected `base64`");
+                validator.report("unknown encoding: expected `base64`");
             });
         } else if field("text").is_some_and(|text| base64::decode(text.as_bytes()).is_none()) {
             self.within("response.content.text", |validator| {
-                validator.tell("not valid Base64, although `encoding` is `base64`");
+                validator.report("not valid Base64, although `encoding` is `base64`");
             });
         }
     }
 }
 
-/// Checks a value that is neither an object nor a list.
-fn leaf(value: &Value, shape: Shape) -> Result<(), String> {
-    match shape {
-        Shape::Boolean if value.is_boolean() => Ok(()),
-        Shape::Boolean => Err("expected `true` or `false`".to_owned()),
-        Shape::Millis | Shape::MillisOrNone => millis(value, matches!(shape, Shape::MillisOrNone)),
-        Shape::Integer(least) => integer(value, least),
-        _ => text(value.as_str().ok_or("expected a string")?, shape),
+/// The reason why a value is not what its field requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mismatch {
+    NotBoolean,
+    NotMillis,
+    NegativeMillis,
+    /// Negative milliseconds, where -1 is allowed.
+    InvalidMillis,
+    NotInteger,
+    /// An integer below this minimum.
+    TooSmall(i64),
+    NotString,
+    Version,
+    Time,
+    Address,
+    Fragment,
+    RelativeUrl,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotBoolean => "expected `true` or `false`",
+            Self::NotMillis => "expected a number of milliseconds",
+            Self::NegativeMillis => "must not be negative",
+            Self::InvalidMillis => "must be -1 or not negative",
+            Self::NotInteger => "expected an integer",
+            Self::TooSmall(least) => return write!(f, "must be at least {least}"),
+            Self::NotString => "expected a string",
+            Self::Version => "unsupported major version: expected 1.2",
+            Self::Time => "expected a date and time with a zone, such as 2026-01-02T03:04:05.678Z",
+            Self::Address => "expected an IPv4 or IPv6 address without brackets or port",
+            Self::Fragment => "the URL must not have a fragment",
+            Self::RelativeUrl => "expected an absolute URL",
+        })
     }
 }
 
-fn millis(value: &Value, may_be_none: bool) -> Result<(), String> {
-    let ms = value.as_f64().ok_or("expected a number of milliseconds")?;
+/// Checks a value that is neither an object nor a list.
+fn leaf(value: &Value, shape: Shape) -> Result<(), Mismatch> {
+    match shape {
+        Shape::Boolean if value.is_boolean() => Ok(()),
+        Shape::Boolean => Err(Mismatch::NotBoolean),
+        Shape::Millis | Shape::MillisOrNone => millis(value, matches!(shape, Shape::MillisOrNone)),
+        Shape::Integer(least) => integer(value, least),
+        _ => text(value.as_str().ok_or(Mismatch::NotString)?, shape),
+    }
+}
+
+fn millis(value: &Value, may_be_none: bool) -> Result<(), Mismatch> {
+    let ms = value.as_f64().ok_or(Mismatch::NotMillis)?;
     if ms >= 0.0 || may_be_none && ms == crate::har::NONE {
         return Ok(());
     }
-    Err(if may_be_none { "must be -1 or not negative" } else { "must not be negative" }.to_owned())
+    Err(if may_be_none { Mismatch::InvalidMillis } else { Mismatch::NegativeMillis })
 }
 
-fn integer(value: &Value, least: i64) -> Result<(), String> {
-    let number = value.as_i64().ok_or("expected an integer")?;
-    if number < least { Err(format!("must be at least {least}")) } else { Ok(()) }
+fn integer(value: &Value, least: i64) -> Result<(), Mismatch> {
+    let number = value.as_i64().ok_or(Mismatch::NotInteger)?;
+    if number < least { Err(Mismatch::TooSmall(least)) } else { Ok(()) }
 }
 
-fn text(text: &str, shape: Shape) -> Result<(), String> {
-    let (is_right, expected) = match shape {
+fn text(text: &str, shape: Shape) -> Result<(), Mismatch> {
+    let (is_right, mismatch) = match shape {
         // An empty version means 1.1.
-        Shape::Version => (
-            text.is_empty() || text.split('.').next() == Some("1"),
-            "unsupported major version: expected 1.2",
-        ),
-        Shape::Time => (
-            rfc3339::read(text).is_some(),
-            "expected a date and time with a zone, such as 2026-01-02T03:04:05.678Z",
-        ),
-        Shape::Address => (
-            text.parse::<std::net::IpAddr>().is_ok(),
-            "expected an IPv4 or IPv6 address without brackets or port",
-        ),
-        Shape::Url if text.contains('#') => (false, "the URL must not have a fragment"),
-        Shape::Url => (is_absolute(text), "expected an absolute URL"),
-        _ => (true, ""),
+        Shape::Version => (text.is_empty() || text.split('.').next() == Some("1"), Mismatch::Version),
+        Shape::Time => (rfc3339::read(text).is_some(), Mismatch::Time),
+        Shape::Address => (text.parse::<std::net::IpAddr>().is_ok(), Mismatch::Address),
+        Shape::Url if text.contains('#') => (false, Mismatch::Fragment),
+        Shape::Url => (is_absolute(text), Mismatch::RelativeUrl),
+        _ => (true, Mismatch::NotString),
     };
-    if is_right { Ok(()) } else { Err(expected.to_owned()) }
+    if is_right { Ok(()) } else { Err(mismatch) }
 }
 
 /// Returns `true` if a URL begins with a scheme (RFC 3986 §3.1).
@@ -377,7 +406,7 @@ mod tests {
     }
 
     /// Returns the problems of the sample file after the value at a JSON pointer was replaced or removed.
-    fn told(pointer: &str, value: Option<Value>) -> Vec<String> {
+    fn reported(pointer: &str, value: Option<Value>) -> Vec<String> {
         let mut har = full();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
         let parent = har.pointer_mut(parent).unwrap().as_object_mut().unwrap();
@@ -395,7 +424,7 @@ mod tests {
 
     #[test]
     fn each_required_field_is_missed() {
-        for (pointer, place) in [
+        for (pointer, path) in [
             ("/log", "the file"),
             ("/log/version", "log"),
             ("/log/creator", "log"),
@@ -409,7 +438,7 @@ mod tests {
             ("/log/entries/0/cache/afterRequest/eTag", "log.entries[0].cache.afterRequest"),
         ] {
             let name = pointer.rsplit_once('/').unwrap().1;
-            assert_eq!(told(pointer, None), [format!("{place}: `{name}` is missing")], "{pointer}");
+            assert_eq!(reported(pointer, None), [format!("{path}: `{name}` is missing")], "{pointer}");
         }
     }
 
@@ -443,9 +472,9 @@ mod tests {
             ("/cache/afterRequest", Value::from(1), "cache.afterRequest: expected an object"),
             ("/clientIPAddress", Value::from("1.2.3.4"), "HAR 1.2 has no field `clientIPAddress`"),
         ] {
-            let told = told(&format!("{entry}{pointer}"), Some(value));
-            assert!(told.len() == 1 && told[0].contains(expected), "{pointer}: {told:?}");
-            assert!(told[0].starts_with("log.entries[0]"), "{told:?}");
+            let reported = reported(&format!("{entry}{pointer}"), Some(value));
+            assert!(reported.len() == 1 && reported[0].contains(expected), "{pointer}: {reported:?}");
+            assert!(reported[0].starts_with("log.entries[0]"), "{reported:?}");
         }
     }
 

@@ -55,14 +55,14 @@ fn written(planted: &Planted, recorder: &mut Recorder) -> Value {
 }
 
 /// Returns the places where secrets remain.
-fn left(config: &RecordingConfig) -> Vec<String> {
+fn remaining(config: &RecordingConfig) -> Vec<String> {
     let config = RecordingConfig {
         bodies: "64KiB".parse().unwrap(),
         media_types: vec!["*/*".to_owned()],
         ..config.clone()
     };
     let mut recorder = Recorder::new(Key::new(&[7; 32]), &Recording::compile(&config).unwrap());
-    let mut left = Vec::new();
+    let mut remaining = Vec::new();
     for (secret, core) in secrets() {
         for planted in planted(&secret) {
             let entry = written(&planted, &mut recorder);
@@ -71,27 +71,27 @@ fn left(config: &RecordingConfig) -> Vec<String> {
             // Secrets in Base64 are found by the scanner for HAR files.
             let found = scan::scan(&entry);
             if all.iter().any(|text| text.contains(&core)) || !found.is_empty() {
-                let places: Vec<String> = found.iter().map(ToString::to_string).collect();
-                left.push(format!("{secret:?} in {}: {places:?} {entry}", planted.place));
+                let locations: Vec<String> = found.iter().map(ToString::to_string).collect();
+                remaining.push(format!("{secret:?} in {}: {locations:?} {entry}", planted.place));
             }
         }
     }
     assert!(!format!("{recorder:?}").contains("planted"));
-    left
+    remaining
 }
 
 #[test]
 fn no_secret_is_left_where_everything_is_obfuscated() {
-    assert_eq!(left(&RecordingConfig::default()), [""; 0]);
+    assert_eq!(remaining(&RecordingConfig::default()), [""; 0]);
 }
 
 #[test]
 fn no_secret_that_can_be_detected_is_left_where_nothing_else_is_hidden() {
-    assert_eq!(left(&RecordingConfig { obfuscate: false, ..RecordingConfig::default() }), [""; 0]);
+    assert_eq!(remaining(&RecordingConfig { obfuscate: false, ..RecordingConfig::default() }), [""; 0]);
 }
 
 #[test]
 fn each_is_there_where_nobody_looks_for_it() {
     let config = RecordingConfig { obfuscate: false, detect_secrets: false, ..RecordingConfig::default() };
-    assert_eq!(left(&config).len(), secrets().len() * planted("").len());
+    assert_eq!(remaining(&config).len(), secrets().len() * planted("").len());
 }

@@ -6,6 +6,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::sync::OnceLock;
 
+use data_encoding::HEXLOWER;
 use egret_clock::mixed;
 
 /// Length of a `traceparent` of version 00; later versions may be longer.
@@ -37,9 +38,10 @@ impl TraceParent {
             return None;
         }
         let (mut trace_id, mut parent_id, mut flags) = ([0; 16], [0; 8], [0; 1]);
-        unhex(&known[3..35], &mut trace_id)?;
-        unhex(&known[36..52], &mut parent_id)?;
-        unhex(&known[53..55], &mut flags)?;
+        // Digits in lower case only (§3.2.2).
+        for (digits, bytes) in [(3..35, &mut trace_id[..]), (36..52, &mut parent_id), (53..55, &mut flags)] {
+            HEXLOWER.decode_mut(&known[digits], bytes).ok()?;
+        }
         let is_right = trace_id != [0; 16] && parent_id != [0; 8];
         is_right.then_some(Self { trace_id, parent_id, is_sampled: flags[0] & SAMPLED != 0 })
     }
@@ -53,31 +55,10 @@ impl TraceParent {
     /// Formats the value of a field, in version 00. Unknown flags are not forwarded (§3.2.2.5.1).
     pub fn write(&self) -> [u8; LEN] {
         let mut value = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        hex(&self.trace_id, &mut value[3..35]);
-        hex(&self.parent_id, &mut value[36..52]);
-        hex(&[u8::from(self.is_sampled)], &mut value[53..55]);
+        HEXLOWER.encode_mut(&self.trace_id, &mut value[3..35]);
+        HEXLOWER.encode_mut(&self.parent_id, &mut value[36..52]);
+        HEXLOWER.encode_mut(&[u8::from(self.is_sampled)], &mut value[53..55]);
         value
-    }
-}
-
-/// Parses hexadecimal digits, in lower case only (§3.2.2).
-fn unhex(text: &[u8], out: &mut [u8]) -> Option<()> {
-    for (pair, byte) in text.chunks_exact(2).zip(out) {
-        let digit = |digit: u8| match digit {
-            b'0'..=b'9' => Some(digit - b'0'),
-            b'a'..=b'f' => Some(digit - b'a' + 10),
-            _ => None,
-        };
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(())
-}
-
-pub fn hex(bytes: &[u8], out: &mut [u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (byte, pair) in bytes.iter().zip(out.chunks_exact_mut(2)) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_clock::rfc3339;
 use egret_config::Problem;
-use egret_har::obfuscate::Message;
+use egret_har::obfuscate::MessageKind as Message;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Mask, Recording, RecordingConfig};
 use schemars::JsonSchema;

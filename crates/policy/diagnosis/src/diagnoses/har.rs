@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use egret_clock::Timestamp;
 use egret_har::observed::ObservedField;
-use egret_har::recorder::End;
+use egret_har::recorder::Completeness as End;
 use egret_har::recording::Bodies;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Recorder, Recording, RecordingConfig};

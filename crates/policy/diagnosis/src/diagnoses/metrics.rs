@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
+use egret_export::otlp;
+use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
-use egret_har::{Key, otlp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -608,16 +609,16 @@ fn export(family: &Family, flow: &str, (since, now): (Timestamp, Timestamp), sin
 fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
     let label = |(name, value): &'a (&'static str, String)| match *name {
         // The attribute name used by OpenTelemetry's own libraries.
-        "overflow" => ("otel.metric.overflow", otlp::Value::Flag(true)),
-        name => (name, otlp::Value::Text(value)),
+        "overflow" => ("otel.metric.overflow", otlp::AttributeValue::Flag(true)),
+        name => (name, otlp::AttributeValue::Text(value)),
     };
     let labels = sample.labels.iter().filter(|(_, value)| !value.is_empty()).map(label);
-    let attributes = [("flow", otlp::Value::Text(flow))].into_iter().chain(labels).collect();
+    let attributes = [("flow", otlp::AttributeValue::Text(flow))].into_iter().chain(labels).collect();
     let figure = match &sample.value {
-        SampleValue::Number(number) => otlp::Figure::Number(*number),
-        SampleValue::Histogram { bounds, counts, sum } => otlp::Figure::Histogram(bounds, counts, *sum),
+        SampleValue::Number(number) => otlp::PointValue::Number(*number),
+        SampleValue::Histogram { bounds, counts, sum } => otlp::PointValue::Histogram(bounds, counts, *sum),
     };
-    otlp::Point { attributes, figure }
+    otlp::Point { attributes, value: figure }
 }
 
 /// Parses the number in a field. Rejects infinity and NaN, which would stay in a sum for ever.

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use egret_export::otlp::{self, Attribute, AttributeValue as Value, Span, SpanKind};
 use egret_har::Key;
-use egret_har::otlp::{self, Attribute, Span, SpanKind, Value};
 use egret_har::sink::{Content, Exported, Sink};
 use egret_http1::Method;
 use schemars::JsonSchema;

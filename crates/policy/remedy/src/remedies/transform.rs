@@ -510,7 +510,7 @@ impl JsonPlan {
     fn insert(&mut self, pointer: &str, action: Action, key: &str, context: &mut CompileContext<'_>) {
         self.len += 1;
         if let Err(problem) = self.edits.insert(pointer, action) {
-            context.problem(key, problem);
+            context.problem(key, problem.to_string());
         }
     }
 

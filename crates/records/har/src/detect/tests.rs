@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::key::Key;
 
-fn kinds(text: &str) -> Vec<Kind> {
+fn kinds(text: &str) -> Vec<SecretKind> {
     detect(text).into_iter().map(|finding| finding.kind).collect()
 }
 
@@ -33,38 +33,41 @@ fn each_kind_is_found_with_its_place() {
     let token = |prefix: &str, len: usize| format!("{prefix}{}", random(BASE62, len));
     let pem = |label: &str| format!("-----BEGIN {label}-----\nMIIE\nabc=\n-----END {label}-----");
     for (kind, secret) in [
-        (Kind::Jwt, "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln-_x".to_owned()),
-        (Kind::Jwt, "eyJhbGciOiJub25lIn0.eyJzdWIiOiIxIn0.".to_owned()),
-        (Kind::Jwt, "eyJhbGciOiJkaXIifQ.abc.def.ghi.jkl".to_owned()),
-        (Kind::AwsKey, format!("AKIA{}", random(UPPER, 16))),
-        (Kind::AwsKey, format!("ASIA{}", random(UPPER, 16))),
-        (Kind::GoogleKey, token("AIza", 35)),
-        (Kind::GoogleKey, token("ya29.", 60)),
-        (Kind::GoogleKey, token("GOCSPX-", 28)),
-        (Kind::AzureKey, format!("{}==", random(BASE62, 86))),
-        (Kind::AzureKey, format!("abc8Q~{}", random(BASE62, 34))),
-        (Kind::GithubToken, token("ghp_", 36)),
-        (Kind::GithubToken, token("github_pat_", 82)),
-        (Kind::StripeKey, token("sk_live_", 24)),
-        (Kind::StripeKey, token("rk_test_", 24)),
-        (Kind::SlackToken, token("xoxb-", 40)),
-        (Kind::SlackToken, token("hooks.slack.com/services/T0/B0/", 24)),
-        (Kind::AiKey, token("sk-", 48)),
-        (Kind::AiKey, token("sk-proj-", 48)),
-        (Kind::AiKey, token("hf_", 34)),
-        (Kind::PrivateKey, pem("PRIVATE KEY")),
-        (Kind::PrivateKey, pem("RSA PRIVATE KEY")),
-        (Kind::PrivateKey, pem("OPENSSH PRIVATE KEY")),
-        (Kind::CardNumber, "4111111111111111".to_owned()),
-        (Kind::CardNumber, "5555 5555 5555 4444".to_owned()),
-        (Kind::CardNumber, "3782-822463-10005".to_owned()),
-        (Kind::CardNumber, "6011111111111117".to_owned()),
-        (Kind::Email, "ada.lovelace+tag@mail.example.co.uk".to_owned()),
-        (Kind::Email, "ada%40example.com".to_owned()),
-        (Kind::HighEntropy, random(BASE62, 40)),
-        (Kind::HighEntropy, random(BASE62, 24)),
-        (Kind::HighEntropy, random(HEX, 32)),
-        (Kind::HighEntropy, format!("{}/{}+{}=", random(BASE62, 20), random(BASE62, 8), random(BASE62, 10))),
+        (SecretKind::Jwt, "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln-_x".to_owned()),
+        (SecretKind::Jwt, "eyJhbGciOiJub25lIn0.eyJzdWIiOiIxIn0.".to_owned()),
+        (SecretKind::Jwt, "eyJhbGciOiJkaXIifQ.abc.def.ghi.jkl".to_owned()),
+        (SecretKind::AwsKey, format!("AKIA{}", random(UPPER, 16))),
+        (SecretKind::AwsKey, format!("ASIA{}", random(UPPER, 16))),
+        (SecretKind::GoogleKey, token("AIza", 35)),
+        (SecretKind::GoogleKey, token("ya29.", 60)),
+        (SecretKind::GoogleKey, token("GOCSPX-", 28)),
+        (SecretKind::AzureKey, format!("{}==", random(BASE62, 86))),
+        (SecretKind::AzureKey, format!("abc8Q~{}", random(BASE62, 34))),
+        (SecretKind::GithubToken, token("ghp_", 36)),
+        (SecretKind::GithubToken, token("github_pat_", 82)),
+        (SecretKind::StripeKey, token("sk_live_", 24)),
+        (SecretKind::StripeKey, token("rk_test_", 24)),
+        (SecretKind::SlackToken, token("xoxb-", 40)),
+        (SecretKind::SlackToken, token("hooks.slack.com/services/T0/B0/", 24)),
+        (SecretKind::AiKey, token("sk-", 48)),
+        (SecretKind::AiKey, token("sk-proj-", 48)),
+        (SecretKind::AiKey, token("hf_", 34)),
+        (SecretKind::PrivateKey, pem("PRIVATE KEY")),
+        (SecretKind::PrivateKey, pem("RSA PRIVATE KEY")),
+        (SecretKind::PrivateKey, pem("OPENSSH PRIVATE KEY")),
+        (SecretKind::CardNumber, "4111111111111111".to_owned()),
+        (SecretKind::CardNumber, "5555 5555 5555 4444".to_owned()),
+        (SecretKind::CardNumber, "3782-822463-10005".to_owned()),
+        (SecretKind::CardNumber, "6011111111111117".to_owned()),
+        (SecretKind::Email, "ada.lovelace+tag@mail.example.co.uk".to_owned()),
+        (SecretKind::Email, "ada%40example.com".to_owned()),
+        (SecretKind::HighEntropy, random(BASE62, 40)),
+        (SecretKind::HighEntropy, random(BASE62, 24)),
+        (SecretKind::HighEntropy, random(HEX, 32)),
+        (
+            SecretKind::HighEntropy,
+            format!("{}/{}+{}=", random(BASE62, 20), random(BASE62, 8), random(BASE62, 10)),
+        ),
     ] {
         for (before, after) in
             [("", ""), ("\"", "\","), ("key: ", " and"), ("(", ")"), ("a=", "&b=c"), ("\n", "\n")]
@@ -81,7 +84,7 @@ fn credentials_are_found_behind_their_scheme() {
     for text in
         ["Bearer tok-987-654", "bearer  abc.def~123/=", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==", "BASIC dXNlcjo"]
     {
-        assert_eq!(kinds(text), [Kind::Credentials], "{text}");
+        assert_eq!(kinds(text), [SecretKind::Credentials], "{text}");
     }
     for text in [
         "Bearer",
@@ -152,10 +155,10 @@ fn several_are_found_in_a_text() {
     let card = "4111 1111 1111 1111";
     assert_eq!(
         kinds(&format!("ada@example.com paid with {card} 12/27, ref {}", random(HEX, 40))),
-        [Kind::Email, Kind::CardNumber, Kind::HighEntropy]
+        [SecretKind::Email, SecretKind::CardNumber, SecretKind::HighEntropy]
     );
     let cut = "-----BEGIN PRIVATE KEY-----\nabc";
-    assert_eq!(detect(&cut.repeat(2)), [Finding { kind: Kind::PrivateKey, span: 0..2 * cut.len() }]);
+    assert_eq!(detect(&cut.repeat(2)), [Finding { kind: SecretKind::PrivateKey, span: 0..2 * cut.len() }]);
 }
 
 #[test]
@@ -189,11 +192,11 @@ fn values_are_found_by_their_name() {
     ] {
         let text = format!("{before}{secret}{after}");
         let span = before.len()..before.len() + secret.len();
-        assert_eq!(detect(&text), [Finding { kind: Kind::Named, span }], "{text}");
+        assert_eq!(detect(&text), [Finding { kind: SecretKind::Named, span }], "{text}");
     }
     let text = "postgres://ada:hunter2@db.example.com/x";
-    assert_eq!(detect(text), [Finding { kind: Kind::Credentials, span: 15..22 }]);
-    assert_eq!(kinds(&format!("?token=ghp_{}", random(BASE62, 36))), [Kind::GithubToken]);
+    assert_eq!(detect(text), [Finding { kind: SecretKind::Credentials, span: 15..22 }]);
+    assert_eq!(kinds(&format!("?token=ghp_{}", random(BASE62, 36))), [SecretKind::GithubToken]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn obfuscator(exclusions: &[&str]) -> Obfuscator {
     Obfuscator::new(Key::new(&[3; 32]), exclusions)
 }
 
-fn hide(text: &str) -> String {
+fn pseudonym(text: &str) -> String {
     Key::new(&[3; 32]).text(text.as_bytes()).to_string()
 }
 
@@ -27,7 +27,7 @@ fn full(exclusions: &[&str]) -> Entry {
 
 fn body(exclusions: &[&str], media_type: &str, text: &[u8], piece_bytes: usize) -> Vec<u8> {
     let obfuscator = obfuscator(exclusions);
-    let mut body = obfuscator.body(Message::Response, media_type);
+    let mut body = obfuscator.body(MessageKind::Response, media_type);
     for piece in text.chunks(piece_bytes.max(1)) {
         body.push(piece);
     }
@@ -93,32 +93,32 @@ fn what_is_left_is_valid_har_and_tells_no_value() {
 #[test]
 fn a_value_has_the_same_pseudonym_wherever_it_stands() {
     let Entry { request, response, .. } = full(&[]);
-    let token = hide("s3cr et");
+    let token = pseudonym("s3cr et");
     assert!(
-        request.url.ends_with(&format!("/{}?page={}&token={token}", hide("ch_42"), hide("2"))),
+        request.url.ends_with(&format!("/{}?page={}&token={token}", pseudonym("ch_42"), pseudonym("2"))),
         "{}",
         request.url
     );
     assert_eq!(request.query_string[1].value, token);
-    let session = hide("abc123session");
-    assert_eq!(header(&request.headers, "Cookie"), format!("session={session}; theme={}", hide("dark")));
+    let session = pseudonym("abc123session");
+    assert_eq!(header(&request.headers, "Cookie"), format!("session={session}; theme={}", pseudonym("dark")));
     assert_eq!(request.cookies[0].value, session);
-    assert_eq!(header(&request.headers, "Authorization"), format!("Bearer {}", hide("tok-987-654")));
+    assert_eq!(header(&request.headers, "Authorization"), format!("Bearer {}", pseudonym("tok-987-654")));
     let set = response.cookies[0].clone();
-    assert_eq!(set.path.as_deref(), Some(&*format!("/{}", hide("v1"))));
+    assert_eq!(set.path.as_deref(), Some(&*format!("/{}", pseudonym("v1"))));
     assert_eq!(
         header(&response.headers, "Set-Cookie"),
         format!(
             "session={}; Path=/{}; Domain=example.com; HttpOnly; Secure; SameSite=Lax",
             set.value,
-            hide("v1")
+            pseudonym("v1")
         )
     );
-    assert_eq!(set.value, hide("new-session"));
+    assert_eq!(set.value, pseudonym("new-session"));
     assert_eq!(set.extra["sameSite"], "Lax");
     assert_eq!(header(&response.headers, "Location"), response.redirect_url);
     assert!(response.redirect_url.ends_with(&format!("token={token}")));
-    assert!(response.content.text.unwrap().starts_with(&format!("{{\"id\":\"{}\",", hide("ch_42"))));
+    assert!(response.content.text.unwrap().starts_with(&format!("{{\"id\":\"{}\",", pseudonym("ch_42"))));
 }
 
 #[test]
@@ -132,22 +132,26 @@ fn excluded_values_stay_and_no_others() {
         "response.body.$.items[*].id",
     ]);
     assert_eq!(header(&request.headers, "Content-Type"), "application/json");
-    assert_eq!(header(&response.headers, "Content-Type"), hide("application/json"));
+    assert_eq!(header(&response.headers, "Content-Type"), pseudonym("application/json"));
     assert!(
-        request.url.contains(&format!("/v1/{}/{}?page=2&token=egr_", hide("charges"), hide("ch_42"))),
+        request.url.contains(&format!(
+            "/v1/{}/{}?page=2&token=egr_",
+            pseudonym("charges"),
+            pseudonym("ch_42")
+        )),
         "{}",
         request.url
     );
     assert_eq!((request.query_string[0].value.as_str(), request.cookies[1].value.as_str()), ("2", "dark"));
     assert!(header(&request.headers, "Cookie").ends_with("; theme=dark"));
     let text = request.post_data.unwrap().text.unwrap();
-    assert_eq!(text, format!("{{\"amount\":4200,\"card\":{{\"holder\":\"{}\"}}}}", hide("Ada")));
+    assert_eq!(text, format!("{{\"amount\":4200,\"card\":{{\"holder\":\"{}\"}}}}", pseudonym("Ada")));
     let text = response.content.text.unwrap();
     assert_eq!(
         text,
         format!(
             "{{\"id\":\"{}\",\"items\":[{{\"id\":1,\"ok\":true}},{{\"id\":2,\"ok\":null}}]}}",
-            hide("ch_42")
+            pseudonym("ch_42")
         )
     );
 }
@@ -170,25 +174,31 @@ fn paths_into_json_name_leaves_alone() {
         ("response.body.$.*.*", "x"),
         ("request.body.$.a.b", ""),
     ] {
-        let told = json_body(&[path], text);
-        let left: String = "xyzwpq".chars().filter(|leaf| told.contains(&format!("\"{leaf}\""))).collect();
+        let obfuscated = json_body(&[path], text);
+        let kept_leaves: String =
+            "xyzwpq".chars().filter(|leaf| obfuscated.contains(&format!("\"{leaf}\""))).collect();
         let sorted = |text: &str| {
             let mut letters: Vec<char> = text.chars().collect();
             letters.sort_unstable();
             letters
         };
-        assert_eq!(sorted(&left), sorted(kept), "{path}: {told}");
+        assert_eq!(sorted(&kept_leaves), sorted(kept), "{path}: {obfuscated}");
     }
     assert_eq!(json_body(&["response.body.$"], "\"x\""), "\"x\"");
 }
 
 #[test]
 fn texts_and_numbers_that_are_spelt_differently_are_equal() {
-    let told: Value =
+    let obfuscated: Value =
         serde_json::from_str(&json_body(&[], r#"["\u0061\/", "a/", 1, 1.0, 1e0, "1", ""]"#)).unwrap();
-    assert!(told[0] == told[1] && told[2] == told[3] && told[3] == told[4]);
-    assert_eq!((&told[0], &told[5], &told[6]), (&json!(hide("a/")), &json!(hide("1")), &json!("")));
-    assert!(told[2].is_i64());
+    assert!(
+        obfuscated[0] == obfuscated[1] && obfuscated[2] == obfuscated[3] && obfuscated[3] == obfuscated[4]
+    );
+    assert_eq!(
+        (&obfuscated[0], &obfuscated[5], &obfuscated[6]),
+        (&json!(pseudonym("a/")), &json!(pseudonym("1")), &json!(""))
+    );
+    assert!(obfuscated[2].is_i64());
 }
 
 #[test]
@@ -201,39 +211,40 @@ fn what_is_no_json_leaves_nothing() {
         "[\"name\",]",
         "{\"name\":\"\\ud800\"}",
     ] {
-        assert_eq!(json_body(&[], text), hide(text));
+        assert_eq!(json_body(&[], text), pseudonym(text));
     }
     assert_eq!(json_body(&[], ""), "");
-    assert_eq!(body(&[], "text/html", b"<p>name</p>", 3), hide("<p>name</p>").into_bytes());
+    assert_eq!(body(&[], "text/html", b"<p>name</p>", 3), pseudonym("<p>name</p>").into_bytes());
     assert_eq!(body(&["response.body.$"], "text/html", b"<p>name</p>", 3), b"<p>name</p>");
 }
 
 #[test]
 fn forms_keep_how_they_are_built() {
     let form = "user=a%40b.com&pass=x+y&user=a%40b.com";
-    let told = body(&["response.body.$.pass"], "application/x-www-form-urlencoded", form.as_bytes(), 5);
-    let user = hide("a@b.com");
-    assert_eq!(String::from_utf8(told).unwrap(), format!("user={user}&pass=x+y&user={user}"));
+    let obfuscated = body(&["response.body.$.pass"], "application/x-www-form-urlencoded", form.as_bytes(), 5);
+    let user = pseudonym("a@b.com");
+    assert_eq!(String::from_utf8(obfuscated).unwrap(), format!("user={user}&pass=x+y&user={user}"));
 
     let parts = "--XyZ\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\nhello\r\n--XyZ\r\n\
         Content-Disposition: form-data; name=\"file\"; filename=\"me.json\"\r\nContent-Type: application/json\r\nX-A: b\r\n\r\n\
         {\"k\": \"v\"}\r\n--XyZ\r\nContent-Disposition: form-data; name=\"kept\"\r\n\r\nas it is\r\n--XyZ--\r\n";
-    let told = body(&["response.body.$.kept"], "multipart/form-data; boundary=XyZ", parts.as_bytes(), 11);
-    let b = hide("XyZ");
+    let obfuscated =
+        body(&["response.body.$.kept"], "multipart/form-data; boundary=XyZ", parts.as_bytes(), 11);
+    let b = pseudonym("XyZ");
     assert_eq!(
-        String::from_utf8(told).unwrap(),
+        String::from_utf8(obfuscated).unwrap(),
         format!(
             "--{b}\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\n{}\r\n--{b}\r\n\
              Content-Disposition: form-data; name=\"file\"; filename=\"{}\"\r\nContent-Type: application/json\r\nX-A: {}\r\n\r\n\
              {{\"k\":\"{}\"}}\r\n--{b}\r\nContent-Disposition: form-data; name=\"kept\"\r\n\r\nas it is\r\n--{b}--\r\n",
-            hide("hello"),
-            hide("me.json"),
-            hide("b"),
-            hide("v")
+            pseudonym("hello"),
+            pseudonym("me.json"),
+            pseudonym("b"),
+            pseudonym("v")
         )
     );
     let broken = body(&[], "multipart/form-data; boundary=Other", parts.as_bytes(), 11);
-    assert_eq!(broken, hide(parts).into_bytes());
+    assert_eq!(broken, pseudonym(parts).into_bytes());
 }
 
 #[test]
@@ -250,11 +261,11 @@ fn params_agree_with_the_text_however_they_are_recorded() {
     });
     obfuscator(&[]).entry(&mut entry);
     let PostData { text, params, .. } = entry.request.post_data.unwrap();
-    let (xy, odd) = (hide("x y"), hide("{\"token\""));
-    assert_eq!(text.unwrap(), format!("a={xy}&b={xy}&{odd}={}", hide("1")));
+    let (xy, odd) = (pseudonym("x y"), pseudonym("{\"token\""));
+    assert_eq!(text.unwrap(), format!("a={xy}&b={xy}&{odd}={}", pseudonym("1")));
     let params: Vec<_> =
         params.unwrap().into_iter().map(|param| (param.name, param.value.unwrap())).collect();
-    assert_eq!(params, [("a".to_owned(), xy.clone()), ("b".to_owned(), xy), (odd, hide("1"))]);
+    assert_eq!(params, [("a".to_owned(), xy.clone()), ("b".to_owned(), xy), (odd, pseudonym("1"))]);
 }
 
 #[test]
@@ -267,7 +278,7 @@ fn bodies_in_base64_are_read() {
     post_data.text = Some("eyJrIjoidiJ9".to_owned());
     post_data.extra.insert("_encoding".to_owned(), json!("base64"));
     obfuscator(&[]).entry(&mut entry);
-    let expected = format!("{{\"k\":\"{}\"}}", hide("v"));
+    let expected = format!("{{\"k\":\"{}\"}}", pseudonym("v"));
     assert_eq!(entry.response.content.text.as_ref(), Some(&expected));
     assert_eq!(entry.response.content.encoding, None);
     let post_data = entry.request.post_data.unwrap();
@@ -283,16 +294,16 @@ fn attributes_of_cookies_stay_if_they_are_some() {
         obfuscator.header(&side, "Set-Cookie", line),
         format!(
             "a={}; Expires=Wed, 21 Oct 2026 07:28:00 GMT; Max-Age=60; Priority=High; Partitioned; {}; {}; {}\nd={}",
-            hide("b"),
-            hide("SameSite=mine"),
-            hide("Secret=c"),
-            hide("word"),
-            hide("e")
+            pseudonym("b"),
+            pseudonym("SameSite=mine"),
+            pseudonym("Secret=c"),
+            pseudonym("word"),
+            pseudonym("e")
         )
     );
     assert_eq!(
         obfuscator.header(&side, "cookie", "a=\"b\"; ; c"),
-        format!("a={}; ; {}", hide("b"), hide("c"))
+        format!("a={}; ; {}", pseudonym("b"), pseudonym("c"))
     );
 }
 
@@ -362,18 +373,18 @@ proptest! {
             let at_once = body(&[], media_type, &text, usize::MAX);
             prop_assert_eq!(&body(&[], media_type, &text, piece_bytes), &at_once);
             let obfuscator = obfuscator(&[]);
-            let told = obfuscator.whole(&Side::default(), media_type, &text, &mut Spellings::default(), None);
-            prop_assert_eq!(told.as_bytes(), at_once);
+            let obfuscated = obfuscator.whole(&Side::default(), media_type, &text, &mut Encodings::default(), None);
+            prop_assert_eq!(obfuscated.as_bytes(), at_once);
         }
     }
 
     #[test]
-    fn no_planted_leaf_is_left(planted in "[a-zA-Z0-9]{8}( [a-z]{3})?", json in any_json(), place in 0_usize..14) {
+    fn no_planted_leaf_is_left(planted in "[a-zA-Z0-9]{8}( [a-z]{3})?", json in any_json(), index in 0_usize..14) {
         let planted = format!("PLANTED{planted}");
         let mut entry = Har::read(fixture::FULL.as_bytes()).unwrap().log.entries.remove(0);
         let Entry { request, response, .. } = &mut entry;
         let encoded = planted.replace(' ', "%20");
-        match place {
+        match index {
             0 => request.url = format!("https://a.example/{encoded}/x?b={encoded}&{encoded}"),
             1 => request.query_string[0].value = planted.clone(),
             2 => request.headers[4].value = planted.clone(),

@@ -4,52 +4,23 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use super::characters::utf8_or_latin1;
 use super::coding::{Decoded, decode, is_coded};
+use super::completeness::Completeness;
 use crate::base64;
 use crate::charset::{self, Charset};
 use crate::har::{Content, Extra, Param, PostData};
 use crate::media::{self, Syntax};
-use crate::multipart;
+use crate::multipart::{self, FormPart};
 use crate::observed::Captured;
 use crate::parameters;
 
 /// Maximum decoded size of a compressed body, regardless of the size that was kept.
 const DECODED_BYTES_MAX: usize = 1 << 20;
 
-/// Completeness of a recorded body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// The body is complete.
-    Whole,
-    /// The rest of the body was not kept, or its decoded size exceeds the limit.
-    Truncated,
-    /// The content coding is invalid after this part.
-    Corrupt,
-    /// The content coding is unknown, so the body is still encoded.
-    Coded,
-    /// The body is complete, but is not JSON although its media type says so.
-    Malformed,
-}
-
-impl End {
-    /// All variants, in the order in which they are counted.
-    pub const ALL: [Self; 5] = [Self::Whole, Self::Truncated, Self::Corrupt, Self::Coded, Self::Malformed];
-
-    /// Returns the name used in metrics and logs, and in entries with a leading `_`.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Whole => "whole",
-            Self::Truncated => "truncated",
-            Self::Corrupt => "corrupt",
-            Self::Coded => "coded",
-            Self::Malformed => "malformed",
-        }
-    }
-}
-
 /// A kept body with the header fields that describe it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kept<'a> {
+pub(super) struct KeptBody<'a> {
     pub(super) captured: Captured<'a>,
     /// Media type as in the header.
     pub(super) media_type: &'a str,
@@ -60,61 +31,61 @@ pub(super) struct Kept<'a> {
 }
 
 /// Returns the body of a response for its entry.
-pub(super) fn content(kept: &Kept<'_>) -> (Content, End) {
-    let decoded = told(kept);
-    let whole = (decoded.end == End::Whole).then_some(decoded.bytes.len());
+pub(super) fn content(kept: &KeptBody<'_>) -> (Content, Completeness) {
+    let decoded = decoded_body(kept);
+    let whole = (decoded.completeness == Completeness::Whole).then_some(decoded.bytes.len());
     let (sent, size) = (signed(kept.body_bytes), whole.and_then(|bytes| i64::try_from(bytes).ok()));
     let is_coded = is_coded(kept.codings);
     let mut content = Content {
         size: if is_coded { size.unwrap_or(-1) } else { sent },
         compression: size.filter(|_| is_coded).map(|size| size - sent),
         mime_type: kept.media_type.to_owned(),
-        extra: marks(decoded.end),
+        extra: marks(decoded.completeness),
         ..Content::default()
     };
-    let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.end);
+    let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.completeness);
     content.text = Some(text.into_owned());
     content.encoding = is_base64.then(|| "base64".to_owned());
-    (content, decoded.end)
+    (content, decoded.completeness)
 }
 
 /// Returns the body of a request for its entry.
-pub(super) fn post_data(kept: &Kept<'_>) -> (PostData, End) {
-    let decoded = told(kept);
-    let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.end);
+pub(super) fn post_data(kept: &KeptBody<'_>) -> (PostData, Completeness) {
+    let decoded = decoded_body(kept);
+    let (text, is_base64) = written(&decoded.bytes, kept.media_type, decoded.completeness);
     let params = match media::syntax(kept.media_type) {
         Syntax::Form if !is_base64 => Some(form(&text)),
         Syntax::Multipart(boundary) => multipart::parts(&decoded.bytes, &boundary).map(|parts| files(&parts)),
         _ => None,
     };
-    let mut extra = marks(decoded.end);
+    let mut extra = marks(decoded.completeness);
     if is_base64 {
         extra.insert("_encoding".to_owned(), Value::from("base64"));
     }
     let mime_type = kept.media_type.to_owned();
     let text = Some(text.into_owned());
-    (PostData { mime_type, params, text, extra, ..PostData::default() }, decoded.end)
+    (PostData { mime_type, params, text, extra, ..PostData::default() }, decoded.completeness)
 }
 
 /// Decodes the body as far as possible.
-fn told<'a>(kept: &Kept<'a>) -> Decoded<'a> {
+fn decoded_body<'a>(kept: &KeptBody<'a>) -> Decoded<'a> {
     decode(kept.captured.bytes, kept.captured.is_whole, kept.codings, DECODED_BYTES_MAX)
 }
 
-/// Returns how a body ended. Marks it as malformed if it should be JSON and `is_json` is false.
+/// Returns the completeness of a body. Marks it as malformed if it should be JSON and `is_json` is false.
 pub(super) fn judge(
-    end: End,
-    kept: &Kept<'_>,
+    completeness: Completeness,
+    kept: &KeptBody<'_>,
     text: Option<&String>,
     is_json: bool,
     extra: &mut Extra,
-) -> End {
-    let is_told = end == End::Whole && text.is_some_and(|text| !text.is_empty());
-    if !is_told || is_json || media::syntax(kept.media_type) != Syntax::Json {
-        return end;
+) -> Completeness {
+    let is_text = completeness == Completeness::Whole && text.is_some_and(|text| !text.is_empty());
+    if !is_text || is_json || media::syntax(kept.media_type) != Syntax::Json {
+        return completeness;
     }
-    extra.extend(marks(End::Malformed));
-    End::Malformed
+    extra.extend(marks(Completeness::Malformed));
+    Completeness::Malformed
 }
 
 /// Converts a length. One that does not fit is written as the maximum.
@@ -122,15 +93,17 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-fn marks(end: End) -> Extra {
-    let mark = (end != End::Whole).then(|| (format!("_{}", end.word()), Value::from(true)));
+fn marks(completeness: Completeness) -> Extra {
+    let mark = (completeness != Completeness::Whole)
+        .then(|| (format!("_{}", completeness.word()), Value::from(true)));
     mark.into_iter().collect()
 }
 
 /// Returns the body as text, and `true` if that is Base64.
-fn written<'a>(bytes: &'a [u8], media_type: &str, end: End) -> (Cow<'a, str>, bool) {
-    if end != End::Coded
-        && let Some(text) = text(bytes, media_type, matches!(end, End::Truncated | End::Corrupt))
+fn written<'a>(bytes: &'a [u8], media_type: &str, completeness: Completeness) -> (Cow<'a, str>, bool) {
+    if completeness != Completeness::Coded
+        && let Some(text) =
+            text(bytes, media_type, matches!(completeness, Completeness::Truncated | Completeness::Corrupt))
     {
         return (text, false);
     }
@@ -163,15 +136,15 @@ fn text<'a>(bytes: &'a [u8], media_type: &str, is_cut: bool) -> Option<Cow<'a, s
 fn form(text: &str) -> Vec<Param> {
     let parts = text.split('&').filter(|part| !part.is_empty());
     let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
-    let told = |spelt: &str| super::decoded(&parameters::decode(spelt, true)).into_owned();
+    let text = |encoded: &str| utf8_or_latin1(&parameters::decode(encoded, true)).into_owned();
     pairs
-        .map(|(name, value)| Param { name: told(name), value: Some(told(value)), ..Param::default() })
+        .map(|(name, value)| Param { name: text(name), value: Some(text(value)), ..Param::default() })
         .collect()
 }
 
 /// Parses the fields and files of a multipart form. A part that is not text gets no value.
-fn files(parts: &[multipart::Part<'_>]) -> Vec<Param> {
-    let param = |part: &multipart::Part<'_>| {
+fn files(parts: &[FormPart<'_>]) -> Vec<Param> {
+    let param = |part: &FormPart<'_>| {
         let field = |wanted: &str| {
             let field = part.fields.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
             field.map_or("", |(_, value)| *value)

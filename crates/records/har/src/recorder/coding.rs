@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use ruzstd::decoding::StreamingDecoder;
 
-use super::body::End;
+use super::completeness::Completeness;
 
 /// Maximum number of codings. Even two are rare.
 const CODINGS_MAX: usize = 4;
@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 16 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decoded<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
-    pub(super) end: End,
+    pub(super) completeness: Completeness,
 }
 
 /// Returns `true` if a `Content-Encoding` lists any coding other than `identity`.
@@ -37,30 +37,32 @@ fn listed(codings: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Decodes the codings that a `Content-Encoding` lists.
 pub(super) fn decode<'a>(bytes: &'a [u8], is_whole: bool, codings: &[u8], bytes_max: usize) -> Decoded<'a> {
-    let mut decoded =
-        Decoded { bytes: Cow::Borrowed(bytes), end: if is_whole { End::Whole } else { End::Truncated } };
+    let mut decoded = Decoded {
+        bytes: Cow::Borrowed(bytes),
+        completeness: if is_whole { Completeness::Whole } else { Completeness::Truncated },
+    };
     let codings: Vec<&[u8]> = listed(codings).collect();
     if codings.len() > CODINGS_MAX {
-        decoded.end = End::Coded;
+        decoded.completeness = Completeness::Coded;
     }
     for coding in codings.iter().rev() {
-        if matches!(decoded.end, End::Coded | End::Corrupt) {
+        if matches!(decoded.completeness, Completeness::Coded | Completeness::Corrupt) {
             break;
         }
-        let is_whole = decoded.end == End::Whole;
+        let is_whole = decoded.completeness == Completeness::Whole;
         match without(coding, &decoded.bytes, is_whole, bytes_max) {
-            Some((bytes, end)) => decoded = Decoded { bytes: Cow::Owned(bytes), end },
-            None => decoded.end = End::Coded,
+            Some((bytes, completeness)) => decoded = Decoded { bytes: Cow::Owned(bytes), completeness },
+            None => decoded.completeness = Completeness::Coded,
         }
     }
     decoded
 }
 
 /// Decodes one coding. Returns `None` if it is unknown.
-fn without(coding: &[u8], bytes: &[u8], is_whole: bool, bytes_max: usize) -> Option<(Vec<u8>, End)> {
+fn without(coding: &[u8], bytes: &[u8], is_whole: bool, bytes_max: usize) -> Option<(Vec<u8>, Completeness)> {
     let coding = coding.to_ascii_lowercase();
     let is_zlib = matches!(bytes, [a, b, ..] if a & 15 == 8 && u16::from_be_bytes([*a, *b]) % 31 == 0);
-    let (told, is_read) = match &*coding {
+    let (decoded, is_read) = match &*coding {
         b"gzip" | b"x-gzip" => read(MultiGzDecoder::new(bytes), bytes_max),
         // `deflate` means zlib format, but some servers send raw deflate.
         b"deflate" if is_zlib => read(ZlibDecoder::new(bytes), bytes_max),
@@ -69,26 +71,26 @@ fn without(coding: &[u8], bytes: &[u8], is_whole: bool, bytes_max: usize) -> Opt
         b"zstd" => read(Zstd { rest: bytes, frame: None }, bytes_max),
         _ => return None,
     };
-    let end = match (is_read, is_whole) {
-        (Ok(true), true) => End::Whole,
-        (Ok(_), _) | (Err(_), false) => End::Truncated,
-        (Err(_), true) => End::Corrupt,
+    let completeness = match (is_read, is_whole) {
+        (Ok(true), true) => Completeness::Whole,
+        (Ok(_), _) | (Err(_), false) => Completeness::Truncated,
+        (Err(_), true) => Completeness::Corrupt,
     };
-    Some((told, end))
+    Some((decoded, completeness))
 }
 
 /// Reads until the end, an error or the limit. The result is `Ok(true)` if the end was reached.
 fn read(mut from: impl Read, bytes_max: usize) -> (Vec<u8>, io::Result<bool>) {
-    let (mut told, mut piece) = (Vec::new(), [0; PIECE_BYTES]);
+    let (mut decoded, mut piece) = (Vec::new(), [0; PIECE_BYTES]);
     loop {
         match from.read(&mut piece) {
-            Ok(0) => return (told, Ok(true)),
-            Ok(len) => told.extend_from_slice(&piece[..len]),
-            Err(error) => return (told, Err(error)),
+            Ok(0) => return (decoded, Ok(true)),
+            Ok(len) => decoded.extend_from_slice(&piece[..len]),
+            Err(error) => return (decoded, Err(error)),
         }
-        if told.len() > bytes_max {
-            told.truncate(bytes_max);
-            return (told, Ok(false));
+        if decoded.len() > bytes_max {
+            decoded.truncate(bytes_max);
+            return (decoded, Ok(false));
         }
     }
 }
@@ -170,7 +172,7 @@ mod tests {
         for coding in ["gzip", "deflate", "zstd"] {
             let bytes = coded(coding, &text);
             let decoded = decode(&bytes, true, coding.as_bytes(), MAX);
-            assert_eq!((&*decoded.bytes, decoded.end), (&*text, End::Whole), "{coding}");
+            assert_eq!((&*decoded.bytes, decoded.completeness), (&*text, Completeness::Whole), "{coding}");
             let again = [bytes.clone(), bytes.clone()].concat();
             if coding != "deflate" {
                 assert_eq!(
@@ -183,13 +185,19 @@ mod tests {
         let hello = "hello ".repeat(40) + "brotli";
         assert_eq!(
             decode(BROTLI, true, b"br", MAX),
-            Decoded { bytes: Cow::Borrowed(hello.as_bytes()), end: End::Whole }
+            Decoded { bytes: Cow::Borrowed(hello.as_bytes()), completeness: Completeness::Whole }
         );
-        assert_eq!(decode(&BROTLI[..BROTLI.len() - 4], false, b"br", MAX).end, End::Truncated);
+        assert_eq!(
+            decode(&BROTLI[..BROTLI.len() - 4], false, b"br", MAX).completeness,
+            Completeness::Truncated
+        );
         assert_eq!(&*decode(&coded("raw", &text), true, b"deflate", MAX).bytes, text);
         let twice = coded("gzip", &coded("zstd", &text));
         assert_eq!(&*decode(&twice, true, b"zstd, identity, X-Gzip", MAX).bytes, text);
-        assert_eq!(decode(&text, true, b"", MAX), Decoded { bytes: Cow::Borrowed(&text), end: End::Whole });
+        assert_eq!(
+            decode(&text, true, b"", MAX),
+            Decoded { bytes: Cow::Borrowed(&text), completeness: Completeness::Whole }
+        );
     }
 
     #[test]
@@ -198,18 +206,23 @@ mod tests {
         for coding in ["gzip", "deflate", "zstd"] {
             let bytes = coded(coding, &text);
             let half = &bytes[..bytes.len() / 2];
-            for (is_whole, end) in [(false, End::Truncated), (true, End::Corrupt)] {
+            for (is_whole, completeness) in [(false, Completeness::Truncated), (true, Completeness::Corrupt)]
+            {
                 let decoded = decode(half, is_whole, coding.as_bytes(), MAX);
-                assert_eq!(decoded.end, end, "{coding}");
+                assert_eq!(decoded.completeness, completeness, "{coding}");
                 assert!(!decoded.bytes.is_empty() && text.starts_with(&decoded.bytes), "{coding}");
             }
-            assert_eq!(decode(b"no such thing", true, coding.as_bytes(), MAX).end, End::Corrupt, "{coding}");
+            assert_eq!(
+                decode(b"no such thing", true, coding.as_bytes(), MAX).completeness,
+                Completeness::Corrupt,
+                "{coding}"
+            );
         }
-        assert_eq!(decode(b"no such thing", true, b"br", MAX).end, End::Corrupt);
+        assert_eq!(decode(b"no such thing", true, b"br", MAX).completeness, Completeness::Corrupt);
         for codings in [&b"compress"[..], b"gzip, aws-chunked", b"gzip,gzip,gzip,gzip,gzip"] {
             assert_eq!(
                 decode(b"x", true, codings, MAX),
-                Decoded { bytes: Cow::Borrowed(b"x"), end: End::Coded }
+                Decoded { bytes: Cow::Borrowed(b"x"), completeness: Completeness::Coded }
             );
         }
     }
@@ -220,7 +233,11 @@ mod tests {
         for coding in ["gzip", "zstd"] {
             let bytes = coded(coding, &zeros);
             let decoded = decode(&bytes, true, coding.as_bytes(), MAX);
-            assert_eq!((decoded.bytes.len(), decoded.end), (MAX, End::Truncated), "{coding}");
+            assert_eq!(
+                (decoded.bytes.len(), decoded.completeness),
+                (MAX, Completeness::Truncated),
+                "{coding}"
+            );
         }
     }
 

@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::guard::Guard;
 use crate::har::{Content, Cookie, NameValue, PostData};
 use crate::key::Key;
 use crate::media::{self, Syntax};
 use crate::memo::Memo;
-use crate::obfuscate::{Message, Obfuscator};
+use crate::obfuscate::{MessageKind, Obfuscator};
 use crate::pseudonym::PREFIX;
 use crate::recording::Recording;
+use crate::secret_remover::SecretRemover;
 use egret_json::tokenizer as json;
 
 /// The rules for values before they are written.
@@ -20,7 +20,7 @@ pub(super) enum Redaction {
     /// Every value is replaced by its pseudonym unless it is excluded.
     Obfuscated(Obfuscator),
     /// Only values that look like secrets, or have the name of one, are replaced.
-    Guarded(Guard),
+    SecretsRemoved(SecretRemover),
     /// All values are kept.
     None,
 }
@@ -31,30 +31,30 @@ impl Redaction {
         if recording.obfuscate {
             Self::Obfuscated(Obfuscator::new(key, recording.exclusions.clone()))
         } else if recording.detect_secrets {
-            Self::Guarded(Guard::new(key, Arc::clone(&recording.secret_names)))
+            Self::SecretsRemoved(SecretRemover::new(key, Arc::clone(&recording.secret_names)))
         } else {
             Self::None
         }
     }
 
     /// Redacts a header field.
-    pub(super) fn field(&self, message: Message, field: &mut NameValue) {
+    pub(super) fn field(&self, message: MessageKind, field: &mut NameValue) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.field(obfuscator.side(message), field),
-            Self::Guarded(guard) => guard.field(field),
+            Self::SecretsRemoved(remover) => remover.field(field),
             Self::None => {}
         }
     }
 
     /// Redacts a cookie from the header fields of a message.
-    pub(super) fn cookie(&self, message: Message, cookie: &mut Cookie) {
+    pub(super) fn cookie(&self, message: MessageKind, cookie: &mut Cookie) {
         let header = match message {
-            Message::Request => "cookie",
-            Message::Response => "set-cookie",
+            MessageKind::Request => "cookie",
+            MessageKind::Response => "set-cookie",
         };
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.cookie(obfuscator.side(message), header, cookie),
-            Self::Guarded(guard) => guard.cookie(cookie),
+            Self::SecretsRemoved(remover) => remover.cookie(cookie),
             Self::None => {}
         }
     }
@@ -63,10 +63,10 @@ impl Redaction {
     pub(super) fn url(&self, url: &mut String, parameters: &mut [NameValue]) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.url(url, parameters),
-            Self::Guarded(guard) => {
-                guard.reference(url);
+            Self::SecretsRemoved(remover) => {
+                remover.reference(url);
                 for parameter in parameters {
-                    guard.parameter(parameter);
+                    remover.parameter(parameter);
                 }
             }
             Self::None => {}
@@ -77,7 +77,7 @@ impl Redaction {
     pub(super) fn redirect_url(&self, url: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.redirect_url(url),
-            Self::Guarded(guard) => guard.reference(url),
+            Self::SecretsRemoved(remover) => remover.reference(url),
             Self::None => {}
         }
     }
@@ -86,7 +86,7 @@ impl Redaction {
     pub(super) fn word(&self, word: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.word(word),
-            Self::Guarded(guard) => guard.text(word),
+            Self::SecretsRemoved(remover) => remover.text(word),
             Self::None => {}
         }
     }
@@ -95,7 +95,7 @@ impl Redaction {
     pub(super) fn phrase(&self, phrase: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.phrase(phrase),
-            Self::Guarded(guard) => guard.text(phrase),
+            Self::SecretsRemoved(remover) => remover.text(phrase),
             Self::None => {}
         }
     }
@@ -104,7 +104,7 @@ impl Redaction {
     pub(super) fn media_type(&self, media_type: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.media_type(media_type),
-            Self::Guarded(guard) => guard.text(media_type),
+            Self::SecretsRemoved(remover) => remover.text(media_type),
             Self::None => {}
         }
     }
@@ -116,7 +116,7 @@ impl Redaction {
                 obfuscator.post_data(post_data, Some(memo));
                 is_no_pseudonym(post_data.text.as_deref())
             }
-            Self::Guarded(guard) => guard.post_data(post_data),
+            Self::SecretsRemoved(remover) => remover.post_data(post_data),
             Self::None => is_json(&post_data.mime_type, post_data.text.as_deref()),
         }
     }
@@ -128,7 +128,7 @@ impl Redaction {
                 obfuscator.content(content, Some(memo));
                 is_no_pseudonym(content.text.as_deref())
             }
-            Self::Guarded(guard) => guard.content(content),
+            Self::SecretsRemoved(remover) => remover.content(content),
             Self::None => is_json(&content.mime_type, content.text.as_deref()),
         }
     }
@@ -137,7 +137,7 @@ impl Redaction {
     pub(super) fn value(&self, value: &mut String) {
         match self {
             Self::Obfuscated(obfuscator) => obfuscator.value(value),
-            Self::Guarded(guard) => guard.text(value),
+            Self::SecretsRemoved(remover) => remover.text(value),
             Self::None => {}
         }
     }

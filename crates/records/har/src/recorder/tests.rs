@@ -436,10 +436,10 @@ proptest! {
         let exclude: Vec<String> = EXCLUDED.iter().filter(|_| excludes).map(|path: &&str| (*path).to_owned()).collect();
         let config = with_bodies(RecordingConfig { exclude, ..RecordingConfig::default() });
         let expected = obfuscated(&plain, &config);
-        let told = written(&config, &exchange);
-        prop_assert_eq!(normal(&told), expected, "{:#}", plain);
+        let write_redacted = written(&config, &exchange);
+        prop_assert_eq!(normal(&write_redacted), expected, "{:#}", plain);
         if !excludes {
-            prop_assert_eq!(scan(&told), [], "{:#}", told);
+            prop_assert_eq!(scan(&write_redacted), [], "{:#}", write_redacted);
         }
     }
 
@@ -639,8 +639,13 @@ fn names_that_a_config_gives_are_of_secrets_too() {
     let mut out = Vec::new();
     Recorder::new(Key::new(&KEY), &recording).write(&exchange, &mut out);
     let entry: Value = serde_json::from_slice(&out).unwrap();
-    let told = entry.to_string();
-    assert!(!told.contains("hunter") && told.contains("plain") && told.contains("page=2"), "{entry:#}");
+    let write_redacted = entry.to_string();
+    assert!(
+        !write_redacted.contains("hunter")
+            && write_redacted.contains("plain")
+            && write_redacted.contains("page=2"),
+        "{entry:#}"
+    );
     assert_eq!(entry["request"]["headers"][0]["value"], Key::new(&KEY).text(b"hunter").as_str());
 }
 

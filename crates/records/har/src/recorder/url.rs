@@ -5,40 +5,41 @@
 
 use std::fmt::Write as _;
 
+use super::characters::utf8_or_latin1;
 use super::pieces::text;
 use super::redaction::Redaction;
-use super::{Recorder, Room, decoded, json};
+use super::{Buffers, Recorder, json};
 use crate::har::NameValue;
-use crate::memo::{Kind, Memo};
-use crate::obfuscate::{Message, Obfuscator};
+use crate::memo::{Memo, MemoKind};
+use crate::obfuscate::{MessageKind, Obfuscator};
 use crate::observed::ObservedRequest;
-use crate::parameters::{self, Spellings};
+use crate::parameters::{self, Encodings};
 use egret_json::write_escaped;
 
 impl Recorder {
     /// Writes `url` and `queryString`.
     pub(super) fn url(&mut self, request: &ObservedRequest<'_>, out: &mut Vec<u8>) {
-        let Self { redaction, memo, room, .. } = self;
+        let Self { redaction, memo, buffers, .. } = self;
         let memo = memo.get_mut();
         if let Redaction::Obfuscated(obfuscator) = redaction
             && is_plain(request.target)
         {
             let start = out.len();
-            if by_parts(obfuscator, memo, room, request, out) {
+            if by_parts(obfuscator, memo, buffers, request, out) {
                 return;
             }
             out.truncate(start);
         }
-        let url = &mut room.text;
+        let url = &mut buffers.text;
         url.clear();
         write_origin(request, url);
         write_target(request, url);
-        memo.write(Kind::Url, b"", url.as_bytes(), out, |out| {
-            let mut told = url.clone();
+        memo.write(MemoKind::Url, b"", url.as_bytes(), out, |out| {
+            let mut obfuscated = url.clone();
             let mut parameters = query(url);
-            redaction.url(&mut told, &mut parameters);
+            redaction.url(&mut obfuscated, &mut parameters);
             out.extend_from_slice(b",\"url\":");
-            text(told.as_bytes(), out);
+            text(obfuscated.as_bytes(), out);
             out.extend_from_slice(b",\"queryString\":");
             json(&parameters, out);
         });
@@ -62,52 +63,52 @@ fn is_plain(target: &[u8]) -> bool {
 fn by_parts(
     obfuscator: &Obfuscator,
     memo: &mut Memo,
-    room: &mut Room,
+    buffers: &mut Buffers,
     request: &ObservedRequest<'_>,
     out: &mut Vec<u8>,
 ) -> bool {
-    let mut halves = request.target.splitn(2, |byte| *byte == b'?');
-    let (path, query) = (halves.next().unwrap_or_default(), halves.next());
+    let mut parts = request.target.splitn(2, |byte| *byte == b'?');
+    let (path, query) = (parts.next().unwrap_or_default(), parts.next());
     out.extend_from_slice(b",\"url\":\"");
     let [high, low] = request.port.to_be_bytes();
-    memo.write(Kind::Origin, &[u8::from(request.tls), high, low], request.host.as_bytes(), out, |out| {
+    memo.write(MemoKind::Origin, &[u8::from(request.tls), high, low], request.host.as_bytes(), out, |out| {
         let mut origin = String::new();
         write_origin(request, &mut origin);
         obfuscator.url(&mut origin, &mut []);
         write_escaped(origin.as_bytes(), out);
     });
-    let has_places = obfuscator.side(Message::Request).has_segments();
+    let has_positions = obfuscator.side(MessageKind::Request).has_segments();
     for (index, segment) in path.split(|byte| *byte == b'/').skip(1).enumerate() {
         out.push(b'/');
-        let place = index.to_le_bytes();
-        let place = if has_places { &place[..] } else { b"" };
-        memo.write(Kind::Segment, place, segment, out, |out| {
-            match obfuscator.segment(index, &decoded(segment)) {
+        let position = index.to_le_bytes();
+        let position = if has_positions { &position[..] } else { b"" };
+        memo.write(MemoKind::Segment, position, segment, out, |out| {
+            match obfuscator.segment(index, &utf8_or_latin1(segment)) {
                 Some(hidden) => out.extend_from_slice(hidden.as_bytes()),
                 None => write_escaped(segment, out),
             }
         });
     }
-    room.parameters.clear();
+    buffers.parameters.clear();
     for (index, part) in query.into_iter().flat_map(|query| query.split(|byte| *byte == b'&')).enumerate() {
         out.push(if index > 0 { b'&' } else { b'?' });
         if part.is_empty() {
             continue;
         }
-        room.parameter.clear();
-        memo.write(Kind::Parameter, b"", part, &mut room.parameter, |out| {
-            parameter(obfuscator, &decoded(part), out);
+        buffers.parameter.clear();
+        memo.write(MemoKind::Parameter, b"", part, &mut buffers.parameter, |out| {
+            parameter(obfuscator, &utf8_or_latin1(part), out);
         });
         // One form is for the URL, the other for the list.
-        let Some((in_url, in_list)) = split(&room.parameter) else { return false };
+        let Some((in_url, in_list)) = split(&buffers.parameter) else { return false };
         out.extend_from_slice(in_url);
-        if !room.parameters.is_empty() {
-            room.parameters.push(b',');
+        if !buffers.parameters.is_empty() {
+            buffers.parameters.push(b',');
         }
-        room.parameters.extend_from_slice(in_list);
+        buffers.parameters.extend_from_slice(in_list);
     }
     out.extend_from_slice(b"\",\"queryString\":[");
-    out.extend_from_slice(&room.parameters);
+    out.extend_from_slice(&buffers.parameters);
     out.push(b']');
     true
 }
@@ -116,12 +117,12 @@ fn by_parts(
 /// nothing if it is not a name and a value in UTF-8.
 fn parameter(obfuscator: &Obfuscator, part: &str, out: &mut Vec<u8>) {
     let Some((name, value)) = part.split_once('=') else { return };
-    let [name, value] = [name, value].map(|spelt| String::from_utf8(parameters::decode(spelt, true)));
+    let [name, value] = [name, value].map(|encoded| String::from_utf8(parameters::decode(encoded, true)));
     let (Ok(name), Ok(value)) = (name, value) else { return };
     let mut in_url = Vec::new();
     write_escaped(obfuscator.url_parameter(part).as_bytes(), &mut in_url);
     let mut pair = NameValue::new(name, value);
-    obfuscator.parameter(&mut pair, &Spellings::default());
+    obfuscator.parameter(&mut pair, &Encodings::default());
     out.extend_from_slice(&in_url.len().to_le_bytes());
     out.extend_from_slice(&in_url);
     json(&pair, out);
@@ -166,6 +167,6 @@ fn query(url: &str) -> Vec<NameValue> {
     let Some((_, query)) = url.split_once('?') else { return Vec::new() };
     let parts = query.split('&').filter(|part| !part.is_empty());
     let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
-    let text = |spelt: &str| decoded(&parameters::decode(spelt, true)).into_owned();
+    let text = |encoded: &str| utf8_or_latin1(&parameters::decode(encoded, true)).into_owned();
     pairs.map(|(name, value)| NameValue::new(text(name), text(value))).collect()
 }

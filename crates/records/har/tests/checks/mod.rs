@@ -18,7 +18,7 @@ pub fn recorder(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(4, |byte| *byte == 0);
     let [request, request_body, response, response_body] = std::array::from_fn(|_| parts.next());
     let request = request.unwrap_or_default();
-    let (method, target) = halves(line(request), b' ');
+    let (method, target) = split_once(line(request), b' ');
     let exchange = Observed {
         started_unix_us: bytes.len() as u64,
         request: ObservedRequest {
@@ -34,7 +34,7 @@ pub fn recorder(bytes: &[u8]) -> bool {
             body: captured(request_body),
         },
         response: response.map(|response| {
-            let (status, reason) = halves(line(response), b' ');
+            let (status, reason) = split_once(line(response), b' ');
             ObservedResponse {
                 status: std::str::from_utf8(status)
                     .ok()
@@ -51,7 +51,7 @@ pub fn recorder(bytes: &[u8]) -> bool {
         phases: Phases { wait_us: bytes.len() as u64, tls_us: Some(7), ..Phases::default() },
         server: None,
         connection: None,
-        notes: Notes { consumer: reason_of(target), ..Notes::default() },
+        notes: Notes { consumer: consumer_of(target), ..Notes::default() },
     };
     let plain = RecordingConfig { obfuscate: false, detect_secrets: false, ..RecordingConfig::default() };
     let guarded = RecordingConfig { obfuscate: false, ..RecordingConfig::default() };
@@ -68,8 +68,8 @@ pub fn recorder(bytes: &[u8]) -> bool {
 /// `verify`. Returns `true` if the file was accepted.
 pub fn archive(bytes: &[u8]) -> bool {
     if let Ok(value) = serde_json::from_slice::<Value>(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)) {
-        let told: Vec<String> = scan(&value).iter().map(ToString::to_string).collect();
-        assert!(told.iter().all(|line| line.contains(" at bytes ")));
+        let reported: Vec<String> = scan(&value).iter().map(ToString::to_string).collect();
+        assert!(reported.iter().all(|line| line.contains(" at bytes ")));
     }
     let Ok(mut har) = Har::read(bytes) else { return false };
     let mut out = Vec::new();
@@ -92,7 +92,7 @@ pub fn archive(bytes: &[u8]) -> bool {
 }
 
 /// Returns the part of the target that is used as the consumer.
-fn reason_of(target: &[u8]) -> &[u8] {
+fn consumer_of(target: &[u8]) -> &[u8] {
     target.get(1..).unwrap_or_default()
 }
 
@@ -125,11 +125,11 @@ fn line(head: &[u8]) -> &[u8] {
 }
 
 fn fields(head: &[u8]) -> Vec<ObservedField<'_>> {
-    let lines = head.split(|byte| *byte == b'\n').skip(1).map(|line| halves(line, b':'));
+    let lines = head.split(|byte| *byte == b'\n').skip(1).map(|line| split_once(line, b':'));
     lines.map(|(name, value)| ObservedField { name, value: value.trim_ascii() }).collect()
 }
 
-fn halves(text: &[u8], separator: u8) -> (&[u8], &[u8]) {
+fn split_once(text: &[u8], separator: u8) -> (&[u8], &[u8]) {
     match text.iter().position(|byte| *byte == separator) {
         Some(at) => (&text[..at], &text[at + 1..]),
         None => (text, b""),

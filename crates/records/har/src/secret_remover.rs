@@ -23,13 +23,13 @@ const ROUNDS: usize = 3;
 
 /// Replaces secrets by their pseudonyms.
 #[derive(Debug, Clone)]
-pub(crate) struct Guard {
+pub(crate) struct SecretRemover {
     key: Key,
     /// Names of secrets from the config, in addition to the built-in rules.
     names: Arc<[Box<str>]>,
 }
 
-impl Guard {
+impl SecretRemover {
     pub(crate) fn new(key: Key, names: Arc<[Box<str>]>) -> Self {
         Self { key, names }
     }
@@ -48,15 +48,15 @@ impl Guard {
     }
 
     /// Returns the pseudonym of a value whose name means a secret, or `None` if the value reveals nothing.
-    fn hidden(&self, value: &str) -> Option<String> {
-        (!named::tells_nothing(value)).then(|| self.key.text(value.as_bytes()).to_string())
+    fn pseudonym_of(&self, value: &str) -> Option<String> {
+        (!named::reveals_nothing(value)).then(|| self.key.text(value.as_bytes()).to_string())
     }
 
     /// Returns the replacement of credentials, or `None` if they reveal nothing. The scheme is kept.
-    fn hidden_credentials(&self, value: &str) -> Option<String> {
+    fn credentials_pseudonym(&self, value: &str) -> Option<String> {
         match named::scheme(value) {
-            Some((scheme, rest)) => self.hidden(rest).map(|hidden| format!("{scheme} {hidden}")),
-            None => self.hidden(value),
+            Some((scheme, rest)) => self.pseudonym_of(rest).map(|pseudonym| format!("{scheme} {pseudonym}")),
+            None => self.pseudonym_of(value),
         }
     }
 
@@ -68,8 +68,8 @@ impl Guard {
         } else if name.eq_ignore_ascii_case("set-cookie") {
             *value = self.set_cookies(value);
         } else if self.meaning(name) != Meaning::Plain {
-            if let Some(hidden) = self.hidden_credentials(value) {
-                *value = hidden;
+            if let Some(pseudonym) = self.credentials_pseudonym(value) {
+                *value = pseudonym;
             }
         } else if ["location", "content-location", "referer", ":path"]
             .iter()
@@ -85,7 +85,7 @@ impl Guard {
     /// Replaces the value in the `name=value` of a cookie and keeps the blanks around it. If the name is
     /// missing or not a valid cookie name, the whole text is a value.
     fn cookie_pair(&self, pair: &str) -> String {
-        let is_name = |name: &str| media::is_token(name) && !names::is_no_word(name);
+        let is_name = |name: &str| media::is_token(name) && !names::is_unusual_name(name);
         let name = pair.split_once('=').map_or("", |(name, _)| name);
         let start = if is_name(name.trim()) { name.len() + 1 } else { 0 };
         let value = pair[start..].trim();
@@ -97,32 +97,32 @@ impl Guard {
     /// not matter. Quotes are not part of the value.
     fn cookie_value(&self, value: &str) -> String {
         let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
-        self.hidden(inner).unwrap_or_else(|| value.to_owned())
+        self.pseudonym_of(inner).unwrap_or_else(|| value.to_owned())
     }
 
     /// Replaces the cookie values in `Set-Cookie`. Recorders join several fields with a line end, and some
     /// with a comma.
     fn set_cookies(&self, value: &str) -> String {
-        let mut told = String::with_capacity(value.len());
+        let mut redacted = String::with_capacity(value.len());
         for line in value.split_inclusive('\n') {
             let mut is_pair = true;
             for part in line.split_inclusive(';') {
-                let (spelt, end) = part.split_at(part.trim_end_matches([';', '\n']).len());
+                let (text, end) = part.split_at(part.trim_end_matches([';', '\n']).len());
                 if is_pair {
-                    told.push_str(&self.cookie_pair(spelt));
+                    redacted.push_str(&self.cookie_pair(text));
                 } else {
-                    let (attribute, next) = joined(spelt);
-                    told.push_str(&self.attribute(attribute));
+                    let (attribute, next) = joined(text);
+                    redacted.push_str(&self.attribute(attribute));
                     if let Some(next) = next {
-                        told.push(',');
-                        told.push_str(&self.cookie_pair(next));
+                        redacted.push(',');
+                        redacted.push_str(&self.cookie_pair(next));
                     }
                 }
-                told.push_str(end);
+                redacted.push_str(end);
                 is_pair = false;
             }
         }
-        told
+        redacted
     }
 
     /// Removes secrets from a cookie attribute. Unknown attributes are handled like cookies.
@@ -159,8 +159,8 @@ impl Guard {
     fn pair(&self, name: &mut String, value: &mut String) {
         if self.meaning(name) == Meaning::Plain {
             self.text(value);
-        } else if let Some(hidden) = self.hidden(value) {
-            *value = hidden;
+        } else if let Some(pseudonym) = self.pseudonym_of(value) {
+            *value = pseudonym;
         }
         self.text(name);
     }
@@ -199,9 +199,9 @@ impl Guard {
             bytes = self.key.text(&bytes).as_bytes().to_vec();
         }
         self.bytes(media_type, &mut bytes);
-        let mut told = Vec::with_capacity(text.len());
-        base64::encode(&bytes, &mut told);
-        *text = String::from_utf8(told).unwrap_or_default();
+        let mut redacted = Vec::with_capacity(text.len());
+        base64::encode(&bytes, &mut redacted);
+        *text = String::from_utf8(redacted).unwrap_or_default();
         false
     }
 
@@ -217,8 +217,8 @@ impl Guard {
         }
         // Each byte is mapped to one character, so ASCII characters correspond to ASCII bytes.
         let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
-        if let Some(left) = self.left(&text, 0) {
-            *bytes = left.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect();
+        if let Some(redacted) = self.redact(&text, 0) {
+            *bytes = redacted.chars().map(|letter| u8::try_from(letter).unwrap_or(b'?')).collect();
         }
     }
 
@@ -243,18 +243,18 @@ impl Guard {
             return;
         }
         if text.lines().any(|line| !event(line).0.is_empty() || begins_json(line)) {
-            let mut told = String::with_capacity(text.len());
+            let mut redacted = String::with_capacity(text.len());
             for line in text.split_inclusive('\n') {
                 let (before, rest) = event(line);
-                let (spelt, end) = rest.split_at(rest.trim_end().len());
-                let mut spelt = spelt.to_owned();
-                let is_json = begins_json(&spelt) && self.json_alone(&mut spelt).is_some();
+                let (data, end) = rest.split_at(rest.trim_end().len());
+                let mut data = data.to_owned();
+                let is_json = begins_json(&data) && self.json_alone(&mut data).is_some();
                 if !is_json && !before.is_empty() {
-                    self.parameters(&mut spelt);
+                    self.parameters(&mut data);
                 }
-                told.extend([before, &spelt, end]);
+                redacted.extend([before, &data, end]);
             }
-            *text = told;
+            *text = redacted;
         }
         self.plain(text);
     }
@@ -263,8 +263,8 @@ impl Guard {
     fn plain(&self, text: &mut String) {
         if text.contains('%') {
             self.parts(text);
-        } else if let Some(left) = self.left(text, 0) {
-            *text = left;
+        } else if let Some(redacted) = self.redact(text, 0) {
+            *text = redacted;
         }
     }
 
@@ -290,7 +290,7 @@ impl Guard {
         if !text.contains('=') {
             return;
         }
-        let (mut told, mut rest) = (String::with_capacity(text.len()), text.as_str());
+        let (mut redacted, mut rest) = (String::with_capacity(text.len()), text.as_str());
         let (mut is_in_path, mut has_query) = (false, false);
         loop {
             let end = rest.find(['?', '&', '#', ';']).unwrap_or(rest.len());
@@ -299,7 +299,7 @@ impl Guard {
                 .filter(|name| self.meaning(&String::from_utf8_lossy(&decode(name, true))) != Meaning::Plain);
             let end = match name {
                 None => {
-                    told.push_str(&rest[..end]);
+                    redacted.push_str(&rest[..end]);
                     end
                 }
                 Some(name) => {
@@ -307,24 +307,24 @@ impl Guard {
                     // A parameter of a path segment ends with the segment.
                     let ends: &[char] = if is_in_path { &['&', '#', '?', '/'] } else { &['&', '#'] };
                     let end = rest[start..].find(ends).map_or(rest.len(), |end| start + end);
-                    told.push_str(&rest[..start]);
-                    told.push_str(&self.spelt(&rest[start..end]));
+                    redacted.push_str(&rest[..start]);
+                    redacted.push_str(&self.encoded_pseudonym(&rest[start..end]));
                     end
                 }
             };
             let Some(delimiter) = rest[end..].chars().next() else { break };
-            told.push(delimiter);
+            redacted.push(delimiter);
             has_query |= delimiter == '?';
             is_in_path = delimiter == ';' && !has_query;
             rest = &rest[end + delimiter.len_utf8()..];
         }
-        *text = told;
+        *text = redacted;
     }
 
     /// Returns the replacement of a percent-encoded value.
-    fn spelt(&self, value: &str) -> String {
+    fn encoded_pseudonym(&self, value: &str) -> String {
         match String::from_utf8(decode(value, true)) {
-            Ok(decoded) => self.hidden(&decoded).unwrap_or_else(|| value.to_owned()),
+            Ok(decoded) => self.pseudonym_of(&decoded).unwrap_or_else(|| value.to_owned()),
             Err(error) => self.key.text(error.as_bytes()).to_string(),
         }
     }
@@ -340,28 +340,28 @@ impl Guard {
         // The slash is included, because a finding may begin with the port.
         let path = host_end + usize::from(text[host_end..].starts_with('/'));
         let origin = if authority == 0 || text[..host_end].contains('@') { 0 } else { path };
-        if let Some(left) = self.left(text, origin) {
-            *text = left;
+        if let Some(redacted) = self.redact(text, origin) {
+            *text = redacted;
         }
     }
 
     /// Checks each encoded part by itself, in decoded form.
     fn decoded_parts(&self, text: &str) -> String {
         let is_delimiter = |letter: char| matches!(letter, '/' | '?' | '&' | '=' | '#' | ';');
-        let mut told = String::with_capacity(text.len());
+        let mut out = String::with_capacity(text.len());
         for part in text.split_inclusive(is_delimiter) {
-            let spelt = part.trim_end_matches(is_delimiter);
+            let encoded = part.trim_end_matches(is_delimiter);
             let decoded =
-                spelt.contains(['%', '+']).then(|| String::from_utf8(decode(spelt, true)).ok()).flatten();
-            match decoded.and_then(|decoded| self.left(&decoded, 0)) {
-                Some(left) => {
-                    encode(left.as_bytes(), is_unreserved, &mut told);
-                    told.push_str(&part[spelt.len()..]);
+                encoded.contains(['%', '+']).then(|| String::from_utf8(decode(encoded, true)).ok()).flatten();
+            match decoded.and_then(|decoded| self.redact(&decoded, 0)) {
+                Some(redacted) => {
+                    encode(redacted.as_bytes(), is_unreserved, &mut out);
+                    out.push_str(&part[encoded.len()..]);
                 }
-                None => told.push_str(part),
+                None => out.push_str(part),
             }
         }
-        told
+        out
     }
 
     /// Removes secrets from JSON. Returns `true` if it is valid JSON.
@@ -379,10 +379,10 @@ impl Guard {
     /// changes, if it is not JSON.
     fn json_alone(&self, text: &mut String) -> Option<bool> {
         // A byte order mark is not part of the JSON.
-        let spelt = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut leaves = Leaves::new(self, spelt.len());
+        let json = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut leaves = Leaves::new(self, json.len());
         let mut tokenizer = Tokenizer::new();
-        tokenizer.push(spelt.as_bytes(), &mut leaves).ok()?;
+        tokenizer.push(json.as_bytes(), &mut leaves).ok()?;
         // A text that is cut off stays without its closing quote.
         let is_whole = tokenizer.finish(&mut leaves).is_ok();
         if !is_whole && let Some(held) = leaves.held.take() {
@@ -396,41 +396,41 @@ impl Guard {
 
     /// Returns the text with findings after `from` replaced, or `None` if there are none. Also finds secrets
     /// in characters of two and four bytes, whose zero bytes come between the letters.
-    fn left(&self, text: &str, from: usize) -> Option<String> {
-        let left = self.plainly_left(text, from);
-        let rest = &left.as_deref().unwrap_or(text)[from..];
+    fn redact(&self, text: &str, from: usize) -> Option<String> {
+        let redacted = self.redact_rounds(text, from);
+        let rest = &redacted.as_deref().unwrap_or(text)[from..];
         if rest.contains('\0') && !detect(&rest.replace('\0', "")).is_empty() {
-            return Some(self.nothing_left(text, from));
+            return Some(self.redact_all(text, from));
         }
-        left
+        redacted
     }
 
-    fn nothing_left(&self, text: &str, from: usize) -> String {
+    fn redact_all(&self, text: &str, from: usize) -> String {
         format!("{}{}", &text[..from], self.key.text(&text.as_bytes()[from..]))
     }
 
     /// Returns the text with findings after `from` replaced, or `None` if there are none. Zero bytes are not
     /// skipped.
-    fn plainly_left(&self, text: &str, from: usize) -> Option<String> {
-        let mut left = self.once(text, from)?;
+    fn redact_rounds(&self, text: &str, from: usize) -> Option<String> {
+        let mut redacted = self.redact_once(text, from)?;
         for _ in 0..ROUNDS {
-            match self.once(&left, from) {
-                Some(less) => left = less,
-                None => return Some(left),
+            match self.redact_once(&redacted, from) {
+                Some(less) => redacted = less,
+                None => return Some(redacted),
             }
         }
-        Some(self.nothing_left(text, from))
+        Some(self.redact_all(text, from))
     }
 
-    fn once(&self, text: &str, from: usize) -> Option<String> {
-        let (mut told, mut end) = (String::new(), 0);
+    fn redact_once(&self, text: &str, from: usize) -> Option<String> {
+        let (mut redacted, mut end) = (String::new(), 0);
         for finding in detect(text).into_iter().filter(|finding| finding.span.end > from) {
             let start = finding.span.start.max(from);
-            told.push_str(&text[end..start]);
+            redacted.push_str(&text[end..start]);
             end = finding.span.end;
-            told.push_str(self.key.text(&text.as_bytes()[start..end]).as_str());
+            redacted.push_str(self.key.text(&text.as_bytes()[start..end]).as_str());
         }
-        (end > 0).then(|| told + &text[end..])
+        (end > 0).then(|| redacted + &text[end..])
     }
 }
 
@@ -459,7 +459,7 @@ fn event(line: &str) -> (&str, &str) {
 
 /// Writes JSON without its secrets.
 struct Leaves<'a> {
-    guard: &'a Guard,
+    remover: &'a SecretRemover,
     out: Vec<u8>,
     /// The string that is being read.
     held: Option<Vec<u8>>,
@@ -469,7 +469,7 @@ struct Leaves<'a> {
     /// Meaning of the name of the value that comes next.
     next: Meaning,
     /// Role of the member that comes next in a name-value pair.
-    half: Half,
+    role: PairRole,
 }
 
 /// An object or a list.
@@ -484,23 +484,23 @@ struct Container {
 
 /// Role of a member in an object of the form `{"name": "password", "value": ...}`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Half {
+enum PairRole {
     None,
     Name,
     Value,
 }
 
 impl<'a> Leaves<'a> {
-    fn new(guard: &'a Guard, bytes: usize) -> Self {
+    fn new(remover: &'a SecretRemover, bytes: usize) -> Self {
         let out = Vec::with_capacity(bytes);
         Self {
-            guard,
+            remover,
             out,
             held: None,
             has_found: false,
             open: Vec::new(),
             next: Meaning::Plain,
-            half: Half::None,
+            role: PairRole::None,
         }
     }
 
@@ -509,21 +509,21 @@ impl<'a> Leaves<'a> {
         // The string may be cut off within a character.
         let whole = std::str::from_utf8(leaf).map_or_else(|error| error.valid_up_to(), str::len);
         let text = std::str::from_utf8(&leaf[..whole]).unwrap_or_default();
-        let left = match self.next {
-            Meaning::Plain => self.guard.left(text, 0),
-            Meaning::Secret | Meaning::Vault => self.guard.hidden_credentials(text),
+        let redacted = match self.next {
+            Meaning::Plain => self.remover.redact(text, 0),
+            Meaning::Secret | Meaning::AllSecret => self.remover.credentials_pseudonym(text),
         };
-        match left {
-            Some(left) => {
+        match redacted {
+            Some(redacted) => {
                 self.has_found = true;
-                write_escaped(left.as_bytes(), &mut self.out);
+                write_escaped(redacted.as_bytes(), &mut self.out);
             }
             None => write_escaped(text.as_bytes(), &mut self.out),
         }
-        if self.half == Half::Name
+        if self.role == PairRole::Name
             && let Some(object) = self.open.last_mut()
         {
-            object.named = self.guard.meaning(text);
+            object.named = self.remover.meaning(text);
         }
     }
 
@@ -534,21 +534,21 @@ impl<'a> Leaves<'a> {
             Some(Container { meaning, is_object: false, .. }) => *meaning,
             _ => Meaning::Plain,
         };
-        self.half = Half::None;
+        self.role = PairRole::None;
     }
 
     /// Sets the meaning of the value of this member.
     fn named(&mut self, name: &str) {
         let Some(Container { meaning, named, .. }) = self.open.last().copied() else { return };
-        self.half = match name {
-            "name" | "key" => Half::Name,
-            "value" => Half::Value,
-            _ => Half::None,
+        self.role = match name {
+            "name" | "key" => PairRole::Name,
+            "value" => PairRole::Value,
+            _ => PairRole::None,
         };
-        self.next = if self.half == Half::Value && named != Meaning::Plain {
+        self.next = if self.role == PairRole::Value && named != Meaning::Plain {
             named
         } else {
-            self.guard.meaning_within(meaning, name)
+            self.remover.meaning_within(meaning, name)
         };
     }
 }
@@ -557,7 +557,7 @@ impl Sink for Leaves<'_> {
     fn open(&mut self, is_object: bool) {
         self.out.push(if is_object { b'{' } else { b'[' });
         self.open.push(Container { meaning: self.next, is_object, named: Meaning::Plain });
-        self.half = Half::None;
+        self.role = PairRole::None;
     }
 
     fn close(&mut self, is_object: bool) {
@@ -573,7 +573,7 @@ impl Sink for Leaves<'_> {
 
     fn name(&mut self, name: &str) {
         self.out.push(b'"');
-        (self.next, self.half) = (Meaning::Plain, Half::None);
+        (self.next, self.role) = (Meaning::Plain, PairRole::None);
         self.leaf(name.as_bytes());
         self.out.extend_from_slice(b"\":");
         self.named(name);
@@ -599,11 +599,11 @@ impl Sink for Leaves<'_> {
     fn number(&mut self, number: &[u8]) {
         let is_secret = match self.next {
             Meaning::Plain => !detect(&String::from_utf8_lossy(number)).is_empty(),
-            Meaning::Secret | Meaning::Vault => !is_number_pseudonym(number),
+            Meaning::Secret | Meaning::AllSecret => !is_number_pseudonym(number),
         };
         if is_secret {
             self.has_found = true;
-            self.out.extend_from_slice(self.guard.key.number(number).to_string().as_bytes());
+            self.out.extend_from_slice(self.remover.key.number(number).to_string().as_bytes());
         } else {
             self.out.extend_from_slice(number);
         }
