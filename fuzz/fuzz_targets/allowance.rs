@@ -30,8 +30,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     // Two hours later, earlier limits and used units have expired.
     let now = NOW + Duration::from_hours(HOUR.fetch_add(2, Ordering::Relaxed));
     let mut grant = quota.take(now, &[], 1).expect("nothing that was said holds for more than an hour");
-    grant.answered(now);
+    grant.responded(now);
     grant.learn(now, quota, 429, &fields);
-    let standing = quota.standing(now, &[]).expect("it has no groups");
-    assert!(standing.remaining < LIMIT);
+    let status = quota.status(now, &[]).expect("it has no groups");
+    assert!(status.remaining < LIMIT);
 });

@@ -15,7 +15,7 @@ const LARGE: usize = 24 << 20;
 const PATIENCE: Duration = Duration::from_secs(14);
 
 /// Requests `path` with a small receive buffer.
-fn asking(egret: &Egret, path: &str) -> Client {
+fn start_request(egret: &Egret, path: &str) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(16 << 10).unwrap();
     socket.connect(&egret.address().into()).unwrap();
@@ -71,7 +71,7 @@ fn who_takes_a_response_too_slowly_is_cut_off_wherever_it_comes_from() {
         egret.get(path).assert_forwarded(200);
     }
     let slow = ["/origin/forwarded", "/origin/stored", "/origin/made"].map(|path| {
-        let client = asking(&egret, path);
+        let client = start_request(&egret, path);
         (path, thread::spawn(move || is_cut_off(&client)))
     });
     let mut patient = egret.client();

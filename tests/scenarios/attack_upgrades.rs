@@ -25,7 +25,7 @@ fn agreeing() -> Provider {
     })
 }
 
-fn asking(egret: &Egret, fields: &str) -> Client {
+fn start_request(egret: &Egret, fields: &str) -> Client {
     let mut client = egret.client();
     client.send(format!("GET /origin/a HTTP/1.1\r\nHost: {}\r\n{fields}\r\n", egret.address()));
     client
@@ -43,7 +43,7 @@ fn a_protocol_that_is_not_allowed_is_not_asked_for() {
     for protocol in ["h2c", "TLS/1.0", "foo, h2c", "websockets"] {
         let origin = agreeing();
         let egret = Config::with_origin(origin.url()).start();
-        let mut client = asking(&egret, &format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n"));
+        let mut client = start_request(&egret, &format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n"));
         let response = client.head();
         assert_eq!(response.status, 200, "{protocol}: {response:?}");
         client.bytes("as ever".len());
@@ -83,8 +83,10 @@ fn clients_that_offer_http_2_by_default_are_served_by_the_cache() {
     let flows = "flows:\n  - { name: all, remedies: [{ cache: {} }] }\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     for _ in 0..2 {
-        let mut client =
-            asking(&egret, "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEA\r\n");
+        let mut client = start_request(
+            &egret,
+            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEA\r\n",
+        );
         client.response().assert_forwarded(200);
     }
     assert_eq!(origin.requests().len(), 1);
@@ -94,7 +96,8 @@ fn clients_that_offer_http_2_by_default_are_served_by_the_cache() {
 fn of_several_protocols_only_those_that_are_allowed_are_asked_for() {
     let origin = agreeing();
     let egret = Config::with_origin(origin.url()).start();
-    let mut client = asking(&egret, "Connection: upgrade\r\nUpgrade: foo, WebSocket\r\nUpgrade: h2c\r\n");
+    let mut client =
+        start_request(&egret, "Connection: upgrade\r\nUpgrade: foo, WebSocket\r\nUpgrade: h2c\r\n");
     let response = client.head();
     assert_eq!((response.status, response.field("upgrade")), (101, Some("WebSocket")), "{response:?}");
     assert_eq!(origin.only_request().values("upgrade"), ["WebSocket"]);
@@ -106,7 +109,7 @@ fn a_change_to_a_protocol_that_was_not_asked_for_is_a_502() {
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: foo\r\n\r\nsurprise",
     );
     let egret = Config::with_origin(origin.url()).start();
-    let mut client = asking(&egret, "Connection: upgrade\r\nUpgrade: websocket\r\n");
+    let mut client = start_request(&egret, "Connection: upgrade\r\nUpgrade: websocket\r\n");
     client.response().assert_generated(502, "bad-response");
 }
 
@@ -133,7 +136,7 @@ fn a_connection_that_shows_an_accounts_certificate_changes_to_nothing() {
         .start();
     let seen = |fields: &str| {
         let asks = format!("{fields}Connection: upgrade\r\nUpgrade: websocket\r\n");
-        asking(&egret, &asks).response().assert_forwarded(200).text().to_owned()
+        start_request(&egret, &asks).response().assert_forwarded(200).text().to_owned()
     };
     assert_eq!(seen(""), "NONE [websocket] [upgrade]", "anybody's connection");
     assert_eq!(seen("X-App: one\r\n"), "SUCCESS [] []", "the account's");

@@ -135,7 +135,7 @@ fn nobody_gets_what_was_got_with_another_credential() {
     });
     let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow("{}")).start();
     let address = egret.address();
-    let asking = (0..THREADS).map(|number| {
+    let sending = (0..THREADS).map(|number| {
         thread::spawn(move || {
             let mut client = Client::connect(address);
             let mut state = number + 1;
@@ -149,8 +149,8 @@ fn nobody_gets_what_was_got_with_another_credential() {
             }
         })
     });
-    let asking: Vec<_> = asking.collect();
-    for thread in asking {
+    let sending: Vec<_> = sending.collect();
+    for thread in sending {
         thread.join().unwrap();
     }
     let hits = figure(&egret, "counts/hit");

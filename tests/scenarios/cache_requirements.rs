@@ -38,7 +38,7 @@ struct Script {
 
 impl Script {
     /// Returns the bytes of the next response; `None` if the provider is down.
-    fn answer(&mut self, request: &Request, time: &Clock) -> Option<Vec<u8>> {
+    fn respond(&mut self, request: &Request, time: &Clock) -> Option<Vec<u8>> {
         self.seen.clone_from(&request.fields);
         time.pass(std::mem::take(&mut self.delay_s));
         let Some(next) = self.next.pop_front() else {
@@ -83,7 +83,7 @@ fn provider(script: &Arc<Watched<Script>>, time: &Clock) -> Provider {
     Provider::scripted(move |peer: &mut Peer| {
         let Some(request) = peer.request() else { return };
         let mut response = None;
-        script.change(|script| response = script.response(&request, &time));
+        script.change(|script| response = script.respond(&request, &time));
         if let Some(response) = response {
             peer.send(response);
         }

@@ -5,7 +5,7 @@ use egret_tests::provider_pair::{ProviderPair, request};
 #[test]
 fn caches_are_told_the_same() {
     let pair = ProviderPair::default();
-    for asking in [
+    for sent in [
         request("GET", "/cache"),
         request("GET", "/cache").field("If-None-Match", "x"),
         request("GET", "/cache").field("If-Modified-Since", "Sun, 06 Nov 1994 08:49:37 GMT"),
@@ -13,7 +13,7 @@ fn caches_are_told_the_same() {
         request("GET", "/cache/-1"),
         request("GET", "/cache/x"),
     ] {
-        pair.assert_alike(&asking);
+        pair.assert_alike(&sent);
     }
 }
 
@@ -34,8 +34,8 @@ fn conditions_on_an_entity_tag_are_obeyed_alike() {
         ("Range", "bytes=0-3"),
     ] {
         for method in ["GET", "POST", "HEAD"] {
-            let asking = request(method, "/etag/abc").field(name, value);
-            let (ours, theirs) = pair.assert_alike(&asking);
+            let sent = request(method, "/etag/abc").field(name, value);
+            let (ours, theirs) = pair.assert_alike(&sent);
             assert_eq!(ours.field("etag"), theirs.field("etag"), "{name}: {value}");
         }
     }

@@ -6,7 +6,7 @@ use egret_tests::provider_pair::{ProviderPair, request};
 fn every_echo_is_the_same_document() {
     let pair = ProviderPair::default();
     let json = "{\"b\": [1, 2.5, null], \"a\": \"ä\"} and what stands behind";
-    for asking in [
+    for sent in [
         request("GET", "/get?a=1&b=x%20y&a=2&c&d=%zz&e=1;f=2").field("X-Two", "1").field("x-two", "2"),
         request("GET", "http://elsewhere.test/get?a=1"),
         request("GET", "/get")
@@ -34,7 +34,7 @@ fn every_echo_is_the_same_document() {
         request("GET", "/user-agent"),
         request("GET", "/env"),
     ] {
-        pair.assert_equal_json(&asking);
+        pair.assert_equal_json(&sent);
     }
 }
 
@@ -56,22 +56,22 @@ fn multipart_forms_are_told_into_fields_and_files() {
     let pair = ProviderPair::default();
     let content = "--xx\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--xx\r\n\
         Content-Disposition: form-data; name=\"f\"; filename=\"x.txt\"\r\nContent-Type: text/plain\r\n\r\nline\r\n--xx--\r\n";
-    let asking =
+    let sent =
         request("POST", "/post").content(content).field("Content-Type", "multipart/form-data; boundary=xx");
-    let echo = pair.assert_equal_json(&asking);
+    let echo = pair.assert_equal_json(&sent);
     assert_eq!((&echo["form"]["a"][0], &echo["files"]["f"][0]), (&"1".into(), &"line".into()));
 }
 
 #[test]
 fn content_that_cannot_be_read_is_refused_alike() {
     let pair = ProviderPair::default();
-    for asking in [
+    for sent in [
         request("POST", "/post").content("{\"a\":").field("Content-Type", "application/json"),
         request("POST", "/post").content("a=%zz").field("Content-Type", "application/x-www-form-urlencoded"),
         request("POST", "/post").content("x").field("Content-Type", "multipart/form-data"),
         request("POST", "/post").content("x").field("Content-Type", "multipart/form-data; boundary=y"),
     ] {
-        let (ours, _) = pair.assert_alike(&asking);
+        let (ours, _) = pair.assert_alike(&sent);
         assert_eq!(ours.status, 400);
     }
 }
@@ -90,7 +90,7 @@ fn content_up_to_the_limit_is_taken_and_more_is_refused_alike() {
 #[test]
 fn heads_and_preflights_are_answered_alike() {
     let pair = ProviderPair::default();
-    for asking in [
+    for sent in [
         request("HEAD", "/get"),
         request("HEAD", "/head"),
         request("HEAD", "/anything"),
@@ -102,7 +102,7 @@ fn heads_and_preflights_are_answered_alike() {
         request("OPTIONS", "/no/such").field("Access-Control-Request-Headers", "X-A, X-B"),
         request("GET", "/get").field("Origin", "http://a.test"),
     ] {
-        pair.assert_alike(&asking);
+        pair.assert_alike(&sent);
     }
 }
 
@@ -131,8 +131,8 @@ fn unknown_paths_wrong_methods_and_unclean_paths_are_answered_alike() {
 #[test]
 fn the_request_is_dumped_alike() {
     let pair = ProviderPair::default();
-    let asking = request("POST", "/dump/request?a=1").field("X-B", "2").field("X-A", "1").content("content");
-    let (ours, theirs) = pair.assert_alike(&asking);
+    let sent = request("POST", "/dump/request?a=1").field("X-B", "2").field("X-A", "1").content("content");
+    let (ours, theirs) = pair.assert_alike(&sent);
     assert_eq!(ours.text(), theirs.text());
 }
 

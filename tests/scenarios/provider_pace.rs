@@ -132,8 +132,8 @@ fn events_are_spread_and_end_in_a_trailer() {
     ]);
     // The maximum count: as many as fit into the largest content.
     let refused = |count: u32| {
-        let asking = request("GET", &format!("/sse?count={count}&duration=1ns&delay=11"));
-        pair.assert_alike(&asking).0.text().contains("count")
+        let sent = request("GET", &format!("/sse?count={count}&duration=1ns&delay=11"));
+        pair.assert_alike(&sent).0.text().contains("count")
     };
     assert!(!refused(18_724) && refused(18_725));
 }

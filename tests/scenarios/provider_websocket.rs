@@ -25,10 +25,10 @@ fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn a_handshake_that_is_none_is_refused_alike() {
     let pair = ProviderPair::default();
-    let upgrade = |asking: egret_tests::pair::RequestBuilder| {
-        asking.field("Connection", "Upgrade").field("Upgrade", "websocket")
+    let upgrade = |sent: egret_tests::provider_pair::RequestBuilder| {
+        sent.field("Connection", "Upgrade").field("Upgrade", "websocket")
     };
-    for asking in [
+    for sent in [
         request("GET", "/websocket/echo"),
         upgrade(request("GET", "/websocket/echo")),
         upgrade(request("GET", "/websocket/echo")).field("Sec-WebSocket-Version", "12"),
@@ -38,7 +38,7 @@ fn a_handshake_that_is_none_is_refused_alike() {
         request("GET", "/websocket/echo?max_message_size=1048577"),
         request("GET", "/websocket/echo?max_fragment_size=20&max_message_size=10"),
     ] {
-        let (ours, _) = pair.assert_alike(&asking);
+        let (ours, _) = pair.assert_alike(&sent);
         assert_eq!(ours.status, 400);
     }
 }

@@ -41,7 +41,12 @@ fn a_reload_every_100_ms_for_10_s_under_load_loses_nothing() {
         }
     }
     let (kept, fresh) = (kept.finish(), fresh.finish());
-    println!("{} and {} exchanges during {} reloads", kept.answered, fresh.answered, egret.stat("/reloads"));
+    println!(
+        "{} and {} exchanges during {} reloads",
+        kept.completed,
+        fresh.completed,
+        egret.stat("/reloads")
+    );
     for tally in [kept, fresh] {
         assert!(tally.failures.is_empty() && tally.refused == 0, "{tally:?}");
         assert!(tally.completed == tally.sent && tally.completed > 100, "{tally:?}");

@@ -111,7 +111,7 @@ impl ProviderPair {
     /// Asserts the same of GET requests for all these targets.
     pub fn assert_all_alike(&self, targets: &[&str]) {
         for target in targets {
-            self.assert_alike(&self::request("GET", target));
+            self.assert_alike(&request("GET", target));
         }
     }
 }

@@ -12,7 +12,7 @@ use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
-use egret_diagnosis::discovered::Discovered;
+use egret_diagnosis::Discovered;
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::{
     BOUNDS_US, ClientsSnapshot, Count, ExchangeCount, HistogramSnapshot, ProviderSnapshot, StatsSnapshot,

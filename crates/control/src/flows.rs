@@ -6,12 +6,12 @@ use egret_accounts::token::TokenSnapshot;
 use egret_accounts::{AccountSnapshot, Ending};
 use egret_cache::{CacheEvent, CacheSnapshot};
 use egret_clock::Timestamp;
-use egret_diagnosis::diagnosis::OnPressure;
-use egret_diagnosis::observers::{DiagnosisCounts, DiagnosisStats};
+use egret_diagnosis::OnPressure;
+use egret_diagnosis::{DiagnosisCounts, DiagnosisStats};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
-use egret_remedy::remedy::Mode;
-use egret_remedy::tally::Decision;
+use egret_remedy::Decision;
+use egret_remedy::Mode;
 use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
 
@@ -147,7 +147,7 @@ impl From<&TokenSnapshot> for TokenView {
         Self {
             state: token.state.word(),
             expires_us: token.expires_at.map(Timestamp::as_micros),
-            trouble: token.trouble.map(|trouble| trouble.to_string()),
+            trouble: token.error.map(|trouble| trouble.to_string()),
             retry_us: token.retry_at.map(Timestamp::as_micros),
             fetched: token.fetched,
             failed: token.failed,
@@ -200,7 +200,7 @@ impl<'a> From<&'a FlowStats> for FlowView<'a> {
 
 impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
     fn from(stats: &'a DiagnosisStats) -> Self {
-        let DiagnosisStats { diagnosis, does, on_pressure, counts, .. } = stats;
+        let DiagnosisStats { diagnosis, description: does, on_pressure, counts, .. } = stats;
         let DiagnosisCounts { recorded, dropped, shed, failed, queued } = *counts;
         Self { diagnosis, does, on_pressure: *on_pressure, recorded, dropped, shed, failed, queued }
     }
@@ -208,7 +208,7 @@ impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
 
 impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
     fn from(stats: &'a RemedyStats) -> Self {
-        let RemedyStats { remedy, does, mode, tally, cache } = stats;
+        let RemedyStats { remedy, description: does, mode, tally, cache } = stats;
         let decisions = Decision::ALL.iter().map(|decision| decision.word()).zip(tally.decisions);
         Self {
             remedy,

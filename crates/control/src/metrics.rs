@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 use egret_accounts::{AccountSnapshot, Ending};
 use egret_cache::{AGE_BOUNDS_S, CacheEvent};
-use egret_diagnosis::diagnosis::{Family, Sample, SampleValue};
-use egret_diagnosis::observers::{DiagnosisCounts, DiagnosisStats};
+use egret_diagnosis::{DiagnosisCounts, DiagnosisStats};
+use egret_diagnosis::{Family, Sample, SampleValue};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 use egret_quota::GroupSnapshot;
-use egret_remedy::tally::{Decision, WAIT_BOUNDS_US};
+use egret_remedy::{Decision, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
 
 use crate::process::Process;
@@ -395,7 +395,7 @@ fn figures(text: &mut MetricsText, flows: &[FlowStats]) {
     type OfFlows<'a> = (&'a Family, Vec<(&'a str, &'a Sample)>);
     let mut families: BTreeMap<&str, OfFlows<'_>> = BTreeMap::new();
     for (flow, diagnosis) in each_diagnosis(flows) {
-        for family in &diagnosis.figures {
+        for family in &diagnosis.metrics {
             let (_, samples) = families.entry(&family.name).or_insert((family, Vec::new()));
             samples.extend(family.samples.iter().map(|sample| (flow, sample)));
         }

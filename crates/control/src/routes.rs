@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
 use egret_cache::label_of;
-use egret_diagnosis::diagnoses::discovery::propose;
+use egret_diagnosis::propose;
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use egret_store::entries::Purge;
 use serde::{Deserialize, Serialize};

@@ -16,7 +16,7 @@ use crate::connection::LimitedListener;
 use crate::routes;
 use crate::source::Source;
 
-/// Time for responses in progress after the port is told to stop.
+/// Time for responses in progress after the port is asked to stop.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// The running control port. Dropping it stops it as well.

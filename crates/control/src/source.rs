@@ -1,6 +1,6 @@
 //! The data behind the control port, as its owner provides it.
 
-use egret_diagnosis::discovered::Discovered;
+use egret_diagnosis::Discovered;
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::StatsSnapshot;

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use egret_accounts::token::{TokenSnapshot, TokenState, Trouble};
+use egret_accounts::token::{TokenError, TokenSnapshot, TokenState};
 use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_cache::CacheSnapshot;
 use egret_clock::Timestamp;
 use egret_config::Secret;
 use egret_control::{Control, ControlConfig, ControlError, Source};
-use egret_diagnosis::discovered::Discovered;
+use egret_diagnosis::Discovered;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
-use egret_remedy::remedy::Mode;
-use egret_remedy::tally::TallySnapshot;
+use egret_remedy::Mode;
+use egret_remedy::TallySnapshot;
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ impl Source for Fixed {
     fn flows(&self, groups_max: usize) -> FlowsSnapshot {
         let remedy = RemedyStats {
             remedy: "limit".into(),
-            does: "at most 5 requests per second".into(),
+            description: "at most 5 requests per second".into(),
             mode: Mode::Report,
             tally: TallySnapshot { decisions: [7, 0, 1, 0, 0], ..TallySnapshot::default() },
             cache: Some(CacheSnapshot {
@@ -100,7 +100,7 @@ impl Source for Fixed {
             token: Some(TokenSnapshot {
                 state: TokenState::Good,
                 expires_at: Some(Timestamp::from_secs(90)),
-                trouble: Some(Trouble::Status(500)),
+                error: Some(TokenError::Status(500)),
                 retry_at: Some(Timestamp::from_secs(10)),
                 fetched: 2,
                 failed: 1,
@@ -228,14 +228,14 @@ fn the_probes_tell_living_from_ready() {
 #[test]
 fn metrics_are_prometheus_text() {
     let control = start(&loopback());
-    let answer = get(&control, "/metrics");
-    assert_eq!(answer.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let response = get(&control, "/metrics");
+    assert_eq!(response.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     assert!(
-        answer.content.contains("\negret_exchange_latency_seconds_count{provider=\"stripe\"} 100\n"),
+        response.content.contains("\negret_exchange_latency_seconds_count{provider=\"stripe\"} 100\n"),
         "{}",
-        answer.content
+        response.content
     );
-    assert!(answer.content.contains("\negret_build_info{version=\"1.2.3\"} 1\n"));
+    assert!(response.content.contains("\negret_build_info{version=\"1.2.3\"} 1\n"));
 }
 
 #[test]
@@ -364,13 +364,13 @@ fn every_answer_is_kept_out_of_caches_and_away_from_other_origins() {
     let (config, _) = with_token();
     let control = start(&config);
     let requests = ["GET /", "GET /healthz", "GET /no/such", "POST /", "GET /metrics"];
-    for answer in
+    for response in
         requests.map(|request_line| call(&control, request_line, "origin: http://elsewhere.test\r\n"))
     {
-        assert_eq!(answer.field("cache-control"), Some("no-store"));
-        assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
-        assert!(answer.field("content-security-policy").is_some());
-        assert!(!answer.head.contains("access-control-"), "{}", answer.head);
+        assert_eq!(response.field("cache-control"), Some("no-store"));
+        assert_eq!(response.field("x-content-type-options"), Some("nosniff"));
+        assert!(response.field("content-security-policy").is_some());
+        assert!(!response.head.contains("access-control-"), "{}", response.head);
     }
 }
 
@@ -392,9 +392,9 @@ fn only_a_host_that_is_ours_is_answered() {
         ours.map(str::to_owned).into_iter().chain([format!("127.0.0.1:{port}"), format!("localhost:{port}")])
     {
         for path in GUARDED.into_iter().chain(PUBLIC) {
-            let answer =
+            let response =
                 send(&control, &format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
-            assert_eq!(answer.status, 200, "{host} {path}");
+            assert_eq!(response.status, 200, "{host} {path}");
         }
     }
     let others = [
@@ -412,11 +412,11 @@ fn only_a_host_that_is_ours_is_answered() {
     ];
     for host in others {
         for path in GUARDED.into_iter().chain(PUBLIC) {
-            let answer =
+            let response =
                 send(&control, &format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"));
-            assert_eq!(answer.problem(), 421, "{host} {path}");
+            assert_eq!(response.problem(), 421, "{host} {path}");
             assert!(
-                host.is_empty() || host == "0.0.0.0" || !answer.content.contains(host),
+                host.is_empty() || host == "0.0.0.0" || !response.content.contains(host),
                 "nothing is repeated"
             );
         }
@@ -427,8 +427,8 @@ fn only_a_host_that_is_ours_is_answered() {
 fn a_request_has_exactly_one_host_and_its_target_none_but_ours() {
     let control = start(&loopback());
     for fields in ["", "host: localhost\r\nhost: localhost\r\n"] {
-        let answer = send(&control, &format!("GET /healthz HTTP/1.1\r\n{fields}connection: close\r\n\r\n"));
-        assert_eq!(answer.problem(), 400);
+        let response = send(&control, &format!("GET /healthz HTTP/1.1\r\n{fields}connection: close\r\n\r\n"));
+        assert_eq!(response.problem(), 400);
     }
     assert_eq!(call(&control, "GET http://evil.test/metrics", "").problem(), 421);
     assert_eq!(call(&control, "GET http://localhost/metrics", "").status, 200);
@@ -439,8 +439,8 @@ fn a_request_has_exactly_one_host_and_its_target_none_but_ours() {
 fn only_reading_is_answered() {
     let control = start(&loopback());
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PURGE"] {
-        let answer = call(&control, &format!("{method} /metrics"), "");
-        assert_eq!((answer.problem(), answer.field("allow")), (405, Some("GET, HEAD")), "{method}");
+        let response = call(&control, &format!("{method} /metrics"), "");
+        assert_eq!((response.problem(), response.field("allow")), (405, Some("GET, HEAD")), "{method}");
     }
     let head = call(&control, "HEAD /healthz", "");
     assert_eq!((head.status, &*head.content), (200, ""));
@@ -520,9 +520,9 @@ fn a_token_guards_everything_but_the_probes_and_the_page() {
             format!("authorization: {token}\r\n"),
         ];
         for fields in fields.chain(others) {
-            let answer = call(&control, &format!("GET {path}"), &fields);
+            let response = call(&control, &format!("GET {path}"), &fields);
             assert_eq!(
-                (answer.problem(), answer.field("www-authenticate")),
+                (response.problem(), response.field("www-authenticate")),
                 (401, Some("Bearer realm=\"egret\"")),
                 "{path} {fields}"
             );
@@ -589,8 +589,8 @@ fn an_unknown_path_names_those_that_there_are_and_the_page_leads_to_them() {
 fn content_is_refused_and_the_connection_closed() {
     let control = start(&loopback());
     for fields in ["content-length: 5\r\n", "transfer-encoding: chunked\r\n"] {
-        let answer = send(&control, &format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n"));
-        assert_eq!((answer.problem(), answer.field("connection")), (413, Some("close")));
+        let response = send(&control, &format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n"));
+        assert_eq!((response.problem(), response.field("connection")), (413, Some("close")));
     }
 }
 
@@ -610,11 +610,11 @@ fn a_head_without_end_is_cut_off() {
     let control = start(&loopback());
     let mut stream = connect(&control);
     let cut = (0..1_000).any(|_| stream.write_all(&[b'x'; 1_024]).is_err());
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     // A reset is a valid end as well; only the test's own timeout is not.
-    let read = stream.read_to_end(&mut answer);
+    let read = stream.read_to_end(&mut response);
     assert!(cut || !read.as_ref().is_err_and(|error| error.kind() != ErrorKind::ConnectionReset), "{read:?}");
-    assert!(!answer.starts_with(b"HTTP/1.1 2"));
+    assert!(!response.starts_with(b"HTTP/1.1 2"));
     assert_eq!(get(&control, "/healthz").status, 200);
 }
 
@@ -629,13 +629,13 @@ fn bad_bytes_end_their_own_connection_alone() {
     ] {
         let mut stream = connect(&control);
         stream.write_all(bytes.as_bytes()).unwrap();
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         // A reset is a valid end as well.
-        let _ = stream.read_to_end(&mut answer);
+        let _ = stream.read_to_end(&mut response);
         assert!(
-            answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
+            response.is_empty() || response.starts_with(b"HTTP/1.1 4"),
             "{:?}",
-            String::from_utf8_lossy(&answer)
+            String::from_utf8_lossy(&response)
         );
     }
     assert_eq!(get(&control, "/healthz").status, 200);

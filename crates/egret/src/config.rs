@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use egret_accounts::AccountConfigs;
 use egret_config::{Problem, Report};
 use egret_control::ControlConfig;
-use egret_diagnosis::diagnosis::Exports;
+use egret_diagnosis::Exports;
 use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
 use egret_gateway::config::{GatewayConfig, Parts, Providers, is_in_clear};

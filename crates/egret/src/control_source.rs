@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use egret_control::Source;
-use egret_diagnosis::discovered::Discovered;
+use egret_diagnosis::Discovered;
 use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::FlowsSnapshot;
 use egret_gateway::Gateway;

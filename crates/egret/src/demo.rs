@@ -33,8 +33,8 @@ pub fn provider_config(address: SocketAddr) -> ProviderConfig {
     }
 }
 
-/// Returns a heading, three commands (through the base URL, through the proxy, and to the metrics), and the address of
-/// the control page.
+/// Returns a heading, three commands (through the base URL, through the proxy, and to the metrics), and the
+/// address of the control page.
 pub fn lines(gateway: SocketAddr, provider: SocketAddr, control: SocketAddr) -> String {
     format!(
         "Egret is running. Paste these commands into another terminal to send traffic through it:\n\

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use egret_clock::{Clock, Moment};
-use egret_store::{FileStore, Ledger, Loan, Request, Store, StoreError, ledger};
+use egret_store::{FileStore, Ledger, Loan, LoanRequest, Store, StoreError, ledger};
 
 /// The file's name in the data directory.
 const FILE_NAME: &str = "quotas.redb";
@@ -89,7 +89,7 @@ struct Watched<S> {
 }
 
 impl<S: Store> Store for Watched<S> {
-    fn apply(&mut self, requests: &[Request], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
+    fn apply(&mut self, requests: &[LoanRequest], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
         let result = self.store.apply(requests, loans);
         match &result {
             Err(error) if !self.has_failed => {
@@ -113,7 +113,7 @@ mod tests {
     struct Scripted(Vec<bool>);
 
     impl Store for Scripted {
-        fn apply(&mut self, _: &[Request], _: &mut Vec<Loan>) -> Result<(), StoreError> {
+        fn apply(&mut self, _: &[LoanRequest], _: &mut Vec<Loan>) -> Result<(), StoreError> {
             if self.0.remove(0) { Ok(()) } else { Err(StoreError::Failed("disk full".to_owned())) }
         }
     }

@@ -6,7 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use egret_diagnosis::diagnosis::{Exports, StateStore};
+use egret_diagnosis::{Exports, StateStore};
 use egret_export::Exporters;
 use egret_har::Key;
 use egret_store::private_file;
@@ -31,7 +31,7 @@ impl PseudonymKey {
         Ok(Exports {
             sinks: exporters.sinks(),
             key: self.key.as_ref().map(Arc::clone),
-            keeper: Some(Arc::new(DataDirectory(config.data_dir.clone()))),
+            state_store: Some(Arc::new(DataDirectory(config.data_dir.clone()))),
         })
     }
 }

@@ -77,7 +77,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = body_size)]
     max_body_size: Size,
     /// Maximum duration that a request may ask a response to take.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     max_duration: Duration,
     /// Timeout for a client to send a request head. An idle connection is closed after the same time.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = head_timeout)]
@@ -132,13 +132,17 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
+fn duration(text: &str) -> Result<Duration, OptionError> {
+    parse_duration(text).map_err(OptionError::Duration)
+}
+
 fn rtt(text: &str) -> Result<Duration, OptionError> {
-    let rtt = parse_duration(text).map_err(OptionError::Duration)?;
+    let rtt = duration(text)?;
     if rtt > Duration::from_mins(1) { Err(OptionError::AtMost("1m")) } else { Ok(rtt) }
 }
 
 fn head_timeout(text: &str) -> Result<Duration, OptionError> {
-    let timeout = parse_duration(text).map_err(OptionError::Duration)?;
+    let timeout = duration(text)?;
     if timeout < Duration::from_millis(1) { Err(OptionError::AtLeast("1ms")) } else { Ok(timeout) }
 }
 
@@ -227,4 +231,25 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         provider.stop();
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_out_of_bounds_say_what_is_expected() {
+        let message = |error: OptionError| error.to_string();
+        assert_eq!(message(rtt("2m").unwrap_err()), "must be at most 1m");
+        assert_eq!(message(head_timeout("0s").unwrap_err()), "must be at least 1ms");
+        assert_eq!(message(bandwidth("0B").unwrap_err()), "must be at least 1B");
+        assert_eq!(message(body_size("2GiB").unwrap_err()), "must be from 1B to 1GiB");
+        assert!(message(body_size("1 MB").unwrap_err()).contains("is not a size"));
+        assert_eq!(message(fault("reset").unwrap_err()), "expected KIND=PROBABILITY, like reset=0.01");
+        assert_eq!(message(fault("reset=2").unwrap_err()), "expected a probability from 0 to 1");
+        for text in ["v1", "/v1/", "/v 1", "/v1?"] {
+            assert!(prefix(text).is_err(), "{text}");
+        }
+        assert_eq!(fault("reset=0.5").unwrap().1.to_string(), "0.5");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_control::Control;
-use egret_diagnosis::diagnosis::Exports;
+use egret_diagnosis::Exports;
 use egret_export::{ExporterContext, Exporters};
 use egret_gateway::Gateway;
 use egret_gateway::config::{Parts, Providers};

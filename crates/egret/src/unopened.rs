@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egret_diagnosis::diagnosis::Exports;
+use egret_diagnosis::Exports;
 use egret_export::{ExporterConfig, ExporterConfigs};
 use egret_har::sink::{Content, Exported, Sink};
 
@@ -11,7 +11,7 @@ pub fn exports(exporters: &ExporterConfigs) -> Exports {
     let sink = |(name, config): (&String, &ExporterConfig)| -> (String, Arc<dyn Sink>) {
         (name.clone(), Arc::new(Unopened(config.clone())))
     };
-    Exports { sinks: exporters.iter().map(sink).collect(), key: None, keeper: None }
+    Exports { sinks: exporters.iter().map(sink).collect(), key: None, state_store: None }
 }
 
 /// An exporter that is not open.

@@ -120,9 +120,9 @@ fn get(address: SocketAddr, target: &str) -> String {
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
         .expect("the request is sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("a response arrives");
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response arrives");
+    response
 }
 
 const FREE_PORTS: &str = "gateway: { listen: [127.0.0.1:0] }\ncontrol: { listen: 127.0.0.1:0 }\n";

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use egret_accounts::AccountConfigs;
 use egret_config::{Duration, Size};
-use egret_diagnosis::diagnosis::Exports;
+use egret_diagnosis::Exports;
 use egret_flow::config::FlowConfig;
 use egret_quota::QuotaConfigs;
 use egret_store::Ledger;

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use egret_accounts::{Account, AccountConfigs};
-use egret_cache::{Ask, Key, KeyContext, Policy};
+use egret_cache::{CacheKey, KeyContext, Lookup, Policy};
 use egret_clock::Timestamp;
-use egret_diagnosis::diagnosis::Exports;
+use egret_diagnosis::Exports;
 use egret_flow::config::FlowConfig;
 use egret_http1::{Edits, HeadLimits, RequestHead};
 use egret_match::expression::Expression;
 use egret_match::matching::Question;
 use egret_match::router::{Match, Matches};
-use egret_message::Received;
+use egret_message::ReceivedMessage;
 use egret_quota::QuotaConfigs;
-use egret_remedy::exchange::{Exchange, PendingChanges};
+use egret_remedy::{Exchange, PendingChanges};
 
 use tokio::sync::mpsc;
 
@@ -86,7 +86,7 @@ pub struct Identity {
     /// The provider that it belongs to, or `-` for a host that is not a provider's.
     pub provider: String,
     /// The key under which a cache stores the response.
-    pub key: Option<Key>,
+    pub key: Option<CacheKey>,
     /// The flows that match it.
     pub flows: Vec<usize>,
     /// Its quota group, made of everything that a `group_by` may name.
@@ -170,7 +170,7 @@ impl Fixture {
         let Route::Forward(forward) = self.route(request)? else { return Ok(None) };
         let plan = &self.client.worker.view().plan;
         let (mut matches, mut draft) = (Matches::default(), PendingChanges::default());
-        let received = Received { head: &self.request, bytes: request, body: None };
+        let received = ReceivedMessage { head: &self.request, bytes: request, body: None };
         let now = Timestamp::default();
         let destination = forward.destination();
         let target = forward.target.of(request);
@@ -185,8 +185,8 @@ impl Fixture {
             ..KeyContext::default()
         };
         let key = match cache.ask(&exchange.request(), &place) {
-            Ask::Look(question) => Some(question.key),
-            Ask::Forward(_) | Ask::OnlyIfCached => None,
+            Lookup::Look(question) => Some(question.key),
+            Lookup::Forward(_) | Lookup::OnlyIfCached => None,
         };
         let group = exchange.evaluate(expression).map_err(|_| "the expression failed")?;
         let is_sent =

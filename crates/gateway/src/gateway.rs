@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use egret_cache::CacheDisk;
 use egret_clock::Moment;
 use egret_config::Problem;
-use egret_diagnosis::discovered::Discovered;
+use egret_diagnosis::Discovered;
 use egret_flow::FlowsSnapshot;
 use egret_store::entries::Purge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use egret_accounts::token::Endpoint;
+use egret_accounts::token::TokenEndpoint;
 use egret_config::Problem;
 use egret_flow::{FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
 use egret_match::matching::{HostPattern, bare};
-use egret_match::target::{BasePath, Misplaced, leads_above};
+use egret_match::target::{BasePath, TargetError, leads_above};
 use egret_message::KnownProvider;
 
 use crate::config::{
@@ -120,7 +120,7 @@ impl Owners {
 
     /// Returns the provider that a target with this path, given without its query, belongs to. Returns `None`
     /// if it is outside all of their base paths.
-    pub fn of(&self, path: &[u8]) -> Result<Option<Belongs>, Misplaced> {
+    pub fn of(&self, path: &[u8]) -> Result<Option<Belongs>, TargetError> {
         for Owner { provider, base, .. } in &self.list {
             if let Some(base_len) = base.holds(path)? {
                 return Ok(Some(Belongs { provider: *provider, base_len }));
@@ -132,11 +132,11 @@ impl Owners {
     /// Returns the provider that `path`, which follows the base path of `named`, belongs to: `named`, unless
     /// the path is below the longer base path of another. If several providers have the same base path, the
     /// named one is returned. `base_len` is the length of the additional part at the start of `path`.
-    pub fn of_named(&self, named: usize, path: &[u8]) -> Result<Belongs, Misplaced> {
+    pub fn of_named(&self, named: usize, path: &[u8]) -> Result<Belongs, TargetError> {
         let itself = Belongs { provider: named, base_len: 0 };
         let Some(own) = self.list.iter().find(|owner| owner.provider == named) else { return Ok(itself) };
         if !own.base.is_root() && leads_above(path) {
-            return Err(Misplaced::Above);
+            return Err(TargetError::Above);
         }
         if !own.has_deeper {
             return Ok(itself);
@@ -576,7 +576,9 @@ fn host_patterns(provider: &str, hosts: &[String]) -> Result<Box<[HostPattern]>,
     for (number, host) in hosts.iter().enumerate() {
         match HostPattern::parse(host) {
             Ok(pattern) => patterns.push(pattern),
-            Err(why) => problems.push(Problem::new(format!("providers.{provider}.hosts[{number}]"), why)),
+            Err(why) => {
+                problems.push(Problem::new(format!("providers.{provider}.hosts[{number}]"), why.to_string()))
+            }
         }
     }
     if problems.is_empty() { Ok(patterns.into()) } else { Err(problems) }
@@ -697,8 +699,8 @@ fn upgrades_of(
 }
 
 /// Returns the origin of an account's token endpoint.
-pub(crate) fn token_origin(endpoint: &Endpoint) -> Result<Origin, AuthorityError> {
-    let Endpoint { tls, authority, .. } = endpoint;
+pub(crate) fn token_origin(endpoint: &TokenEndpoint) -> Result<Origin, AuthorityError> {
+    let TokenEndpoint { tls, authority, .. } = endpoint;
     let authority = Authority::parse(authority.as_bytes(), Some(default_port(*tls)))?;
     Ok(Origin { tls: *tls, authority })
 }

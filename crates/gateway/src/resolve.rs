@@ -142,7 +142,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use egret_accounts::AccountConfigs;
-    use egret_diagnosis::diagnosis::Exports;
+    use egret_diagnosis::Exports;
     use egret_http1::HeadLimits;
     use egret_quota::QuotaConfigs;
 

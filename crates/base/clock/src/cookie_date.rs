@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::calendar::{MONTHS, days_until};
 
-/// Reads the date of a cookie, with its parts in any order (RFC 6265 §5.1.1). `None` if a part is
-/// missing or out of range.
+/// Reads the date of a cookie, with its parts in any order (RFC 6265 §5.1.1). `None` if a part is missing or
+/// out of range.
 pub fn read(text: &str) -> Option<SystemTime> {
     let is_delimiter = |letter: char| !letter.is_ascii_alphanumeric() && letter != ':';
     let (mut time, mut day, mut month, mut year) = (None, None, None, None);

@@ -1,7 +1,8 @@
 //! Time and random numbers: the two inputs that a test has to control.
 //!
 //! Code that depends on time gets it as a parameter: a [`Moment`] of the monotonic clock or a [`Timestamp`]
-//! since 1970. The room never waits and knows no message. The formats in which HTTP and its neighbours write time have a module each.
+//! since 1970. The room never waits and knows no message. The formats in which HTTP and its neighbours write
+//! time have a module each.
 
 mod calendar;
 pub mod cookie_date;

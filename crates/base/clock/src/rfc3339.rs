@@ -7,8 +7,8 @@ use crate::calendar::{CivilTime, days_until};
 /// The last time that can be written, in microseconds: the end of the year 9999.
 const UNIX_US_MAX: u64 = 253_402_300_799_999_999;
 
-/// Formats a time in UTC to the millisecond, as `2026-01-02T03:04:05.250Z`. A time before 1970 is written
-/// as 1970.
+/// Formats a time in UTC to the millisecond, as `2026-01-02T03:04:05.250Z`. A time before 1970 is written as
+/// 1970.
 pub fn write(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (mut text, us) = (Vec::new(), u64::try_from(since.as_micros()).unwrap_or(UNIX_US_MAX));

@@ -102,7 +102,7 @@ impl Clock {
     /// Converts `moment` to a timestamp.
     pub fn timestamp(&self, moment: Moment) -> Timestamp {
         #[cfg(debug_assertions)]
-        if let Some(now) = simulated() {
+        if let Some(now) = test_time() {
             return now;
         }
         if moment < self.moment {
@@ -120,7 +120,7 @@ impl Clock {
     pub fn moment(&self, timestamp: Timestamp) -> Moment {
         const FAR: Duration = Duration::from_hours(365 * 24);
         #[cfg(debug_assertions)]
-        if let Some(now) = simulated() {
+        if let Some(now) = test_time() {
             return Moment::now() + timestamp.since(now).min(FAR);
         }
         let start = self.shifted(self.timestamp);
@@ -157,7 +157,7 @@ impl Default for Clock {
 /// Returns the simulated time in seconds since the epoch, from the file in `EGRET_TEST_CLOCK`: a test
 /// controls how time passes. Not part of release builds.
 #[cfg(debug_assertions)]
-fn simulated() -> Option<Timestamp> {
+fn test_time() -> Option<Timestamp> {
     static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
     let file = FILE.get_or_init(|| std::env::var_os("EGRET_TEST_CLOCK")).as_ref()?;
     let text = std::fs::read_to_string(file).ok()?;

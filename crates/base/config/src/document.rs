@@ -122,7 +122,8 @@ impl Document<'_> {
         Finding::new(problem, spot, self.text)
     }
 
-    /// Skips the entry that the error is about in the next passes. Returns `false` if that is the whole document.
+    /// Skips the entry that the error is about in the next passes. Returns `false` if that is the whole
+    /// document.
     fn skip_entry(&mut self, error: &ReadError) -> bool {
         let Some((last, parents)) = error.steps.split_first() else { return false };
         let mut node = &mut self.root;

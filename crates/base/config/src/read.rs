@@ -122,8 +122,8 @@ fn plain(expected: &str) -> String {
     }
 }
 
-/// Returns `true` if a text would be what is expected if it had been written without quotes. YAML reads a plain `5`
-/// as a number, so a text `5` had quotes.
+/// Returns `true` if a text would be what is expected if it had been written without quotes. YAML reads a
+/// plain `5` as a number, so a text `5` had quotes.
 fn is_quoted_scalar(text: &str, expected: &str) -> bool {
     (expected.contains("number") && text.parse::<f64>().is_ok_and(f64::is_finite))
         || (expected == TRUE_OR_FALSE && matches!(text, "true" | "false"))

@@ -140,8 +140,8 @@ fn message(error: &Error, text: &str) -> String {
     }
 }
 
-/// Returns the line of the first `key` in the mapping that has it again at `again`. The parser reports only the
-/// second position, so the text is parsed once more. `None` if a merge key brought the first one.
+/// Returns the line of the first `key` in the mapping that has it again at `again`. The parser reports only
+/// the second position, so the text is parsed once more. `None` if a merge key brought the first one.
 fn first_line(text: &str, key: &str, again: Position) -> Option<usize> {
     let root: YamlNode = read(text, DuplicateKeyPolicy::PassThrough).ok()??.into();
     root.first_line(key, again)

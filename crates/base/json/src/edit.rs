@@ -85,8 +85,8 @@ impl JsonEdits {
             if node.action.is_some() {
                 return Err(EditError::Within(pointer.to_owned()));
             }
-            let place = node.children.binary_search_by(|(name, _)| (**name).cmp(&part));
-            let at = place.unwrap_or_else(|at| {
+            let found = node.children.binary_search_by(|(name, _)| (**name).cmp(&part));
+            let at = found.unwrap_or_else(|at| {
                 node.children.insert(at, (part.into(), EditNode::default()));
                 at
             });

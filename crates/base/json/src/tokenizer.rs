@@ -634,8 +634,8 @@ mod tests {
         #[test]
         fn json_is_told_as_it_is(json in any_json(), is_pretty: bool, piece_bytes in 1_usize..40) {
             let text = if is_pretty { serde_json::to_vec_pretty(&json) } else { serde_json::to_vec(&json) }.unwrap();
-            let told = echo(&text, piece_bytes).unwrap();
-            prop_assert_eq!(serde_json::from_slice::<Value>(&told).unwrap(), serde_json::from_slice::<Value>(&text).unwrap());
+            let rewritten = echo(&text, piece_bytes).unwrap();
+            prop_assert_eq!(serde_json::from_slice::<Value>(&rewritten).unwrap(), serde_json::from_slice::<Value>(&text).unwrap());
         }
 
         #[test]

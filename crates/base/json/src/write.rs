@@ -3,7 +3,7 @@
 /// Appends `text` as it has to be within the quotes of a JSON text. It may be cut within a character.
 pub fn write_escaped(text: &[u8], out: &mut Vec<u8>) {
     let is_special = |byte: u8| byte < 0x20 || matches!(byte, b'"' | b'\\');
-    // Without a way out of the loop the compiler looks at many bytes at once.
+    // A loop without an early exit lets the compiler check many bytes at once.
     if !text.iter().fold(false, |found, byte| found | is_special(*byte)) {
         return out.extend_from_slice(text);
     }

@@ -6,8 +6,8 @@ use egret_accounts::CoolingSnapshot;
 use egret_clock::Timestamp;
 use egret_gateway::stats::{Count, ExchangeCount, Histogram};
 use egret_quota::{QuotaKind, QuotaSnapshot};
-use egret_remedy::remedy::Mode;
-use egret_remedy::tally::TallySnapshot;
+use egret_remedy::Mode;
+use egret_remedy::TallySnapshot;
 use proptest::prelude::*;
 
 use super::*;
@@ -186,7 +186,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
     };
     let remedy = |name: &str, tally| RemedyStats {
         remedy: name.to_owned(),
-        does: "waits".to_owned(),
+        description: "waits".to_owned(),
         mode: Mode::Enforce,
         tally,
         cache: None,

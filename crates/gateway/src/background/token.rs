@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use egret_accounts::token::{ANSWER_BYTES_MAX, Answered, Fetch, Trouble};
+use egret_accounts::token::{Fetch, RESPONSE_BYTES_MAX, TokenError, TokenResponse};
 use egret_clock::Moment;
 use egret_http1::{HeadLimits, RequestFraming};
 use egret_message::Fields;
@@ -24,7 +24,7 @@ use crate::worker::local::Worker;
 use crate::worker::view::View;
 
 /// The response of a token endpoint.
-struct TokenResponse {
+struct FetchedResponse {
     status: u16,
     retry_after: Option<Vec<u8>>,
     body: Zeroizing<Vec<u8>>,
@@ -33,7 +33,7 @@ struct TokenResponse {
 /// Fetches a token, and reports it or the reason why there is none.
 pub(crate) async fn fetch_token(fetch: Fetch, worker: Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
     let fetched = run(&fetch, &worker, &view, listener).await;
-    let response = fetched.as_ref().map(|response| Answered {
+    let response = fetched.as_ref().map(|response| TokenResponse {
         status: response.status,
         retry_after: response.retry_after.as_deref(),
         body: &response.body,
@@ -60,9 +60,9 @@ async fn run(
     worker: &Rc<Worker>,
     view: &Rc<View>,
     listener: SocketAddr,
-) -> Result<TokenResponse, Trouble> {
+) -> Result<FetchedResponse, TokenError> {
     let timeout_at = Moment::now() + fetch.timeout();
-    let unreachable = || Trouble::Unreachable(ErrorKind::ConnectFailed.slug());
+    let unreachable = || TokenError::Unreachable(ErrorKind::ConnectFailed.slug());
     let upstream = upstream(fetch, worker, view).ok_or_else(unreachable)?;
     let request = fetch.request();
     // The default limits: the configured ones must not reject the gateway's own request.
@@ -88,16 +88,16 @@ async fn run(
 
 /// Sends the request over a new connection, because a reused one may be dead and the request must not be
 /// repeated, and receives the whole response.
-async fn obtain(call: &mut Call<'_>, target: &CallTarget) -> Result<TokenResponse, Trouble> {
+async fn obtain(call: &mut Call<'_>, target: &CallTarget) -> Result<FetchedResponse, TokenError> {
     let mut connection = call.obtain_fresh_response(target).await.map_err(|stop| match stop {
-        Stop::Failure(failure) => Trouble::Unreachable(failure.kind.slug()),
-        Stop::ClientGone | Stop::Stale => Trouble::CutShort,
+        Stop::Failure(failure) => TokenError::Unreachable(failure.kind.slug()),
+        Stop::ClientGone | Stop::Stale => TokenError::CutShort,
     })?;
     let mut body = GatheredBody::default();
-    let gathered = gather_response(call, &mut body, None, &mut connection, ANSWER_BYTES_MAX).await;
-    gathered.map_err(|_| Trouble::CutShort)?;
+    let gathered = gather_response(call, &mut body, None, &mut connection, RESPONSE_BYTES_MAX).await;
+    gathered.map_err(|_| TokenError::CutShort)?;
     let (response, bytes) = (&call.state.response_state.response, call.state.response_state.output.filled());
-    let body = body.whole(bytes).ok_or(Trouble::TooLong)?;
+    let body = body.whole(bytes).ok_or(TokenError::TooLong)?;
     let retry_after = Fields::received(&response.fields, bytes).get(b"retry-after").map(<[u8]>::to_vec);
-    Ok(TokenResponse { status: response.status, retry_after, body: Zeroizing::new(body.to_vec()) })
+    Ok(FetchedResponse { status: response.status, retry_after, body: Zeroizing::new(body.to_vec()) })
 }

@@ -66,7 +66,7 @@ async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<
 }
 
 /// The result of waiting for a request.
-enum Received {
+enum ReceivedMessage {
     /// A complete request head.
     Head,
     /// Spurious readiness: nothing to read after all.
@@ -113,9 +113,9 @@ impl Client {
         state.request.reset();
         loop {
             let end = match self.receive_head(state).await {
-                Ok(Received::Head) => serve_request(self, state).await,
-                Ok(Received::Nothing) => End::Persist,
-                Ok(Received::End) => End::Close,
+                Ok(ReceivedMessage::Head) => serve_request(self, state).await,
+                Ok(ReceivedMessage::Nothing) => End::Persist,
+                Ok(ReceivedMessage::End) => End::Close,
                 Err(failure) => self.refuse(state, &failure).await,
             };
             if end != End::Persist || state.input.filled().is_empty() {
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// Receives a request head.
-    async fn receive_head(&mut self, state: &mut RequestState) -> Result<Received, Failure> {
+    async fn receive_head(&mut self, state: &mut RequestState) -> Result<ReceivedMessage, Failure> {
         let view = self.worker.view();
         let plan = &view.plan;
         let mut timed = false;
@@ -136,7 +136,7 @@ impl Client {
                     .parse(state.input.filled(), &plan.head_limits)
                     .map_err(Failure::bad_request)?
                 {
-                    Progress::Complete => return Ok(Received::Head),
+                    Progress::Complete => return Ok(ReceivedMessage::Head),
                     // Old clients send an empty line behind a body that is not part of it (RFC 9112 §2.2).
                     Progress::Partial if state.input.filled() == b"\r\n" => {
                         state.request.reset();
@@ -163,12 +163,12 @@ impl Client {
             })
             .await;
             match received {
-                Some(Ok(0) | Err(_)) => return Ok(Received::End),
+                Some(Ok(0) | Err(_)) => return Ok(ReceivedMessage::End),
                 Some(Ok(count)) => {
                     self.worker.counters().received_bytes.add(count as u64);
                     state.input.advance(count);
                 }
-                None if state.input.filled().is_empty() => return Ok(Received::Nothing),
+                None if state.input.filled().is_empty() => return Ok(ReceivedMessage::Nothing),
                 None => {
                     return Err(Failure::new(
                         ErrorKind::RequestTimeout,

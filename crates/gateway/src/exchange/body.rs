@@ -11,7 +11,7 @@ use egret_cache::Stored;
 use egret_http1::{
     BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
 };
-use egret_store::entries::{Body, Filling};
+use egret_store::entries::{BodyWriter, StoredBody};
 use smallvec::SmallVec;
 
 use egret_net::budget::{Budget, Share};
@@ -180,7 +180,7 @@ impl Pipe {
     }
 
     /// Starts to store the body. Nothing is stored if it breaks off or exceeds the limit.
-    pub fn store(&mut self, filling: Filling<Stored>) {
+    pub fn store(&mut self, filling: BodyWriter<Stored>) {
         self.fill = Some(Fill::new(filling));
     }
 
@@ -492,9 +492,9 @@ fn show<'i>(
 #[derive(Debug)]
 struct Fill {
     /// `None` once the body is completely stored, or will not be stored.
-    filling: Option<Filling<Stored>>,
+    filling: Option<BodyWriter<Stored>>,
     /// The stored bytes. They stay here for the receiver even if the cache drops them.
-    body: Arc<Body>,
+    body: Arc<StoredBody>,
     /// Number of bytes of the body that were passed to the receiver.
     passed: u64,
     /// `true` once the end of the body was passed on too.
@@ -504,7 +504,7 @@ struct Fill {
 }
 
 impl Fill {
-    fn new(filling: Filling<Stored>) -> Self {
+    fn new(filling: BodyWriter<Stored>) -> Self {
         let body = Arc::clone(&filling.entry().body);
         Self { filling: Some(filling), body, passed: 0, has_ended: false, error: None }
     }
@@ -752,7 +752,7 @@ mod tests {
     use std::future::poll_fn;
 
     use egret_clock::Timestamp;
-    use egret_store::entries::Kept as _;
+    use egret_store::entries::StoredValue as _;
     use egret_store::entries::{Entries, EntryKey, EntryLimits};
     use proptest::prelude::*;
     use tokio::sync::oneshot;
@@ -911,7 +911,7 @@ mod tests {
     }
 
     /// Returns an entry that stores a body of at most `most` bytes.
-    fn filling(most: u64) -> Filling<Stored> {
+    fn filling(most: u64) -> BodyWriter<Stored> {
         let lines = b"date: Sun, 22 Nov 2026 00:31:16 GMT\r\n";
         let mut kept =
             [1_795_307_476_000_000_u64, 1_795_307_476_000_000, 0, u64::MAX].map(u64::to_le_bytes).concat();

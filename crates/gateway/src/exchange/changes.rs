@@ -7,7 +7,7 @@ use std::time::Duration;
 use egret_accounts::{Applied, SecretPatterns};
 use egret_cache::Stored;
 use egret_message::Changes;
-use egret_store::entries::Filling;
+use egret_store::entries::BodyWriter;
 
 use crate::exchange::hedge_order::HedgeOrder;
 
@@ -67,7 +67,7 @@ pub(crate) struct Inbound {
     /// The end of the body to keep, if remedies need it.
     pub tail: Option<Tail>,
     /// The cache entry to fill with the body, if a cache stores the response.
-    pub filling: Option<Filling<Stored>>,
+    pub filling: Option<BodyWriter<Stored>>,
 }
 
 /// A copy of a response: its head, and the end of its body.

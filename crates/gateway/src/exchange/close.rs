@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_match::seen_at_end;
-use egret_message::{Fields, Outcome, Received};
+use egret_message::{Fields, Outcome, ReceivedMessage};
 
 use crate::downstream::connection::End;
 use crate::exchange::body::Tap;
@@ -118,7 +118,7 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, at: Mom
         let fields = Fields::received(&head.fields, head_bytes);
         seen_at_end(fields, tap.end(), tap.is_whole())
     });
-    let received = tap.as_ref().map(|_| Received { head, bytes: head_bytes, body: body.as_deref() });
+    let received = tap.as_ref().map(|_| ReceivedMessage { head, bytes: head_bytes, body: body.as_deref() });
     let view = ExchangeView {
         now: worker.shared.clock.timestamp(at),
         worker: worker.number,

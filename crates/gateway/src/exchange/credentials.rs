@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use egret_accounts::{Account, Applied, Outgoing, SecretPatterns, hides_echoes};
+use egret_accounts::{Account, Applied, Outgoing, SecretPatterns, is_unsearchable_charset};
 use egret_clock::Timestamp;
 use egret_http1::{KnownField, RequestFraming, ResponseFraming};
 use egret_message::Fields;
@@ -111,7 +111,7 @@ pub(crate) fn mask_response(call: &mut Call<'_>, mask: &Arc<SecretPatterns>) -> 
         101 => "switches protocols",
         206 if has_body => "is partial content",
         _ if has_body && fields.is_encoded() => "has a content coding that was not requested",
-        _ if has_body && fields.all(b"content-type").any(hides_echoes) => {
+        _ if has_body && fields.all(b"content-type").any(is_unsearchable_charset) => {
             "has a charset that is not based on ASCII"
         }
         _ => {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use egret_accounts::{Applied, SecretPatterns};
 use egret_clock::Timestamp;
-use egret_flow::{Flows, RemedyChain, Tells};
+use egret_flow::{Flows, RemedyChain, TraceReaders};
 use egret_http1::{Field, RequestFraming, ResponseFraming, ResponseHead, Span};
 use egret_match::matching::Question;
 use egret_match::router::Matches;
-use egret_message::{Destination, Fields, Json, Outcome, Received};
+use egret_message::{Destination, Fields, Json, Outcome, ReceivedMessage};
 use egret_net::budget::{Budget, Share};
 use egret_net::buffer::BUFFER_BYTES;
-use egret_remedy::exchange::{Exchange as FlowExchange, PendingChanges};
+use egret_remedy::{Exchange as FlowExchange, PendingChanges};
 use egret_store::coalescer::Background;
 
 use crate::exchange::changes::{Inbound, Outbound, Tail};
@@ -102,7 +102,7 @@ impl FlowRun {
     ) -> bool {
         self.matches = matches;
         self.draft.inherit(outer);
-        let has_remedies = self.chain.start(flows, &self.matches, Tells::default());
+        let has_remedies = self.chain.start(flows, &self.matches, TraceReaders::default());
         let is_there = has_remedies && self.chain.begin_at(&background, &self.draft);
         self.draft.background = Some(background);
         is_there
@@ -158,7 +158,7 @@ impl FlowRun {
         self.draft.request_body = None;
         self.draft.response_body = None;
         // Other exchanges may wait for these two.
-        self.draft.filling = None;
+        self.draft.body_writer = None;
         self.draft.background = None;
         // Secrets must not outlive their config.
         self.mask = None;
@@ -169,15 +169,15 @@ impl FlowRun {
     pub fn find(&mut self, flows: &Flows, state: &RequestState, now: Timestamp, roll: u64) -> Option<bool> {
         let Self { chain, draft, matches, forward, target, body, .. } = self;
         let bytes = state.input.filled();
-        let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
-        let destination = forward.as_ref().map_or(Destination::NOWHERE, CallTarget::destination);
+        let received = ReceivedMessage { head: &state.request, bytes, body: body.whole(bytes) };
+        let destination = forward.as_ref().map_or(Destination::NO_UPSTREAM, CallTarget::destination);
         let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         let request = exchange.request();
         flows.find(Question { request: &request, roll, now, has_body: body.is_whole }, matches);
         if matches.is_undecided() && !body.is_whole {
             return None;
         }
-        let tells = Tells {
+        let tells = TraceReaders {
             client: request.fields.get(b"x-egret-trace").is_some(),
             diagnoses: flows.diagnoses.is_for(matches),
         };
@@ -220,7 +220,7 @@ impl FlowRun {
             trace: self.trace().map(str::to_owned),
             mask: self.mask.clone(),
             tail,
-            filling: self.draft.filling.take(),
+            filling: self.draft.body_writer.take(),
         }
     }
 
@@ -245,8 +245,8 @@ impl FlowRun {
         let Self { chain, draft, matches, forward, target, body, .. } = self;
         let ExchangeView { now, worker, state, repeatable, outcome } = view;
         let bytes = state.input.filled();
-        let received = Received { head: &state.request, bytes, body: body.whole(bytes) };
-        let destination = forward.as_ref().map_or(Destination::NOWHERE, CallTarget::destination);
+        let received = ReceivedMessage { head: &state.request, bytes, body: body.whole(bytes) };
+        let destination = forward.as_ref().map_or(Destination::NO_UPSTREAM, CallTarget::destination);
         let mut exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         exchange.worker = worker;
         exchange.params = flows.params(matches);

@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use egret_cache::Served;
 use egret_clock::{Moment, Timestamp};
-use egret_flow::{Backward, Onward};
+use egret_flow::{ResponseStep, RequestStep};
 use egret_http1::{HeadLimits, Method, Progress, ResponseFraming, Span, TargetForm};
 use egret_match::expression::BODY_BYTES_MAX;
 use egret_match::router::Matches;
 use egret_message::request_target::split_target;
-use egret_message::{Changes, Outcome, Received};
+use egret_message::{Changes, Outcome, ReceivedMessage};
 use egret_net::event_loop::{Alarm, sleep_until};
-use egret_remedy::exchange::PendingChanges;
-use egret_remedy::local_response::LocalResponse;
+use egret_remedy::PendingChanges;
+use egret_remedy::LocalResponse;
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
@@ -231,12 +231,12 @@ impl<'c, 'a> Guided<'c, 'a> {
             let mut outcome = self.run_request(target).await?;
             let at = loop {
                 match self.run_response(&outcome) {
-                    Backward::Pass => return Ok(self.conclude(outcome).await),
-                    Backward::LocalResponse(response) => {
+                    ResponseStep::Pass => return Ok(self.conclude(outcome).await),
+                    ResponseStep::LocalResponse(response) => {
                         self.discard(outcome).await?;
                         outcome = self.hold_response(*response);
                     }
-                    Backward::Repeat(at) => {
+                    ResponseStep::Repeat(at) => {
                         self.note_attempt(&outcome);
                         self.discard(outcome).await?;
                         break at;
@@ -264,11 +264,11 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Runs the request through its remedies, and calls the provider if they let it pass.
     async fn run_request(&mut self, target: &CallTarget) -> Result<CallOutcome, Stop> {
         match self.pass_remedies().await? {
-            Onward::LocalResponse(response) => {
+            RequestStep::LocalResponse(response) => {
                 self.request_revalidation(target);
                 Ok(self.hold_response(*response))
             }
-            Onward::Call => match self.call_and_gather(target).await {
+            RequestStep::Call => match self.call_and_gather(target).await {
                 Ok(connection) => Ok(CallOutcome::Response(connection)),
                 Err(Stop::Failure(failure)) => Ok(CallOutcome::Failure(failure)),
                 Err(stop) => Err(stop),
@@ -385,7 +385,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     }
 
     /// Waits until all remedies let the request pass, or one responds.
-    async fn pass_remedies(&mut self) -> Result<Onward, Stop> {
+    async fn pass_remedies(&mut self) -> Result<RequestStep, Stop> {
         let mut waiting: Option<PendingTimer> = None;
         let clock = &self.call.clock;
         let mut now = if clock.sent == clock.begun { clock.begun } else { Moment::now() };
@@ -421,7 +421,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         .await
     }
 
-    fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Moment) -> Poll<Onward> {
+    fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Moment) -> Poll<RequestStep> {
         let now = self.timestamp(at);
         let flows = &self.call.view.plan.flows;
         let worker = &self.call.client.worker;
@@ -439,9 +439,9 @@ impl<'c, 'a> Guided<'c, 'a> {
     }
 
     /// Runs the outcome of the request outwards through its remedies.
-    fn run_response(&mut self, outcome: &CallOutcome) -> Backward {
+    fn run_response(&mut self, outcome: &CallOutcome) -> ResponseStep {
         if self.run.held != Held::Head && matches!(outcome, CallOutcome::Stored(_)) {
-            return Backward::Pass;
+            return ResponseStep::Pass;
         }
         let at = match outcome {
             CallOutcome::Response(_) => self.call.clock.first_byte,
@@ -459,7 +459,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             CallOutcome::Stored(_) | CallOutcome::Failure(_) => None,
         };
         let received =
-            Received { head: &response_state.response, bytes: response_state.output.filled(), body };
+            ReceivedMessage { head: &response_state.response, bytes: response_state.output.filled(), body };
         let seen = match outcome {
             CallOutcome::Failure(failure) => {
                 Outcome::Failure(failure.of_call(self.call.state.up.moved_bytes > 0))
@@ -551,7 +551,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// otherwise only its head. Puts nothing there if there are no outer remedies.
     fn hold_stored(&mut self, served: Served) -> Result<Vec<u8>, CallOutcome> {
         self.run.held = Held::Whole;
-        if self.run.chain.is_out() {
+        if self.run.chain.is_outermost() {
             return Err(CallOutcome::Stored(Box::new(served)));
         }
         let most = self.run.chain.needs().response_json;
@@ -670,7 +670,7 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Returns the time at which the remedies want to be polled again.
     fn wake_at(&mut self) -> Option<Moment> {
-        let at = self.run.draft.take_wake_at()?;
+        let at = self.run.draft.take_poll_at()?;
         Some(self.call.client.worker.shared.clock.moment(at))
     }
 

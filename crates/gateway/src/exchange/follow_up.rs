@@ -6,7 +6,7 @@ use std::rc::Rc;
 use egret_accounts::token::Fetch;
 use egret_http1::RequestHead;
 use egret_match::router::Matches;
-use egret_remedy::exchange::PendingChanges;
+use egret_remedy::PendingChanges;
 use egret_store::coalescer::Background;
 
 use crate::exchange::state::Pools;

@@ -242,7 +242,7 @@ mod tests {
     use std::sync::Arc;
 
     use egret_accounts::AccountConfigs;
-    use egret_diagnosis::diagnosis::Exports;
+    use egret_diagnosis::Exports;
     use egret_http1::HeadLimits;
     use egret_quota::QuotaConfigs;
 

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use egret_http1::{Method, RequestHead, Span, TargetForm};
-use egret_match::target::Misplaced;
+use egret_match::target::TargetError;
 use egret_message::request_target::split_query;
 
 use crate::downstream::connection::Client;
@@ -274,7 +274,7 @@ fn keep(upstream: &Upstream, sent: Span, bytes: &[u8]) -> Result<Option<Box<Kept
     Ok(Some(Box::new(KeptHost { sent, port: authority.port, name, is_known })))
 }
 
-fn misplaced(why: Misplaced) -> Failure {
+fn misplaced(why: TargetError) -> Failure {
     Failure::new(ErrorKind::BadRequest, why.to_string())
 }
 

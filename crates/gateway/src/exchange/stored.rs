@@ -11,7 +11,7 @@ use std::time::Duration;
 use egret_cache::{ByteRange, Piece, Served};
 use egret_clock::Moment;
 use egret_http1::{LAST_CHUNK, Version, chunk_head, push_decimal, reason};
-use egret_store::entries::{Block, Body, Next};
+use egret_store::entries::{Block, Next, StoredBody};
 use smallvec::SmallVec;
 
 use crate::downstream::connection::Client;
@@ -180,7 +180,7 @@ fn framing_of(served: &Served, version: Version) -> Framing {
 }
 
 /// Returns the bytes of all pieces.
-fn slices_of<'a>(pieces: &'a [Piece], body: &'a Body) -> Vec<&'a [u8]> {
+fn slices_of<'a>(pieces: &'a [Piece], body: &'a StoredBody) -> Vec<&'a [u8]> {
     let slices = |piece: &'a Piece| -> SmallVec<[&'a [u8]; 1]> {
         match piece {
             Piece::Text(text) => [text.as_slice()].into_iter().collect(),
@@ -202,7 +202,7 @@ async fn send_pieces(
     client: &mut Client,
     head: &mut Vec<u8>,
     mut pieces: &[Piece],
-    body: &Body,
+    body: &StoredBody,
     idle: Option<Duration>,
 ) -> (Finish, u64) {
     let body_len: u64 = pieces.iter().map(len_of).sum();
@@ -244,7 +244,7 @@ async fn send_pieces(
 fn rest_of<'a>(
     head: &'a [u8],
     pieces: &'a [Piece],
-    body: &'a Body,
+    body: &'a StoredBody,
     sent: u64,
 ) -> SmallVec<[IoSlice<'a>; SLICES_MAX]> {
     let mut slices = SmallVec::new();
@@ -318,7 +318,7 @@ impl Streamed {
         Self { is_chunked, lead: head, block: None, sent: 0, read: 0, has_ended: false }
     }
 
-    async fn send(mut self, client: &mut Client, body: &Body, idle: Option<Duration>) -> (Finish, u64) {
+    async fn send(mut self, client: &mut Client, body: &StoredBody, idle: Option<Duration>) -> (Finish, u64) {
         let mut patience = Patience::new(&client.timer, idle, Moment::now());
         let mut sent_bytes = 0;
         let finish = poll_fn(|cx| {

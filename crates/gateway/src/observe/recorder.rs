@@ -10,9 +10,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use egret_clock::Moment;
-use egret_diagnosis::finished::content_type;
-use egret_diagnosis::observers::Diagnoses;
-use egret_diagnosis::record::{Attempt, Facts, Record, Times, Url};
+use egret_diagnosis::content_type;
+use egret_diagnosis::{Attempt, Diagnoses, Facts, PhaseTimes, Record, Url};
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_match::router::Matches;
 use egret_message::Destination;
@@ -221,7 +220,7 @@ impl Recording {
 
     /// Returns `true` if the exchange must wait for a place for its record.
     pub fn waits_for_place(&mut self, records: &RefCell<RecordSender>) -> bool {
-        if self.has_place || !self.record.has_to_be_seen() {
+        if self.has_place || !self.record.waits_for_room() {
             return false;
         }
         self.has_place = records.borrow_mut().try_reserve();
@@ -232,7 +231,7 @@ impl Recording {
     /// The exchange `started` with the request's first byte, and the call was `sent`.
     pub fn note_attempt(&mut self, started: Moment, sent: Moment, status: u16, error: Option<&'static str>) {
         let after = |moment: Moment| moment.nanos_since(started) / 1000;
-        let before_us = self.record.vain().last().map_or(0, |before| before.end_us);
+        let before_us = self.record.failed_attempts().last().map_or(0, |before| before.end_us);
         // A call that failed before anything was sent began when the one before it ended.
         let (start_us, end_us) = (after(sent).max(before_us), after(Moment::now()));
         self.record.note_attempt(Attempt { start_us, end_us: end_us.max(start_us), status, error });
@@ -291,7 +290,7 @@ impl Recording {
 
 /// Returns the durations of the phases of a finished exchange. The client received a response if
 /// `is_answered`.
-fn times(clock: &Clock, is_answered: bool, started: Moment, ended: Moment) -> Times {
+fn times(clock: &Clock, is_answered: bool, started: Moment, ended: Moment) -> PhaseTimes {
     let after = |moment: Moment| moment.nanos_since(started) / 1000;
     let ended_us = after(ended);
     let first_byte_us = if is_answered { after(clock.first_byte) } else { ended_us };
@@ -299,7 +298,7 @@ fn times(clock: &Clock, is_answered: bool, started: Moment, ended: Moment) -> Ti
     if clock.sent == clock.begun {
         // Nothing was sent to a provider, so all the time counts as waiting.
         let waited_us = first_byte_us.saturating_sub(after(clock.begun));
-        return Times {
+        return PhaseTimes {
             sent_us: first_byte_us,
             first_byte_us,
             ended_us,
@@ -310,7 +309,7 @@ fn times(clock: &Clock, is_answered: bool, started: Moment, ended: Moment) -> Ti
     }
     let dial = [clock.dial.dns, clock.dial.connect, clock.dial.tls]
         .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-    Times {
+    PhaseTimes {
         sent_us: after(clock.sent.max(clock.uploaded)),
         first_byte_us,
         ended_us,

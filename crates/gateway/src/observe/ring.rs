@@ -14,10 +14,10 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use egret_clock::{Clock, Moment};
-use egret_diagnosis::diagnosis::Tick;
-use egret_diagnosis::finished::Reader;
-use egret_diagnosis::observers::{Diagnoses, HandOver};
-use egret_diagnosis::record::Record;
+use egret_diagnosis::Record;
+use egret_diagnosis::RecordReader;
+use egret_diagnosis::Tick;
+use egret_diagnosis::{Diagnoses, HandOver};
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
 
@@ -291,7 +291,7 @@ impl RecordSender {
 struct DiagnosisThread {
     common: Arc<Common>,
     receivers: Vec<RecordReceiver>,
-    reader: Reader,
+    reader: RecordReader,
     latest: Arc<Diagnoses>,
     /// The diagnoses of earlier plans, whose exchanges may still be in progress.
     before: Vec<Arc<Diagnoses>>,

@@ -37,6 +37,8 @@ impl fmt::Display for DurationError {
     }
 }
 
+impl std::error::Error for DurationError {}
+
 /// Parses a duration of at most `max`. Seconds without a unit are truncated to whole milliseconds, as in
 /// httpbin.
 pub(super) fn parse(text: &str, max: Duration) -> Result<Duration, DurationError> {

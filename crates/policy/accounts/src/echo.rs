@@ -98,7 +98,7 @@ const OTHER_CHARSETS: [&[u8]; 13] = [
 
 /// Returns `true` if secrets cannot be found in a body of this media type (RFC 9110 §8.3.2), because its
 /// charset encodes them in other bytes.
-pub fn hides_echoes(media_type: &[u8]) -> bool {
+pub fn is_unsearchable_charset(media_type: &[u8]) -> bool {
     let is_other = |parameter: &[u8]| {
         let Some(at) = parameter.iter().position(|byte| *byte == b'=') else { return false };
         if !parameter[..at].trim_ascii().eq_ignore_ascii_case(b"charset") {
@@ -148,7 +148,7 @@ pub struct PatternMask {
     /// A position that no word spans.
     line_start: u64,
     /// The end of the text so far; `None` if a secret contains line ends, which then prove nothing.
-    line: Option<Line>,
+    line: Option<LastLine>,
     has_masked: bool,
 }
 
@@ -156,7 +156,7 @@ impl PatternMask {
     /// Creates a mask for a text that may contain those secrets.
     pub fn new(echoes: Arc<SecretPatterns>) -> Self {
         Self {
-            line: (!echoes.has_lines).then(Line::default),
+            line: (!echoes.has_lines).then(LastLine::default),
             echoes,
             finders: [Coding::Plain, Coding::Percent, Coding::Json].map(Finder::new),
             held: Vec::new(),
@@ -247,14 +247,14 @@ fn is_line_end(byte: u8) -> bool {
 /// The last line of a text that arrives in pieces: enough state to know if it may be one of several lines of
 /// Base64.
 #[derive(Debug, Default)]
-struct Line {
+struct LastLine {
     /// Number of bytes at its end that may be Base64, in any escaping, up to [`LINE_BYTES_MIN`].
     run: usize,
     /// `true` if a CR follows them.
     has_cr: bool,
 }
 
-impl Line {
+impl LastLine {
     /// Returns `true` if the CR or LF at `at` in `piece` ends every possible word. The state covers the text
     /// before `piece`.
     fn ends(&self, piece: &[u8], at: usize) -> bool {
@@ -469,7 +469,7 @@ mod tests {
             "text/plain; charset='ucs-2'",
             "text/plain; charset=unicode",
         ] {
-            assert!(hides_echoes(media_type.as_bytes()), "{media_type}");
+            assert!(is_unsearchable_charset(media_type.as_bytes()), "{media_type}");
         }
         for media_type in [
             "",
@@ -480,7 +480,7 @@ mod tests {
             "text/plain; charset=iso-8859-1; name=utf-16",
             "text/plain; charset=windows-1252",
         ] {
-            assert!(!hides_echoes(media_type.as_bytes()), "{media_type}");
+            assert!(!is_unsearchable_charset(media_type.as_bytes()), "{media_type}");
         }
     }
 

@@ -31,7 +31,7 @@ const NO_CHARACTER: u8 = 0xff;
 
 /// A trie of the words to find. Each node links to the longest other prefix that is a suffix of its own.
 pub(super) struct Words {
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
     /// The labels of the edges of all nodes, node after node, and the nodes they lead to.
     labels: Zeroizing<Vec<u8>>,
     targets: Vec<u32>,
@@ -44,7 +44,7 @@ pub(super) struct Words {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Node {
+struct TrieNode {
     /// The node's range in the list of all edges.
     edges: (u32, u32),
     /// The node of the longest proper suffix that is a prefix of a word.
@@ -60,7 +60,7 @@ const ROOT: u32 = 0;
 impl Words {
     /// Compiles the words. None of them may be empty.
     pub fn new<Word: AsRef<[u8]>>(words: impl IntoIterator<Item = Word>) -> Self {
-        let mut nodes = vec![Node::default()];
+        let mut nodes = vec![TrieNode::default()];
         let mut children = vec![BTreeMap::<u8, u32>::new()];
         let mut longest = 0;
         for word in words {
@@ -71,7 +71,7 @@ impl Words {
                 let depth = nodes[at as usize].depth + 1;
                 at = *children[at as usize].entry(*byte).or_insert(next);
                 if at == next {
-                    nodes.push(Node { depth, ..Node::default() });
+                    nodes.push(TrieNode { depth, ..TrieNode::default() });
                     children.push(BTreeMap::new());
                 }
             }
@@ -94,7 +94,7 @@ impl Words {
         self.longest * ESCAPE_BYTES_MAX + breaks * LINE_END_BYTES_MAX
     }
 
-    fn with_edges(mut nodes: Vec<Node>, children: &[BTreeMap<u8, u32>]) -> Self {
+    fn with_edges(mut nodes: Vec<TrieNode>, children: &[BTreeMap<u8, u32>]) -> Self {
         let (mut labels, mut targets) = (Zeroizing::new(Vec::with_capacity(nodes.len())), Vec::new());
         for (node, children) in nodes.iter_mut().zip(children) {
             let start = number(targets.len());
@@ -213,7 +213,7 @@ impl Finder {
         self.escape[self.escape_len] = byte;
         self.escape_len += 1;
         let (start, end) = (self.escape_start, position + 1);
-        match self.judge() {
+        match self.escape_state() {
             Escape::Open => {}
             Escape::Byte(byte) => {
                 self.escape_len = 0;
@@ -230,7 +230,7 @@ impl Finder {
             }
             Escape::None => {
                 self.escape_len -= 1;
-                self.take_escape(words, found);
+                self.flush_escape(words, found);
                 self.read_first(words, byte, position, found);
             }
         }
@@ -238,11 +238,11 @@ impl Finder {
 
     /// Ends the text, or the part of it that a word can span.
     pub fn finish(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
-        self.take_escape(words, found);
-        self.begin_anew();
+        self.flush_escape(words, found);
+        self.reset();
     }
 
-    fn begin_anew(&mut self) {
+    fn reset(&mut self) {
         self.at = ROOT;
         self.starts.clear();
         self.since_line_end = LINE_BYTES_MIN;
@@ -264,7 +264,7 @@ impl Finder {
         }
     }
 
-    fn judge(&self) -> Escape {
+    fn escape_state(&self) -> Escape {
         let hexadecimal = |digits: &[u8]| {
             let digits = std::str::from_utf8(digits)
                 .ok()
@@ -295,7 +295,7 @@ impl Finder {
     }
 
     /// Reads the bytes of a failed escape as plain characters.
-    fn take_escape(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
+    fn flush_escape(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
         let (escape, len) = (self.escape, std::mem::take(&mut self.escape_len));
         for (byte, start) in escape[..len].iter().zip(self.escape_start..) {
             self.take(words, *byte, (start, start + 1), found);
@@ -308,9 +308,9 @@ impl Finder {
             return;
         }
         self.at = words.next(self.at, byte);
-        let Node { depth, word, .. } = words.nodes[self.at as usize];
+        let TrieNode { depth, word, .. } = words.nodes[self.at as usize];
         if depth == 0 {
-            return self.begin_anew();
+            return self.reset();
         }
         self.since_line_end += 1;
         self.starts.push_back(start);
@@ -335,7 +335,7 @@ impl Finder {
             }
             _ => {
                 if self.has_cr {
-                    self.begin_anew();
+                    self.reset();
                 }
                 return false;
             }

@@ -10,7 +10,7 @@ mod echo;
 mod find;
 mod placeholder;
 mod sigv4;
-mod standing;
+mod state;
 pub mod token;
 
 use std::sync::{Arc, OnceLock};
@@ -20,18 +20,16 @@ use egret_config::{Problem, Secret};
 
 pub use config::{AccountConfig, AccountConfigs, ApiKeyConfig, BasicConfig, BearerConfig, CertificateConfig};
 use credential::Credential;
-pub use echo::{PatternMask, SecretPatterns, hides_echoes};
+pub use echo::{PatternMask, SecretPatterns, is_unsearchable_charset};
 use placeholder::{Placeholder, secret_problem};
 pub use placeholder::{PlaceholderConfig, RequestPart};
 pub use sigv4::Sigv4Config;
-pub use standing::{AccountState, AccountUse, CoolingSnapshot, Ending};
-pub use standing::{CoolDown, reported_pause};
+pub use state::{AccountState, AccountUse, CoolingSnapshot, Ending};
+pub use state::{CoolDown, reported_pause};
 
 use token::{Token, TokenSnapshot};
 
-use egret_message::Fault;
-use egret_message::KnownProvider;
-use egret_message::{Changes, Fields};
+use egret_message::{Changes, Fault, Fields, KnownProvider};
 
 /// Maximum number of accounts in one config.
 const ACCOUNTS_MAX: usize = 10_000;
@@ -52,7 +50,7 @@ pub struct Account {
     credential: Credential,
     /// The config of this account. The next config is compared with it.
     config: AccountConfig,
-    standing: Arc<AccountState>,
+    state: Arc<AccountState>,
     /// A digest of the credential. The same secret always gives the same digest.
     digest: [u8; 32],
     /// Number of times the credential has changed. Refusals of an earlier credential are not held against the
@@ -157,7 +155,7 @@ impl Accounts {
                 numbers: numbers.collect(),
                 credential,
                 config: config.clone(),
-                standing,
+                state: standing,
                 digest: config.digest(),
                 version,
                 placeholder,
@@ -210,8 +208,8 @@ impl Account {
     }
 
     /// The state that all users of the account share.
-    pub fn standing(&self) -> &Arc<AccountState> {
-        &self.standing
+    pub fn state(&self) -> &Arc<AccountState> {
+        &self.state
     }
 
     /// A digest of the credential. It differs for another secret and is the same after a restart. Store only
@@ -227,7 +225,7 @@ impl Account {
 
     /// Returns the account's state at `now`, for display.
     pub fn snapshot(&self, now: Timestamp) -> AccountSnapshot {
-        let standing = self.standing.snapshot(now, self.version);
+        let standing = self.state.snapshot(now, self.version);
         let failing = || {
             let until = self.token()?.failing_until(now)?;
             Some(CoolingSnapshot { until, status: None })
@@ -247,7 +245,7 @@ impl Account {
         if self.config.provider != config.provider || self.config.kinds() != config.kinds() {
             return Default::default();
         }
-        (Arc::clone(&self.standing), self.version + u32::from(self.config != *config))
+        (Arc::clone(&self.state), self.version + u32::from(self.config != *config))
     }
 
     /// The client certificate for the TLS handshake, for an account of that kind.
@@ -355,7 +353,8 @@ fn check_providers(
     }
     for (number, name) in config.provider.iter().enumerate() {
         let Some(provider) = known.iter().find(|provider| provider.name == name) else {
-            let at = egret_match::matching::place(&config.provider, &format!("{at}.provider"), number);
+            let at =
+                egret_match::matching::path_of_entry(&config.provider, &format!("{at}.provider"), number);
             let problem = Problem::new(at, format!("no provider is called `{name}`"));
             problems.push(problem.suggest(name, known.iter().map(|provider| provider.name)));
             continue;
@@ -396,7 +395,7 @@ mod tests {
 
     fn cool(accounts: &Accounts, status: u16) {
         let account = &accounts.0[0];
-        account.standing().cool((NOW, NOW), (status, account.version()), None, RULE);
+        account.state().cool((NOW, NOW), (status, account.version()), None, RULE);
     }
 
     #[test]
@@ -408,7 +407,7 @@ mod tests {
             let after = compiled("two", &["one"], Some(&before));
             assert_eq!(cools(&after), is_kept, "{status}");
             assert!(cools(&before), "exchanges in flight keep the old one");
-            assert!(Arc::ptr_eq(before.0[0].standing(), after.0[0].standing()));
+            assert!(Arc::ptr_eq(before.0[0].state(), after.0[0].state()));
         }
     }
 

@@ -16,9 +16,7 @@ use super::find::{Coding, Words, find_all};
 use super::{Applied, Outgoing};
 use egret_json::pointer::{Pointers, pointer_problem};
 use egret_match::form::decode_form;
-use egret_message::BODY_BYTES_MAX;
-use egret_message::Fault;
-use egret_message::Fields;
+use egret_message::{BODY_BYTES_MAX, Fault, Fields};
 
 /// Minimum length of the word. Shorter words might occur in a request by chance.
 const TEXT_BYTES_MIN: usize = 8;
@@ -128,7 +126,7 @@ impl Placeholder {
                 "at most `16MiB`: the body is buffered in memory for each exchange".to_owned(),
             ));
         }
-        check_places(config)?;
+        check_parts(config)?;
         Ok(Self {
             word: Words::new([text]),
             parts: parts.clone(),
@@ -178,7 +176,7 @@ impl Placeholder {
 }
 
 /// Returns an error with the first config key whose places cannot be used, and the reason.
-fn check_places(config: &PlaceholderConfig) -> Result<(), (&'static str, String)> {
+fn check_parts(config: &PlaceholderConfig) -> Result<(), (&'static str, String)> {
     let PlaceholderConfig { parts, headers, parameters, pointers, .. } = config;
     let (header, query, body) = (RequestPart::Header, RequestPart::Query, RequestPart::Body);
     if !headers.is_empty() && !parts.contains(&header) {

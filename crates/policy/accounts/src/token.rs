@@ -6,9 +6,9 @@
 //! that is dropped is given up, and another exchange is elected. Only one fetch is in flight at a time. All
 //! exchanges that need the token wait for it, unless the old one is still valid.
 
-mod answer;
 mod config;
 mod request;
+mod response;
 #[cfg(test)]
 mod tests;
 
@@ -24,15 +24,14 @@ use egret_config::Problem;
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
-use egret_clock::Random;
-use egret_clock::retry_after;
+use egret_clock::{Random, retry_after};
 use egret_message::{Reason, Refused};
 use egret_store::coalescer::{Coalescer, Leader};
 
-pub use answer::{ANSWER_BYTES_MAX, Trouble};
-pub use config::{ClientAuth, Endpoint, EndpointError, Grant, OAuth2Config, OAuth2RetryConfig};
+pub use config::{ClientAuth, EndpointError, Grant, OAuth2Config, OAuth2RetryConfig, TokenEndpoint};
+pub use response::{RESPONSE_BYTES_MAX, TokenError};
 
-use answer::Granted;
+use response::Granted;
 
 /// Minimum time for which a new token is used, even if its response took longer than its lifetime.
 const USED_MIN: Duration = Duration::from_secs(1);
@@ -49,13 +48,13 @@ pub struct Token {
     /// The account's name, for logs.
     account: Arc<str>,
     config: OAuth2Config,
-    endpoint: Endpoint,
+    endpoint: TokenEndpoint,
     state: Mutex<State>,
     /// The fetch in flight, and its waiters.
     coalescer: Arc<Coalescer>,
     /// The latest refresh token, if the grant uses one.
     grant: Arc<Mutex<Zeroizing<String>>>,
-    counts: Arc<Counts>,
+    counts: Arc<TokenCounts>,
 }
 
 #[derive(Default)]
@@ -63,7 +62,7 @@ struct State {
     current: Option<Current>,
     /// Number of failures since the last token.
     failures: u32,
-    trouble: Option<Trouble>,
+    error: Option<TokenError>,
     /// Time before which the endpoint is not called.
     retry_at: Timestamp,
     /// Time of the last rejection that discarded a token.
@@ -85,7 +84,7 @@ struct Current {
 
 /// Counters, kept across changes of the config.
 #[derive(Debug, Default)]
-struct Counts {
+struct TokenCounts {
     fetched: AtomicU64,
     failed: AtomicU64,
 }
@@ -98,7 +97,7 @@ pub struct TokenSnapshot {
     /// Time at which the token expires, if there is one.
     pub expires_at: Option<Timestamp>,
     /// Reason for the failure of the last fetch, if it failed.
-    pub trouble: Option<Trouble>,
+    pub error: Option<TokenError>,
     /// Time before which the endpoint is not called again after a failure.
     pub retry_at: Option<Timestamp>,
     /// Number of tokens fetched.
@@ -155,13 +154,13 @@ pub enum Turn {
 }
 
 /// The state of the token, as one exchange sees it.
-enum TokenStanding {
+enum TokenNeed {
     Good(u64),
     /// Valid, and due for renewal.
     Due(u64),
     Missing,
     /// No valid token, and the endpoint must not be called yet.
-    Failing(Timestamp, Option<Trouble>),
+    Failing(Timestamp, Option<TokenError>),
 }
 
 impl Token {
@@ -180,7 +179,7 @@ impl Token {
         }
         let count = problems.len();
         config.check(at, problems);
-        let endpoint = Endpoint::parse(&config.token_url).ok().filter(|_| problems.len() == count)?;
+        let endpoint = TokenEndpoint::parse(&config.token_url).ok().filter(|_| problems.len() == count)?;
         let is_same_grant = |before: &&Arc<Self>| {
             let of = |config: &OAuth2Config| {
                 (config.token_url.clone(), config.client_id.clone(), config.refresh_token.clone())
@@ -209,26 +208,26 @@ impl Token {
         let mut fetch = None;
         loop {
             // Checked again after the election: another exchange may have fetched a token meanwhile.
-            let standing = self.lock().standing(now);
+            let standing = self.lock().need(now);
             match standing {
-                TokenStanding::Good(number) => {
-                    waiting.let_go(number);
+                TokenNeed::Good(number) => {
+                    waiting.proceed_with(number);
                     return Turn::Ready(None);
                 }
-                TokenStanding::Due(number) => {
+                TokenNeed::Due(number) => {
                     if fetch.is_none()
                         && let Some(leader) = self.coalescer.leader(THE_TOKEN, now)
                     {
                         fetch = Some(self.fetch(leader, now));
                         continue;
                     }
-                    waiting.let_go(number);
+                    waiting.proceed_with(number);
                     return Turn::Ready(fetch);
                 }
-                TokenStanding::Failing(retry_at, trouble) => {
+                TokenNeed::Failing(retry_at, trouble) => {
                     return Turn::Refused(self.refused(retry_at, trouble, now));
                 }
-                TokenStanding::Missing => {}
+                TokenNeed::Missing => {}
             }
             let until = *waiting.since.get_or_insert(now) + self.config.wait_max.get();
             if until <= now {
@@ -268,9 +267,9 @@ impl Token {
 
     /// Time before which no token can be had, after a failed fetch.
     pub fn failing_until(&self, now: Timestamp) -> Option<Timestamp> {
-        match self.lock().standing(now) {
-            TokenStanding::Failing(retry_at, _) => Some(retry_at),
-            TokenStanding::Good(_) | TokenStanding::Due(_) | TokenStanding::Missing => None,
+        match self.lock().need(now) {
+            TokenNeed::Failing(retry_at, _) => Some(retry_at),
+            TokenNeed::Good(_) | TokenNeed::Due(_) | TokenNeed::Missing => None,
         }
     }
 
@@ -285,7 +284,7 @@ impl Token {
                 Some(_) => TokenState::Good,
             },
             expires_at: state.current.as_ref().map(|current| current.expires_at),
-            trouble: state.trouble,
+            error: state.error,
             retry_at: Some(state.retry_at).filter(|retry_at| *retry_at > now),
             fetched: self.counts.fetched.load(Relaxed),
             failed: self.counts.failed.load(Relaxed),
@@ -293,7 +292,7 @@ impl Token {
     }
 
     /// The token endpoint.
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &TokenEndpoint {
         &self.endpoint
     }
 
@@ -306,10 +305,10 @@ impl Token {
     }
 
     fn fetch(self: &Arc<Self>, leader: Leader, now: Timestamp) -> Fetch {
-        Fetch { token: Arc::clone(self), leader, begun: now }
+        Fetch { token: Arc::clone(self), leader, started: now }
     }
 
-    fn refused(&self, retry_at: Timestamp, trouble: Option<Trouble>, now: Timestamp) -> Refused {
+    fn refused(&self, retry_at: Timestamp, trouble: Option<TokenError>, now: Timestamp) -> Refused {
         let why = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
         let wait_s = retry_at.since(now).as_millis().div_ceil(1_000);
         let detail =
@@ -325,16 +324,16 @@ impl Token {
         Refused { retry_at: Some(now + USED_MIN), ..Refused::new(Reason::AccountUnavailable, detail) }
     }
 
-    /// Stores the result of a fetch that began at `begun`.
+    /// Stores the result of a fetch that began at `started`.
     fn settle(
         &self,
         begun: Timestamp,
         now: Timestamp,
-        granted: Result<Granted, Trouble>,
+        granted: Result<Granted, TokenError>,
         asked: Option<Timestamp>,
     ) {
         match granted {
-            Ok(granted) => self.take_up(begun, now, granted),
+            Ok(granted) => self.store_token(begun, now, granted),
             Err(trouble) => {
                 self.counts.failed.fetch_add(1, Relaxed);
                 let mut state = self.lock();
@@ -352,7 +351,7 @@ impl Token {
         }
     }
 
-    fn take_up(&self, begun: Timestamp, now: Timestamp, granted: Granted) {
+    fn store_token(&self, begun: Timestamp, now: Timestamp, granted: Granted) {
         let Granted { access_token, life, refresh_token } = granted;
         let life = life.unwrap_or(self.config.default_life.get());
         // The lifetime begins between the request and the response; the request is the safe bound.
@@ -372,7 +371,7 @@ impl Token {
             expires_at,
             is_rejected: false,
         });
-        (state.failures, state.trouble, state.retry_at) = (0, None, Timestamp::default());
+        (state.failures, state.error, state.retry_at) = (0, None, Timestamp::default());
         drop(state);
         debug!(account = &*self.account, life_s = life.as_secs(), "a token has been fetched");
     }
@@ -389,15 +388,15 @@ impl State {
         self.current.as_ref().is_some_and(|current| !current.is_rejected && now < current.expires_at)
     }
 
-    fn standing(&self, now: Timestamp) -> TokenStanding {
+    fn need(&self, now: Timestamp) -> TokenNeed {
         let is_left_alone = now < self.retry_at;
         match &self.current {
             Some(current) if self.is_good(now) => {
                 let is_due = current.renew_at <= now && !is_left_alone;
-                if is_due { TokenStanding::Due(current.number) } else { TokenStanding::Good(current.number) }
+                if is_due { TokenNeed::Due(current.number) } else { TokenNeed::Good(current.number) }
             }
-            _ if is_left_alone => TokenStanding::Failing(self.retry_at, self.trouble),
-            _ => TokenStanding::Missing,
+            _ if is_left_alone => TokenNeed::Failing(self.retry_at, self.error),
+            _ => TokenNeed::Missing,
         }
     }
 
@@ -421,7 +420,7 @@ impl State {
     fn fail(
         &mut self,
         config: &OAuth2RetryConfig,
-        trouble: Trouble,
+        trouble: TokenError,
         now: Timestamp,
         asked: Option<Timestamp>,
     ) -> Duration {
@@ -433,7 +432,7 @@ impl State {
         let asked = asked.map_or(Duration::ZERO, |asked| asked.since(now));
         let wait = wait.max(asked.min(config.max.get().saturating_mul(LASTING_FACTOR)));
         self.failures = self.failures.saturating_add(1);
-        self.trouble = Some(trouble);
+        self.error = Some(trouble);
         self.retry_at = now + wait;
         wait
     }
@@ -446,7 +445,7 @@ impl TokenWaiter {
     }
 
     /// Ends the wait, with the token of that number.
-    fn let_go(&mut self, number: u64) {
+    fn proceed_with(&mut self, number: u64) {
         self.number = number;
         self.since = None;
         self.shared_call = None;
@@ -462,12 +461,12 @@ impl TokenWaiter {
 pub struct Fetch {
     token: Arc<Token>,
     leader: Leader,
-    begun: Timestamp,
+    started: Timestamp,
 }
 
 /// The response of a token endpoint.
 #[derive(Clone, Copy)]
-pub struct Answered<'a> {
+pub struct TokenResponse<'a> {
     /// The status code.
     pub status: u16,
     /// The value of `Retry-After`, if present.
@@ -478,7 +477,7 @@ pub struct Answered<'a> {
 
 impl Fetch {
     /// The token endpoint.
-    pub fn endpoint(&self) -> &Endpoint {
+    pub fn endpoint(&self) -> &TokenEndpoint {
         self.token.endpoint()
     }
 
@@ -499,12 +498,12 @@ impl Fetch {
     }
 
     /// Stores the result, and wakes all waiters.
-    pub fn end(self, now: Timestamp, answered: Result<Answered<'_>, Trouble>) {
+    pub fn end(self, now: Timestamp, answered: Result<TokenResponse<'_>, TokenError>) {
         let asked = answered.as_ref().ok().and_then(|answered| answered.retry_after);
         let asked = asked.and_then(|value| retry_after::read(value, now));
-        let granted = answered.and_then(|Answered { status, body, .. }| answer::read(status, body));
-        self.token.settle(self.begun, now, granted, asked);
-        self.leader.answered();
+        let granted = answered.and_then(|TokenResponse { status, body, .. }| response::read(status, body));
+        self.token.settle(self.started, now, granted, asked);
+        self.leader.finish();
     }
 }
 

@@ -59,7 +59,7 @@ pub const AGE_BOUNDS_S: [u64; 9] = [1, 5, 15, 60, 300, 900, 3_600, 21_600, 86_40
 
 /// Counters of one cache.
 #[derive(Debug)]
-pub struct Counts {
+pub struct CacheCounts {
     /// One set per worker, so no two workers write to the same one.
     workers: Box<[Cells]>,
 }
@@ -88,7 +88,7 @@ pub struct CacheSnapshot {
     pub disk: Option<DiskStats>,
 }
 
-impl Counts {
+impl CacheCounts {
     /// Creates zeroed counters for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| Cells::default()).collect() }

@@ -51,8 +51,8 @@ impl CacheDisk {
 
     /// Writes changes of the stored responses to disk until it is stopped. Blocks, so it needs its own
     /// thread.
-    pub fn serve(&self, tell: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
-        self.disk.serve(&self.entries, tell)
+    pub fn serve(&self, report: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
+        self.disk.serve(&*self.entries, report)
     }
 
     /// Makes [`serve`](Self::serve) return.
@@ -63,9 +63,9 @@ impl CacheDisk {
 
 /// The directory of a cache's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiskPlace(PathBuf);
+pub struct DiskLocation(PathBuf);
 
-impl DiskPlace {
+impl DiskLocation {
     /// Returns the directory of the flow's cache number `ordinal`. Each cache has its own directory. A digest
     /// of the flow's name distinguishes them, because the name may contain characters that are not allowed in
     /// file names.
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn each_cache_has_a_directory_of_its_own() {
         let place = |flow: &str, ordinal| {
-            let place = DiskPlace::new(&DiskConfig::default(), Path::new("/data"), flow, ordinal);
+            let place = DiskLocation::new(&DiskConfig::default(), Path::new("/data"), flow, ordinal);
             place.0.to_str().unwrap().to_owned()
         };
         let places = [
@@ -138,7 +138,7 @@ mod tests {
             assert!(!one["/data/cache/".len()..].contains(['/', '.']), "{one}");
         }
         let named = config(json!({ "disk": { "directory": "/var/cache" } })).disk.unwrap();
-        assert!(DiskPlace::new(&named, Path::new("/data"), "search", 1).0.starts_with("/var/cache"));
+        assert!(DiskLocation::new(&named, Path::new("/data"), "search", 1).0.starts_with("/var/cache"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ const STALE_IF_SILENT: Duration = Duration::from_mins(5);
 
 /// The failure that a stale response covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum ProviderFailure {
     /// The provider responds with an error, or the gateway itself rejects the call.
     Error,
     /// There is no response: the provider cannot be connected to, times out, or closes the connection.
@@ -85,13 +85,13 @@ impl Lifetimes {
     }
 
     /// Returns the configured `ttl` of a status.
-    pub fn told(&self, status: u16) -> Option<Duration> {
+    pub fn configured_ttl(&self, status: u16) -> Option<Duration> {
         self.ttl.iter().find(|(statuses, _)| statuses.covers(status)).map(|(_, ttl)| *ttl)
     }
 
     /// Returns `true` if the config overrides the directives of responses with that status.
     pub fn is_forced(&self, status: u16) -> bool {
-        self.overrides && self.told(status).is_some()
+        self.overrides && self.configured_ttl(status).is_some()
     }
 
     /// Returns `true` if a partition is a private cache.
@@ -100,13 +100,13 @@ impl Lifetimes {
     }
 
     /// Returns the freshness of `stored`.
-    pub fn standing(&self, stored: &Stored, partition: Partition, now: Timestamp) -> Freshness {
+    pub fn freshness(&self, stored: &Stored, partition: Partition, now: Timestamp) -> Freshness {
         Freshness { age: stored.age(now), lifetime: self.lifetime(stored, partition) }
     }
 
     /// Computes the freshness lifetime (RFC 9111 §4.2.1, §4.2.2).
     fn lifetime(&self, stored: &Stored, partition: Partition) -> Duration {
-        let told = self.told(stored.status);
+        let told = self.configured_ttl(stored.status);
         if let Some(told) = told.filter(|_| self.overrides) {
             return told;
         }
@@ -170,11 +170,12 @@ impl Lifetimes {
         stored: &Stored,
         partition: Partition,
         standing: Freshness,
-        (wants, trouble): (&RequestDirectives, Trouble),
+        (wants, trouble): (&RequestDirectives, ProviderFailure),
     ) -> bool {
         let told = stored.directives.stale_if_error.filter(|_| !self.is_forced(stored.status));
         // A client that limits the age does not want a stale response (RFC 9111 §5.2.1.1).
-        let is_fine = trouble == Trouble::Silence && wants.max_age.is_none() && wants.min_fresh.is_none();
+        let is_fine =
+            trouble == ProviderFailure::Silence && wants.max_age.is_none() && wants.min_fresh.is_none();
         let window = told
             .map(Duration::from_secs)
             .or(self.stale_if_error)

@@ -135,7 +135,7 @@ impl Digest {
 
 /// The key of a stored response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct CacheKey {
     /// Identifies the request and the partition.
     pub id: u128,
     /// Identifies the URL without the query, in all partitions. A change of that URL invalidates the whole
@@ -143,8 +143,8 @@ pub struct Key {
     pub group: u128,
 }
 
-impl From<Key> for egret_store::entries::EntryKey {
-    fn from(Key { id, group }: Key) -> Self {
+impl From<CacheKey> for egret_store::entries::EntryKey {
+    fn from(CacheKey { id, group }: CacheKey) -> Self {
         Self { id, group }
     }
 }
@@ -288,7 +288,7 @@ impl Keyer {
         secret: &KeySecret,
         request: &Request<'_>,
         place: &KeyContext<'_>,
-    ) -> Option<(Key, Partition)> {
+    ) -> Option<(CacheKey, Partition)> {
         let url = Url::of(request, place);
         let group = url.group(secret);
         let query = url.query.as_deref();
@@ -310,7 +310,7 @@ impl Keyer {
             fields_of(request.fields, "content-encoding", &mut digest);
         }
         let partition = self.partition(request, place, &mut digest);
-        Some((Key { id: digest.finish(), group }, partition))
+        Some((CacheKey { id: digest.finish(), group }, partition))
     }
 
     fn query(&self, request: &Request<'_>, digest: &mut Digest) {
@@ -580,7 +580,7 @@ mod tests {
         lines: &str,
         body: Option<&str>,
         place: &KeyContext<'_>,
-    ) -> Option<(Key, Partition)> {
+    ) -> Option<(CacheKey, Partition)> {
         let config: CacheConfig = serde_json::from_value(config).unwrap();
         let keyer = Keyer::new(&config, space);
         with_request("one", lines, |request| {
@@ -589,7 +589,7 @@ mod tests {
         })
     }
 
-    fn key(config: serde_json::Value, lines: &str) -> Key {
+    fn key(config: serde_json::Value, lines: &str) -> CacheKey {
         key_with(config, "f", lines, None, &KeyContext::default()).unwrap().0
     }
 

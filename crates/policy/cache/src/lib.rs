@@ -2,7 +2,7 @@
 //! which requests they satisfy.
 //!
 //! This module performs no I/O, does not wait, and holds no stored responses. [`Policy::ask`] turns a request
-//! into a [`Question`] with a key. The caller passes the responses stored under that key to
+//! into a [`CacheRequest`] with a key. The caller passes the responses stored under that key to
 //! [`Policy::decide`], and follows the decision. After the provider's response, [`Policy::receive`] decides
 //! about it and about the stored responses, and [`Policy::invalidated`] lists what a change invalidates.
 //!
@@ -39,8 +39,10 @@ use key::Keyer;
 use egret_message::{Request, Response};
 
 pub use conditional::Validators;
-pub use counts::Counts;
-pub use egret_store::entries::{DiskError, DiskEvent, DiskStats, EntryFile, EntryStats, Kept, Purge, Stop};
+pub use counts::CacheCounts;
+pub use egret_store::entries::{
+    DiskError, DiskEvent, DiskStats, EntryFile, EntryStats, Purge, Stop, StoredValue,
+};
 pub use key::label_of;
 
 pub use config::{
@@ -49,16 +51,16 @@ pub use config::{
 pub use counts::{AGE_BOUNDS_S, CacheEvent, CacheSnapshot};
 pub use directives::{Extent, RequestDirectives, ResponseDirectives};
 pub use disk::CacheDisk;
-pub use disk::{DiskPlace, SECRET_BYTES, fingerprint};
+pub use disk::{DiskLocation, SECRET_BYTES, fingerprint};
 pub use egret_store::coalescer::{Background, Coalescer, Ending, Leader, Turn, Waiter};
-pub use freshness::{Freshness, Trouble};
-pub use key::{Key, KeyContext, KeySecret, Partition};
+pub use freshness::{Freshness, ProviderFailure};
+pub use key::{CacheKey, KeyContext, KeySecret, Partition};
 pub use key::{is_credential_field, is_credential_parameter};
 pub use range::ByteRange;
 pub use reply::{Form, Piece, Reply};
 pub use served::Served;
 pub use status::{CacheStatus, FwdReason};
-pub use stored::{Lines, Stored, Times};
+pub use stored::{CallTimes, FieldLines, Stored};
 pub use storing::NotStored;
 pub use vary::Vary;
 
@@ -74,9 +76,9 @@ pub struct Policy {
 
 /// A request, reduced to what the cache needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question {
+pub struct CacheRequest {
     /// The key for its response.
-    pub key: Key,
+    pub key: CacheKey,
     /// The cache partition that may serve it.
     pub partition: Partition,
     /// The cache directives of the client.
@@ -88,9 +90,9 @@ pub struct Question {
 
 /// The first decision about a request, before any stored response is considered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum Lookup {
     /// Look up the responses stored under its key.
-    Look(Question),
+    Look(CacheRequest),
     /// FwdReason it to the provider, and do not store the response.
     Forward(FwdReason),
     /// Respond with 504: the client accepts only a stored response, and there cannot be one.
@@ -138,19 +140,19 @@ pub struct Verdict {
     /// The action for the response.
     pub action: Action,
     /// Indexes of the candidates to remove.
-    pub gone: Vec<usize>,
+    pub removed: Vec<usize>,
 }
 
 impl Verdict {
     /// Returns `true` if the response also replaces stored responses that could not be read.
     pub fn is_newer(&self, status: u16) -> bool {
-        matches!(self.action, Action::Store(..)) || says_what_is_there(status)
+        matches!(self.action, Action::Store(..)) || describes_resource(status)
     }
 }
 
 /// Returns `true` if a response with that status describes the current state of the resource, including its
 /// absence.
-const fn says_what_is_there(status: u16) -> bool {
+const fn describes_resource(status: u16) -> bool {
     matches!(status, 200..=205 | 207..=399 | 404 | 410)
 }
 
@@ -203,12 +205,12 @@ impl Policy {
     }
 
     /// Decides if the cache handles `request`, and computes its key.
-    pub fn ask(&self, request: &Request<'_>, place: &KeyContext<'_>) -> Ask {
+    pub fn ask(&self, request: &Request<'_>, place: &KeyContext<'_>) -> Lookup {
         let method = Method::of(request.method);
         let is_stored = self.config.methods.contains(method.name())
             || (method == Method::Head && self.config.methods.contains("GET"));
         if !is_stored {
-            return Ask::Forward(FwdReason::Method);
+            return Lookup::Forward(FwdReason::Method);
         }
         let is_pragma =
             request.fields.get(b"pragma").is_some_and(|value| value.eq_ignore_ascii_case(b"no-cache"));
@@ -216,17 +218,21 @@ impl Policy {
         let key =
             (!is_special(request, method)).then(|| self.keyer.key(&self.secret, request, place)).flatten();
         let Some((key, partition)) = key else {
-            return if wants.only_if_cached { Ask::OnlyIfCached } else { Ask::Forward(FwdReason::Bypass) };
+            return if wants.only_if_cached {
+                Lookup::OnlyIfCached
+            } else {
+                Lookup::Forward(FwdReason::Bypass)
+            };
         };
         let has_authorization =
             request.fields.forwarded().any(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));
-        Ask::Look(Question { key, partition, wants, method, has_authorization })
+        Lookup::Look(CacheRequest { key, partition, wants, method, has_authorization })
     }
 
     /// Decides how to respond to a request from the responses stored under its key.
     pub fn decide(
         &self,
-        question: &Question,
+        question: &CacheRequest,
         request: &Request<'_>,
         candidates: &[Candidate<'_>],
         now: Timestamp,
@@ -242,7 +248,7 @@ impl Policy {
         }
         let Some(chosen) = self.choose(request, candidates) else { return forward(FwdReason::VaryMiss) };
         let stored = candidates[chosen].stored;
-        let standing = self.lifetimes.standing(stored, question.partition, now);
+        let standing = self.lifetimes.freshness(stored, question.partition, now);
         let reply = || Reply::new(request, chosen, stored, standing, candidates[chosen].len, now);
         let is_demanding = wants.demands_more_than(stored, standing);
         let is_reusable = !is_demanding && !self.lifetimes.needs_validation(stored);
@@ -268,14 +274,14 @@ impl Policy {
     /// Returns the stored response to serve when the provider fails, if there is one.
     pub fn fail(
         &self,
-        question: &Question,
+        question: &CacheRequest,
         request: &Request<'_>,
         candidates: &[Candidate<'_>],
-        (trouble, now): (Trouble, Timestamp),
+        (trouble, now): (ProviderFailure, Timestamp),
     ) -> Option<Reply> {
         let chosen = self.choose(request, candidates)?;
         let stored = candidates[chosen].stored;
-        let standing = self.lifetimes.standing(stored, question.partition, now);
+        let standing = self.lifetimes.freshness(stored, question.partition, now);
         let wants = &question.wants;
         let is_wanted = !is_for_origin(request) && (!wants.no_cache || wants.stale_if_error.is_some());
         let may = self.lifetimes.may_serve_on_error(stored, question.partition, standing, (wants, trouble));
@@ -286,33 +292,37 @@ impl Policy {
     /// request.
     pub fn receive(
         &self,
-        question: &Question,
+        question: &CacheRequest,
         (request, place): (&Request<'_>, &KeyContext<'_>),
         response: &Response<'_>,
-        times: Times,
+        times: CallTimes,
         (candidates, validation): (&[Candidate<'_>], Option<&Validation>),
     ) -> Verdict {
         if response.status == 304 {
             return self.not_modified(question, request, response, times, candidates, validation);
         }
         if matches!(response.status, 500 | 502..=504)
-            && let Some(reply) = self.fail(question, request, candidates, (Trouble::Error, times.received))
+            && let Some(reply) =
+                self.fail(question, request, candidates, (ProviderFailure::Error, times.received))
         {
-            return Verdict { action: Action::ServeStale(reply), gone: Vec::new() };
+            return Verdict { action: Action::ServeStale(reply), removed: Vec::new() };
         }
         if question.method == Method::Head {
-            return self.heard_of(request, response, times, candidates);
+            return self.after_head(request, response, times, candidates);
         }
         let matching = || self.matching(request, candidates).collect();
         match self.storable(question, request, place, response, times) {
             Ok(stored) => {
-                let ttl_s = self.lifetimes.standing(&stored, question.partition, times.received).ttl_s();
-                Verdict { action: Action::Store(Box::new(stored), ttl_s), gone: matching() }
+                let ttl_s = self.lifetimes.freshness(&stored, question.partition, times.received).ttl_s();
+                Verdict { action: Action::Store(Box::new(stored), ttl_s), removed: matching() }
             }
             Err(why) => {
                 // A response that is not stored still replaces older ones if it describes the current state.
-                let says_more = says_what_is_there(response.status) && !is_conditional(request);
-                Verdict { action: Action::Pass(why), gone: if says_more { matching() } else { Vec::new() } }
+                let says_more = describes_resource(response.status) && !is_conditional(request);
+                Verdict {
+                    action: Action::Pass(why),
+                    removed: if says_more { matching() } else { Vec::new() },
+                }
             }
         }
     }

@@ -18,7 +18,7 @@ pub struct Reply {
     /// Index of the stored response among the candidates.
     pub candidate: usize,
     /// Its freshness.
-    pub standing: Freshness,
+    pub freshness: Freshness,
     /// The form in which it is sent.
     pub form: Form,
     /// `false` for a response to HEAD, which has no body.
@@ -68,13 +68,13 @@ impl Reply {
         request: &Request<'_>,
         candidate: usize,
         stored: &Stored,
-        standing: Freshness,
+        freshness: Freshness,
         len: Option<u64>,
         now: Timestamp,
     ) -> Self {
         let form =
             if is_unchanged(request, stored, now) { Form::NotModified } else { ranged(request, stored, len) };
-        Self { candidate, standing, form, has_body: request.method != b"HEAD" }
+        Self { candidate, freshness, form, has_body: request.method != b"HEAD" }
     }
 
     /// The status code.
@@ -120,7 +120,7 @@ impl Reply {
             }
         }
         out.extend_from_slice(b"age: ");
-        push_decimal(self.standing.age.as_secs().min(SECONDS_MAX), out);
+        push_decimal(self.freshness.age.as_secs().min(SECONDS_MAX), out);
         out.extend_from_slice(b"\r\n");
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egret_store::entries::{Body, Entry};
+use egret_store::entries::{Entry, StoredBody};
 
 use super::{CacheStatus, Piece, Reply, Stored};
 
@@ -30,11 +30,11 @@ impl Served {
 
     /// The status code.
     pub fn status(&self) -> u16 {
-        self.reply.status(&self.entry.kept)
+        self.reply.status(&self.entry.value)
     }
 
     /// The stored body, which may still be arriving.
-    pub fn body(&self) -> &Arc<Body> {
+    pub fn body(&self) -> &Arc<StoredBody> {
         &self.entry.body
     }
 
@@ -45,7 +45,7 @@ impl Served {
 
     /// Length of the body, also for a HEAD; `None` while it is unknown, or for a status without a body.
     pub fn content_length(&self) -> Option<u64> {
-        let stored = &self.entry.kept;
+        let stored = &self.entry.value;
         let len = self.entry.body.len().or(stored.declared_len)?;
         self.reply.content_length(stored, len)
     }
@@ -57,7 +57,7 @@ impl Served {
 
     /// Appends the header fields, including `Age` and `Cache-Status`, without those that frame the message.
     pub fn write_fields(&self, out: &mut Vec<u8>) {
-        let stored = &self.entry.kept;
+        let stored = &self.entry.value;
         self.reply.write_fields(stored, self.entry.body.len().unwrap_or_default(), out);
         out.extend_from_slice(b"cache-status: ");
         self.status.write(out);
@@ -66,6 +66,6 @@ impl Served {
 
     /// Returns the pieces of the body, in order; `None` if the stored body is sent unchanged.
     pub fn pieces(&self) -> Option<Vec<Piece>> {
-        self.reply.pieces(&self.entry.kept, self.entry.body.len().unwrap_or_default())
+        self.reply.pieces(&self.entry.value, self.entry.body.len().unwrap_or_default())
     }
 }

@@ -55,7 +55,7 @@ impl FwdReason {
 impl CacheStatus {
     /// Returns the status of a response that is served without the provider.
     pub fn hit(reply: &Reply) -> Self {
-        Self { ttl_s: Some(reply.standing.ttl_s()), ..Self::default() }
+        Self { ttl_s: Some(reply.freshness.ttl_s()), ..Self::default() }
     }
 
     /// Returns the status of a response that is requested from the provider.
@@ -65,16 +65,16 @@ impl CacheStatus {
 
     /// Adds the provider's response, with `status`.
     #[must_use]
-    pub fn answered(self, status: u16, verdict: &Verdict) -> Self {
+    pub fn responded(self, status: u16, verdict: &Verdict) -> Self {
         match &verdict.action {
             Action::Store(_, ttl_s) => Self { ttl_s: Some(*ttl_s), stored: true, ..self },
             Action::Pass(why) => Self { detail: Some(why.word()), ..self },
             Action::Update(_, reply) => {
-                let ttl_s = Some(reply.standing.ttl_s());
+                let ttl_s = Some(reply.freshness.ttl_s());
                 Self {
                     forward_status: Some(status),
                     ttl_s,
-                    stored: !verdict.gone.contains(&reply.candidate),
+                    stored: !verdict.removed.contains(&reply.candidate),
                     ..self
                 }
             }
@@ -86,7 +86,7 @@ impl CacheStatus {
     /// Adds the failure of the provider.
     #[must_use]
     pub fn failed(self, reply: &Reply) -> Self {
-        Self { ttl_s: Some(reply.standing.ttl_s()), detail: Some("stale-if-error"), ..self }
+        Self { ttl_s: Some(reply.freshness.ttl_s()), detail: Some("stale-if-error"), ..self }
     }
 }
 

@@ -4,9 +4,8 @@
 use std::time::Duration;
 
 use egret_clock::Timestamp;
-use egret_http1::KnownField;
-use egret_http1::{is_token, list, trim};
-use egret_store::entries::Kept;
+use egret_http1::{KnownField, is_token, list, trim};
+use egret_store::entries::StoredValue;
 
 use super::directives::{Extent, ResponseDirectives, seconds};
 use super::vary::Vary;
@@ -22,8 +21,8 @@ pub struct Stored {
     pub declared_len: Option<u64>,
     /// The URL as text, for purging by prefix. The query is omitted if it may contain a credential.
     pub url: Box<[u8]>,
-    pub(super) lines: Lines,
-    pub(super) times: Times,
+    pub(super) lines: FieldLines,
+    pub(super) times: CallTimes,
     pub(super) directives: ResponseDirectives,
     pub(super) expires: Option<Timestamp>,
     pub(super) date: Timestamp,
@@ -36,7 +35,7 @@ pub struct Stored {
 
 /// The times of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub struct CallTimes {
     /// Time at which the request was sent.
     pub sent: Timestamp,
     /// Time at which the head of the response was received.
@@ -45,9 +44,9 @@ pub struct Times {
 
 /// Header fields as they are sent: one line each, with its line end.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Lines(Vec<u8>);
+pub struct FieldLines(Vec<u8>);
 
-impl Lines {
+impl FieldLines {
     /// Adds a field. Neither part may contain a line end: both come from a parsed head.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         for part in [name, b": ", value, b"\r\n"] {
@@ -111,7 +110,7 @@ impl Lines {
 
 /// Returns the header fields of `response` that may be stored (RFC 9111 §3.1). This excludes hop-by-hop and
 /// proxy fields, fields about framing or age, cookies, and fields that `directives` exclude.
-pub(super) fn storable_lines(response: Fields<'_>, directives: &ResponseDirectives) -> Lines {
+pub(super) fn storable_lines(response: Fields<'_>, directives: &ResponseDirectives) -> FieldLines {
     let nominated: Vec<&[u8]> = response.all(b"connection").flat_map(list).collect();
     let is_kept = |name: &[u8]| {
         let known = KnownField::of(name);
@@ -124,7 +123,7 @@ pub(super) fn storable_lines(response: Fields<'_>, directives: &ResponseDirectiv
         let is_withheld = directives.private.names(name) || directives.no_cache.names(name);
         !(known.is_hop_by_hop() || is_framing || is_nominated || is_withheld || is_cookie || is_own)
     };
-    let mut lines = Lines::default();
+    let mut lines = FieldLines::default();
     for (name, value) in response.iter().filter(|(name, _)| is_kept(name)) {
         lines.push(name, value);
     }
@@ -149,8 +148,8 @@ impl Stored {
     /// receipt is added (RFC 9110 §6.6.1).
     pub(super) fn new(
         status: u16,
-        mut lines: Lines,
-        times: Times,
+        mut lines: FieldLines,
+        times: CallTimes,
         age_s: u64,
         directives: ResponseDirectives,
         vary: Vary,
@@ -188,7 +187,7 @@ impl Stored {
     }
 
     /// The header fields to send, without age and length.
-    pub fn lines(&self) -> &Lines {
+    pub fn lines(&self) -> &FieldLines {
         &self.lines
     }
 
@@ -223,7 +222,7 @@ impl Stored {
     }
 }
 
-impl Kept for Stored {
+impl StoredValue for Stored {
     /// The header fields that take precedence over `Cache-Control`, in lower case. The directives are parsed
     /// again on loading.
     type Context = Box<[Box<str>]>;
@@ -272,10 +271,11 @@ impl Kept for Stored {
             rest = after;
             Some(part)
         };
-        let (url, lines) = (part()?, Lines::load(part()?)?);
+        let (url, lines) = (part()?, FieldLines::load(part()?)?);
         let status = Some(u16::from_le_bytes(*status)).filter(|status| (200..=599).contains(status))?;
         let vary = Vary::load(rest)?;
-        let times = Times { sent: Timestamp::from_micros(sent), received: Timestamp::from_micros(received) };
+        let times =
+            CallTimes { sent: Timestamp::from_micros(sent), received: Timestamp::from_micros(received) };
         // Every stored response has a valid `Date`.
         http_date::read(lines.get(b"date")?, times.received)?;
         let directives = ResponseDirectives::read(targets, |name| lines.all(name));
@@ -293,7 +293,7 @@ const NO_LEN: u64 = u64::MAX;
 
 /// Returns the time in `Expires`. An invalid date (RFC 9111 §5.3), or several different ones, count as
 /// already expired.
-fn expires(lines: &Lines, directives: &ResponseDirectives, now: Timestamp) -> Option<Timestamp> {
+fn expires(lines: &FieldLines, directives: &ResponseDirectives, now: Timestamp) -> Option<Timestamp> {
     if directives.targeted {
         return None;
     }
@@ -305,7 +305,7 @@ fn expires(lines: &Lines, directives: &ResponseDirectives, now: Timestamp) -> Op
 
 /// Computes the age at receipt: the larger of the age by the provider's `Date`, and the `Age` field plus the
 /// duration of the call (RFC 9111 §4.2.3).
-fn initial_age(times: Times, date: Timestamp, age_s: u64) -> Duration {
+fn initial_age(times: CallTimes, date: Timestamp, age_s: u64) -> Duration {
     let apparent = Timestamp::from_secs(times.received.as_secs()).since(date);
     let corrected = Duration::from_secs(age_s) + times.received.since(times.sent);
     apparent.max(corrected)

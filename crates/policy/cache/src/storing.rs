@@ -1,15 +1,14 @@
 //! Rules for storing responses (RFC 9111 §3).
 
-use egret_http1::Method;
-use egret_http1::decimal;
+use egret_http1::{Method, decimal};
 
 use super::config::{SetCookie, is_never_stored};
 use super::directives::{Extent, RequestDirectives, ResponseDirectives};
-use super::freshness::{Trouble, is_heuristic};
+use super::freshness::{ProviderFailure, is_heuristic};
 use super::key::{KeyContext, Url, is_credential_parameter};
-use super::stored::{Lines, Stored, Times, age_s, storable_lines};
+use super::stored::{CallTimes, FieldLines, Stored, age_s, storable_lines};
 use super::vary::Vary;
-use super::{Policy, Question};
+use super::{CacheRequest, Policy};
 use egret_match::target::is_unusual;
 use egret_message::{Request, Response};
 
@@ -90,11 +89,11 @@ impl Policy {
     /// Returns the response to store, or the reason for not storing it.
     pub(super) fn storable(
         &self,
-        question: &Question,
+        question: &CacheRequest,
         request: &Request<'_>,
         place: &KeyContext<'_>,
         response: &Response<'_>,
-        times: Times,
+        times: CallTimes,
     ) -> Result<Stored, NotStored> {
         let Response { status, fields, .. } = *response;
         if is_unusual(request.path) {
@@ -113,15 +112,20 @@ impl Policy {
         let mut stored = self.assemble(status, lines, times, age_s(fields), directives, request)?;
         stored.declared_len = declared_len;
         stored.url = stored_url(request, place);
-        let standing = self.lifetimes.standing(&stored, question.partition, times.received);
+        let standing = self.lifetimes.freshness(&stored, question.partition, times.received);
         // Errors are transient: they are stored only with an explicit lifetime.
-        if status >= 500 && self.lifetimes.told(status).is_none() && !standing.is_fresh() {
+        if status >= 500 && self.lifetimes.configured_ttl(status).is_none() && !standing.is_fresh() {
             return Err(NotStored::Error);
         }
         let is_useful = stored.has_validator() || standing.is_fresh() || {
             let (partition, none) = (question.partition, RequestDirectives::default());
             self.lifetimes.may_revalidate_later(&stored, partition, standing)
-                || self.lifetimes.may_serve_on_error(&stored, partition, standing, (&none, Trouble::Error))
+                || self.lifetimes.may_serve_on_error(
+                    &stored,
+                    partition,
+                    standing,
+                    (&none, ProviderFailure::Error),
+                )
         };
         if is_useful { Ok(stored) } else { Err(NotStored::Useless) }
     }
@@ -130,8 +134,8 @@ impl Policy {
     pub(super) fn assemble(
         &self,
         status: u16,
-        lines: Lines,
-        times: Times,
+        lines: FieldLines,
+        times: CallTimes,
         age_s: u64,
         directives: ResponseDirectives,
         request: &Request<'_>,
@@ -150,12 +154,12 @@ impl Policy {
     /// Checks the requirements of RFC 9111 §3 and of the config.
     pub(super) fn allows(
         &self,
-        question: &Question,
+        question: &CacheRequest,
         status: u16,
         directives: &ResponseDirectives,
         has_expires: impl FnOnce() -> bool,
     ) -> Result<(), NotStored> {
-        let told = self.lifetimes.told(status).is_some();
+        let told = self.lifetimes.configured_ttl(status).is_some();
         let is_private = self.lifetimes.is_private(question.partition);
         if question.method == Method::Head {
             return Err(NotStored::Head);

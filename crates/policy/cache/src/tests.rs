@@ -29,12 +29,12 @@ fn receive(policy: &Policy, request_fields: &str, lines: &str, candidates: &[Can
         Response { status: head.status, fields: Fields::received(&head.fields, &bytes), body: None };
     with_request(request_fields, |request| {
         let place = KeyContext::default();
-        let Ask::Look(question) = policy.ask(request, &place) else { panic!("it is not looked for") };
+        let Lookup::Look(question) = policy.ask(request, &place) else { panic!("it is not looked for") };
         policy.receive(
             &question,
             (request, &place),
             &response,
-            Times { sent: NOW, received: NOW },
+            CallTimes { sent: NOW, received: NOW },
             (candidates, None),
         )
     })
@@ -84,15 +84,15 @@ fn a_newer_answer_takes_the_place_of_those_for_the_same_fields_only() {
     let policy = policy(serde_json::json!({}));
     let for_all = stored(&policy, "200\ncache-control: max-age=60");
     let one = Candidate { stored: &for_all, len: Some(1) };
-    assert_eq!(receive(&policy, "", "200\ncache-control: max-age=60", &[one]).gone, [0]);
-    assert_eq!(receive(&policy, "", "404\ncache-control: no-store", &[one]).gone, [0]);
+    assert_eq!(receive(&policy, "", "200\ncache-control: max-age=60", &[one]).removed, [0]);
+    assert_eq!(receive(&policy, "", "404\ncache-control: no-store", &[one]).removed, [0]);
     for keeps in ["403\ncache-control: no-store", "500", "429", "206\ncontent-range: bytes 0-0/9"] {
-        assert!(receive(&policy, "", keeps, &[one]).gone.is_empty(), "{keeps}");
+        assert!(receive(&policy, "", keeps, &[one]).removed.is_empty(), "{keeps}");
     }
     let varying = stored(&policy, "200\ncache-control: max-age=60\nvary: x-a");
     let other = Candidate { stored: &varying, len: Some(1) };
     assert!(
-        receive(&policy, "x-a: 1", "200\ncache-control: max-age=60\nvary: x-a", &[other]).gone.is_empty()
+        receive(&policy, "x-a: 1", "200\ncache-control: max-age=60\nvary: x-a", &[other]).removed.is_empty()
     );
 }
 
@@ -100,10 +100,10 @@ fn a_newer_answer_takes_the_place_of_those_for_the_same_fields_only() {
 fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here() {
     let policy = policy(serde_json::json!({ "methods": ["POST"], "ttl": { "200": "1s" }, "override": true }));
     egret_fixture::with_request("one", "POST https://h/", |request| {
-        assert_eq!(policy.ask(request, &KeyContext::default()), Ask::Forward(FwdReason::Bypass));
+        assert_eq!(policy.ask(request, &KeyContext::default()), Lookup::Forward(FwdReason::Bypass));
     });
     egret_fixture::with_request("one", "GET https://h/", |request| {
-        assert_eq!(policy.ask(request, &KeyContext::default()), Ask::Forward(FwdReason::Method));
+        assert_eq!(policy.ask(request, &KeyContext::default()), Lookup::Forward(FwdReason::Method));
     });
 }
 
@@ -155,11 +155,11 @@ proptest! {
         prop_assert!(!has("private") && !broken && status != 429);
         let now = NOW + std::time::Duration::from_secs(passed);
         let decision = with_request(wants, |request| {
-            let Ask::Look(question) = policy.ask(request, &KeyContext::default()) else { panic!("it is not looked for") };
+            let Lookup::Look(question) = policy.ask(request, &KeyContext::default()) else { panic!("it is not looked for") };
             policy.decide(&question, request, &[Candidate { stored: &stored, len: Some(3) }], now)
         });
         if let Decision::Serve(reply) | Decision::ServeStale(reply, _) = decision {
-            prop_assert_eq!(reply.standing.age.as_secs(), age + passed);
+            prop_assert_eq!(reply.freshness.age.as_secs(), age + passed);
             let strict = has("must-revalidate") || has("s-maxage=20");
             let most: u64 = if has("s-maxage=20") { 20 } else if has("max-age=5") { 5 } else { 50 };
             let beyond = if strict { 0 } else if has("stale-while-revalidate=9") { 9 } else { 3 };

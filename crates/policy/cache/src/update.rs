@@ -1,28 +1,27 @@
 //! Stored responses that are confirmed and updated by a 304 (RFC 9111 §4.3.4), or by the response to a HEAD
 //! (§4.3.5).
 
-use egret_http1::KnownField;
-use egret_http1::{decimal, trim};
+use egret_http1::{KnownField, decimal, trim};
 
 use super::conditional::is_conditional;
 use super::directives::{Extent, ResponseDirectives};
 use super::reply::Reply;
-use super::stored::{Lines, Stored, Times, age_s, is_etag, storable_lines};
-use super::{Action, Candidate, NotStored, Policy, Question, Validation, Verdict};
+use super::stored::{CallTimes, FieldLines, Stored, age_s, is_etag, storable_lines};
+use super::{Action, CacheRequest, Candidate, NotStored, Policy, Validation, Verdict};
 use egret_message::{Fields, Request, Response};
 
 impl Policy {
     /// Decides about a 304.
     pub(super) fn not_modified(
         &self,
-        question: &Question,
+        question: &CacheRequest,
         request: &Request<'_>,
         response: &Response<'_>,
-        times: Times,
+        times: CallTimes,
         candidates: &[Candidate<'_>],
         validation: Option<&Validation>,
     ) -> Verdict {
-        let pass = |action| Verdict { action, gone: Vec::new() };
+        let pass = |action| Verdict { action, removed: Vec::new() };
         let Some(validation) = validation else { return pass(Action::Pass(NotStored::Status)) };
         let confirmed = self.confirmed(request, response.fields, candidates, validation);
         let Some((at, others)) = confirmed.split_first() else {
@@ -47,9 +46,9 @@ impl Policy {
         if !may_stay {
             gone.push(*at);
         }
-        let standing = self.lifetimes.standing(&stored, question.partition, times.received);
+        let standing = self.lifetimes.freshness(&stored, question.partition, times.received);
         let reply = Reply::new(request, *at, &stored, standing, candidate.len, times.received);
-        Verdict { action: Action::Update(Box::new(stored), reply), gone }
+        Verdict { action: Action::Update(Box::new(stored), reply), removed: gone }
     }
 
     /// Returns the candidates that a 304 confirms, the most recent first: all with the same tag if it is
@@ -98,7 +97,7 @@ impl Policy {
         stored: &Stored,
         request: &Request<'_>,
         newer: Fields<'_>,
-        times: Times,
+        times: CallTimes,
     ) -> Result<Stored, NotStored> {
         // Directives of the newer response that name fields also apply to the stored fields.
         let said = ResponseDirectives::read(&self.targets, |name| newer.all(name));
@@ -110,7 +109,7 @@ impl Policy {
             )
         };
         let is_newer = |name: &[u8]| !is_body(name) && newer_lines.get(name).is_some();
-        let mut lines = Lines::default();
+        let mut lines = FieldLines::default();
         for (name, value) in stored.lines.iter() {
             let is_withheld = said.private.names(name) || said.no_cache.names(name);
             if !is_newer(name) && !is_withheld {
@@ -132,14 +131,14 @@ impl Policy {
     }
 
     /// Decides about the stored responses after the response to a HEAD.
-    pub(super) fn heard_of(
+    pub(super) fn after_head(
         &self,
         request: &Request<'_>,
         response: &Response<'_>,
-        times: Times,
+        times: CallTimes,
         candidates: &[Candidate<'_>],
     ) -> Verdict {
-        let pass = |gone| Verdict { action: Action::Pass(NotStored::Head), gone };
+        let pass = |gone| Verdict { action: Action::Pass(NotStored::Head), removed: gone };
         let Some(at) = self.choose(request, candidates).filter(|_| response.status == 200) else {
             return pass(Vec::new());
         };
@@ -154,7 +153,7 @@ impl Policy {
         }
         match self.updated(stored, request, fields, times) {
             Ok(updated) if !forbids(&updated.directives) => {
-                Verdict { action: Action::PassAndUpdate(at, Box::new(updated)), gone: Vec::new() }
+                Verdict { action: Action::PassAndUpdate(at, Box::new(updated)), removed: Vec::new() }
             }
             _ => pass(vec![at]),
         }

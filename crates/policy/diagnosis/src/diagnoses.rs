@@ -78,8 +78,8 @@ macro_rules! registry {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.tick(tick),)* }
             }
 
-            pub fn figures(&self) -> Vec<Family> {
-                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.figures(),)* }
+            pub fn metrics(&self) -> Vec<Family> {
+                match self { $(Self::$Diagnosis(diagnosis) => diagnosis.metrics(),)* }
             }
 
             pub fn discovered(&self) -> Option<Discovered> {

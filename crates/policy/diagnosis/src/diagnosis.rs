@@ -20,7 +20,7 @@ use egret_match::matching::MatchConfig;
 /// An observer of finished exchanges.
 ///
 /// A diagnosis receives an exchange that is over and read-only, so it cannot affect the client or the
-/// provider. All methods except [`figures`](Self::figures) and [`discovered`](Self::discovered) run on one
+/// provider. All methods except [`metrics`](Self::metrics) and [`discovered`](Self::discovered) run on one
 /// low-priority thread that no exchange waits for. A panic there loses one exchange for one diagnosis. A
 /// diagnosis must bound the state it keeps.
 pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
@@ -50,7 +50,7 @@ pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
     fn tick(&self, _tick: Tick) {}
 
     /// Returns the metrics of the diagnosis. The label `flow` is put before the labels of each sample.
-    fn figures(&self) -> Vec<Family> {
+    fn metrics(&self) -> Vec<Family> {
         Vec::new()
     }
 
@@ -168,7 +168,7 @@ pub struct Exports {
     /// Key of the pseudonyms; `None` while a config is only checked.
     pub key: Option<Arc<Key>>,
     /// Storage for state that outlives the process; `None` while a config is only checked.
-    pub keeper: Option<Arc<dyn StateStore>>,
+    pub state_store: Option<Arc<dyn StateStore>>,
 }
 
 /// The context in which a diagnosis is compiled.

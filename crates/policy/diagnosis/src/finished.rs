@@ -24,12 +24,12 @@ const CONSUMER_BYTES_MAX: usize = 64;
 
 /// Parser for records. Reuses its memory between records.
 #[derive(Debug, Default)]
-pub struct Reader {
+pub struct RecordReader {
     request: RequestHead,
     response: ResponseHead,
 }
 
-impl Reader {
+impl RecordReader {
     /// Parses a record. Returns `None` if it does not hold a valid exchange.
     pub fn read<'a>(&'a mut self, record: &'a Record) -> Option<Parsed<'a>> {
         // The heads were already accepted, so only the absolute limits apply.
@@ -64,13 +64,13 @@ pub struct Parsed<'a> {
 /// It is read-only and holds only copies: a diagnosis cannot affect the exchange.
 ///
 /// ```compile_fail
-/// fn see(exchange: &egret_diagnosis::finished::Finished<'_>) {
+/// fn see(exchange: &egret_diagnosis::Finished<'_>) {
 ///     exchange.record().set_provider("another");
 /// }
 /// ```
 ///
 /// ```
-/// fn see(exchange: &egret_diagnosis::finished::Finished<'_>) -> bool {
+/// fn see(exchange: &egret_diagnosis::Finished<'_>) -> bool {
 ///     exchange.record().provider() == "another"
 /// }
 /// ```
@@ -85,7 +85,7 @@ pub struct Finished<'a> {
 impl<'a> Parsed<'a> {
     /// Creates the view for a diagnosis of `flow`, whose match found the exchange by the path `endpoint`. The
     /// view shows as much of a body as `wanted` returns for its media type, or none unless `wants_bodies`.
-    pub(crate) fn seen_by(
+    pub(crate) fn view_for(
         self,
         flow: &'a str,
         endpoint: &'a str,
@@ -145,7 +145,7 @@ impl<'a> Finished<'a> {
     /// start includes the opening of its connection, if one was opened.
     pub fn attempts(&self) -> Vec<Attempt> {
         let facts = self.facts();
-        let mut attempts = self.record().vain().to_vec();
+        let mut attempts = self.record().failed_attempts().to_vec();
         if attempts.len() >= facts.attempts as usize {
             return attempts;
         }
@@ -184,7 +184,7 @@ impl<'a> Finished<'a> {
     /// Returns the consumer's name in a form that may be exported. A name that is too long, is not plain text
     /// or looks like a secret is replaced by its pseudonym. The result is empty if the request does not name
     /// a consumer, or if a pseudonym is needed and there is no key.
-    pub fn consumer_told(&self, key: Option<&Key>) -> Cow<'a, str> {
+    pub fn exportable_consumer(&self, key: Option<&Key>) -> Cow<'a, str> {
         let name = self.consumer().unwrap_or_default();
         match std::str::from_utf8(name) {
             Ok(text)

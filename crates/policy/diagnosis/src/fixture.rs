@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::diagnoses::DiagnosisConfig;
 use crate::diagnosis::{Exports, Family, StateStore};
-use crate::finished::Reader;
+use crate::finished::RecordReader;
 use crate::observers::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, HandOver};
-use crate::record::{Record, Times, Url};
+use crate::record::{PhaseTimes, Record, Url};
 
 /// The time of the exchanges.
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
@@ -87,7 +87,7 @@ impl Archive {
         let exports = Exports {
             sinks: [("kept".to_owned(), sink)].into(),
             key: Some(Arc::new(Key::new(&[7; KEY_BYTES]))),
-            keeper: Some(keeper),
+            state_store: Some(keeper),
         };
         let matching: MatchConfig = serde_json::from_value(json!({ "path": ["/users/{id}", "/*"] })).unwrap();
         let configs: Vec<DiagnosisConfig> = serde_json::from_value(diagnoses.clone()).unwrap();
@@ -119,7 +119,7 @@ impl Archive {
         }
         record.facts.started = NOW;
         record.facts.times =
-            Times { sent_us: 100, first_byte_us: 5_000, ended_us: 5_100, ..Times::default() };
+            PhaseTimes { sent_us: 100, first_byte_us: 5_000, ended_us: 5_100, ..PhaseTimes::default() };
         record
     }
 
@@ -165,7 +165,7 @@ impl Archive {
 
     /// Returns the metrics of the first diagnosis.
     pub(crate) fn figures(&self) -> Vec<Family> {
-        self.diagnoses.stats(0).remove(0).figures
+        self.diagnoses.stats(0).remove(0).metrics
     }
 
     /// Returns the counters of each diagnosis.
@@ -177,5 +177,5 @@ impl Archive {
 /// Hands a record over to its diagnoses.
 pub(crate) fn hand_over(record: &Record) {
     record.count(0, HandOver::HandedOver);
-    record.diagnoses().unwrap().see(record, &mut Reader::default());
+    record.diagnoses().unwrap().see(record, &mut RecordReader::default());
 }

@@ -1,14 +1,27 @@
 //! Diagnoses: they see finished exchanges and cannot change them.
 //!
-//! [`Diagnosis`](diagnosis::Diagnosis) is the trait of all diagnoses. Each diagnosis is a file under `diagnoses/` and a line in its
-//! registry. A worker writes a finished exchange into a [`Record`](record::Record); the diagnoses read it on a
-//! thread of low priority.
+//! [`Diagnosis`] is the trait of all diagnoses. Each diagnosis is a file under `diagnoses/` and a line in its
+//! registry. A worker writes a finished exchange into a [`Record`]; the diagnoses read it on a thread of low
+//! priority.
+//!
+//! A diagnosis never sees a running exchange, a socket or a remedy, and knows the config only as far as it is
+//! its own.
 
-pub mod diagnoses;
-pub mod diagnosis;
-pub mod discovered;
-pub mod finished;
+mod diagnoses;
+mod diagnosis;
+mod discovered;
+mod finished;
 #[cfg(test)]
 mod fixture;
-pub mod observers;
-pub mod record;
+mod observers;
+mod record;
+
+pub use diagnoses::DiagnosisConfig;
+pub use diagnoses::discovery::propose;
+pub use diagnosis::{
+    CompileContext, Diagnosis, Exports, Family, FamilyKind, OnPressure, Sample, SampleValue, StateStore, Tick,
+};
+pub use discovered::{Discovered, DiscoveredEndpoint};
+pub use finished::{Finished, RecordReader, content_type};
+pub use observers::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, HandOver};
+pub use record::{Attempt, Capture, Facts, PhaseTimes, Record, Url};

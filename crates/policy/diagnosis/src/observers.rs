@@ -11,7 +11,7 @@ use tracing::error;
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
 use crate::diagnosis::{CompileContext, Exports, Family, Identity, KeptStates, OnPressure, Tick};
 use crate::discovered::Discovered;
-use crate::finished::Reader;
+use crate::finished::RecordReader;
 use crate::record::{Observer, Record};
 use egret_match::matching::MatchConfig;
 use egret_match::router::Matches;
@@ -19,7 +19,7 @@ use egret_match::router::Matches;
 /// The compiled diagnoses of a config.
 #[derive(Debug, Default)]
 pub struct Diagnoses {
-    pub slots: Vec<Slot>,
+    pub slots: Vec<DiagnosisSlot>,
     /// Start of each flow's diagnoses in `slots`, by flow number. One more element marks the end of the last
     /// flow's diagnoses. Empty if no flow has diagnoses.
     starts: Vec<usize>,
@@ -31,11 +31,11 @@ pub struct Diagnoses {
 
 /// A compiled diagnosis with its settings and counters.
 #[derive(Debug)]
-struct Slot {
+struct DiagnosisSlot {
     diagnosis: AnyDiagnosis,
     on_pressure: OnPressure,
     wants_bodies: bool,
-    tally: Arc<Tally>,
+    tally: Arc<HandOverCounts>,
     flow: usize,
     identity: Identity,
     /// `true` makes every call of the diagnosis panic, for tests.
@@ -45,7 +45,7 @@ struct Slot {
 
 /// Counters of a diagnosis.
 #[derive(Debug)]
-struct Tally {
+struct HandOverCounts {
     /// One element per worker, so no two workers write to the same cache line.
     workers: Box<[Cells]>,
     /// Written only by the diagnosis thread.
@@ -93,13 +93,13 @@ pub struct DiagnosisStats {
     /// Key of the diagnosis in the config, with a number if the flow has several of that kind.
     pub diagnosis: String,
     /// Description for people.
-    pub does: String,
+    pub description: String,
     /// Behaviour when the queue is full.
     pub on_pressure: OnPressure,
     /// Counters.
     pub counts: DiagnosisCounts,
     /// Metrics of the diagnosis itself.
-    pub figures: Vec<Family>,
+    pub metrics: Vec<Family>,
 }
 
 /// A flow with its diagnoses, as they are compiled.
@@ -160,9 +160,9 @@ impl Diagnoses {
                 let Some(found) = AnyDiagnosis::compile(diagnosis, &mut context) else { continue };
                 let known =
                     before.and_then(|before| before.slots.iter().find(|slot| slot.identity == identity));
-                let tally =
-                    known.map_or_else(|| Arc::new(Tally::new(workers)), |known| Arc::clone(&known.tally));
-                compiled.slots.push(Slot {
+                let tally = known
+                    .map_or_else(|| Arc::new(HandOverCounts::new(workers)), |known| Arc::clone(&known.tally));
+                compiled.slots.push(DiagnosisSlot {
                     wants_bodies: found.wants_bodies(),
                     diagnosis: found,
                     on_pressure: diagnosis.on_pressure,
@@ -222,14 +222,14 @@ impl Diagnoses {
     }
 
     /// Passes the record to each of its diagnoses.
-    pub fn see(&self, record: &Record, reader: &mut Reader) {
+    pub fn see(&self, record: &Record, reader: &mut RecordReader) {
         let parsed = reader.read(record);
         for Observer { slot, pattern } in &record.observers {
             let Some(slot) = self.slots.get(*slot as usize) else { continue };
             let seen = parsed.is_some_and(|parsed| {
                 let endpoints = self.endpoints.get(slot.flow);
                 let endpoint = endpoints.and_then(|endpoints| endpoints.get(*pattern as usize));
-                let exchange = parsed.seen_by(
+                let exchange = parsed.view_for(
                     &slot.identity.flow,
                     endpoint.map_or("", String::as_str),
                     slot.wants_bodies,
@@ -256,7 +256,7 @@ impl Diagnoses {
 
     /// Returns the endpoints that each flow's diagnoses have found.
     pub fn discovered(&self) -> Vec<Discovered> {
-        let found = |slot: &Slot| {
+        let found = |slot: &DiagnosisSlot| {
             let found = slot.diagnosis.discovered()?;
             Some(Discovered { flow: slot.identity.flow.clone(), ..found })
         };
@@ -265,7 +265,7 @@ impl Diagnoses {
 
     /// Returns the counters of a flow's diagnoses.
     pub fn stats(&self, flow: usize) -> Vec<DiagnosisStats> {
-        self.slots[self.slots_of(flow)].iter().map(Slot::stats).collect()
+        self.slots[self.slots_of(flow)].iter().map(DiagnosisSlot::stats).collect()
     }
 
     /// Returns the names and descriptions of a flow's diagnoses, in order.
@@ -297,7 +297,7 @@ impl Record {
     }
 
     /// Returns `true` if any of its diagnoses has `on_pressure: wait`.
-    pub fn has_to_be_seen(&self) -> bool {
+    pub fn waits_for_room(&self) -> bool {
         self.slots().any(|slot| slot.on_pressure == OnPressure::Wait)
     }
 
@@ -308,8 +308,9 @@ impl Record {
 
     /// Returns the number of bytes that its diagnoses want from the beginning of a body with that media type.
     pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
-        let wanted =
-            |slot: &Slot| if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 };
+        let wanted = |slot: &DiagnosisSlot| {
+            if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 }
+        };
         self.slots().map(wanted).max().unwrap_or_default()
     }
 
@@ -318,13 +319,13 @@ impl Record {
         self.slots().for_each(|slot| slot.tally.count(worker, fate));
     }
 
-    fn slots(&self) -> impl Iterator<Item = &Slot> {
+    fn slots(&self) -> impl Iterator<Item = &DiagnosisSlot> {
         let slots = self.diagnoses.as_ref().map_or(&[][..], |diagnoses| &diagnoses.slots);
         self.observers.iter().filter_map(|observer| slots.get(observer.slot as usize))
     }
 }
 
-impl Slot {
+impl DiagnosisSlot {
     /// Runs a diagnosis' code and catches panics. A panic is a bug, and it must not affect other diagnoses.
     /// Returns `true` if there was no panic.
     fn guarded(&self, act: impl FnOnce()) -> bool {
@@ -346,15 +347,15 @@ impl Slot {
         let number = if *ordinal == 1 { String::new() } else { format!("-{ordinal}") };
         DiagnosisStats {
             diagnosis: format!("{diagnosis}{number}"),
-            does: self.diagnosis.describe(),
+            description: self.diagnosis.describe(),
             on_pressure: self.on_pressure,
             counts: self.tally.counts(),
-            figures: self.diagnosis.figures(),
+            metrics: self.diagnosis.metrics(),
         }
     }
 }
 
-impl Tally {
+impl HandOverCounts {
     fn new(workers: usize) -> Self {
         let workers = (0..workers).map(|_| Cells::default()).collect();
         Self { workers, recorded: AtomicU64::new(0), failed: AtomicU64::new(0) }
@@ -423,7 +424,7 @@ mod tests {
         let mut record = archive.record(GET, "200");
         hand_over(&record);
         record.count(0, HandOver::Dropped);
-        assert!(record.has_to_be_seen());
+        assert!(record.waits_for_room());
         // Diagnoses with `on_pressure: wait` are never shed.
         assert!(archive.assign(GET, true, &mut record));
         record.count(0, HandOver::HandedOver);

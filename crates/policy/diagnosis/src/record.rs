@@ -32,7 +32,7 @@ pub struct Record {
     /// All data other than text.
     pub facts: Facts,
     /// Failed calls that were repeated.
-    vain: Vec<Attempt>,
+    failed_attempts: Vec<Attempt>,
     /// The request's body as the client sent it.
     pub request_body: Capture,
     /// The response's body as the client received it.
@@ -58,7 +58,7 @@ pub struct Facts {
     /// Time at which the first byte of the request arrived.
     pub started: Timestamp,
     /// Durations of the phases.
-    pub times: Times,
+    pub times: PhaseTimes,
     /// `true` if the URL that the client requested is `https`.
     pub tls: bool,
     /// Port of that URL.
@@ -97,7 +97,7 @@ pub struct Attempt {
 }
 
 /// Maximum number of failed calls recorded. No exchange makes more.
-const VAIN_MAX: usize = 64;
+const FAILED_ATTEMPTS_MAX: usize = 64;
 
 /// A diagnosis that sees a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub(crate) struct Observer {
 /// Durations of the phases, in microseconds. The first three fields are times since the first byte of the
 /// request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Times {
+pub struct PhaseTimes {
     /// The last byte of the request was written to the socket.
     pub sent_us: u64,
     /// The first byte of the response arrived.
@@ -127,7 +127,7 @@ pub struct Times {
     pub footprint_us: u64,
 }
 
-impl Times {
+impl PhaseTimes {
     /// Time that the client waited: the sum of all phases.
     pub fn total_us(&self) -> u64 {
         self.ended_us.max(self.first_byte_us)
@@ -206,7 +206,7 @@ impl Record {
         self.text.shrink_to(SPARE_TEXT_BYTES);
         self.spans = Spans::default();
         self.facts = Facts::default();
-        self.vain.clear();
+        self.failed_attempts.clear();
         self.request_body.clear();
         self.response_body.clear();
     }
@@ -241,14 +241,14 @@ impl Record {
 
     /// Records a failed call that is repeated.
     pub fn note_attempt(&mut self, attempt: Attempt) {
-        if self.vain.len() < VAIN_MAX {
-            self.vain.push(attempt);
+        if self.failed_attempts.len() < FAILED_ATTEMPTS_MAX {
+            self.failed_attempts.push(attempt);
         }
     }
 
     /// Returns the failed calls so far.
-    pub fn vain(&self) -> &[Attempt] {
-        &self.vain
+    pub fn failed_attempts(&self) -> &[Attempt] {
+        &self.failed_attempts
     }
 
     /// Records the remedies' decisions.
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn phases_follow_one_another() {
-        let times = Times {
+        let times = PhaseTimes {
             sent_us: 1_000,
             first_byte_us: 21_000,
             ended_us: 22_500,
@@ -344,12 +344,12 @@ mod tests {
 
     #[test]
     fn waiting_for_a_place_without_a_call_is_no_waiting_for_the_provider() {
-        let times = Times {
+        let times = PhaseTimes {
             sent_us: 10,
             first_byte_us: 5_000,
             ended_us: 5_050,
             waited_us: 4_900,
-            ..Times::default()
+            ..PhaseTimes::default()
         };
         let phases = times.phases();
         assert_eq!((phases.blocked_us, phases.send_us, phases.wait_us), (Some(4_900), 0, 100));
@@ -362,7 +362,7 @@ mod tests {
             sent_us in 0_u64..10_000, first_byte_us in 0_u64..10_000, ended_us in 0_u64..10_000, waited_us in 0_u64..10_000,
             dial in proptest::option::of([0_u64..4_000, 0..4_000, 0..4_000]),
         ) {
-            let times = Times { sent_us, first_byte_us, ended_us, waited_us, dial, footprint_us: 0 };
+            let times = PhaseTimes { sent_us, first_byte_us, ended_us, waited_us, dial, footprint_us: 0 };
             let phases = times.phases();
             let parts = [phases.blocked_us, phases.dns_us, phases.connect_us, phases.tls_us].into_iter().flatten();
             let sum = parts.sum::<u64>() + phases.send_us + phases.wait_us + phases.receive_us;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_cache::{
-    Action, Ask, CacheConfig, Candidate, Decision, KeyContext, KeySecret, Policy, Stored, Times,
+    Action, CacheConfig, CallTimes, Candidate, Decision, KeyContext, KeySecret, Lookup, Policy, Stored,
 };
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -79,10 +79,10 @@ fn case(bytes: &'static [u8]) -> Case {
     let policy = Policy::new(&CacheConfig::default(), "prices", Arc::new(KeySecret::new(&[1; 32])));
     let asked = request(&head, bytes);
     let place = KeyContext::default();
-    let Ask::Look(question) = policy.ask(&asked, &place) else { unreachable!("it may be stored") };
+    let Lookup::Look(question) = policy.ask(&asked, &place) else { unreachable!("it may be stored") };
     let fields = Fields::received(&answered.fields, RESPONSE);
     let response = Response { status: 200, fields, body: None };
-    let times = Times { sent: NOW, received: NOW };
+    let times = CallTimes { sent: NOW, received: NOW };
     let verdict = policy.receive(&question, (&asked, &place), &response, times, (&[], None));
     let Action::Store(stored, _) = verdict.action else { unreachable!("it is stored") };
     // The first run allocates memory, and aws-lc detects the CPU's features.
@@ -92,7 +92,7 @@ fn case(bytes: &'static [u8]) -> Case {
 fn hit(mut case: Case) -> Case {
     let Case { policy, bytes, head, stored, out } = &mut case;
     let asked = request(head, bytes);
-    let Ask::Look(question) = policy.ask(black_box(&asked), &KeyContext::default()) else {
+    let Lookup::Look(question) = policy.ask(black_box(&asked), &KeyContext::default()) else {
         unreachable!("it was asked for before")
     };
     let candidates = [Candidate { stored, len: Some(1024) }];

@@ -36,7 +36,7 @@ fn quota(config: &Value) -> Arc<Quota> {
 
 fn call(quota: &Quota, now: Timestamp) {
     let Ok(mut grant) = quota.take(now, &[b"account"], 1) else { unreachable!("there is enough") };
-    grant.answered(now);
+    grant.responded(now);
     grant.settle(now, 1);
 }
 

@@ -8,9 +8,9 @@ const CAUSES_MAX: usize = 8;
 
 /// Causes that have been logged. Shared between threads without a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Causes([AtomicU64; CAUSES_MAX]);
+pub(crate) struct LoggedCauses([AtomicU64; CAUSES_MAX]);
 
-impl Causes {
+impl LoggedCauses {
     /// Returns `true` on the first call with `cause`, as long as the set has room for it.
     pub fn is_new(&self, cause: &str) -> bool {
         let mut hasher = DefaultHasher::new();
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn each_cause_is_new_once_and_no_more_are_than_there_is_room_for() {
-        let causes = Causes::default();
+        let causes = LoggedCauses::default();
         let news = (0..100).filter(|number| causes.is_new(&number.to_string())).count();
         assert_eq!(news, CAUSES_MAX);
         assert!((0..100).all(|number| !causes.is_new(&number.to_string())));
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn of_many_threads_one_is_told_that_it_is_new() {
-        let causes = Causes::default();
+        let causes = LoggedCauses::default();
         let news = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| (0..4).filter(|cause| causes.is_new(&format!("{cause}"))).count()))

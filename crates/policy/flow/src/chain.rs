@@ -6,17 +6,13 @@ use std::task::{Context, Poll};
 use egret_clock::Timestamp;
 use tracing::{debug, error, warn};
 
-use crate::plan::{Flows, Slot};
+use crate::plan::{Flows, RemedySlot};
 use egret_match::router::{Match, Matches};
-use egret_message::Fault;
-use egret_message::Outcome;
-use egret_message::{Reason, Refused};
-use egret_remedy::account_use;
-use egret_remedy::exchange::{Checkpoint, Exchange, PendingChanges};
-use egret_remedy::local_response::{LocalKind, LocalResponse};
-use egret_remedy::remedies::AnyHeld;
-use egret_remedy::remedy::{Mode, Needs, OnError, Reaction, Step};
-use egret_remedy::tally::Decision;
+use egret_message::{Fault, Outcome, Reason, Refused};
+use egret_remedy::{
+    AnyHeld, Checkpoint, Decision, Exchange, LocalKind, LocalResponse, Mode, Needs, OnError, PendingChanges,
+    Reaction, Step, record_account_outcome,
+};
 use egret_store::coalescer::Background;
 
 /// Maximum length of an exchange's trace in bytes.
@@ -24,7 +20,7 @@ const TRACE_BYTES_MAX: usize = 1024;
 
 /// The next step for a request that has passed its remedies.
 #[derive(Debug)]
-pub enum Onward {
+pub enum RequestStep {
     /// Call the provider, with the pending changes applied.
     Call,
     /// Send a remedy's response. It passes outwards through [`RemedyChain::response`].
@@ -33,7 +29,7 @@ pub enum Onward {
 
 /// The next step for a response that has passed its remedies.
 #[derive(Debug)]
-pub enum Backward {
+pub enum ResponseStep {
     /// Send the response to the client.
     Pass,
     /// Hold the request until this time, then pass it through [`RemedyChain::poll_request`] again.
@@ -60,26 +56,26 @@ pub struct RemedyChain {
     waiting_since: Option<Timestamp>,
     needs: Needs,
     /// Kind of the local response that is passing outwards, if any.
-    answered: Option<LocalKind>,
+    local_response: Option<LocalKind>,
     /// Decisions so far, if the client or a diagnosis wants them.
     trace: String,
-    tells: Tells,
+    tells: TraceReaders,
 }
 
 /// The point at which a request resumes when a remedy repeats its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Resume {
     /// The inner remedies. The changes made by the remedy itself are kept.
-    Inwards,
+    Inner,
     /// The inner remedies. The changes made by the remedy itself are undone.
-    Blank,
+    InnerClean,
     /// The remedy itself. The changes that it made are undone.
-    Itself,
+    Remedy,
 }
 
 /// The readers of the decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tells {
+pub struct TraceReaders {
     /// The client asked for the trace.
     pub client: bool,
     /// A diagnosis of a matching flow records them.
@@ -88,14 +84,14 @@ pub struct Tells {
 
 impl RemedyChain {
     /// Starts the chain for the flows that matched. Returns `true` if it has any remedy.
-    pub fn start(&mut self, flows: &Flows, matches: &Matches, tells: Tells) -> bool {
+    pub fn start(&mut self, flows: &Flows, matches: &Matches, tells: TraceReaders) -> bool {
         self.chain.clear();
         self.held.clear();
         self.marks.clear();
         self.base = Checkpoint::default();
         self.depth = 0;
         self.waiting_since = None;
-        self.answered = None;
+        self.local_response = None;
         flows.count_match_failures(matches);
         self.chain.extend(
             matches.iter().flat_map(|found| flows.slots_of(found.flow()).map(move |slot| (slot, found))),
@@ -128,7 +124,7 @@ impl RemedyChain {
         flows: &Flows,
         exchange: &mut Exchange<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<Onward> {
+    ) -> Poll<RequestStep> {
         while let Some((number, found)) = self.chain.get(self.depth) {
             let (number, found) = (*number, *found);
             let slot = &flows.slots[number];
@@ -137,7 +133,7 @@ impl RemedyChain {
                 self.held.push(slot.remedy.held());
             }
             let held = &mut self.held[self.depth];
-            let mark = (slot.mode == Mode::Report).then(|| exchange.draft.mark());
+            let mark = (slot.mode == Mode::Report).then(|| exchange.draft.checkpoint());
             let decided = guarded(slot, || slot.remedy.request(exchange, held, cx));
             let step = match (decided, slot.mode) {
                 (Ok(Poll::Pending), Mode::Enforce) => {
@@ -154,7 +150,7 @@ impl RemedyChain {
                 (Err(fault), _) => Step::Fail(fault),
             };
             if let Some(mark) = mark {
-                exchange.draft.back_to(&mark);
+                exchange.draft.restore(&mark);
             }
             if let Some(since) = self.waiting_since.take() {
                 slot.tally.waited(exchange.worker, exchange.now.since(since));
@@ -171,34 +167,34 @@ impl RemedyChain {
                     background.slot = number;
                 }
                 self.held.truncate(self.depth);
-                self.answered = Some(answer.kind());
-                return Poll::Ready(Onward::LocalResponse(answer));
+                self.local_response = Some(answer.kind());
+                return Poll::Ready(RequestStep::LocalResponse(answer));
             }
             if slot.mode == Mode::Report {
                 // Discards the calls that the remedy would have made.
                 exchange.draft.background = None;
                 exchange.draft.fetch = None;
             }
-            self.marks.push(exchange.draft.mark());
+            self.marks.push(exchange.draft.checkpoint());
             self.depth += 1;
         }
-        self.answered = None;
-        Poll::Ready(Onward::Call)
+        self.local_response = None;
+        Poll::Ready(RequestStep::Call)
     }
 
     /// Passes a response or a failure outwards as far as possible.
-    pub fn response(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> Backward {
-        exchange.answered = self.answered;
-        exchange.draft.seen |= self.answered.is_none()
+    pub fn response(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> ResponseStep {
+        exchange.local_response = self.local_response;
+        exchange.draft.seen |= self.local_response.is_none()
             && match exchange.outcome {
                 Outcome::None => false,
                 Outcome::Response(_) => true,
                 Outcome::Failure(failure) => failure.sent,
             };
-        if self.answered.is_none()
+        if self.local_response.is_none()
             && let Some(account) = exchange.called_account()
         {
-            account_use::record_outcome(account, exchange);
+            record_account_outcome(account, exchange);
         }
         while let Some(outer) = self.depth.checked_sub(1) {
             self.depth = outer;
@@ -206,57 +202,59 @@ impl RemedyChain {
             let slot = &flows.slots[number];
             exchange.params.found = Some(found);
             let held = &mut self.held[outer];
-            let mark = (slot.mode == Mode::Report).then(|| exchange.draft.mark());
+            let mark = (slot.mode == Mode::Report).then(|| exchange.draft.checkpoint());
             let decided = guarded(slot, || slot.remedy.response(exchange, held));
             if let Some(mark) = mark {
-                exchange.draft.back_to(&mark);
+                exchange.draft.restore(&mark);
             }
             let reaction = decided.unwrap_or_else(Reaction::Fail);
             let from = match reaction {
-                Reaction::Afresh => Resume::Blank,
-                Reaction::Again => Resume::Itself,
-                _ => Resume::Inwards,
+                Reaction::RepeatClean => Resume::InnerClean,
+                Reaction::RepeatSelf => Resume::Remedy,
+                _ => Resume::Inner,
             };
             let mut alternate_call = None;
             let (decision, backward) = match reaction {
                 Reaction::Pass => continue,
-                Reaction::Repeat(at) => (Decision::Repeat, Some(Backward::Repeat(at))),
-                Reaction::Afresh | Reaction::Again => {
-                    (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
+                Reaction::Repeat(at) => (Decision::Repeat, Some(ResponseStep::Repeat(at))),
+                Reaction::RepeatClean | Reaction::RepeatSelf => {
+                    (Decision::Repeat, Some(ResponseStep::Repeat(exchange.now)))
                 }
-                Reaction::Instead(call) => {
+                Reaction::CallInstead(call) => {
                     alternate_call = Some(call);
-                    (Decision::Repeat, Some(Backward::Repeat(exchange.now)))
+                    (Decision::Repeat, Some(ResponseStep::Repeat(exchange.now)))
                 }
                 Reaction::LocalResponse(answer) => {
-                    (Decision::LocalResponse, Some(Backward::LocalResponse(answer)))
+                    (Decision::LocalResponse, Some(ResponseStep::LocalResponse(answer)))
                 }
-                Reaction::Fail(fault) => (Decision::Fail, slot.refusal(&fault).map(Backward::LocalResponse)),
+                Reaction::Fail(fault) => {
+                    (Decision::Fail, slot.refusal(&fault).map(ResponseStep::LocalResponse))
+                }
             };
             self.note(slot, exchange, decision);
             if let (Some(backward), Mode::Enforce) = (backward, slot.mode) {
                 self.end_from(outer + 1, flows, exchange);
                 match &backward {
-                    Backward::LocalResponse(answer) => {
-                        self.answered = Some(answer.kind());
+                    ResponseStep::LocalResponse(answer) => {
+                        self.local_response = Some(answer.kind());
                         exchange.draft.forget_response();
                     }
-                    Backward::Repeat(_) => self.go_back(outer, from, exchange),
-                    Backward::Pass => {}
+                    ResponseStep::Repeat(_) => self.go_back(outer, from, exchange),
+                    ResponseStep::Pass => {}
                 }
                 if let Some(alternate_call) = alternate_call {
-                    exchange.alternate_call(*alternate_call);
+                    exchange.draft_alternate_call(*alternate_call);
                 }
                 return backward;
             }
         }
-        Backward::Pass
+        ResponseStep::Pass
     }
 
     /// Prepares another call for the remedy at `depth`. Undoes the changes made by the inner remedies, which
     /// see the request again, and the remedy's own changes unless `from` keeps them.
     fn go_back(&mut self, depth: usize, from: Resume, exchange: &mut Exchange<'_>) {
-        if from == Resume::Inwards {
+        if from == Resume::Inner {
             self.marks.truncate(depth + 1);
         } else {
             let before = depth.checked_sub(1).map_or(&self.base, |outer| &self.marks[outer]).clone();
@@ -264,10 +262,10 @@ impl RemedyChain {
             self.marks.push(before);
         }
         if let Some(mark) = self.marks.last() {
-            exchange.draft.back_to(mark);
+            exchange.draft.restore(mark);
         }
         self.depth = depth + 1;
-        if from == Resume::Itself {
+        if from == Resume::Remedy {
             self.marks.truncate(depth);
             self.depth = depth;
         }
@@ -276,7 +274,7 @@ impl RemedyChain {
     /// Drops the remedies before the one that `background` was made for; their changes to the request are in
     /// `draft`. Returns `true` if the chain contains that remedy.
     pub fn begin_at(&mut self, background: &Background, draft: &PendingChanges) -> bool {
-        self.base = draft.mark();
+        self.base = draft.checkpoint();
         let at = self.chain.iter().position(|(slot, _)| *slot == background.slot);
         self.chain.drain(..at.unwrap_or_default());
         at.is_some()
@@ -284,7 +282,7 @@ impl RemedyChain {
 
     /// Returns `true` if a local response goes to the client as it is, because no outer remedy is left to see
     /// it.
-    pub fn is_out(&self) -> bool {
+    pub fn is_outermost(&self) -> bool {
         self.depth == 0
     }
 
@@ -313,7 +311,7 @@ impl RemedyChain {
         }
     }
 
-    fn note(&mut self, slot: &Slot, exchange: &Exchange<'_>, decision: Decision) {
+    fn note(&mut self, slot: &RemedySlot, exchange: &Exchange<'_>, decision: Decision) {
         slot.tally.count(exchange.worker, decision);
         let Self { trace, tells, .. } = self;
         if (tells.client || tells.diagnoses) && trace.len() < TRACE_BYTES_MAX {
@@ -327,7 +325,7 @@ impl RemedyChain {
 }
 
 /// Runs a remedy's code and catches panics. A panic is a bug, and it must not end the exchange.
-fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
+fn guarded<T>(slot: &RemedySlot, act: impl FnOnce() -> T) -> Result<T, Fault> {
     let act = || {
         #[cfg(test)]
         assert!(!slot.panics, "a test asked for this panic");
@@ -339,7 +337,7 @@ fn guarded<T>(slot: &Slot, act: impl FnOnce() -> T) -> Result<T, Fault> {
     })
 }
 
-impl Slot {
+impl RemedySlot {
     /// Returns the refusal for a fault, or `None` if the exchange may go on.
     fn refusal(&self, fault: &Fault) -> Option<Box<LocalResponse>> {
         if self.on_error == OnError::Open || self.mode == Mode::Report {
@@ -381,7 +379,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{TestFlows, TestStep};
-    use egret_accounts::token::Answered;
+    use egret_accounts::token::TokenResponse;
 
     const GET: &str = "GET https://one.example/";
 
@@ -576,7 +574,7 @@ mod tests {
             assert_eq!(exchange.draft.call.account, Some(0));
             exchange.draft.fetch.take().unwrap().end(
                 harness.now,
-                Ok(Answered {
+                Ok(TokenResponse {
                     status: 200,
                     retry_after: None,
                     body: br#"{"access_token":"t","token_type":"bearer"}"#,

@@ -6,12 +6,11 @@ use egret_config::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use egret_diagnosis::diagnoses::DiagnosisConfig;
-use egret_diagnosis::observers::DiagnosedFlow;
-use egret_match::matching::{HostPattern, MatchConfig, place};
+use egret_diagnosis::{DiagnosedFlow, DiagnosisConfig};
+use egret_match::matching::{HostPattern, MatchConfig, path_of_entry};
 use egret_match::router::{MatchRule, Router};
 use egret_message::{KnownProvider, OTHER_HOSTS};
-use egret_remedy::remedies::RemedyConfig;
+use egret_remedy::RemedyConfig;
 
 /// Remedies and diagnoses for the exchanges that match.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
@@ -90,7 +89,7 @@ fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], 
             continue;
         }
         let Some(provider) = known.iter().find(|provider| provider.name == name) else {
-            let at = place(&config.provider, &format!("{at}.provider"), number);
+            let at = path_of_entry(&config.provider, &format!("{at}.provider"), number);
             let problem = Problem::new(at, format!("no provider is called `{name}`"));
             problems.push(problem.suggest(name, known.iter().map(|provider| provider.name)));
             may_meet = true;

@@ -17,5 +17,5 @@ pub mod explain;
 mod fixture;
 mod plan;
 
-pub use chain::{Backward, Onward, RemedyChain, Tells};
+pub use chain::{RemedyChain, RequestStep, ResponseStep, TraceReaders};
 pub use plan::{ACCOUNTS_SHOWN_MAX, FlowParts, FlowStats, Flows, FlowsSnapshot, RemedyStats};

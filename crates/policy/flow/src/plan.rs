@@ -13,29 +13,28 @@ use egret_config::Problem;
 use egret_store::Ledger;
 use egret_store::entries::Purge;
 
-use crate::causes::Causes;
+use crate::causes::LoggedCauses;
 use crate::config::{FlowConfig, match_rules};
 use egret_accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
 use egret_cache::{CacheDisk, CacheSnapshot};
-use egret_diagnosis::diagnosis::Exports;
+use egret_diagnosis::Exports;
 use egret_match::matching::Question;
 use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
 use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas};
-use egret_remedy::exchange::Params;
-use egret_remedy::remedies::cache::Cache;
-use egret_remedy::remedies::{AnyRemedy, RemedyConfig};
-use egret_remedy::remedy::{CompileContext, Identity, KeptStates, Mode, Needs, OnError};
-use egret_remedy::tally::{Tally, TallySnapshot};
+use egret_remedy::{
+    AnyRemedy, Cache, CompileContext, DecisionCounts, Identity, KeptStates, Mode, Needs, OnError, Params,
+    RemedyConfig, TallySnapshot,
+};
 
-pub use egret_diagnosis::observers::{Diagnoses, DiagnosesContext, DiagnosisStats};
+use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats};
 
 /// The compiled flows of a config.
 #[derive(Debug, Default)]
 pub struct Flows {
     pub(crate) router: Router,
     /// The remedies of all flows, in order.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<RemedySlot>,
     /// Start of each flow's remedies in `slots`, by flow number. One more element marks the end of the last
     /// flow's remedies.
     starts: Vec<usize>,
@@ -79,16 +78,16 @@ pub struct FlowParts<'a> {
 
 /// A compiled remedy with its settings and counters.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct RemedySlot {
     pub remedy: AnyRemedy,
     pub mode: Mode,
     pub on_error: OnError,
     pub needs: Needs,
     /// `flow/remedy`, with a number if the flow has several remedies of that kind.
     pub label: Box<str>,
-    pub tally: Arc<Tally>,
+    pub tally: Arc<DecisionCounts>,
     /// Causes already logged for letting exchanges go on without a decision.
-    pub causes: Causes,
+    pub causes: LoggedCauses,
     identity: Identity,
     /// `true` makes every call of the remedy panic, for tests.
     #[cfg(test)]
@@ -130,7 +129,7 @@ pub struct RemedyStats {
     /// Key of the remedy in the config, with a number if the flow has several of that kind.
     pub remedy: String,
     /// Description for people.
-    pub does: String,
+    pub description: String,
     /// Mode.
     pub mode: Mode,
     /// Decisions by kind.
@@ -183,7 +182,7 @@ impl Flows {
                     providers: &names,
                     matching: &flow.matching,
                     parameters: &parameters,
-                    further_in: &remedies[remedies.partition_point(|inner| inner.number <= place)..],
+                    inner: &remedies[remedies.partition_point(|inner| inner.number <= place)..],
                     quotas: &compiled.quotas,
                     accounts: &compiled.accounts,
                     mode: remedy.mode,
@@ -195,7 +194,7 @@ impl Flows {
                     before: before.map(|before| &before.kept),
                     kept: &mut compiled.kept,
                 };
-                compiled.slots.extend(Slot::compile(remedy, context, workers, before));
+                compiled.slots.extend(RemedySlot::compile(remedy, context, workers, before));
             }
         }
         compiled.starts.push(compiled.slots.len());
@@ -224,7 +223,7 @@ impl Flows {
         let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {
             name: count.name.clone(),
             match_failures: count.match_failures.load(Relaxed),
-            remedies: self.slots[self.slots_of(flow)].iter().map(Slot::stats).collect(),
+            remedies: self.slots[self.slots_of(flow)].iter().map(RemedySlot::stats).collect(),
             diagnoses: self.diagnoses.stats(flow),
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
@@ -284,12 +283,12 @@ impl Flows {
         }
     }
 
-    fn slot_before(&self, identity: &Identity) -> Option<&Slot> {
+    fn slot_before(&self, identity: &Identity) -> Option<&RemedySlot> {
         self.slots.iter().find(|slot| slot.identity == *identity)
     }
 }
 
-impl Slot {
+impl RemedySlot {
     fn compile(
         config: &RemedyConfig,
         mut context: CompileContext<'_>,
@@ -301,7 +300,8 @@ impl Slot {
         let Identity { flow, remedy: key, ordinal } = &identity;
         let label = if *ordinal == 1 { format!("{flow}/{key}") } else { format!("{flow}/{key}-{ordinal}") };
         let before = before.and_then(|before| before.slot_before(&identity));
-        let tally = before.map_or_else(|| Arc::new(Tally::new(workers)), |before| Arc::clone(&before.tally));
+        let tally =
+            before.map_or_else(|| Arc::new(DecisionCounts::new(workers)), |before| Arc::clone(&before.tally));
         let (mode, on_error, needs) = (config.mode, config.on_error, remedy.needs());
         Some(Self {
             remedy,
@@ -310,7 +310,7 @@ impl Slot {
             needs,
             label: label.into(),
             tally,
-            causes: Causes::default(),
+            causes: LoggedCauses::default(),
             identity,
             #[cfg(test)]
             panics: false,
@@ -320,7 +320,7 @@ impl Slot {
     fn stats(&self) -> RemedyStats {
         RemedyStats {
             remedy: self.remedy_name().to_owned(),
-            does: self.remedy.describe(),
+            description: self.remedy.describe(),
             mode: self.mode,
             tally: self.tally.snapshot(),
             cache: self.remedy.as_cache().map(Cache::snapshot),

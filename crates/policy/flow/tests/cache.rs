@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_cache::{
-    Action, Ask, CacheConfig, CacheStatus, Candidate, Decision, Key, KeyContext, KeySecret, Piece, Policy,
-    Reply, Stored, Times, Trouble, Validation, problems,
+    Action, CacheConfig, CacheKey, CacheStatus, CallTimes, Candidate, Decision, KeyContext, KeySecret,
+    Lookup, Piece, Policy, ProviderFailure, Reply, Stored, Validation, problems,
 };
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -67,7 +67,7 @@ struct LocalResponse {
 struct Bench {
     policy: Policy,
     now: Timestamp,
-    entries: Vec<(Key, Stored, Vec<u8>)>,
+    entries: Vec<(CacheKey, Stored, Vec<u8>)>,
     delay_s: u64,
     origin: VecDeque<Origin>,
     answers: usize,
@@ -209,9 +209,9 @@ impl Bench {
     fn ask(&mut self, request: &RequestText) -> Result<LocalResponse, String> {
         let place = KeyContext::default();
         let question = match request.with(|request| self.policy.ask(request, &place)) {
-            Ask::Look(question) => question,
-            Ask::OnlyIfCached => return Ok(LocalResponse { status: 504, ..LocalResponse::default() }),
-            Ask::Forward(forward) => {
+            Lookup::Look(question) => question,
+            Lookup::OnlyIfCached => return Ok(LocalResponse { status: 504, ..LocalResponse::default() }),
+            Lookup::Forward(forward) => {
                 let answer = self.fetch(request)?.ok_or("the provider is unreachable")?;
                 let groups = request.with(|asked| {
                     answer.with(&request.method, |response| self.policy.invalidated(asked, &place, response))
@@ -241,7 +241,7 @@ impl Bench {
     /// Calls `act` with the responses stored under a key and their positions.
     fn with_candidates<T>(
         &self,
-        key: Key,
+        key: CacheKey,
         act: impl FnOnce(&Self, &[Candidate<'_>]) -> T,
     ) -> (Vec<usize>, T) {
         let found = self.entries.iter().enumerate().filter(|(_, (other, _, _))| *other == key);
@@ -259,7 +259,7 @@ impl Bench {
         validation: Option<&Validation>,
     ) -> Result<LocalResponse, String> {
         let place = KeyContext::default();
-        let Ask::Look(question) = request.with(|request| self.policy.ask(request, &place)) else {
+        let Lookup::Look(question) = request.with(|request| self.policy.ask(request, &place)) else {
             panic!("the cache serves this request")
         };
         let mut sent = request.clone();
@@ -276,13 +276,13 @@ impl Bench {
         let sent_at = self.now;
         let Some(answer) = self.fetch(&sent)? else {
             let (at, reply) = self.with_candidates(question.key, |bench, candidates| {
-                let trouble = (Trouble::Silence, bench.now);
+                let trouble = (ProviderFailure::Silence, bench.now);
                 request.with(|request| bench.policy.fail(&question, request, candidates, trouble))
             });
             let failed = LocalResponse { status: 502, ..LocalResponse::default() };
             return Ok(reply.map_or(failed, |reply| self.render(&at, &reply).marked(status.failed(&reply))));
         };
-        let times = Times { sent: sent_at, received: self.now };
+        let times = CallTimes { sent: sent_at, received: self.now };
         let (at, verdict) = self.with_candidates(question.key, |bench, candidates| {
             let judged = (candidates, validation);
             request.with(|asked| {
@@ -291,7 +291,7 @@ impl Bench {
                 })
             })
         });
-        let status = status.answered(answer.status, &verdict);
+        let status = status.responded(answer.status, &verdict);
         let answer = match verdict.action {
             Action::Again => return self.call(request, status, None),
             Action::Pass(_) => answer.marked(status),
@@ -311,7 +311,7 @@ impl Bench {
                 answer.marked(status)
             }
         };
-        let mut gone: Vec<usize> = verdict.gone.iter().map(|candidate| at[*candidate]).collect();
+        let mut gone: Vec<usize> = verdict.removed.iter().map(|candidate| at[*candidate]).collect();
         gone.sort_unstable();
         for at in gone.into_iter().rev() {
             self.entries.remove(at);

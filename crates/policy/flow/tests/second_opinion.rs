@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use egret_cache::{
-    Action, Ask, CacheConfig, Candidate, Decision, KeyContext, KeySecret, Policy, Question, Stored, Times,
+    Action, CacheConfig, CacheRequest, CallTimes, Candidate, Decision, KeyContext, KeySecret, Lookup, Policy,
+    Stored,
 };
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -112,7 +113,7 @@ fn head(first: &str, fields: &[(&'static str, String)]) -> Vec<u8> {
 fn ask<T>(
     policy: &Policy,
     fields: &[(&'static str, String)],
-    act: impl FnOnce(&Question, &Request<'_>) -> T,
+    act: impl FnOnce(&CacheRequest, &Request<'_>) -> T,
 ) -> T {
     let bytes = head("GET / HTTP/1.1\r\nhost: h", fields);
     let mut parsed = RequestHead::new();
@@ -130,7 +131,7 @@ fn ask<T>(
         consumer: None,
         body: None,
     };
-    let Ask::Look(question) = policy.ask(&request, &KeyContext::default()) else {
+    let Lookup::Look(question) = policy.ask(&request, &KeyContext::default()) else {
         unreachable!("the cache is for every GET")
     };
     act(&question, &request)
@@ -146,7 +147,7 @@ fn serves(case: &Case) -> bool {
     let response =
         Response { status: case.status, fields: Fields::received(&parsed.fields, &bytes), body: None };
     let stored: Option<Box<Stored>> = ask(&policy, &[], |question, request| {
-        let times = Times { sent: now, received: now };
+        let times = CallTimes { sent: now, received: now };
         let place = KeyContext::default();
         match policy.receive(question, (request, &place), &response, times, (&[], None)).action {
             Action::Store(stored, _) => Some(stored),

@@ -19,24 +19,23 @@
 
 mod budget;
 mod check;
+mod error;
+mod inputs;
 mod values;
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::IdedExpr;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString, CelUInt};
 use cel::common::value::Val;
-use cel::{Context, Env, ExecutionError, Value};
-use egret_clock::Timestamp;
-use egret_config::{Problem, suggest};
+use cel::{Context, Env, Value};
 
-use crate::parameters::Parameters;
 use check::{Known, Variables};
-use egret_message::{Request, Response};
 
-pub(crate) use values::{Table, Variable};
+pub use error::{EvaluationError, ExpressionError};
+pub use inputs::{BODY_BYTES_MAX, Inputs, Scope};
+pub(crate) use values::{ValueTable, Variable};
 
 /// Maximum length of an expression.
 const EXPRESSION_BYTES_MAX: usize = 2048;
@@ -44,47 +43,8 @@ const EXPRESSION_BYTES_MAX: usize = 2048;
 /// Maximum nesting depth.
 const DEPTH_MAX: u16 = 48;
 
-/// Maximum length of a body that expressions can read. Reading a longer `request.body` is an error.
-pub const BODY_BYTES_MAX: usize = 1 << 20;
-
-/// The names that expressions in one place of the config may use.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Scope<'a> {
-    /// `true` if there is a response when the expression is evaluated.
-    pub has_response: bool,
-    /// Parameters captured by the paths of the flow's match; for quotas, those of all flows.
-    pub parameters: &'a [&'a str],
-}
-
-impl Scope<'_> {
-    /// Returns an error if no path captures the parameter `name`.
-    pub fn missing_parameter(&self, name: &str) -> Option<ExpressionError> {
-        if self.parameters.contains(&name) {
-            return None;
-        }
-        let message = format!("no path of a match here has a parameter `{{{name}}}`");
-        let suggestion = suggest(name, self.parameters.iter().copied()).map(str::to_owned);
-        Some(ExpressionError { message, suggestion })
-    }
-}
-
-/// The inputs of an evaluation.
-#[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
-    /// The request.
-    pub request: &'a Request<'a>,
-    /// The response, if there is one.
-    pub response: Option<&'a Response<'a>>,
-    /// Parameters captured by the flow's path.
-    pub parameters: Parameters<'a>,
-    /// Number of the attempt, from 1.
-    pub attempt: u32,
-    /// The current time.
-    pub now: Timestamp,
-}
-
 /// A type that an expression can evaluate to.
-pub trait Outcome: Sized {
+pub trait ExpressionValue: Sized {
     /// Description of the type for error messages.
     const EXPECTED: &'static str;
 
@@ -95,7 +55,7 @@ pub trait Outcome: Sized {
     fn of(value: &dyn Val) -> Option<Self>;
 }
 
-impl Outcome for bool {
+impl ExpressionValue for bool {
     const EXPECTED: &'static str = "true or false";
 
     fn may_be(known: Known) -> bool {
@@ -107,7 +67,7 @@ impl Outcome for bool {
     }
 }
 
-impl Outcome for u64 {
+impl ExpressionValue for u64 {
     const EXPECTED: &'static str = "a non-negative number";
 
     fn may_be(known: Known) -> bool {
@@ -133,7 +93,7 @@ impl Outcome for u64 {
     }
 }
 
-impl Outcome for f64 {
+impl ExpressionValue for f64 {
     const EXPECTED: &'static str = "a number";
 
     fn may_be(known: Known) -> bool {
@@ -154,7 +114,7 @@ impl Outcome for f64 {
     }
 }
 
-impl Outcome for String {
+impl ExpressionValue for String {
     const EXPECTED: &'static str = "text";
 
     fn may_be(known: Known) -> bool {
@@ -184,95 +144,6 @@ pub struct Expression<T> {
     outcome: PhantomData<fn() -> T>,
 }
 
-/// A compilation error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExpressionError {
-    /// The mistake, with its position in the expression if known.
-    pub message: String,
-    /// A suggested name.
-    pub suggestion: Option<String>,
-}
-
-impl ExpressionError {
-    fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), suggestion: None }
-    }
-}
-
-impl ExpressionError {
-    /// Converts the error to a problem of the config at `path`.
-    pub fn at(self, path: impl Into<String>) -> Problem {
-        Problem { path: path.into(), message: self.message, suggestion: self.suggestion }
-    }
-}
-
-impl fmt::Display for ExpressionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        match &self.suggestion {
-            Some(meant) => write!(f, "; did you mean `{meant}`?"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for ExpressionError {}
-
-/// An evaluation error. It contains no part of the inputs, so it can be logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EvaluationError {
-    /// A key or element does not exist.
-    Missing,
-    /// An operator or function got a value of an unsuitable type.
-    Types,
-    /// A number is too large, or is divided by zero.
-    Arithmetic,
-    /// The budget for time and memory is exhausted.
-    Budget,
-    /// The body is longer than expressions may read.
-    BodyTooLong,
-    /// The result has another type than expected.
-    Outcome,
-    /// Any other error.
-    Other,
-}
-
-impl EvaluationError {
-    fn of(error: &ExecutionError) -> Self {
-        match error {
-            ExecutionError::NoSuchKey(_) | ExecutionError::IndexOutOfBounds(_) => Self::Missing,
-            ExecutionError::DivisionByZero(_)
-            | ExecutionError::RemainderByZero(_)
-            | ExecutionError::Overflow(..) => Self::Arithmetic,
-            ExecutionError::NoSuchOverload(_)
-            | ExecutionError::UnexpectedType { .. }
-            | ExecutionError::UnsupportedBinaryOperator(..)
-            | ExecutionError::UnsupportedIndex(..)
-            | ExecutionError::UnsupportedKeyType(_)
-            | ExecutionError::UnsupportedTargetType { .. }
-            | ExecutionError::NotSupportedAsMethod { .. }
-            | ExecutionError::ValuesNotComparable(..) => Self::Types,
-            _ => Self::Other,
-        }
-    }
-}
-
-impl fmt::Display for EvaluationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "a key or an element does not exist: test with `has(...)` first",
-            Self::Types => "an operator or function got a value of the wrong type",
-            Self::Arithmetic => "a number is too large, or is divided by zero",
-            Self::Budget => "the evaluation exceeds its budget for time and memory",
-            Self::BodyTooLong => "the body is longer than expressions may read",
-            Self::Outcome => "the result has the wrong type",
-            Self::Other => "a function cannot process the value it got",
-        })
-    }
-}
-
-impl std::error::Error for EvaluationError {}
-
 /// The standard functions, and those that expressions are rewritten to call.
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut environment = Env::stdlib().with_optional_support(false);
@@ -282,7 +153,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| {
     Arc::new(environment)
 });
 
-impl<T: Outcome> Expression<T> {
+impl<T: ExpressionValue> Expression<T> {
     /// Compiles `source`, which may use the names in `scope`.
     pub fn compile(source: &str, scope: Scope<'_>) -> Result<Self, ExpressionError> {
         if source.len() > EXPRESSION_BYTES_MAX {
@@ -345,16 +216,16 @@ fn not_cel(source: &str, errors: &cel::ParseErrors) -> ExpressionError {
     let Some(error) = errors.errors.first() else { return ExpressionError::new("this is not valid CEL") };
     let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     let what = first_line(&error.msg);
-    let place = usize::try_from(error.pos.0).ok().zip(usize::try_from(error.pos.1).ok());
-    let Some((line, column)) = place.filter(|(line, _)| *line > 0) else {
+    let position = usize::try_from(error.pos.0).ok().zip(usize::try_from(error.pos.1).ok());
+    let Some((line, column)) = position.filter(|(line, _)| *line > 0) else {
         return ExpressionError::new(format!("this is not valid CEL: {what}"));
     };
     let text = source.lines().nth(line - 1).unwrap_or_default();
     let (before, after): (String, String) = (
         text.chars().take(column.saturating_sub(1)).collect(),
-        text.chars().skip(column.saturating_sub(1)).take(PLACE_CHARS).collect(),
+        text.chars().skip(column.saturating_sub(1)).take(EXCERPT_CHARS).collect(),
     );
-    let before: String = before.chars().skip(before.chars().count().saturating_sub(PLACE_CHARS)).collect();
+    let before: String = before.chars().skip(before.chars().count().saturating_sub(EXCERPT_CHARS)).collect();
     let of_line = if source.lines().count() > 1 { format!("line {line}, ") } else { String::new() };
     ExpressionError::new(format!(
         "this is not valid CEL: {of_line}column {column}, at `{before}▸{after}`: {what}"
@@ -362,7 +233,7 @@ fn not_cel(source: &str, errors: &cel::ParseErrors) -> ExpressionError {
 }
 
 /// Number of characters of an expression shown on either side of an error.
-const PLACE_CHARS: usize = 24;
+const EXCERPT_CHARS: usize = 24;
 
 #[cfg(test)]
 mod tests;

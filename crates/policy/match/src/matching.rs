@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use egret_clock::Timestamp;
 use egret_config::Problem;
-use egret_http1::Method;
+use egret_http1::{Method, is_token};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +23,11 @@ use crate::parameters::Parameters;
 use egret_message::Request;
 
 pub use any_of::AnyOf;
-pub use host::{HostPattern, bare};
+pub use host::{HostPattern, HostPatternError, bare};
 pub use sample::Percent;
 
 pub use path::decode;
-pub use path::{PathPattern, Readings, SegmentPattern};
+pub use path::{PathPattern, PathPatternError, Readings, SegmentError, SegmentPattern};
 use sample::Sample;
 use text::TextPattern;
 
@@ -239,8 +239,8 @@ impl Matcher {
             hosts: each(&config.host, &format!("{at}.host"), &mut problems, HostPattern::parse),
             paths,
             methods: methods(&config.method, &format!("{at}.method"), &mut problems),
-            query: named(&config.query, &format!("{at}.query"), &mut problems, |_| Ok(())),
-            headers: named(&config.header, &format!("{at}.header"), &mut problems, check_field_name),
+            query: named(&config.query, &format!("{at}.query"), &mut problems, |_| None),
+            headers: named(&config.header, &format!("{at}.header"), &mut problems, field_name_problem),
             consumers: each(&config.consumer, &format!("{at}.consumer"), &mut problems, TextPattern::parse),
             sample: (!config.sample.is_all()).then(|| Sample::new(config.sample, name)),
             when,
@@ -345,24 +345,26 @@ impl Named {
 }
 
 /// Parses each alternative. A parse error becomes a problem at the alternative's path.
-fn each<T>(
+fn each<T, E: std::error::Error>(
     texts: &AnyOf,
     at: &str,
     problems: &mut Vec<Problem>,
-    parse: impl Fn(&str) -> Result<T, String>,
+    parse: impl Fn(&str) -> Result<T, E>,
 ) -> Box<[T]> {
     let mut parsed = Vec::with_capacity(texts.len());
     for (number, text) in texts.iter().enumerate() {
         match parse(text) {
             Ok(value) => parsed.push(value),
-            Err(message) => problems.push(Problem::new(place(texts, at, number), message)),
+            Err(error) => {
+                problems.push(Problem::new(path_of_entry(texts, at, number), error.to_string()));
+            }
         }
     }
     parsed.into()
 }
 
 /// Returns the path of an alternative. A single alternative may be written without a list.
-pub fn place(texts: &AnyOf, at: &str, number: usize) -> String {
+pub fn path_of_entry(texts: &AnyOf, at: &str, number: usize) -> String {
     if texts.len() == 1 { at.to_owned() } else { format!("{at}[{number}]") }
 }
 
@@ -370,12 +372,12 @@ fn named(
     config: &BTreeMap<String, AnyOf>,
     at: &str,
     problems: &mut Vec<Problem>,
-    check_name: impl Fn(&str) -> Result<(), String>,
+    name_problem: impl Fn(&str) -> Option<String>,
 ) -> Box<[Named]> {
     let mut compiled = Vec::with_capacity(config.len());
     for (name, values) in config {
         let at = format!("{at}.{name}");
-        if let Err(message) = check_name(name) {
+        if let Some(message) = name_problem(name) {
             problems.push(Problem::new(at.clone(), message));
         }
         compiled.push(Named {
@@ -391,15 +393,19 @@ fn methods(config: &AnyOf, at: &str, problems: &mut Vec<Problem>) -> Option<Meth
     for (number, name) in config.iter().enumerate() {
         let upper = name.to_ascii_uppercase();
         match (Method::of(name.as_bytes()), Method::of(upper.as_bytes())) {
-            (Method::Other, Method::Other) if is_token(name) => methods.others.push(name.as_bytes().into()),
+            (Method::Other, Method::Other) if is_token(name.as_bytes()) => {
+                methods.others.push(name.as_bytes().into())
+            }
             (Method::Other, Method::Other) => {
                 let message =
                     format!("`{name}` is not a method: a method is letters, digits and `-`, like `GET`");
-                problems.push(Problem::new(place(config, at, number), message));
+                problems.push(Problem::new(path_of_entry(config, at, number), message));
             }
             (Method::Other, meant) => {
                 let message = format!("methods are case-sensitive: `{name}` is not {}", meant.name());
-                problems.push(Problem::new(place(config, at, number), message).suggest(name, [meant.name()]));
+                problems.push(
+                    Problem::new(path_of_entry(config, at, number), message).suggest(name, [meant.name()]),
+                );
             }
             (method, _) => methods.known |= 1 << method.index(),
         }
@@ -407,14 +413,8 @@ fn methods(config: &AnyOf, at: &str, problems: &mut Vec<Problem>) -> Option<Meth
     (!config.is_empty()).then_some(methods)
 }
 
-fn check_field_name(name: &str) -> Result<(), String> {
-    if is_token(name) { Ok(()) } else { Err(format!("`{name}` is not a valid header field name")) }
-}
-
-/// Returns `true` if `text` is a token (RFC 9110 §5.6.2).
-pub(crate) fn is_token(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(is_plain)
+fn field_name_problem(name: &str) -> Option<String> {
+    (!is_token(name.as_bytes())).then(|| format!("`{name}` is not a valid header field name"))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use egret_config::Problem;
 use crate::expression::EvaluationError;
 use crate::matching::{HostPattern, MatchConfig, Matcher, Question, Readings, bare};
 use crate::parameters::Parameters;
-use tree::{Filed, Forest, Root, ShortHasher};
+use tree::{Forest, IndexEntry, Root, ShortHasher};
 
 pub use crate::matching::Mismatch;
 
@@ -44,25 +44,26 @@ pub struct Router {
 type Index = HashMap<Box<str>, Root, BuildHasherDefault<ShortHasher>>;
 
 /// Maximum number of index entries of all flows: providers or hosts, times paths.
-const FILED_MAX: usize = 200_000;
+const INDEX_ENTRIES_MAX: usize = 200_000;
 
 impl Router {
     /// Compiles the matches of `flows`.
     pub fn compile(flows: &[MatchRule<'_>]) -> Result<Self, Vec<Problem>> {
         let mut matchers = Vec::with_capacity(flows.len());
         let mut problems = Vec::new();
-        let mut filed = 0_usize;
+        let mut indexed = 0_usize;
         for (number, flow) in flows.iter().enumerate() {
             let at = format!("flows[{number}].match");
             match Matcher::compile(flow.matching, flow.name, &at) {
                 Ok(matcher) => {
-                    filed += places(&matcher) * matcher.paths.len().max(1);
+                    indexed += origins(&matcher) * matcher.paths.len().max(1);
                     matchers.push(matcher);
                 }
                 Err(found) => problems.extend(found),
             }
-            if filed > FILED_MAX {
-                let message = format!("providers (or hosts) times paths of all flows exceed {FILED_MAX}");
+            if indexed > INDEX_ENTRIES_MAX {
+                let message =
+                    format!("providers (or hosts) times paths of all flows exceed {INDEX_ENTRIES_MAX}");
                 problems.push(Problem::new(at, message));
                 break;
             }
@@ -143,11 +144,11 @@ impl Router {
     /// Checks the predicates of a flow that the index does not cover.
     fn mismatch_of_rest(
         &self,
-        found: Filed,
+        found: IndexEntry,
         question: Question<'_>,
         readings: &Readings,
     ) -> Option<Mismatch<'_>> {
-        let Filed { flow, pattern, reading } = found;
+        let IndexEntry { flow, pattern, reading } = found;
         let matcher = &self.flows[flow as usize];
         // A flow that is indexed by host already matches the host.
         if !matcher.providers.is_empty() && !matcher.has_host(question.request) {
@@ -167,13 +168,13 @@ impl Router {
         let request = question.request;
         let Matches { readings, found, .. } = matches;
         let mut visit = |root: &Root| {
-            found.extend(root.pathless.iter().map(|flow| Filed { flow: *flow, pattern: 0, reading: 0 }));
-            if let Some(trunk) = root.trunk {
+            found.extend(root.pathless.iter().map(|flow| IndexEntry { flow: *flow, pattern: 0, reading: 0 }));
+            if let Some(root_node) = root.root_node {
                 if readings.count() == 0 {
                     readings.read(request.path);
                 }
                 for reading in 0..readings.count() {
-                    self.forest.search(trunk, readings, reading, found);
+                    self.forest.search(root_node, readings, reading, found);
                 }
             }
         };
@@ -210,7 +211,7 @@ impl Router {
 
     /// Returns the parameters captured by the path of a match.
     pub fn parameters<'a>(&'a self, found: Match, matches: &'a Matches) -> Parameters<'a> {
-        let Filed { flow, pattern, reading } = found.0;
+        let IndexEntry { flow, pattern, reading } = found.0;
         match self.flows.get(flow as usize) {
             Some(flow) => {
                 Parameters::of(flow.paths.get(pattern as usize), reading as usize, &matches.readings)
@@ -220,9 +221,9 @@ impl Router {
     }
 }
 
-fn places(matcher: &Matcher) -> usize {
-    let places = if matcher.providers.is_empty() { matcher.hosts.len() } else { matcher.providers.len() };
-    places.max(1)
+fn origins(matcher: &Matcher) -> usize {
+    let origins = if matcher.providers.is_empty() { matcher.hosts.len() } else { matcher.providers.len() };
+    origins.max(1)
 }
 
 fn get<'a>(index: &'a Index, name: &str) -> Option<&'a Root> {
@@ -233,7 +234,7 @@ fn get<'a>(index: &'a Index, name: &str) -> Option<&'a Root> {
 /// allocation.
 #[derive(Debug, Clone, Default)]
 pub struct Matches {
-    found: Vec<Filed>,
+    found: Vec<IndexEntry>,
     readings: Readings,
     failures: Vec<(u32, EvaluationError)>,
     is_undecided: bool,
@@ -241,7 +242,7 @@ pub struct Matches {
 
 /// A flow that matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Match(Filed);
+pub struct Match(IndexEntry);
 
 impl Match {
     /// Number of the flow in the config, from 0.

@@ -163,14 +163,14 @@ impl fmt::Debug for BasePath {
 
 /// The reason that a target is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Misplaced {
+pub enum TargetError {
     /// Its dot segments lead above the provider's base path.
     Above,
     /// Some readings are under the base path of a provider, others are not.
     Unclear,
 }
 
-impl fmt::Display for Misplaced {
+impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Above => "the path leads above the path of the provider's URL: write it without `..`",
@@ -214,17 +214,17 @@ impl BasePath {
     }
 
     /// Returns the number of bytes of `path` that spell this base path, or `None` if `path` is outside it.
-    pub fn holds(&self, path: &[u8]) -> Result<Option<usize>, Misplaced> {
+    pub fn holds(&self, path: &[u8]) -> Result<Option<usize>, TargetError> {
         if self.is_root() {
             return Ok(Some(0));
         }
         if let Some(len) = self.spelled(path) {
-            return if leads_above(&path[len..]) { Err(Misplaced::Above) } else { Ok(Some(len)) };
+            return if leads_above(&path[len..]) { Err(TargetError::Above) } else { Ok(Some(len)) };
         }
         let plain = memchr::memchr3(b'%', b';', b'\\', path).is_none()
             && memchr::memmem::find(path, b"//").is_none()
             && memchr::memmem::find(path, b"/.").is_none();
-        if !plain && self.is_read_in(path) { Err(Misplaced::Unclear) } else { Ok(None) }
+        if !plain && self.is_read_in(path) { Err(TargetError::Unclear) } else { Ok(None) }
     }
 
     /// Returns the number of bytes at the start of `path` that spell it, segment by segment.
@@ -368,19 +368,19 @@ mod tests {
             ("/a/v2", Ok(None)),
             ("/a/./b", Ok(None)),
             ("/V2/a", Ok(None)),
-            ("/v2/..", Err(Misplaced::Above)),
-            ("/v2/../v2/a", Err(Misplaced::Above)),
-            ("/v2/a/../../b", Err(Misplaced::Above)),
-            ("/v2/%2e%2e/b", Err(Misplaced::Above)),
-            ("/v2/..;x/b", Err(Misplaced::Above)),
-            ("/v2/a%2F..%2F..", Err(Misplaced::Above)),
-            ("/v2/..%5Cb", Err(Misplaced::Above)),
-            ("//v2/a", Err(Misplaced::Unclear)),
-            ("/v2;x/a", Err(Misplaced::Unclear)),
-            ("/v2%2fa", Err(Misplaced::Unclear)),
-            ("/q/../v2/a", Err(Misplaced::Unclear)),
-            ("/./v2/a", Err(Misplaced::Unclear)),
-            ("/%2e/v2", Err(Misplaced::Unclear)),
+            ("/v2/..", Err(TargetError::Above)),
+            ("/v2/../v2/a", Err(TargetError::Above)),
+            ("/v2/a/../../b", Err(TargetError::Above)),
+            ("/v2/%2e%2e/b", Err(TargetError::Above)),
+            ("/v2/..;x/b", Err(TargetError::Above)),
+            ("/v2/a%2F..%2F..", Err(TargetError::Above)),
+            ("/v2/..%5Cb", Err(TargetError::Above)),
+            ("//v2/a", Err(TargetError::Unclear)),
+            ("/v2;x/a", Err(TargetError::Unclear)),
+            ("/v2%2fa", Err(TargetError::Unclear)),
+            ("/q/../v2/a", Err(TargetError::Unclear)),
+            ("/./v2/a", Err(TargetError::Unclear)),
+            ("/%2e/v2", Err(TargetError::Unclear)),
         ] {
             assert_eq!(base.holds(path.as_bytes()), expected, "{path}");
         }

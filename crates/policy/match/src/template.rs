@@ -17,7 +17,7 @@ use std::io::Write;
 
 use egret_config::{Problem, suggest};
 
-use crate::expression::{Inputs, Scope, Table, Variable};
+use crate::expression::{Inputs, Scope, ValueTable, Variable};
 use egret_json::write_escaped;
 
 /// Maximum length of a template.
@@ -46,7 +46,7 @@ pub enum Escape {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     pieces: Box<[Piece]>,
-    place: Escape,
+    escape: Escape,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,12 +80,12 @@ impl std::error::Error for TemplateError {}
 
 impl Template {
     /// Compiles `text`, which is at the path `at` in the config and may use the variables of `scope`.
-    pub fn compile(text: &str, place: Escape, scope: Scope<'_>, at: &str) -> Result<Self, Problem> {
+    pub fn compile(text: &str, escape: Escape, scope: Scope<'_>, at: &str) -> Result<Self, Problem> {
         if text.len() > TEMPLATE_BYTES_MAX {
             return Err(Problem::new(at, format!("a template must not exceed {TEMPLATE_BYTES_MAX} bytes")));
         }
         let mut compiler = Compiler {
-            place,
+            escape,
             scope,
             at,
             pieces: Vec::new(),
@@ -93,7 +93,7 @@ impl Template {
             quotes: Quotes::default(),
         };
         compiler.read(text)?;
-        Ok(Self { pieces: compiler.pieces.into(), place })
+        Ok(Self { pieces: compiler.pieces.into(), escape })
     }
 
     /// Returns the text of a template without values.
@@ -124,7 +124,7 @@ impl Template {
         for piece in &self.pieces {
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text.as_bytes()),
-                Piece::Value(variable, name) => self.place.write(&value(*variable, name, inputs), out)?,
+                Piece::Value(variable, name) => self.escape.write(&value(*variable, name, inputs), out)?,
             }
             if out.len() - start > RESULT_BYTES_MAX {
                 return Err(TemplateError::TooLong);
@@ -135,7 +135,7 @@ impl Template {
 }
 
 struct Compiler<'a> {
-    place: Escape,
+    escape: Escape,
     scope: Scope<'a>,
     at: &'a str,
     pieces: Vec<Piece>,
@@ -174,7 +174,7 @@ impl Compiler<'_> {
     }
 
     fn add(&mut self, literal: &str) -> Result<(), Problem> {
-        if self.place == Escape::Field && literal.bytes().any(is_control) {
+        if self.escape == Escape::Field && literal.bytes().any(is_control) {
             return Err(self.problem(
                 "control characters, such as line ends, are not allowed in a header field".to_owned(),
             ));
@@ -193,7 +193,7 @@ impl Compiler<'_> {
     fn value(&mut self, name: &str) -> Result<(), Problem> {
         let (variable, key) = self.named(name)?;
         let is_number = matches!(variable, Variable::ResponseStatus | Variable::Attempt | Variable::Now);
-        if self.place == Escape::Json && !is_number && !self.quotes.is_open {
+        if self.escape == Escape::Json && !is_number && !self.quotes.is_open {
             return Err(self.problem(format!("a text value in JSON must be quoted: write `\"${{{name}}}\"`")));
         }
         self.close();
@@ -282,7 +282,7 @@ impl Quotes {
 fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]> {
     let Inputs { request, response, parameters, attempt, now } = *inputs;
     let number = |number: u64| Cow::Owned(number.to_string().into_bytes());
-    let look_up = |table: Table<'a>| table.first(key).unwrap_or_default();
+    let look_up = |table: ValueTable<'a>| table.first(key).unwrap_or_default();
     match variable {
         Variable::Method => request.method.into(),
         Variable::Path => request.path.into(),
@@ -290,12 +290,12 @@ fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]
         Variable::Provider => request.provider.as_bytes().into(),
         Variable::Scheme => if request.tls { &b"https"[..] } else { b"http" }.into(),
         Variable::Consumer => request.consumer.unwrap_or_default().into(),
-        Variable::Headers => look_up(Table::Fields(request.fields)),
-        Variable::Query => look_up(Table::Query(*request)),
-        Variable::Parameters => look_up(Table::Parameters(parameters)),
+        Variable::Headers => look_up(ValueTable::Fields(request.fields)),
+        Variable::Query => look_up(ValueTable::Query(*request)),
+        Variable::Parameters => look_up(ValueTable::Parameters(parameters)),
         Variable::ResponseStatus => number(response.map_or(0, |response| response.status.into())),
         Variable::ResponseHeaders => {
-            response.map(|response| look_up(Table::Fields(response.fields))).unwrap_or_default()
+            response.map(|response| look_up(ValueTable::Fields(response.fields))).unwrap_or_default()
         }
         Variable::Attempt => number(attempt.into()),
         Variable::Now => number(now.as_secs()),

@@ -1,5 +1,7 @@
 //! Windows of a day or a month in the calendar of a time zone.
 
+use std::fmt;
+
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp as Moment, ToSpan};
@@ -15,26 +17,58 @@ pub(super) struct Calendar {
     zone: TimeZone,
 }
 
+/// The mistake in a [`RenewalConfig`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RenewalError {
+    /// There is no such day of the month.
+    Day(u8),
+    /// A period of a day has a day of the month.
+    DayOfDay,
+    /// There is no such time of day.
+    Time(String),
+    /// There is no such time zone.
+    TimeZone(String),
+}
+
+impl RenewalError {
+    /// The wrong key below `renews`.
+    pub(super) fn key(&self) -> &'static str {
+        match self {
+            Self::Day(_) | Self::DayOfDay => "day",
+            Self::Time(_) => "time",
+            Self::TimeZone(_) => "time_zone",
+        }
+    }
+}
+
+impl fmt::Display for RenewalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Day(day) => write!(f, "expected a day from 1 to 31, found `{day}`"),
+            Self::DayOfDay => f.write_str("`period: day` has no day of the month"),
+            Self::Time(time) => write!(f, "expected a time of day like `00:00`, found `{time}`"),
+            Self::TimeZone(zone) => {
+                write!(f, "unknown time zone `{zone}`: expected one like `Europe/Berlin` or `UTC`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RenewalError {}
+
 impl Calendar {
-    /// Compiles the calendar of a config. An error holds the wrong key below `renews`, and the reason.
-    pub(super) fn new(period: Period, renews: &RenewalConfig) -> Result<Self, (&'static str, String)> {
+    /// Compiles the calendar of a config.
+    pub(super) fn new(period: Period, renews: &RenewalConfig) -> Result<Self, RenewalError> {
         let day = i8::try_from(renews.day)
             .ok()
             .filter(|day| (1..=31).contains(day))
-            .ok_or_else(|| ("day", format!("expected a day from 1 to 31, found `{}`", renews.day)))?;
+            .ok_or(RenewalError::Day(renews.day))?;
         if period == Period::Day && day != 1 {
-            return Err(("day", "`period: day` has no day of the month".to_owned()));
+            return Err(RenewalError::DayOfDay);
         }
-        let time = time_of_day(&renews.time).ok_or_else(|| {
-            ("time", format!("expected a time of day like `00:00`, found `{}`", renews.time))
-        })?;
-        let zone = TimeZone::get(&renews.time_zone).map_err(|_| {
-            let message = format!(
-                "unknown time zone `{}`: expected one like `Europe/Berlin` or `UTC`",
-                renews.time_zone
-            );
-            ("time_zone", message)
-        })?;
+        let time = time_of_day(&renews.time).ok_or_else(|| RenewalError::Time(renews.time.clone()))?;
+        let zone =
+            TimeZone::get(&renews.time_zone).map_err(|_| RenewalError::TimeZone(renews.time_zone.clone()))?;
         Ok(Self { period, day, time, zone })
     }
 
@@ -214,7 +248,7 @@ mod tests {
             (Period::Day, 1, "00:00", "Europe/Atlantis", "time_zone"),
         ] {
             let renews = RenewalConfig { day, time: time.to_owned(), time_zone: zone.to_owned() };
-            assert_eq!(Calendar::new(period, &renews).unwrap_err().0, key);
+            assert_eq!(Calendar::new(period, &renews).unwrap_err().key(), key);
         }
     }
 

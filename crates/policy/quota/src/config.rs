@@ -1,30 +1,16 @@
-//! The config keys of a quota, and their validation.
+//! The config keys of a quota.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use egret_config::{Duration, Problem};
+use egret_config::Duration;
+use egret_http1::is_token;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::calendar::Calendar;
-use super::expressions::QuotaExpressions;
-use egret_match::expression::Scope;
-
 /// Quotas by name, as written in the config.
 pub type QuotaConfigs = BTreeMap<String, QuotaConfig>;
-
-/// Maximum number of units of a quota: far more than providers sell, and low enough that sums never overflow.
-const UNITS_MAX: u64 = 1_000_000_000_000;
-/// Minimum length of a window; shorter ones disappear in network jitter.
-const WINDOW_MIN: Duration = Duration::from_millis(1);
-/// Maximum length of a window; more than a year is a mistake.
-const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
-/// Maximum number of custom header pairs: each response is searched for all of them.
-const LEARN_HEADERS_MAX: usize = 16;
-/// Maximum number of ancestors. A call briefly holds one lock for each.
-pub(super) const ANCESTORS_MAX: usize = 7;
 
 /// A named allowance that remedies draw from.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -215,15 +201,32 @@ pub enum GroupBy {
     Cel(String),
 }
 
-impl FromStr for GroupBy {
-    type Err = String;
+/// A text that is not a grouping of calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupByError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl fmt::Display for GroupByError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "expected `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or `cel:EXPRESSION`, found \
+             `{}`",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for GroupByError {}
+
+impl FromStr for GroupBy {
+    type Err = GroupByError;
+
+    fn from_str(text: &str) -> Result<Self, GroupByError> {
         let named = |name: &str| if name.is_empty() { None } else { Some(name.to_owned()) };
         let group_by = match text.split_once(':') {
-            Some(("header", name)) => {
-                named(name).filter(|name| is_token(name)).map(|name| Self::Header(name.to_ascii_lowercase()))
-            }
+            Some(("header", name)) => named(name)
+                .filter(|name| is_token(name.as_bytes()))
+                .map(|name| Self::Header(name.to_ascii_lowercase())),
             Some(("param", name)) => named(name).map(Self::Param),
             Some(("cel", expression)) => named(expression.trim()).map(Self::Cel),
             None if text == "consumer" => Some(Self::Consumer),
@@ -231,19 +234,14 @@ impl FromStr for GroupBy {
             None if text == "provider" => Some(Self::Provider),
             _ => None,
         };
-        group_by.ok_or_else(|| {
-            format!(
-                "expected `header:NAME`, `consumer`, `account`, `param:NAME`, `provider` or `cel:EXPRESSION`, \
-                 found `{text}`"
-            )
-        })
+        group_by.ok_or_else(|| GroupByError(text.to_owned()))
     }
 }
 
 impl TryFrom<String> for GroupBy {
-    type Error = String;
+    type Error = GroupByError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, GroupByError> {
         text.parse()
     }
 }
@@ -280,12 +278,6 @@ impl GroupBy {
     }
 }
 
-/// Returns `true` for a field name of RFC 9110 §5.1.
-fn is_token(name: &str) -> bool {
-    !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
-}
-
 /// A part of a limit in percent, with up to two decimals: `75%`, `12.5%`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
@@ -303,10 +295,26 @@ impl Percent {
     }
 }
 
-impl FromStr for Percent {
-    type Err = String;
+/// A text that is not a share of a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PercentError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl fmt::Display for PercentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not a share: expected 0% to 100% with at most two decimals, like `75%` or `12.5%`",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for PercentError {}
+
+impl FromStr for Percent {
+    type Err = PercentError;
+
+    fn from_str(text: &str) -> Result<Self, PercentError> {
         let hundredths = || {
             let (whole, fraction) = {
                 let number = text.strip_suffix('%')?.trim_end();
@@ -320,18 +328,14 @@ impl FromStr for Percent {
             let fraction = digits(fraction, 2)? * if fraction.len() == 1 { 10 } else { 1 };
             Some(digits(whole, 3)? * 100 + fraction).filter(|hundredths| *hundredths <= Self::WHOLE.0)
         };
-        hundredths().map(Self).ok_or_else(|| {
-            format!(
-                "`{text}` is not a share: expected 0% to 100% with at most two decimals, like `75%` or `12.5%`"
-            )
-        })
+        hundredths().map(Self).ok_or_else(|| PercentError(text.to_owned()))
     }
 }
 
 impl TryFrom<String> for Percent {
-    type Error = String;
+    type Error = PercentError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, PercentError> {
         text.parse()
     }
 }
@@ -377,17 +381,26 @@ pub enum ShareDefault {
     Share(Percent),
 }
 
-impl TryFrom<String> for ShareDefault {
-    type Error = String;
+/// A text that is not an allowance of groups without their own share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareDefaultError(String);
 
-    fn try_from(text: String) -> Result<Self, String> {
+impl fmt::Display for ShareDefaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected `allow`, `block` or a percentage like `10%`, found `{}`", self.0)
+    }
+}
+
+impl std::error::Error for ShareDefaultError {}
+
+impl TryFrom<String> for ShareDefault {
+    type Error = ShareDefaultError;
+
+    fn try_from(text: String) -> Result<Self, ShareDefaultError> {
         match text.as_str() {
             "allow" => Ok(Self::Allow),
             "block" => Ok(Self::Block),
-            share => share
-                .parse()
-                .map(Self::Share)
-                .map_err(|_| format!("expected `allow`, `block` or a percentage like `10%`, found `{text}`")),
+            share => share.parse().map(Self::Share).map_err(|_| ShareDefaultError(text)),
         }
     }
 }
@@ -404,7 +417,7 @@ impl From<ShareDefault> for String {
 
 impl SharesConfig {
     /// Returns the percentage that the listed groups leave.
-    fn rest(&self) -> Option<Percent> {
+    pub(super) fn rest(&self) -> Option<Percent> {
         let listed = self.groups.values().try_fold(0_u32, |sum, percent| sum.checked_add(percent.0))?;
         Percent::WHOLE.0.checked_sub(listed).map(Percent)
     }
@@ -517,236 +530,4 @@ pub enum OnStoreError {
     Closed,
     /// They are counted in memory until the store works again.
     Open,
-}
-
-/// Returns the mistakes in the quotas of a config: contradictions, unknown names, numbers out of range.
-/// `parameters` are the path parameters of the flows.
-pub fn validate(quotas: &QuotaConfigs, parameters: &[&str]) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for (name, quota) in quotas {
-        let mut checks = Checks { path: format!("quotas.{name}"), problems: &mut problems };
-        checks.name(name);
-        checks.window(quota);
-        checks.groups(quota);
-        checks.parameter(quota, parameters);
-        checks.parent(name, quota, quotas);
-        checks.learn(quota);
-        checks.store(quota);
-        QuotaExpressions::compile(quota, parameters, &format!("quotas.{name}"), &mut problems);
-    }
-    problems
-}
-
-struct Checks<'a> {
-    path: String,
-    problems: &'a mut Vec<Problem>,
-}
-
-impl Checks<'_> {
-    fn problem(&mut self, key: &str, message: impl Into<String>) {
-        self.problems.push(Problem::new(format!("{}{key}", self.path), message));
-    }
-
-    fn units(&mut self, key: &str, units: u64) {
-        if !(1..=UNITS_MAX).contains(&units) {
-            self.problem(key, format!("expected a whole number from 1 to {UNITS_MAX}, found `{units}`"));
-        }
-    }
-
-    /// Checks a name, which appears in metrics and header fields.
-    fn name(&mut self, name: &str) {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if !(1..=64).contains(&name.len()) || !name.bytes().all(is_plain) {
-            self.problem("", "a quota's name must consist of 1 to 64 letters, digits, `-` and `_`");
-        }
-    }
-
-    fn window(&mut self, quota: &QuotaConfig) {
-        self.units(".limit", quota.limit);
-        let kind = quota.kind;
-        let timed = matches!(kind, QuotaKind::Sliding | QuotaKind::Fixed | QuotaKind::TokenBucket);
-        match quota.window {
-            None if timed => {
-                self.problem("", format!("the key `window` is missing: a {kind} quota requires it"));
-            }
-            Some(_) if !timed => self.problem(".window", format!("a {kind} quota has no `window`")),
-            Some(window) if !(WINDOW_MIN..=WINDOW_MAX).contains(&window) => {
-                self.problem(".window", format!("expected {WINDOW_MIN} to {WINDOW_MAX}, found `{window}`"));
-            }
-            _ => {}
-        }
-        if quota.starts != WindowStart::Clock && kind != QuotaKind::Fixed {
-            self.problem(
-                ".starts",
-                format!("only fixed windows start with the first call; this quota is {kind}"),
-            );
-        }
-        if let Some(burst) = quota.burst {
-            self.units(".burst", burst);
-            if kind != QuotaKind::TokenBucket {
-                self.problem(".burst", format!("only a token-bucket has a `burst`; this quota is {kind}"));
-            }
-        }
-        self.calendar(quota);
-        if let Some(spillover) = quota.spillover {
-            self.units(".spillover.max", spillover.max);
-            if !has_steady_windows(quota) {
-                let message =
-                    "requires consecutive windows: `kind: calendar`, or `kind: fixed` with `starts: clock`";
-                self.problem(".spillover", message);
-            }
-        }
-    }
-
-    fn calendar(&mut self, quota: &QuotaConfig) {
-        match (quota.kind == QuotaKind::Calendar, quota.period) {
-            (true, None) => {
-                self.problem("", "the key `period` is missing: a calendar quota requires `day` or `month`")
-            }
-            (true, Some(period)) => {
-                if let Err((key, message)) = Calendar::new(period, &quota.renews) {
-                    self.problem(&format!(".renews.{key}"), message);
-                }
-            }
-            (false, Some(_)) => {
-                self.problem(
-                    ".period",
-                    format!("only a calendar quota has a `period`; this quota is {}", quota.kind),
-                );
-            }
-            (false, None) if quota.renews != RenewalConfig::default() => {
-                self.problem(
-                    ".renews",
-                    format!("only a calendar quota has `renews`; this quota is {}", quota.kind),
-                );
-            }
-            (false, None) => {}
-        }
-    }
-
-    fn groups(&mut self, quota: &QuotaConfig) {
-        if !(1..=1_000_000).contains(&quota.groups_max) {
-            self.problem(".groups_max", format!("expected 1 to 1000000, found `{}`", quota.groups_max));
-        }
-        let Some(shares) = &quota.shares else { return };
-        if quota.group_by.is_none() {
-            self.problem(".shares", "requires `group_by`, which defines the groups");
-        }
-        for (group, percent) in &shares.groups {
-            if percent.of(quota.limit) == 0 {
-                let message = format!("{percent} of {} units is less than one unit", quota.limit);
-                self.problem(&format!(".shares.groups.{group}"), message);
-            }
-        }
-        let Some(rest) = shares.rest() else {
-            return self.problem(".shares.groups", "the shares exceed 100% in total");
-        };
-        match shares.default {
-            ShareDefault::Block => {}
-            ShareDefault::Share(share) if share > rest => {
-                self.problem(
-                    ".shares.default",
-                    format!("`{share}` exceeds the {rest} that the listed groups leave"),
-                );
-            }
-            ShareDefault::Share(share) if share.of(quota.limit) == 0 => {
-                self.problem(
-                    ".shares.default",
-                    format!("{share} of {} units is less than one unit", quota.limit),
-                );
-            }
-            _ if shares.rest_of(quota.limit) == 0 => {
-                self.problem(
-                    ".shares.default",
-                    "the listed groups leave nothing for others: set `default: block`",
-                );
-            }
-            _ => {}
-        }
-    }
-
-    fn parameter(&mut self, quota: &QuotaConfig, parameters: &[&str]) {
-        let Some(GroupBy::Param(name)) = &quota.group_by else { return };
-        let missing = Scope { has_response: false, parameters }.missing_parameter(name);
-        self.problems.extend(missing.map(|missing| missing.at(format!("{}.group_by", self.path))));
-    }
-
-    fn parent(&mut self, name: &str, quota: &QuotaConfig, quotas: &QuotaConfigs) {
-        let Some(parent) = &quota.parent else { return };
-        if parent == name {
-            return self.problem(".parent", "a quota cannot be its own parent");
-        }
-        let Some(mut ancestor) = quotas.get(parent) else {
-            let others = quotas.keys().map(String::as_str).filter(|other| *other != name);
-            let problem =
-                Problem::new(format!("{}.parent", self.path), format!("there is no quota `{parent}`"));
-            return self.problems.push(problem.suggest(parent, others));
-        };
-        let mut line = vec![name, parent.as_str()];
-        while let Some(next) = &ancestor.parent {
-            if line.contains(&next.as_str()) {
-                // Every quota in the cycle would report it; only the first one by name does.
-                if next == name && line.iter().min() == Some(&name) {
-                    self.problem(".parent", format!("forms a cycle: {} → {name}", line.join(" → ")));
-                }
-                return;
-            }
-            let Some(found) = quotas.get(next) else { return };
-            line.push(next);
-            ancestor = found;
-        }
-        if line.len() > ANCESTORS_MAX + 1 {
-            self.problem(".parent", format!("at most {ANCESTORS_MAX} ancestors are allowed"));
-        }
-    }
-
-    fn learn(&mut self, quota: &QuotaConfig) {
-        let Some(learn) = &quota.learn else { return };
-        if quota.kind == QuotaKind::Concurrency {
-            self.problem(
-                ".learn",
-                "not possible for a concurrency quota: providers do not report their calls in flight",
-            );
-        }
-        if learn.from.is_empty() && learn.headers.is_empty() {
-            self.problem(".learn", "names no fields: set `from` or `headers`");
-        }
-        if learn.headers.len() > LEARN_HEADERS_MAX {
-            self.problem(".learn.headers", format!("at most {LEARN_HEADERS_MAX} entries are allowed"));
-        }
-        if learn.wait_max.is_zero() || learn.wait_max > WINDOW_MAX {
-            self.problem(
-                ".learn.wait_max",
-                format!("expected 1ms to {WINDOW_MAX}, found `{}`", learn.wait_max),
-            );
-        }
-        for (index, headers) in learn.headers.iter().enumerate() {
-            let path = format!(".learn.headers[{index}]");
-            if headers.remaining.is_none() && headers.reset.is_none() {
-                self.problem(&path, "set at least one of `remaining` and `reset`");
-            }
-            for (key, name) in [("remaining", &headers.remaining), ("reset", &headers.reset)] {
-                if name.as_ref().is_some_and(|name| !is_token(name)) {
-                    self.problem(&format!("{path}.{key}"), "is not a valid header field name");
-                }
-            }
-        }
-    }
-
-    fn store(&mut self, quota: &QuotaConfig) {
-        if quota.store == StoreKind::File && !has_steady_windows(quota) {
-            let message = "a file requires windows that begin by the clock: `kind: calendar`, or `kind: fixed` \
-                           with `starts: clock`";
-            self.problem(".store", message);
-        }
-    }
-}
-
-/// Returns `true` for windows whose beginning does not depend on the calls.
-fn has_steady_windows(quota: &QuotaConfig) -> bool {
-    match quota.kind {
-        QuotaKind::Calendar => true,
-        QuotaKind::Fixed => quota.starts == WindowStart::Clock,
-        QuotaKind::Sliding | QuotaKind::TokenBucket | QuotaKind::Concurrency => false,
-    }
 }

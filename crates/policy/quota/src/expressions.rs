@@ -3,7 +3,7 @@
 use egret_config::Problem;
 
 use super::config::{GroupBy, QuotaConfig};
-use egret_match::expression::{Expression, ExpressionError, Outcome, Scope};
+use egret_match::expression::{Expression, ExpressionError, ExpressionValue, Scope};
 
 /// The expressions of a quota. They see the path parameters of the flow whose remedy draws; parameters that
 /// it does not have are empty.
@@ -26,7 +26,7 @@ impl QuotaExpressions {
         path: &str,
         problems: &mut Vec<Problem>,
     ) -> Self {
-        let mut tell = |error: ExpressionError, key: &str| problems.push(error.at(format!("{path}.{key}")));
+        let mut report = |error: ExpressionError, key: &str| problems.push(error.at(format!("{path}.{key}")));
         let group = match &config.group_by {
             Some(GroupBy::Cel(source)) => Some(source.as_str()),
             _ => None,
@@ -35,17 +35,17 @@ impl QuotaExpressions {
             (Scope { has_response: false, parameters }, Scope { has_response: true, parameters });
         let (request, response) = (config.cost.request.as_deref(), config.cost.response.as_deref());
         Self {
-            group: compile(group, before, |error| tell(error, "group_by")),
-            request_cost: compile(request, before, |error| tell(error, "cost.request")),
-            response_cost: compile(response, after, |error| tell(error, "cost.response")),
+            group: compile(group, before, |error| report(error, "group_by")),
+            request_cost: compile(request, before, |error| report(error, "cost.request")),
+            response_cost: compile(response, after, |error| report(error, "cost.response")),
         }
     }
 }
 
-fn compile<T: Outcome>(
+fn compile<T: ExpressionValue>(
     source: Option<&str>,
     scope: Scope<'_>,
-    tell: impl FnOnce(ExpressionError),
+    report: impl FnOnce(ExpressionError),
 ) -> Option<Expression<T>> {
-    Expression::compile(source?, scope).map_err(tell).ok()
+    Expression::compile(source?, scope).map_err(report).ok()
 }

@@ -6,11 +6,11 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use egret_store::{Borrower, Loan, StoreError};
 
-use super::Why;
 use super::correction::Correction;
 use super::learn::Learned;
 use super::lease::{Count, Lease};
 use super::meter::{Meter, Rule, Stage};
+use super::refusal::Why;
 
 /// Maximum number of tasks that wait for one group. A queue needs one. With more, the oldest is woken, and
 /// registers again.
@@ -30,7 +30,7 @@ impl Group {
         let state = State {
             meter: Meter::new(rule),
             correction: Correction::default(),
-            strays: 0,
+            abandoned_units: 0,
             watchers: Vec::new(),
             lease,
         };
@@ -52,11 +52,11 @@ impl Group {
 
     /// Counts the response to a call that was made at `made`. Wakes the waiting tasks if calls take longer
     /// than estimated.
-    pub(super) fn answered(&self, now: Timestamp, units: u64, made: Timestamp) -> Stage {
+    pub(super) fn responded(&self, now: Timestamp, units: u64, made: Timestamp) -> Stage {
         let mut state = self.lock();
         state.advance(now);
         let delays = state.delays();
-        let stage = state.meter.answered(units, made.as_micros());
+        let stage = state.meter.responded(units, made.as_micros());
         if state.delays() != delays {
             wake(state);
         }
@@ -83,8 +83,8 @@ fn wake(mut state: MutexGuard<'_, State>) {
 }
 
 impl Borrower for Group {
-    fn lent(&self, answer: Result<Loan, StoreError>) {
-        self.free(|state| state.lent(answer.ok()));
+    fn lent(&self, loan: Result<Loan, StoreError>) {
+        self.free(|state| state.lent(loan.ok()));
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) struct State {
     meter: Meter,
     correction: Correction,
     /// Units of calls in transit that were given up since the last update of the time.
-    strays: u64,
+    abandoned_units: u64,
     watchers: Vec<Waker>,
     lease: Option<Lease>,
 }
@@ -121,8 +121,8 @@ impl State {
     /// Updates the time.
     pub(super) fn advance(&mut self, now: Timestamp) {
         let now = self.meter.advance(now);
-        if self.strays > 0 {
-            self.meter.abandoned(std::mem::take(&mut self.strays));
+        if self.abandoned_units > 0 {
+            self.meter.abandoned(std::mem::take(&mut self.abandoned_units));
         }
         self.correction.expire(now);
         if let Some(lease) = &mut self.lease {
@@ -212,7 +212,7 @@ impl State {
     /// Notes a call that was given up without a response. Its units are counted at the next update of the
     /// time: only then is it known for how long they were in transit.
     pub(super) fn abandon(&mut self, units: u64) {
-        self.strays = self.strays.saturating_add(units);
+        self.abandoned_units = self.abandoned_units.saturating_add(units);
     }
 
     /// Applies a provider's report. Returns `true` if it affects waiting tasks: less is withheld, or for a
@@ -270,7 +270,7 @@ impl State {
         // State that a store keeps need not be kept here.
         let is_kept = self.lease.as_ref().is_some_and(|lease| lease.is_forgettable() && self.meter.is_idle());
         let is_unused = self.meter.is_full() || is_kept;
-        is_unused && self.correction.is_none() && self.strays == 0 && self.watchers.is_empty()
+        is_unused && self.correction.is_none() && self.abandoned_units == 0 && self.watchers.is_empty()
     }
 
     /// Wakes `waker` when units become free at a time that was not predictable.

@@ -22,7 +22,7 @@ const NONE: usize = usize::MAX;
 /// A bounded set of groups, by name.
 #[derive(Debug)]
 pub(super) struct Groups {
-    table: Mutex<Table>,
+    table: Mutex<GroupTable>,
     /// Counts the calls of the groups that did not fit.
     overflow: Arc<Group>,
     hashers: [RandomState; 2],
@@ -30,8 +30,8 @@ pub(super) struct Groups {
 }
 
 #[derive(Debug)]
-struct Table {
-    places: HashMap<Arc<[u8]>, usize>,
+struct GroupTable {
+    indexes: HashMap<Arc<[u8]>, usize>,
     entries: Vec<Entry>,
     /// Most and least recently used.
     newest: usize,
@@ -50,8 +50,8 @@ struct Entry {
 
 impl Groups {
     pub(super) fn new(rule: Rule, backing: Option<&Backing>) -> Self {
-        let table = Table {
-            places: HashMap::new(),
+        let table = GroupTable {
+            indexes: HashMap::new(),
             entries: Vec::new(),
             newest: NONE,
             oldest: NONE,
@@ -66,7 +66,7 @@ impl Groups {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, GroupTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,9 +83,9 @@ impl Groups {
             name
         };
         let mut table = self.table();
-        if let Some(place) = table.places.get(name).copied() {
-            table.touch(place);
-            return table.entries[place].group.clone();
+        if let Some(index) = table.indexes.get(name).copied() {
+            table.touch(index);
+            return table.entries[index].group.clone();
         }
         if table.is_overflowing && !is_forgettable(&self.overflow, now) {
             return self.overflow.clone();
@@ -121,10 +121,10 @@ impl Groups {
     pub(super) fn list(&self, most: usize) -> (Vec<Arc<Group>>, usize) {
         let table = self.table();
         let mut groups = Vec::new();
-        let mut place = table.newest;
-        while place != NONE && groups.len() < most {
-            groups.push(table.entries[place].group.clone());
-            place = table.entries[place].older;
+        let mut index = table.newest;
+        while index != NONE && groups.len() < most {
+            groups.push(table.entries[index].group.clone());
+            index = table.entries[index].older;
         }
         (groups, table.entries.len())
     }
@@ -154,8 +154,8 @@ fn is_forgettable(group: &Arc<Group>, now: Timestamp) -> bool {
     state.is_new()
 }
 
-impl Table {
-    /// Adds a new group, in a free place or in that of a group that can be forgotten.
+impl GroupTable {
+    /// Adds a new group, in a free index or in that of a group that can be forgotten.
     fn add(
         &mut self,
         name: &[u8],
@@ -163,43 +163,43 @@ impl Table {
         now: Timestamp,
         make: impl FnOnce() -> Arc<Group>,
     ) -> Option<Arc<Group>> {
-        let place = if self.entries.len() < groups_max { self.entries.len() } else { self.forgettable(now)? };
+        let index = if self.entries.len() < groups_max { self.entries.len() } else { self.forgettable(now)? };
         let group = make();
         let name: Arc<[u8]> = name.into();
         let entry = Entry { name: name.clone(), group: group.clone(), newer: NONE, older: NONE };
-        if place == self.entries.len() {
+        if index == self.entries.len() {
             self.entries.push(entry);
         } else {
-            self.unlink(place);
-            self.places.remove(&self.entries[place].name);
-            self.entries[place] = entry;
+            self.unlink(index);
+            self.indexes.remove(&self.entries[index].name);
+            self.entries[index] = entry;
         }
-        self.places.insert(name, place);
-        self.link_newest(place);
+        self.indexes.insert(name, index);
+        self.link_newest(index);
         Some(group)
     }
 
     fn forgettable(&self, now: Timestamp) -> Option<usize> {
-        let mut place = self.oldest;
+        let mut index = self.oldest;
         for _ in 0..LOOKS_MAX {
-            let entry = self.entries.get(place)?;
+            let entry = self.entries.get(index)?;
             if is_forgettable(&entry.group, now) {
-                return Some(place);
+                return Some(index);
             }
-            place = entry.newer;
+            index = entry.newer;
         }
         None
     }
 
-    fn touch(&mut self, place: usize) {
-        if place != self.newest {
-            self.unlink(place);
-            self.link_newest(place);
+    fn touch(&mut self, index: usize) {
+        if index != self.newest {
+            self.unlink(index);
+            self.link_newest(index);
         }
     }
 
-    fn unlink(&mut self, place: usize) {
-        let Entry { newer, older, .. } = self.entries[place];
+    fn unlink(&mut self, index: usize) {
+        let Entry { newer, older, .. } = self.entries[index];
         match self.entries.get_mut(newer) {
             Some(entry) => entry.older = older,
             None => self.newest = older,
@@ -210,13 +210,13 @@ impl Table {
         }
     }
 
-    fn link_newest(&mut self, place: usize) {
-        let before = std::mem::replace(&mut self.newest, place);
-        self.entries[place].older = before;
-        self.entries[place].newer = NONE;
+    fn link_newest(&mut self, index: usize) {
+        let before = std::mem::replace(&mut self.newest, index);
+        self.entries[index].older = before;
+        self.entries[index].newer = NONE;
         match self.entries.get_mut(before) {
-            Some(entry) => entry.newer = place,
-            None => self.oldest = place,
+            Some(entry) => entry.newer = index,
+            None => self.oldest = index,
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct Learned {
 
 /// The fields to read.
 #[derive(Debug, Clone, Default)]
-pub struct Reader {
+pub struct ReportReader {
     retry_after: bool,
     /// Names of the fields with the remaining units and with the reset time, in pairs.
     pairs: Vec<[Option<String>; 2]>,
@@ -32,7 +32,7 @@ pub struct Reader {
 /// Maximum number of policies that are read from one field.
 const POLICIES_MAX: usize = 16;
 
-impl Reader {
+impl ReportReader {
     pub fn new(config: &LearnConfig) -> Self {
         let mut reader = Self::default();
         for from in &config.from {
@@ -185,7 +185,7 @@ mod tests {
         let mut config = LearnConfig::default();
         config.headers.push(own);
         let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        let learned = Reader::new(&config).read(status, &fields, NOW)?;
+        let learned = ReportReader::new(&config).read(status, &fields, NOW)?;
         let seconds = |time: Option<Timestamp>| time.map(|time| time.since(NOW).as_secs());
         Some((learned.remaining, seconds(learned.reset), seconds(learned.retry)))
     }
@@ -262,7 +262,7 @@ mod tests {
             for name in ["ratelimit", "ratelimit-remaining", "x-ratelimit-reset", "retry-after"] {
                 let _ = read(429, &[(name, &value)]);
                 let fields = std::iter::once((name.as_bytes(), bytes.as_slice()));
-                let _ = Reader::new(&LearnConfig::default()).read(503, &fields, NOW);
+                let _ = ReportReader::new(&LearnConfig::default()).read(503, &fields, NOW);
             }
         }
     }

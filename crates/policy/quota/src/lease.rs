@@ -6,12 +6,11 @@
 
 use std::sync::Arc;
 
-use egret_store::{Ask, Borrower, Ledger, Loan, Request, Window};
-
-use super::Why;
+use super::refusal::Why;
+use egret_store::{Borrower, Ledger, Loan, LoanRequest, PendingLoan, Window};
 
 /// Time without a response after which the store counts as failed, and calls do not wait for it.
-const ANSWER_MAX_MICROS: u64 = 1_000_000;
+const RESPONSE_MAX_MICROS: u64 = 1_000_000;
 /// Time for which a failed store is not asked.
 const PAUSE_MICROS: u64 = 1_000_000;
 /// If blocks are requested more often than this, they are too small.
@@ -45,8 +44,8 @@ pub(super) enum GroupKind {
 
 impl Backing {
     /// Creates the lease of a group, without borrowed units.
-    pub(super) fn lease(&self, place: GroupKind, name: &[u8]) -> Lease {
-        let tag = match place {
+    pub(super) fn lease(&self, kind: GroupKind, name: &[u8]) -> Lease {
+        let tag = match kind {
             GroupKind::Whole => 'w',
             GroupKind::Named => 'n',
             GroupKind::Rest => 'r',
@@ -65,8 +64,8 @@ impl Backing {
             is_known: false,
             is_open: false,
             is_ending: false,
-            asked: None,
-            asked_last: 0,
+            requested: None,
+            last_requested: 0,
             failed_at: None,
         }
     }
@@ -93,13 +92,13 @@ pub(super) struct Lease {
     is_open: bool,
     /// `true` if units that still arrive are returned at once.
     is_ending: bool,
-    asked: Option<Asked>,
-    asked_last: u64,
+    requested: Option<LeaseRequest>,
+    last_requested: u64,
     failed_at: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct LeaseRequest {
     at: u64,
     epoch: u64,
     owed: u64,
@@ -136,7 +135,8 @@ impl Lease {
         if self.left >= units && (self.is_known || self.is_open) {
             return None;
         }
-        let silent_until = self.asked.as_ref().map(|asked| asked.at.saturating_add(ANSWER_MAX_MICROS));
+        let silent_until =
+            self.requested.as_ref().map(|request| request.at.saturating_add(RESPONSE_MAX_MICROS));
         let has_failed = self.failed_at.is_some() || silent_until.is_some_and(|until| until <= now);
         if has_failed && self.is_open {
             return None;
@@ -145,7 +145,7 @@ impl Lease {
         if has_failed {
             return Some((Why::StoreDown, now.saturating_add(PAUSE_MICROS)));
         }
-        Some((Why::Fetching, silent_until.unwrap_or_else(|| now.saturating_add(ANSWER_MAX_MICROS))))
+        Some((Why::Fetching, silent_until.unwrap_or_else(|| now.saturating_add(RESPONSE_MAX_MICROS))))
     }
 
     /// Uses units, first the borrowed ones.
@@ -165,7 +165,7 @@ impl Lease {
     /// Returns `true` if more units should be requested: half of the last block is used and more are
     /// available, or units are owed.
     pub(super) fn is_due(&self, count: Count) -> bool {
-        if self.asked.is_some()
+        if self.requested.is_some()
             || self.failed_at.is_some_and(|at| count.now < at.saturating_add(PAUSE_MICROS))
         {
             return false;
@@ -176,7 +176,7 @@ impl Lease {
 
     /// Asks for a block of `window`, or for the rejected units if they are more.
     pub(super) fn ask(&mut self, borrower: Arc<dyn Borrower>, window: Window, count: Count) {
-        let since_last = count.now.saturating_sub(self.asked_last);
+        let since_last = count.now.saturating_sub(self.last_requested);
         if since_last < BLOCK_TIME_MIN_MICROS {
             self.block = self.block.saturating_mul(2);
         } else if since_last > BLOCK_TIME_MAX_MICROS {
@@ -184,13 +184,13 @@ impl Lease {
         }
         self.block = self.block.clamp(1, (window.limit / BLOCKS_MIN).max(1));
         let wanted = self.block.max(std::mem::take(&mut self.wanted).min(window.limit));
-        let request = Request { key: self.key.clone(), window, owed: self.owed, wanted, returned: 0 };
-        let ask = Ask { request, borrower: Some(borrower) };
+        let request = LoanRequest { key: self.key.clone(), window, owed: self.owed, wanted, returned: 0 };
+        let ask = PendingLoan { request, borrower: Some(borrower) };
         match self.ledger.as_ref().map(|ledger| ledger.ask(ask)) {
             Some(Ok(())) => {
                 self.is_ending = false;
-                self.asked = Some(Asked { at: count.now, epoch: self.epoch, owed: self.owed });
-                self.asked_last = count.now;
+                self.requested = Some(LeaseRequest { at: count.now, epoch: self.epoch, owed: self.owed });
+                self.last_requested = count.now;
             }
             Some(Err(_)) | None => self.failed_at = Some(count.now),
         }
@@ -199,16 +199,16 @@ impl Lease {
     /// Handles the store's response, `None` if it failed. Returns the units used in this window and those
     /// carried over to it, if the store has reported them.
     pub(super) fn lent(&mut self, loan: Option<Loan>, now: u64) -> Option<(u64, u64)> {
-        let asked = self.asked.take()?;
+        let requested = self.requested.take()?;
         let Some(loan) = loan else {
             self.failed_at = Some(now);
             return None;
         };
         self.failed_at = None;
-        if asked.epoch != self.epoch {
+        if requested.epoch != self.epoch {
             return None;
         }
-        self.owed = self.owed.saturating_sub(asked.owed);
+        self.owed = self.owed.saturating_sub(requested.owed);
         self.left = self.left.saturating_add(loan.units);
         self.is_known = true;
         Some((loan.used.saturating_sub(self.left).saturating_add(self.owed), loan.spilled))
@@ -222,8 +222,8 @@ impl Lease {
     /// Returns the unused units, and those that still arrive, and reports the units owed. Afterwards units
     /// must be requested again.
     pub(super) fn give_back(&mut self, window: Window) {
-        self.is_ending = self.asked.is_some();
-        let on_its_way = self.asked.as_ref().map_or(0, |asked| asked.owed);
+        self.is_ending = self.requested.is_some();
+        let on_its_way = self.requested.as_ref().map_or(0, |request| request.owed);
         let returned = std::mem::take(&mut self.left);
         // The pending request already reports some of the units owed.
         let owed = self.owed.saturating_sub(on_its_way);
@@ -232,16 +232,16 @@ impl Lease {
         if returned == 0 && owed == 0 {
             return;
         }
-        let request = Request { key: self.key.clone(), window, owed, wanted: 0, returned };
+        let request = LoanRequest { key: self.key.clone(), window, owed, wanted: 0, returned };
         if let Some(ledger) = &self.ledger {
             // If the store does not accept the request, the borrowed units stay used, which is safe.
-            let _ = ledger.ask(Ask { request, borrower: None });
+            let _ = ledger.ask(PendingLoan { request, borrower: None });
         }
     }
 
     /// Returns `true` if the lease can be dropped without a loss.
     pub(super) fn is_forgettable(&self) -> bool {
-        self.owed == 0 && self.asked.is_none()
+        self.owed == 0 && self.requested.is_none()
     }
 
     /// Returns `true` if the store does not respond.

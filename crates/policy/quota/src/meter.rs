@@ -7,6 +7,8 @@
 
 mod bucket;
 mod pace;
+mod rule;
+mod schedule;
 mod sliding;
 mod windows;
 
@@ -15,8 +17,9 @@ use egret_store::Window;
 
 use bucket::Bucket;
 use pace::Pace;
+pub(super) use rule::{Refill, Rule};
+pub(super) use schedule::Schedule;
 use sliding::Sliding;
-pub(super) use windows::Schedule;
 use windows::Windows;
 
 /// Maximum time by which a caller's clock may be behind the latest time seen. Callers read the clock a little
@@ -25,39 +28,6 @@ const LAG_MAX_MICROS: u64 = 1_000_000;
 
 /// Time for which the request of a call that was given up may still be on its way to the provider.
 const STRAY_MICROS: u64 = 1_000_000;
-
-/// The allowance of one group.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Rule {
-    /// Units in a window, or slots.
-    pub limit: u64,
-    /// The way in which units come back.
-    pub refill: Refill,
-}
-
-/// The way in which units come back. Times in microseconds.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Refill {
-    /// One `window` after the response.
-    Sliding { window: u64 },
-    /// All at once when the next window begins, plus up to `spillover` unused units.
-    Windows { schedule: Schedule, spillover: u64 },
-    /// `limit` units evenly per `window`, up to `burst`.
-    Bucket { window: u64, burst: u64 },
-    /// When the call is over.
-    Slots,
-}
-
-impl Rule {
-    /// Maximum number of units that are ever available at once.
-    pub(super) fn most(&self) -> u64 {
-        match &self.refill {
-            Refill::Sliding { .. } | Refill::Slots => self.limit,
-            Refill::Windows { spillover, .. } => self.limit.saturating_add(*spillover),
-            Refill::Bucket { burst, .. } => *burst,
-        }
-    }
-}
 
 /// The state of a unit that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +199,7 @@ impl Meter {
 
     /// Counts the units of a call that was made at `made`, because its response has arrived. Slots stay
     /// taken.
-    pub(super) fn answered(&mut self, units: u64, made: u64) -> Stage {
+    pub(super) fn responded(&mut self, units: u64, made: u64) -> Stage {
         let stage = self.count(units, self.latest);
         if stage != Stage::Transit && self.pace.took(self.latest.saturating_sub(made)) {
             self.note_delay();

@@ -1,10 +1,13 @@
 //! Tests of the guarantees of quotas in a file, with the process dying at any moment.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::task::Wake;
+use std::task::{Wake, Waker};
 
-use egret_store::{Clerk, FileStore, Loan, Request, Store, StoreError, ledger};
+use egret_clock::Timestamp;
+use egret_store::{Clerk, FileStore, Ledger, Loan, LoanRequest, Store, StoreError, ledger};
 use proptest::prelude::*;
 
 use super::*;
@@ -66,7 +69,7 @@ impl Process {
 
     /// Takes units one at a time, each with a response, until none is left.
     fn drain(&mut self, now: Timestamp, most: u64) -> u64 {
-        (0..most).map_while(|_| self.take(now, 1).map(|mut grant| grant.answered(now)).ok()).count() as u64
+        (0..most).map_while(|_| self.take(now, 1).map(|mut grant| grant.responded(now)).ok()).count() as u64
     }
 
     fn stop(mut self) {
@@ -126,7 +129,7 @@ fn small_limits_lose_nothing_but_the_unit_under_way() {
 struct Failing;
 
 impl Store for Failing {
-    fn apply(&mut self, _: &[Request], _: &mut Vec<Loan>) -> Result<(), StoreError> {
+    fn apply(&mut self, _: &[LoanRequest], _: &mut Vec<Loan>) -> Result<(), StoreError> {
         Err(StoreError::Failed("disk full".to_owned()))
     }
 }
@@ -151,7 +154,7 @@ fn while_the_store_fails_calls_are_refused_or_counted_later_as_is_configured() {
     assert_eq!(process.quota().take(at(0), &[], 1).unwrap_err().why, Why::Fetching);
     process.clerk.work_off(&mut Failing);
     assert_eq!(process.drain(at(0), 7), 7);
-    process.quota().take(at(2 * SECOND), &[], 1).unwrap().answered(at(2 * SECOND));
+    process.quota().take(at(2 * SECOND), &[], 1).unwrap().responded(at(2 * SECOND));
     process.work_off();
     assert_eq!(process.drain(at(2 * SECOND), 10), 2, "units granted meanwhile are counted");
     process.stop();
@@ -198,7 +201,7 @@ fn takers_on_threads_are_granted_the_whole_limit_and_not_one_more_while_a_clerk_
             quota.watch(at(0), &[], &waker);
             match quota.take(at(0), &[], 1) {
                 Ok(mut grant) => {
-                    grant.answered(at(0));
+                    grant.responded(at(0));
                     granted += 1;
                 }
                 Err(Refusal { why: Why::Fetching, .. }) => woken.recv().unwrap(),
@@ -267,7 +270,7 @@ proptest! {
                     let used = used.entry(now / HOUR).or_default();
                     *used += cost;
                     prop_assert!(*used <= limit + max, "{} used of {}", *used, limit);
-                    grant.answered(at(now));
+                    grant.responded(at(now));
                     // The actual cost of a call may exceed the limit; later calls are not granted then.
                     if let Some(actual) = actual.filter(|actual| *actual < cost) {
                         grant.settle(at(now), actual);

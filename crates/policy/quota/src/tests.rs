@@ -1,10 +1,13 @@
 //! Tests of the guarantees of quotas, in simulated time against simulated providers, and from many threads.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Wake;
+use std::task::{Wake, Waker};
+use std::time::Duration;
 
+use egret_clock::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
@@ -61,7 +64,7 @@ fn used(quota: &Quota, now: Timestamp) -> u64 {
 
 /// Takes one unit at a time, each with an immediate response, until none is left.
 fn drain(quota: &Quota, now: Timestamp, name: &[u8]) -> u64 {
-    let take = || quota.take(now, &[name], 1).map(|mut grant| grant.answered(now));
+    let take = || quota.take(now, &[name], 1).map(|mut grant| grant.responded(now));
     (0..100_000).take_while(|_| take().is_ok()).count().try_into().unwrap()
 }
 
@@ -109,7 +112,7 @@ fn counted(quota: &Quota, calls: &[Call]) -> Vec<(u64, u64, u64)> {
             under_way.pop();
             let mut grant: Grant = grants.remove(&ended).unwrap();
             match calls[ended].end {
-                End::Answered => grant.answered(at(ends)),
+                End::Answered => grant.responded(at(ends)),
                 End::Dropped => {}
                 End::NotMade => {
                     grant.cancel(at(ends));
@@ -195,7 +198,7 @@ proptest! {
             now += after;
             clock.advance(Duration::from_micros(after));
             let theirs = oracle.check_n(cost.try_into().unwrap()).is_ok_and(|decision| decision.is_ok());
-            let ours = quota.take(at(now), &[], cost.into()).map(|mut grant| grant.answered(at(now)));
+            let ours = quota.take(at(now), &[], cost.into()).map(|mut grant| grant.responded(at(now)));
             prop_assert_eq!(ours.is_ok(), theirs, "at {}", now);
         }
     }
@@ -216,7 +219,7 @@ proptest! {
         for (after, cost) in takes {
             now += after;
             let refusal = match quota.take(at(now), &[], cost) {
-                Ok(mut grant) => { grant.answered(at(now)); continue }
+                Ok(mut grant) => { grant.responded(at(now)); continue }
                 Err(refusal) => refusal,
             };
             if cost > limit {
@@ -228,7 +231,7 @@ proptest! {
             let before = at(micros(retry_at) - 1);
             prop_assert!(before < at(now) || quota.take(before, &[], cost).is_err());
             let mut grant = quota.take(retry_at, &[], cost).unwrap();
-            grant.answered(retry_at);
+            grant.responded(retry_at);
             now = micros(retry_at);
         }
     }
@@ -251,7 +254,7 @@ proptest! {
         let mut under_way: std::collections::VecDeque<(u64, Grant)> = std::collections::VecDeque::new();
         while now < end {
             while let Some((ends, mut grant)) = under_way.pop_front_if(|(ends, _)| *ends <= now) {
-                grant.answered(at(ends));
+                grant.responded(at(ends));
             }
             match quota.take(at(now), &[], 1) {
                 Ok(grant) => {
@@ -287,13 +290,13 @@ proptest! {
             _ => QuotaConfig { starts: WindowStart::First, ..fixed(limit) },
         });
         let mut known = quota.take(at(0), &[], 1).unwrap();
-        known.answered(at(response));
+        known.responded(at(response));
         let begin = 10 * SECOND + phase;
         let mut under_way = std::collections::VecDeque::new();
         let (mut now, mut granted, mut foreseen) = (begin, 0, None);
         while granted <= limit + ahead {
             while let Some((ends, mut grant)) = under_way.pop_front_if(|(ends, _): &mut (u64, Grant)| *ends <= now) {
-                grant.answered(at(ends));
+                grant.responded(at(ends));
             }
             match quota.take(at(now), &[], 1) {
                 Ok(grant) => {
@@ -325,8 +328,8 @@ proptest! {
         let quota = quota(QuotaConfig { spillover: Some(SpilloverConfig { max }), ..fixed(limit) });
         let mut spilled = 0;
         for (now, wanted) in (0..).step_by(1_000_000).zip(wanted) {
-            prop_assert_eq!(quota.standing(at(now), &[]).unwrap().limit, limit + spilled);
-            let take = || quota.take(at(now), &[], 1).map(|mut grant| grant.answered(at(now)));
+            prop_assert_eq!(quota.status(at(now), &[]).unwrap().limit, limit + spilled);
+            let take = || quota.take(at(now), &[], 1).map(|mut grant| grant.responded(at(now)));
             let granted = (0..wanted).map_while(|_| take().ok().map(|()| 1)).sum::<u64>();
             prop_assert_eq!(granted, wanted.min(limit + spilled));
             spilled = (limit + spilled - granted).min(max);
@@ -352,7 +355,7 @@ proptest! {
             prop_assert_eq!(granted.is_ok(), fits);
             match granted {
                 Ok(grant) if which < 2 => grant.cancel(now),
-                Ok(mut grant) => grant.answered(now),
+                Ok(mut grant) => grant.responded(now),
                 Err(_) => {}
             }
             prop_assert_eq!(used(a, now) + used(b, now), used(parent, now));
@@ -400,7 +403,7 @@ fn a_sliding_quota_uses_98_percent_when_answers_take_10_ms() {
                 while under_way.peek().is_some_and(|Reverse(ends)| *ends <= now) {
                     let Reverse(ends) = under_way.pop().unwrap();
                     for mut grant in grants.remove(&ends).unwrap_or_default() {
-                        grant.answered(at(now));
+                        grant.responded(at(now));
                     }
                 }
             }
@@ -483,7 +486,7 @@ fn calls_under_way_do_not_move_the_time_that_is_told_beyond_the_next_window() {
         let mut first = quota.take(at(0), &[], 1).unwrap();
         let refusal = quota.take(at(1_000), &[], 1).unwrap_err();
         assert_eq!(refusal.retry_at, Some(at(SECOND)), "{starts:?}");
-        first.answered(at(300_000));
+        first.responded(at(300_000));
         assert!(quota.take(at(SECOND), &[], 1).is_ok(), "{starts:?}");
     }
 }
@@ -496,7 +499,7 @@ fn a_call_under_way_when_a_window_ends_counts_in_both_and_whoever_waits_is_woken
     assert!(quota.take(at(900_000), &[], 1).is_err());
     let delays = quota.watch(at(900_000), &[], &Waker::from(woken.clone()));
     assert_eq!(quota.when(at(900_000), &[], 1, 0), Some(at(SECOND)), "the duration of calls is unknown");
-    first.answered(at(1_200_000));
+    first.responded(at(1_200_000));
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert_ne!(quota.watch(at(1_200_000), &[], Waker::noop()), delays);
     assert_eq!(quota.take(at(1_200_000), &[], 1).unwrap_err().retry_at, Some(at(2 * SECOND)));
@@ -525,7 +528,7 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
     let woken = Arc::new(Woken::default());
     let learn = |now: Timestamp, reset: &'static [u8]| {
         let mut grant = quota.take(now, &[], 1).unwrap();
-        grant.answered(now);
+        grant.responded(now);
         let fields = [
             (b"x-ratelimit-remaining".as_slice(), b"5".as_slice()),
             (b"x-ratelimit-reset".as_slice(), reset),
@@ -539,7 +542,7 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
     // The same for a provider that blocks all calls: calls that cannot be served in time must learn it.
     let delays = quota.watch(at(0), &[], &Waker::from(woken.clone()));
     let mut grant = quota.take(at(0), &[], 1).unwrap();
-    grant.answered(at(0));
+    grant.responded(at(0));
     grant.learn(at(0), &quota, 429, &[(b"retry-after".as_slice(), b"30".as_slice())].into_iter());
     assert_eq!(woken.0.load(Ordering::Relaxed), 2);
     assert_ne!(quota.watch(at(0), &[], Waker::noop()), delays);
@@ -708,13 +711,13 @@ fn what_a_provider_says_is_believed_where_it_counted_more() {
     });
     let hear = |now, remaining: u64, reset: u64| {
         let mut grant = quota.take(at(now), &[], 1).unwrap();
-        grant.answered(at(now));
+        grant.responded(at(now));
         let (remaining, reset) = (remaining.to_string(), at(reset).as_secs().to_string());
         let fields = [("x-ratelimit-remaining", &remaining), ("x-ratelimit-reset", &reset)];
         let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         grant.learn(at(now), &quota, 200, &fields);
     };
-    let left = |now| quota.standing(at(now), &[]).unwrap().remaining;
+    let left = |now| quota.status(at(now), &[]).unwrap().remaining;
     hear(0, 1_000, 30 * SECOND);
     assert_eq!(left(0), 99, "a report of more units is not accepted");
     hear(1, 40, 30 * SECOND);

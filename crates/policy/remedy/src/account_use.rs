@@ -28,7 +28,7 @@ pub(crate) fn poll_ready(
         }
         Turn::Wait(fetch, until) => {
             exchange.draft.fetch = fetch.or(exchange.draft.fetch.take());
-            exchange.wake_at(until);
+            exchange.poll_at(until);
             Poll::Pending
         }
         Turn::Refused(refused) => Poll::Ready(Err(refused)),
@@ -39,25 +39,25 @@ pub(crate) fn poll_ready(
 /// (RFC 6750 §3.1), another token is fetched and the call is repeated with it, once. A provider that responds
 /// with 401 has not acted on the request (RFC 9110 §15.5.2), so any method may be repeated.
 pub(crate) fn react(account: &Account, waiting: &mut TokenWaiter, exchange: &Exchange<'_>) -> Reaction {
-    let is_refused = exchange.answered.is_none()
+    let is_refused = exchange.local_response.is_none()
         && exchange.response().is_some_and(|response| response.status == 401)
         && exchange.is_for(account);
     let Some(token) = account.token().filter(|_| is_refused) else { return Reaction::Pass };
     if token.reject(waiting, exchange.now) && exchange.repeatable {
         waiting.repeat();
-        return Reaction::Again;
+        return Reaction::RepeatSelf;
     }
     Reaction::Pass
 }
 
 /// Counts the outcome of the last call, and stores the provider's report of its allowance.
-pub fn record_outcome(account: &Account, exchange: &Exchange<'_>) {
-    account.standing().record_outcome(&exchange.outcome, exchange.response().as_ref(), exchange.now);
+pub fn record_account_outcome(account: &Account, exchange: &Exchange<'_>) {
+    account.state().record_outcome(&exchange.outcome, exchange.response().as_ref(), exchange.now);
 }
 
 /// Returns `true` if a provider has accepted the request.
 pub(crate) fn is_accepted(exchange: &Exchange<'_>) -> bool {
-    exchange.answered.is_none() && exchange.response().is_some_and(|response| response.status < 400)
+    exchange.local_response.is_none() && exchange.response().is_some_and(|response| response.status < 400)
 }
 
 /// Returns the time before which the provider wants no further call with an account, from a response that

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use egret_clock::Timestamp;
 use egret_http1::{Method, RequestHead};
-use egret_store::entries::Filling;
+use egret_store::entries::BodyWriter;
 
 use crate::local_response::LocalKind;
 use crate::remedy::AlternateCall;
@@ -20,10 +20,8 @@ use egret_match::expression::{self, Expression, Inputs};
 use egret_match::form::decode_form;
 use egret_match::router::{Match, Matches, Router};
 use egret_match::template::Template;
-use egret_message::Fault;
 use egret_message::request_target::split_target;
-use egret_message::{Changes, Fields, Request, Response};
-use egret_message::{Destination, Outcome, Received};
+use egret_message::{Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response};
 use egret_store::coalescer::Background;
 
 /// The remedies' changes to an exchange so far. Reused between exchanges to avoid allocation.
@@ -40,13 +38,13 @@ pub struct PendingChanges {
     /// Replacement for the received response body, without transfer framing.
     pub response_body: Option<Rc<[u8]>>,
     /// Cache entry that stores the response's body as it is forwarded.
-    pub filling: Option<Filling<Stored>>,
+    pub body_writer: Option<BodyWriter<Stored>>,
     /// A background call to make; in such a call, the reason for it.
     pub background: Option<Background>,
     /// A token to fetch. If it is dropped, another exchange fetches the token.
     pub fetch: Option<Fetch>,
     /// Options of the next call.
-    pub call: Call,
+    pub call: CallOptions,
     /// Number of calls made so far.
     pub calls: u32,
     /// `true` if a provider may have seen any of the request. Set by the chain.
@@ -58,12 +56,12 @@ pub struct PendingChanges {
     /// Random numbers for this exchange, seeded by the creator of the draft.
     pub random: Random,
     /// Time at which a waiting remedy wants to be polled again.
-    wake_at: Option<Timestamp>,
+    poll_at: Option<Timestamp>,
 }
 
 /// Options of a call that remedies set and that override the provider's config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Call {
+pub struct CallOptions {
     /// Number (in the config) of the provider to call instead.
     pub provider: Option<usize>,
     /// Number (in the config) of the account that the call uses.
@@ -71,7 +69,7 @@ pub struct Call {
     /// `true` if the account's secrets are masked in the response.
     pub masks_echoes: bool,
     /// `true` if this call replaces another one that failed.
-    pub is_detour: bool,
+    pub is_alternate: bool,
     /// Time limit for the head of the response.
     pub first_byte: Option<Duration>,
     /// Time limit for the whole exchange, all calls included.
@@ -85,7 +83,7 @@ pub struct Call {
 pub struct Checkpoint {
     request: usize,
     response: usize,
-    call: Call,
+    call: CallOptions,
     target: Option<Rc<[u8]>>,
     request_body: Option<Rc<[u8]>>,
     response_body: Option<Rc<[u8]>>,
@@ -104,8 +102,8 @@ impl Checkpoint {
 }
 
 impl PendingChanges {
-    /// Returns a checkpoint for [`back_to`](Self::back_to).
-    pub fn mark(&self) -> Checkpoint {
+    /// Returns a checkpoint for [`restore`](Self::restore).
+    pub fn checkpoint(&self) -> Checkpoint {
         Checkpoint {
             request: self.request.len(),
             response: self.response.len(),
@@ -116,14 +114,14 @@ impl PendingChanges {
         }
     }
 
-    /// Undoes all changes since `mark`.
-    pub fn back_to(&mut self, mark: &Checkpoint) {
+    /// Undoes all changes since `checkpoint`.
+    pub fn restore(&mut self, mark: &Checkpoint) {
         self.request.truncate(mark.request);
         self.call = mark.call;
         self.target.clone_from(&mark.target);
         self.request_body.clone_from(&mark.request_body);
         self.response.truncate(mark.response);
-        self.filling = None;
+        self.body_writer = None;
         self.response_body.clone_from(&mark.response_body);
     }
 
@@ -140,7 +138,7 @@ impl PendingChanges {
     pub fn forget_response(&mut self) {
         self.response.clear();
         self.response_body = None;
-        self.filling = None;
+        self.body_writer = None;
     }
 
     /// Resets the draft for another exchange.
@@ -150,20 +148,20 @@ impl PendingChanges {
         self.target = None;
         self.request_body = None;
         self.response_body = None;
-        self.filling = None;
+        self.body_writer = None;
         self.background = None;
         self.fetch = None;
-        self.call = Call::default();
+        self.call = CallOptions::default();
         self.calls = 0;
         self.seen = false;
         self.hedged = false;
         self.trace_seed = 0;
-        self.wake_at = None;
+        self.poll_at = None;
     }
 
     /// Takes the latest time at which the request must be polled again.
-    pub fn take_wake_at(&mut self) -> Option<Timestamp> {
-        self.wake_at.take()
+    pub fn take_poll_at(&mut self) -> Option<Timestamp> {
+        self.poll_at.take()
     }
 }
 
@@ -200,7 +198,7 @@ pub struct Exchange<'a> {
     /// The target of the request.
     pub destination: Destination<'a>,
     /// The request as received.
-    pub received: Received<'a, RequestHead>,
+    pub received: ReceivedMessage<'a, RequestHead>,
     /// Path and query as received, relative to the provider's URL.
     pub target: &'a [u8],
     /// Parameters captured by the path of the remedy's flow.
@@ -210,7 +208,7 @@ pub struct Exchange<'a> {
     /// The outcome of the last call.
     pub outcome: Outcome<'a>,
     /// Kind of the local response, if `outcome` is one. Set by the chain.
-    pub answered: Option<LocalKind>,
+    pub local_response: Option<LocalKind>,
     /// The remedies' changes so far.
     pub draft: &'a mut PendingChanges,
 }
@@ -220,7 +218,7 @@ impl<'a> Exchange<'a> {
     pub fn new(
         now: Timestamp,
         destination: Destination<'a>,
-        received: Received<'a, RequestHead>,
+        received: ReceivedMessage<'a, RequestHead>,
         target: &'a [u8],
         draft: &'a mut PendingChanges,
     ) -> Self {
@@ -234,7 +232,7 @@ impl<'a> Exchange<'a> {
             params,
             repeatable: false,
             outcome: Outcome::None,
-            answered: None,
+            local_response: None,
             draft,
         }
     }
@@ -245,7 +243,7 @@ impl<'a> Exchange<'a> {
         self.request_with(request, target.as_deref(), request_body.as_deref())
     }
 
-    /// Returns the request as it was at `mark`, with the `changes` to its fields until then.
+    /// Returns the request as it was at `checkpoint`, with the `changes` to its fields until then.
     pub(crate) fn request_at<'s>(&'s self, mark: &'s Checkpoint, changes: &'s Changes) -> Request<'s> {
         self.request_with(changes, mark.target.as_deref(), mark.request_body.as_deref())
     }
@@ -256,7 +254,7 @@ impl<'a> Exchange<'a> {
         target: Option<&'s [u8]>,
         drafted_body: Option<&'s [u8]>,
     ) -> Request<'s> {
-        let Received { head, bytes, body } = &self.received;
+        let ReceivedMessage { head, bytes, body } = &self.received;
         let (path, query) = split_target(target.unwrap_or(self.target));
         let fields = Fields::new(&head.fields, bytes, changes);
         Request {
@@ -293,7 +291,7 @@ impl<'a> Exchange<'a> {
         self.account_numbered(self.draft.call.account)
     }
 
-    /// Returns the account that the call used at `mark`.
+    /// Returns the account that the call used at `checkpoint`.
     pub(crate) fn account_at(&self, mark: &Checkpoint) -> Option<&'a Account> {
         self.account_numbered(mark.account())
     }
@@ -335,7 +333,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Evaluates `expression` for this exchange.
-    pub fn evaluate<T: expression::Outcome>(&self, expression: &Expression<T>) -> Result<T, Fault> {
+    pub fn evaluate<T: expression::ExpressionValue>(&self, expression: &Expression<T>) -> Result<T, Fault> {
         self.with_inputs(|inputs| expression.evaluate(inputs))
             .map_err(|error| Fault(error.to_string().into()))
     }
@@ -363,7 +361,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Drafts another call. The caller undoes the inner remedies' changes first.
-    pub fn alternate_call(&mut self, alternate_call: AlternateCall) {
+    pub fn draft_alternate_call(&mut self, alternate_call: AlternateCall) {
         if alternate_call.without_credentials {
             self.drop_credentials();
         }
@@ -375,7 +373,7 @@ impl<'a> Exchange<'a> {
             self.draft.target = Some(path.into());
         }
         let call = &mut self.draft.call;
-        call.is_detour = true;
+        call.is_alternate = true;
         call.provider = alternate_call.provider.or(call.provider);
     }
 
@@ -408,7 +406,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Requests another poll at `at`, or earlier if another remedy has requested that.
-    pub fn wake_at(&mut self, at: Timestamp) {
-        self.draft.wake_at = Some(self.draft.wake_at.map_or(at, |other| other.min(at)));
+    pub fn poll_at(&mut self, at: Timestamp) {
+        self.draft.poll_at = Some(self.draft.poll_at.map_or(at, |other| other.min(at)));
     }
 }

@@ -9,8 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::exchange::Exchange;
 use crate::remedy::CompileContext;
 use egret_match::expression::Expression;
-use egret_message::Fault;
-use egret_message::Request;
+use egret_message::{Fault, Request};
 use egret_quota::GroupBy;
 
 /// Maximum number of groups per remedy. Further groups share one overflow state.
@@ -18,7 +17,7 @@ const GROUPS_MAX: usize = 10_000;
 /// Number of groups examined to find one that can be evicted.
 const LOOKS_MAX: usize = 8;
 /// Key of the overflow group.
-const OVERFLOW: Key = Key(0);
+const OVERFLOW: GroupKey = GroupKey(0);
 
 /// Determines the group of an exchange.
 #[derive(Debug)]
@@ -31,13 +30,13 @@ pub(crate) struct Grouping {
 
 /// Key of a group: a hash with random keys per process, so collisions cannot be constructed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key(u128);
+pub(crate) struct GroupKey(u128);
 
 /// States by group, bounded in number.
 #[derive(Debug)]
 pub(crate) struct Groups<State> {
     hashers: [RandomState; 2],
-    states: Mutex<HashMap<Key, State>>,
+    states: Mutex<HashMap<GroupKey, State>>,
     /// Number of states, readable without the lock.
     len: AtomicUsize,
 }
@@ -67,7 +66,7 @@ impl Grouping {
     }
 
     /// Returns the key of the exchange's group.
-    pub fn key<State>(&self, groups: &Groups<State>, exchange: &Exchange<'_>) -> Result<Key, Fault> {
+    pub fn key<State>(&self, groups: &Groups<State>, exchange: &Exchange<'_>) -> Result<GroupKey, Fault> {
         let provider = self.provider(exchange);
         // Providers without a name are distinguished by host and port.
         let host = if provider == egret_message::OTHER_HOSTS { exchange.destination.host } else { "" };
@@ -116,7 +115,7 @@ impl<State: Default> Groups<State> {
     }
 
     /// Applies `act` to the state of a group, if it has one.
-    pub fn look<T>(&self, key: Key, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+    pub fn look<T>(&self, key: GroupKey, act: impl FnOnce(&mut State) -> T) -> Option<T> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let key = if states.contains_key(&key) { key } else { OVERFLOW };
         states.get_mut(&key).map(act)
@@ -126,7 +125,7 @@ impl<State: Default> Groups<State> {
     /// groups, one whose state is `forgettable` is evicted.
     pub fn with<T>(
         &self,
-        key: Key,
+        key: GroupKey,
         forgettable: impl Fn(&State) -> bool,
         act: impl FnOnce(&mut State) -> T,
     ) -> T {
@@ -148,7 +147,7 @@ impl<State: Default> Groups<State> {
     }
 
     /// Removes the state of a group if it `is_done`.
-    pub fn forget(&self, key: Key, is_done: impl FnOnce(&State) -> bool) {
+    pub fn forget(&self, key: GroupKey, is_done: impl FnOnce(&State) -> bool) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let key = if states.contains_key(&key) { key } else { OVERFLOW };
         if states.get(&key).is_some_and(is_done) {
@@ -159,9 +158,9 @@ impl<State: Default> Groups<State> {
 }
 
 impl<State> Groups<State> {
-    fn key(&self, name: impl std::hash::Hash) -> Key {
+    fn key(&self, name: impl std::hash::Hash) -> GroupKey {
         let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(&name)));
-        Key((high << 64 | low).max(1))
+        GroupKey((high << 64 | low).max(1))
     }
 }
 

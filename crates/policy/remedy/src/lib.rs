@@ -1,16 +1,30 @@
 //! Remedies: the decisions that change, delay, repeat or answer an exchange.
 //!
-//! [`Remedy`](remedy::Remedy) is the trait of all remedies. Each remedy is a file under `remedies/` and a line in its registry. The
-//! other modules are the tools that remedies share: the exchange as they see it, groups, queues, and the use of
-//! quotas and accounts.
+//! [`Remedy`] is the trait of all remedies. Each remedy is a file under `remedies/` and a line in its registry.
+//! The other modules are the tools that remedies share: the exchange as they see it, groups, queues, and the
+//! use of quotas and accounts.
+//!
+//! A remedy never sees a socket, a thread or a clock: it receives views over buffered bytes and the current
+//! time, and returns a decision that the gateway carries out.
 
-pub mod account_use;
-pub mod exchange;
+mod account_use;
+mod exchange;
 mod grouping;
-pub mod local_response;
+mod local_response;
 mod message_templates;
 mod quota_draw;
-pub mod remedies;
-pub mod remedy;
-pub mod tally;
+mod remedies;
+mod remedy;
+mod tally;
 mod wait_line;
+
+pub use account_use::record_account_outcome;
+pub use exchange::{CallOptions, Checkpoint, Exchange, Params, PendingChanges};
+pub use local_response::{LocalKind, LocalResponse};
+pub use remedies::cache::Cache;
+pub use remedies::{AnyHeld, AnyRemedy, RemedyConfig};
+pub use remedy::{
+    AlternateCall, CompileContext, Identity, InnerRemedy, KeptStates, Mode, Needs, OnError, Reaction, Remedy,
+    Step,
+};
+pub use tally::{Decision, DecisionCounts, TallySnapshot, WAIT_BOUNDS_US};

@@ -62,15 +62,15 @@ impl CompileContext<'_> {
         content_type: Option<&Template>,
         has_response: bool,
     ) -> Option<Template> {
-        let place = match content_type.map(Template::as_literal) {
+        let escape = match content_type.map(Template::as_literal) {
             None => Ok(Escape::Text),
-            Some(Some(media_type)) => place_of_body(media_type),
+            Some(Some(media_type)) => escape_for_body(media_type),
             Some(None) => Err(
                 "values are not allowed here: the content-type contains values, so the escaping is unknown",
             ),
         };
-        let template = self.template(key, text, place.unwrap_or(Escape::Text), has_response)?;
-        match place {
+        let template = self.template(key, text, escape.unwrap_or(Escape::Text), has_response)?;
+        match escape {
             Err(problem) if template.as_literal().is_none() => {
                 self.problem(key, problem);
                 None
@@ -128,7 +128,7 @@ fn is_of_gateway(known: KnownField, name: &str) -> bool {
 }
 
 /// Returns the escaping for a body of that media type, or the reason why there is none.
-fn place_of_body(media_type: &str) -> Result<Escape, &'static str> {
+fn escape_for_body(media_type: &str) -> Result<Escape, &'static str> {
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is = |word: &str| essence.contains(word);
     if is("json") {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn values_in_a_body_are_escaped_for_its_content_type() {
-        for (media_type, place) in [
+        for (media_type, escape) in [
             ("application/json", Escape::Json),
             ("Application/Problem+JSON; charset=utf-8", Escape::Json),
             ("application/x-ndjson", Escape::Json),
@@ -179,12 +179,12 @@ mod tests {
             ("text/plain", Escape::Text),
             ("text/csv; header=absent", Escape::Text),
         ] {
-            assert_eq!(place_of_body(media_type), Ok(place), "{media_type}");
+            assert_eq!(escape_for_body(media_type), Ok(escape), "{media_type}");
         }
         for media_type in
             ["text/html", "application/xml", "image/svg+xml", "text/javascript", "multipart/mixed"]
         {
-            assert!(place_of_body(media_type).is_err(), "{media_type}");
+            assert!(escape_for_body(media_type).is_err(), "{media_type}");
         }
     }
 

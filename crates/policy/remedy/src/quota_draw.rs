@@ -11,10 +11,7 @@ use crate::exchange::Exchange;
 use crate::grouping;
 use crate::remedy::{CompileContext, Needs};
 use egret_match::expression::{BODY_BYTES_MAX, Expression};
-use egret_message::Fault;
-use egret_message::Outcome;
-use egret_message::Request;
-use egret_message::{Reason, Refused};
+use egret_message::{Fault, Outcome, Reason, Refused, Request};
 use egret_quota::{Grant, Quota, Refusal, StoreKind, Why};
 
 /// A quota that a remedy draws from.
@@ -24,7 +21,7 @@ pub(crate) struct Draw {
 }
 
 /// The charge for one call.
-pub(crate) struct Claim<'a> {
+pub(crate) struct ChargeRequest<'a> {
     /// The call's group in the quota and in each ancestor.
     names: SmallVec<[Cow<'a, [u8]>; 3]>,
     /// Cost in units.
@@ -39,7 +36,7 @@ impl Draw {
             return Some(Self { quota: Arc::clone(quota) });
         }
         if !context.is_wrong_quota(name) {
-            context.dangling(key, name, "quota");
+            context.unknown_name(key, name, "quota");
         }
         None
     }
@@ -79,7 +76,7 @@ impl Draw {
         &self,
         exchange: &'a Exchange<'_>,
         request: &'a Request<'a>,
-    ) -> Result<Claim<'a>, Fault> {
+    ) -> Result<ChargeRequest<'a>, Fault> {
         let mut names = SmallVec::new();
         for quota in self.quota.lineage() {
             names.push(group(quota, exchange, request)?);
@@ -88,35 +85,41 @@ impl Draw {
             Some(cost) => exchange.evaluate(cost).map_err(|fault| self.fault_in("cost.request", &fault))?,
             None => 1,
         };
-        Ok(Claim { names, cost })
+        Ok(ChargeRequest { names, cost })
     }
 
     /// Takes the units of `claim`, or none.
-    pub fn take(&self, now: Timestamp, claim: &Claim<'_>) -> Result<Grant, Refusal> {
+    pub fn take(&self, now: Timestamp, claim: &ChargeRequest<'_>) -> Result<Grant, Refusal> {
         self.quota.take(now, &claim.names(), claim.cost)
     }
 
     /// Estimates when `cost` units are available in the groups of `claim`, if `ahead` units are taken before
     /// them; `None` if there is no estimate.
-    pub fn when(&self, now: Timestamp, claim: &Claim<'_>, cost: u64, ahead: u64) -> Option<Timestamp> {
+    pub fn when(
+        &self,
+        now: Timestamp,
+        claim: &ChargeRequest<'_>,
+        cost: u64,
+        ahead: u64,
+    ) -> Option<Timestamp> {
         self.quota.when(now, &claim.names(), cost, ahead)
     }
 
     /// Wakes `waker` when units become free for a reason other than time. Returns a number that changes when
     /// they turn out to come back later than [`when`](Self::when) has estimated.
-    pub fn watch(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) -> u64 {
+    pub fn watch(&self, now: Timestamp, claim: &ChargeRequest<'_>, waker: &Waker) -> u64 {
         self.quota.watch(now, &claim.names(), waker)
     }
 
     /// Wakes `waker` only when units arrive from a store.
-    pub fn watch_if_stored(&self, now: Timestamp, claim: &Claim<'_>, waker: &Waker) {
+    pub fn watch_if_stored(&self, now: Timestamp, claim: &ChargeRequest<'_>, waker: &Waker) {
         if self.quota.lineage().any(|quota| quota.config().store != StoreKind::Memory) {
             self.watch(now, claim, waker);
         }
     }
 
     /// Handles the response or the failure of the call that `grant` was taken for.
-    pub fn answered(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
+    pub fn responded(&self, grant: &mut Option<Grant>, exchange: &Exchange<'_>) -> Result<(), Fault> {
         match &exchange.outcome {
             Outcome::Failure(failure) if !failure.sent => {
                 if let Some(grant) = grant.take() {
@@ -124,7 +127,7 @@ impl Draw {
                 }
             }
             // An inner remedy has responded before any call was made.
-            Outcome::Response(_) if exchange.answered.is_some() && exchange.draft.calls == 0 => {
+            Outcome::Response(_) if exchange.local_response.is_some() && exchange.draft.calls == 0 => {
                 if let Some(grant) = grant.take() {
                     grant.cancel(exchange.now);
                 }
@@ -132,7 +135,7 @@ impl Draw {
             Outcome::None | Outcome::Failure(_) => {}
             Outcome::Response(_) => {
                 let (Some(grant), Some(response)) = (grant, exchange.response()) else { return Ok(()) };
-                grant.answered(exchange.now);
+                grant.responded(exchange.now);
                 grant.learn(exchange.now, &self.quota, response.status, &response.fields.iter());
                 if self.needs().response_tail == 0 {
                     return self.settle(grant, exchange);
@@ -167,8 +170,8 @@ impl Draw {
 
     /// Returns the header fields with the quota's status (`RateLimit` of
     /// draft-ietf-httpapi-ratelimit-headers).
-    pub fn fields(&self, now: Timestamp, claim: &Claim<'_>) -> Vec<(Cow<'static, str>, Vec<u8>)> {
-        let Some(standing) = self.quota.standing(now, &claim.names()) else { return Vec::new() };
+    pub fn fields(&self, now: Timestamp, claim: &ChargeRequest<'_>) -> Vec<(Cow<'static, str>, Vec<u8>)> {
+        let Some(standing) = self.quota.status(now, &claim.names()) else { return Vec::new() };
         // Rounded up, so no client comes back too early.
         let reset_s = standing.reset.since(now).as_millis().div_ceil(1_000);
         let name = &standing.quota;
@@ -181,7 +184,13 @@ impl Draw {
     }
 
     /// Returns the rejection of a call.
-    pub fn refused(&self, reason: Reason, refusal: &Refusal, now: Timestamp, claim: &Claim<'_>) -> Refused {
+    pub fn refused(
+        &self,
+        reason: Reason,
+        refusal: &Refusal,
+        now: Timestamp,
+        claim: &ChargeRequest<'_>,
+    ) -> Refused {
         let detail = match refusal.why {
             Why::Exhausted | Why::Fetching | Why::StoreDown => {
                 format!("{refusal}; retry after the time in `Retry-After`")
@@ -196,7 +205,7 @@ impl Draw {
     }
 }
 
-impl Claim<'_> {
+impl ChargeRequest<'_> {
     fn names(&self) -> SmallVec<[&[u8]; 3]> {
         self.names.iter().map(AsRef::as_ref).collect()
     }

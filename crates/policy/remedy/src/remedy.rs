@@ -16,11 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::local_response::LocalResponse;
 use egret_accounts::{Account, Accounts};
-use egret_match::expression::{Expression, Outcome, Scope};
+use egret_match::expression::{Expression, ExpressionValue, Scope};
 use egret_match::matching::MatchConfig;
 use egret_match::template::{Escape, Template};
-use egret_message::Fault;
-use egret_message::Refused;
+use egret_message::{Fault, Refused};
 use egret_quota::Quotas;
 
 /// An action on an exchange: on the request before it is sent, and on the response on its way back.
@@ -49,7 +48,7 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     }
 
     /// Processes the request. A remedy that has to wait stores the waker of `cx`, or sets a time with
-    /// [`Exchange::wake_at`], and is then called again.
+    /// [`Exchange::poll_at`], and is then called again.
     fn request(
         &self,
         _exchange: &mut Exchange<'_>,
@@ -97,11 +96,11 @@ pub enum Reaction {
     /// undone first.
     Repeat(Timestamp),
     /// Like `Repeat`, at once and with another call.
-    Instead(Box<AlternateCall>),
+    CallInstead(Box<AlternateCall>),
     /// Like `Repeat`, at once and without the changes that this remedy made to the previous call.
-    Afresh,
+    RepeatClean,
     /// Like `Repeat`, at once and starting with the request side of this remedy, which keeps its held state.
-    Again,
+    RepeatSelf,
     /// Discard the response and use this one instead.
     LocalResponse(Box<LocalResponse>),
     /// The remedy cannot decide. Its `on_error` setting applies.
@@ -207,7 +206,7 @@ pub struct CompileContext<'a> {
     /// does not capture it.
     pub parameters: &'a [&'a str],
     /// The inner remedies in order, each with its number in the flow.
-    pub further_in: &'a [InnerRemedy<'a>],
+    pub inner: &'a [InnerRemedy<'a>],
     /// The valid quotas.
     pub quotas: &'a Quotas,
     /// The valid accounts.
@@ -253,7 +252,7 @@ impl CompileContext<'_> {
     }
 
     /// Adds a problem: `key` names a `kind` of thing that does not exist. Suggests a similar name.
-    pub fn dangling(&mut self, key: &str, name: &str, kind: &str) {
+    pub fn unknown_name(&mut self, key: &str, name: &str, kind: &str) {
         let problem = Problem::new(self.path_of(key), format!("no {kind} is called `{name}`"));
         let problem = match kind {
             "quota" => problem.suggest(name, self.quotas.iter().map(|quota| quota.name())),
@@ -270,7 +269,7 @@ impl CompileContext<'_> {
 
     /// Compiles the expression `source` of `key`. Adds a problem if it is invalid. `has_response` is `true`
     /// if it is evaluated after a response or a failure.
-    pub fn expression<T: Outcome>(
+    pub fn expression<T: ExpressionValue>(
         &mut self,
         key: &str,
         source: &str,
@@ -280,11 +279,17 @@ impl CompileContext<'_> {
         compiled.map_err(|error| self.problems.push(error.at(self.path_of(key)))).ok()
     }
 
-    /// Compiles the template `text` of `key`, whose result is inserted at `place`. Adds a problem if it is
+    /// Compiles the template `text` of `key`, whose values are escaped by `escape`. Adds a problem if it is
     /// invalid. `has_response` is as for [`expression`](Self::expression). Fields, bodies and paths have
     /// their own templates (`template/parts.rs`), which check the content.
-    pub fn template(&mut self, key: &str, text: &str, place: Escape, has_response: bool) -> Option<Template> {
-        let compiled = Template::compile(text, place, self.scope(has_response), &self.path_of(key));
+    pub fn template(
+        &mut self,
+        key: &str,
+        text: &str,
+        escape: Escape,
+        has_response: bool,
+    ) -> Option<Template> {
+        let compiled = Template::compile(text, escape, self.scope(has_response), &self.path_of(key));
         compiled.map_err(|problem| self.problems.push(problem)).ok()
     }
 
@@ -300,7 +305,7 @@ impl CompileContext<'_> {
             // An account that exists but is invalid has been reported already.
             let at = format!("accounts.{name}");
             if !self.problems.iter().any(|problem| problem.path.starts_with(&at)) {
-                self.dangling(key, name, "account");
+                self.unknown_name(key, name, "account");
             }
             return None;
         };
@@ -358,7 +363,7 @@ impl CompileContext<'_> {
         make: impl FnOnce() -> State,
     ) -> Arc<State> {
         let state = self.kept().filter(|state| fits(state)).unwrap_or_else(|| Arc::new(make()));
-        self.keep_new(Arc::clone(&state));
+        self.keep_state(Arc::clone(&state));
         state
     }
 
@@ -368,7 +373,7 @@ impl CompileContext<'_> {
     }
 
     /// Keeps `state` for the next config.
-    pub fn keep_new<State: Any + Send + Sync>(&mut self, state: Arc<State>) {
+    pub fn keep_state<State: Any + Send + Sync>(&mut self, state: Arc<State>) {
         self.kept.insert(self.identity.clone(), state);
     }
 }

@@ -40,7 +40,7 @@ pub const WAIT_BOUNDS_US: [u64; 9] =
 
 /// Number of decisions of a remedy, and durations of its waits.
 #[derive(Debug)]
-pub struct Tally {
+pub struct DecisionCounts {
     /// One set per worker, so no two workers write to the same one.
     workers: Box<[Cells]>,
 }
@@ -64,7 +64,7 @@ pub struct TallySnapshot {
     pub waited_us: u64,
 }
 
-impl Tally {
+impl DecisionCounts {
     /// Creates zeroed counters for `workers` workers.
     pub fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| Cells::default()).collect() }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn workers_are_summed_and_waits_classed() {
-        let tally = Tally::new(2);
+        let tally = DecisionCounts::new(2);
         tally.count(0, Decision::Next);
         tally.count(1, Decision::Next);
         tally.count(1, Decision::LocalResponse);

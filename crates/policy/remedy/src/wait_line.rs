@@ -15,7 +15,7 @@ use egret_clock::Timestamp;
 
 /// The queues of one remedy: one for each group of its quota.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct Queues {
     lines: Mutex<Queued>,
     /// Number of exchanges in all queues, readable without the lock.
     len: AtomicUsize,
@@ -23,14 +23,14 @@ pub(crate) struct Lines {
 
 #[derive(Debug, Default)]
 struct Queued {
-    lines: HashMap<Box<[u8]>, Line>,
+    lines: HashMap<Box<[u8]>, Queue>,
     /// Counter of arrivals, to order those at the same time.
     arrivals: u64,
 }
 
 /// The queue of one group.
 #[derive(Debug, Default)]
-struct Line {
+struct Queue {
     /// By rank, the lowest first.
     waiters: BTreeMap<Rank, Waiter>,
     /// The `number` of the last [`QueuePlace::review`]; `None` if an exchange has overtaken others since.
@@ -83,12 +83,12 @@ struct Rank {
 /// A place in a queue. Dropping it leaves the queue, and wakes the waiter that moves to the front.
 #[derive(Debug)]
 pub(crate) struct QueuePlace {
-    lines: Arc<Lines>,
+    lines: Arc<Queues>,
     group: Box<[u8]>,
     rank: Rank,
 }
 
-impl Lines {
+impl Queues {
     /// Returns `true` if no exchange waits. A new one may then ask the quota without joining.
     pub fn is_empty(&self) -> bool {
         self.len.load(Relaxed) == 0
@@ -133,7 +133,7 @@ impl Lines {
 
 impl QueuePlace {
     /// Returns the current position. `waker` is woken when it may have changed.
-    pub fn standing(&self, waker: &Waker) -> QueuePosition {
+    pub fn position(&self, waker: &Waker) -> QueuePosition {
         let mut waiting = self.lines.lock();
         let Some(line) = waiting.lines.get_mut(&self.group) else { return QueuePosition::First };
         if let Some(known) = line.waiters.get_mut(&self.rank) {
@@ -151,8 +151,9 @@ impl QueuePlace {
     /// reviewed for the same `number` already.
     pub fn review(&self, number: u64, when: impl Fn(u64, u64) -> Option<Timestamp>) {
         let Some(waiting) = self.unreviewed(number) else { return };
-        let units =
-            |waiting: &[Waits]| waiting.iter().fold(0_u64, |units, waits| units.saturating_add(waits.cost));
+        let units = |waiting: &[WaiterInfo]| {
+            waiting.iter().fold(0_u64, |units, waits| units.saturating_add(waits.cost))
+        };
         let Some((last, others)) = waiting.split_last() else { return };
         let is_late = |turn: Option<Timestamp>, deadline| turn.filter(|turn| *turn > deadline);
         let earliest = waiting.iter().map(|waits| waits.deadline).min().unwrap_or_default();
@@ -167,19 +168,19 @@ impl QueuePlace {
                 None => ahead = ahead.saturating_add(waits.cost),
             }
         }
-        for waker in self.send_away(&late) {
+        for waker in self.mark_late(&late) {
             waker.wake();
         }
     }
 
     /// Returns the waiters of its queue, if it was not reviewed for this number yet.
-    fn unreviewed(&self, number: u64) -> Option<Vec<Waits>> {
+    fn unreviewed(&self, number: u64) -> Option<Vec<WaiterInfo>> {
         let mut waiting = self.lines.lock();
         let line = waiting.lines.get_mut(&self.group)?;
         if line.reviewed.replace(number) == Some(number) {
             return None;
         }
-        let waits = |(rank, waiter): (&Rank, &Waiter)| Waits {
+        let waits = |(rank, waiter): (&Rank, &Waiter)| WaiterInfo {
             rank: *rank,
             cost: waiter.cost,
             deadline: waiter.deadline,
@@ -188,7 +189,7 @@ impl QueuePlace {
     }
 
     /// Marks these waiters as late, and returns their wakers.
-    fn send_away(&self, late: &[(Rank, Timestamp)]) -> Vec<Waker> {
+    fn mark_late(&self, late: &[(Rank, Timestamp)]) -> Vec<Waker> {
         let mut waiting = self.lines.lock();
         let Some(line) = waiting.lines.get_mut(&self.group) else { return Vec::new() };
         let mut wakers = Vec::new();
@@ -203,7 +204,7 @@ impl QueuePlace {
 }
 
 /// A snapshot of one waiter.
-struct Waits {
+struct WaiterInfo {
     rank: Rank,
     cost: u64,
     deadline: Timestamp,
@@ -257,12 +258,12 @@ mod tests {
     }
 
     fn is_first(place: &QueuePlace) -> bool {
-        place.standing(Waker::noop()) == QueuePosition::First
+        place.position(Waker::noop()) == QueuePosition::First
     }
 
     #[test]
     fn who_will_not_be_served_in_time_leaves_at_once_and_those_behind_move_up() {
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(Queues::default());
         let counts: Vec<Arc<Count>> = (0..4).map(|_| Arc::default()).collect();
         let join = |number: usize, cost: u64, seconds: u64| {
             let waker = Waker::from(Arc::clone(&counts[number]));
@@ -275,22 +276,22 @@ mod tests {
         // One unit per second: the second waiter is late, and without it the third is not.
         let when = |cost: u64, ahead: u64| Some(at(cost + ahead));
         first.review(1, when);
-        assert_eq!(second.standing(Waker::noop()), QueuePosition::Late(at(6)));
-        assert_eq!(third.standing(Waker::noop()), QueuePosition::Behind);
+        assert_eq!(second.position(Waker::noop()), QueuePosition::Late(at(6)));
+        assert_eq!(third.position(Waker::noop()), QueuePosition::Behind);
         assert_eq!(*counts.iter().map(|count| count.0.load(Relaxed)).collect::<Vec<_>>(), [0, 1, 0, 0]);
         // For the same number the review is skipped.
         first.review(1, |_, _| Some(at(1_000)));
-        assert_eq!(fourth.standing(Waker::noop()), QueuePosition::Behind);
+        assert_eq!(fourth.position(Waker::noop()), QueuePosition::Behind);
         first.review(2, |_, _| None);
-        assert_eq!(fourth.standing(Waker::noop()), QueuePosition::Behind);
+        assert_eq!(fourth.position(Waker::noop()), QueuePosition::Behind);
         first.review(3, |cost, ahead| Some(at(8 + cost + ahead)));
-        assert_eq!(first.standing(Waker::noop()), QueuePosition::Late(at(9)));
-        assert_eq!(fourth.standing(Waker::noop()), QueuePosition::Behind);
+        assert_eq!(first.position(Waker::noop()), QueuePosition::Late(at(9)));
+        assert_eq!(fourth.position(Waker::noop()), QueuePosition::Behind);
     }
 
     #[test]
     fn who_left_late_is_not_counted_for_those_who_come() {
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(Queues::default());
         let join = || lines.join(Box::default(), arrival(0), 10, Waker::noop()).unwrap();
         let (first, _) = join();
         first.review(1, |_, _| Some(at(100)));
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn who_leaves_the_front_wakes_the_next_and_nobody_else() {
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(Queues::default());
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
         let join = |number: usize| {
             let waker = Waker::from(Arc::clone(&counts[number]));
@@ -318,7 +319,7 @@ mod tests {
 
     #[test]
     fn groups_do_not_wait_for_each_other_and_the_size_is_that_of_all() {
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(Queues::default());
         let join = |group: &[u8]| lines.join(group.into(), arrival(0), 2, Waker::noop());
         let (one, before_one) = join(b"one").unwrap();
         let (two, before_two) = join(b"two").unwrap();
@@ -332,7 +333,7 @@ mod tests {
         /// its handicap, and before all others.
         #[test]
         fn classes_are_weighed_against_time(arrivals in prop::collection::vec((0_u64..1_000, 0_u32..4), 1..50)) {
-            let lines = Arc::new(Lines::default());
+            let lines = Arc::new(Queues::default());
             let worth = Duration::from_secs(10);
             let mut sorted = arrivals.clone();
             sorted.sort_unstable();

@@ -27,7 +27,7 @@ pub struct Coalescer {
 
 #[derive(Debug, Default)]
 struct Shard {
-    under_way: HashMap<u128, Arc<SharedCall>>,
+    in_flight: HashMap<u128, Arc<SharedCall>>,
     /// Keys whose responses could not be stored, and the time until which requests for them do not wait.
     uncacheable: HashMap<u128, Timestamp>,
 }
@@ -48,7 +48,7 @@ struct Waiters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// There is a response, stored or not.
-    Answered,
+    Finished,
     /// The leader was dropped.
     Abandoned,
 }
@@ -79,11 +79,11 @@ impl Coalescer {
             }
             shard.uncacheable.remove(&id);
         }
-        if let Some(call) = shard.under_way.get(&id) {
+        if let Some(call) = shard.in_flight.get(&id) {
             return Turn::Wait(Waiter { call: Arc::clone(call), slot: None });
         }
         let call = Arc::new(SharedCall::default());
-        shard.under_way.insert(id, Arc::clone(&call));
+        shard.in_flight.insert(id, Arc::clone(&call));
         Turn::Leader(Leader { coalescer: Arc::clone(self), id, call, is_over: false })
     }
 
@@ -133,15 +133,15 @@ pub struct Leader {
 impl Leader {
     /// Ends the call with a response. The waiters look for a stored response, and proceed on their own if
     /// there is none.
-    pub fn answered(mut self) {
-        self.end(Ending::Answered);
+    pub fn finish(mut self) {
+        self.end(Ending::Finished);
     }
 
     fn end(&mut self, ending: Ending) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
         }
-        self.coalescer.shard(self.id).under_way.remove(&self.id);
+        self.coalescer.shard(self.id).in_flight.remove(&self.id);
         let mut waiters = self.call.lock();
         waiters.ending = Some(ending);
         let wakers = std::mem::take(&mut waiters.wakers);
@@ -172,6 +172,7 @@ pub struct Background {
 }
 
 impl Background {
+    /// Creates a call for `leader`, before it is known which remedy starts it.
     pub fn new(leader: Leader) -> Self {
         Self { leader, slot: 0 }
     }
@@ -253,9 +254,9 @@ mod tests {
         assert!(others.iter_mut().all(|other| other.poll(&cx).is_pending() && other.poll(&cx).is_pending()));
         assert!(coalescer.leader(8, NOW).is_some(), "another key is another call");
         others.truncate(999);
-        leader.answered();
+        leader.finish();
         assert_eq!(woken.0.load(Relaxed), 999, "a waiter that has left is not woken");
-        assert!(others.iter_mut().all(|other| other.poll(&cx) == Poll::Ready(Ending::Answered)));
+        assert!(others.iter_mut().all(|other| other.poll(&cx) == Poll::Ready(Ending::Finished)));
         assert!(coalescer.leader(7, NOW).is_some());
     }
 

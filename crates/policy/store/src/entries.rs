@@ -1,85 +1,29 @@
 //! A store for entries in memory. It is limited in bytes, including all overhead, evicts by use, and never
 //! returns an entry of another key. Optionally it is backed by a [`Disk`].
 //!
-//! An entry is a value (`K`) with a [`Body`], both shared. A reader keeps its entry, even if the store
-//! removes it, and holds no lock meanwhile. A [`Filling`] appends to the body as data arrives, and the body
+//! An entry is a value (`K`) with a [`StoredBody`], both shared. A reader keeps its entry, even if the store
+//! removes it, and holds no lock meanwhile. A [`BodyWriter`] appends to the body as data arrives, and the body
 //! can be read at once. The store has several shards, each with a lock that is held for one lookup or one
 //! change. All entries of a group are in the same shard, so they can be removed together.
 
 mod body;
 mod disk;
+mod entry;
 mod shard;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use body::BLOCK_OVERHEAD;
-use disk::Purging;
+use disk::{Memory, Purging};
 use egret_clock::Timestamp;
 use shard::Shard;
 
-pub use body::{Block, Body, Next};
-pub use disk::{Disk, DiskError, DiskEvent, DiskLimits, DiskStats, EntryFile, Loading, Lookup, Seal, Stop};
-
-/// A value that is stored with a body.
-pub trait Kept: Send + Sync + Sized + 'static {
-    /// The data needed for deserialization.
-    type Context: Send + Sync + 'static;
-
-    /// Memory use in bytes, including the value's own size.
-    fn bytes(&self) -> usize;
-
-    /// The label, by whose prefix entries are purged.
-    fn label(&self) -> &[u8];
-
-    /// Serializes the value.
-    fn save(&self) -> Vec<u8>;
-
-    /// Deserializes the output of [`save`](Self::save); `None` if it is invalid.
-    fn load(saved: &[u8], context: &Self::Context) -> Option<Self>;
-}
-
-/// The key of an entry. Both parts are hashes keyed with a secret, so they cannot be chosen by an attacker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct EntryKey {
-    /// Identity by which entries are found. Several entries may share it.
-    pub id: u128,
-    /// Group of entries that are removed together.
-    pub group: u128,
-}
-
-/// A stored entry.
-#[derive(Debug)]
-pub struct Entry<K> {
-    /// The key.
-    pub place: EntryKey,
-    /// The value.
-    pub kept: K,
-    /// The body.
-    pub body: Arc<Body>,
-    /// Time at which it was stored.
-    pub stored_at: Timestamp,
-    /// Unique number of the entry, also across restarts.
-    number: u64,
-    tags: Arc<[Box<str>]>,
-    used: AtomicBool,
-}
-
-impl<K> Entry<K> {
-    /// Returns an entry with the same body and another value. It is not in any store.
-    pub fn with(&self, kept: K) -> Arc<Self> {
-        let Self { place, body, stored_at, tags, .. } = self;
-        let (body, tags, used) = (Arc::clone(body), Arc::clone(tags), AtomicBool::new(false));
-        Arc::new(Self { place: *place, kept, body, stored_at: *stored_at, number: 0, tags, used })
-    }
-
-    /// Marks the entry as used, so it is evicted later than unused ones. Takes no lock.
-    pub fn touch(&self) {
-        if !self.used.load(Relaxed) {
-            self.used.store(true, Relaxed);
-        }
-    }
-}
+pub use body::{Block, Next, StoredBody};
+pub use disk::{
+    Disk, DiskError, DiskEvent, DiskLimits, DiskLookup, DiskStats, EntryFile, Loading, Seal, Stop,
+};
+pub use entry::{Entry, EntryKey, Purge, StoredValue};
 
 /// Limits of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +57,7 @@ const PURGE_BATCH: usize = 256;
 
 /// Entries, shared by all readers.
 #[derive(Debug)]
-pub struct Entries<K: Kept> {
+pub struct Entries<K: StoredValue> {
     shards: Box<[Mutex<Shard<K>>]>,
     limits: EntryLimits,
     alive: Arc<AtomicU64>,
@@ -138,19 +82,6 @@ pub struct EntryStats {
     pub evicted: u64,
 }
 
-/// The entries to purge.
-#[derive(Debug, Clone, Copy)]
-pub enum Purge<'a> {
-    /// All entries.
-    All,
-    /// Entries with this label.
-    Label(&'a [u8]),
-    /// Entries whose label begins with this.
-    Prefix(&'a [u8]),
-    /// Entries with this tag.
-    Tag(&'a str),
-}
-
 /// Reason why a body cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
@@ -161,7 +92,7 @@ pub enum Full {
     NoRoom,
 }
 
-impl<K: Kept> Entries<K> {
+impl<K: StoredValue> Entries<K> {
     /// Creates an empty store.
     pub fn new(limits: EntryLimits) -> Arc<Self> {
         Self::with_disk(limits, None)
@@ -189,20 +120,20 @@ impl<K: Kept> Entries<K> {
     }
 
     /// Finds the entries under an identity, newest first.
-    pub fn find(&self, place: EntryKey, found: &mut impl Extend<Arc<Entry<K>>>) {
-        found.extend(self.shard(place.group).find(place.id).filter(|entry| entry.place == place).cloned());
+    pub fn find(&self, key: EntryKey, found: &mut impl Extend<Arc<Entry<K>>>) {
+        found.extend(self.shard(key.group).find(key.id).filter(|entry| entry.key == key).cloned());
     }
 
     /// Adds an entry whose body is about to arrive. If `expected`, its length in bytes, is known, room for it
     /// is reserved.
     pub fn begin(
         self: &Arc<Self>,
-        place: EntryKey,
-        kept: K,
+        key: EntryKey,
+        value: K,
         tags: &Arc<[Box<str>]>,
         expected: Option<u64>,
         now: Timestamp,
-    ) -> Result<Filling<K>, Full> {
+    ) -> Result<BodyWriter<K>, Full> {
         let expected = expected.unwrap_or(0);
         if expected > self.limits.body_bytes {
             return Err(Full::TooLarge);
@@ -210,13 +141,13 @@ impl<K: Kept> Entries<K> {
         if !self.may_add(expected) {
             return Err(Full::NoRoom);
         }
-        let body = Arc::new(Body::new(Arc::clone(&self.alive)));
+        let body = Arc::new(StoredBody::new(Arc::clone(&self.alive)));
         let (used, tags) = (AtomicBool::new(false), Arc::clone(tags));
-        let base = bytes_of(&kept);
+        let base = bytes_of(&value);
         let number = self.number();
-        let entry = Arc::new(Entry { place, kept, body, stored_at: now, number, tags, used });
-        let mut shard = self.shard(place.group);
-        let surplus: Vec<_> = shard.find(place.id).skip(self.limits.variants.max(1) - 1).cloned().collect();
+        let entry = Arc::new(Entry { key, value, body, stored_at: now, number, tags, used });
+        let mut shard = self.shard(key.group);
+        let surplus: Vec<_> = shard.find(key.id).skip(self.limits.variants.max(1) - 1).cloned().collect();
         for other in surplus {
             shard.remove(&other);
             self.remove_from_disk(&[other.number]);
@@ -226,7 +157,7 @@ impl<K: Kept> Entries<K> {
             return Err(Full::NoRoom);
         }
         drop(shard);
-        Ok(Filling { entries: Arc::clone(self), entry, charge, is_done: false })
+        Ok(BodyWriter { entries: Arc::clone(self), entry, charge, is_done: false })
     }
 
     /// Returns `true` if bodies may take that many more bytes, including evicted ones that are still being
@@ -237,14 +168,14 @@ impl<K: Kept> Entries<K> {
 
     /// Replaces the value of `entry`, with the same body. Does nothing if the entry was removed, or its body
     /// is incomplete.
-    pub fn update(&self, entry: &Arc<Entry<K>>, kept: K, now: Timestamp) -> Option<Arc<Entry<K>>> {
+    pub fn update(&self, entry: &Arc<Entry<K>>, value: K, now: Timestamp) -> Option<Arc<Entry<K>>> {
         entry.body.len()?;
-        let mut shard = self.shard(entry.place.group);
+        let mut shard = self.shard(entry.key.group);
         let charged = shard.charged(entry)?;
-        let charge = (charged + bytes_of(&kept)).saturating_sub(bytes_of(&entry.kept));
-        let (place, tags, used) = (entry.place, Arc::clone(&entry.tags), AtomicBool::new(true));
+        let charge = (charged + bytes_of(&value)).saturating_sub(bytes_of(&entry.value));
+        let (key, tags, used) = (entry.key, Arc::clone(&entry.tags), AtomicBool::new(true));
         let (body, number) = (Arc::clone(&entry.body), self.number());
-        let updated = Arc::new(Entry { place, kept, body, stored_at: now, number, tags, used });
+        let updated = Arc::new(Entry { key, value, body, stored_at: now, number, tags, used });
         shard.remove(entry);
         let is_in = shard.insert(Arc::clone(&updated), charge);
         match &self.disk {
@@ -256,7 +187,7 @@ impl<K: Kept> Entries<K> {
 
     /// Removes an entry.
     pub fn remove(&self, entry: &Arc<Entry<K>>) -> bool {
-        let mut shard = self.shard(entry.place.group);
+        let mut shard = self.shard(entry.key.group);
         self.remove_from_disk(&[entry.number]);
         shard.remove(entry)
     }
@@ -276,54 +207,28 @@ impl<K: Kept> Entries<K> {
 
     /// Starts to load the entries under an identity from disk, unless they are in memory already. After the
     /// load, only entries in memory are usable.
-    pub fn look_up(&self, place: EntryKey) -> Lookup {
-        let Some(disk) = &self.disk else { return Lookup::Nothing };
-        let shard = self.shard(place.group);
-        let seen: Vec<_> = shard.find(place.id).map(|entry| entry.number).collect();
-        disk.look_up(place, &seen)
+    pub fn look_up(&self, key: EntryKey) -> DiskLookup {
+        let Some(disk) = &self.disk else { return DiskLookup::Nothing };
+        let shard = self.shard(key.group);
+        let seen: Vec<_> = shard.find(key.id).map(|entry| entry.number).collect();
+        disk.look_up(key, &seen)
     }
 
     /// Removes entries under an identity from the disk that are not in memory, because a newer entry replaces
     /// them unseen.
-    pub fn remove_unseen(&self, place: EntryKey) {
+    pub fn remove_unloaded(&self, key: EntryKey) {
         let Some(disk) = &self.disk else { return };
-        let shard = self.shard(place.group);
-        let seen: Vec<_> = shard.find(place.id).map(|entry| entry.number).collect();
-        disk.remove_others(place.id, &seen);
-    }
-
-    /// Returns `true` if the entry with that number is in memory.
-    fn has(&self, place: EntryKey, number: u64) -> bool {
-        self.shard(place.group).find(place.id).any(|entry| entry.number == number)
-    }
-
-    /// Returns `true` if the entry with that number is in memory and was used recently.
-    fn is_used(&self, place: EntryKey, number: u64) -> bool {
-        self.shard(place.group).find(place.id).any(|entry| entry.number == number && entry.used.load(Relaxed))
-    }
-
-    /// Adds an entry that was read from `disk`, unless it was removed there meanwhile. Returns `true` if it
-    /// was added.
-    fn restore(&self, disk: &Disk<K>, entry: Arc<Entry<K>>) -> bool {
-        let Some(length) = entry.body.len().filter(|length| *length <= self.limits.body_bytes) else {
-            return false;
-        };
-        // Its bytes are counted already.
-        if !self.may_add(0) {
-            return false;
-        }
-        let blocks = entry.body.blocks().map_or(0, <[Block]>::len);
-        let charge = charge_of(&entry, length, blocks);
-        let mut shard = self.shard(entry.place.group);
-        disk.still_has(entry.number) && shard.insert(entry, charge)
+        let shard = self.shard(key.group);
+        let seen: Vec<_> = shard.find(key.id).map(|entry| entry.number).collect();
+        disk.remove_others(key.id, &seen);
     }
 
     /// Removes the matching entries, and returns their number. Other threads can access the store in between.
     pub fn purge(&self, purge: Purge<'_>) -> usize {
-        let is_meant = |entry: &Entry<K>| match purge {
+        let matches = |entry: &Entry<K>| match purge {
             Purge::All => true,
-            Purge::Label(label) => entry.kept.label() == label,
-            Purge::Prefix(prefix) => entry.kept.label().starts_with(prefix),
+            Purge::Label(label) => entry.value.label() == label,
+            Purge::Prefix(prefix) => entry.value.label().starts_with(prefix),
             Purge::Tag(tag) => entry.tags.iter().any(|other| &**other == tag),
         };
         // The disk is purged first: entries that are being read from it are in memory by now, or will not be
@@ -335,11 +240,11 @@ impl<K: Kept> Entries<K> {
             let (mut start, mut is_more) = (0, true);
             while is_more {
                 let mut shard = lock(shard);
-                let (gone, more) = shard.remove_among(start, PURGE_BATCH, &is_meant);
+                let (numbers, more) = shard.remove_among(start, PURGE_BATCH, &matches);
                 // More may have been added meanwhile.
-                self.remove_from_disk(&gone);
+                self.remove_from_disk(&numbers);
                 drop(shard);
-                removed += gone.iter().filter(|number| !is_counted(**number)).count();
+                removed += numbers.iter().filter(|number| !is_counted(**number)).count();
                 (start, is_more) = (start + PURGE_BATCH, more);
             }
         }
@@ -364,18 +269,46 @@ impl<K: Kept> Entries<K> {
     }
 }
 
+impl<K: StoredValue> Memory<K> for Entries<K> {
+    fn new_body(&self) -> StoredBody {
+        StoredBody::new(Arc::clone(&self.alive))
+    }
+
+    fn has(&self, key: EntryKey, number: u64) -> bool {
+        self.shard(key.group).find(key.id).any(|entry| entry.number == number)
+    }
+
+    fn is_used(&self, key: EntryKey, number: u64) -> bool {
+        self.shard(key.group).find(key.id).any(|entry| entry.number == number && entry.used.load(Relaxed))
+    }
+
+    fn restore(&self, disk: &Disk<K>, entry: Arc<Entry<K>>) -> bool {
+        let Some(length) = entry.body.len().filter(|length| *length <= self.limits.body_bytes) else {
+            return false;
+        };
+        // Its bytes are counted already.
+        if !self.may_add(0) {
+            return false;
+        }
+        let blocks = entry.body.blocks().map_or(0, <[Block]>::len);
+        let charge = charge_of(&entry, length, blocks);
+        let mut shard = self.shard(entry.key.group);
+        disk.still_has(entry.number) && shard.insert(entry, charge)
+    }
+}
+
 fn lock<K>(shard: &Mutex<Shard<K>>) -> MutexGuard<'_, Shard<K>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn bytes_of<K: Kept>(kept: &K) -> u64 {
-    (ENTRY_OVERHEAD + kept.bytes()) as u64
+fn bytes_of<K: StoredValue>(value: &K) -> u64 {
+    (ENTRY_OVERHEAD + value.bytes()) as u64
 }
 
 /// An entry whose body is arriving. If this is dropped before it is finished, the entry is removed, and its
 /// readers see a broken body.
 #[derive(Debug)]
-pub struct Filling<K: Kept> {
+pub struct BodyWriter<K: StoredValue> {
     entries: Arc<Entries<K>>,
     entry: Arc<Entry<K>>,
     /// Size that the entry is charged with.
@@ -383,7 +316,7 @@ pub struct Filling<K: Kept> {
     is_done: bool,
 }
 
-impl<K: Kept> Filling<K> {
+impl<K: StoredValue> BodyWriter<K> {
     /// The entry, which readers may have found already.
     pub fn entry(&self) -> &Arc<Entry<K>> {
         &self.entry
@@ -425,7 +358,7 @@ impl<K: Kept> Filling<K> {
         let blocks = self.entry.body.finish();
         // Releases reserved room that is not needed.
         let charge = charge_of(&self.entry, length, blocks);
-        let mut shard = self.entries.shard(self.entry.place.group);
+        let mut shard = self.entries.shard(self.entry.key.group);
         shard.charge(&self.entry, charge.min(self.charge));
         if let Some(disk) = &self.entries.disk
             && shard.charged(&self.entry).is_some()
@@ -439,7 +372,7 @@ impl<K: Kept> Filling<K> {
     fn charge_at_least(&mut self, length: u64, blocks: usize) -> Result<(), Full> {
         let charge = charge_of(&self.entry, length, blocks);
         if charge > self.charge {
-            if !self.entries.shard(self.entry.place.group).charge(&self.entry, charge) {
+            if !self.entries.shard(self.entry.key.group).charge(&self.entry, charge) {
                 return Err(Full::NoRoom);
             }
             self.charge = charge;
@@ -448,11 +381,11 @@ impl<K: Kept> Filling<K> {
     }
 }
 
-fn charge_of<K: Kept>(entry: &Entry<K>, length: u64, blocks: usize) -> u64 {
-    bytes_of(&entry.kept) + length + (blocks * BLOCK_OVERHEAD) as u64
+fn charge_of<K: StoredValue>(entry: &Entry<K>, length: u64, blocks: usize) -> u64 {
+    bytes_of(&entry.value) + length + (blocks * BLOCK_OVERHEAD) as u64
 }
 
-impl<K: Kept> Drop for Filling<K> {
+impl<K: StoredValue> Drop for BodyWriter<K> {
     fn drop(&mut self) {
         if !self.is_done {
             self.entries.remove(&self.entry);

@@ -6,11 +6,11 @@ use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 
 use crate::private::private_file;
-use crate::store::{Loan, Record, Request, Store, StoreError};
+use crate::store::{Loan, LoanRequest, Store, StoreError, WindowRecord};
 use egret_clock::Timestamp;
 
-/// Keys and their latest windows: begin, end, used, spilled.
-const WINDOWS: TableDefinition<'_, &[u8], (u64, u64, u64, u64)> = TableDefinition::new("windows");
+/// Keys and their latest windows.
+const WINDOWS: TableDefinition<'_, &[u8], WindowRow> = TableDefinition::new("windows");
 /// Memory for pages of the file. Records take some tens of bytes, and few are in use.
 const CACHE_BYTES: usize = 4 << 20;
 /// Number of requests after which expired windows are removed.
@@ -62,27 +62,37 @@ impl FileStore {
         let transaction = self.database.begin_write().map_err(failed)?;
         {
             let mut windows = transaction.open_table(WINDOWS).map_err(failed)?;
-            windows.retain(|_, record| !read(record).is_over(now)).map_err(failed)?;
+            windows.retain(|_, record| !WindowRecord::from(record).is_over(now)).map_err(failed)?;
         }
         transaction.commit().map_err(failed)
     }
 }
 
-fn read((begin, end, used, spilled): (u64, u64, u64, u64)) -> Record {
-    Record { begin, end, used, spilled }
+/// A window as the file has it: begin, end, used, spilled.
+type WindowRow = (u64, u64, u64, u64);
+
+impl From<WindowRow> for WindowRecord {
+    fn from((begin, end, used, spilled): WindowRow) -> Self {
+        Self { begin, end, used, spilled }
+    }
+}
+
+impl From<WindowRecord> for WindowRow {
+    fn from(WindowRecord { begin, end, used, spilled }: WindowRecord) -> Self {
+        (begin, end, used, spilled)
+    }
 }
 
 impl Store for FileStore {
-    fn apply(&mut self, requests: &[Request], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
+    fn apply(&mut self, requests: &[LoanRequest], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
         let transaction = self.database.begin_write().map_err(failed)?;
         {
             let mut windows = transaction.open_table(WINDOWS).map_err(failed)?;
             for request in requests {
-                let found = windows.get(&*request.key).map_err(failed)?.map(|record| read(record.value()));
-                let mut record = found.unwrap_or_default();
+                let found = windows.get(&*request.key).map_err(failed)?.map(|record| record.value().into());
+                let mut record: WindowRecord = found.unwrap_or_default();
                 loans.push(record.apply(request));
-                let Record { begin, end, used, spilled } = record;
-                windows.insert(&*request.key, (begin, end, used, spilled)).map_err(failed)?;
+                windows.insert(&*request.key, WindowRow::from(record)).map_err(failed)?;
             }
         }
         transaction.commit().map_err(failed)?;
@@ -113,11 +123,11 @@ mod tests {
         Window { begin, end: begin + 1_000, before: begin - 1_000, limit: 10, spillover: 4 }
     }
 
-    fn request(key: u8, number: u64, wanted: u64) -> Request {
-        Request { key: [key].as_slice().into(), window: window(number), owed: 0, wanted, returned: 0 }
+    fn request(key: u8, number: u64, wanted: u64) -> LoanRequest {
+        LoanRequest { key: [key].as_slice().into(), window: window(number), owed: 0, wanted, returned: 0 }
     }
 
-    fn apply(store: &mut FileStore, request: Request) -> Loan {
+    fn apply(store: &mut FileStore, request: LoanRequest) -> Loan {
         let mut loans = Vec::new();
         store.apply(&[request], &mut loans).unwrap();
         loans[0]

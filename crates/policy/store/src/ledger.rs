@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use crate::store::{Loan, Request, Store, StoreError};
+use crate::store::{Loan, LoanRequest, Store, StoreError};
 
 /// Maximum number of pending requests. If there are more, the store is too slow, which counts as its failure.
 const WAITING_MAX: usize = 4_096;
@@ -14,13 +14,13 @@ const BATCH_MAX: usize = 512;
 /// A borrower of units.
 pub trait Borrower: Send + Sync {
     /// Receives the result. It is called on the clerk's thread, so it must be quick.
-    fn lent(&self, answer: Result<Loan, StoreError>);
+    fn lent(&self, loan: Result<Loan, StoreError>);
 }
 
 /// A request with the recipient of its result.
-pub struct Ask {
+pub struct PendingLoan {
     /// The request.
-    pub request: Request,
+    pub request: LoanRequest,
     /// The borrower; `None` if no result is needed.
     pub borrower: Option<Arc<dyn Borrower>>,
 }
@@ -29,7 +29,7 @@ pub struct Ask {
 #[derive(Clone)]
 pub struct Ledger {
     /// `None` closes the ledger.
-    sender: SyncSender<Option<Ask>>,
+    sender: SyncSender<Option<PendingLoan>>,
 }
 
 impl std::fmt::Debug for Ledger {
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Ledger {
 
 impl Ledger {
     /// Submits a request. Returns it if too many requests are pending, or if the clerk has stopped.
-    pub fn ask(&self, ask: Ask) -> Result<(), Ask> {
+    pub fn ask(&self, ask: PendingLoan) -> Result<(), PendingLoan> {
         match self.sender.try_send(Some(ask)) {
             Err(TrySendError::Full(Some(ask)) | TrySendError::Disconnected(Some(ask))) => Err(ask),
             _ => Ok(()),
@@ -56,7 +56,7 @@ impl Ledger {
 
 /// Sends requests to a store, and delivers the results.
 pub struct Clerk {
-    receiver: Receiver<Option<Ask>>,
+    receiver: Receiver<Option<PendingLoan>>,
 }
 
 /// Creates a ledger and its clerk.
@@ -88,7 +88,7 @@ impl Clerk {
     }
 
     /// Handles a request together with other pending ones. Breaks if the ledger was closed after them.
-    fn work_on(&self, first: Ask, store: &mut dyn Store) -> ControlFlow<()> {
+    fn work_on(&self, first: PendingLoan, store: &mut dyn Store) -> ControlFlow<()> {
         let mut asks = vec![first];
         let mut flow = ControlFlow::Continue(());
         while asks.len() < BATCH_MAX
@@ -125,16 +125,16 @@ mod tests {
 
     const WINDOW: Window = Window { begin: 10, end: 20, before: 0, limit: 5, spillover: 0 };
 
-    fn request(wanted: u64) -> Request {
-        Request { key: b"key".as_slice().into(), window: WINDOW, owed: 0, wanted, returned: 0 }
+    fn request(wanted: u64) -> LoanRequest {
+        LoanRequest { key: b"key".as_slice().into(), window: WINDOW, owed: 0, wanted, returned: 0 }
     }
 
     #[derive(Default)]
-    struct Answers(Mutex<Vec<Result<Loan, StoreError>>>);
+    struct Results(Mutex<Vec<Result<Loan, StoreError>>>);
 
-    impl Borrower for Answers {
-        fn lent(&self, answer: Result<Loan, StoreError>) {
-            self.0.lock().unwrap().push(answer);
+    impl Borrower for Results {
+        fn lent(&self, loan: Result<Loan, StoreError>) {
+            self.0.lock().unwrap().push(loan);
         }
     }
 
@@ -143,13 +143,18 @@ mod tests {
     struct Flaky(Vec<usize>);
 
     impl Store for Flaky {
-        fn apply(&mut self, requests: &[Request], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
+        fn apply(&mut self, requests: &[LoanRequest], loans: &mut Vec<Loan>) -> Result<(), StoreError> {
             self.0.push(requests.len());
             if self.0.len().is_multiple_of(2) {
                 return Err(StoreError::Failed("disk full".to_owned()));
             }
-            let lend =
-                |request: &Request| Loan { begin: 10, units: request.wanted, used: 0, spilled: 0, until: 20 };
+            let lend = |request: &LoanRequest| Loan {
+                begin: 10,
+                units: request.wanted,
+                used: 0,
+                spilled: 0,
+                until: 20,
+            };
             loans.extend(requests.iter().map(lend));
             Ok(())
         }
@@ -158,43 +163,46 @@ mod tests {
     #[test]
     fn requests_that_wait_are_taken_to_the_store_together_and_answered_before_it_is_closed() {
         let (ledger, clerk) = ledger();
-        let answers = Arc::new(Answers::default());
+        let results = Arc::new(Results::default());
         for units in 0..1_000 {
-            let borrower: Arc<dyn Borrower> = answers.clone();
-            assert!(ledger.ask(Ask { request: request(units), borrower: Some(borrower) }).is_ok());
+            let borrower: Arc<dyn Borrower> = results.clone();
+            assert!(ledger.ask(PendingLoan { request: request(units), borrower: Some(borrower) }).is_ok());
         }
         ledger.close();
         let mut store = Flaky::default();
         clerk.run(&mut store);
         assert_eq!(store.0, [512, 488]);
-        let answers = answers.0.lock().unwrap();
-        assert_eq!(answers.len(), 1_000);
-        assert_eq!(answers[511].as_ref().unwrap().units, 511);
-        assert_eq!(answers[512], Err(StoreError::Failed("disk full".to_owned())));
-        assert!(ledger.ask(Ask { request: request(1), borrower: None }).is_err(), "the clerk has stopped");
+        let results = results.0.lock().unwrap();
+        assert_eq!(results.len(), 1_000);
+        assert_eq!(results[511].as_ref().unwrap().units, 511);
+        assert_eq!(results[512], Err(StoreError::Failed("disk full".to_owned())));
+        assert!(
+            ledger.ask(PendingLoan { request: request(1), borrower: None }).is_err(),
+            "the clerk has stopped"
+        );
     }
 
     #[test]
     fn a_store_that_gives_no_answer_has_failed() {
         struct Silent;
         impl Store for Silent {
-            fn apply(&mut self, _: &[Request], _: &mut Vec<Loan>) -> Result<(), StoreError> {
+            fn apply(&mut self, _: &[LoanRequest], _: &mut Vec<Loan>) -> Result<(), StoreError> {
                 Ok(())
             }
         }
         let (ledger, clerk) = ledger();
-        let answers = Arc::new(Answers::default());
-        let borrower: Arc<dyn Borrower> = answers.clone();
-        assert!(ledger.ask(Ask { request: request(1), borrower: Some(borrower) }).is_ok());
+        let results = Arc::new(Results::default());
+        let borrower: Arc<dyn Borrower> = results.clone();
+        assert!(ledger.ask(PendingLoan { request: request(1), borrower: Some(borrower) }).is_ok());
         clerk.work_off(&mut Silent);
-        assert!(answers.0.lock().unwrap()[0].is_err());
+        assert!(results.0.lock().unwrap()[0].is_err());
     }
 
     #[test]
     fn asking_never_waits() {
         let (ledger, clerk) = ledger();
-        let asked =
-            (0..10_000).take_while(|_| ledger.ask(Ask { request: request(1), borrower: None }).is_ok());
+        let asked = (0..10_000)
+            .take_while(|_| ledger.ask(PendingLoan { request: request(1), borrower: None }).is_ok());
         assert_eq!(asked.count(), WAITING_MAX);
         drop(clerk);
     }

@@ -1,5 +1,5 @@
 //! State that outlives an exchange: counts of quota windows that outlive the process, and [`entries`] stored
-//! in memory and on disk. This crate does not depend on HTTP.
+//! in memory and on disk. The crate knows no HTTP, no config and no remedy.
 //!
 //! A count is never read and written for a single call. Units are *lent*: a block of them is durably counted
 //! as used before the first one is used, and unused units are returned. If the process dies in between, the
@@ -15,9 +15,7 @@ mod ledger;
 mod private;
 mod store;
 
-pub use egret_clock::Moment;
-pub use egret_clock::{Clock, Timestamp};
 pub use file::FileStore;
-pub use ledger::{Ask, Borrower, Clerk, Ledger, ledger};
+pub use ledger::{Borrower, Clerk, Ledger, PendingLoan, ledger};
 pub use private::{is_symbolic_link, private_file};
-pub use store::{Loan, Request, Store, StoreError, Window};
+pub use store::{Loan, LoanRequest, Store, StoreError, Window};

@@ -8,12 +8,12 @@ use std::fmt;
 pub trait Store {
     /// Applies all requests in order, or none, and makes the result durable. Then `loans` has one loan for
     /// each.
-    fn apply(&mut self, requests: &[Request], loans: &mut Vec<Loan>) -> Result<(), StoreError>;
+    fn apply(&mut self, requests: &[LoanRequest], loans: &mut Vec<Loan>) -> Result<(), StoreError>;
 }
 
 /// A request to a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct LoanRequest {
     /// The key of the window's owner.
     pub key: Box<[u8]>,
     /// The window.
@@ -84,17 +84,17 @@ impl std::error::Error for StoreError {}
 
 /// The stored state of a key: its latest window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Record {
+pub(crate) struct WindowRecord {
     pub begin: u64,
     pub end: u64,
     pub used: u64,
     pub spilled: u64,
 }
 
-impl Record {
+impl WindowRecord {
     /// Applies a request. An expired window is not reopened: a borrower whose clock is behind is lent units
     /// of the latest window.
-    pub(crate) fn apply(&mut self, request: &Request) -> Loan {
+    pub(crate) fn apply(&mut self, request: &LoanRequest) -> Loan {
         let window = request.window;
         if window.begin > self.begin || self.end == 0 {
             *self = self.next(window);

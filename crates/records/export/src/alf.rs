@@ -1,5 +1,6 @@
 //! `type: alf`: sends ALF documents over ZeroMQ or HTTP.
 
+use std::fmt;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_config::{Problem, Secret, Size};
-use egret_har::alf::{self, Envelope, Version};
+use egret_har::alf::{self, AlfError, Envelope, Version};
 use egret_har::sink::{Exported, Sink};
 use hyper::Method;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
@@ -15,12 +16,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::background::packed;
+use crate::background::gzip;
 use crate::counters::{Counters, ExporterSnapshot};
-use crate::exporters::{Exporter, ExporterContext};
-use crate::http::{Answer, Call, Http, check_url};
-use crate::ship::{Outcome, Shipper, Shipping, Transport};
-use crate::zmtp::Push;
+use crate::exporter::{Exporter, ExporterContext};
+use crate::http::{Http, HttpRequest, HttpResponse};
+use crate::open_error::OpenCause;
+use crate::server_url::check_url;
+use crate::ship::{SendOutcome, Shipper, Shipping, Transport};
+use crate::zmtp::{Push, socket_address};
 
 /// Minimum size of a spool: it has to take everything that waits in memory.
 const SPOOL_MIN: Size = Size::from_kib(16 << 10);
@@ -140,13 +143,13 @@ impl AlfConfig {
             |key: &str, message: String| problems.push(Problem::new(format!("{at}.{key}"), message));
         match (&self.transport.zeromq, &self.transport.http) {
             (Some(address), None) => {
-                if let Err(error) = zeromq_address(address) {
-                    problem("transport.zeromq", error);
+                if let Err(error) = socket_address(address) {
+                    problem("transport.zeromq", error.to_string());
                 }
             }
             (None, Some(url)) => {
                 if let Err(error) = check_url(url) {
-                    problem("transport.http", error);
+                    problem("transport.http", error.to_string());
                 }
             }
             _ => problem("transport", "exactly one of `zeromq` and `http` is required".to_owned()),
@@ -158,18 +161,6 @@ impl AlfConfig {
             problem("spool", format!("at least `{SPOOL_MIN}`"));
         }
     }
-}
-
-/// Returns the `host:port` of `tcp://host:port`.
-fn zeromq_address(text: &str) -> Result<&str, String> {
-    let address = text.strip_prefix("tcp://").filter(|address| {
-        let (host, port) = address.rsplit_once(':').unwrap_or_default();
-        let is_plain = |byte: u8| {
-            byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
-        };
-        !host.is_empty() && host.bytes().all(is_plain) && port.parse::<u16>().is_ok_and(|port| port > 0)
-    });
-    address.ok_or_else(|| "not a socket address: expected `tcp://host:port`".to_owned())
 }
 
 /// An exporter of ALF documents.
@@ -185,28 +176,29 @@ impl AlfExporter {
         name: &str,
         config: &AlfConfig,
         counters: Counters,
-        site: ExporterContext<'_>,
-    ) -> Result<Self, String> {
+        context: ExporterContext<'_>,
+    ) -> Result<Self, OpenCause> {
         let version = Version::from(config.version);
-        let way = match (&config.transport.zeromq, &config.transport.http) {
-            (Some(address), _) => Way::ZeroMq { address: zeromq_address(address)?.to_owned(), push: None },
+        let connection = match (&config.transport.zeromq, &config.transport.http) {
+            (Some(address), _) => {
+                CollectorConnection::ZeroMq { address: socket_address(address)?.to_owned(), push: None }
+            }
             (None, url) => {
                 let url = check_url(url.as_deref().unwrap_or_default())?;
                 let end = if config.mode == AlfMode::Batch { "batch" } else { "single" };
                 let target = format!("{}/{version}/{end}", url.path().trim_end_matches('/'));
-                Way::Http { http: Box::new(Http::new(&url, config.ca.as_deref())?), target }
+                CollectorConnection::Http { http: Box::new(Http::new(&url, config.ca.as_deref())?), target }
             }
         };
-        let alf = Alf { way, version, config: config.clone() };
+        let alf = Alf { connection, version, config: config.clone() };
         let shipping = Shipping {
             flush_after: config.flush_after.get().max(Duration::from_millis(10)),
             batch_max: usize::from(config.batch),
-            spool: site.data_dir.join("spool").join(name),
+            spool: context.data_dir.join("spool").join(name),
             spool_bytes_max: config.spool.bytes(),
         };
         let counters = Arc::new(counters);
-        let shipper =
-            Shipper::start(shipping, Arc::clone(&counters), alf).map_err(|error| error.to_string())?;
+        let shipper = Shipper::start(shipping, Arc::clone(&counters), alf)?;
         Ok(Self { shipper, counters })
     }
 }
@@ -260,13 +252,13 @@ fn unpack(mut record: &[u8]) -> Option<Exported<'_>> {
 }
 
 /// Connection to a collector.
-enum Way {
+enum CollectorConnection {
     ZeroMq { address: String, push: Option<Push> },
     Http { http: Box<Http>, target: String },
 }
 
 struct Alf {
-    way: Way,
+    connection: CollectorConnection,
     version: Version,
     config: AlfConfig,
 }
@@ -278,8 +270,26 @@ struct Documents {
     /// Text to print once they are sent.
     echo: Vec<u8>,
     rejected: u64,
-    complaint: Option<String>,
+    warning: Option<String>,
 }
+
+/// The reason why a record has no document.
+#[derive(Debug)]
+enum DocumentError {
+    Damaged,
+    Alf(AlfError),
+}
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged => f.write_str("a record is damaged"),
+            Self::Alf(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for DocumentError {}
 
 impl Alf {
     fn documents(&self, batch: &[Vec<u8>]) -> Documents {
@@ -287,30 +297,29 @@ impl Alf {
         let mut found = Documents::default();
         for record in batch {
             let mut document = Vec::with_capacity(record.len() + 256);
-            let written =
-                unpack(record).ok_or_else(|| "a record is damaged".to_owned()).and_then(|exchange| {
-                    let or = |text, own| if str::is_empty(text) { own } else { text };
-                    let envelope = Envelope {
-                        service_token: or(exchange.service_token, own),
-                        environment: or(exchange.environment, &self.config.environment),
-                        client: exchange.client,
-                    };
-                    alf::write(self.version, exchange.entry, &envelope, &mut document)
-                        .map_err(|error| error.to_string())?;
-                    if self.config.echo {
-                        let masked = Envelope { service_token: MASK, ..envelope };
-                        found.echo.extend_from_slice(b"SENT\n");
-                        alf::write(self.version, exchange.entry, &masked, &mut found.echo)
-                            .map_err(|error| error.to_string())?;
-                        found.echo.push(b'\n');
-                    }
-                    Ok(())
-                });
+            let written = unpack(record).ok_or(DocumentError::Damaged).and_then(|exchange| {
+                let or = |text, own| if str::is_empty(text) { own } else { text };
+                let envelope = Envelope {
+                    service_token: or(exchange.service_token, own),
+                    environment: or(exchange.environment, &self.config.environment),
+                    client: exchange.client,
+                };
+                alf::write(self.version, exchange.entry, &envelope, &mut document)
+                    .map_err(DocumentError::Alf)?;
+                if self.config.echo {
+                    let masked = Envelope { service_token: MASK, ..envelope };
+                    found.echo.extend_from_slice(b"SENT\n");
+                    alf::write(self.version, exchange.entry, &masked, &mut found.echo)
+                        .map_err(DocumentError::Alf)?;
+                    found.echo.push(b'\n');
+                }
+                Ok(())
+            });
             match written {
                 Ok(()) => found.texts.push(document),
                 Err(error) => {
                     found.rejected += 1;
-                    found.complaint = Some(format!("cannot send an entry as ALF {}: {error}", self.version));
+                    found.warning = Some(format!("cannot send an entry as ALF {}: {error}", self.version));
                 }
             }
         }
@@ -319,25 +328,29 @@ impl Alf {
 }
 
 impl Transport for Alf {
-    async fn send(&mut self, batch: &[Vec<u8>]) -> Outcome {
-        let Documents { texts: documents, echo, rejected, complaint } = self.documents(batch);
+    async fn send(&mut self, batch: &[Vec<u8>]) -> SendOutcome {
+        let Documents { texts: documents, echo, rejected, warning } = self.documents(batch);
         if documents.is_empty() {
-            return Outcome::Taken { rejected, bytes: 0, complaint };
+            return SendOutcome::Accepted { rejected, bytes: 0, warning };
         }
         let version = self.version;
-        let outcome = match &mut self.way {
-            Way::ZeroMq { address, push } => push_all(address, push, version, &documents).await,
-            Way::Http { http, target } if self.config.mode == AlfMode::Batch => {
+        let outcome = match &mut self.connection {
+            CollectorConnection::ZeroMq { address, push } => {
+                push_all(address, push, version, &documents).await
+            }
+            CollectorConnection::Http { http, target } if self.config.mode == AlfMode::Batch => {
                 let body = [b"[", &documents.join(&b","[..])[..], b"]"].concat();
                 post(http, target, body, documents.len(), self.config.gzip).await
             }
-            Way::Http { http, target } => post_each(http, target, documents, self.config.gzip).await,
+            CollectorConnection::Http { http, target } => {
+                post_each(http, target, documents, self.config.gzip).await
+            }
         };
         match outcome {
-            Outcome::Taken { rejected: more, bytes, complaint: other } => {
+            SendOutcome::Accepted { rejected: more, bytes, warning: other } => {
                 // The reader of standard output may be gone.
                 let _ = io::stdout().write_all(&echo);
-                Outcome::Taken { rejected: rejected + more, bytes, complaint: other.or(complaint) }
+                SendOutcome::Accepted { rejected: rejected + more, bytes, warning: other.or(warning) }
             }
             other => other,
         }
@@ -349,7 +362,7 @@ async fn push_all(
     kept: &mut Option<Push>,
     version: Version,
     documents: &[Vec<u8>],
-) -> Outcome {
+) -> SendOutcome {
     let prefix = format!("alf_{version} ");
     // A kept connection may have died, which shows only when it is used.
     for is_kept in [true, false] {
@@ -364,7 +377,7 @@ async fn push_all(
             Ok(Ok(())) => {
                 *kept = Some(push);
                 let bytes = documents.iter().map(|document| (prefix.len() + document.len()) as u64).sum();
-                return Outcome::Taken { rejected: 0, bytes, complaint: None };
+                return SendOutcome::Accepted { rejected: 0, bytes, warning: None };
             }
             Ok(Err(_)) if is_kept => {}
             Ok(Err(error)) => return failed(format!("{address}: {error}")),
@@ -378,40 +391,46 @@ async fn connect(address: &str) -> io::Result<Push> {
     timeout(CONNECT_MAX, Push::connect(address)).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn failed(error: String) -> Outcome {
-    Outcome::Failed { error, retry_after: None }
+fn failed(error: String) -> SendOutcome {
+    SendOutcome::Failed { error, retry_after: None }
 }
 
 const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
 const PACKED: [(HeaderName, &str); 2] = [(CONTENT_TYPE, "application/json"), (CONTENT_ENCODING, "gzip")];
 
 /// Sends documents one by one. After a failure all of them are sent again.
-async fn post_each(http: &mut Http, target: &str, documents: Vec<Vec<u8>>, gzip: bool) -> Outcome {
-    let (mut rejected, mut bytes, mut complaint) = (0, 0, None);
+async fn post_each(http: &mut Http, target: &str, documents: Vec<Vec<u8>>, compresses: bool) -> SendOutcome {
+    let (mut rejected, mut bytes, mut warning) = (0, 0, None);
     for document in documents {
-        match post(http, target, document, 1, gzip).await {
-            Outcome::Taken { rejected: more, bytes: sent, complaint: why } => {
+        match post(http, target, document, 1, compresses).await {
+            SendOutcome::Accepted { rejected: more, bytes: sent, warning: why } => {
                 rejected += more;
                 bytes += sent;
-                complaint = why.or(complaint);
+                warning = why.or(warning);
             }
-            Outcome::TooLarge => {
+            SendOutcome::TooLarge => {
                 rejected += 1;
-                complaint = Some("the collector rejected a document as too large (413)".to_owned());
+                warning = Some("the collector rejected a document as too large (413)".to_owned());
             }
-            failed @ Outcome::Failed { .. } => return failed,
+            failed @ SendOutcome::Failed { .. } => return failed,
         }
     }
-    Outcome::Taken { rejected, bytes, complaint }
+    SendOutcome::Accepted { rejected, bytes, warning }
 }
 
-async fn post(http: &mut Http, target: &str, body: Vec<u8>, documents: usize, gzip: bool) -> Outcome {
-    let (body, fields) = if gzip { (packed(&body), &PACKED[..]) } else { (body, &PLAIN[..]) };
+async fn post(
+    http: &mut Http,
+    target: &str,
+    body: Vec<u8>,
+    documents: usize,
+    compresses: bool,
+) -> SendOutcome {
+    let (body, fields) = if compresses { (gzip(&body), &PACKED[..]) } else { (body, &PLAIN[..]) };
     let bytes = body.len() as u64;
-    let call = Call { method: Method::POST, target: target.to_owned(), fields, body: body.into() };
-    match http.send(call).await {
-        Ok(answer) => judge(&answer, documents as u64, bytes),
-        Err(error) => failed(error),
+    let request = HttpRequest { method: Method::POST, target: target.to_owned(), fields, body: body.into() };
+    match http.send(request).await {
+        Ok(response) => interpret(&response, documents as u64, bytes),
+        Err(error) => failed(error.to_string()),
     }
 }
 
@@ -421,27 +440,27 @@ struct Report {
     saved: u64,
 }
 
-fn judge(answer: &Answer, documents: u64, bytes: u64) -> Outcome {
-    let status = answer.status;
+fn interpret(response: &HttpResponse, documents: u64, bytes: u64) -> SendOutcome {
+    let status = response.status;
     match status {
         207 => {
             // Without a count, it is unknown which documents are missing. Sending all again would duplicate
             // the others.
             let saved =
-                serde_json::from_slice::<Report>(&answer.body).map_or(documents, |report| report.saved);
+                serde_json::from_slice::<Report>(&response.body).map_or(documents, |report| report.saved);
             let rejected = documents.saturating_sub(saved);
-            let complaint = (rejected > 0).then(|| "the collector rejected part of a batch (207)".to_owned());
-            Outcome::Taken { rejected, bytes, complaint }
+            let warning = (rejected > 0).then(|| "the collector rejected part of a batch (207)".to_owned());
+            SendOutcome::Accepted { rejected, bytes, warning }
         }
-        200..300 => Outcome::Taken { rejected: 0, bytes, complaint: None },
-        413 => Outcome::TooLarge,
-        408 | 425 | 429 | 500.. => Outcome::Failed {
+        200..300 => SendOutcome::Accepted { rejected: 0, bytes, warning: None },
+        413 => SendOutcome::TooLarge,
+        408 | 425 | 429 | 500.. => SendOutcome::Failed {
             error: format!("the collector responded with status {status}"),
-            retry_after: answer.retry_after,
+            retry_after: response.retry_after,
         },
         _ => {
-            let complaint = Some(format!("the collector rejected a request with status {status}"));
-            Outcome::Taken { rejected: documents, bytes: 0, complaint }
+            let warning = Some(format!("the collector rejected a request with status {status}"));
+            SendOutcome::Accepted { rejected: documents, bytes: 0, warning }
         }
     }
 }
@@ -468,11 +487,11 @@ mod tests {
 
     #[test]
     fn an_answer_says_what_becomes_of_a_batch() {
-        let judged = |status, body: &'static str| {
-            judge(&Answer { status, retry_after: None, body: body.into() }, 5, 100)
+        let interpreted = |status, body: &'static str| {
+            interpret(&HttpResponse { status, retry_after: None, body: body.into() }, 5, 100)
         };
         let rejected = |outcome| match outcome {
-            Outcome::Taken { rejected, .. } => Some(rejected),
+            SendOutcome::Accepted { rejected, .. } => Some(rejected),
             _ => None,
         };
         for (status, body, expected) in [
@@ -485,26 +504,9 @@ mod tests {
             (500, "", None),
             (503, "", None),
         ] {
-            assert_eq!(rejected(judged(status, body)), expected, "{status} {body}");
+            assert_eq!(rejected(interpreted(status, body)), expected, "{status} {body}");
         }
-        assert!(matches!(judged(413, ""), Outcome::TooLarge));
-    }
-
-    #[test]
-    fn an_address_is_a_host_and_a_port() {
-        assert_eq!(zeromq_address("tcp://collector.example:5500"), Ok("collector.example:5500"));
-        assert_eq!(zeromq_address("tcp://[::1]:5500"), Ok("[::1]:5500"));
-        for wrong in [
-            "collector:5500",
-            "tcp://:5500",
-            "tcp://a",
-            "tcp://a:0",
-            "ipc://x",
-            "tcp://u@a:1",
-            "tcp://a:99999",
-        ] {
-            assert!(zeromq_address(wrong).is_err(), "{wrong}");
-        }
+        assert!(matches!(interpreted(413, ""), SendOutcome::TooLarge));
     }
 
     proptest! {

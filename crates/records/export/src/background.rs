@@ -68,7 +68,7 @@ pub fn random<const N: usize>() -> [u8; N] {
 }
 
 /// Compresses a body with gzip at the fastest level.
-pub fn packed(body: &[u8]) -> Vec<u8> {
+pub fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     // Writing to memory cannot fail.
     let _ = encoder.write_all(body);

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-use egret_config::{Duration, Problem, Size};
+use egret_config::Problem;
 use egret_har::sink::Content;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::alf::AlfConfig;
+use crate::files::config::FilesConfig;
 use crate::otlp_exporter::OtlpConfig;
 use crate::s3::S3Config;
 
@@ -18,8 +18,6 @@ pub type ExporterConfigs = BTreeMap<String, ExporterConfig>;
 
 /// Maximum length of an exporter's name, which is part of file names.
 const NAME_BYTES_MAX: usize = 64;
-/// Minimum size of a file. A smaller one would be mostly header and closing.
-const ROTATE_MIN: Size = Size::from_kib(4);
 
 /// Defines the types of exporters. Each has one line: its `type` in the config, its description, and its
 /// keys.
@@ -109,44 +107,10 @@ fn tagged(word: &str, about: &str, schema: Schema) -> Schema {
     Schema::try_from(schema).unwrap_or_default()
 }
 
-/// Files in a local directory.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FilesConfig {
-    /// Directory of the files. It is created when first needed, for its owner only. Several exporters may
-    /// share it.
-    pub directory: PathBuf,
-    /// Maximum size of a file before the next one begins. A file can exceed it by one batch. At least `4KiB`.
-    #[serde(default = "rotate_default")]
-    pub rotate: Size,
-    /// Maximum age of a file before the next one begins; `0s` means no limit.
-    #[serde(default = "rotate_after_default")]
-    pub rotate_after: Duration,
-    /// Maximum size of all files of this exporter together; the oldest are deleted. At least twice `rotate`;
-    /// `0B` keeps all.
-    #[serde(default = "keep_default")]
-    pub keep: Size,
-    /// Compresses closed files.
-    #[serde(default)]
-    pub gzip: bool,
-}
-
 /// Standard output. If its reader is slow or gone, up to 1 MiB of lines waits and further lines are dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StdoutConfig {}
-
-fn rotate_default() -> Size {
-    Size::from_kib(64 << 10)
-}
-
-fn rotate_after_default() -> Duration {
-    Duration::from_secs(3_600)
-}
-
-fn keep_default() -> Size {
-    Size::from_kib(1 << 20)
-}
 
 /// Returns the problems of `exporters` that the types cannot express.
 pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
@@ -171,34 +135,4 @@ pub fn problems(exporters: &ExporterConfigs) -> Vec<Problem> {
         }
     }
     problems
-}
-
-impl FilesConfig {
-    fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
-        if self.directory == Path::new("") {
-            problems.push(Problem::new(
-                format!("{at}.directory"),
-                "must not be empty; `.` is the working directory",
-            ));
-        }
-        rotation_problems(at, self.rotate, ("keep", self.keep), problems);
-    }
-}
-
-/// Checks the sizes of rotation: the limit for all files must leave room for the one being written beside a
-/// closed one.
-pub(crate) fn rotation_problems(
-    at: &str,
-    rotate: Size,
-    (key, keep): (&str, Size),
-    problems: &mut Vec<Problem>,
-) {
-    if rotate < ROTATE_MIN {
-        problems.push(Problem::new(format!("{at}.rotate"), format!("at least `{ROTATE_MIN}`")));
-    }
-    if keep.bytes() > 0 && keep.bytes() < rotate.bytes().saturating_mul(2) {
-        let message =
-            format!("`{keep}` is less than twice `rotate`, `{rotate}`: no closed file could be kept");
-        problems.push(Problem::new(format!("{at}.{key}"), message));
-    }
 }

@@ -144,7 +144,7 @@ impl Counters {
     }
 
     /// Records a successful attempt, and logs it if the one before failed.
-    pub fn works(&self) {
+    pub fn succeeded(&self) {
         if !self.is_down.load(Relaxed) {
             return;
         }
@@ -155,13 +155,13 @@ impl Counters {
     }
 
     /// Logs a problem that does not stop the exporter but needs attention.
-    pub fn noticed(&self, what: String) {
+    pub fn warn(&self, what: String) {
         tracing::warn!(exporter = self.name, "{what}");
         *self.last_error() = Some(what);
     }
 
     /// Logs a problem that may occur often, only if it differs from the last one.
-    pub fn complained(&self, what: String) {
+    pub fn warn_once(&self, what: String) {
         let mut last = self.last_error();
         if last.as_ref() != Some(&what) {
             tracing::warn!(exporter = self.name, "{what}");

@@ -46,25 +46,25 @@ pub mod tests {
 
     /// A disk with a number of free bytes.
     #[derive(Debug)]
-    pub struct Room(pub AtomicU64);
+    pub struct LimitedDisk(pub AtomicU64);
 
-    impl Room {
+    impl LimitedDisk {
         pub fn of(bytes: u64) -> Self {
             Self(AtomicU64::new(bytes))
         }
     }
 
-    impl Disk for Room {
+    impl Disk for LimitedDisk {
         fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
             // Overwriting needs no space.
             let grown = (offset + bytes.len() as u64).saturating_sub(file.metadata()?.len());
-            let room = self.0.load(Relaxed);
-            if grown <= room {
-                self.0.store(room - grown, Relaxed);
+            let free = self.0.load(Relaxed);
+            if grown <= free {
+                self.0.store(free - grown, Relaxed);
                 return System.write_all_at(file, bytes, offset);
             }
             self.0.store(0, Relaxed);
-            let fits = bytes.len() - usize::try_from(grown - room).unwrap();
+            let fits = bytes.len() - usize::try_from(grown - free).unwrap();
             System.write_all_at(file, &bytes[..fits], offset)?;
             Err(io::ErrorKind::StorageFull.into())
         }

@@ -1,7 +1,6 @@
 //! Opens the exporters of a config, and updates them when the config changes.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,9 @@ use crate::alf::AlfExporter;
 use crate::config::{ExporterConfig, ExporterConfigs};
 use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
+use crate::exporter::{Exporter, ExporterContext};
 use crate::files::{FileExporter, Format, Layout};
+use crate::open_error::{OpenCause, OpenError};
 use crate::otlp_exporter::OtlpExporter;
 use crate::s3::S3Exporter;
 use crate::stdout::StdoutExporter;
@@ -19,24 +20,6 @@ use crate::stdout::StdoutExporter;
 /// Time limit for closing exporters, in which they write and send the waiting records. It applies to all of
 /// them together.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
-
-/// An exporter as its owner sees it.
-pub trait Exporter: Sink {
-    /// Writes, sends or spools the waiting records, until `deadline` at most.
-    fn close(&self, deadline: Instant);
-
-    /// Returns the counters.
-    fn snapshot(&self) -> ExporterSnapshot;
-}
-
-/// Settings shared by all exporters.
-#[derive(Debug, Clone, Copy)]
-pub struct ExporterContext<'a> {
-    /// Egret's version, which is written to files.
-    pub version: &'a str,
-    /// Directory of the spools.
-    pub data_dir: &'a Path,
-}
 
 /// The open exporters of a config. Clones share the same exporters.
 #[derive(Debug, Clone, Default)]
@@ -53,13 +36,16 @@ struct Open {
 impl Exporters {
     /// Opens the exporters of `configs`. Open ones whose config is unchanged are reused. The error names the
     /// exporter and the reason.
-    pub fn open(&self, configs: &ExporterConfigs, site: ExporterContext<'_>) -> Result<Self, String> {
+    pub fn open(&self, configs: &ExporterConfigs, context: ExporterContext<'_>) -> Result<Self, OpenError> {
         let mut by_name = BTreeMap::new();
         for (name, config) in configs {
             let same = self.by_name.get(name).filter(|open| open.config == *config).cloned();
-            let open = match same {
-                Some(open) => open,
-                None => Open { config: config.clone(), exporter: open(name, config, site)? },
+            let open = if let Some(open) = same {
+                open
+            } else {
+                let exporter = open(name, config, context)
+                    .map_err(|cause| OpenError { exporter: name.clone(), cause })?;
+                Open { config: config.clone(), exporter }
             };
             by_name.insert(name.clone(), open);
         }
@@ -95,30 +81,22 @@ impl Exporters {
     }
 }
 
-fn open(name: &str, config: &ExporterConfig, site: ExporterContext<'_>) -> Result<Arc<dyn Exporter>, String> {
+fn open(
+    name: &str,
+    config: &ExporterConfig,
+    context: ExporterContext<'_>,
+) -> Result<Arc<dyn Exporter>, OpenCause> {
     let counters = Counters::new(name, config.kind());
-    let failed = |error| format!("exporters.{name}: {error}");
+    let files = |config, format, counters| {
+        FileExporter::open(Layout::new(name, config, format), counters, Box::new(System))
+    };
     Ok(match config {
-        ExporterConfig::Har(files) => {
-            let layout = Layout::new(name, files, Format::har(site.version));
-            Arc::new(FileExporter::open(layout, counters, Box::new(System)))
-        }
-        ExporterConfig::Ndjson(files) => {
-            let layout = Layout::new(name, files, Format::ndjson());
-            Arc::new(FileExporter::open(layout, counters, Box::new(System)))
-        }
-        ExporterConfig::Lines(files) => {
-            let layout = Layout::new(name, files, Format::lines());
-            Arc::new(FileExporter::open(layout, counters, Box::new(System)))
-        }
-        ExporterConfig::Stdout(_) => {
-            let opened = StdoutExporter::open(counters, std::io::stdout());
-            Arc::new(opened.map_err(|error| failed(error.to_string()))?)
-        }
-        ExporterConfig::Otlp(otlp) => {
-            Arc::new(OtlpExporter::open(name, otlp, counters, site).map_err(failed)?)
-        }
-        ExporterConfig::Alf(alf) => Arc::new(AlfExporter::open(name, alf, counters, site).map_err(failed)?),
-        ExporterConfig::S3(s3) => Arc::new(S3Exporter::open(name, s3, counters, site).map_err(failed)?),
+        ExporterConfig::Har(config) => Arc::new(files(config, Format::har(context.version), counters)),
+        ExporterConfig::Ndjson(config) => Arc::new(files(config, Format::ndjson(), counters)),
+        ExporterConfig::Lines(config) => Arc::new(files(config, Format::lines(), counters)),
+        ExporterConfig::Stdout(_) => Arc::new(StdoutExporter::open(counters, std::io::stdout())?),
+        ExporterConfig::Otlp(config) => Arc::new(OtlpExporter::open(name, config, counters, context)?),
+        ExporterConfig::Alf(config) => Arc::new(AlfExporter::open(name, config, counters, context)?),
+        ExporterConfig::S3(config) => Arc::new(S3Exporter::open(name, config, counters, context)?),
     })
 }

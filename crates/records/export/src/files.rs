@@ -1,114 +1,39 @@
 //! Appends entries to files that are valid at every moment.
 //!
 //! Every file ends with the closing text of its format, and each batch of entries replaces that text.
-//! `growing` describes how this works without a half-written file. If a power failure tears a file, `keeper`
-//! cuts it to its last complete entry.
+//! `growing` describes how this works without a half-written file. If a power failure tears a file,
+//! `retention` cuts it to its last complete entry.
 
+pub mod config;
 mod format;
 mod growing;
-mod keeper;
+mod layout;
+mod retention;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use data_encoding::HEXLOWER;
 use egret_har::sink::{Content, Exported, Sink};
 
-use crate::background::{Backoff, random};
-use crate::config::FilesConfig;
+use crate::background::Backoff;
 use crate::counters::{Counters, DropReason, ExporterSnapshot};
 use crate::disk::Disk;
-use crate::exporters::Exporter;
+use crate::exporter::Exporter;
 
+use format::ENTRY_BYTES_MAX;
 pub use format::Format;
 use growing::Growing;
-pub use keeper::{Closed, Retention, read};
+pub use layout::Layout;
+pub use retention::{Closed, Retention, entries};
 
 /// Number of waiting bytes that are written at once. Fewer are written with the next tick.
 const BATCH_BYTES: usize = 256 << 10;
 /// Maximum number of bytes that wait while the disk does not accept them.
 const PENDING_BYTES_MAX: usize = 4 << 20;
-/// Maximum length of an entry. The gateway never produces longer ones.
-const ENTRY_BYTES_MAX: usize = 64 << 20;
 /// Maximum wait between two attempts to write.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-
-/// The files of an exporter, and the rules for rotating them.
-#[derive(Debug)]
-pub struct Layout {
-    /// Name of the exporter. File names begin with it.
-    pub name: String,
-    /// Directory of the files.
-    pub directory: PathBuf,
-    /// Format of the files.
-    pub format: Format,
-    /// Maximum size of a file.
-    pub rotate_bytes: u64,
-    /// Maximum age of a file.
-    pub rotate_after: Option<Duration>,
-    /// Maximum size of all files together.
-    pub keep_bytes: Option<u64>,
-    /// `true` if closed files are compressed.
-    pub gzip: bool,
-    /// `true` if the files are only a spool: their entries have not reached their destination yet.
-    pub is_spool: bool,
-}
-
-impl Layout {
-    /// Returns the layout for a config.
-    pub fn new(name: &str, config: &FilesConfig, format: Format) -> Self {
-        Self {
-            name: name.to_owned(),
-            directory: config.directory.clone(),
-            format,
-            rotate_bytes: config.rotate.bytes(),
-            rotate_after: Some(config.rotate_after.get()).filter(|after| !after.is_zero()),
-            keep_bytes: Some(config.keep.bytes()).filter(|bytes| *bytes > 0),
-            gzip: config.gzip,
-            is_spool: false,
-        }
-    }
-
-    /// Returns `true` if files have to be valid while they grow. Formats without a closing are valid anyway,
-    /// and spool files are not read while they grow.
-    fn has_twin(&self) -> bool {
-        !self.format.closing.is_empty() && !self.is_spool
-    }
-
-    /// Returns a unique file name. Names sort by time.
-    fn file_name(&self, time: SystemTime) -> String {
-        let stamp = egret_clock::rfc3339::write(time).replace(['-', ':'], "");
-        let unique = HEXLOWER.encode(&random::<3>());
-        format!("{}-{stamp}-{unique}.{}", self.name, self.format.extension)
-    }
-
-    /// Returns `true` for the file names of this exporter: `NAME-20261122T105253.250Z-4f2a91.har`, followed
-    /// by `.gz` if compressed.
-    fn is_own(&self, file_name: &str) -> bool {
-        let Some(rest) = file_name.strip_prefix(&*self.name).and_then(|rest| rest.strip_prefix('-')) else {
-            return false;
-        };
-        let Some((stamp, rest)) = rest.split_at_checked(STAMP.len()) else { return false };
-        let Some((unique, rest)) = rest.split_at_checked("-4f2a91.".len()) else { return false };
-        let looks_like = |text: &str, model: &str| {
-            text.bytes().zip(model.bytes()).all(|(byte, model)| match model {
-                b'0' => byte.is_ascii_digit(),
-                b'x' => byte.is_ascii_hexdigit(),
-                other => byte == other,
-            })
-        };
-        let extension = self.format.extension;
-        looks_like(stamp, STAMP)
-            && looks_like(unique, "-xxxxxx.")
-            && (rest == extension || rest.strip_suffix(".gz") == Some(extension))
-    }
-}
-
-/// Pattern of the time in a file name.
-const STAMP: &str = "00000000T000000.000Z";
 
 /// Appends entries to files. The time is a parameter, so tests can control it.
 #[derive(Debug)]
@@ -206,7 +131,7 @@ impl Writer {
         }
         // A successful write to a spool does not mean that its entries reach their destination.
         if !self.layout.is_spool || self.backoff.is_waiting() {
-            self.counters.works();
+            self.counters.succeeded();
         }
         self.backoff.reset();
         self.retry_at = None;
@@ -216,13 +141,13 @@ impl Writer {
     }
 
     fn write(&mut self, now: Instant) -> io::Result<()> {
-        let mut open = match self.open.take().filter(|open| open.is_there(&self.counters)) {
+        let mut open = match self.open.take().filter(|open| open.is_intact(&self.counters)) {
             Some(open) => open,
             None => self.begin(now)?,
         };
         let batch = &self.pending[if open.entries() == 0 { self.layout.format.first_skips } else { 0 }..];
         let written = open.append(batch, self.pending_entries, &*self.disk, &self.counters);
-        // Torn files are repaired by the keeper.
+        // Torn files are repaired by `Retention`.
         self.open = Some(open).filter(|open| !open.is_torn());
         written?;
         let entries = std::mem::take(&mut self.pending_entries);
@@ -247,7 +172,7 @@ impl Writer {
 pub struct FileExporter {
     content: Content,
     writer: Mutex<Writer>,
-    keeper: Arc<Retention>,
+    retention: Arc<Retention>,
     counters: Arc<Counters>,
 }
 
@@ -256,10 +181,10 @@ impl FileExporter {
     pub fn open(layout: Layout, counters: Counters, disk: Box<dyn Disk>) -> Self {
         let (layout, counters) = (Arc::new(layout), Arc::new(counters));
         let content = layout.format.content;
-        let keeper = Arc::new(Retention::new(Arc::clone(&layout), Arc::clone(&counters)));
-        keeper.wake();
+        let retention = Arc::new(Retention::new(Arc::clone(&layout), Arc::clone(&counters)));
+        retention.wake();
         let writer = Mutex::new(Writer::new(layout, Arc::clone(&counters), disk));
-        Self { content, writer, keeper, counters }
+        Self { content, writer, retention, counters }
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -274,13 +199,13 @@ impl Sink for FileExporter {
 
     fn put(&self, exchange: Exported<'_>) {
         if self.writer().put(exchange.entry, Instant::now()) {
-            self.keeper.wake();
+            self.retention.wake();
         }
     }
 
     fn tick(&self) {
         if self.writer().tick(Instant::now()) {
-            self.keeper.wake();
+            self.retention.wake();
         }
     }
 }
@@ -289,8 +214,8 @@ impl Exporter for FileExporter {
     /// Later entries begin another file.
     fn close(&self, _: Instant) {
         self.writer().end();
-        self.keeper.wake();
-        self.keeper.join();
+        self.retention.wake();
+        self.retention.join();
     }
 
     fn snapshot(&self) -> ExporterSnapshot {

@@ -1,6 +1,8 @@
 //! The HTTP client of exporters: one kept connection, one request at a time, with time limits.
 
-use std::path::Path;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,18 +10,19 @@ use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{HOST, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::header::{HOST, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::Url;
 
 /// Maximum number of bytes read of a response body.
-const ANSWER_BYTES_MAX: usize = 256 << 10;
+const RESPONSE_BYTES_MAX: usize = 256 << 10;
 /// Time limit for a connection and its TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Time limit for a whole request, including the connection.
@@ -38,15 +41,15 @@ pub struct Http {
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
-impl std::fmt::Debug for Http {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
 /// The response of a server.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpResponse {
     /// Status code.
     pub status: u16,
     /// Wait that the server asks for before the next request.
@@ -57,7 +60,7 @@ pub struct Answer {
 
 /// A request.
 #[derive(Debug, Clone)]
-pub struct Call<'a> {
+pub struct HttpRequest<'a> {
     /// POST or PUT.
     pub method: Method,
     /// Path and query.
@@ -68,29 +71,122 @@ pub struct Call<'a> {
     pub body: Bytes,
 }
 
-/// Parses and checks the URL of a server.
-pub fn check_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err("expected an `http` or `https` URL".to_owned());
+/// The reason why a client cannot be created.
+#[derive(Debug)]
+pub enum ClientError {
+    /// The host is not valid in a header field.
+    Host(InvalidHeaderValue),
+    /// This host has no name for TLS.
+    ServerName(String, InvalidDnsNameError),
+    /// The authorities in this file cannot be trusted.
+    Ca(PathBuf, CaError),
+    /// TLS is not available.
+    Tls(rustls::Error),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(error) => error.fmt(f),
+            Self::ServerName(host, error) => write!(f, "{host}: {error}"),
+            Self::Ca(file, error) => write!(f, "ca: {}: {error}", file.display()),
+            Self::Tls(error) => write!(f, "TLS is not available: {error}"),
+        }
     }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("the URL must not contain a user or password: put secrets in their own keys".to_owned());
+}
+
+impl std::error::Error for ClientError {}
+
+/// The reason why a file of authorities is not usable.
+#[derive(Debug)]
+pub enum CaError {
+    /// It cannot be read.
+    Read(io::Error),
+    /// It is not PEM.
+    Pem(pem::Error),
+    /// A certificate cannot be an authority.
+    Certificate(rustls::Error),
+    /// It contains no certificate.
+    Empty,
+}
+
+impl fmt::Display for CaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => error.fmt(f),
+            Self::Pem(error) => error.fmt(f),
+            Self::Certificate(error) => error.fmt(f),
+            Self::Empty => f.write_str("the file contains no certificate"),
+        }
     }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("the URL must not have a query or fragment".to_owned());
+}
+
+impl std::error::Error for CaError {}
+
+/// A request that failed. It contains no secret.
+#[derive(Debug)]
+pub struct RequestError {
+    /// Host and port of the server.
+    address: String,
+    reason: RequestFailure,
+}
+
+/// The reason why a request failed.
+#[derive(Debug)]
+enum RequestFailure {
+    /// There was no connection in time.
+    NoConnection,
+    /// There was no response in time.
+    NoResponse,
+    /// The connection, or its TLS handshake, failed.
+    Connect(io::Error),
+    /// The connection failed during the exchange.
+    Exchange(hyper::Error),
+    /// The request is not valid.
+    Invalid(hyper::http::Error),
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.address)?;
+        match &self.reason {
+            RequestFailure::NoConnection => f.write_str("no connection within 10 s"),
+            RequestFailure::NoResponse => f.write_str("no response within 60 s"),
+            RequestFailure::Connect(error) => error.fmt(f),
+            RequestFailure::Exchange(error) => error.fmt(f),
+            RequestFailure::Invalid(error) => error.fmt(f),
+        }
     }
-    Ok(url)
+}
+
+impl std::error::Error for RequestError {}
+
+impl From<io::Error> for RequestFailure {
+    fn from(error: io::Error) -> Self {
+        Self::Connect(error)
+    }
+}
+
+impl From<hyper::Error> for RequestFailure {
+    fn from(error: hyper::Error) -> Self {
+        Self::Exchange(error)
+    }
+}
+
+impl From<hyper::http::Error> for RequestFailure {
+    fn from(error: hyper::http::Error) -> Self {
+        Self::Invalid(error)
+    }
 }
 
 impl Http {
     /// Returns a client of the server of `url`. `ca` is a file of authorities that it trusts in addition to
     /// the system's.
-    pub fn new(url: &Url, ca: Option<&Path>) -> Result<Self, String> {
+    pub fn new(url: &Url, ca: Option<&Path>) -> Result<Self, ClientError> {
         let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or(80));
         let tls = if url.scheme() == "https" { Some((connector(ca)?, server_name(host)?)) } else { None };
         let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-        let host_value = HeaderValue::try_from(authority).map_err(|error| error.to_string())?;
+        let host_value = HeaderValue::try_from(authority).map_err(ClientError::Host)?;
         Ok(Self {
             address: format!("{host}:{port}"),
             host: host_value,
@@ -105,62 +201,57 @@ impl Http {
         self.fields.extend(fields);
     }
 
-    /// Sends a request. If a kept connection fails, the request is sent once more on a new one. Errors
-    /// contain no secrets.
-    pub async fn send(&mut self, call: Call<'_>) -> Result<Answer, String> {
+    /// Sends a request. If a kept connection fails, the request is sent once more on a new one.
+    pub async fn send(&mut self, request: HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
         let exchange = async {
             if let Some(kept) = self.connection.take().filter(|connection| !connection.is_closed())
-                && let Ok(answer) = self.exchange(kept, call.clone()).await
+                && let Ok(response) = self.exchange(kept, request.clone()).await
             {
-                return Ok(answer);
+                return Ok(response);
             }
-            let new = tokio::time::timeout(CONNECT_MAX, self.connect()).await;
-            let new = new.map_err(|_| "no connection within 10 s".to_owned())??;
-            self.exchange(new, call).await
+            let new = timeout(CONNECT_MAX, self.connect()).await;
+            let new = new.unwrap_or(Err(RequestFailure::NoConnection))?;
+            self.exchange(new, request).await
         };
-        let answer = tokio::time::timeout(REQUEST_MAX, exchange).await;
-        let answer = answer.unwrap_or_else(|_| Err("no response within 60 s".to_owned()));
-        answer.map_err(|error| format!("{}: {error}", self.address))
+        let response = timeout(REQUEST_MAX, exchange).await.unwrap_or(Err(RequestFailure::NoResponse));
+        response.map_err(|reason| RequestError { address: self.address.clone(), reason })
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, String> {
-        let stream = TcpStream::connect(&self.address).await.map_err(|error| error.to_string())?;
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, RequestFailure> {
+        let stream = TcpStream::connect(&self.address).await?;
         let _ = stream.set_nodelay(true);
         match &self.tls {
             None => drive(stream).await,
-            Some((connector, name)) => {
-                drive(connector.connect(name.clone(), stream).await.map_err(|error| error.to_string())?).await
-            }
+            Some((connector, name)) => drive(connector.connect(name.clone(), stream).await?).await,
         }
     }
 
     async fn exchange(
         &mut self,
         mut connection: SendRequest<Full<Bytes>>,
-        call: Call<'_>,
-    ) -> Result<Answer, String> {
-        let mut request = Request::builder()
-            .method(call.method)
-            .uri(call.target)
+        request: HttpRequest<'_>,
+    ) -> Result<HttpResponse, RequestFailure> {
+        let mut head = Request::builder()
+            .method(request.method)
+            .uri(request.target)
             .header(HOST, self.host.clone())
             .header(USER_AGENT, concat!("egret/", env!("CARGO_PKG_VERSION")));
-        for (name, value) in call.fields {
-            request = request.header(name, *value);
+        for (name, value) in request.fields {
+            head = head.header(name, *value);
         }
         for (name, value) in &self.fields {
-            request = request.header(name, value);
+            head = head.header(name, value);
         }
-        let request = request.body(Full::new(call.body)).map_err(|error| error.to_string())?;
-        connection.ready().await.map_err(|error| error.to_string())?;
-        let response = connection.send_request(request).await.map_err(|error| error.to_string())?;
-        let (head, body) = response.into_parts();
+        let request = head.body(Full::new(request.body))?;
+        connection.ready().await?;
+        let (head, body) = connection.send_request(request).await?.into_parts();
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
         let body = body.map(http_body_util::Collected::to_bytes);
         if body.is_ok() {
             self.connection = Some(connection);
         }
-        Ok(Answer {
+        Ok(HttpResponse {
             status: head.status.as_u16(),
             retry_after: retry_after.map(|secs: u64| Duration::from_secs(secs.min(RETRY_AFTER_SECS_MAX))),
             body: body.unwrap_or_default(),
@@ -169,41 +260,41 @@ impl Http {
 }
 
 /// Opens an HTTP connection on a stream, and drives it in a task.
-async fn drive<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, String>
+async fn drive<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, RequestFailure>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin + 'static,
 {
-    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     Ok(sender)
 }
 
-fn server_name(host: &str) -> Result<ServerName<'static>, String> {
+fn server_name(host: &str) -> Result<ServerName<'static>, ClientError> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    ServerName::try_from(bare.to_owned()).map_err(|error| format!("{host}: {error}"))
+    ServerName::try_from(bare.to_owned()).map_err(|error| ClientError::ServerName(host.to_owned(), error))
 }
 
 /// Returns a connector for TLS 1.2 and 1.3. It trusts the system's authorities, or Mozilla's if the system
 /// has none, and those of `ca`.
-fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
+fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
     let mut roots = system_roots().clone();
     if let Some(file) = ca {
-        let failed = |error: &dyn std::fmt::Display| format!("ca: {}: {error}", file.display());
-        let mut count = 0;
-        let bytes = read_file(file, CERTIFICATES_BYTES_MAX).map_err(|error| failed(&error))?;
-        for certificate in CertificateDer::pem_slice_iter(&bytes) {
-            let certificate = certificate.map_err(|error| failed(&error))?;
-            roots.add(certificate).map_err(|error| failed(&error))?;
-            count += 1;
-        }
-        if count == 0 {
-            return Err(failed(&"the file contains no certificate"));
-        }
+        add_authorities(file, &mut roots).map_err(|error| ClientError::Ca(file.to_owned(), error))?;
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = builder.map_err(|error| format!("TLS is not available: {error}"))?;
+    let config = builder.map_err(ClientError::Tls)?;
     Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()).into())
+}
+
+/// Adds the certificates in `file`.
+fn add_authorities(file: &Path, roots: &mut RootCertStore) -> Result<(), CaError> {
+    let before = roots.len();
+    let bytes = read_file(file, CERTIFICATES_BYTES_MAX).map_err(CaError::Read)?;
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        roots.add(certificate.map_err(CaError::Pem)?).map_err(CaError::Certificate)?;
+    }
+    if roots.len() == before { Err(CaError::Empty) } else { Ok(()) }
 }
 
 fn system_roots() -> &'static RootCertStore {
@@ -223,17 +314,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_could_hold_a_secret_or_is_none_is_refused() {
-        assert!(check_url("http://127.0.0.1:8080/api").is_ok());
-        for (url, why) in [
-            ("collector:80", "expected an `http` or `https` URL"),
-            ("ftp://a/", "expected an `http` or `https` URL"),
-            ("http://u:hunter2@a/", "a user or password"),
-            ("http://a/?key=hunter2", "a query"),
-            ("a b", "not a URL"),
-        ] {
-            let error = check_url(url).unwrap_err();
-            assert!(error.contains(why) && !error.contains("hunter2"), "{url}: {error}");
-        }
+    fn a_file_of_authorities_that_is_of_no_use_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ca.pem");
+        let shown = file.display();
+        let url = Url::parse("https://collector.example").unwrap();
+        let error = || Http::new(&url, Some(&file)).unwrap_err().to_string();
+        assert!(error().starts_with(&format!("ca: {shown}: No such file")), "{}", error());
+        std::fs::write(&file, "none").unwrap();
+        assert_eq!(error(), format!("ca: {shown}: the file contains no certificate"));
     }
 }

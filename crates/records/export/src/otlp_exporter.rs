@@ -13,12 +13,14 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::background::packed;
+use crate::background::gzip;
 use crate::counters::{Counters, ExporterSnapshot};
-use crate::exporters::{Exporter, ExporterContext};
-use crate::http::{Answer, Call, Http, check_url};
+use crate::exporter::{Exporter, ExporterContext};
+use crate::http::{Http, HttpRequest, HttpResponse};
+use crate::open_error::OpenCause;
 use crate::otlp::{self, AttributeValue};
-use crate::ship::{Outcome, Shipper, Shipping, Transport};
+use crate::server_url::check_url;
+use crate::ship::{SendOutcome, Shipper, Shipping, Transport};
 
 /// Minimum size of a spool: it has to take everything that waits in memory.
 const SPOOL_MIN: Size = Size::from_kib(16 << 10);
@@ -79,7 +81,7 @@ impl OtlpConfig {
         let mut problem =
             |key: &str, message: String| problems.push(Problem::new(format!("{at}.{key}"), message));
         if let Err(error) = check_url(&self.endpoint) {
-            problem("endpoint", error);
+            problem("endpoint", error.to_string());
         }
         for name in self.headers.keys() {
             if HeaderName::try_from(name).is_err() {
@@ -98,9 +100,9 @@ impl OtlpConfig {
     }
 
     /// Returns the configured header fields. The error does not contain any value.
-    fn fields(&self) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    fn fields(&self) -> Result<Vec<(HeaderName, HeaderValue)>, OpenCause> {
         let field = |(name, value): (&String, &Secret)| {
-            let wrong = || format!("headers.{name}: the value is not valid in a header field");
+            let wrong = || OpenCause::HeaderValue(name.clone());
             let mut sent = HeaderValue::try_from(value.expose()).map_err(|_| wrong())?;
             sent.set_sensitive(true);
             Ok((HeaderName::try_from(name).map_err(|_| wrong())?, sent))
@@ -122,22 +124,21 @@ impl OtlpExporter {
         name: &str,
         config: &OtlpConfig,
         counters: Counters,
-        site: ExporterContext<'_>,
-    ) -> Result<Self, String> {
+        context: ExporterContext<'_>,
+    ) -> Result<Self, OpenCause> {
         let url = check_url(&config.endpoint)?;
         let mut http = Http::new(&url, config.ca.as_deref())?;
         http.add_fields(config.fields()?);
         let path = url.path().trim_end_matches('/').to_owned();
-        let (config, version) = (config.clone(), site.version.to_owned());
+        let (config, version) = (config.clone(), context.version.to_owned());
         let shipping = Shipping {
             flush_after: config.flush_after.get().max(Duration::from_millis(10)),
             batch_max: usize::from(config.batch),
-            spool: site.data_dir.join("spool").join(name),
+            spool: context.data_dir.join("spool").join(name),
             spool_bytes_max: config.spool.bytes(),
         };
         let counters = Arc::new(counters);
-        let shipper = Shipper::start(shipping, Arc::clone(&counters), Otlp { http, path, config, version })
-            .map_err(|error| error.to_string())?;
+        let shipper = Shipper::start(shipping, Arc::clone(&counters), Otlp { http, path, config, version })?;
         Ok(Self { shipper, counters })
     }
 }
@@ -174,9 +175,9 @@ struct Otlp {
 
 impl Otlp {
     /// Sends the spans or the metrics of a batch.
-    async fn post(&mut self, kind: u8, parts: Vec<&[u8]>) -> Outcome {
+    async fn post(&mut self, kind: u8, parts: Vec<&[u8]>) -> SendOutcome {
         if parts.is_empty() {
-            return Outcome::Taken { rejected: 0, bytes: 0, complaint: None };
+            return SendOutcome::Accepted { rejected: 0, bytes: 0, warning: None };
         }
         let path = if kind == otlp::SPAN { "traces" } else { "metrics" };
         let count = parts.len() as u64;
@@ -185,12 +186,12 @@ impl Otlp {
             ("service.version", AttributeValue::Text(&self.version)),
         ];
         let body = otlp::request(parts, &resource, &self.version);
-        let (body, fields) = if self.config.gzip { (packed(&body), &PACKED[..]) } else { (body, &PLAIN[..]) };
+        let (body, fields) = if self.config.gzip { (gzip(&body), &PACKED[..]) } else { (body, &PLAIN[..]) };
         let bytes = body.len() as u64;
         let target = format!("{}/v1/{path}", self.path);
-        match self.http.send(Call { method: Method::POST, target, fields, body: body.into() }).await {
-            Ok(answer) => judge(&answer, count, bytes),
-            Err(error) => Outcome::Failed { error, retry_after: None },
+        match self.http.send(HttpRequest { method: Method::POST, target, fields, body: body.into() }).await {
+            Ok(response) => interpret(&response, count, bytes),
+            Err(error) => SendOutcome::Failed { error: error.to_string(), retry_after: None },
         }
     }
 }
@@ -201,49 +202,49 @@ const PACKED: [(HeaderName, &str); 2] =
 
 impl Transport for Otlp {
     /// Sends the spans first. If the metrics fail after them, both are sent again.
-    async fn send(&mut self, batch: &[Vec<u8>]) -> Outcome {
+    async fn send(&mut self, batch: &[Vec<u8>]) -> SendOutcome {
         let of = |wanted: u8| -> Vec<&[u8]> {
             let split = |record: &'_ Vec<u8>| record.split_first().map(|(kind, _)| *kind);
             batch.iter().filter(|record| split(record) == Some(wanted)).map(|record| &record[1..]).collect()
         };
         let (spans, metrics) = (of(otlp::SPAN), of(otlp::METRIC));
         let damaged = (batch.len() - spans.len() - metrics.len()) as u64;
-        let (mut rejected, mut bytes, mut complaint) = (damaged, 0, None);
+        let (mut rejected, mut bytes, mut warning) = (damaged, 0, None);
         for (kind, parts) in [(otlp::SPAN, spans), (otlp::METRIC, metrics)] {
             match self.post(kind, parts).await {
-                Outcome::Taken { rejected: more, bytes: sent, complaint: why } => {
+                SendOutcome::Accepted { rejected: more, bytes: sent, warning: why } => {
                     rejected += more;
                     bytes += sent;
-                    complaint = why.or(complaint);
+                    warning = why.or(warning);
                 }
                 other => return other,
             }
         }
-        Outcome::Taken { rejected, bytes, complaint }
+        SendOutcome::Accepted { rejected, bytes, warning }
     }
 }
 
 /// Interprets the response to `count` spans or metrics (OTLP/HTTP, "Failures").
-fn judge(answer: &Answer, count: u64, bytes: u64) -> Outcome {
-    match answer.status {
-        200..300 => match otlp::rejected(&answer.body) {
+fn interpret(response: &HttpResponse, count: u64, bytes: u64) -> SendOutcome {
+    match response.status {
+        200..300 => match otlp::rejected(&response.body) {
             // For metrics the collector counts data points, and one lost metric may have many.
             Some((lost, why)) => {
                 let why: String =
                     why.chars().take(200).map(|c| if c.is_control() { ' ' } else { c }).collect();
-                let complaint = Some(format!("the collector rejected part of a batch: {why}"));
-                Outcome::Taken { rejected: lost.min(count), bytes, complaint }
+                let warning = Some(format!("the collector rejected part of a batch: {why}"));
+                SendOutcome::Accepted { rejected: lost.min(count), bytes, warning }
             }
-            None => Outcome::Taken { rejected: 0, bytes, complaint: None },
+            None => SendOutcome::Accepted { rejected: 0, bytes, warning: None },
         },
-        413 => Outcome::TooLarge,
-        408 | 425 | 429 | 500.. => Outcome::Failed {
-            error: format!("the collector responded with status {}", answer.status),
-            retry_after: answer.retry_after,
+        413 => SendOutcome::TooLarge,
+        408 | 425 | 429 | 500.. => SendOutcome::Failed {
+            error: format!("the collector responded with status {}", response.status),
+            retry_after: response.retry_after,
         },
         status => {
-            let complaint = Some(format!("the collector rejected a request with status {status}"));
-            Outcome::Taken { rejected: count, bytes: 0, complaint }
+            let warning = Some(format!("the collector rejected a request with status {status}"));
+            SendOutcome::Accepted { rejected: count, bytes: 0, warning }
         }
     }
 }
@@ -254,11 +255,11 @@ mod tests {
 
     #[test]
     fn an_answer_says_what_becomes_of_a_batch() {
-        let judged = |status, body: &'static [u8]| {
-            judge(&Answer { status, retry_after: None, body: body.into() }, 5, 100)
+        let interpreted = |status, body: &'static [u8]| {
+            interpret(&HttpResponse { status, retry_after: None, body: body.into() }, 5, 100)
         };
         let rejected = |outcome| match outcome {
-            Outcome::Taken { rejected, .. } => Some(rejected),
+            SendOutcome::Accepted { rejected, .. } => Some(rejected),
             _ => None,
         };
         for (status, body, expected) in [
@@ -271,9 +272,9 @@ mod tests {
             (429, b"", None),
             (503, b"", None),
         ] {
-            assert_eq!(rejected(judged(status, body)), expected, "{status} {body:?}");
+            assert_eq!(rejected(interpreted(status, body)), expected, "{status} {body:?}");
         }
-        assert!(matches!(judged(413, b""), Outcome::TooLarge));
+        assert!(matches!(interpreted(413, b""), SendOutcome::TooLarge));
     }
 
     #[test]
@@ -284,9 +285,9 @@ mod tests {
         let config: OtlpConfig = serde_json::from_value(config).unwrap();
         let mut problems = Vec::new();
         config.problems("exporters.o", &mut problems);
-        let places: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
+        let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
         assert_eq!(
-            places,
+            paths,
             ["exporters.o.endpoint", "exporters.o.headers.a b", "exporters.o.batch", "exporters.o.spool"]
         );
     }

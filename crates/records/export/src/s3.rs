@@ -4,7 +4,8 @@
 //! once they are closed. Waiting files are on disk, valid and limited in size, even if the store is
 //! unreachable or the process ends.
 
-use std::io::{BufRead as _, BufReader};
+use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,12 +23,14 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use crate::background::{self, Backoff};
-use crate::config::rotation_problems;
 use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
-use crate::exporters::{Exporter, ExporterContext};
-use crate::files::{Closed, Format, Layout, Retention, Writer, read};
-use crate::http::{Call, Http, check_url};
+use crate::exporter::{Exporter, ExporterContext};
+use crate::files::config::Rotation;
+use crate::files::{Closed, Format, Layout, Retention, Writer, entries};
+use crate::http::{Http, HttpRequest, RequestError};
+use crate::open_error::OpenCause;
+use crate::server_url::check_url;
 
 /// Maximum size of a file. A larger object would need a multipart upload.
 const ROTATE_MAX: Size = Size::from_kib(64 << 10);
@@ -116,7 +119,7 @@ impl S3Config {
     /// Checks rules that the types cannot express.
     pub(crate) fn problems(&self, at: &str, problems: &mut Vec<Problem>) {
         if let Err(error) = self.bucket() {
-            problems.push(Problem::new(format!("{at}.endpoint"), error));
+            problems.push(Problem::new(format!("{at}.endpoint"), error.to_string()));
         }
         if self.access_key.is_some() != self.secret_key.is_some() {
             problems.push(Problem::new(at, "`access_key` and `secret_key` must be set together"));
@@ -127,36 +130,36 @@ impl S3Config {
         if self.spool.bytes() == 0 {
             problems.push(Problem::new(format!("{at}.spool"), "must be greater than 0"));
         }
-        rotation_problems(at, self.rotate, ("spool", self.spool), problems);
+        Rotation { rotate: self.rotate, keep: self.spool, keep_key: "spool" }.problems(at, problems);
     }
 
-    fn bucket(&self) -> Result<Bucket, String> {
+    fn bucket(&self) -> Result<Bucket, OpenCause> {
         let url = check_url(&self.endpoint)?;
         let addressing = match self.addressing {
             S3Addressing::Path => Addressing::Path,
             S3Addressing::Host => Addressing::VirtualHost,
         };
-        Bucket::new(url, addressing, &self.bucket).map_err(|error| error.to_string())
+        Ok(Bucket::new(url, addressing, &self.bucket)?)
     }
 
-    fn signer(&self) -> Result<Signer, String> {
+    fn signer(&self) -> Result<Signer, OpenCause> {
         let key = match (&self.access_key, &self.secret_key) {
             (Some(id), Some(secret)) => {
                 Some(AccessKey { id: id.clone(), secret: secret.clone(), session_token: None })
             }
             _ => key_of(|name| std::env::var(name).ok()),
         };
-        let key = key.ok_or("no credentials: set `access_key` and `secret_key`, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")?;
+        let key = key.ok_or(OpenCause::NoAccessKey)?;
         Ok(Signer::new(key, &self.region, "s3"))
     }
 }
 
-/// Returns the access key in the variables that AWS's tools read. `variable` reads one; one of spaces counts as
-/// missing, as in these tools.
+/// Returns the access key in the variables that AWS's tools read. `variable` returns the value of one. As in
+/// these tools, a blank value counts as none.
 fn key_of(variable: impl Fn(&str) -> Option<String>) -> Option<AccessKey> {
     let secret = |name: &str| {
         let value = variable(name).filter(|value| !value.trim().is_empty())?;
-        Some(Secret::given(format!("${{env:{name}}}"), value))
+        Some(Secret::from_value(format!("${{env:{name}}}"), value))
     };
     Some(AccessKey {
         id: secret("AWS_ACCESS_KEY_ID")?,
@@ -169,13 +172,13 @@ fn key_of(variable: impl Fn(&str) -> Option<String>) -> Option<AccessKey> {
 #[derive(Debug)]
 pub(crate) struct S3Exporter {
     writer: Mutex<Writer>,
-    shared: Arc<Shared>,
+    signal: Arc<UploadSignal>,
     counters: Arc<Counters>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct UploadSignal {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -188,7 +191,7 @@ struct State {
     closing: Option<Instant>,
 }
 
-impl Shared {
+impl UploadSignal {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,13 +220,13 @@ impl S3Exporter {
         name: &str,
         config: &S3Config,
         counters: Counters,
-        site: ExporterContext<'_>,
-    ) -> Result<Self, String> {
+        context: ExporterContext<'_>,
+    ) -> Result<Self, OpenCause> {
         let bucket = config.bucket()?;
         let layout = Arc::new(Layout {
             name: name.to_owned(),
-            directory: site.data_dir.join("spool").join(name),
-            format: Format::har(site.version),
+            directory: context.data_dir.join("spool").join(name),
+            format: Format::har(context.version),
             rotate_bytes: config.rotate.bytes(),
             rotate_after: Some(config.rotate_after.get()).filter(|after| !after.is_zero()),
             keep_bytes: Some(config.spool.bytes()),
@@ -231,23 +234,22 @@ impl S3Exporter {
             is_spool: true,
         });
         let counters = Arc::new(counters);
-        let shared = Arc::new(Shared::default());
+        let signal = Arc::new(UploadSignal::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let upload = Upload {
-            keeper: Retention::new(Arc::clone(&layout), Arc::clone(&counters)),
+            retention: Retention::new(Arc::clone(&layout), Arc::clone(&counters)),
             http: Http::new(bucket.url(), config.ca.as_deref())?,
             signer: config.signer()?,
             clock: Clock::new(),
             bucket,
             prefix: config.prefix.clone(),
             counters: Arc::clone(&counters),
-            shared: Arc::clone(&shared),
-            runtime: runtime.map_err(|error| error.to_string())?,
+            signal: Arc::clone(&signal),
+            runtime: runtime?,
         };
-        let thread =
-            background::spawn("egret-s3", move || upload.run()).map_err(|error| error.to_string())?;
+        let thread = background::spawn("egret-s3", move || upload.run())?;
         let writer = Mutex::new(Writer::new(layout, Arc::clone(&counters), Box::new(System)));
-        Ok(Self { writer, shared, counters, thread: Mutex::new(Some(thread)) })
+        Ok(Self { writer, signal, counters, thread: Mutex::new(Some(thread)) })
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
@@ -258,13 +260,13 @@ impl S3Exporter {
 impl Sink for S3Exporter {
     fn put(&self, exchange: Exported<'_>) {
         if self.writer().put(exchange.entry, Instant::now()) {
-            self.shared.wake();
+            self.signal.wake();
         }
     }
 
     fn tick(&self) {
         if self.writer().tick(Instant::now()) {
-            self.shared.wake();
+            self.signal.wake();
         }
     }
 }
@@ -272,11 +274,11 @@ impl Sink for S3Exporter {
 impl Exporter for S3Exporter {
     fn close(&self, deadline: Instant) {
         self.writer().end();
-        self.shared.state().closing.get_or_insert(deadline);
-        self.shared.changed.notify_all();
+        self.signal.state().closing.get_or_insert(deadline);
+        self.signal.changed.notify_all();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            self.counters.noticed(
+            self.counters.warn(
                 "the upload thread panicked: waiting files are uploaded after the next start".to_owned(),
             );
         }
@@ -287,16 +289,48 @@ impl Exporter for S3Exporter {
     }
 }
 
+/// The reason why a file was not uploaded.
+#[derive(Debug)]
+enum UploadError {
+    /// The exporter is being closed, and there is no time for more files.
+    Closing,
+    /// The exporter was closed during an upload.
+    Closed,
+    /// This file cannot be read or deleted.
+    File(PathBuf, io::Error),
+    /// The name of a file has no date.
+    NoDate,
+    /// The request failed.
+    Request(RequestError),
+    /// The store responded with this status and this code of an error.
+    Status(u16, String),
+}
+
+impl fmt::Display for UploadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closing => f.write_str("files remain for the next start"),
+            Self::Closed => f.write_str("the exporter was closed before the store responded"),
+            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::NoDate => f.write_str("a file name has no date"),
+            Self::Request(error) => error.fmt(f),
+            Self::Status(status, code) => write!(f, "the store responded with status {status}{code}"),
+        }
+    }
+}
+
+impl std::error::Error for UploadError {}
+
 /// The thread that uploads closed files.
 struct Upload {
-    keeper: Retention,
+    retention: Retention,
     http: Http,
     bucket: Bucket,
     signer: Signer,
     clock: Clock,
     prefix: String,
     counters: Arc<Counters>,
-    shared: Arc<Shared>,
+    signal: Arc<UploadSignal>,
     runtime: Runtime,
 }
 
@@ -312,11 +346,11 @@ impl Upload {
             closing = match uploaded {
                 Ok(()) => {
                     backoff.reset();
-                    self.shared.rest(LOOK_EVERY, false)
+                    self.signal.rest(LOOK_EVERY, false)
                 }
                 Err(error) => {
-                    self.counters.failed(error);
-                    self.shared.rest(backoff.next(), true)
+                    self.counters.failed(error.to_string());
+                    self.signal.rest(backoff.next(), true)
                 }
             };
         }
@@ -324,10 +358,10 @@ impl Upload {
         self.runtime.shutdown_background();
     }
 
-    fn upload_all(&mut self, closing: Option<Instant>, backoff: &Backoff) -> Result<(), String> {
+    fn upload_all(&mut self, closing: Option<Instant>, backoff: &Backoff) -> Result<(), UploadError> {
         self.count();
         loop {
-            let files = self.keeper.closed();
+            let files = self.retention.closed();
             if files.is_empty() {
                 return Ok(());
             }
@@ -341,44 +375,43 @@ impl Upload {
         files: &[Closed],
         closing: Option<Instant>,
         backoff: &Backoff,
-    ) -> Result<(), String> {
+    ) -> Result<(), UploadError> {
         for file in files {
             if backoff.is_waiting() {
                 self.counters.retries.fetch_add(1, Relaxed);
             }
             if closing.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Err("files remain for the next start".to_owned());
+                return Err(UploadError::Closing);
             }
             self.upload(file, closing)?;
-            self.counters.works();
+            self.counters.succeeded();
         }
         Ok(())
     }
 
     fn count(&self) {
-        self.counters.spooled_bytes.store(self.keeper.bytes(), Relaxed);
+        self.counters.spooled_bytes.store(self.retention.bytes(), Relaxed);
     }
 
-    fn upload(&mut self, file: &Closed, closing: Option<Instant>) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("{}: {error}", file.path.display());
+    fn upload(&mut self, file: &Closed, closing: Option<Instant>) -> Result<(), UploadError> {
+        let failed = |error| UploadError::File(file.path.clone(), error);
         let body = std::fs::read(&file.path).map_err(failed)?;
         let bytes = body.len() as u64;
-        let key = key(&self.prefix, &file.path).ok_or("a file name has no date")?;
+        let key = key(&self.prefix, &file.path).ok_or(UploadError::NoDate)?;
         let now = self.clock.timestamp(Moment::now());
         let url = self.signer.presign(now, "PUT", self.bucket.object_url(&key), SIGNED_FOR);
         let target =
             url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
-        let is_packed = file.path.extension().is_some_and(|extension| extension == "gz");
-        let fields = if is_packed { &PACKED } else { &PLAIN };
-        let call = Call { method: Method::PUT, target, fields, body: body.into() };
+        let is_compressed = file.path.extension().is_some_and(|extension| extension == "gz");
+        let fields = if is_compressed { &GZIP } else { &PLAIN };
+        let request = HttpRequest { method: Method::PUT, target, fields, body: body.into() };
         let limit = closing
             .map_or(Duration::from_hours(1), |deadline| deadline.saturating_duration_since(Instant::now()));
         let Self { runtime, http, .. } = self;
-        let answer = runtime.block_on(async { tokio::time::timeout(limit, http.send(call)).await });
-        let answer =
-            answer.map_err(|_| "the exporter was closed before the store responded".to_owned())??;
-        if !(200..300).contains(&answer.status) {
-            return Err(format!("the store responded with status {}{}", answer.status, code(&answer.body)));
+        let response = runtime.block_on(async { tokio::time::timeout(limit, http.send(request)).await });
+        let response = response.map_err(|_| UploadError::Closed)?.map_err(UploadError::Request)?;
+        if !(200..300).contains(&response.status) {
+            return Err(UploadError::Status(response.status, code(&response.body)));
         }
         self.counters.wrote(entries(&file.path).unwrap_or_default(), bytes);
         std::fs::remove_file(&file.path).map_err(failed)
@@ -386,7 +419,7 @@ impl Upload {
 }
 
 const PLAIN: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/json")];
-const PACKED: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/gzip")];
+const GZIP: [(HeaderName, &str); 1] = [(CONTENT_TYPE, "application/gzip")];
 
 /// Returns the object key: the prefix, the date from the file name, and the file name.
 fn key(prefix: &str, path: &Path) -> Option<String> {
@@ -405,14 +438,6 @@ fn code(body: &[u8]) -> String {
         text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
     let is_plain = |code: &&str| code.len() < 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
     code.filter(is_plain).map_or_else(String::new, |code| format!(" ({code})"))
-}
-
-/// Counts the entries in a HAR file of the writer, which has one entry per line.
-pub(crate) fn entries(path: &Path) -> std::io::Result<u64> {
-    let mut lines = BufReader::new(read(path)?).split(b'\n');
-    let lines = lines.try_fold(0_u64, |count, line| line.map(|_| count + 1))?;
-    // The header and the closing are lines too.
-    Ok(lines.saturating_sub(2))
 }
 
 #[cfg(test)]

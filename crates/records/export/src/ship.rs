@@ -30,15 +30,15 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
 /// Result of sending a batch.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum SendOutcome {
     /// The collector has received the batch, and rejected some of its records or none.
-    Taken {
+    Accepted {
         /// Number of rejected records.
         rejected: u64,
         /// Bytes sent.
         bytes: u64,
         /// The collector's reason for rejecting records.
-        complaint: Option<String>,
+        warning: Option<String>,
     },
     /// The batch is larger than the collector accepts.
     TooLarge,
@@ -54,7 +54,7 @@ pub enum Outcome {
 /// A connection to a collector.
 pub trait Transport: Send + 'static {
     /// Sends a batch. The implementation has its own time limit.
-    fn send(&mut self, batch: &[Vec<u8>]) -> impl Future<Output = Outcome> + Send;
+    fn send(&mut self, batch: &[Vec<u8>]) -> impl Future<Output = SendOutcome> + Send;
 }
 
 /// Settings for sending records.
@@ -72,7 +72,7 @@ pub struct Shipping {
 
 /// State shared with the producers.
 #[derive(Debug)]
-struct Shared {
+struct SharedQueue {
     queue: Mutex<Queue>,
     counters: Arc<Counters>,
     /// Wakes the thread before its timer.
@@ -88,7 +88,7 @@ struct Queue {
     closing: Option<Instant>,
 }
 
-impl Shared {
+impl SharedQueue {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,7 +97,7 @@ impl Shared {
 /// A thread that sends records.
 #[derive(Debug)]
 pub struct Shipper {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -105,7 +105,8 @@ impl Shipper {
     /// Starts the thread.
     pub fn start(shipping: Shipping, counters: Arc<Counters>, transport: impl Transport) -> io::Result<Self> {
         let batch_max = shipping.batch_max;
-        let shared = Arc::new(Shared { queue: Mutex::default(), counters, wake: Notify::new(), batch_max });
+        let shared =
+            Arc::new(SharedQueue { queue: Mutex::default(), counters, wake: Notify::new(), batch_max });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let ship = Ship {
             shared: Arc::clone(&shared),
@@ -153,9 +154,7 @@ impl Shipper {
         self.shared.wake.notify_one();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            self.shared
-                .counters
-                .noticed("the sending thread panicked: waiting entries may be lost".to_owned());
+            self.shared.counters.warn("the sending thread panicked: waiting entries may be lost".to_owned());
         }
     }
 }
@@ -168,7 +167,7 @@ struct Batch {
 
 /// State of the thread.
 struct Ship<T> {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     shipping: Shipping,
     transport: T,
     spool: Option<Spool>,
@@ -187,15 +186,15 @@ impl<T: Transport> Ship<T> {
         loop {
             let closing = self.shared.queue().closing;
             if self.has_spooled() || self.retry_at.is_some() {
-                self.spill();
+                self.spool_queue();
             }
             let now = Instant::now();
             let may_try = closing.is_some() || self.retry_at.is_none_or(|at| at <= now);
             let batch = if may_try { self.batch(closing.is_some(), now) } else { None };
             match (batch, closing) {
                 (Some(batch), _) => {
-                    let went_well = self.deliver(batch, closing).await;
-                    if closing.is_some() && !went_well {
+                    let was_sent = self.deliver(batch, closing).await;
+                    if closing.is_some() && !was_sent {
                         return self.end();
                     }
                 }
@@ -256,11 +255,9 @@ impl<T: Transport> Ship<T> {
             }
             read => {
                 let why = read.err().map_or_else(|| "damaged".to_owned(), |error| error.to_string());
-                let lost = spool.give_up_oldest();
+                let lost = spool.drop_oldest();
                 self.shared.counters.dropped(DropReason::Damaged, lost);
-                self.shared
-                    .counters
-                    .noticed(format!("dropped {lost} unreadable entries from the spool: {why}"));
+                self.shared.counters.warn(format!("dropped {lost} unreadable entries from the spool: {why}"));
                 self.count_spool();
                 None
             }
@@ -273,42 +270,42 @@ impl<T: Transport> Ship<T> {
         if self.backoff.is_waiting() {
             self.shared.counters.retries.fetch_add(1, Relaxed);
         }
-        let (mut settled, mut size) = (0, batch.records.len());
-        while settled < batch.records.len() {
-            let part = &batch.records[settled..batch.records.len().min(settled + size)];
+        let (mut finished, mut size) = (0, batch.records.len());
+        while finished < batch.records.len() {
+            let part = &batch.records[finished..batch.records.len().min(finished + size)];
             match self.send(part, closing).await {
-                Outcome::Taken { rejected, bytes, complaint } => {
+                SendOutcome::Accepted { rejected, bytes, warning } => {
                     let rejected = rejected.min(part.len() as u64);
                     self.shared.counters.wrote(part.len() as u64 - rejected, bytes);
                     self.shared.counters.dropped(DropReason::Rejected, rejected);
-                    if let Some(complaint) = complaint {
-                        self.shared.counters.complained(complaint);
+                    if let Some(warning) = warning {
+                        self.shared.counters.warn_once(warning);
                     }
-                    settled += part.len();
+                    finished += part.len();
                 }
-                Outcome::TooLarge if part.len() > 1 => size = part.len().div_ceil(2),
-                Outcome::TooLarge => {
+                SendOutcome::TooLarge if part.len() > 1 => size = part.len().div_ceil(2),
+                SendOutcome::TooLarge => {
                     self.shared.counters.dropped(DropReason::TooLarge, 1);
-                    settled += 1;
+                    finished += 1;
                 }
-                Outcome::Failed { error, retry_after } => {
+                SendOutcome::Failed { error, retry_after } => {
                     self.shared.counters.failed(error);
                     let wait = self.backoff.next().max(retry_after.unwrap_or_default());
                     self.retry_at = Some(Instant::now() + wait);
-                    self.settle(batch, settled);
+                    self.finish(batch, finished);
                     return false;
                 }
             }
         }
-        self.settle(batch, settled);
-        self.shared.counters.works();
+        self.finish(batch, finished);
+        self.shared.counters.succeeded();
         self.backoff.reset();
         self.retry_at = None;
         true
     }
 
     /// Sends a part of a batch. Meanwhile new records are spooled if the queue fills up.
-    async fn send(&mut self, part: &[Vec<u8>], closing: Option<Instant>) -> Outcome {
+    async fn send(&mut self, part: &[Vec<u8>], closing: Option<Instant>) -> SendOutcome {
         let Self { shared, spool, shipping, spool_retry_at, transport, .. } = self;
         let sending = transport.send(part);
         tokio::pin!(sending);
@@ -317,14 +314,14 @@ impl<T: Transport> Ship<T> {
             let deadline = closing.or_else(|| shared.queue().closing).unwrap_or(Instant::now() + FOREVER);
             tokio::select! {
                 outcome = timeout_at(deadline.into(), &mut sending) => {
-                    return outcome.unwrap_or_else(|_| Outcome::Failed {
+                    return outcome.unwrap_or_else(|_| SendOutcome::Failed {
                         error: "the exporter was closed before the collector responded".to_owned(),
                         retry_after: None,
                     });
                 }
                 () = shared.wake.notified() => {
                     if shared.queue().bytes > QUEUE_BYTES_HIGH {
-                        Spilling { shared, spool, shipping, spool_retry_at }.spill();
+                        SpoolWriter { shared, spool, shipping, spool_retry_at }.write_queue();
                     }
                 }
             }
@@ -333,20 +330,20 @@ impl<T: Transport> Ship<T> {
 
     /// Removes the first `settled` records of a batch. The others are spooled unless they are in the spool
     /// already.
-    fn settle(&mut self, batch: Batch, settled: usize) {
+    fn finish(&mut self, batch: Batch, finished: usize) {
         let Batch { mut records, ends } = batch;
         if ends.is_empty() {
             let mut queue = self.shared.queue();
-            for record in records.drain(settled..).rev() {
+            for record in records.drain(finished..).rev() {
                 queue.bytes += record.len();
                 queue.records.push_front(record);
             }
             drop(queue);
             if self.retry_at.is_some() {
-                self.spill();
+                self.spool_queue();
             }
         } else if let (Some(end), Some(spool)) =
-            (settled.checked_sub(1).and_then(|last| ends.get(last)), &mut self.spool)
+            (finished.checked_sub(1).and_then(|last| ends.get(last)), &mut self.spool)
         {
             spool.take(*end);
             self.count_spool();
@@ -355,12 +352,12 @@ impl<T: Transport> Ship<T> {
 
     fn open_spool(&mut self) {
         let Self { shared, spool, shipping, spool_retry_at, .. } = self;
-        Spilling { shared, spool, shipping, spool_retry_at }.open();
+        SpoolWriter { shared, spool, shipping, spool_retry_at }.open();
     }
 
-    fn spill(&mut self) {
+    fn spool_queue(&mut self) {
         let Self { shared, spool, shipping, spool_retry_at, .. } = self;
-        Spilling { shared, spool, shipping, spool_retry_at }.spill();
+        SpoolWriter { shared, spool, shipping, spool_retry_at }.write_queue();
     }
 
     fn count_spool(&self) {
@@ -371,11 +368,11 @@ impl<T: Transport> Ship<T> {
     /// Spools the remaining records for the next start.
     fn end(mut self) {
         self.spool_retry_at = None;
-        self.spill();
-        let left = std::mem::take(&mut self.shared.queue().records).len();
-        self.shared.counters.dropped(DropReason::Closed, left as u64);
+        self.spool_queue();
+        let unsent = std::mem::take(&mut self.shared.queue().records).len();
+        self.shared.counters.dropped(DropReason::Closed, unsent as u64);
         if let Some(Err(error)) = self.spool.take().map(Spool::close) {
-            self.shared.counters.noticed(format!("some entries in the spool may be sent twice: {error}"));
+            self.shared.counters.warn(format!("some entries in the spool may be sent twice: {error}"));
         }
     }
 }
@@ -384,16 +381,16 @@ impl<T: Transport> Ship<T> {
 const FOREVER: Duration = Duration::from_hours(24);
 
 /// The parts of [`Ship`] that are needed to move the queue to the spool.
-struct Spilling<'a> {
-    shared: &'a Shared,
+struct SpoolWriter<'a> {
+    shared: &'a SharedQueue,
     spool: &'a mut Option<Spool>,
     shipping: &'a Shipping,
     spool_retry_at: &'a mut Option<Instant>,
 }
 
-impl Spilling<'_> {
+impl SpoolWriter<'_> {
     /// Moves all records of the queue to the spool. They stay in the queue if the disk fails.
-    fn spill(&mut self) {
+    fn write_queue(&mut self) {
         if self.spool_retry_at.is_some_and(|at| Instant::now() < at) || self.shared.queue().records.is_empty()
         {
             return;
@@ -430,7 +427,7 @@ impl Spilling<'_> {
                 let counters = &self.shared.counters;
                 if damaged_bytes > 0 {
                     counters.repaired.fetch_add(1, Relaxed);
-                    counters.noticed(format!("skipped {damaged_bytes} torn bytes in the spool"));
+                    counters.warn(format!("skipped {damaged_bytes} torn bytes in the spool"));
                 }
                 counters.spooled_bytes.store(spool.bytes(), Relaxed);
                 *self.spool = Some(spool);
@@ -444,7 +441,7 @@ impl Spilling<'_> {
         let spool = self.shipping.spool.display();
         self.shared
             .counters
-            .complained(format!("cannot use the spool {spool}, entries wait in memory: {error}"));
+            .warn_once(format!("cannot use the spool {spool}, entries wait in memory: {error}"));
     }
 }
 

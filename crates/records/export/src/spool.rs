@@ -259,7 +259,7 @@ impl Spool {
     }
 
     /// Deletes the oldest segment because it is unreadable. Returns the number of records lost.
-    pub fn give_up_oldest(&mut self) -> u64 {
+    pub fn drop_oldest(&mut self) -> u64 {
         let lost = self.segments.front().map_or(0, |segment| segment.records - self.taken.records);
         if self.segments.len() == 1 {
             self.is_growing = false;
@@ -313,7 +313,7 @@ mod tests {
 
     use super::*;
     use crate::disk::System;
-    use crate::disk::tests::Room;
+    use crate::disk::tests::LimitedDisk;
 
     const MAX: u64 = 4_096;
 
@@ -328,19 +328,19 @@ mod tests {
     }
 
     #[derive(Debug, Clone)]
-    enum Step {
+    enum SpoolStep {
         Append(Vec<usize>),
         Take(usize),
         Reopen,
         Crash { cut: usize, zeros: usize },
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = SpoolStep> {
         prop_oneof![
-            4 => prop::collection::vec(0_usize..400, 1..5).prop_map(Step::Append),
-            3 => (1_usize..6).prop_map(Step::Take),
-            1 => Just(Step::Reopen),
-            1 => (0_usize..900, 0_usize..100).prop_map(|(cut, zeros)| Step::Crash { cut, zeros }),
+            4 => prop::collection::vec(0_usize..400, 1..5).prop_map(SpoolStep::Append),
+            3 => (1_usize..6).prop_map(SpoolStep::Take),
+            1 => Just(SpoolStep::Reopen),
+            1 => (0_usize..900, 0_usize..100).prop_map(|(cut, zeros)| SpoolStep::Crash { cut, zeros }),
         ]
     }
 
@@ -356,13 +356,13 @@ mod tests {
             let mut number = 0;
             for step in steps {
                 match step {
-                    Step::Append(lengths) => {
+                    SpoolStep::Append(lengths) => {
                         let batch: Vec<_> = lengths.iter().map(|length| { number += 1; record(number, *length) }).collect();
                         let dropped = spool.append(batch.iter().map(Vec::as_slice)).unwrap();
                         waiting.drain(..usize::try_from(dropped).unwrap());
                         waiting.extend(batch);
                     }
-                    Step::Take(count) => {
+                    SpoolStep::Take(count) => {
                         let oldest = spool.oldest(count, usize::MAX).unwrap();
                         prop_assert_eq!(oldest.len(), count.min(waiting.len()));
                         if let Some((_, end)) = oldest.last() {
@@ -373,14 +373,14 @@ mod tests {
                             again.extend(waiting.pop_front());
                         }
                     }
-                    Step::Reopen => {
+                    SpoolStep::Reopen => {
                         spool.close().unwrap();
                         let opened = open(directory.path());
                         prop_assert_eq!(opened.damaged_bytes, 0);
                         spool = opened.spool;
                         again.clear();
                     }
-                    Step::Crash { cut, zeros } => {
+                    SpoolStep::Crash { cut, zeros } => {
                         drop(spool);
                         // Tears the last write: its end is missing, and nothing or zeros follow.
                         let mut paths: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -393,15 +393,15 @@ mod tests {
                             fs::write(last, bytes).unwrap();
                         }
                         spool = open(directory.path()).spool;
-                        let left: Vec<_> = spool.oldest(usize::MAX, usize::MAX).unwrap().into_iter().map(|(record, _)| record).collect();
+                        let remaining: Vec<_> = spool.oldest(usize::MAX, usize::MAX).unwrap().into_iter().map(|(record, _)| record).collect();
                         // The records left are in order without a gap. They may begin with taken ones, and
                         // lack those that were torn.
                         let all: Vec<_> = again.iter().chain(&waiting).cloned().collect();
-                        let start = left.first().and_then(|first| all.iter().position(|record| record == first)).unwrap_or(all.len());
-                        prop_assert_eq!(&left[..], &all[start..start + left.len()]);
-                        prop_assert!(left.is_empty() || start <= again.len());
-                        if cut == 0 { prop_assert!(left.len() >= waiting.len()); }
-                        waiting = left.into();
+                        let start = remaining.first().and_then(|first| all.iter().position(|record| record == first)).unwrap_or(all.len());
+                        prop_assert_eq!(&remaining[..], &all[start..start + remaining.len()]);
+                        prop_assert!(remaining.is_empty() || start <= again.len());
+                        if cut == 0 { prop_assert!(remaining.len() >= waiting.len()); }
+                        waiting = remaining.into();
                         again.clear();
                     }
                 }
@@ -425,19 +425,19 @@ mod tests {
     #[test]
     fn a_full_disk_appends_nothing_and_damages_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let mut spool = Spool::open(directory.path(), MAX, Box::new(Room::of(250))).unwrap().spool;
+        let mut spool = Spool::open(directory.path(), MAX, Box::new(LimitedDisk::of(250))).unwrap().spool;
         let [one, other] = [record(1, 200), record(2, 100)];
         spool.append([&*one]).unwrap();
         assert!(spool.append([&*other, &*other]).is_err());
-        let left = |spool: &Spool| {
+        let remaining = |spool: &Spool| {
             spool.oldest(9, 9_999).unwrap().into_iter().map(|(record, _)| record).collect::<Vec<_>>()
         };
-        assert_eq!(left(&spool), [one.as_slice()]);
+        assert_eq!(remaining(&spool), [one.as_slice()]);
         drop(spool);
         let Opened { mut spool, damaged_bytes } = open(directory.path());
         assert_eq!(damaged_bytes, 0);
         spool.append([&*other]).unwrap();
-        assert_eq!(left(&spool), [one, other]);
+        assert_eq!(remaining(&spool), [one, other]);
     }
 
     #[test]

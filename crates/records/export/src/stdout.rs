@@ -10,7 +10,7 @@ use egret_har::sink::{Content, Exported, Sink};
 
 use crate::background;
 use crate::counters::{Counters, DropReason, ExporterSnapshot};
-use crate::exporters::Exporter;
+use crate::exporter::Exporter;
 
 /// Maximum number of bytes that wait while the output is not read.
 const PENDING_BYTES_MAX: usize = 1 << 20;
@@ -18,11 +18,11 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 /// Writes lines to standard output.
 #[derive(Debug)]
 pub struct StdoutExporter {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLines>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedLines {
     pending: Mutex<Pending>,
     /// Signals that lines are due, or that the thread should end or has ended.
     changed: Condvar,
@@ -43,7 +43,7 @@ struct Pending {
 impl StdoutExporter {
     /// Starts the thread, which writes to `out`.
     pub fn open(counters: Counters, out: impl Write + Send + 'static) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared { pending: Mutex::default(), changed: Condvar::new(), counters });
+        let shared = Arc::new(SharedLines { pending: Mutex::default(), changed: Condvar::new(), counters });
         let writer = Arc::clone(&shared);
         background::spawn("egret-stdout", move || {
             writer.write(out);
@@ -54,7 +54,7 @@ impl StdoutExporter {
     }
 }
 
-impl Shared {
+impl SharedLines {
     fn pending(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +78,7 @@ impl Shared {
             match written {
                 Ok(()) => {
                     self.counters.wrote(count, batch.len() as u64);
-                    self.counters.works();
+                    self.counters.succeeded();
                 }
                 Err(error) => {
                     // It is unknown how much was read, and there is no other standard output to try.

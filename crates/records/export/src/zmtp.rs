@@ -4,6 +4,7 @@
 //! them when the connection ends. Here a batch counts as sent when the peer has answered a PING that follows
 //! it, so it has read the whole batch.
 
+use std::fmt;
 use std::io;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter};
@@ -11,7 +12,7 @@ use tokio::net::TcpStream;
 
 /// Signature, version 3.1, mechanism NULL, not a server, filler.
 const GREETING_BYTES: usize = 64;
-/// First version whose peers answer PING.
+/// First version whose peers respond to PING.
 const PING_SINCE: (u8, u8) = (3, 1);
 /// Maximum length of a received frame. A PULL socket only sends commands, which are short.
 const FRAME_BYTES_MAX: u64 = 4_096;
@@ -22,11 +23,35 @@ const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
+/// A text is not the address of a ZeroMQ socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressError;
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a socket address: expected `tcp://host:port`")
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+/// Returns the `host:port` of `tcp://host:port`.
+pub fn socket_address(text: &str) -> Result<&str, AddressError> {
+    let address = text.strip_prefix("tcp://").filter(|address| {
+        let (host, port) = address.rsplit_once(':').unwrap_or_default();
+        let is_plain = |byte: u8| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':' | b'[' | b']')
+        };
+        !host.is_empty() && host.bytes().all(is_plain) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    address.ok_or(AddressError)
+}
+
 /// A connection to a PULL socket.
 #[derive(Debug)]
 pub struct Push {
     stream: BufWriter<TcpStream>,
-    /// `true` if the peer's version answers PING.
+    /// `true` if the peer's version responds to PING.
     confirms: bool,
     pings: u64,
 }
@@ -177,6 +202,23 @@ mod tests {
         #[test]
         fn no_properties_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = socket_type(&bytes);
+        }
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        assert_eq!(socket_address("tcp://collector.example:5500"), Ok("collector.example:5500"));
+        assert_eq!(socket_address("tcp://[::1]:5500"), Ok("[::1]:5500"));
+        for wrong in [
+            "collector:5500",
+            "tcp://:5500",
+            "tcp://a",
+            "tcp://a:0",
+            "ipc://x",
+            "tcp://u@a:1",
+            "tcp://a:99999",
+        ] {
+            assert!(socket_address(wrong).is_err(), "{wrong}");
         }
     }
 }

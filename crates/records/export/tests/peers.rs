@@ -10,7 +10,7 @@ use egret_export::{ExporterConfigs, ExporterContext, ExporterSnapshot, Exporters
 use egret_har::sink::{Exported, Sink};
 use egret_har::validate::validate;
 use egret_tests::peers::{Collector, S3};
-use egret_tests::process::{Directory, run_well};
+use egret_tests::process::{Directory, run_checked};
 use egret_tests::wait::until;
 use serde_json::Value;
 
@@ -25,8 +25,8 @@ impl Out {
         let configs: ExporterConfigs =
             egret_config::load("exporters", &format!("out: {keys}"), egret_export::problems)
                 .unwrap_or_else(|report| panic!("{report}"));
-        let site = ExporterContext { version: "1.2.3", data_dir: directory.path() };
-        let exporters = Exporters::default().open(&configs, site).unwrap();
+        let context = ExporterContext { version: "1.2.3", data_dir: directory.path() };
+        let exporters = Exporters::default().open(&configs, context).unwrap();
         let sink = exporters.sinks().remove("out").unwrap();
         Self { exporters, sink }
     }
@@ -93,7 +93,7 @@ fn a_pull_socket_gets_every_document_once() {
         let out = Out::open(&alf(&transport, &format!(", version: {version}")), &directory);
         out.put(0..3);
         out.put(3..2_503);
-        let documents = collector.told(&format!("alf_{version} "), 2_503);
+        let documents = collector.received(&format!("alf_{version} "), 2_503);
         assert_eq!(numbers(&documents), (0..2_503).collect::<Vec<_>>());
         let first: Value = serde_json::from_str(&documents[0]).unwrap();
         assert_eq!((&first["serviceToken"], &first["environment"]), (&token().into(), &"test".into()));
@@ -110,7 +110,7 @@ fn what_is_put_while_a_collector_is_away_comes_after_a_restart_in_order() {
     let keys = alf(&format!("zeromq: '{address}'"), "");
     let out = Out::open(&keys, &directory);
     out.put(0..5);
-    collector.told("alf_1.0.0 ", 5);
+    collector.received("alf_1.0.0 ", 5);
     out.until("the first ones are counted", |snapshot| snapshot.written == 5);
     drop(collector);
     out.put(5..10);
@@ -123,13 +123,13 @@ fn what_is_put_while_a_collector_is_away_comes_after_a_restart_in_order() {
 
     let mut cat = Command::new("sh");
     cat.args(["-c", "cat \"$0\"/spool/out/*.segment | tr -cd '[:print:]'"]).arg(directory.path());
-    let spooled = run_well(&mut cat);
+    let spooled = run_checked(&mut cat);
     assert!(spooled.contains("http://a/999") && !spooled.contains(&token()), "the token is not on the disk");
 
     let out = Out::open(&keys, &directory);
     out.put(1_000..1_010);
     let collector = Collector::start("pull.py", &[&port]);
-    let documents = collector.told("alf_1.0.0 ", 1_005);
+    let documents = collector.received("alf_1.0.0 ", 1_005);
     assert_eq!(numbers(&documents), (5..1_010).collect::<Vec<_>>());
     out.until("nothing waits", |snapshot| snapshot.up && snapshot.spooled_bytes == 0);
     out.close();
@@ -141,9 +141,9 @@ fn a_collector_that_fails_at_first_gets_all_of_it_then() {
         (Collector::start("collector.py", &["--failures", "2"]), Directory::default());
     let out = Out::open(&alf(&format!("http: '{}/v/'", collector.address()), ", gzip: true"), &directory);
     out.put(0..7);
-    let documents = collector.told("saved ", 7);
+    let documents = collector.received("saved ", 7);
     assert_eq!(numbers(&documents), [0, 1, 2, 3, 4, 5, 6]);
-    assert!(collector.told("asked ", 3).iter().all(|asked| asked == "/v/1.0.0/batch gzip 7"));
+    assert!(collector.received("asked ", 3).iter().all(|asked| asked == "/v/1.0.0/batch gzip 7"));
     let snapshot = out.until("all are counted", |snapshot| snapshot.written == 7 && snapshot.up);
     assert!(snapshot.retries == 2 && snapshot.spooled_bytes == 0, "{snapshot:?}");
     assert_eq!(snapshot.dropped.values().sum::<u64>(), 0);
@@ -156,7 +156,7 @@ fn a_batch_that_is_too_large_is_split_and_what_a_collector_refuses_is_counted() 
     let (collector, directory) = (Collector::start("collector.py", &arguments), Directory::default());
     let out = Out::open(&alf(&format!("http: '{}'", collector.address()), ", batch: 10"), &directory);
     out.put(0..10);
-    let documents = collector.told("saved ", 9);
+    let documents = collector.received("saved ", 9);
     assert_eq!(numbers(&documents), [0, 1, 2, 3, 5, 6, 7, 8, 9]);
     let snapshot = out.until("all are counted", |snapshot| snapshot.written == 9 && snapshot.up);
     assert_eq!(snapshot.dropped["rejected"], 1);
@@ -170,8 +170,8 @@ fn single_documents_go_out_one_by_one() {
     let transport = format!("http: '{}'", collector.address());
     let out = Out::open(&alf(&transport, ", mode: single, version: 2.0.0"), &directory);
     out.put(0..3);
-    assert!(collector.told("asked ", 3).iter().all(|asked| asked == "/2.0.0/single None 1"));
-    let first: Value = serde_json::from_str(&collector.told("saved ", 3)[0]).unwrap();
+    assert!(collector.received("asked ", 3).iter().all(|asked| asked == "/2.0.0/single None 1"));
+    let first: Value = serde_json::from_str(&collector.received("saved ", 3)[0]).unwrap();
     assert_eq!((&first["version"], &first["service"]["token"]), (&"2.0.0".into(), &token().into()));
     out.close();
 }
@@ -228,7 +228,7 @@ fn a_store_gets_objects_that_are_valid_har() {
             key.starts_with("har/20") && key.ends_with(".har.gz") && key.matches('/').count() == 4,
             "{key}"
         );
-        let text = run_well(Command::new("gzip").arg("-dc").arg(path));
+        let text = run_checked(Command::new("gzip").arg("-dc").arg(path));
         let har: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(validate(&har), []);
         numbers.extend(har["log"]["entries"].as_array().unwrap().iter().map(number));

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use data_encoding::{BASE64, BASE64_NOPAD, Encoding};
 
-/// Base64 as others write it: in either alphabet or a mix of both, with line ends, and with bits after the last
-/// byte. Padding is not part of it.
+/// Base64 as others write it: in either alphabet or a mix of both, with line ends, and with bits after the
+/// last byte. Padding is not part of it.
 static TOLERANT: LazyLock<Encoding> = LazyLock::new(|| {
     let mut specification = BASE64_NOPAD.specification();
     specification.translate.from.push_str("-_");

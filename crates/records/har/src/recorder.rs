@@ -199,7 +199,7 @@ impl Recorder {
         out.extend_from_slice(b",\"redirectURL\":");
         match summary.location {
             Some(location) => {
-                self.write_redacted(MemoKind::RedirectUrl, location, out, Redaction::redirect_url)
+                self.write_redacted(MemoKind::RedirectUrl, location, out, Redaction::redirect_url);
             }
             None => out.extend_from_slice(b"\"\""),
         }

@@ -6,11 +6,11 @@ use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
 use egret_har::{Key, Recorder, Recording, RecordingConfig, scan};
-use egret_tests::secrets::{Planted, planted, secrets, texts};
+use egret_tests::secrets::{PlantedSecret, planted, secrets, texts};
 use serde_json::Value;
 
 /// Returns the recorded entry of an exchange with the secret in both messages.
-fn written(planted: &Planted, recorder: &mut Recorder) -> Value {
+fn written(planted: &PlantedSecret, recorder: &mut Recorder) -> Value {
     let fields: Vec<ObservedField<'_>> = planted
         .fields
         .iter()
@@ -72,7 +72,7 @@ fn remaining(config: &RecordingConfig) -> Vec<String> {
             let found = scan::scan(&entry);
             if all.iter().any(|text| text.contains(&core)) || !found.is_empty() {
                 let locations: Vec<String> = found.iter().map(ToString::to_string).collect();
-                remaining.push(format!("{secret:?} in {}: {locations:?} {entry}", planted.place));
+                remaining.push(format!("{secret:?} in {}: {locations:?} {entry}", planted.position));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! AWS Signature Version 4: signs a request with an access key, in its header fields or in its query.
 //!
 //! A signature covers a request in canonical form, with a key derived for one day, region and service. The
-//! crate does no I/O, and is told the time. It knows neither accounts nor exporters: its callers select the
-//! header fields to cover, and send the request.
+//! crate does no I/O, and receives the time as an argument. It knows neither accounts nor exporters: its
+//! callers select the header fields to cover, and send the request.
 
 mod bucket;
 mod canonical;

@@ -66,7 +66,7 @@ mod tests {
     use crate::{AccessKey, Addressing, Bucket};
 
     fn secret(value: &str) -> Secret {
-        Secret::given("${env:TEST}", value.to_owned())
+        Secret::from_value("${env:TEST}", value.to_owned())
     }
 
     /// Returns the signer of the examples in the S3 documentation.

@@ -171,7 +171,7 @@ mod tests {
     use crate::digest::sha256;
 
     fn secret(value: &str) -> Secret {
-        Secret::given("${env:TEST}", value.to_owned())
+        Secret::from_value("${env:TEST}", value.to_owned())
     }
 
     fn signer_of(session_token: Option<&str>) -> Signer {

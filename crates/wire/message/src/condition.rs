@@ -62,10 +62,32 @@ pub fn any_meets(conditions: &[Condition], outcome: &Outcome<'_>) -> bool {
     conditions.iter().any(|condition| condition.meets(outcome))
 }
 
-impl FromStr for Condition {
-    type Err = String;
+/// A text that is not a condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConditionError {
+    text: String,
+    /// A similar condition.
+    suggestion: Option<&'static str>,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl fmt::Display for ConditionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not an outcome of a call: expected `connect`, `timeout`, `reset`, `bad-response`, a status \
+             from 200 to 599, a class like `5xx` or a range like `502-504`",
+            self.text
+        )?;
+        self.suggestion.map_or(Ok(()), |word| write!(f, "; did you mean `{word}`?"))
+    }
+}
+
+impl std::error::Error for ConditionError {}
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
         if let Some((_, condition)) = WORDS.iter().find(|(word, _)| *word == text) {
             return Ok(*condition);
         }
@@ -79,15 +101,9 @@ impl FromStr for Condition {
                 .map(|class| (class * 100, class * 100 + 99)),
             (None, None) => status(text).map(|status| (status, status)),
         };
-        range.map(|(from, to)| Self::Status(from, to)).ok_or_else(|| {
-            let problem = format!(
-                "`{text}` is not an outcome of a call: expected `connect`, `timeout`, `reset`, \
-                 `bad-response`, a status from 200 to 599, a class like `5xx` or a range like `502-504`"
-            );
-            match egret_config::suggest(text, WORDS.iter().map(|(word, _)| *word)) {
-                Some(word) => format!("{problem}; did you mean `{word}`?"),
-                None => problem,
-            }
+        range.map(|(from, to)| Self::Status(from, to)).ok_or_else(|| ConditionError {
+            text: text.to_owned(),
+            suggestion: egret_config::suggest(text, WORDS.iter().map(|(word, _)| *word)),
         })
     }
 }
@@ -173,6 +189,6 @@ mod tests {
         for text in ["", "xx", "1xx", "6xx", "199", "600", "504-502", "502-", "-1", "99999", "5XX"] {
             assert!(text.parse::<Condition>().is_err(), "{text}");
         }
-        assert!("conect".parse::<Condition>().unwrap_err().ends_with("did you mean `connect`?"));
+        assert!("conect".parse::<Condition>().unwrap_err().to_string().ends_with("did you mean `connect`?"));
     }
 }

@@ -14,10 +14,10 @@ pub mod request_target;
 mod response;
 pub mod trace_context;
 
-pub use condition::{Condition, any_meets};
+pub use condition::{Condition, ConditionError, any_meets};
 pub use fault::Fault;
 pub use fields::{Changes, Fields, Json, is_json};
-pub use outcome::{CallFailure, Destination, FailureKind, Outcome, Received};
+pub use outcome::{CallFailure, Destination, FailureKind, Outcome, ReceivedMessage};
 pub use provider::{KnownProvider, OTHER_HOSTS};
 pub use refusal::{Fixed, Reason, Refused};
 pub use request::Request;

@@ -28,7 +28,7 @@ pub struct Destination<'a> {
 
 impl Destination<'_> {
     /// Placeholder for a request without an upstream.
-    pub const NOWHERE: Self = Self {
+    pub const NO_UPSTREAM: Self = Self {
         provider: "-",
         tls: false,
         host: "",
@@ -42,7 +42,7 @@ impl Destination<'_> {
 
 /// A message as received: its head, and the bytes that the head's offsets refer to.
 #[derive(Debug)]
-pub struct Received<'a, Head> {
+pub struct ReceivedMessage<'a, Head> {
     /// The head.
     pub head: &'a Head,
     /// The bytes that the head was parsed from.
@@ -58,7 +58,7 @@ pub enum Outcome<'a> {
     #[default]
     None,
     /// A final response, from the provider or from an inner remedy.
-    Response(&'a Received<'a, ResponseHead>),
+    Response(&'a ReceivedMessage<'a, ResponseHead>),
     /// No response.
     Failure(CallFailure),
 }

@@ -377,7 +377,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = byte;
         let is_json = std::str::from_utf8(&bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
-        let edits = JsonEdits { root: Node { action: None, children: vec![("a".into(), Node { action: Some(Action::Remove), children: Vec::new() })] } };
+        let edits = JsonEdits { root: EditNode { action: None, children: vec![("a".into(), EditNode { action: Some(Action::Remove), children: Vec::new() })] } };
         prop_assert_eq!(edits.apply(&bytes, &[]).is_ok(), is_json);
     }
 }

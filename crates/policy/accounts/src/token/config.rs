@@ -181,7 +181,7 @@ impl OAuth2Config {
             let message = format!("`{name}` has its own config key: use that instead");
             check(&format!("parameters.{name}"), !OWN_PARAMETERS.contains(&name.as_str()), &message);
         }
-        if let Err(error) = Endpoint::parse(&self.token_url) {
+        if let Err(error) = TokenEndpoint::parse(&self.token_url) {
             check("token_url", false, &error.to_string());
         }
     }
@@ -189,7 +189,7 @@ impl OAuth2Config {
 
 /// The address of a token endpoint. The gateway validates its authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct TokenEndpoint {
     /// `true` if it is called over TLS.
     pub tls: bool,
     /// Host and optional port, as in the config.
@@ -226,7 +226,7 @@ impl fmt::Display for EndpointError {
 
 impl std::error::Error for EndpointError {}
 
-impl Endpoint {
+impl TokenEndpoint {
     /// Parses a URL.
     pub fn parse(url: &str) -> Result<Self, EndpointError> {
         let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
@@ -313,8 +313,8 @@ mod tests {
             ("http://127.0.0.1:8080/realms/a/token?x=1", false, "127.0.0.1:8080", "/realms/a/token?x=1"),
             ("https://[::1]?x", true, "[::1]", "/?x"),
         ] {
-            let expected = Endpoint { tls, authority: authority.into(), target: target.into() };
-            assert_eq!(Endpoint::parse(url), Ok(expected));
+            let expected = TokenEndpoint { tls, authority: authority.into(), target: target.into() };
+            assert_eq!(TokenEndpoint::parse(url), Ok(expected));
         }
     }
 }

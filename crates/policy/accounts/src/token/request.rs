@@ -3,17 +3,21 @@
 use egret_har::base64;
 use zeroize::Zeroizing;
 
-use super::config::{ClientAuth, Endpoint, Grant, OAuth2Config};
+use super::config::{ClientAuth, Grant, OAuth2Config, TokenEndpoint};
 
 /// Capacity for the parts of a request that do not depend on the config. Allocated at once, because a
 /// reallocation would leave a copy of the secrets behind.
 const REQUEST_BYTES: usize = 4096;
 
 /// Returns a complete request for a token from `endpoint`.
-pub(super) fn request(config: &OAuth2Config, endpoint: &Endpoint, refresh_token: &str) -> Zeroizing<Vec<u8>> {
+pub(super) fn request(
+    config: &OAuth2Config,
+    endpoint: &TokenEndpoint,
+    refresh_token: &str,
+) -> Zeroizing<Vec<u8>> {
     let body = form(config, refresh_token);
     let mut message = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES + body.len()));
-    let Endpoint { authority, target, .. } = endpoint;
+    let TokenEndpoint { authority, target, .. } = endpoint;
     for piece in ["POST ", target, " HTTP/1.1\r\nHost: ", authority, "\r\n"] {
         message.extend_from_slice(piece.as_bytes());
     }
@@ -98,7 +102,7 @@ mod tests {
         let config = json!({ "token_url": "https://id.example:8443/token?tenant=1", "client_id": "me" });
         let mut config: OAuth2Config = serde_json::from_value(config).unwrap();
         change(&mut config);
-        let endpoint = Endpoint::parse(&config.token_url).unwrap();
+        let endpoint = TokenEndpoint::parse(&config.token_url).unwrap();
         let message = String::from_utf8(request(&config, &endpoint, "r+1").to_vec()).unwrap();
         let (head, body) = message.split_once("\r\n\r\n").unwrap();
         let always = "POST /token?tenant=1 HTTP/1.1\r\nHost: id.example:8443\r\nAccept: application/json\r\nUser-Agent: egret\r\n\

@@ -46,11 +46,11 @@ fn elected(token: &Arc<Token>, now: Timestamp) -> Fetch {
 
 fn grant(fetch: Fetch, now: Timestamp, life_s: u64, more: &str) {
     let body = format!(r#"{{"access_token":"t{life_s}","token_type":"bearer","expires_in":{life_s}{more}}}"#);
-    fetch.end(now, Ok(Answered { status: 200, retry_after: None, body: body.as_bytes() }));
+    fetch.end(now, Ok(TokenResponse { status: 200, retry_after: None, body: body.as_bytes() }));
 }
 
 fn fail(fetch: Fetch, now: Timestamp, status: u16, body: &str, retry_after: Option<&[u8]>) {
-    fetch.end(now, Ok(Answered { status, retry_after, body: body.as_bytes() }));
+    fetch.end(now, Ok(TokenResponse { status, retry_after, body: body.as_bytes() }));
 }
 
 /// Returns the message of a refusal, and the milliseconds until a retry makes sense.
@@ -163,14 +163,14 @@ fn a_life_counts_from_when_the_token_was_asked_for() {
     let token = token(&json!({ "default_life": "4s" }));
     let fetch = elected(&token, START);
     let body = br#"{"access_token":"t","token_type":"bearer"}"#;
-    fetch.end(at_ms(2_000), Ok(Answered { status: 200, retry_after: None, body }));
+    fetch.end(at_ms(2_000), Ok(TokenResponse { status: 200, retry_after: None, body }));
     assert_eq!(token.snapshot(at_ms(2_000)).expires_at, Some(at_ms(4_000)));
     assert!(is_ready(&token, at_ms(2_999)));
     drop(elected(&token, at_ms(4_000)));
     // A token that has expired when it arrives is used all the same, or there would be one fetch after the
     // other.
     let fetch = elected(&token, at_ms(4_000));
-    fetch.end(at_ms(9_000), Ok(Answered { status: 200, retry_after: None, body }));
+    fetch.end(at_ms(9_000), Ok(TokenResponse { status: 200, retry_after: None, body }));
     assert_eq!(token.snapshot(at_ms(9_000)).expires_at, Some(at_ms(10_000)));
 }
 
@@ -223,7 +223,7 @@ fn after_a_failure_the_endpoint_is_left_alone_for_longer_and_longer() {
         now = now + Duration::from_millis(u64::try_from(wait_ms).unwrap() + 1);
     }
     grant(elected(&token, now), now, 60, "");
-    assert_eq!(token.snapshot(now).trouble, None);
+    assert_eq!(token.snapshot(now).error, None);
     // The backoff begins again.
     now = now + Duration::from_secs(61);
     fail(elected(&token, now), now, 503, "", None);
@@ -273,7 +273,7 @@ fn an_endpoint_that_is_down_at_renewal_harms_nobody_until_the_token_is_over() {
         match poll(&token, now) {
             Turn::Ready(Some(fetch)) => {
                 failures += 1;
-                fetch.end(now, Err(Trouble::Unreachable("connect-failed")));
+                fetch.end(now, Err(TokenError::Unreachable("connect-failed")));
             }
             Turn::Ready(None) => {}
             other => panic!("{other:?}"),

@@ -83,7 +83,7 @@ fn fields() -> Vec<String> {
 #[derive(Debug)]
 pub struct AccessLog {
     config: AccessLogConfig,
-    line: Line,
+    line: LineFormat,
     sink: Arc<dyn Sink>,
     /// Paths of the flow's match, by their text.
     patterns: HashMap<String, PathPattern>,
@@ -95,27 +95,27 @@ pub struct AccessLog {
 
 /// Format of a line.
 #[derive(Debug)]
-enum Line {
-    Json(Vec<(String, Part)>),
+enum LineFormat {
+    Json(Vec<(String, Placeholder)>),
     Template(Vec<Piece>),
 }
 
 #[derive(Debug)]
 enum Piece {
     Text(String),
-    Part(Part),
+    Placeholder(Placeholder),
 }
 
 /// A value that a line can contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    Plain(Plain),
+enum Placeholder {
+    Builtin(Builtin),
     Field(Message, String),
 }
 
 /// A value other than a header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plain {
+enum Builtin {
     Time,
     Flow,
     Endpoint,
@@ -142,35 +142,35 @@ enum Plain {
     Remedies,
 }
 
-const PLAIN: [(&str, Plain); 24] = [
-    ("time", Plain::Time),
-    ("flow", Plain::Flow),
-    ("endpoint", Plain::Endpoint),
-    ("client", Plain::Client),
-    ("server", Plain::Server),
-    ("consumer", Plain::Consumer),
-    ("provider", Plain::Provider),
-    ("method", Plain::Method),
-    ("scheme", Plain::Scheme),
-    ("host", Plain::Host),
-    ("path", Plain::Path),
-    ("target", Plain::Target),
-    ("status", Plain::Status),
-    ("error", Plain::Error),
-    ("generated", Plain::Generated),
-    ("cut_short", Plain::CutShort),
-    ("duration_us", Plain::Duration),
-    ("blocked_us", Plain::Blocked),
-    ("provider_us", Plain::ProviderTime),
-    ("footprint_us", Plain::Footprint),
-    ("request_bytes", Plain::RequestBytes),
-    ("response_bytes", Plain::ResponseBytes),
-    ("attempts", Plain::Attempts),
-    ("remedies", Plain::Remedies),
+const BUILTINS: [(&str, Builtin); 24] = [
+    ("time", Builtin::Time),
+    ("flow", Builtin::Flow),
+    ("endpoint", Builtin::Endpoint),
+    ("client", Builtin::Client),
+    ("server", Builtin::Server),
+    ("consumer", Builtin::Consumer),
+    ("provider", Builtin::Provider),
+    ("method", Builtin::Method),
+    ("scheme", Builtin::Scheme),
+    ("host", Builtin::Host),
+    ("path", Builtin::Path),
+    ("target", Builtin::Target),
+    ("status", Builtin::Status),
+    ("error", Builtin::Error),
+    ("generated", Builtin::Generated),
+    ("cut_short", Builtin::CutShort),
+    ("duration_us", Builtin::Duration),
+    ("blocked_us", Builtin::Blocked),
+    ("provider_us", Builtin::ProviderTime),
+    ("footprint_us", Builtin::Footprint),
+    ("request_bytes", Builtin::RequestBytes),
+    ("response_bytes", Builtin::ResponseBytes),
+    ("attempts", Builtin::Attempts),
+    ("remedies", Builtin::Remedies),
 ];
 
 /// The value of a placeholder.
-enum Told {
+enum PlaceholderValue {
     Text(String),
     Number(u64),
     /// Written only if `true`.
@@ -227,20 +227,20 @@ impl Diagnosis for AccessLog {
         let Some((mask, key)) = self.mask.as_deref() else { return };
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         room.clear();
-        let told = |part: &Part| self.told(part, exchange, mask, key);
+        let told = |part: &Placeholder| self.value_of(part, exchange, mask, key);
         match &self.line {
-            Line::Json(fields) => {
+            LineFormat::Json(fields) => {
                 room.push(b'{');
                 for (name, part) in fields {
                     push_member(name, &told(part), &mut room);
                 }
                 room.push(b'}');
             }
-            Line::Template(pieces) => {
+            LineFormat::Template(pieces) => {
                 for piece in pieces {
                     match piece {
                         Piece::Text(text) => room.extend_from_slice(text.as_bytes()),
-                        Piece::Part(part) => push_text(&told(part), &mut room),
+                        Piece::Placeholder(part) => push_text(&told(part), &mut room),
                     }
                 }
             }
@@ -250,12 +250,18 @@ impl Diagnosis for AccessLog {
 }
 
 impl AccessLog {
-    fn told(&self, part: &Part, exchange: &Finished<'_>, mask: &Mask, key: &Key) -> Told {
+    fn value_of(
+        &self,
+        part: &Placeholder,
+        exchange: &Finished<'_>,
+        mask: &Mask,
+        key: &Key,
+    ) -> PlaceholderValue {
         let record = exchange.record();
         let facts = exchange.facts();
         let part = match part {
-            Part::Plain(part) => *part,
-            Part::Field(message, name) => {
+            Placeholder::Builtin(part) => *part,
+            Placeholder::Field(message, name) => {
                 let value = match message {
                     Message::Request => exchange.request_field(name.as_bytes()),
                     Message::Response => exchange.response_field(name.as_bytes()),
@@ -264,39 +270,39 @@ impl AccessLog {
             }
         };
         match part {
-            Plain::Time => {
+            Builtin::Time => {
                 let mut time = Vec::new();
                 rfc3339::write_unix_us(facts.started.as_micros(), &mut time);
                 text(String::from_utf8(time).unwrap_or_default())
             }
-            Plain::Flow => text(exchange.flow().to_owned()),
-            Plain::Endpoint => text(exchange.endpoint().to_owned()),
-            Plain::Client => text(facts.client.map(|client| client.to_string()).unwrap_or_default()),
-            Plain::Server => text(facts.server.map(|server| server.to_string()).unwrap_or_default()),
-            Plain::Consumer => text(exchange.consumer_told(Some(key)).into_owned()),
-            Plain::Provider => text(record.provider().to_owned()),
-            Plain::Method => text(mask.word(exchange.method_text())),
-            Plain::Scheme => text(if facts.tls { "https" } else { "http" }.to_owned()),
-            Plain::Host => text(record.host().to_owned()),
-            Plain::Path => {
+            Builtin::Flow => text(exchange.flow().to_owned()),
+            Builtin::Endpoint => text(exchange.endpoint().to_owned()),
+            Builtin::Client => text(facts.client.map(|client| client.to_string()).unwrap_or_default()),
+            Builtin::Server => text(facts.server.map(|server| server.to_string()).unwrap_or_default()),
+            Builtin::Consumer => text(exchange.exportable_consumer(Some(key)).into_owned()),
+            Builtin::Provider => text(record.provider().to_owned()),
+            Builtin::Method => text(mask.word(exchange.method_text())),
+            Builtin::Scheme => text(if facts.tls { "https" } else { "http" }.to_owned()),
+            Builtin::Host => text(record.host().to_owned()),
+            Builtin::Path => {
                 let path = record.target().split(|byte| *byte == b'?').next().unwrap_or_default();
                 text(self.target(path, exchange, mask))
             }
-            Plain::Target => text(self.target(record.target(), exchange, mask)),
-            Plain::Status => Told::Number(exchange.status().into()),
-            Plain::Error => text(facts.error.unwrap_or_default().to_owned()),
-            Plain::Generated => Told::Flag(facts.is_generated),
-            Plain::CutShort => Told::Flag(facts.is_cut_short),
-            Plain::Duration => Told::Number(facts.times.total_us()),
-            Plain::Blocked => Told::Number(exchange.phases().blocked_us.unwrap_or_default()),
-            Plain::ProviderTime => {
-                Told::Number(if facts.attempts > 0 { exchange.phases().wait_us } else { 0 })
+            Builtin::Target => text(self.target(record.target(), exchange, mask)),
+            Builtin::Status => PlaceholderValue::Number(exchange.status().into()),
+            Builtin::Error => text(facts.error.unwrap_or_default().to_owned()),
+            Builtin::Generated => PlaceholderValue::Flag(facts.is_generated),
+            Builtin::CutShort => PlaceholderValue::Flag(facts.is_cut_short),
+            Builtin::Duration => PlaceholderValue::Number(facts.times.total_us()),
+            Builtin::Blocked => PlaceholderValue::Number(exchange.phases().blocked_us.unwrap_or_default()),
+            Builtin::ProviderTime => {
+                PlaceholderValue::Number(if facts.attempts > 0 { exchange.phases().wait_us } else { 0 })
             }
-            Plain::Footprint => Told::Number(facts.times.footprint_us),
-            Plain::RequestBytes => Told::Number(record.request_body.body_bytes),
-            Plain::ResponseBytes => Told::Number(record.response_body.body_bytes),
-            Plain::Attempts => Told::Number(facts.attempts.into()),
-            Plain::Remedies => text(record.remedies().to_owned()),
+            Builtin::Footprint => PlaceholderValue::Number(facts.times.footprint_us),
+            Builtin::RequestBytes => PlaceholderValue::Number(record.request_body.body_bytes),
+            Builtin::ResponseBytes => PlaceholderValue::Number(record.response_body.body_bytes),
+            Builtin::Attempts => PlaceholderValue::Number(facts.attempts.into()),
+            Builtin::Remedies => text(record.remedies().to_owned()),
         }
     }
 
@@ -331,13 +337,15 @@ impl AccessLog {
     }
 }
 
-fn text(text: String) -> Told {
-    Told::Text(text)
+fn text(text: String) -> PlaceholderValue {
+    PlaceholderValue::Text(text)
 }
 
 /// Appends a member of an object, unless its value is empty.
-fn push_member(name: &str, value: &Told, out: &mut Vec<u8>) {
-    if matches!(value, Told::Flag(false)) || matches!(value, Told::Text(text) if text.is_empty()) {
+fn push_member(name: &str, value: &PlaceholderValue, out: &mut Vec<u8>) {
+    if matches!(value, PlaceholderValue::Flag(false))
+        || matches!(value, PlaceholderValue::Text(text) if text.is_empty())
+    {
         return;
     }
     if out.last() != Some(&b'{') {
@@ -347,21 +355,21 @@ fn push_member(name: &str, value: &Told, out: &mut Vec<u8>) {
     write_escaped(name.as_bytes(), out);
     out.extend_from_slice(b"\":");
     match value {
-        Told::Text(text) => {
+        PlaceholderValue::Text(text) => {
             out.push(b'"');
             write_escaped(cut(text).as_bytes(), out);
             out.push(b'"');
         }
-        Told::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
-        Told::Flag(flag) => out.extend_from_slice(flag.to_string().as_bytes()),
+        PlaceholderValue::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        PlaceholderValue::Flag(flag) => out.extend_from_slice(flag.to_string().as_bytes()),
     }
 }
 
 /// Appends a value to a text line. Escaping keeps it on its line and within its quotes.
-fn push_text(value: &Told, out: &mut Vec<u8>) {
+fn push_text(value: &PlaceholderValue, out: &mut Vec<u8>) {
     match value {
-        Told::Text(text) if text.is_empty() => out.push(b'-'),
-        Told::Text(text) => {
+        PlaceholderValue::Text(text) if text.is_empty() => out.push(b'-'),
+        PlaceholderValue::Text(text) => {
             let mut escaped = String::with_capacity(text.len());
             for letter in cut(text).chars() {
                 match letter {
@@ -376,8 +384,8 @@ fn push_text(value: &Told, out: &mut Vec<u8>) {
             }
             out.extend_from_slice(escaped.as_bytes());
         }
-        Told::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
-        Told::Flag(flag) => out.extend_from_slice(flag.to_string().as_bytes()),
+        PlaceholderValue::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
+        PlaceholderValue::Flag(flag) => out.extend_from_slice(flag.to_string().as_bytes()),
     }
 }
 
@@ -385,7 +393,7 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(VALUE_BYTES_MAX)]
 }
 
-fn line(config: &AccessLogConfig, context: &mut CompileContext<'_>) -> Line {
+fn line(config: &AccessLogConfig, context: &mut CompileContext<'_>) -> LineFormat {
     let Some(template) = &config.template else {
         let mut parts = Vec::new();
         if config.fields.is_empty() || config.fields.len() > PARTS_MAX {
@@ -397,12 +405,12 @@ fn line(config: &AccessLogConfig, context: &mut CompileContext<'_>) -> Line {
             }
             parts.extend(part(name, &format!("fields[{place}]"), context).map(|part| (name.clone(), part)));
         }
-        return Line::Json(parts);
+        return LineFormat::Json(parts);
     };
     if config.fields != fields() {
         context.problem("fields", "`fields` and `template` exclude each other: remove one of them");
     }
-    Line::Template(pieces(template, context))
+    LineFormat::Template(pieces(template, context))
 }
 
 fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
@@ -425,7 +433,7 @@ fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
             return pieces;
         };
         pieces.push(Piece::Text(before.to_owned()));
-        pieces.extend(part(name.trim(), "template", context).map(Piece::Part));
+        pieces.extend(part(name.trim(), "template", context).map(Piece::Placeholder));
         rest = after;
     }
     pieces.push(Piece::Text(rest.to_owned()));
@@ -435,22 +443,24 @@ fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
     pieces
 }
 
-fn part(name: &str, key: &str, context: &mut CompileContext<'_>) -> Option<Part> {
+fn part(name: &str, key: &str, context: &mut CompileContext<'_>) -> Option<Placeholder> {
     let field = [("request.headers.", Message::Request), ("response.headers.", Message::Response)]
         .into_iter()
         .find_map(|(prefix, message)| Some((message, name.strip_prefix(prefix)?)));
     if let Some((message, field)) = field.filter(|(_, field)| egret_http1::is_token(field.as_bytes())) {
-        return Some(Part::Field(message, field.to_ascii_lowercase()));
+        return Some(Placeholder::Field(message, field.to_ascii_lowercase()));
     }
-    if let Some((_, part)) = PLAIN.iter().find(|(known, _)| *known == name) {
-        return Some(Part::Plain(*part));
+    if let Some((_, part)) = BUILTINS.iter().find(|(known, _)| *known == name) {
+        return Some(Placeholder::Builtin(*part));
     }
     let path = format!("{}.{key}", context.path);
     let message = format!(
         "unknown value `{name}`: use one from the list in the handbook, or a header field like \
          `request.headers.accept`"
     );
-    context.problems.push(Problem::new(path, message).suggest(name, PLAIN.iter().map(|(known, _)| *known)));
+    context
+        .problems
+        .push(Problem::new(path, message).suggest(name, BUILTINS.iter().map(|(known, _)| *known)));
     None
 }
 

@@ -8,8 +8,7 @@ mod times;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use egret_clock::Timestamp;
-use egret_clock::rfc3339;
+use egret_clock::{Timestamp, rfc3339};
 use egret_har::Key;
 use egret_http1::Method;
 use schemars::JsonSchema;
@@ -20,7 +19,7 @@ use crate::discovered::{Discovered, DiscoveredEndpoint};
 use crate::finished::Finished;
 use egret_match::target::normal_path;
 use egret_message::request_target::split_target;
-use inventory::{Call, Endpoint, Inventory, Origin};
+use inventory::{FoundEndpoint, Inventory, Origin, SeenCall};
 
 pub use proposal::propose;
 
@@ -75,7 +74,7 @@ struct State {
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Kept {
     unlisted: u64,
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<FoundEndpoint>,
 }
 
 impl Diagnosis for Discovery {
@@ -95,7 +94,7 @@ impl Diagnosis for Discovery {
         if context.problems.len() > problems {
             return None;
         }
-        let keeper = context.exports.keeper.as_ref().filter(|_| config.keep).map(Arc::clone);
+        let keeper = context.exports.state_store.as_ref().filter(|_| config.keep).map(Arc::clone);
         let name = format!("discovery-{}.json", context.flow());
         let state = context
             .keep(|_: &Mutex<State>| true, || Mutex::new(State::restored(config, keeper.as_deref(), &name)));
@@ -126,13 +125,13 @@ impl Diagnosis for Discovery {
             port: facts.port,
             prefix: text(base),
         };
-        let call = Call {
+        let call = SeenCall {
             method: exchange.method().name(),
             path: &text(&normal_path(path)),
             status: exchange.status(),
             time_us: facts.times.total_us(),
             at_us: facts.started.as_micros(),
-            consumer: &exchange.consumer_told(self.key.as_deref()),
+            consumer: &exchange.exportable_consumer(self.key.as_deref()),
         };
         let mut state = self.state();
         state.inventory.count(
@@ -199,9 +198,9 @@ impl State {
     }
 }
 
-impl From<Endpoint> for DiscoveredEndpoint {
-    fn from(endpoint: Endpoint) -> Self {
-        let Endpoint { origin, path, method, stats } = endpoint;
+impl From<FoundEndpoint> for DiscoveredEndpoint {
+    fn from(endpoint: FoundEndpoint) -> Self {
+        let FoundEndpoint { origin, path, method, stats } = endpoint;
         let quantile = |share| stats.times.quantile_us(share).unwrap_or_default();
         let date = |us| {
             let mut text = Vec::new();

@@ -201,9 +201,9 @@ struct WriterParts {
     recorder: Recorder,
     entry: Vec<u8>,
     /// Number of bodies covered by earlier log lines.
-    told: [u64; End::ALL.len()],
+    last_reported: [u64; End::ALL.len()],
     /// Time of the last log line.
-    told_at: Option<Timestamp>,
+    last_reported_at: Option<Timestamp>,
 }
 
 impl Writer {
@@ -216,7 +216,7 @@ impl Writer {
     ) -> Self {
         let recorder = Recorder::new((**key).clone(), compiled);
         let (entry, told) = Default::default();
-        let parts = Mutex::new(WriterParts { recorder, entry, told, told_at: None });
+        let parts = Mutex::new(WriterParts { recorder, entry, last_reported: told, last_reported_at: None });
         Self { flow, recording, secret_names, key: Arc::clone(key), parts, bodies: Default::default() }
     }
 }
@@ -312,21 +312,21 @@ impl Diagnosis for Har {
     fn tick(&self, tick: Tick) {
         let Some(writer) = &self.writer else { return };
         let mut parts = writer.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        if parts.told_at.is_some_and(|at| tick.now < at + LINES_INTERVAL) && !tick.is_last {
+        if parts.last_reported_at.is_some_and(|at| tick.now < at + LINES_INTERVAL) && !tick.is_last {
             return;
         }
         let bodies = *parts.recorder.bodies();
-        if let Some(damage) = damage(&parts.told, &bodies) {
+        if let Some(damage) = damage(&parts.last_reported, &bodies) {
             warn!(
                 flow = writer.flow,
                 "some bodies were not archived as sent: {damage}; each is marked in its entry"
             );
-            parts.told = bodies;
-            parts.told_at = Some(tick.now);
+            parts.last_reported = bodies;
+            parts.last_reported_at = Some(tick.now);
         }
     }
 
-    fn figures(&self) -> Vec<Family> {
+    fn metrics(&self) -> Vec<Family> {
         let Some(writer) = &self.writer else { return Vec::new() };
         let sample = |(end, count): (&End, &AtomicU64)| Sample {
             labels: vec![("result", end.word().to_owned())],

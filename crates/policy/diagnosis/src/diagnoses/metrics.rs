@@ -168,11 +168,11 @@ enum Source {
 struct State {
     config: MetricsConfig,
     /// Locked by the diagnosis thread and by readers of the metrics.
-    table: Mutex<Table>,
+    table: Mutex<SeriesTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct SeriesTable {
     /// Series by the values of their labels, joined.
     series: BTreeMap<Box<str>, Series>,
     /// Series of all exchanges that have no series of their own.
@@ -228,9 +228,9 @@ impl Diagnosis for Metrics {
             |known: &State| known.config == counted,
             || State {
                 config: counted.clone(),
-                table: Mutex::new(Table {
+                table: Mutex::new(SeriesTable {
                     failures: vec![0; config.counters.len() + config.gauges.len()],
-                    ..Table::default()
+                    ..SeriesTable::default()
                 }),
             },
         );
@@ -275,7 +275,7 @@ impl Diagnosis for Metrics {
         let footprint_us = exchange.facts().times.footprint_us;
         let numbers = self.numbers(exchange);
         let mut table = self.state.table();
-        let Table { failures, .. } = &mut *table;
+        let SeriesTable { failures, .. } = &mut *table;
         for (number, failed) in numbers.iter().zip(failures) {
             *failed += u64::from(number.is_err());
         }
@@ -308,12 +308,12 @@ impl Diagnosis for Metrics {
         }
         table.exported = Some(tick.now);
         drop(table);
-        for family in self.figures() {
+        for family in self.metrics() {
             export(&family, &self.flow, (since, tick.now), &**sink);
         }
     }
 
-    fn figures(&self) -> Vec<Family> {
+    fn metrics(&self) -> Vec<Family> {
         let table = self.state.table();
         let bounds = seconds(&self.bounds_us);
         let mut families = vec![
@@ -386,8 +386,8 @@ impl Metrics {
     }
 
     /// Returns the series of an exchange, or the overflow series if there is no room for another.
-    fn series<'t>(&self, table: &'t mut Table, exchange: &Finished<'_>) -> &'t mut Series {
-        let Table { series, overflow, key, .. } = table;
+    fn series<'t>(&self, table: &'t mut SeriesTable, exchange: &Finished<'_>) -> &'t mut Series {
+        let SeriesTable { series, overflow, key, .. } = table;
         key.clear();
         for label in &self.config.labels {
             key.push_str(&self.value(*label, exchange));
@@ -414,7 +414,7 @@ impl Metrics {
             MetricsLabel::Endpoint => exchange.endpoint().to_owned().into(),
             MetricsLabel::Method => exchange.method().name().into(),
             MetricsLabel::Status => exchange.status_class().into(),
-            MetricsLabel::Consumer => exchange.consumer_told(self.key.as_deref()),
+            MetricsLabel::Consumer => exchange.exportable_consumer(self.key.as_deref()),
         }
     }
 
@@ -430,7 +430,7 @@ impl Metrics {
         }
     }
 
-    fn failures(&self, table: &Table) -> Family {
+    fn failures(&self, table: &SeriesTable) -> Family {
         let values = self.counters.iter().chain(&self.gauges);
         let samples = values.zip(&table.failures).map(|(value, count)| Sample {
             labels: vec![("metric", value.name.clone())],
@@ -447,12 +447,12 @@ impl Metrics {
 }
 
 impl State {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SeriesTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl SeriesTable {
     fn all(&self) -> impl Iterator<Item = &Series> {
         self.series.values().chain(self.overflow.as_deref())
     }

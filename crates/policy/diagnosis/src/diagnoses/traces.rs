@@ -103,7 +103,7 @@ impl Traces {
     fn exchange_span(&self, exchange: &Finished<'_>, trace: &Trace<'_>, room: &mut Vec<u8>) {
         let (record, facts) = (exchange.record(), exchange.facts());
         let status = exchange.status();
-        let consumer = exchange.consumer_told(self.key.as_deref());
+        let consumer = exchange.exportable_consumer(self.key.as_deref());
         let client = facts.client.map(|client| client.ip().to_string()).unwrap_or_default();
         let mut attributes = common(exchange, record.host(), facts.port);
         attributes.extend([

@@ -5,20 +5,19 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use egret_accounts::token::{Answered, TokenState, TokenWaiter, Turn};
+use egret_accounts::token::{TokenResponse, TokenState, TokenWaiter, Turn};
 use egret_accounts::{Account, AccountConfig, Accounts, Applied, Outgoing, Sigv4Config};
-use egret_cache::{Ask, CacheConfig, Candidate, Decision, KeySecret, Policy, Stored, Times};
+use egret_cache::{CacheConfig, CallTimes, Candidate, Decision, KeySecret, Lookup, Policy, Stored};
 use egret_clock::Timestamp;
 use egret_config::{Secret, Size};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use egret_json::JsonError;
 use egret_json::edit::{Action, JsonEdits};
 use egret_match::Parameters;
-use egret_match::expression::{Expression, Inputs, Outcome, Scope};
+use egret_match::expression::{Expression, ExpressionValue, Inputs, Scope};
 use egret_match::template::{Escape, Template};
-use egret_message::KnownProvider;
-use egret_message::{Changes, Fields, Request, Response};
-use egret_store::entries::{EntryFile, Kept as _};
+use egret_message::{Changes, Fields, KnownProvider, Request, Response};
+use egret_store::entries::{EntryFile, StoredValue as _};
 use serde::de::IgnoredAny;
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
@@ -55,7 +54,7 @@ pub fn expression(bytes: &[u8]) -> bool {
     evaluate::<bool>(source, &inputs)
 }
 
-fn evaluate<T: Outcome + PartialEq + std::fmt::Debug>(source: &str, inputs: &Inputs<'_>) -> bool {
+fn evaluate<T: ExpressionValue + PartialEq + std::fmt::Debug>(source: &str, inputs: &Inputs<'_>) -> bool {
     match Expression::<T>::compile(source, SCOPE) {
         Ok(expression) => {
             assert_eq!(expression.evaluate(inputs), expression.evaluate(inputs));
@@ -147,8 +146,8 @@ pub fn cache(bytes: &[u8]) -> bool {
     let response = Response { status: answered.status, fields, body: None };
     let policy = Policy::new(&CacheConfig::default(), "f", Arc::new(KeySecret::new(&[1; 32])));
     let place = egret_cache::KeyContext::default();
-    let Ask::Look(question) = policy.ask(&request, &place) else { return false };
-    let times = Times { sent: NOW, received: NOW };
+    let Lookup::Look(question) = policy.ask(&request, &place) else { return false };
+    let times = CallTimes { sent: NOW, received: NOW };
     let receive = || policy.receive(&question, (&request, &place), &response, times, (&[], None));
     let verdict = receive();
     assert_eq!(verdict, receive());
@@ -166,10 +165,10 @@ pub fn cache(bytes: &[u8]) -> bool {
         assert_eq!(decision, policy.decide(&question, &request, &candidates, now));
         if let Decision::Serve(reply) = decision {
             assert!(
-                reply.standing.age.as_secs() >= later
-                    && (reply.standing.is_fresh() || question.wants.max_stale.is_some())
+                reply.freshness.age.as_secs() >= later
+                    && (reply.freshness.is_fresh() || question.wants.max_stale.is_some())
             );
-            assert!(reply.standing.ttl_s() <= ttl_s);
+            assert!(reply.freshness.ttl_s() <= ttl_s);
             reply.write_fields(&stored, 9, &mut Vec::new());
             assert!(reply.content_length(&stored, 9).is_none_or(|len| len < 4_096));
         }
@@ -195,13 +194,13 @@ pub fn cache_file(bytes: &[u8]) -> bool {
         assert_eq!(read.is_some(), simple.is_some());
         if let (Some(file), Some((number, tags, kept, body))) = (read, simple) {
             assert_eq!((file.number, file.tags.len()), (number, tags));
-            assert_eq!((&*file.kept, &*file.body), (kept, body));
+            assert_eq!((&*file.value, &*file.body), (kept, body));
             assert!(EntryFile::read(&repaired[..repaired.len() - 1]).is_none());
             assert!(EntryFile::read(&[&repaired[..], b"x"].concat()).is_none());
-            stored(&file.kept);
+            stored(&file.value);
         }
     }
-    EntryFile::read(bytes).is_some_and(|file| stored(&file.kept))
+    EntryFile::read(bytes).is_some_and(|file| stored(&file.value))
 }
 
 fn number_at(bytes: &[u8], at: usize, len: usize) -> u64 {
@@ -273,7 +272,9 @@ fn stored(kept: &[u8]) -> bool {
         consumer: None,
         body: None,
     };
-    let Ask::Look(question) = policy.ask(&request, &egret_cache::KeyContext::default()) else { return true };
+    let Lookup::Look(question) = policy.ask(&request, &egret_cache::KeyContext::default()) else {
+        return true;
+    };
     for now_s in [0, 1_795_307_476, u64::from(u32::MAX)] {
         let candidates = [Candidate { stored: &stored, len: Some(9) }];
         let decision = policy.decide(&question, &request, &candidates, Timestamp::from_secs(now_s));
@@ -322,18 +323,18 @@ pub fn token(bytes: &[u8]) -> bool {
     let mut words = head.splitn(2, |byte| *byte == b' ');
     let status =
         words.next().and_then(|status| std::str::from_utf8(status).ok()?.parse().ok()).unwrap_or(200);
-    let answered = Answered { status, retry_after: words.next(), body };
+    let answered = TokenResponse { status, retry_after: words.next(), body };
     let (accounts, again) = (fetched(answered), fetched(answered));
     let (account, again) = (accounts.get(0).unwrap(), again.get(0).unwrap());
     let (seen, seen_again) = (account.token_snapshot(NOW).unwrap(), again.token_snapshot(NOW).unwrap());
     assert_eq!(
-        (seen.state, seen.expires_at, seen.trouble),
-        (seen_again.state, seen_again.expires_at, seen_again.trouble)
+        (seen.state, seen.expires_at, seen.error),
+        (seen_again.state, seen_again.expires_at, seen_again.error)
     );
     let mut applied = Applied::default();
     let is_sent = account.apply(&outgoing(b"/", None, Fields::received(&[], b"")), &mut applied).is_ok();
     let Some(expires_at) = seen.expires_at else {
-        assert!(!is_sent && seen.state == TokenState::Missing && seen.trouble.is_some());
+        assert!(!is_sent && seen.state == TokenState::Missing && seen.error.is_some());
         assert!(seen.retry_at.is_some_and(|retry_at| retry_at > NOW));
         return false;
     };
@@ -359,7 +360,7 @@ pub fn token(bytes: &[u8]) -> bool {
 }
 
 /// Creates accounts whose first token request got this response.
-fn fetched(answered: Answered<'_>) -> Accounts {
+fn fetched(answered: TokenResponse<'_>) -> Accounts {
     let oauth2 = serde_json::json!({ "token_url": "https://id.example/token", "client_id": "me" });
     let accounts = account(AccountConfig {
         oauth2: Some(serde_json::from_value(oauth2).unwrap()),

@@ -14,8 +14,9 @@ use cel::common::types::CelString;
 use egret_config::suggest;
 
 use super::budget::charged;
+use super::error::ExpressionError;
+use super::inputs::Scope;
 use super::values::{LOOK_UP, Variable};
-use super::{ExpressionError, Scope};
 
 /// A set of variables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

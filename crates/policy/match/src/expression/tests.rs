@@ -1,6 +1,12 @@
 use proptest::prelude::*;
 
+use std::fmt;
+
+use egret_clock::Timestamp;
+use egret_message::{Request, Response};
+
 use super::*;
+use crate::parameters::Parameters;
 use egret_fixture::with_request;
 use egret_message::{Changes, Fields};
 
@@ -9,7 +15,7 @@ const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
 const REQUEST: &str = "POST https://api.stripe.com/v1/charges?limit=10&expand%5B%5D=a+b\n\
                        X-Tier: gold\nX-Tier: silver\nX-Egret-Consumer: billing";
 
-fn evaluate_on<T: Outcome>(source: &str, body: Option<&[u8]>) -> Result<T, EvaluationError> {
+fn evaluate_on<T: ExpressionValue>(source: &str, body: Option<&[u8]>) -> Result<T, EvaluationError> {
     let expression =
         Expression::<T>::compile(source, SCOPE).unwrap_or_else(|error| panic!("{source}: {error}"));
     with_request("stripe", REQUEST, |request| {
@@ -37,7 +43,7 @@ fn is(source: &str) -> Result<bool, EvaluationError> {
     evaluate_on(source, Some(BODY))
 }
 
-fn refusal<T: Outcome + fmt::Debug>(source: &str) -> String {
+fn refusal<T: ExpressionValue + fmt::Debug>(source: &str) -> String {
     Expression::<T>::compile(source, SCOPE).expect_err(source).to_string()
 }
 

@@ -16,7 +16,7 @@ use cel::context::VariableResolver;
 use cel::{DeclarationError, Env, ExecutionError};
 use serde::de;
 
-use super::{BODY_BYTES_MAX, Inputs};
+use super::inputs::{BODY_BYTES_MAX, Inputs};
 use crate::form::{decode_form, is_same_decoded};
 use crate::parameters::Parameters;
 use crate::target::normal_path;
@@ -117,7 +117,7 @@ impl VariableResolver for Values<'_> {
         let Inputs { request, response, parameters, attempt, now } = *self.inputs;
         let text = |text: &'b str| CowVal::owned(CelString::from(text));
         let lossy = |bytes: &'b [u8]| CowVal::owned(CelString::from(String::from_utf8_lossy(bytes)));
-        let table = |table: Table<'b>| CowVal::owned(table);
+        let table = |table: ValueTable<'b>| CowVal::owned(table);
         Some(match Variable::named(name)? {
             Variable::Method => lossy(request.method),
             Variable::Path => match normal_path(request.path) {
@@ -130,12 +130,12 @@ impl VariableResolver for Values<'_> {
             Variable::Provider => text(request.provider),
             Variable::Scheme => text(if request.tls { "https" } else { "http" }),
             Variable::Consumer => lossy(request.consumer.unwrap_or_default()),
-            Variable::Headers => table(Table::Fields(request.fields)),
-            Variable::Query => table(Table::Query(*request)),
-            Variable::Parameters => table(Table::Parameters(parameters)),
+            Variable::Headers => table(ValueTable::Fields(request.fields)),
+            Variable::Query => table(ValueTable::Query(*request)),
+            Variable::Parameters => table(ValueTable::Parameters(parameters)),
             Variable::RequestBody => self.body(&self.request_body, request.body),
             Variable::ResponseStatus => CowVal::owned(CelInt::from(i64::from(response?.status))),
-            Variable::ResponseHeaders => table(Table::Fields(response?.fields)),
+            Variable::ResponseHeaders => table(ValueTable::Fields(response?.fields)),
             Variable::ResponseBody => self.body(&self.response_body, response?.body),
             Variable::Attempt => CowVal::owned(CelInt::from(i64::from(attempt))),
             Variable::Now => CowVal::owned(CelInt::from(i64::try_from(now.as_secs()).unwrap_or(i64::MAX))),
@@ -145,13 +145,13 @@ impl VariableResolver for Values<'_> {
 
 /// A map from names to texts, read from the message without a copy.
 #[derive(Clone, Copy)]
-pub(crate) enum Table<'a> {
+pub(crate) enum ValueTable<'a> {
     Fields(Fields<'a>),
     Query(Request<'a>),
     Parameters(Parameters<'a>),
 }
 
-impl<'a> Table<'a> {
+impl<'a> ValueTable<'a> {
     /// Returns the first value of `name`.
     pub fn first(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         match self {
@@ -173,14 +173,14 @@ impl<'a> Table<'a> {
     }
 }
 
-impl fmt::Debug for Table<'_> {
+impl fmt::Debug for ValueTable<'_> {
     /// Shows nothing of the message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Table")
     }
 }
 
-impl Val for Table<'_> {
+impl Val for ValueTable<'_> {
     fn get_type(&self) -> &Type {
         &MAP_TYPE
     }
@@ -212,13 +212,13 @@ impl Val for Table<'_> {
     }
 }
 
-impl Container for Table<'_> {
+impl Container for ValueTable<'_> {
     fn contains(&self, name: &dyn Val) -> Result<bool, ExecutionError> {
         Ok(name.downcast_ref::<CelString<'_>>().is_some_and(|name| self.first(name.inner()).is_some()))
     }
 }
 
-impl Sizer for Table<'_> {
+impl Sizer for ValueTable<'_> {
     fn size(&self) -> CelInt {
         let count = match self {
             Self::Fields(fields) => fields.iter().count(),
@@ -229,7 +229,7 @@ impl Sizer for Table<'_> {
     }
 }
 
-impl Indexer for Table<'_> {
+impl Indexer for ValueTable<'_> {
     fn get<'b, 'v>(&'b self, name: &dyn Val) -> Result<CowVal<'b, 'v>, ExecutionError>
     where
         Self: 'v,

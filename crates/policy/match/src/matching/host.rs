@@ -1,5 +1,6 @@
 //! Patterns for hosts: a name, `*.example.com`, or an address.
 
+use std::fmt;
 use std::net::IpAddr;
 
 /// A pattern for hosts, in lower case.
@@ -11,9 +12,40 @@ pub enum HostPattern {
     Below(Box<str>),
 }
 
+/// A text that is not a host pattern, with the mistake in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPatternError {
+    text: Box<str>,
+    mistake: HostMistake,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HostMistake {
+    SchemeOrPath,
+    Port,
+    Star,
+    Label,
+}
+
+impl fmt::Display for HostPatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mistake = match self.mistake {
+            HostMistake::SchemeOrPath => "write the host alone, without scheme and path",
+            HostMistake::Port => "write it without a port",
+            HostMistake::Star => "a star is only allowed at the start, for whole labels: `*.example.com`",
+            HostMistake::Label => {
+                "a name consists of labels of letters, digits, `-` and `_`, separated by dots, at most 253 bytes"
+            }
+        };
+        write!(f, "`{}` is not a host: {mistake}", self.text)
+    }
+}
+
+impl std::error::Error for HostPatternError {}
+
 impl HostPattern {
-    /// Parses a pattern. The error describes the mistake.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// Parses a pattern.
+    pub fn parse(text: &str) -> Result<Self, HostPatternError> {
         let lower = text.to_ascii_lowercase();
         let bare = lower.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&lower);
         if let Ok(address) = bare.parse::<IpAddr>() {
@@ -24,7 +56,7 @@ impl HostPattern {
             None => (false, lower.as_str()),
         };
         let name = name.strip_suffix('.').unwrap_or(name);
-        check_name(name).map_err(|why| format!("`{text}` is not a host: {why}"))?;
+        check_name(name).map_err(|mistake| HostPatternError { text: text.into(), mistake })?;
         Ok(if is_below { Self::Below(name.into()) } else { Self::Exactly(name.into()) })
     }
 
@@ -45,22 +77,20 @@ pub fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
 
-fn check_name(name: &str) -> Result<(), &'static str> {
+fn check_name(name: &str) -> Result<(), HostMistake> {
     if name.contains("://") || name.contains('/') {
-        return Err("write the host alone, without scheme and path");
+        return Err(HostMistake::SchemeOrPath);
     }
     if name.contains(':') {
-        return Err("write it without a port");
+        return Err(HostMistake::Port);
     }
     if name.contains('*') {
-        return Err("a star is only allowed at the start, for whole labels: `*.example.com`");
+        return Err(HostMistake::Star);
     }
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(is_plain);
     if name.len() > 253 || !name.split('.').all(is_label) {
-        return Err(
-            "a name consists of labels of letters, digits, `-` and `_`, separated by dots, at most 253 bytes",
-        );
+        return Err(HostMistake::Label);
     }
     Ok(())
 }
@@ -99,7 +129,7 @@ mod tests {
             ("a..b", "a name consists of labels"),
             ("a b", "a name consists of labels"),
         ] {
-            assert!(HostPattern::parse(text).unwrap_err().contains(message), "{text}");
+            assert!(HostPattern::parse(text).unwrap_err().to_string().contains(message), "{text}");
         }
     }
 }

@@ -15,6 +15,7 @@
 //! - the part of a segment after `;`: kept or dropped;
 //! - segments `.` and `..`, encoded or not: resolved (RFC 3986 §5.2.4), or ordinary segments.
 
+use std::fmt;
 use std::ops::Range;
 
 use egret_http1::Span;
@@ -46,17 +47,94 @@ pub enum SegmentPattern {
     Parameter(Box<str>),
 }
 
+/// The mistake in a path pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathPatternError {
+    /// The pattern is too long.
+    TooLong,
+    /// The pattern does not start with a slash.
+    NoSlash(Box<str>),
+    /// The pattern has a query or a fragment.
+    MoreThanPath(Box<str>),
+    /// A segment of the pattern is wrong.
+    Segment(Box<str>, SegmentError),
+    /// The pattern has too many segments.
+    TooManySegments,
+    /// Two segments have the same parameter.
+    DuplicateParameter {
+        /// The pattern.
+        pattern: Box<str>,
+        /// The parameter.
+        name: Box<str>,
+    },
+}
+
+/// The mistake in one segment of a path pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SegmentError {
+    /// This is not a valid name of a parameter.
+    ParameterName(Box<str>),
+    /// This segment is a parameter only in part.
+    PartOfSegment(Box<str>),
+    /// A star is not a whole last segment.
+    Star,
+    /// The segment is empty.
+    Empty,
+    /// The segment is `.` or `..`.
+    Dots,
+}
+
+impl fmt::Display for PathPatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "a path pattern has at most {PATTERN_BYTES_MAX} bytes"),
+            Self::NoSlash(text) => {
+                write!(f, "`{text}` is not a path: it starts with a slash, like `/v1/charges/{{id}}`")
+            }
+            Self::MoreThanPath(text) => {
+                write!(f, "`{text}` is more than a path: the part after `?` belongs under `query`")
+            }
+            Self::Segment(text, error) => write!(f, "`{text}`: {error}"),
+            Self::TooManySegments => write!(f, "a path pattern has at most {SEGMENTS_MAX} segments"),
+            Self::DuplicateParameter { pattern, name } => {
+                write!(f, "`{pattern}` has two parameters `{name}`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PathPatternError {}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ParameterName(name) => {
+                write!(f, "`{name}` cannot name a parameter: use letters, digits and `_`, no digit first")
+            }
+            Self::PartOfSegment(segment) => write!(
+                f,
+                "in `{segment}` the parameter is only part of a segment: it must be the whole segment"
+            ),
+            Self::Star => f.write_str("a star must be the whole last segment: `/v1/*`"),
+            Self::Empty => f.write_str("a segment is empty; empty segments of requests are skipped"),
+            Self::Dots => f.write_str("`.` and `..` are resolved before a path is compared"),
+        }
+    }
+}
+
+impl std::error::Error for SegmentError {}
+
 impl PathPattern {
-    /// Parses a pattern. The error describes the mistake.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// Parses a pattern.
+    pub fn parse(text: &str) -> Result<Self, PathPatternError> {
         if text.len() > PATTERN_BYTES_MAX {
-            return Err(format!("a path pattern has at most {PATTERN_BYTES_MAX} bytes"));
+            return Err(PathPatternError::TooLong);
         }
         let Some(path) = text.strip_prefix('/') else {
-            return Err(format!("`{text}` is not a path: it starts with a slash, like `/v1/charges/{{id}}`"));
+            return Err(PathPatternError::NoSlash(text.into()));
         };
         if path.contains(['?', '#']) {
-            return Err(format!("`{text}` is more than a path: the part after `?` belongs under `query`"));
+            return Err(PathPatternError::MoreThanPath(text.into()));
         }
         let path = path.strip_suffix('/').unwrap_or(path);
         let (path, is_open) = match path.strip_suffix('*') {
@@ -67,16 +145,19 @@ impl PathPattern {
         let mut segments = Vec::new();
         if !path.is_empty() {
             for segment in path.split('/') {
-                segments.push(SegmentPattern::parse(segment).map_err(|why| format!("`{text}`: {why}"))?);
+                let segment = SegmentPattern::parse(segment);
+                segments.push(segment.map_err(|error| PathPatternError::Segment(text.into(), error))?);
             }
         }
         if segments.len() > SEGMENTS_MAX {
-            return Err(format!("a path pattern has at most {SEGMENTS_MAX} segments"));
+            return Err(PathPatternError::TooManySegments);
         }
         let pattern = Self { segments: segments.into(), is_open };
         let names: Vec<&str> = pattern.parameters().map(|(_, name)| name).collect();
         match names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-            Some((_, name)) => Err(format!("`{text}` has two parameters `{name}`")),
+            Some((_, name)) => {
+                Err(PathPatternError::DuplicateParameter { pattern: text.into(), name: (*name).into() })
+            }
             None => Ok(pattern),
         }
     }
@@ -105,27 +186,25 @@ impl PathPattern {
 }
 
 impl SegmentPattern {
-    fn parse(segment: &str) -> Result<Self, String> {
+    fn parse(segment: &str) -> Result<Self, SegmentError> {
         if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
             return if is_parameter_name(name) {
                 Ok(Self::Parameter(name.into()))
             } else {
-                Err(format!("`{name}` cannot name a parameter: use letters, digits and `_`, no digit first"))
+                Err(SegmentError::ParameterName(name.into()))
             };
         }
         if segment.contains(['{', '}']) {
-            return Err(format!(
-                "in `{segment}` the parameter is only part of a segment: it must be the whole segment"
-            ));
+            return Err(SegmentError::PartOfSegment(segment.into()));
         }
         if segment.contains('*') {
-            return Err("a star must be the whole last segment: `/v1/*`".to_owned());
+            return Err(SegmentError::Star);
         }
         let mut literal = Vec::new();
         decode(segment.as_bytes(), |part| literal.extend_from_slice(part));
         match literal.as_slice() {
-            b"" => Err("a segment is empty; empty segments of requests are skipped".to_owned()),
-            b"." | b".." => Err("`.` and `..` are resolved before a path is compared".to_owned()),
+            b"" => Err(SegmentError::Empty),
+            b"." | b".." => Err(SegmentError::Dots),
             _ => Ok(Self::Literal(literal.into())),
         }
     }
@@ -154,7 +233,7 @@ const SEGMENTS_KEPT: usize = 1 << 10;
 
 /// One way to read a path.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct ReadingRules {
     /// Encoded bytes that separate segments: slashes, backslashes, both or none.
     separators: &'static [u8],
     /// Segment parameters that are dropped.
@@ -204,8 +283,8 @@ impl Readings {
         }
         self.close(0);
         if has_dots {
-            let way = Way { separators: b"", drops: Drops::Nothing, resolves_dots: true };
-            self.read_once(path, way);
+            let rules = ReadingRules { separators: b"", drops: Drops::Nothing, resolves_dots: true };
+            self.read_once(path, rules);
         }
     }
 
@@ -226,54 +305,54 @@ impl Readings {
             let ways_to_drop = 1 + usize::from(may_drop) + usize::from(may_drop && !separators.is_empty());
             let all = [Drops::Nothing, Drops::BeforeDecoding, Drops::AfterDecoding];
             for drops in all.into_iter().take(ways_to_drop) {
-                let way = Way { separators, drops, resolves_dots: false };
-                if self.read_once(path, way) {
-                    self.read_once(path, Way { resolves_dots: true, ..way });
+                let rules = ReadingRules { separators, drops, resolves_dots: false };
+                if self.read_once(path, rules) {
+                    self.read_once(path, ReadingRules { resolves_dots: true, ..rules });
                 }
             }
         }
     }
 
     /// Adds a reading. Returns `true` if it has segments `.` or `..`.
-    fn read_once(&mut self, path: &[u8], way: Way) -> bool {
+    fn read_once(&mut self, path: &[u8], rules: ReadingRules) -> bool {
         let from = self.segments.len();
         let mut has_dots = false;
         for raw in path.split(|byte| *byte == b'/') {
             let kept = match memchr::memchr(b';', raw) {
-                Some(at) if way.drops == Drops::BeforeDecoding => &raw[..at],
+                Some(at) if rules.drops == Drops::BeforeDecoding => &raw[..at],
                 _ => raw,
             };
             let mut start = self.text.len();
             decode(kept, |part| self.text.extend_from_slice(part));
             let end = self.text.len();
-            let is_separator = |byte: &u8| way.separators.contains(byte);
+            let is_separator = |byte: &u8| rules.separators.contains(byte);
             while let Some(at) = self.text[start..end].iter().position(is_separator) {
-                has_dots |= self.push(from, self.kept(start..start + at, way), way);
+                has_dots |= self.push(from, self.kept(start..start + at, rules), rules);
                 start += at + 1;
             }
-            has_dots |= self.push(from, self.kept(start..end, way), way);
+            has_dots |= self.push(from, self.kept(start..end, rules), rules);
         }
         self.close(from);
         has_dots
     }
 
     /// Returns the part of a decoded segment that is kept.
-    fn kept(&self, segment: Range<usize>, way: Way) -> Range<usize> {
+    fn kept(&self, segment: Range<usize>, rules: ReadingRules) -> Range<usize> {
         let Range { start, end } = segment;
         match memchr::memchr(b';', &self.text[start..end]) {
-            Some(at) if way.drops == Drops::AfterDecoding => start..start + at,
+            Some(at) if rules.drops == Drops::AfterDecoding => start..start + at,
             _ => start..end,
         }
     }
 
     /// Adds a segment to the reading that starts at `from`. Returns `true` if the segment is `.` or `..`.
-    fn push(&mut self, from: usize, segment: Range<usize>, way: Way) -> bool {
+    fn push(&mut self, from: usize, segment: Range<usize>, rules: ReadingRules) -> bool {
         if segment.is_empty() {
             return false;
         }
         let bytes = &self.text[segment.clone()];
         let is_dots = is_dots(bytes);
-        if is_dots && way.resolves_dots {
+        if is_dots && rules.resolves_dots {
             if bytes.len() == 2 && self.segments.len() > from {
                 self.segments.pop();
             }
@@ -463,7 +542,7 @@ mod tests {
             ("/{a}/{a}", "two parameters `a`"),
             (&long, "at most 32 segments"),
         ] {
-            let error = PathPattern::parse(pattern).expect_err(pattern);
+            let error = PathPattern::parse(pattern).expect_err(pattern).to_string();
             assert!(error.contains(message), "{pattern}: {error}");
         }
     }

@@ -1,5 +1,7 @@
 //! Patterns for values of header fields and query parameters: texts with the wildcard `*`.
 
+use std::fmt;
+
 use memchr::memmem;
 
 /// Maximum length of a pattern.
@@ -13,11 +15,33 @@ pub(crate) struct TextPattern {
     parts: Box<[Box<[u8]>]>,
 }
 
+/// The mistake in a text pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextPatternError {
+    /// The pattern is too long.
+    TooLong,
+    /// A backslash escapes neither a star nor a backslash.
+    Backslash,
+}
+
+impl fmt::Display for TextPatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "longer than {PATTERN_BYTES_MAX} bytes"),
+            Self::Backslash => {
+                f.write_str(r"a backslash must be followed by `*` or another backslash: `\*`, `\\`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TextPatternError {}
+
 impl TextPattern {
-    /// Parses a pattern. The error describes the mistake.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// Parses a pattern.
+    pub fn parse(text: &str) -> Result<Self, TextPatternError> {
         if text.len() > PATTERN_BYTES_MAX {
-            return Err(format!("longer than {PATTERN_BYTES_MAX} bytes"));
+            return Err(TextPatternError::TooLong);
         }
         let mut parts = vec![Vec::new()];
         let mut bytes = text.bytes();
@@ -29,10 +53,7 @@ impl TextPattern {
                 }
                 b'\\' => match bytes.next() {
                     Some(escaped @ (b'*' | b'\\')) => escaped,
-                    _ => {
-                        return Err(r"a backslash must be followed by `*` or another backslash: `\*`, `\\`"
-                            .to_owned());
-                    }
+                    _ => return Err(TextPatternError::Backslash),
                 },
                 byte => byte,
             };
@@ -90,7 +111,7 @@ mod tests {
     #[test]
     fn a_backslash_that_escapes_nothing_is_refused() {
         for pattern in [r"\", r"\d", r"a\"] {
-            assert!(TextPattern::parse(pattern).unwrap_err().contains("backslash"), "{pattern}");
+            assert!(TextPattern::parse(pattern).unwrap_err() == TextPatternError::Backslash, "{pattern}");
         }
         assert!(TextPattern::parse(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
     }

@@ -10,7 +10,7 @@ use crate::matching::{PathPattern, Readings, SegmentPattern};
 /// All trees of a router, in one vector.
 #[derive(Debug, Default)]
 pub(super) struct Forest {
-    nodes: Vec<Node>,
+    nodes: Vec<SegmentNode>,
 }
 
 /// The flows of one provider or host.
@@ -19,12 +19,12 @@ pub(super) struct Root {
     /// Flows without a path.
     pub pathless: Vec<u32>,
     /// The node of the path `/`, if any flow has a path.
-    pub trunk: Option<u32>,
+    pub root_node: Option<u32>,
 }
 
 /// A node of a tree: the position after some segments of a path.
 #[derive(Debug, Default)]
-struct Node {
+struct SegmentNode {
     literals: HashMap<Box<[u8]>, u32, BuildHasherDefault<ShortHasher>>,
     parameter: Option<u32>,
     /// Patterns that end here, as number of the flow and of the pattern in the flow.
@@ -35,7 +35,7 @@ struct Node {
 
 /// A flow that was found, with the numbers of its pattern and of the path's reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Filed {
+pub(super) struct IndexEntry {
     pub flow: u32,
     pub pattern: u32,
     pub reading: u32,
@@ -48,9 +48,9 @@ impl Forest {
             root.pathless.push(flow);
             return;
         }
-        let trunk = *root.trunk.get_or_insert_with(|| self.grow());
+        let root_node = *root.root_node.get_or_insert_with(|| self.grow());
         for (number, pattern) in (0..).zip(paths) {
-            let mut node = trunk;
+            let mut node = root_node;
             for segment in &pattern.segments {
                 node = self.child(node, segment);
             }
@@ -80,16 +80,16 @@ impl Forest {
     }
 
     fn grow(&mut self) -> u32 {
-        self.nodes.push(Node::default());
+        self.nodes.push(SegmentNode::default());
         u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX)
     }
 
     /// Adds the flows that match a reading of the path to `found`. Each node is reached in only one way, so a
     /// search visits each node at most once and goes no deeper than the longest pattern.
-    pub fn search(&self, trunk: u32, readings: &Readings, reading: usize, found: &mut Vec<Filed>) {
+    pub fn search(&self, root_node: u32, readings: &Readings, reading: usize, found: &mut Vec<IndexEntry>) {
         let number = u32::try_from(reading).unwrap_or(u32::MAX);
         let mut search = Search { forest: self, text: readings.text(), reading: number, found };
-        search.visit(trunk, readings.segments(reading));
+        search.visit(root_node, readings.segments(reading));
     }
 }
 
@@ -97,7 +97,7 @@ struct Search<'a> {
     forest: &'a Forest,
     text: &'a [u8],
     reading: u32,
-    found: &'a mut Vec<Filed>,
+    found: &'a mut Vec<IndexEntry>,
 }
 
 impl Search<'_> {
@@ -117,7 +117,7 @@ impl Search<'_> {
 
     fn add(&mut self, ends: &[(u32, u32)]) {
         let reading = self.reading;
-        self.found.extend(ends.iter().map(|(flow, pattern)| Filed {
+        self.found.extend(ends.iter().map(|(flow, pattern)| IndexEntry {
             flow: *flow,
             pattern: *pattern,
             reading,

@@ -8,9 +8,9 @@ use egret_message::{Changes, Fields, Request, Response};
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
 
-fn render_for(lines: &str, text: &str, place: Escape) -> Result<String, TemplateError> {
-    let template =
-        Template::compile(text, place, SCOPE, "body").unwrap_or_else(|problem| panic!("{text}: {problem:?}"));
+fn render_for(lines: &str, text: &str, escape: Escape) -> Result<String, TemplateError> {
+    let template = Template::compile(text, escape, SCOPE, "body")
+        .unwrap_or_else(|problem| panic!("{text}: {problem:?}"));
     with_request("stripe", lines, |request: &Request<'_>| {
         let changes = Changes::default();
         let response = Response { status: 503, fields: Fields::new(&[], b"", &changes), body: None };
@@ -29,13 +29,13 @@ fn render_for(lines: &str, text: &str, place: Escape) -> Result<String, Template
     })
 }
 
-fn render(text: &str, place: Escape) -> String {
+fn render(text: &str, escape: Escape) -> String {
     let lines = "GET https://api.stripe.com/v1/charges?page=2&q=a+%22b%22%0d%0A\nX-Id: 7\nX-Id: 8\nX-Quote: say \"hi\" \\";
-    render_for(lines, text, place).unwrap()
+    render_for(lines, text, escape).unwrap()
 }
 
-fn refusal(text: &str, place: Escape) -> String {
-    let problem = Template::compile(text, place, SCOPE, "body").expect_err(text);
+fn refusal(text: &str, escape: Escape) -> String {
+    let problem = Template::compile(text, escape, SCOPE, "body").expect_err(text);
     assert_eq!(problem.path, "body");
     match problem.suggestion {
         Some(meant) => format!("{} [{meant}]", problem.message),
@@ -78,7 +78,7 @@ fn values_are_escaped_for_where_they_go() {
 
 #[test]
 fn what_cannot_be_is_refused_with_what_was_meant() {
-    for (text, place, message) in [
+    for (text, escape, message) in [
         ("${request.pth}", Escape::Text, "unknown value `request.pth` in a template [request.path]"),
         (
             "${request.header.x}",
@@ -104,7 +104,7 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
             "a text value in JSON must be quoted: write `\"${query.a}\"`",
         ),
     ] {
-        assert_eq!(refusal(text, place), message, "{text}");
+        assert_eq!(refusal(text, escape), message, "{text}");
     }
     let before = Scope { has_response: false, parameters: &[] };
     let problem = Template::compile("${response.status}", Escape::Text, before, "body").unwrap_err();
@@ -137,8 +137,8 @@ proptest! {
 
     #[test]
     fn any_template_compiles_or_is_refused(text in "[${}a.\"\\\\ ]{0,24}|\\$\\{(request|query|params|now)[.a-z]{0,10}\\}") {
-        for place in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
-            let _ = Template::compile(&text, place, SCOPE, "body");
+        for escape in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
+            let _ = Template::compile(&text, escape, SCOPE, "body");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A token bucket, stored as a debt that drains: the units that have not come back yet.
 
 use super::pace::Pace;
-use super::{Refill, Rule};
+use super::rule::{Refill, Rule};
 
 /// The units missing from a full bucket. The debt is in units times the window's microseconds, and `limit` of
 /// it drains per microsecond. These are integers, so frequent updates lose nothing to rounding.

@@ -10,7 +10,7 @@ pub(super) struct Pace {
     /// Estimated time in transit: near the recent minimum, so no predicted time is too late.
     response: u64,
     /// Value of `response` at the last reported rise, or less if it has fallen since.
-    told: u64,
+    last_reported: u64,
     /// Time of the first call of the latest burst, and the units of the whole burst.
     burst_at: u64,
     burst_units: u64,
@@ -39,10 +39,10 @@ impl Pace {
             Some(more) if !is_first => self.response + more / 8,
             _ => micros,
         };
-        self.told = self.told.min(self.response);
-        let is_slower = self.response > self.told + self.told / 4 + RISE_MIN_MICROS;
+        self.last_reported = self.last_reported.min(self.response);
+        let is_slower = self.response > self.last_reported + self.last_reported / 4 + RISE_MIN_MICROS;
         if is_slower {
-            self.told = self.response;
+            self.last_reported = self.response;
         }
         is_slower
     }

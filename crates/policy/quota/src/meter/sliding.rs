@@ -17,11 +17,11 @@ pub(super) struct Sliding {
     counted: u64,
     /// Parts with units in them, oldest first. They span at most two windows, because nothing is counted more
     /// than one window ahead.
-    parts: VecDeque<Part>,
+    parts: VecDeque<WindowPart>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct WindowPart {
     /// Number of the part, counted from the epoch.
     index: u64,
     units: u64,
@@ -59,7 +59,7 @@ impl Sliding {
     pub(super) fn count(&mut self, units: u64, at: u64) -> u64 {
         let index = at / self.part;
         self.counted = self.counted.saturating_add(units);
-        let place = match self.parts.back_mut() {
+        let position = match self.parts.back_mut() {
             Some(newest) if newest.index == index => {
                 newest.units = newest.units.saturating_add(units);
                 return index;
@@ -67,22 +67,22 @@ impl Sliding {
             Some(newest) if newest.index > index => self.parts.partition_point(|part| part.index < index),
             _ => self.parts.len(),
         };
-        match self.parts.get_mut(place) {
+        match self.parts.get_mut(position) {
             Some(part) if part.index == index => part.units = part.units.saturating_add(units),
-            _ => self.parts.insert(place, Part { index, units }),
+            _ => self.parts.insert(position, WindowPart { index, units }),
         }
         index
     }
 
     /// Removes units from the part in which they were counted, as far as they are still there.
     pub(super) fn give_back(&mut self, units: u64, index: u64) {
-        let Ok(place) = self.parts.binary_search_by_key(&index, |part| part.index) else { return };
-        let part = &mut self.parts[place];
+        let Ok(position) = self.parts.binary_search_by_key(&index, |part| part.index) else { return };
+        let part = &mut self.parts[position];
         let given = units.min(part.units);
         part.units -= given;
         self.counted = self.counted.saturating_sub(given);
         if part.units == 0 {
-            self.parts.remove(place);
+            self.parts.remove(position);
         }
     }
 

@@ -1,46 +1,11 @@
 //! Consecutive windows: by the clock, from the first call on, or by the calendar.
 
-use std::sync::Arc;
-
 use super::pace::Pace;
-use super::{Refill, Rule};
-use crate::calendar::Calendar;
+use super::rule::{Refill, Rule};
+use super::schedule::Schedule;
 
 /// Maximum number of windows for which a wait is computed.
 const WINDOWS_AHEAD_MAX: u64 = 1_000;
-
-/// The beginnings of windows. Times in microseconds.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Schedule {
-    /// At multiples of the length.
-    Clock(u64),
-    /// At the first call after the last window.
-    First(u64),
-    /// By the calendar.
-    Calendar(Arc<Calendar>),
-}
-
-impl Schedule {
-    /// Length of the windows, if all have the same.
-    fn length(&self) -> Option<u64> {
-        match self {
-            Self::Clock(length) | Self::First(length) => Some(*length),
-            Self::Calendar(_) => None,
-        }
-    }
-
-    /// Returns begin and end of the window at `now`. If a call begins the window, it begins at `now`.
-    pub(crate) fn window(&self, now: u64) -> (u64, u64) {
-        match self {
-            Self::Clock(length) => {
-                let begin = now - now % length;
-                (begin, begin.saturating_add(*length))
-            }
-            Self::First(length) => (now, now.saturating_add(*length)),
-            Self::Calendar(calendar) => calendar.window(now),
-        }
-    }
-}
 
 /// Units used in the current window.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 //! provider refuses it.
 //!
 //! The remedy only chooses the account; the gateway adds its credential when the request is sent. The state
-//! of an account belongs to the account (`accounts/standing.rs`), so all remedies share it. When the provider
+//! of an account belongs to the account (`accounts/state.rs`), so all remedies share it. When the provider
 //! refuses a call, the call is repeated with another account. The repeated call starts at this remedy, so the
 //! inner remedies count it for the new account.
 
@@ -28,10 +28,7 @@ use egret_accounts::token::TokenWaiter;
 use egret_accounts::{Account, AccountUse, CoolDown, Ending};
 use egret_clock::mixed;
 use egret_match::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
-use egret_message::BODY_BYTES_MAX;
-use egret_message::Fault;
-use egret_message::{Condition, any_meets};
-use egret_message::{Reason, Refused};
+use egret_message::{BODY_BYTES_MAX, Condition, Fault, Reason, Refused, any_meets};
 use egret_quota::GroupBy;
 
 /// Maximum number of accounts of one remedy. Each exchange examines all of them.
@@ -221,7 +218,7 @@ pub struct Accounts {
     masks_echoes: bool,
     wait_max: std::time::Duration,
     mode: Mode,
-    turns: Arc<Turns>,
+    turns: Arc<RoundRobinState>,
 }
 
 /// An account of the pool.
@@ -237,11 +234,11 @@ struct Member {
 
 /// State of the round robin.
 #[derive(Debug)]
-struct Turns {
+struct RoundRobinState {
     /// The pool that the state belongs to.
     of: Vec<PoolEntry>,
     /// Deficit of each account, by its index in the pool.
-    behind: Mutex<Vec<i64>>,
+    deficits: Mutex<Vec<i64>>,
 }
 
 /// State of an available account at one moment.
@@ -305,7 +302,8 @@ impl Remedy for Accounts {
         // After a refused token the call is repeated with a new one, whatever `repeat` says.
         let is_kept = repeat > 0 || pool.iter().any(|member| token(member).is_some());
         let body = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
-        let turns = || Turns { of: config.pool.clone(), behind: Mutex::new(vec![0; config.pool.len()]) };
+        let turns =
+            || RoundRobinState { of: config.pool.clone(), deficits: Mutex::new(vec![0; config.pool.len()]) };
         Some(Self {
             pool: pool.into(),
             by: config.by.unwrap_or(weighted),
@@ -318,7 +316,7 @@ impl Remedy for Accounts {
             masks_echoes: config.mask_echoes,
             wait_max: config.wait_max.get(),
             mode: context.mode,
-            turns: context.keep(|turns: &Turns| turns.of == config.pool, turns),
+            turns: context.keep(|turns: &RoundRobinState| turns.of == config.pool, turns),
         })
     }
 
@@ -365,7 +363,7 @@ impl Remedy for Accounts {
             // An account that was chosen and waits for its token is not chosen again.
             let chosen = held.used.as_ref().map(|used| used.account);
             let Some(number) = chosen.or_else(|| self.choose(exchange, group, held)) else { break };
-            match self.go_on(number, exchange, held, cx) {
+            match self.use_account(number, exchange, held, cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) => return Poll::Ready(Step::Next),
                 Poll::Ready(Err(why)) => refused = Some(why),
@@ -378,10 +376,10 @@ impl Remedy for Accounts {
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         let Some(used) = &held.used else { return Reaction::Pass };
         let called = exchange.called_account().filter(|_| exchange.draft.call.account == Some(used.account));
-        let (Some(account), None) = (called, exchange.answered) else { return Reaction::Pass };
+        let (Some(account), None) = (called, exchange.local_response) else { return Reaction::Pass };
         // The provider may accept the call with another token.
-        if account_use::react(account, &mut held.token, exchange) == Reaction::Again {
-            return Reaction::Again;
+        if account_use::react(account, &mut held.token, exchange) == Reaction::RepeatSelf {
+            return Reaction::RepeatSelf;
         }
         if !any_meets(&self.cool_down.on, &exchange.outcome) {
             if account_use::is_accepted(exchange) {
@@ -398,7 +396,7 @@ impl Remedy for Accounts {
             return Reaction::Pass;
         }
         *held = Held { repeats: held.repeats + 1, ..held.after(used.account) };
-        Reaction::Again
+        Reaction::RepeatSelf
     }
 }
 
@@ -412,7 +410,7 @@ impl Held {
 impl Accounts {
     /// Continues the exchange with the account of that number, after its token is available. Returns the
     /// refusal if no token can be fetched.
-    fn go_on(
+    fn use_account(
         &self,
         number: usize,
         exchange: &mut Exchange<'_>,
@@ -441,7 +439,7 @@ impl Accounts {
         };
         let deadline = *held.deadline.get_or_insert(exchange.now + self.wait_max);
         if earliest <= deadline {
-            exchange.wake_at(earliest);
+            exchange.poll_at(earliest);
             return Poll::Pending;
         }
         let detail = "every account for this call is cooling down, because the provider refused it or its \
@@ -466,7 +464,7 @@ impl Accounts {
         for (place, member) in self.pool.iter().enumerate() {
             let account = exchange.account_numbered(Some(member.number));
             let Some(account) = account.filter(|account| exchange.is_for(account)) else { continue };
-            let standing = account.standing();
+            let standing = account.state();
             let failing_until = || account.token()?.failing_until(exchange.now);
             match standing.cools_until(exchange.now, account.version()).or_else(failing_until) {
                 Some(until) => earliest = Some(earliest.map_or(until, |other: Timestamp| other.min(until))),
@@ -488,7 +486,7 @@ impl Accounts {
         let (mut candidates, _) = self.candidates(exchange);
         prefer(&mut candidates, |candidate| Some(candidate.number) != held.refused);
         // The lock is kept until the account is held, so no other worker chooses the same least used account.
-        let mut behind = self.turns.behind.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut behind = self.turns.deficits.lock().unwrap_or_else(PoisonError::into_inner);
         let chosen = if let Some(group) = group {
             sticky_one(&candidates, group, |place| self.pool[place].seed)?
         } else {
@@ -505,7 +503,7 @@ impl Accounts {
     /// Starts a cool-down of `account`.
     fn cool_down(&self, account: &Account, status: u16, used: &AccountUse, exchange: &Exchange<'_>) {
         let rule = CoolDown { first: self.cool_down.first.get(), max: self.cool_down.max.get() };
-        let standing = account.standing();
+        let standing = account.state();
         let times = (used.started, exchange.now);
         let Some(until) =
             standing.cool(times, (status, account.version()), account_use::requested_pause(exchange), rule)

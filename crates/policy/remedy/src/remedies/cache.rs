@@ -9,7 +9,9 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use egret_clock::Timestamp;
 use egret_http1::{Method, ResponseFraming};
-use egret_store::entries::{Body, Entries, Entry, EntryLimits, Filling, Full, Loading, Lookup, Purge, Seal};
+use egret_store::entries::{
+    BodyWriter, DiskLookup, Entries, Entry, EntryLimits, Full, Loading, Purge, Seal, StoredBody,
+};
 use smallvec::SmallVec;
 
 use crate::exchange::{Checkpoint, Exchange};
@@ -18,15 +20,13 @@ use crate::remedy::InnerRemedy;
 use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
 use egret_accounts::Account;
 use egret_cache::{
-    Action, Ask, CacheConfig, CacheDisk, CacheEvent, CacheSnapshot, CacheStatus, Candidate, Decision,
-    DiskConfig, DiskPlace, Form, FwdReason, KeyContext, KeySecret, Policy, Question, Reply, Served, Stored,
-    Times, Trouble, Validation, Verdict, problems,
+    Action, CacheConfig, CacheCounts, CacheDisk, CacheEvent, CacheRequest, CacheSnapshot, CacheStatus,
+    CallTimes, Candidate, Decision, DiskConfig, DiskLocation, Form, FwdReason, KeyContext, KeySecret, Lookup,
+    NotStored, Policy, ProviderFailure, Reply, SECRET_BYTES, Served, Stored, Validation, Verdict,
+    fingerprint, problems,
 };
-use egret_cache::{Counts, NotStored, SECRET_BYTES, fingerprint};
 use egret_match::expression::BODY_BYTES_MAX;
-use egret_message::Request;
-use egret_message::{CallFailure, Destination, FailureKind, Outcome};
-use egret_message::{Reason, Refused};
+use egret_message::{CallFailure, Destination, FailureKind, Outcome, Reason, Refused, Request};
 use egret_store::coalescer::{Background, Coalescer, Ending, Leader, Turn, Waiter};
 
 /// Maximum wait for the disk. After it, the request goes on as if nothing were stored there. A working disk
@@ -55,35 +55,35 @@ pub struct State {
     secret: Arc<KeySecret>,
     entries: Arc<Entries<Stored>>,
     coalescer: Arc<Coalescer>,
-    counts: Counts,
+    counts: CacheCounts,
     /// The part of the config that determines keys and stored content. If it changes, entries would not be
     /// found, or would be found by requests that must not get them.
     config: CacheConfig,
-    disk: Option<DiskPlace>,
+    disk: Option<DiskLocation>,
 }
 
 /// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
-    asked: Option<Box<Asked>>,
+    forwarded: Option<Box<ForwardedRequest>>,
     waiting: Option<Waiter>,
     /// Start of the wait for another request, and the reason.
     waited: Option<(Timestamp, FwdReason)>,
     /// `true` if the wait for another request has ended, so the request does not wait again.
     has_waited: bool,
     /// The wait for a response that is still arriving.
-    settling: Settling,
+    body_wait: BodyWait,
     fetch: Fetch,
 }
 
 /// The wait of a request for a response of unknown length that is still arriving.
 #[derive(Debug, Default)]
-enum Settling {
+enum BodyWait {
     /// No such response was found.
     #[default]
     None,
     /// Waits until the response is complete, or until this time.
-    Waits(Arc<Body>, Timestamp),
+    Waits(Arc<StoredBody>, Timestamp),
     /// The wait is over: the request streams the response.
     Over,
 }
@@ -99,14 +99,14 @@ enum Fetch {
     /// Finished: everything that can be loaded is in memory.
     Done,
     /// Abandoned: the disk may have an entry that the request does not know of.
-    InVain,
+    Abandoned,
 }
 
 /// A request that was forwarded to the provider.
 #[derive(Debug)]
-struct Asked {
+struct ForwardedRequest {
     /// `None` if the request bypasses the cache.
-    question: Option<Question>,
+    question: Option<CacheRequest>,
     status: CacheStatus,
     validation: Option<Validation>,
     /// The entries stored when it was forwarded.
@@ -133,7 +133,7 @@ impl Remedy for Cache {
             return None;
         }
         let chooser =
-            context.further_in.iter().find(|inner| inner.chooses_account && !config.shared).map(|inner| {
+            context.inner.iter().find(|inner| inner.chooses_account && !config.shared).map(|inner| {
                 let InnerRemedy { number, key, .. } = inner;
                 format!(
                     "`remedies[{number}].{key}` chooses an account after the cache look-up, so responses \
@@ -151,7 +151,7 @@ impl Remedy for Cache {
         }
         let lasting = State::lasting(config, context.mode);
         let seal = Seal { fingerprint: fingerprint(&lasting, context.flow()), secret };
-        let (workers, place) = (context.workers, disk_place(&lasting, context));
+        let (workers, place) = (context.workers, disk_location(&lasting, context));
         // Exchanges that still run under the old config may know of changes that the new state does not
         // receive.
         let has =
@@ -179,29 +179,29 @@ impl Remedy for Cache {
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
-        let place = place(exchange);
-        if exchange.draft.call.is_detour {
+        let place = key_context(exchange);
+        if exchange.draft.call.is_alternate {
             // The request asks for a response of the original provider, not of another one.
-            self.pass_by(exchange, held, FwdReason::Bypass);
+            self.bypass(exchange, held, FwdReason::Bypass);
             return Poll::Ready(Step::Next);
         }
         match self.policy.ask(&exchange.request(), &place) {
-            Ask::Look(question) => self.look(exchange, held, &question, cx),
-            Ask::Forward(why) => {
-                self.pass_by(exchange, held, why);
+            Lookup::Look(question) => self.look(exchange, held, &question, cx),
+            Lookup::Forward(why) => {
+                self.bypass(exchange, held, why);
                 Poll::Ready(Step::Next)
             }
-            Ask::OnlyIfCached => Poll::Ready(self.refuse(exchange, FwdReason::Bypass)),
+            Lookup::OnlyIfCached => Poll::Ready(self.refuse(exchange, FwdReason::Bypass)),
         }
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
-        let Some(asked) = held.asked.take() else { return Reaction::Pass };
-        match (exchange.outcome, exchange.answered) {
+        let Some(asked) = held.forwarded.take() else { return Reaction::Pass };
+        match (exchange.outcome, exchange.local_response) {
             (Outcome::Response(_), None) => self.received(exchange, held, asked),
             (Outcome::Failure(_), _) | (_, Some(LocalKind::Refused(_))) => self.failed(exchange, asked),
             (Outcome::None | Outcome::Response(_), _) => {
-                mark(exchange, asked.status);
+                add_cache_status(exchange, asked.status);
                 Reaction::Pass
             }
         }
@@ -209,8 +209,13 @@ impl Remedy for Cache {
 }
 
 /// Returns the location of the disk that `config` asks for, or `None` while the config is only checked.
-fn disk_place(config: &CacheConfig, context: &CompileContext<'_>) -> Option<DiskPlace> {
-    Some(DiskPlace::new(config.disk.as_ref()?, context.data_dir?, context.flow(), context.identity.ordinal))
+fn disk_location(config: &CacheConfig, context: &CompileContext<'_>) -> Option<DiskLocation> {
+    Some(DiskLocation::new(
+        config.disk.as_ref()?,
+        context.data_dir?,
+        context.flow(),
+        context.identity.ordinal,
+    ))
 }
 
 impl Cache {
@@ -236,7 +241,7 @@ impl Cache {
         &self,
         exchange: &mut Exchange<'_>,
         held: &mut Held,
-        question: &Question,
+        question: &CacheRequest,
         cx: &Context<'_>,
     ) -> Poll<Step> {
         let State { entries, coalescer, .. } = &*self.state;
@@ -244,14 +249,14 @@ impl Cache {
         if self.still_waits(exchange, held, cx) || still_loads(exchange, held, cx) {
             return Poll::Pending;
         }
-        if let Settling::Waits(body, _) = &held.settling
+        if let BodyWait::Waits(body, _) = &held.body_wait
             && body.poll_ended(cx).is_ready()
         {
             if body.lacks_room() {
                 // The body is gone. All waiting requests go on at once, and so do later ones.
                 coalescer.note_uncacheable(id, now);
             }
-            held.settling = Settling::Over;
+            held.body_wait = BodyWait::Over;
         }
         let background = exchange.draft.background.take();
         let is_background = background.is_some();
@@ -280,7 +285,7 @@ impl Cache {
             }
             let (validation, why) = match decision {
                 Decision::Serve(reply) => {
-                    leader.into_iter().for_each(Leader::answered);
+                    leader.into_iter().for_each(Leader::finish);
                     return Poll::Ready(self.hit(exchange, held, &found, reply));
                 }
                 Decision::ServeStale(reply, _) if !is_background => {
@@ -316,20 +321,20 @@ impl Cache {
                     Turn::Alone => {}
                 }
             }
-            self.go_on(exchange, held, (*question, why), (found, validation), leader);
+            self.forward(exchange, held, (*question, why), (found, validation), leader);
             return Poll::Ready(Step::Next);
         }
     }
 
     /// Starts loading entries from the disk, once per request. Returns `true` if loading is in progress.
-    fn fetch(&self, held: &mut Held, question: &Question, now: Timestamp) -> bool {
+    fn fetch(&self, held: &mut Held, question: &CacheRequest, now: Timestamp) -> bool {
         if !matches!(held.fetch, Fetch::None) {
             return false;
         }
         held.fetch = match self.state.entries.look_up(question.key.into()) {
-            Lookup::Nothing => Fetch::None,
-            Lookup::Loading(loading) => Fetch::UnderWay(loading, now + DISK_WAIT_MAX),
-            Lookup::Unknown => Fetch::InVain,
+            DiskLookup::Nothing => Fetch::None,
+            DiskLookup::Loading(loading) => Fetch::UnderWay(loading, now + DISK_WAIT_MAX),
+            DiskLookup::Unknown => Fetch::Abandoned,
         };
         matches!(held.fetch, Fetch::UnderWay(..))
     }
@@ -341,9 +346,9 @@ impl Cache {
         let until = since + self.max_wait();
         match waiting.poll(cx) {
             // If the leader gave up, another waiter takes its place.
-            Poll::Ready(ending) => held.has_waited = ending == Ending::Answered,
+            Poll::Ready(ending) => held.has_waited = ending == Ending::Finished,
             Poll::Pending if exchange.now < until => {
-                exchange.wake_at(until);
+                exchange.poll_at(until);
                 return true;
             }
             Poll::Pending => held.has_waited = true,
@@ -358,7 +363,7 @@ impl Cache {
 
     /// Returns `true` if this request's response may serve other requests: it asks for a complete response
     /// and has no conditions of its own.
-    fn may_collapse(&self, question: &Question, request: &Request<'_>, why: FwdReason) -> bool {
+    fn may_collapse(&self, question: &CacheRequest, request: &Request<'_>, why: FwdReason) -> bool {
         const OF_ITS_OWN: [&[u8]; 3] = [b"range", b"if-none-match", b"if-modified-since"];
         self.policy.config().collapse.is_some()
             && question.method != Method::Head
@@ -368,15 +373,15 @@ impl Cache {
     }
 
     /// Forwards the request to the provider, with the validators if there are any.
-    fn go_on(
+    fn forward(
         &self,
         exchange: &mut Exchange<'_>,
         held: &mut Held,
-        (question, why): (Question, FwdReason),
+        (question, why): (CacheRequest, FwdReason),
         (found, validation): (Found, Option<Validation>),
         leader: Option<Leader>,
     ) {
-        let mark = exchange.draft.mark();
+        let mark = exchange.draft.checkpoint();
         if let Some(Validation { validators, .. }) = &validation {
             let fields = &mut exchange.draft.request;
             for (name, value) in [
@@ -395,22 +400,30 @@ impl Cache {
         let status = CacheStatus::forwarded(why);
         let sent = exchange.now;
         let question = Some(question);
-        let is_blind = matches!(held.fetch, Fetch::InVain);
-        held.asked =
-            Some(Box::new(Asked { question, status, validation, found, sent, leader, mark, is_blind }));
+        let is_blind = matches!(held.fetch, Fetch::Abandoned);
+        held.forwarded = Some(Box::new(ForwardedRequest {
+            question,
+            status,
+            validation,
+            found,
+            sent,
+            leader,
+            mark,
+            is_blind,
+        }));
     }
 
     /// Lets a request bypass the cache. It may only invalidate stored responses.
-    fn pass_by(&self, exchange: &Exchange<'_>, held: &mut Held, why: FwdReason) {
+    fn bypass(&self, exchange: &Exchange<'_>, held: &mut Held, why: FwdReason) {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
-        held.asked = Some(Box::new(Asked {
+        held.forwarded = Some(Box::new(ForwardedRequest {
             question: None,
             status: CacheStatus::forwarded(why),
             validation: None,
             found: Found::new(),
             sent: exchange.now,
             leader: None,
-            mark: exchange.draft.mark(),
+            mark: exchange.draft.checkpoint(),
             is_blind: false,
         }));
     }
@@ -430,7 +443,7 @@ impl Cache {
     /// Returns a stored response for the client.
     fn hit(&self, exchange: &Exchange<'_>, held: &Held, found: &Found, reply: Reply) -> Step {
         let State { counts, .. } = &*self.state;
-        let is_fresh = reply.standing.is_fresh();
+        let is_fresh = reply.freshness.is_fresh();
         counts.count(exchange.worker, if is_fresh { CacheEvent::Hit } else { CacheEvent::Stale });
         let mut status = CacheStatus::hit(&reply);
         if let Some((_, why)) = held.waited {
@@ -449,14 +462,14 @@ impl Cache {
         status: CacheStatus,
     ) -> LocalResponse {
         entry.touch();
-        self.state.counts.served(exchange.worker, reply.standing.age);
+        self.state.counts.served(exchange.worker, reply.freshness.age);
         LocalResponse::Stored(Served::new(Arc::clone(entry), reply, status))
     }
 
     /// Handles a failed call. A stored response may be used instead.
-    fn failed(&self, exchange: &mut Exchange<'_>, asked: Box<Asked>) -> Reaction {
+    fn failed(&self, exchange: &mut Exchange<'_>, asked: Box<ForwardedRequest>) -> Reaction {
         let Some(question) = asked.question else {
-            mark(exchange, asked.status);
+            add_cache_status(exchange, asked.status);
             return Reaction::Pass;
         };
         let changes = exchange.draft.request.first(asked.mark.request_changes());
@@ -464,8 +477,8 @@ impl Cache {
             matches!(failure.kind, FailureKind::Connect | FailureKind::Timeout | FailureKind::Reset)
         };
         let trouble = match exchange.outcome {
-            Outcome::Failure(failure) if is_silent(failure) => Trouble::Silence,
-            _ => Trouble::Error,
+            Outcome::Failure(failure) if is_silent(failure) => ProviderFailure::Silence,
+            _ => ProviderFailure::Error,
         };
         let reply = self.policy.fail(
             &question,
@@ -473,10 +486,10 @@ impl Cache {
             &candidates(&asked.found),
             (trouble, exchange.now),
         );
-        asked.leader.into_iter().for_each(Leader::answered);
+        asked.leader.into_iter().for_each(Leader::finish);
         let Some(reply) = reply else {
             self.state.counts.count(exchange.worker, CacheEvent::Miss);
-            mark(exchange, asked.status);
+            add_cache_status(exchange, asked.status);
             return Reaction::Pass;
         };
         self.state.counts.count(exchange.worker, CacheEvent::Stale);
@@ -485,29 +498,34 @@ impl Cache {
     }
 
     /// Handles the provider's response.
-    fn received(&self, exchange: &mut Exchange<'_>, held: &mut Held, mut asked: Box<Asked>) -> Reaction {
+    fn received(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+        mut asked: Box<ForwardedRequest>,
+    ) -> Reaction {
         let State { entries, counts, .. } = &*self.state;
         let (worker, now) = (exchange.worker, exchange.now);
-        if exchange.draft.call.is_detour {
+        if exchange.draft.call.is_alternate {
             // Another provider has responded, on behalf of an inner remedy.
-            mark(exchange, asked.status);
+            add_cache_status(exchange, asked.status);
             return Reaction::Pass;
         }
         let Some(question) = asked.question else {
             self.invalidate(exchange, &asked);
-            mark(exchange, asked.status);
+            add_cache_status(exchange, asked.status);
             return Reaction::Pass;
         };
         if exchange.draft.call.account != asked.mark.account() && !self.policy.config().shared {
             return self.pass_unknown(exchange, held, asked);
         }
-        let Some((verdict, mut status)) = self.judge(exchange, &question, &asked) else {
+        let Some((verdict, mut status)) = self.decide_on_response(exchange, &question, &asked) else {
             return Reaction::Pass;
         };
         if asked.is_blind && exchange.response().is_some_and(|response| verdict.is_newer(response.status)) {
-            entries.remove_unseen(question.key.into());
+            entries.remove_unloaded(question.key.into());
         }
-        let Verdict { action, gone } = verdict;
+        let Verdict { action, removed: gone } = verdict;
         let found = std::mem::take(&mut asked.found);
         let remove_gone = || {
             for at in &gone {
@@ -518,8 +536,8 @@ impl Cache {
             Action::Again => {
                 asked.validation = None;
                 asked.found = found;
-                held.asked = Some(asked);
-                return Reaction::Afresh;
+                held.forwarded = Some(asked);
+                return Reaction::RepeatClean;
             }
             Action::Update(stored, reply) => {
                 counts.count(worker, CacheEvent::Revalidated);
@@ -530,12 +548,12 @@ impl Cache {
                     .flatten()
                     .unwrap_or_else(|| entry.with(*stored));
                 remove_gone();
-                asked.leader.take().into_iter().for_each(Leader::answered);
+                asked.leader.take().into_iter().for_each(Leader::finish);
                 return Reaction::LocalResponse(Box::new(self.served(exchange, &updated, reply, status)));
             }
             Action::ServeStale(reply) => {
                 counts.count(worker, CacheEvent::Stale);
-                asked.leader.take().into_iter().for_each(Leader::answered);
+                asked.leader.take().into_iter().for_each(Leader::finish);
                 let entry = &found[reply.candidate];
                 return Reaction::LocalResponse(Box::new(self.served(exchange, entry, reply, status)));
             }
@@ -555,7 +573,7 @@ impl Cache {
                 if let Ok(filling) = self.begin(exchange, &question, *stored) {
                     counts.count(worker, CacheEvent::Stored);
                     self.state.coalescer.note_cacheable(question.key.id);
-                    exchange.draft.filling = filling;
+                    exchange.draft.body_writer = filling;
                 } else {
                     let why = NotStored::TooLarge;
                     status = CacheStatus { stored: false, ttl_s: None, detail: Some(why.word()), ..status };
@@ -563,66 +581,71 @@ impl Cache {
                 }
             }
         }
-        mark(exchange, status);
-        asked.leader.take().into_iter().for_each(Leader::answered);
+        add_cache_status(exchange, status);
+        asked.leader.take().into_iter().for_each(Leader::finish);
         Reaction::Pass
     }
 
     /// Handles a response to a call made with an account that the cache did not know of when it looked: the
     /// cache searched the wrong partition, and the key of the response would not be found either.
-    fn pass_unknown(&self, exchange: &mut Exchange<'_>, held: &mut Held, mut asked: Box<Asked>) -> Reaction {
+    fn pass_unknown(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut Held,
+        mut asked: Box<ForwardedRequest>,
+    ) -> Reaction {
         let is_validated = exchange.response().is_some_and(|response| response.status == 304);
         if is_validated && asked.validation.take().is_some() {
             asked.found.clear();
-            held.asked = Some(asked);
-            return Reaction::Afresh;
+            held.forwarded = Some(asked);
+            return Reaction::RepeatClean;
         }
         self.state.counts.count(exchange.worker, CacheEvent::Miss);
         let why = NotStored::Account;
         if let Some(question) = &asked.question {
             self.could_not_store(question, why, asked.leader.is_some(), exchange.now);
         }
-        mark(exchange, CacheStatus { detail: Some(why.word()), ..asked.status });
-        asked.leader.into_iter().for_each(Leader::answered);
+        add_cache_status(exchange, CacheStatus { detail: Some(why.word()), ..asked.status });
+        asked.leader.into_iter().for_each(Leader::finish);
         Reaction::Pass
     }
 
     /// Decides about the provider's response, and returns the decision with its cache status.
-    fn judge(
+    fn decide_on_response(
         &self,
         exchange: &Exchange<'_>,
-        question: &Question,
-        asked: &Asked,
+        question: &CacheRequest,
+        asked: &ForwardedRequest,
     ) -> Option<(Verdict, CacheStatus)> {
         let changes = exchange.draft.request.first(asked.mark.request_changes());
         let request = exchange.request_at(&asked.mark, &changes);
         let response = exchange.response()?;
-        let times = Times { sent: asked.sent, received: exchange.now };
+        let times = CallTimes { sent: asked.sent, received: exchange.now };
         let known = candidates(&asked.found);
         let judged = (&*known, asked.validation.as_ref());
         let verdict = self.policy.receive(
             question,
-            (&request, &place_at(exchange, &asked.mark)),
+            (&request, &key_context_at(exchange, &asked.mark)),
             &response,
             times,
             judged,
         );
-        let status = asked.status.answered(response.status, &verdict);
+        let status = asked.status.responded(response.status, &verdict);
         Some((verdict, status))
     }
 
     /// Invalidates stored responses after a request that bypassed the cache.
-    fn invalidate(&self, exchange: &Exchange<'_>, asked: &Asked) {
+    fn invalidate(&self, exchange: &Exchange<'_>, asked: &ForwardedRequest) {
         let changes = exchange.draft.request.first(asked.mark.request_changes());
         let request = exchange.request_at(&asked.mark, &changes);
         let Some(response) = exchange.response() else { return };
-        let groups = self.policy.invalidated(&request, &place_at(exchange, &asked.mark), &response);
+        let groups = self.policy.invalidated(&request, &key_context_at(exchange, &asked.mark), &response);
         let gone: usize = groups.into_iter().map(|group| self.state.entries.remove_group(group)).sum();
         self.state.counts.count_many(exchange.worker, CacheEvent::Invalidated, gone as u64);
     }
 
     /// Disables coalescing for a key whose next responses probably cannot be stored either.
-    fn could_not_store(&self, question: &Question, why: NotStored, is_awaited: bool, now: Timestamp) {
+    fn could_not_store(&self, question: &CacheRequest, why: NotStored, is_awaited: bool, now: Timestamp) {
         if is_awaited && why.is_lasting() {
             self.state.coalescer.note_uncacheable(question.key.id, now);
         }
@@ -632,9 +655,9 @@ impl Cache {
     fn begin(
         &self,
         exchange: &Exchange<'_>,
-        question: &Question,
+        question: &CacheRequest,
         stored: Stored,
-    ) -> Result<Option<Filling<Stored>>, Full> {
+    ) -> Result<Option<BodyWriter<Stored>>, Full> {
         let Outcome::Response(received) = exchange.outcome else { return Ok(None) };
         let whole = exchange.response().and_then(|response| response.body);
         let expected = match (whole, received.head.framing) {
@@ -655,7 +678,7 @@ impl State {
     fn new(
         config: &CacheConfig,
         lasting: CacheConfig,
-        (seal, disk, has): (Seal, Option<DiskPlace>, bool),
+        (seal, disk, has): (Seal, Option<DiskLocation>, bool),
         workers: usize,
     ) -> Self {
         let limits = EntryLimits {
@@ -670,7 +693,7 @@ impl State {
             secret: Arc::new(KeySecret::new(secret)),
             entries: Entries::with_disk(limits, opened),
             coalescer: Coalescer::new(),
-            counts: Counts::new(workers),
+            counts: CacheCounts::new(workers),
             config: lasting,
             disk,
         }
@@ -710,20 +733,20 @@ fn settle(
     if body.poll_ended(cx).is_ready() {
         return Some(Poll::Ready(()));
     }
-    if entry.kept.declared_len.is_some() || !reply.has_body || reply.form == Form::NotModified {
+    if entry.value.declared_len.is_some() || !reply.has_body || reply.form == Form::NotModified {
         return None;
     }
-    let until = match &held.settling {
-        Settling::None => exchange.now + SETTLE_MAX,
-        Settling::Waits(known, until) if Arc::ptr_eq(known, body) => *until,
-        Settling::Waits(..) | Settling::Over => return None,
+    let until = match &held.body_wait {
+        BodyWait::None => exchange.now + SETTLE_MAX,
+        BodyWait::Waits(known, until) if Arc::ptr_eq(known, body) => *until,
+        BodyWait::Waits(..) | BodyWait::Over => return None,
     };
     if exchange.now >= until {
-        held.settling = Settling::Over;
+        held.body_wait = BodyWait::Over;
         return None;
     }
-    held.settling = Settling::Waits(Arc::clone(body), until);
-    exchange.wake_at(until);
+    held.body_wait = BodyWait::Waits(Arc::clone(body), until);
+    exchange.poll_at(until);
     Some(Poll::Pending)
 }
 
@@ -733,25 +756,25 @@ fn still_loads(exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -
     held.fetch = match loading.poll(cx) {
         Poll::Ready(()) => Fetch::Done,
         Poll::Pending if exchange.now < *until => {
-            exchange.wake_at(*until);
+            exchange.poll_at(*until);
             return true;
         }
-        Poll::Pending => Fetch::InVain,
+        Poll::Pending => Fetch::Abandoned,
     };
     false
 }
 
 /// Returns the target of the request and its account, with the remedies' changes so far.
-fn place<'a>(exchange: &Exchange<'a>) -> KeyContext<'a> {
-    place_with(exchange, exchange.account())
+fn key_context<'a>(exchange: &Exchange<'a>) -> KeyContext<'a> {
+    key_context_for(exchange, exchange.account())
 }
 
-/// Returns the same as it was at `mark`.
-fn place_at<'a>(exchange: &Exchange<'a>, mark: &Checkpoint) -> KeyContext<'a> {
-    place_with(exchange, exchange.account_at(mark))
+/// Returns the same as it was at `checkpoint`.
+fn key_context_at<'a>(exchange: &Exchange<'a>, mark: &Checkpoint) -> KeyContext<'a> {
+    key_context_for(exchange, exchange.account_at(mark))
 }
 
-fn place_with<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> KeyContext<'a> {
+fn key_context_for<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> KeyContext<'a> {
     let Destination { base, has_bare_base, kept_host, .. } = exchange.destination;
     let credential = account.map(Account::credential_digest);
     KeyContext { base, has_bare_base, kept_host, account: account.map(Account::name), credential }
@@ -759,11 +782,11 @@ fn place_with<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> KeyC
 
 /// Returns the entries in the form that the policy judges.
 fn candidates(found: &Found) -> SmallVec<[Candidate<'_>; 2]> {
-    found.iter().map(|entry| Candidate { stored: &entry.kept, len: entry.body.len() }).collect()
+    found.iter().map(|entry| Candidate { stored: &entry.value, len: entry.body.len() }).collect()
 }
 
 /// Adds the `Cache-Status` field to the response.
-fn mark(exchange: &mut Exchange<'_>, status: CacheStatus) {
+fn add_cache_status(exchange: &mut Exchange<'_>, status: CacheStatus) {
     exchange.draft.response.add(b"cache-status", &status.value());
 }
 
@@ -890,7 +913,7 @@ mod tests {
             assert_eq!(first.poll(harness), TestStep::Call);
             let response = format!("200\ncache-control: max-age=60{fields}");
             assert_eq!(first.response(harness, &response), TestStep::Response(200));
-            let mut filling = first.filling().unwrap();
+            let mut filling = first.body_writer().unwrap();
             filling.push(b"some").unwrap();
             (first, filling)
         };

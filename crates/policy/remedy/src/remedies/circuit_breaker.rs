@@ -10,11 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::grouping::{Grouping, Groups, Key};
+use crate::grouping::{GroupKey, Grouping, Groups};
 use crate::remedy::{CompileContext, Reaction, Remedy, Step};
-use egret_message::Fault;
-use egret_message::{Condition, any_meets};
-use egret_message::{Reason, Refused};
+use egret_message::{Condition, Fault, Reason, Refused, any_meets};
 use egret_quota::GroupBy;
 
 /// `Retry-After` of requests refused while probes are in flight, since the duration of a probe is unknown.
@@ -100,13 +98,13 @@ pub struct CircuitBreaker {
 #[derive(Debug, Default)]
 pub struct Held {
     /// The circuit that its call counts for.
-    call: Option<Call>,
+    call: Option<CountedCall>,
     probe: Option<Probe>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Call {
-    key: Key,
+struct CountedCall {
+    key: GroupKey,
     /// Turn of the circuit when the call was admitted.
     turn: u64,
 }
@@ -115,13 +113,13 @@ struct Call {
 #[derive(Debug)]
 struct Probe {
     circuits: Arc<Groups<Circuit>>,
-    call: Call,
+    call: CountedCall,
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
         self.circuits.look(self.call.key, |circuit| {
-            if let Phase::Trying { under_way, .. } = &mut circuit.phase
+            if let Phase::HalfOpen { under_way, .. } = &mut circuit.phase
                 && circuit.turn == self.call.turn
             {
                 *under_way = under_way.saturating_sub(1);
@@ -162,9 +160,9 @@ impl Remedy for CircuitBreaker {
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         if let Some(call) = held.call.take()
-            && exchange.answered.is_none()
+            && exchange.local_response.is_none()
         {
-            self.heard(exchange, call);
+            self.record_outcome(exchange, call);
         }
         held.probe = None;
         Reaction::Pass
@@ -223,13 +221,13 @@ impl CircuitBreaker {
                 return Ok(Refused { status: self.config.status, retry_at: Some(retry_at), ..refused }.into());
             }
         };
-        let call = Call { key, turn };
+        let call = CountedCall { key, turn };
         held.call = Some(call);
         held.probe = tries.then(|| Probe { circuits: Arc::clone(&self.circuits), call });
         Ok(Step::Next)
     }
 
-    fn heard(&self, exchange: &Exchange<'_>, call: Call) {
+    fn record_outcome(&self, exchange: &Exchange<'_>, call: CountedCall) {
         let now = exchange.now;
         let asked = self
             .config
@@ -246,7 +244,7 @@ impl CircuitBreaker {
             }
             match asked {
                 Some(until) => circuit.open_until(until.min(now + self.config.open_max.get())),
-                None => circuit.heard(now, failed, &self.config),
+                None => circuit.record_outcome(now, failed, &self.config),
             }
         });
     }
@@ -264,7 +262,7 @@ struct Circuit {
     /// Number of phase changes, so a late response of an earlier phase does not count for this one.
     turn: u64,
     /// Number of consecutive failed probing phases.
-    relapses: u32,
+    failed_probes: u32,
     consecutive: u32,
     /// The last step that was counted.
     step: u64,
@@ -280,7 +278,7 @@ enum Phase {
     /// Requests are refused.
     Open { until: Timestamp },
     /// Probes pass.
-    Trying { under_way: u32, successes: u32 },
+    HalfOpen { under_way: u32, successes: u32 },
 }
 
 impl Circuit {
@@ -298,11 +296,11 @@ impl Circuit {
             Phase::Closed => Ok((self.turn, false)),
             Phase::Open { until } if now < *until => Err(*until),
             Phase::Open { .. } => {
-                self.enter(Phase::Trying { under_way: 1, successes: 0 });
+                self.enter(Phase::HalfOpen { under_way: 1, successes: 0 });
                 Ok((self.turn, true))
             }
-            Phase::Trying { under_way, .. } if *under_way >= config.probes => Err(now + TRY_AGAIN),
-            Phase::Trying { under_way, .. } => {
+            Phase::HalfOpen { under_way, .. } if *under_way >= config.probes => Err(now + TRY_AGAIN),
+            Phase::HalfOpen { under_way, .. } => {
                 *under_way += 1;
                 Ok((self.turn, true))
             }
@@ -310,7 +308,7 @@ impl Circuit {
     }
 
     /// Records the outcome of a call of the current turn.
-    fn heard(&mut self, now: Timestamp, failed: bool, config: &CircuitBreakerConfig) {
+    fn record_outcome(&mut self, now: Timestamp, failed: bool, config: &CircuitBreakerConfig) {
         match &mut self.phase {
             Phase::Closed => {
                 self.count(now, failed, config);
@@ -318,11 +316,11 @@ impl Circuit {
                     self.open(now, config);
                 }
             }
-            Phase::Trying { .. } if failed => {
-                self.relapses = self.relapses.saturating_add(1);
+            Phase::HalfOpen { .. } if failed => {
+                self.failed_probes = self.failed_probes.saturating_add(1);
                 self.open(now, config);
             }
-            Phase::Trying { successes, .. } => {
+            Phase::HalfOpen { successes, .. } => {
                 *successes += 1;
                 if *successes >= config.successes {
                     *self = Self { turn: self.turn + 1, ..Self::default() };
@@ -338,7 +336,7 @@ impl Circuit {
     }
 
     fn open(&mut self, now: Timestamp, config: &CircuitBreakerConfig) {
-        let factor = 1_u32.checked_shl(self.relapses).unwrap_or(u32::MAX);
+        let factor = 1_u32.checked_shl(self.failed_probes).unwrap_or(u32::MAX);
         self.open_until(now + config.open.get().saturating_mul(factor).min(config.open_max.get()));
     }
 

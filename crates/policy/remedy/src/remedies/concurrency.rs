@@ -64,7 +64,7 @@ impl Remedy for Concurrency {
             context.problems.push(Problem { path, ..problem });
         }
         let quota = Arc::clone(quotas.get(&name)?);
-        context.keep_new(Arc::new(quotas));
+        context.keep_state(Arc::new(quotas));
         Some(Self { draw: Draw::of(quota), status: config.status })
     }
 

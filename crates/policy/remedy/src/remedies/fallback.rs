@@ -19,10 +19,7 @@ use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedy::InnerRemedy;
 use crate::remedy::{AlternateCall, CompileContext, Mode, Needs, Reaction, Remedy, Step};
-use egret_message::BODY_BYTES_MAX;
-use egret_message::Fault;
-use egret_message::{Condition, any_meets};
-use egret_message::{Fixed, Reason};
+use egret_message::{BODY_BYTES_MAX, Condition, Fault, Fixed, Reason, any_meets};
 
 /// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
 /// combined.
@@ -122,7 +119,7 @@ impl Remedy for Fallback {
         context.check_methods(&config.methods);
         let to = To::compile(config, context);
         if context.problems.len() == before {
-            check_further_in(config, context);
+            check_inner(config, context);
         }
         if context.problems.len() > before {
             return None;
@@ -154,7 +151,7 @@ impl Remedy for Fallback {
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
-        *held = Held { gone: exchange.draft.call.is_detour, provider: exchange.draft.call.provider };
+        *held = Held { gone: exchange.draft.call.is_alternate, provider: exchange.draft.call.provider };
         Poll::Ready(Step::Next)
     }
 
@@ -181,7 +178,7 @@ const REFUSAL_FIELDS: [&str; 3] = ["Retry-After", "RateLimit-Policy", "RateLimit
 
 /// Adds the retry fields of the refusal that `fixed` replaces, except those that `fixed` already has.
 fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc<Fixed> {
-    let Some(LocalKind::Refused(_)) = exchange.answered else { return fixed };
+    let Some(LocalKind::Refused(_)) = exchange.local_response else { return fixed };
     let Some(refusal) = exchange.response() else { return fixed };
     for name in REFUSAL_FIELDS {
         let is_told = fixed.fields.iter().any(|(told, _)| told.eq_ignore_ascii_case(name));
@@ -216,11 +213,11 @@ impl Fallback {
         let provider = to.map(|(number, _)| *number);
         let is_other = to.is_some_and(|(_, name)| exchange.destination.provider != name);
         let without_credentials = is_other && !self.forwards_credentials;
-        Ok(Reaction::Instead(Box::new(AlternateCall { provider, path, without_credentials })))
+        Ok(Reaction::CallInstead(Box::new(AlternateCall { provider, path, without_credentials })))
     }
 
     fn is_meant(&self, exchange: &Exchange<'_>) -> bool {
-        let refused = match exchange.answered {
+        let refused = match exchange.local_response {
             Some(LocalKind::Refused(reason)) => self.on_refused.contains(&reason),
             Some(LocalKind::Fixed | LocalKind::Stored) | None => false,
         };
@@ -229,8 +226,8 @@ impl Fallback {
 }
 
 /// Adds a problem if an inner fallback already covers every case of this one.
-fn check_further_in(config: &FallbackConfig, context: &mut CompileContext<'_>) {
-    for InnerRemedy { number, mode, config: other, .. } in context.further_in {
+fn check_inner(config: &FallbackConfig, context: &mut CompileContext<'_>) {
+    for InnerRemedy { number, mode, config: other, .. } in context.inner {
         let Some(inner) = other.downcast_ref::<FallbackConfig>().filter(|_| *mode == Mode::Enforce) else {
             continue;
         };
@@ -288,7 +285,7 @@ impl To {
 /// Returns the number of the provider to call instead.
 fn provider(name: &str, context: &mut CompileContext<'_>) -> Option<(usize, String)> {
     let Some(number) = context.providers.iter().position(|other| *other == name) else {
-        context.dangling("provider", name, "provider");
+        context.unknown_name("provider", name, "provider");
         return None;
     };
     let from = &context.matching.provider;

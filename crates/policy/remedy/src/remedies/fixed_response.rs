@@ -12,8 +12,7 @@ use crate::exchange::Exchange;
 use crate::local_response::LocalResponse;
 use crate::remedy::{CompileContext, Remedy, Step};
 use egret_match::template::Template;
-use egret_message::Fault;
-use egret_message::Fixed;
+use egret_message::{Fault, Fixed};
 
 /// A response written in the config.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

@@ -9,8 +9,7 @@ use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
-use egret_message::Fault;
-use egret_message::{Reason, Refused};
+use egret_message::{Fault, Reason, Refused};
 use egret_quota::{Grant, Why};
 
 /// Limits exchanges by a quota.
@@ -91,7 +90,7 @@ impl Remedy for Limit {
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
-        if let Err(fault) = self.draw.answered(&mut held.grant, exchange) {
+        if let Err(fault) = self.draw.responded(&mut held.grant, exchange) {
             return Reaction::Fail(fault);
         }
         if self.headers
@@ -132,7 +131,7 @@ impl Limit {
         match (refused, retry_at) {
             (Some(refused), _) => Poll::Ready(refused.into()),
             (None, Some(at)) => {
-                exchange.wake_at(at);
+                exchange.poll_at(at);
                 Poll::Pending
             }
             (None, None) => Poll::Pending,

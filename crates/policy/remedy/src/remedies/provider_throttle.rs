@@ -13,12 +13,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::grouping::{Grouping, Groups, Key};
+use crate::grouping::{GroupKey, Grouping, Groups};
 use crate::message_templates::field_name_problem;
 use crate::remedy::{CompileContext, Reaction, Remedy, Step};
-use egret_message::Fault;
-use egret_message::{Condition, any_meets};
-use egret_message::{Reason, Refused};
+use egret_message::{Condition, Fault, Reason, Refused, any_meets};
 use egret_quota::GroupBy;
 
 /// Time after which another call may probe.
@@ -96,7 +94,7 @@ pub struct Held {
 #[derive(Debug)]
 struct Probe {
     states: Arc<Groups<State>>,
-    key: Key,
+    key: GroupKey,
     number: u64,
 }
 
@@ -162,7 +160,7 @@ impl Remedy for ProviderThrottle {
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
-        match self.heard(exchange, held) {
+        match self.record_outcome(exchange, held) {
             Ok(()) => Reaction::Pass,
             Err(fault) => Reaction::Fail(fault),
         }
@@ -198,8 +196,8 @@ impl ProviderThrottle {
     }
 
     /// Evaluates the provider's response.
-    fn heard(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
-        if exchange.answered.is_some() || exchange.response().is_none() {
+    fn record_outcome(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
+        if exchange.local_response.is_some() || exchange.response().is_none() {
             held.probe = None;
             return Ok(());
         }

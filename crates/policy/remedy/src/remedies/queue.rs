@@ -11,13 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::quota_draw::{Claim, Draw};
+use crate::quota_draw::{ChargeRequest, Draw};
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
-use crate::wait_line::{Arrival, Lines, QueuePlace, QueuePosition};
+use crate::wait_line::{Arrival, QueuePlace, QueuePosition, Queues};
 use egret_match::expression::Expression;
-use egret_message::Fault;
-use egret_message::Request;
-use egret_message::{Reason, Refused};
+use egret_message::{Fault, Reason, Refused, Request};
 use egret_quota::{Grant, Refusal, Why};
 
 /// Maximum length of a queue.
@@ -78,7 +76,7 @@ impl Default for PriorityConfig {
 #[derive(Debug)]
 pub struct Queue {
     draw: Draw,
-    lines: Arc<Lines>,
+    lines: Arc<Queues>,
     priority: Option<Priority>,
     size: usize,
     max_wait: std::time::Duration,
@@ -131,7 +129,7 @@ impl Remedy for Queue {
         if context.problems.len() > before {
             return None;
         }
-        let lines = context.keep(|_| true, Lines::default);
+        let lines = context.keep(|_| true, Queues::default);
         Some(Self {
             draw: draw?,
             lines,
@@ -160,7 +158,7 @@ impl Remedy for Queue {
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
-        match self.draw.answered(&mut held.grant, exchange) {
+        match self.draw.responded(&mut held.grant, exchange) {
             Ok(()) => Reaction::Pass,
             Err(fault) => Reaction::Fail(fault),
         }
@@ -203,7 +201,7 @@ impl Queue {
                 Poll::Ready(Step::Next)
             }
             Ok(Attempt::Wait(at)) => {
-                exchange.wake_at(at.map_or(ticket.deadline, |at| at.min(ticket.deadline)));
+                exchange.poll_at(at.map_or(ticket.deadline, |at| at.min(ticket.deadline)));
                 Poll::Pending
             }
             Ok(Attempt::Refuse(refused)) => {
@@ -220,7 +218,7 @@ impl Queue {
         &self,
         exchange: &Exchange<'_>,
         request: &Request<'_>,
-        claim: &Claim<'_>,
+        claim: &ChargeRequest<'_>,
         ticket: &mut Ticket,
         cx: &Context<'_>,
     ) -> Result<Attempt, Fault> {
@@ -261,8 +259,8 @@ impl Queue {
     }
 
     /// Handles a queued exchange. It passes if it is first and allowance is available.
-    fn ask(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
-        let standing = ticket.place.as_ref().map_or(QueuePosition::First, |place| place.standing(cx.waker()));
+    fn ask(&self, now: Timestamp, claim: &ChargeRequest<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
+        let standing = ticket.place.as_ref().map_or(QueuePosition::First, |place| place.position(cx.waker()));
         match standing {
             QueuePosition::First => self.ask_in_front(now, claim, ticket, cx),
             QueuePosition::Behind if now < ticket.deadline => Attempt::Wait(None),
@@ -274,7 +272,13 @@ impl Queue {
     }
 
     /// Handles the first exchange in the queue. It passes if allowance is available.
-    fn ask_in_front(&self, now: Timestamp, claim: &Claim<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
+    fn ask_in_front(
+        &self,
+        now: Timestamp,
+        claim: &ChargeRequest<'_>,
+        ticket: &Ticket,
+        cx: &Context<'_>,
+    ) -> Attempt {
         if let Ok(grant) = self.draw.take(now, claim) {
             return Attempt::Through(grant);
         }
@@ -299,7 +303,7 @@ impl Queue {
         Attempt::Wait(refusal.retry_at)
     }
 
-    fn too_late(&self, now: Timestamp, claim: &Claim<'_>, retry_at: Option<Timestamp>) -> Refused {
+    fn too_late(&self, now: Timestamp, claim: &ChargeRequest<'_>, retry_at: Option<Timestamp>) -> Refused {
         let detail = format!(
             "the quota does not admit this request within {:?} (`max_wait`): try again after the time in \
              `Retry-After`",

@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::remedies::timeout::shorter;
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
-use egret_message::BODY_BYTES_MAX;
-use egret_message::{Condition, any_meets};
+use egret_message::{BODY_BYTES_MAX, Condition, any_meets};
 
 /// Maximum number of calls per request.
 const ATTEMPTS_MAX: u32 = 20;
@@ -197,7 +196,7 @@ impl Remedy for Retry {
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         held.calls += 1;
         // An inner remedy that refused the call would refuse it again.
-        if exchange.answered.is_some()
+        if exchange.local_response.is_some()
             || held.calls >= self.config.attempts
             || !any_meets(&self.config.on, &exchange.outcome)
             || !self.may_repeat(exchange)

@@ -21,10 +21,7 @@ use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 use egret_json::edit::{Action, JsonEdits};
 use egret_match::form::is_same_decoded;
 use egret_match::template::{Escape, Template, write_url};
-use egret_message::BODY_BYTES_MAX;
-use egret_message::Fault;
-use egret_message::Outcome;
-use egret_message::{Changes, Fields, Json};
+use egret_message::{BODY_BYTES_MAX, Changes, Fault, Fields, Json, Outcome};
 
 /// Maximum length of a rendered value.
 const FIELD_BYTES_MAX: usize = 16 << 10;

@@ -14,8 +14,8 @@ const BLOCK_BYTES: usize = 16 << 10;
 
 /// A body.
 #[derive(Debug)]
-pub struct Body {
-    coming: Mutex<Coming>,
+pub struct StoredBody {
+    partial: Mutex<PartialBody>,
     /// The complete body, readable without a lock.
     whole: OnceLock<Whole>,
     /// Number of bytes in all bodies, including this one.
@@ -23,7 +23,7 @@ pub struct Body {
 }
 
 #[derive(Debug, Default)]
-struct Coming {
+struct PartialBody {
     blocks: Vec<Block>,
     /// End of each block.
     ends: Vec<u64>,
@@ -53,9 +53,9 @@ pub enum Next {
     Broken,
 }
 
-impl Body {
+impl StoredBody {
     pub(super) fn new(alive: Arc<AtomicU64>) -> Self {
-        Self { coming: Mutex::default(), whole: OnceLock::new(), alive }
+        Self { partial: Mutex::default(), whole: OnceLock::new(), alive }
     }
 
     /// Length of a complete body, in bytes.
@@ -89,11 +89,11 @@ impl Body {
         if let Some(whole) = self.whole.get() {
             return after(&whole.blocks, &whole.ends, read);
         }
-        let coming = self.lock();
+        let partial = self.lock();
         // The body is completed under the lock, which may have happened since.
         match self.whole.get() {
             Some(whole) => after(&whole.blocks, &whole.ends, read),
-            None => after(&coming.blocks, &coming.ends, read),
+            None => after(&partial.blocks, &partial.ends, read),
         }
     }
 
@@ -102,11 +102,11 @@ impl Body {
         if self.whole.get().is_some() {
             return Poll::Ready(());
         }
-        let mut coming = self.lock();
-        if self.whole.get().is_some() || coming.is_broken {
+        let mut partial = self.lock();
+        if self.whole.get().is_some() || partial.is_broken {
             return Poll::Ready(());
         }
-        coming.wait(cx);
+        partial.wait(cx);
         Poll::Pending
     }
 
@@ -137,16 +137,16 @@ impl Body {
         if let Some(whole) = self.whole.get() {
             return of(whole);
         }
-        let mut coming = self.lock();
+        let mut partial = self.lock();
         // The body is completed under the lock, which may have happened since.
         if let Some(whole) = self.whole.get() {
             return of(whole);
         }
-        match after(&coming.blocks, &coming.ends, read) {
+        match after(&partial.blocks, &partial.ends, read) {
             Some(block) => Poll::Ready(Next::Block(block)),
-            None if coming.is_broken => Poll::Ready(Next::Broken),
+            None if partial.is_broken => Poll::Ready(Next::Broken),
             None => {
-                coming.wait(cx);
+                partial.wait(cx);
                 Poll::Pending
             }
         }
@@ -155,25 +155,25 @@ impl Body {
     /// Appends a non-empty block.
     pub(super) fn push(&self, block: Block) {
         self.alive.fetch_add(block.len() as u64, Relaxed);
-        let mut coming = self.lock();
-        coming.bytes += block.len() as u64;
-        let end = coming.bytes;
-        coming.ends.push(end);
-        coming.blocks.push(block);
-        wake(coming);
+        let mut partial = self.lock();
+        partial.bytes += block.len() as u64;
+        let end = partial.bytes;
+        partial.ends.push(end);
+        partial.blocks.push(block);
+        wake(partial);
     }
 
     /// Number of bytes received, and number of blocks.
     pub(super) fn extent(&self) -> (u64, usize) {
-        let coming = self.lock();
-        (coming.bytes, coming.blocks.len())
+        let partial = self.lock();
+        (partial.bytes, partial.blocks.len())
     }
 
     /// Marks the body as complete. Returns the number of blocks.
     pub(super) fn finish(&self) -> usize {
-        let mut coming = self.lock();
-        let blocks = std::mem::take(&mut coming.blocks);
-        coming.ends = Vec::new();
+        let mut partial = self.lock();
+        let blocks = std::mem::take(&mut partial.blocks);
+        partial.ends = Vec::new();
         let blocks = if blocks.len() > 1 { joined(blocks) } else { blocks };
         let count = blocks.len();
         let ends = blocks.iter().scan(0, |end, block| {
@@ -181,25 +181,25 @@ impl Body {
             Some(*end)
         });
         let ends = ends.collect();
-        let _ = self.whole.set(Whole { blocks: blocks.into(), ends, bytes: coming.bytes });
-        wake(coming);
+        let _ = self.whole.set(Whole { blocks: blocks.into(), ends, bytes: partial.bytes });
+        wake(partial);
         count
     }
 
     /// Marks the body as broken; `lacks_room` says why. Readers can still read the received part.
     pub(super) fn break_off(&self, lacks_room: bool) {
-        let mut coming = self.lock();
-        coming.is_broken = true;
-        coming.lacks_room = lacks_room;
-        wake(coming);
+        let mut partial = self.lock();
+        partial.is_broken = true;
+        partial.lacks_room = lacks_room;
+        wake(partial);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Coming> {
-        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PartialBody> {
+        self.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Coming {
+impl PartialBody {
     /// Wakes the task at the next change.
     fn wait(&mut self, cx: &Context<'_>) {
         if !self.waiting.iter().any(|other| other.will_wake(cx.waker())) {
@@ -208,7 +208,7 @@ impl Coming {
     }
 }
 
-impl Drop for Body {
+impl Drop for StoredBody {
     fn drop(&mut self) {
         let bytes = self.len().unwrap_or_else(|| self.lock().bytes);
         self.alive.fetch_sub(bytes, Relaxed);
@@ -216,9 +216,9 @@ impl Drop for Body {
 }
 
 /// Wakes the waiting tasks after releasing the lock.
-fn wake(mut coming: MutexGuard<'_, Coming>) {
-    let waiting = std::mem::take(&mut coming.waiting);
-    drop(coming);
+fn wake(mut partial: MutexGuard<'_, PartialBody>) {
+    let waiting = std::mem::take(&mut partial.waiting);
+    drop(partial);
     waiting.into_iter().for_each(Waker::wake);
 }
 

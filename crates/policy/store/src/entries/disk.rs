@@ -7,28 +7,33 @@
 //! after reading, so removed entries do not come back.
 //!
 //! If a request does not wait for a load, the loaded entry may be older than one that has arrived since;
-//! [`Entries::remove_unseen`] removes it then.
+//! [`Entries::remove_unloaded`](super::Entries::remove_unloaded) removes it then.
 
 mod files;
 mod index;
 mod load;
+mod status;
+mod stop;
 
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::body::Body;
-use super::{Entries, Entry, EntryKey, Kept, Purge};
+use super::body::StoredBody;
+use super::entry::{Entry, EntryKey, Purge, StoredValue};
 use egret_clock::Moment;
-use files::{Directory, OpenError, Record, Sealed};
+use files::{Directory, FileRecord, OpenError, Sealed};
 use index::{Index, Known, OwnPurge, Phase};
 use load::Load;
+use status::DiskCounts;
 
 pub use files::{EntryFile, Seal};
 pub use load::Loading;
+pub use status::{DiskError, DiskEvent, DiskStats};
+pub use stop::Stop;
 
 /// Maximum time until removals are durable on disk.
 const SYNC_INTERVAL: Duration = Duration::from_millis(100);
@@ -55,101 +60,9 @@ pub struct DiskLimits {
     pub variants: usize,
 }
 
-/// A request to stop a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// Write pending entries until this moment; keep all files.
-    Keep(Moment),
-    /// Delete all files.
-    Delete,
-}
-
-/// An event during the work of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiskEvent {
-    /// The existing entries were stored under another config and are deleted.
-    Outdated,
-    /// The existing entries could not be identified and are deleted.
-    Damaged,
-    /// The disk is ready, with the number of entries, and of invalid files that were deleted.
-    Open {
-        /// Number of entries.
-        entries: usize,
-        /// Number of files that were truncated or modified.
-        dropped: u64,
-    },
-}
-
-/// Reason why a disk has stopped working. Its files are deleted as far as possible.
-#[derive(Debug)]
-pub enum DiskError {
-    /// Another process uses the directory.
-    InUse,
-    /// The directory cannot be read or written.
-    Io(io::Error),
-}
-
-impl From<io::Error> for DiskError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl fmt::Display for DiskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse => f.write_str("another process has it open: give each gateway its own `data_dir`"),
-            Self::Io(error) => {
-                let hint = match error.kind() {
-                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                        "; free some space, or lower `disk.size`"
-                    }
-                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                        "; give Egret's user write access, or set `disk.directory`"
-                    }
-                    _ => "",
-                };
-                write!(f, "{error}{hint}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for DiskError {}
-
-/// Statistics of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DiskStats {
-    /// `true` once the disk has been scanned, while it works.
-    pub is_open: bool,
-    /// Number of entries on disk, or waiting to be written.
-    pub entries: usize,
-    /// Size of their files, in bytes.
-    pub bytes: u64,
-    /// Number of loads into memory.
-    pub loads: u64,
-    /// Number of entries written.
-    pub writes: u64,
-    /// Number of entries evicted for others.
-    pub evicted: u64,
-    /// Number of entries not written, because too many were waiting or they are too large.
-    pub skipped: u64,
-    /// Number of files that could not be read and were deleted.
-    pub dropped: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    loads: AtomicU64,
-    writes: AtomicU64,
-    evicted: AtomicU64,
-    skipped: AtomicU64,
-    dropped: AtomicU64,
-}
-
 /// The result of a lookup on disk, for entries that are not in memory.
 #[derive(Debug)]
-pub enum Lookup {
+pub enum DiskLookup {
     /// There is none.
     Nothing,
     /// There is one, which is being loaded.
@@ -158,8 +71,24 @@ pub enum Lookup {
     Unknown,
 }
 
+/// The memory in front of a disk.
+pub trait Memory<K: StoredValue> {
+    /// Returns an empty body, which counts for the memory that bodies may take.
+    fn new_body(&self) -> StoredBody;
+
+    /// Returns `true` if the entry with that number is in memory.
+    fn has(&self, key: EntryKey, number: u64) -> bool;
+
+    /// Returns `true` if the entry with that number is in memory and was used recently.
+    fn is_used(&self, key: EntryKey, number: u64) -> bool;
+
+    /// Adds an entry that was read from `disk`, unless it was removed there meanwhile. Returns `true` if it
+    /// was added.
+    fn restore(&self, disk: &Disk<K>, entry: Arc<Entry<K>>) -> bool;
+}
+
 /// A disk for entries.
-pub struct Disk<K: Kept> {
+pub struct Disk<K: StoredValue> {
     directory: PathBuf,
     seal: Seal,
     /// Generation number: how often the directory has been opened.
@@ -170,16 +99,16 @@ pub struct Disk<K: Kept> {
     bytes_max: AtomicU64,
     index: Mutex<Index<K>>,
     work: Condvar,
-    counts: Counts,
+    counts: DiskCounts,
 }
 
-impl<K: Kept> fmt::Debug for Disk<K> {
+impl<K: StoredValue> fmt::Debug for Disk<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Disk").field("directory", &self.directory).finish_non_exhaustive()
     }
 }
 
-impl<K: Kept> Disk<K> {
+impl<K: StoredValue> Disk<K> {
     /// Creates a disk in `directory`, which is not touched before [`serve`](Self::serve). Existing files are
     /// used if their fingerprint equals that of `seal`; their secret is used then. They are not used if
     /// another disk of this process still `has` the directory.
@@ -205,7 +134,7 @@ impl<K: Kept> Disk<K> {
             bytes_max: AtomicU64::new(limits.bytes),
             index: Mutex::default(),
             work: Condvar::new(),
-            counts: Counts::default(),
+            counts: DiskCounts::default(),
         })
     }
 
@@ -239,7 +168,7 @@ impl<K: Kept> Disk<K> {
 
     /// Returns statistics.
     pub fn stats(&self) -> DiskStats {
-        let Counts { loads, writes, evicted, skipped, dropped } = &self.counts;
+        let DiskCounts { loads, writes, evicted, skipped, dropped } = &self.counts;
         let index = self.lock();
         DiskStats {
             is_open: index.phase == Phase::Open,
@@ -262,17 +191,17 @@ impl<K: Kept> Disk<K> {
         u64::from(self.run) << RUN_SHIFT
     }
 
-    /// Queues a complete entry to be written, in place of the entry with the number `old` if that is given.
+    /// Queues a complete entry to be written, in key of the entry with the number `old` if that is given.
     pub(super) fn put(&self, entry: &Arc<Entry<K>>, old: Option<u64>) {
         let mut index = self.lock();
         if let Some(old) = old {
             index.remove(old);
         }
-        let bytes = entry.kept.bytes() as u64 + entry.body.len().unwrap_or_default();
+        let bytes = entry.value.bytes() as u64 + entry.body.len().unwrap_or_default();
         if index.phase == Phase::Closed {
             return;
         }
-        let known = Known::new(entry.place, entry.kept.label(), &entry.tags, 0);
+        let known = Known::new(entry.key, entry.value.label(), &entry.tags, 0);
         if index.is_purged(entry.number, &known) {
             return;
         }
@@ -319,8 +248,8 @@ impl<K: Kept> Disk<K> {
         self.lock().begin_purge(&purge, end);
         let (mut removed, mut next) = (Vec::new(), Some(0));
         while let Some(start) = next {
-            let (gone, after) = self.lock().purge(&purge, start, PURGE_BATCH);
-            removed.extend(gone);
+            let (numbers, after) = self.lock().purge(&purge, start, PURGE_BATCH);
+            removed.extend(numbers);
             next = after;
         }
         self.work.notify_one();
@@ -328,25 +257,25 @@ impl<K: Kept> Disk<K> {
     }
 
     /// Starts to load the entries under an identity, unless `seen` already has all of them.
-    pub(super) fn look_up(&self, place: EntryKey, seen: &[u64]) -> Lookup {
+    pub(super) fn look_up(&self, key: EntryKey, seen: &[u64]) -> DiskLookup {
         let mut index = self.lock();
         match index.phase {
-            Phase::Opening => return Lookup::Unknown,
-            Phase::Closed => return Lookup::Nothing,
+            Phase::Opening => return DiskLookup::Unknown,
+            Phase::Closed => return DiskLookup::Nothing,
             Phase::Open => {}
         }
-        if index.numbers(place.id).all(|number| seen.contains(&number)) {
-            return Lookup::Nothing;
+        if index.numbers(key.id).all(|number| seen.contains(&number)) {
+            return DiskLookup::Nothing;
         }
-        if let Some(load) = index.loading.get(&place.id) {
-            return Lookup::Loading(Loading::new(load));
+        if let Some(load) = index.loading.get(&key.id) {
+            return DiskLookup::Loading(Loading::new(load));
         }
         let load = Arc::new(Load::default());
         let loading = Loading::new(&load);
-        index.loading.insert(place.id, Arc::clone(&load));
-        index.loads.push_back((place, load));
+        index.loading.insert(key.id, Arc::clone(&load));
+        index.loads.push_back((key, load));
         self.work.notify_one();
-        Lookup::Loading(loading)
+        DiskLookup::Loading(loading)
     }
 
     /// Returns `true` if the entry is still there, and marks it as used.
@@ -356,9 +285,9 @@ impl<K: Kept> Disk<K> {
         index.has(number)
     }
 
-    /// Applies changes of `entries` to the files until it is stopped. Blocks, so it needs its own thread. If
+    /// Applies the changes of `memory` to the files until it is stopped. Blocks, so it needs its own thread. If
     /// it returns an error, no entries remain on the disk until it is called again.
-    pub fn serve(&self, entries: &Entries<K>, tell: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
+    pub fn serve(&self, memory: &dyn Memory<K>, report: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
         let closing = Closing(self);
         {
             let mut index = self.lock();
@@ -370,7 +299,7 @@ impl<K: Kept> Disk<K> {
             OpenError::InUse => DiskError::InUse,
             OpenError::Io(error) => DiskError::Io(error),
         })?;
-        match self.work(entries, &directory, tell) {
+        match self.work(memory, &directory, report) {
             Ok(Stop::Keep(_)) => Ok(()),
             Ok(Stop::Delete) => {
                 drop(closing);
@@ -388,15 +317,15 @@ impl<K: Kept> Disk<K> {
 
     fn work(
         &self,
-        entries: &Entries<K>,
+        memory: &dyn Memory<K>,
         directory: &Directory,
-        tell: &dyn Fn(DiskEvent),
+        report: &dyn Fn(DiskEvent),
     ) -> io::Result<Stop> {
-        self.take(directory, tell)?;
-        self.look_through(directory, tell)?;
+        self.claim(directory, report)?;
+        self.scan(directory, report)?;
         let mut removed_at = None;
         loop {
-            if let Some(stop) = self.turn(entries, directory, &mut removed_at)? {
+            if let Some(stop) = self.turn(memory, directory, &mut removed_at)? {
                 return Ok(stop);
             }
         }
@@ -407,7 +336,7 @@ impl<K: Kept> Disk<K> {
     /// once it was handled.
     fn turn(
         &self,
-        entries: &Entries<K>,
+        memory: &dyn Memory<K>,
         directory: &Directory,
         removed_at: &mut Option<Moment>,
     ) -> io::Result<Option<Stop>> {
@@ -416,18 +345,18 @@ impl<K: Kept> Disk<K> {
             return Ok(Some(stop));
         }
         self.wait(*removed_at);
-        if self.delete_gone(directory, DELETES_IN_TURN)? {
+        if self.delete_files(directory, DELETES_IN_TURN)? {
             removed_at.get_or_insert_with(Moment::now);
         }
-        for (place, load) in self.take_loads() {
-            self.load(entries, directory, place)?;
-            self.lock().loading.remove(&place.id);
+        for (key, load) in self.take_loads() {
+            self.load(memory, directory, key)?;
+            self.lock().loading.remove(&key.id);
             load.finish();
         }
         if let Some(entry) = self.next_write() {
-            self.write(entries, directory, &entry)?;
+            self.write(memory, directory, &entry)?;
         }
-        self.make_room(entries, directory, 0)?;
+        self.make_room(memory, directory, 0)?;
         if removed_at.is_some_and(|at| Moment::now().since(at) >= SYNC_INTERVAL) {
             directory.sync()?;
             *removed_at = None;
@@ -436,13 +365,13 @@ impl<K: Kept> Disk<K> {
     }
 
     /// Prepares the directory for this disk: unchanged from the last run, or empty.
-    fn take(&self, directory: &Directory, tell: &dyn Fn(DiskEvent)) -> io::Result<()> {
+    fn claim(&self, directory: &Directory, report: &dyn Fn(DiskEvent)) -> io::Result<()> {
         let found = Sealed::read(&self.directory);
         if !matches!(found, Sealed::By(seal, run) if seal == self.seal && run + 1 == self.run) {
             directory.clear()?;
             match found {
-                Sealed::Damaged => tell(DiskEvent::Damaged),
-                Sealed::By(..) => tell(DiskEvent::Outdated),
+                Sealed::Damaged => report(DiskEvent::Damaged),
+                Sealed::By(..) => report(DiskEvent::Outdated),
                 Sealed::Not => {}
             }
         }
@@ -450,12 +379,12 @@ impl<K: Kept> Disk<K> {
     }
 
     /// Scans the existing files.
-    fn look_through(&self, directory: &Directory, tell: &dyn Fn(DiskEvent)) -> io::Result<()> {
+    fn scan(&self, directory: &Directory, report: &dyn Fn(DiskEvent)) -> io::Result<()> {
         let mut tags: Arc<[Box<str>]> = Arc::default();
         for number in directory.numbers()? {
             let record = directory.read_head(number)?.filter(|_| number < self.first_number());
-            let found = record.and_then(|record| Some((K::load(&record.kept, &self.context)?, record)));
-            let Some((kept, record)) = found else {
+            let found = record.and_then(|record| Some((K::load(&record.value, &self.context)?, record)));
+            let Some((value, record)) = found else {
                 directory.delete(number)?;
                 self.counts.dropped.fetch_add(1, Relaxed);
                 continue;
@@ -463,11 +392,11 @@ impl<K: Kept> Disk<K> {
             if *record.tags != *tags {
                 tags = record.tags.clone().into();
             }
-            let known = Known::new(record.place, kept.label(), &tags, record.bytes());
+            let known = Known::new(record.key, value.label(), &tags, record.bytes());
             let mut index = self.lock();
             index.insert_found(number, known, self.limits.variants);
             // Without any changes yet, all files can stay as they are.
-            let is_idle = index.writes.is_empty() && !index.has_gone();
+            let is_idle = index.writes.is_empty() && !index.has_removals();
             if index.stop.is_some_and(|stop| is_idle || stop.is_due()) {
                 return Ok(());
             }
@@ -476,21 +405,21 @@ impl<K: Kept> Disk<K> {
         index.open();
         let (entries, dropped) = (index.len(), self.counts.dropped.load(Relaxed));
         drop(index);
-        tell(DiskEvent::Open { entries, dropped });
+        report(DiskEvent::Open { entries, dropped });
         Ok(())
     }
 
     /// Returns the request to stop, if it must be handled now.
     fn stopped(&self) -> Option<Stop> {
         let index = self.lock();
-        let is_done = index.writes.is_empty() && index.gone.is_empty();
+        let is_done = index.writes.is_empty() && index.to_delete.is_empty();
         index.stop.filter(|stop| is_done || stop.is_due())
     }
 
     /// Ensures that removed entries do not come back.
     fn finish(&self, directory: &Directory) -> io::Result<()> {
         // There may be too many files to delete in time.
-        if self.lock().has_gone() { directory.unseal() } else { directory.sync() }
+        if self.lock().has_removals() { directory.unseal() } else { directory.sync() }
     }
 
     /// Waits until there is work.
@@ -498,7 +427,7 @@ impl<K: Kept> Disk<K> {
         let mut index = self.lock();
         loop {
             let left = removed_at.map(|at| SYNC_INTERVAL.saturating_sub(Moment::now().since(at)));
-            let has_work = !(index.gone.is_empty() && index.loads.is_empty() && index.writes.is_empty());
+            let has_work = !(index.to_delete.is_empty() && index.loads.is_empty() && index.writes.is_empty());
             let is_over = index.bytes > self.bytes_max.load(Relaxed);
             if has_work || is_over || index.stop.is_some() || left == Some(Duration::ZERO) {
                 return;
@@ -517,44 +446,44 @@ impl<K: Kept> Disk<K> {
     /// Returns the next entry to write. Pending deletions have precedence, to make room.
     fn next_write(&self) -> Option<Arc<Entry<K>>> {
         let mut index = self.lock();
-        let (entry, bytes) = if index.gone.is_empty() { index.writes.pop_front() } else { None }?;
+        let (entry, bytes) = if index.to_delete.is_empty() { index.writes.pop_front() } else { None }?;
         index.waiting_bytes -= bytes;
         Some(entry)
     }
 
     /// Deletes files of removed entries, up to `most`. Returns `true` if there were any.
-    fn delete_gone(&self, directory: &Directory, most: usize) -> io::Result<bool> {
-        let gone: Vec<_> = {
+    fn delete_files(&self, directory: &Directory, most: usize) -> io::Result<bool> {
+        let deleted: Vec<_> = {
             let mut index = self.lock();
-            let from = index.gone.len().saturating_sub(most);
-            index.gone.drain(from..).collect()
+            let from = index.to_delete.len().saturating_sub(most);
+            index.to_delete.drain(from..).collect()
         };
-        for (number, _) in &gone {
+        for (number, _) in &deleted {
             directory.delete(*number)?;
         }
-        let bytes: u64 = gone.iter().map(|(_, bytes)| bytes).sum();
+        let bytes: u64 = deleted.iter().map(|(_, bytes)| bytes).sum();
         self.lock().bytes -= bytes;
-        Ok(!gone.is_empty())
+        Ok(!deleted.is_empty())
     }
 
     /// Loads the entries under an identity into memory.
-    fn load(&self, entries: &Entries<K>, directory: &Directory, place: EntryKey) -> io::Result<()> {
+    fn load(&self, memory: &dyn Memory<K>, directory: &Directory, key: EntryKey) -> io::Result<()> {
         let wanted: Vec<_> = {
             let index = self.lock();
             let queued = |number| index.writes.iter().find(|(entry, _)| entry.number == number);
-            let numbers = index.numbers(place.id);
+            let numbers = index.numbers(key.id);
             numbers.map(|number| (number, queued(number).map(|(entry, _)| Arc::clone(entry)))).collect()
         };
         let mut has_loaded = false;
         for (number, queued) in wanted {
-            if entries.has(place, number) {
+            if memory.has(key, number) {
                 continue;
             }
             let entry = match queued {
                 Some(entry) => Some(entry),
-                None => self.read(entries, directory, place, number)?,
+                None => self.read(memory, directory, key, number)?,
             };
-            let is_in = entry.is_some_and(|entry| entries.restore(self, entry));
+            let is_in = entry.is_some_and(|entry| memory.restore(self, entry));
             has_loaded |= is_in;
             if !is_in {
                 // It cannot be read, or memory has no room for it: no request should wait for it again.
@@ -567,22 +496,22 @@ impl<K: Kept> Disk<K> {
 
     fn read(
         &self,
-        entries: &Entries<K>,
+        memory: &dyn Memory<K>,
         directory: &Directory,
-        place: EntryKey,
+        key: EntryKey,
         number: u64,
     ) -> io::Result<Option<Arc<Entry<K>>>> {
-        let read = directory.read(number)?.filter(|(record, _)| record.place == place);
+        let read = directory.read(number)?.filter(|(record, _)| record.key == key);
         let entry = read.and_then(|(record, blocks)| {
-            let kept = K::load(&record.kept, &self.context)?;
-            let body = Arc::new(Body::new(Arc::clone(&entries.alive)));
+            let value = K::load(&record.value, &self.context)?;
+            let body = Arc::new(memory.new_body());
             for block in blocks {
                 body.push(block);
             }
             body.finish();
             let (stored_at, tags) = (record.stored_at, record.tags.into());
             let used = AtomicBool::new(true);
-            Some(Arc::new(Entry { place, kept, body, stored_at, number, tags, used }))
+            Some(Arc::new(Entry { key, value, body, stored_at, number, tags, used }))
         });
         // Entries that were removed meanwhile do not count as damaged.
         if entry.is_none() && self.lock().has(number) {
@@ -591,14 +520,14 @@ impl<K: Kept> Disk<K> {
         Ok(entry)
     }
 
-    fn write(&self, entries: &Entries<K>, directory: &Directory, entry: &Entry<K>) -> io::Result<()> {
-        let Entry { place, kept, body, stored_at, number, tags, .. } = entry;
+    fn write(&self, memory: &dyn Memory<K>, directory: &Directory, entry: &Entry<K>) -> io::Result<()> {
+        let Entry { key, value, body, stored_at, number, tags, .. } = entry;
         if !self.lock().has(*number) {
             return Ok(());
         }
-        let record = Record::new(*number, *place, *stored_at, tags, kept.save(), body);
+        let record = FileRecord::new(*number, *key, *stored_at, tags, value.save(), body);
         let is_in = match &record {
-            Some(record) => self.make_room(entries, directory, record.bytes())?,
+            Some(record) => self.make_room(memory, directory, record.bytes())?,
             None => false,
         };
         let Some(record) = record.filter(|_| is_in) else {
@@ -615,14 +544,14 @@ impl<K: Kept> Disk<K> {
 
     /// Evicts until files and index are within their limits with `bytes` more. Returns `false` if that is
     /// impossible.
-    fn make_room(&self, entries: &Entries<K>, directory: &Directory, bytes: u64) -> io::Result<bool> {
+    fn make_room(&self, memory: &dyn Memory<K>, directory: &Directory, bytes: u64) -> io::Result<bool> {
         let bytes_max = self.bytes_max.load(Relaxed);
         if bytes > bytes_max {
             return Ok(false);
         }
         let mut spared = 0;
         loop {
-            self.delete_gone(directory, usize::MAX)?;
+            self.delete_files(directory, usize::MAX)?;
             let victim = {
                 let mut index = self.lock();
                 if index.bytes + bytes <= bytes_max && index.own_bytes <= bytes_max / INDEX_PART {
@@ -631,8 +560,8 @@ impl<K: Kept> Disk<K> {
                 let may_spare = spared < index.len() * 2;
                 index.next_victim().map(|victim| (victim, may_spare))
             };
-            let Some(((number, place, used), may_spare)) = victim else { return Ok(false) };
-            if may_spare && (used || entries.is_used(place, number)) {
+            let Some(((number, key, used), may_spare)) = victim else { return Ok(false) };
+            if may_spare && (used || memory.is_used(key, number)) {
                 spared += 1;
                 continue;
             }
@@ -644,14 +573,14 @@ impl<K: Kept> Disk<K> {
 }
 
 /// A purge that has finished on disk and continues in memory. It ends when this is dropped.
-pub(super) struct Purging<'a, K: Kept> {
+pub(super) struct Purging<'a, K: StoredValue> {
     disk: &'a Disk<K>,
     purge: OwnPurge,
     end: u64,
     removed: Vec<u64>,
 }
 
-impl<K: Kept> Purging<'_, K> {
+impl<K: StoredValue> Purging<'_, K> {
     /// Number of entries that were on disk.
     pub fn len(&self) -> usize {
         self.removed.len()
@@ -663,26 +592,16 @@ impl<K: Kept> Purging<'_, K> {
     }
 }
 
-impl<K: Kept> Drop for Purging<'_, K> {
+impl<K: StoredValue> Drop for Purging<'_, K> {
     fn drop(&mut self) {
         self.disk.lock().end_purge(&self.purge, self.end);
     }
 }
 
-impl Stop {
-    /// Returns `true` if the disk must stop without waiting any longer.
-    fn is_due(self) -> bool {
-        match self {
-            Self::Keep(until) => Moment::now() >= until,
-            Self::Delete => true,
-        }
-    }
-}
-
 /// Closes a disk when its thread ends, for any reason.
-struct Closing<'a, K: Kept>(&'a Disk<K>);
+struct Closing<'a, K: StoredValue>(&'a Disk<K>);
 
-impl<K: Kept> Drop for Closing<'_, K> {
+impl<K: StoredValue> Drop for Closing<'_, K> {
     fn drop(&mut self) {
         let loads = self.0.lock().close();
         for load in loads {

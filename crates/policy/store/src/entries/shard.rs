@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Entry, EntryKey, Kept};
+use super::entry::{Entry, EntryKey, StoredValue};
 
 /// Marks the end of a list.
 const NONE: u32 = u32::MAX;
@@ -56,7 +56,7 @@ struct Link {
 }
 
 #[derive(Debug)]
-struct Slot<K> {
+struct ShardSlot<K> {
     entry: Arc<Entry<K>>,
     /// Size that the slot is charged with.
     bytes: u64,
@@ -65,7 +65,7 @@ struct Slot<K> {
 
 #[derive(Debug)]
 pub(super) struct Shard<K> {
-    slots: Vec<Option<Slot<K>>>,
+    slots: Vec<Option<ShardSlot<K>>>,
     free: Vec<u32>,
     ids: Index,
     groups: Index,
@@ -78,7 +78,7 @@ pub(super) struct Shard<K> {
     pub len: usize,
 }
 
-impl<K: Kept> Shard<K> {
+impl<K: StoredValue> Shard<K> {
     pub fn new(bytes_max: u64) -> Self {
         Self {
             slots: Vec::new(),
@@ -95,16 +95,16 @@ impl<K: Kept> Shard<K> {
         }
     }
 
-    fn slot(&self, at: u32) -> Option<&Slot<K>> {
+    fn slot(&self, at: u32) -> Option<&ShardSlot<K>> {
         self.slots.get(at as usize)?.as_ref()
     }
 
     /// Iterates over a list from `at` on, newest first.
-    fn along(&self, thread: Thread, mut at: u32) -> impl Iterator<Item = (u32, &Slot<K>)> {
+    fn along(&self, thread: Thread, mut at: u32) -> impl Iterator<Item = (u32, &ShardSlot<K>)> {
         std::iter::from_fn(move || {
-            let (here, slot) = (at, self.slot(at)?);
+            let (current, slot) = (at, self.slot(at)?);
             at = slot.links[thread as usize].older;
-            Some((here, slot))
+            Some((current, slot))
         })
     }
 
@@ -115,8 +115,8 @@ impl<K: Kept> Shard<K> {
     }
 
     /// Returns the slot of an entry.
-    fn place_of(&self, entry: &Arc<Entry<K>>) -> Option<u32> {
-        let first = self.ids.get(&entry.place.id).copied()?;
+    fn slot_of(&self, entry: &Arc<Entry<K>>) -> Option<u32> {
+        let first = self.ids.get(&entry.key.id).copied()?;
         self.along(Thread::Id, first).find(|(_, slot)| Arc::ptr_eq(&slot.entry, entry)).map(|(at, _)| at)
     }
 
@@ -125,7 +125,7 @@ impl<K: Kept> Shard<K> {
         if !self.make_room(bytes, NONE) {
             return false;
         }
-        let EntryKey { id, group } = entry.place;
+        let EntryKey { id, group } = entry.key;
         let at = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             u32::try_from(self.slots.len() - 1).unwrap_or(NONE)
@@ -133,7 +133,7 @@ impl<K: Kept> Shard<K> {
         let older = |index: &mut Index, key| index.insert(key, at).unwrap_or(NONE);
         let olders = [older(&mut self.ids, id), older(&mut self.groups, group), self.newest];
         self.slots[at as usize] =
-            Some(Slot { entry, bytes, links: olders.map(|older| Link { newer: NONE, older }) });
+            Some(ShardSlot { entry, bytes, links: olders.map(|older| Link { newer: NONE, older }) });
         for (thread, older) in [Thread::Id, Thread::Group, Thread::Age].into_iter().zip(olders) {
             if let Some(Some(older)) = self.slots.get_mut(older as usize) {
                 older.links[thread as usize].newer = at;
@@ -151,7 +151,7 @@ impl<K: Kept> Shard<K> {
     /// Changes the charge of an entry to `bytes`. Returns `false` if there is no room; a removed entry needs
     /// none.
     pub fn charge(&mut self, entry: &Arc<Entry<K>>, bytes: u64) -> bool {
-        let Some(at) = self.place_of(entry) else { return true };
+        let Some(at) = self.slot_of(entry) else { return true };
         let before = self.slot(at).map_or(0, |slot| slot.bytes);
         if bytes > before && !self.make_room(bytes - before, at) {
             return false;
@@ -165,13 +165,13 @@ impl<K: Kept> Shard<K> {
 
     /// Returns the charge of an entry.
     pub fn charged(&self, entry: &Arc<Entry<K>>) -> Option<u64> {
-        self.place_of(entry).and_then(|at| self.slot(at)).map(|slot| slot.bytes)
+        self.slot_of(entry).and_then(|at| self.slot(at)).map(|slot| slot.bytes)
     }
 
     /// Removes an entry, if it is in the shard.
     pub fn remove(&mut self, entry: &Arc<Entry<K>>) -> bool {
-        let place = self.place_of(entry);
-        place.is_some_and(|at| self.take(at))
+        let slot = self.slot_of(entry);
+        slot.is_some_and(|at| self.take(at))
     }
 
     /// Removes all entries of a group, and returns their numbers.
@@ -190,13 +190,13 @@ impl<K: Kept> Shard<K> {
         &mut self,
         start: usize,
         count: usize,
-        is_meant: &dyn Fn(&Entry<K>) -> bool,
+        matches: &dyn Fn(&Entry<K>) -> bool,
     ) -> (Vec<u64>, bool) {
         let end = (start + count).min(self.slots.len());
         let mut removed = Vec::new();
         for at in start..end {
-            let meant = self.slots[at].as_ref().filter(|slot| is_meant(&slot.entry));
-            if let (Some(slot), Ok(at)) = (meant, u32::try_from(at)) {
+            let matching = self.slots[at].as_ref().filter(|slot| matches(&slot.entry));
+            if let (Some(slot), Ok(at)) = (matching, u32::try_from(at)) {
                 removed.push(slot.entry.number);
                 self.take(at);
             }
@@ -220,8 +220,8 @@ impl<K: Kept> Shard<K> {
             let at = if self.slot(self.hand).is_some() { self.hand } else { self.oldest };
             let Some(slot) = self.slot(at) else { return false };
             let newer = slot.links[Thread::Age as usize].newer;
-            let is_coming = slot.entry.body.len().is_none();
-            let is_spared = at == keep || is_coming || slot.entry.used.swap(false, Relaxed);
+            let is_partial = slot.entry.body.len().is_none();
+            let is_spared = at == keep || is_partial || slot.entry.used.swap(false, Relaxed);
             self.hand = newer;
             if !is_spared {
                 self.take(at);
@@ -233,7 +233,7 @@ impl<K: Kept> Shard<K> {
 
     fn take(&mut self, at: u32) -> bool {
         let Some(slot) = self.slots.get_mut(at as usize).and_then(Option::take) else { return false };
-        let EntryKey { id, group } = slot.entry.place;
+        let EntryKey { id, group } = slot.entry.key;
         for (thread, Link { newer, older }) in
             [Thread::Id, Thread::Group, Thread::Age].into_iter().zip(slot.links)
         {

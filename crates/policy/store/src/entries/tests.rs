@@ -10,7 +10,7 @@ use super::*;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Note(Vec<u8>);
 
-impl Kept for Note {
+impl StoredValue for Note {
     type Context = ();
 
     fn bytes(&self) -> usize {
@@ -32,7 +32,7 @@ impl Kept for Note {
 
 const NOW: Timestamp = Timestamp::from_secs(1);
 
-fn place(id: u128) -> EntryKey {
+fn key(id: u128) -> EntryKey {
     EntryKey { id, group: id / 4 }
 }
 
@@ -40,9 +40,9 @@ fn store(bytes: u64, body_bytes: u64) -> Arc<Entries<Note>> {
     Entries::new(EntryLimits { bytes, body_bytes, variants: 3 })
 }
 
-fn begin(entries: &Arc<Entries<Note>>, id: u128, expected: Option<u64>) -> Result<Filling<Note>, Full> {
+fn begin(entries: &Arc<Entries<Note>>, id: u128, expected: Option<u64>) -> Result<BodyWriter<Note>, Full> {
     let tags: Arc<[Box<str>]> = [Box::from(format!("t{}", id % 2))].into();
-    entries.begin(place(id), Note(format!("/{id}/").into()), &tags, expected, NOW)
+    entries.begin(key(id), Note(format!("/{id}/").into()), &tags, expected, NOW)
 }
 
 fn put(entries: &Arc<Entries<Note>>, id: u128, body: &[u8]) -> Arc<Entry<Note>> {
@@ -53,7 +53,7 @@ fn put(entries: &Arc<Entries<Note>>, id: u128, body: &[u8]) -> Arc<Entry<Note>> 
 
 fn find(entries: &Entries<Note>, id: u128) -> Vec<Arc<Entry<Note>>> {
     let mut found = Vec::new();
-    entries.find(place(id), &mut found);
+    entries.find(key(id), &mut found);
     found
 }
 
@@ -226,9 +226,9 @@ fn an_update_keeps_the_body_and_comes_too_late_for_what_is_gone() {
     let entry = put(&entries, 1, b"body");
     let updated = entries.update(&entry, Note(b"/new".into()), NOW).unwrap();
     assert!(Arc::ptr_eq(&updated.body, &entry.body));
-    assert_eq!(find(&entries, 1).iter().map(|entry| entry.kept.0.clone()).collect::<Vec<_>>(), [b"/new"]);
+    assert_eq!(find(&entries, 1).iter().map(|entry| entry.value.0.clone()).collect::<Vec<_>>(), [b"/new"]);
     assert!(entries.update(&entry, Note(b"/late".into()), NOW).is_none());
-    assert_eq!(entries.stats().bytes, bytes_of(&updated.kept) + 4 + BLOCK_OVERHEAD as u64);
+    assert_eq!(entries.stats().bytes, bytes_of(&updated.value) + 4 + BLOCK_OVERHEAD as u64);
 }
 
 #[derive(Debug, Clone)]
@@ -315,7 +315,7 @@ proptest! {
                 let found = find(&entries, id);
                 prop_assert!(found.len() <= 3);
                 for entry in found {
-                    prop_assert_eq!(entry.place, place(id));
+                    prop_assert_eq!(entry.key, key(id));
                     let body = whole(&entry);
                     prop_assert!(model.get(&id).is_some_and(|bodies| bodies.contains(&body)));
                     let blocks = entry.body.blocks().unwrap().len();

@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use egret_har::sink::Content;
 use serde::de::IgnoredAny;
 
-use super::ENTRY_BYTES_MAX;
-
+/// Maximum length of an entry. The gateway never produces longer ones.
+pub const ENTRY_BYTES_MAX: usize = 64 << 20;
 /// A file format. Each entry is one line and is written together with its line end, so a torn line affects no
 /// other.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::Format;
+use super::format::Format;
 use crate::counters::{Counters, DropReason};
 use crate::disk::{self, Disk};
 
@@ -23,7 +23,7 @@ pub const PART: &str = "part";
 /// Extension of the temporary second name of a file.
 pub const LINK: &str = "link";
 
-/// The file that is being written. It is locked, so no keeper treats it as closed.
+/// The file that is being written. It is locked, so `Retention` does not treat it as closed.
 #[derive(Debug)]
 pub struct Growing {
     file: File,
@@ -66,12 +66,12 @@ impl Growing {
         disk::make_directory(directory)?;
         let (path, part) = (directory.join(name), hidden(directory, name, PART));
         let file = create(&part)?;
-        let begun = || {
+        let created = || {
             disk.write_all_at(&file, format!("{}{}", format.header, format.closing).as_bytes(), 0)?;
             fs::rename(&part, &path)?;
             Ok(file.metadata()?.ino())
         };
-        let inode = begun().inspect_err(|_: &io::Error| {
+        let inode = created().inspect_err(|_: &io::Error| {
             let _ = fs::remove_file(&part);
         })?;
         // A directory that has accepted one file refuses a second only if the disk is full, and then the
@@ -102,7 +102,7 @@ impl Growing {
         now.saturating_duration_since(self.opened)
     }
 
-    /// Returns `true` if a write failed and could not be undone. The keeper repairs the file.
+    /// Returns `true` if a write failed and could not be undone. `Retention` repairs the file.
     pub fn is_torn(&self) -> bool {
         self.is_torn
     }
@@ -129,7 +129,7 @@ impl Growing {
         twin.write(batch, self.closing, disk)?;
         if let Err(error) = twin.take_name(&self.path) {
             let path = self.path.display();
-            counters.noticed(format!("{path} is written in place, so killing Egret can tear it: {error}"));
+            counters.warn(format!("{path} is written in place, so killing Egret can tear it: {error}"));
             self.twin = None;
             return Ok(false);
         }
@@ -152,20 +152,20 @@ impl Growing {
 
     /// Returns `true` if the file is still in its place with the expected length. Otherwise reports what
     /// happened to it.
-    pub fn is_there(&self, counters: &Counters) -> bool {
+    pub fn is_intact(&self, counters: &Counters) -> bool {
         let path = self.path.display();
         let length = self.end + self.closing.len() as u64;
         match fs::symlink_metadata(&self.path) {
             Ok(found) if found.ino() == self.inode && found.len() == length => return true,
             Ok(found) if found.ino() == self.inode => {
-                counters.noticed(format!("{path} was changed by another program: starting a new file"));
+                counters.warn(format!("{path} was changed by another program: starting a new file"));
             }
             _ if self.file.metadata().is_ok_and(|file| file.nlink() == 0) => {
                 let entries = self.entries;
                 counters.dropped(DropReason::Deleted, entries);
-                counters.noticed(format!("{path} was deleted with {entries} entries: starting a new file"));
+                counters.warn(format!("{path} was deleted with {entries} entries: starting a new file"));
             }
-            _ => counters.noticed(format!("{path} was moved: starting a new file")),
+            _ => counters.warn(format!("{path} was moved: starting a new file")),
         }
         false
     }
@@ -213,12 +213,12 @@ fn hidden(directory: &Path, name: &str, extension: &str) -> PathBuf {
     directory.join(format!(".{name}.{extension}"))
 }
 
-/// Creates and locks a hidden file. Before it is locked, a keeper may have treated it as abandoned and
+/// Creates and locks a hidden file. Before it is locked, another process may have treated it as abandoned and
 /// removed it.
 fn create(path: &Path) -> io::Result<File> {
     loop {
         let file = disk::create(path)?;
-        // Some file systems have no locks. On those, a keeper cannot lock any file either, so it removes
+        // Some file systems have no locks. On those, `Retention` cannot lock any file either, so it removes
         // none.
         let _ = file.lock();
         if file.metadata()?.nlink() > 0 {

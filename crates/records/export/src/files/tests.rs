@@ -1,14 +1,15 @@
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use egret_har::validate::validate;
 use proptest::prelude::*;
 
+use super::retention::read;
 use super::*;
 use crate::disk::System;
-use crate::disk::tests::Room;
+use crate::disk::tests::LimitedDisk;
 
 const ENTRY: &str = r#"{"startedDateTime":"2026-01-02T03:04:05.250Z","time":1,"request":{"method":"GET","url":"http://a/NUMBER","httpVersion":"HTTP/1.1","cookies":[],"headers":[],"queryString":[],"headersSize":-1,"bodySize":0},"response":{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","cookies":[],"headers":[],"content":{"size":0,"mimeType":""},"redirectURL":"","headersSize":-1,"bodySize":0},"cache":{},"timings":{"send":0,"wait":1,"receive":0}}"#;
 
@@ -49,7 +50,7 @@ fn writer(layout: Layout, disk: impl Disk + 'static) -> Writer {
     Writer::new(Arc::new(layout), counters(), Box::new(disk))
 }
 
-fn keeper(layout: Layout) -> Retention {
+fn retention(layout: Layout) -> Retention {
     Retention::new(Arc::new(layout), counters())
 }
 
@@ -154,7 +155,7 @@ fn names_of_others_are_left_alone() {
 
 /// A disk whose free space the test can change.
 #[derive(Debug)]
-struct Shared(Arc<Room>);
+struct Shared(Arc<LimitedDisk>);
 impl Disk for Shared {
     fn write_all_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.0.write_all_at(file, bytes, offset)
@@ -164,8 +165,8 @@ impl Disk for Shared {
 #[test]
 fn a_full_disk_costs_what_does_not_fit_and_never_validity() {
     let directory = tempfile::tempdir().unwrap();
-    let room = Arc::new(Room::of(3_000));
-    let (mut writer, mut now) = (writer(layout(directory.path()), Shared(Arc::clone(&room))), Instant::now());
+    let disk = Arc::new(LimitedDisk::of(3_000));
+    let (mut writer, mut now) = (writer(layout(directory.path()), Shared(Arc::clone(&disk))), Instant::now());
     for number in 0..40 {
         writer.put(&entry(number), now);
         writer.tick(now);
@@ -183,7 +184,7 @@ fn a_full_disk_costs_what_does_not_fit_and_never_validity() {
     assert!(writer.counters.snapshot().dropped["full"] == 5, "{:?}", writer.counters.snapshot());
     // There is space again: the waiting entries are written, each once.
     writer.pending.truncate(writer.pending.len() - 3 * (long.len() + 2));
-    room.0.store(1 << 30, Relaxed);
+    disk.0.store(1 << 30, Relaxed);
     writer.tick(now + BACKOFF_MAX);
     assert_eq!(written(directory.path()), (0..40).collect::<Vec<_>>());
     assert!(writer.counters.snapshot().up);
@@ -250,12 +251,12 @@ fn the_keeper_compresses_and_deletes_the_oldest() {
         writer.tick(now);
     }
     let open = writer.open.as_ref().unwrap().path().to_path_buf();
-    keeper(kept()).round();
+    retention(kept()).round();
     let left = written(directory.path());
     assert_eq!(left, (95 - left.len() as u64..95).collect::<Vec<_>>());
     let bytes: u64 = files(directory.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!((8_192..=16_384).contains(&bytes), "{bytes}");
-    keeper(Layout { gzip: true, ..kept() }).round();
+    retention(Layout { gzip: true, ..kept() }).round();
     assert_eq!(written(directory.path()), left);
     let plain: Vec<_> =
         files(directory.path()).into_iter().filter(|file| file.extension().unwrap() == "har").collect();
@@ -317,8 +318,8 @@ proptest! {
         fs::create_dir(&layout.directory).unwrap();
         let path = layout.directory.join(layout.file_name(SystemTime::now()));
         fs::write(&path, &bytes).unwrap();
-        let keeper = keeper(layout);
-        keeper.round();
+        let retention = retention(layout);
+        retention.round();
         let repaired = fs::read(&path).unwrap();
         let found: Vec<u64> = if is_har {
             numbers(&repaired)
@@ -333,7 +334,7 @@ proptest! {
         prop_assert!(found.len() as u64 >= entries);
         prop_assert_eq!(&found, &(0..found.len() as u64).collect::<Vec<_>>());
         // One round is enough.
-        keeper.round();
+        retention.round();
         prop_assert!(fs::read(&path).unwrap().len() <= whole.len());
     }
 
@@ -343,7 +344,7 @@ proptest! {
         let layout = layout(directory.path());
         fs::create_dir(&layout.directory).unwrap();
         fs::write(layout.directory.join(layout.file_name(SystemTime::now())), &bytes).unwrap();
-        keeper(layout).round();
+        retention(layout).round();
         prop_assert!(files(directory.path()).iter().all(|file| file.extension().unwrap() == "damaged"));
     }
 }
@@ -356,7 +357,7 @@ fn a_file_that_was_begun_and_never_named_is_removed() {
     let name = layout.file_name(SystemTime::now());
     fs::write(layout.directory.join(format!(".{name}.part")), "{").unwrap();
     fs::write(layout.directory.join(".other.part"), "{").unwrap();
-    keeper(layout).round();
+    retention(layout).round();
     assert_eq!(all(directory.path()), [directory.path().join("har/.other.part")]);
 }
 
@@ -404,12 +405,12 @@ fn what_a_killed_writer_has_hidden_is_removed_and_what_it_has_shown_is_left() {
     let shown = writer.open.as_ref().unwrap().path().to_path_buf();
     let left = fs::read(&shown).unwrap();
     let hidden = all(directory.path()).into_iter().find(|file| *file != shown).unwrap();
-    keeper(layout(directory.path())).round();
+    retention(layout(directory.path())).round();
     assert!(hidden.exists(), "a twin in use is left alone");
     let twin = fs::read(&hidden).unwrap();
     drop(writer);
     fs::write(&hidden, &twin[..twin.len() / 2]).unwrap();
-    keeper(layout(directory.path())).round();
+    retention(layout(directory.path())).round();
     assert_eq!((fs::read(&shown).unwrap(), all(directory.path())), (left, vec![shown]));
 }
 

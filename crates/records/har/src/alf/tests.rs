@@ -179,5 +179,5 @@ fn what_is_no_entry_or_has_no_token_gives_no_document() {
     assert_eq!(out, b"+");
     assert!(!format!("{ENVELOPE:?}").contains("token-1"));
     assert_eq!("1.1.0".parse(), Ok(Version::V1_1_0));
-    assert!("1.2.0".parse::<Version>().unwrap_err().contains("2.0.0"));
+    assert!("1.2.0".parse::<Version>().unwrap_err().to_string().contains("2.0.0"));
 }

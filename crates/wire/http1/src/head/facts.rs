@@ -1,5 +1,5 @@
-//! The meaning of the fields for the connection and the body, gathered in the pass that turns the field lines into
-//! offsets.
+//! The meaning of the fields for the connection and the body, gathered in the pass that turns the field lines
+//! into offsets.
 
 use super::connection::Connection;
 use super::diagnose;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use egret_har::detect;
 use serde::{Deserialize, Serialize};
 
-use super::times::Times;
+use super::times::TimeHistogram;
 
 /// Maximum depth of a path in segments. Deeper ones are recorded as `/*`.
 const DEPTH_MAX: usize = 16;
@@ -49,7 +49,7 @@ pub struct Origin {
 
 /// The recorded data of one exchange.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
+pub struct SeenCall<'a> {
     /// Method as sent; `other` for a non-standard one.
     pub method: &'a str,
     /// Path relative to the provider's URL, without the query.
@@ -67,7 +67,7 @@ pub struct Call<'a> {
 /// The bounded inventory.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    origins: BTreeMap<Origin, Node>,
+    origins: BTreeMap<Origin, PathNode>,
     endpoints: usize,
     /// Number of exchanges whose endpoints did not fit.
     pub unlisted: u64,
@@ -75,10 +75,10 @@ pub struct Inventory {
 
 /// A position in paths.
 #[derive(Debug, Default)]
-struct Node {
-    words: BTreeMap<Box<str>, Node>,
+struct PathNode {
+    words: BTreeMap<Box<str>, PathNode>,
     /// The node below all values.
-    values: Option<Box<Node>>,
+    values: Option<Box<PathNode>>,
     /// `true` if the words at this position have become values.
     is_varied: bool,
     methods: BTreeMap<Box<str>, Stats>,
@@ -92,7 +92,7 @@ pub struct Stats {
     /// Number of exchanges by status code; 0 if the client received no response.
     pub statuses: BTreeMap<u16, u64>,
     /// Times that clients waited.
-    pub times: Times,
+    pub times: TimeHistogram,
     /// First call, in microseconds since 1970.
     pub first_seen_us: u64,
     /// Last call, in microseconds since 1970.
@@ -106,7 +106,7 @@ pub struct Stats {
 /// An endpoint with its path. A segment is a word, `None` for a value, `{}` for words that became values, or
 /// a final `*` for any remainder.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
-pub struct Endpoint {
+pub struct FoundEndpoint {
     /// The provider or host.
     pub origin: Origin,
     /// Segments of the path.
@@ -120,7 +120,7 @@ pub struct Endpoint {
 impl Inventory {
     /// Counts an exchange. `variety` is the maximum number of words at one position, `most` the maximum
     /// number of endpoints.
-    pub fn count(&mut self, origin: &Origin, call: Call<'_>, variety: usize, most: usize) {
+    pub fn count(&mut self, origin: &Origin, call: SeenCall<'_>, variety: usize, most: usize) {
         if let Some(root) = self.origins.get_mut(origin)
             && let Some(stats) = root.stats(call, variety, false)
         {
@@ -135,11 +135,11 @@ impl Inventory {
             stats.count(call);
         }
         // One more, or fewer if words were merged.
-        self.endpoints = self.origins.values().map(Node::endpoints).sum();
+        self.endpoints = self.origins.values().map(PathNode::endpoints).sum();
     }
 
     /// Adds a stored endpoint.
-    pub fn restore(&mut self, endpoint: Endpoint, variety: usize, most: usize) {
+    pub fn restore(&mut self, endpoint: FoundEndpoint, variety: usize, most: usize) {
         if self.endpoints >= most {
             self.unlisted += endpoint.stats.count;
             return;
@@ -159,11 +159,11 @@ impl Inventory {
             node = next;
         }
         node.methods.entry(endpoint.method.into()).or_default().join(endpoint.stats);
-        self.endpoints = self.origins.values().map(Node::endpoints).sum();
+        self.endpoints = self.origins.values().map(PathNode::endpoints).sum();
     }
 
     /// Returns all endpoints, by origin and path.
-    pub fn endpoints(&self) -> Vec<Endpoint> {
+    pub fn endpoints(&self) -> Vec<FoundEndpoint> {
         let mut found = Vec::with_capacity(self.endpoints);
         for (origin, root) in &self.origins {
             root.collect(origin, &mut Vec::new(), &mut found);
@@ -172,10 +172,10 @@ impl Inventory {
     }
 }
 
-impl Node {
+impl PathNode {
     /// Returns the statistics of an endpoint below this node. `None` if the endpoint is new and there is no
     /// room.
-    fn stats(&mut self, call: Call<'_>, variety: usize, has_room: bool) -> Option<&mut Stats> {
+    fn stats(&mut self, call: SeenCall<'_>, variety: usize, has_room: bool) -> Option<&mut Stats> {
         let mut node = self;
         let segments = call.path.split('/').filter(|segment| !segment.is_empty());
         for (depth, segment) in segments.enumerate() {
@@ -203,7 +203,7 @@ impl Node {
                 return None;
             }
             if self.words.len() >= variety {
-                self.converge(variety);
+                self.merge_words(variety);
                 return self.value(true);
             }
         }
@@ -219,7 +219,7 @@ impl Node {
     }
 
     /// Turns all words at this position into values and merges their nodes.
-    fn converge(&mut self, variety: usize) {
+    fn merge_words(&mut self, variety: usize) {
         self.is_varied = true;
         let mut all = self.values.take().map_or_else(Self::default, |values| *values);
         for (_, node) in std::mem::take(&mut self.words) {
@@ -244,7 +244,7 @@ impl Node {
             }
         }
         if other.is_varied || self.words.len() > variety {
-            self.converge(variety);
+            self.merge_words(variety);
         }
     }
 
@@ -253,9 +253,9 @@ impl Node {
         self.methods.len() + below.map(Self::endpoints).sum::<usize>()
     }
 
-    fn collect(&self, origin: &Origin, path: &mut Vec<Option<String>>, found: &mut Vec<Endpoint>) {
+    fn collect(&self, origin: &Origin, path: &mut Vec<Option<String>>, found: &mut Vec<FoundEndpoint>) {
         for (method, stats) in &self.methods {
-            found.push(Endpoint {
+            found.push(FoundEndpoint {
                 origin: origin.clone(),
                 path: path.clone(),
                 method: method.as_ref().to_owned(),
@@ -273,7 +273,7 @@ impl Node {
 }
 
 impl Stats {
-    fn count(&mut self, call: Call<'_>) {
+    fn count(&mut self, call: SeenCall<'_>) {
         self.seen(call.at_us, call.at_us);
         self.count += 1;
         self.status(call.status, 1);
@@ -359,12 +359,12 @@ mod tests {
         }
     }
 
-    fn call(path: &str) -> Call<'_> {
-        Call { method: "GET", path, status: 200, time_us: 1_000, at_us: 5, consumer: "" }
+    fn call(path: &str) -> SeenCall<'_> {
+        SeenCall { method: "GET", path, status: 200, time_us: 1_000, at_us: 5, consumer: "" }
     }
 
     fn paths(inventory: &Inventory) -> Vec<String> {
-        let shown = |endpoint: Endpoint| {
+        let shown = |endpoint: FoundEndpoint| {
             let segments = endpoint.path.iter().map(|segment| segment.as_deref().unwrap_or("{}"));
             format!(
                 "{} /{} {}",
@@ -461,7 +461,7 @@ mod tests {
         let mut inventory = Inventory::default();
         for (number, status) in [(1_u16, 200), (2, 500), (3, 0)] {
             let consumer = format!("c{number}");
-            let call = Call {
+            let call = SeenCall {
                 status,
                 time_us: u64::from(number) * 100,
                 at_us: u64::from(number),

@@ -12,9 +12,9 @@ const CLASSES: usize = 16 + 8 * (DOUBLING_MAX as usize - 3);
 
 /// Counts by bucket. The vector is only as long as the longest time requires.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Times(Vec<u32>);
+pub struct TimeHistogram(Vec<u32>);
 
-impl Times {
+impl TimeHistogram {
     /// Counts a time.
     pub fn count(&mut self, time_us: u64) {
         self.add(class(time_us), 1);
@@ -71,13 +71,13 @@ fn last_us(class: usize) -> u64 {
 }
 
 /// Serializes only buckets with counts, to keep the file short.
-impl Serialize for Times {
+impl Serialize for TimeHistogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().enumerate().filter(|(_, count)| **count > 0))
     }
 }
 
-impl<'de> Deserialize<'de> for Times {
+impl<'de> Deserialize<'de> for TimeHistogram {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut times = Self::default();
         for (class, count) in BTreeMap::<usize, u32>::deserialize(deserializer)? {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_those_of_what_was_counted() {
-        let mut times = Times::default();
+        let mut times = TimeHistogram::default();
         assert_eq!(times.quantile_us(0.5), None);
         for time_us in 1..=1_000 {
             times.count(time_us);
@@ -118,12 +118,12 @@ mod tests {
 
         #[test]
         fn times_are_read_as_they_were_written(all in prop::collection::vec(any::<u64>(), 0..50)) {
-            let mut times = Times::default();
+            let mut times = TimeHistogram::default();
             for time_us in &all {
                 times.count(*time_us);
             }
             let text = serde_json::to_string(&times).unwrap();
-            prop_assert_eq!(serde_json::from_str::<Times>(&text).unwrap(), times);
+            prop_assert_eq!(serde_json::from_str::<TimeHistogram>(&text).unwrap(), times);
         }
     }
 }

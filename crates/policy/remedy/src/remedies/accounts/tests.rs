@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use egret_accounts::token::Answered;
+use egret_accounts::token::TokenResponse;
 use egret_fixture::{TestExchange, TestFlows, TestStep};
 
 const GET: &str = "GET https://one.example/";
@@ -456,7 +456,7 @@ fn an_account_that_no_token_can_be_had_for_is_passed_over() {
         .fetch
         .take()
         .unwrap()
-        .end(harness.now, Ok(Answered { status: 400, retry_after: None, body }));
+        .end(harness.now, Ok(TokenResponse { status: 400, retry_after: None, body }));
     assert_eq!(again(&harness, &mut exchange), "b");
     let a = standing(&harness, "a");
     assert_eq!((a.cooling.unwrap().reason().as_str(), a.in_flight), ("token", 0));

@@ -42,7 +42,7 @@ enum Client {
         exchange: TestExchange,
         ends: u64,
     },
-    Gone,
+    Done,
 }
 
 /// Results of a simulation. Times are in microseconds.
@@ -100,7 +100,7 @@ impl<'n> Simulation<'n> {
             let next = self.clients.iter().map(|client| match client {
                 Client::Waits { until, .. } => *until,
                 Client::Called { ends, .. } => *ends,
-                Client::Gone => u64::MAX,
+                Client::Done => u64::MAX,
             });
             match next.min().filter(|next| *next < end) {
                 Some(next) => self.harness.now = Timestamp::from_micros(next.max(self.now() + 1)),
@@ -117,18 +117,18 @@ impl<'n> Simulation<'n> {
             let is_due = match &self.clients[place] {
                 Client::Waits { flag, until, .. } => flag.0.swap(false, Relaxed) || *until <= now,
                 Client::Called { ends, .. } => *ends <= now,
-                Client::Gone => false,
+                Client::Done => false,
             };
             if is_due {
                 has_happened = true;
-                let client = std::mem::replace(&mut self.clients[place], Client::Gone);
-                self.clients[place] = self.go_on(client);
+                let client = std::mem::replace(&mut self.clients[place], Client::Done);
+                self.clients[place] = self.resume(client);
             }
         }
         has_happened
     }
 
-    fn go_on(&mut self, client: Client) -> Client {
+    fn resume(&mut self, client: Client) -> Client {
         let now = self.now();
         match client {
             Client::Waits { mut exchange, flag, since, .. } => {
@@ -146,16 +146,16 @@ impl<'n> Simulation<'n> {
                     refused => {
                         assert_eq!(refused.refusal(&self.harness).0, Reason::QueueTimeout);
                         self.seen.refused_after.push(now - since);
-                        Client::Gone
+                        Client::Done
                     }
                 }
             }
             Client::Called { mut exchange, .. } => {
                 assert_eq!(exchange.response(&self.harness, "200"), TestStep::Response(200));
                 exchange.end(&self.harness);
-                if self.asks_again { self.ask() } else { Client::Gone }
+                if self.asks_again { self.ask() } else { Client::Done }
             }
-            Client::Gone => Client::Gone,
+            Client::Done => Client::Done,
         }
     }
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
 
-use super::super::EntryKey;
-use super::super::body::{Block, Body};
+use super::super::body::{Block, StoredBody};
+use super::super::entry::EntryKey;
 use egret_clock::Timestamp;
 
 /// Identifies the owner of the entries.
@@ -23,7 +23,7 @@ const SEAL_BYTES: usize = 8 + 4 + 32 + 32 + 4;
 const ENTRY_MAGIC: &[u8; 4] = b"ege1";
 const HEAD_BYTES: usize = 4 + 8 + 16 + 16 + 8 + 4 + 4 + 8 + 4 + 4;
 /// Maximum size of the data besides a body.
-const KEPT_BYTES_MAX: usize = 4 << 20;
+const VALUE_BYTES_MAX: usize = 4 << 20;
 /// Block size of file systems; file sizes are rounded up to it.
 const BLOCK_BYTES: u64 = 4 << 10;
 /// Size of the pieces in which bodies are read, and sent to sockets unchanged.
@@ -69,10 +69,10 @@ impl Sealed {
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; SEAL_BYTES] = bytes.try_into().ok()?;
-        let (told, checksum) = bytes.split_last_chunk::<4>()?;
-        let (magic, told) = told.split_first_chunk::<8>()?;
-        let (run, told) = told.split_first_chunk::<4>()?;
-        let (fingerprint, secret) = told.split_first_chunk::<32>()?;
+        let (rest, checksum) = bytes.split_last_chunk::<4>()?;
+        let (magic, rest) = rest.split_first_chunk::<8>()?;
+        let (run, rest) = rest.split_first_chunk::<4>()?;
+        let (fingerprint, secret) = rest.split_first_chunk::<32>()?;
         let is_whole = crc32fast::hash(&bytes[..SEAL_BYTES - 4]) == u32::from_le_bytes(*checksum);
         let seal = Seal { fingerprint: *fingerprint, secret: secret.try_into().ok()? };
         (is_whole && magic == SEAL_MAGIC).then_some(Self::By(seal, u32::from_le_bytes(*run)))
@@ -81,21 +81,21 @@ impl Sealed {
 
 /// An entry as it is stored in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct FileRecord {
     pub number: u64,
-    pub place: EntryKey,
+    pub key: EntryKey,
     pub stored_at: Timestamp,
     pub tags: Box<[Box<str>]>,
-    pub kept: Vec<u8>,
+    pub value: Vec<u8>,
     pub body_len: u64,
     body_checksum: u32,
 }
 
-impl Record {
+impl FileRecord {
     /// Size of the entry's file.
     pub fn bytes(&self) -> u64 {
         let tags: usize = self.tags.iter().map(|tag| 2 + tag.len()).sum();
-        blocks((HEAD_BYTES + tags + self.kept.len()) as u64 + self.body_len)
+        blocks((HEAD_BYTES + tags + self.value.len()) as u64 + self.body_len)
     }
 
     fn encode(&self) -> Option<Vec<u8>> {
@@ -104,26 +104,26 @@ impl Record {
             tags.extend_from_slice(&u16::try_from(tag.len()).ok()?.to_le_bytes());
             tags.extend_from_slice(tag.as_bytes());
         }
-        if tags.len() + self.kept.len() > KEPT_BYTES_MAX {
+        if tags.len() + self.value.len() > VALUE_BYTES_MAX {
             return None;
         }
-        let mut out = Vec::with_capacity(HEAD_BYTES + tags.len() + self.kept.len());
+        let mut out = Vec::with_capacity(HEAD_BYTES + tags.len() + self.value.len());
         out.extend_from_slice(ENTRY_MAGIC);
         out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(&self.place.id.to_le_bytes());
-        out.extend_from_slice(&self.place.group.to_le_bytes());
+        out.extend_from_slice(&self.key.id.to_le_bytes());
+        out.extend_from_slice(&self.key.group.to_le_bytes());
         out.extend_from_slice(&self.stored_at.as_micros().to_le_bytes());
         out.extend_from_slice(&u32::try_from(tags.len()).ok()?.to_le_bytes());
-        out.extend_from_slice(&u32::try_from(self.kept.len()).ok()?.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(self.value.len()).ok()?.to_le_bytes());
         out.extend_from_slice(&self.body_len.to_le_bytes());
         out.extend_from_slice(&self.body_checksum.to_le_bytes());
         let mut hasher = Hasher::new();
-        for part in [&out, &tags, &self.kept] {
+        for part in [&out, &tags, &self.value] {
             hasher.update(part);
         }
         out.extend_from_slice(&hasher.finalize().to_le_bytes());
         out.extend_from_slice(&tags);
-        out.extend_from_slice(&self.kept);
+        out.extend_from_slice(&self.value);
         Some(out)
     }
 
@@ -134,8 +134,8 @@ impl Record {
             return Ok(None);
         }
         let Some((mut record, lens, checksum)) = Self::parse(&head) else { return Ok(None) };
-        let (tags_len, kept_len) = lens;
-        let mut rest = vec![0; tags_len + kept_len];
+        let (tags_len, value_len) = lens;
+        let mut rest = vec![0; tags_len + value_len];
         if !fill(file, &mut rest)? {
             return Ok(None);
         }
@@ -148,7 +148,7 @@ impl Record {
         let Some(tags) = tags(&rest[..tags_len]) else { return Ok(None) };
         record.tags = tags;
         rest.drain(..tags_len);
-        record.kept = rest;
+        record.value = rest;
         Ok(Some(record))
     }
 
@@ -161,19 +161,19 @@ impl Record {
         let (group, rest) = rest.split_first_chunk::<16>()?;
         let (stored_at, rest) = rest.split_first_chunk::<8>()?;
         let (tags_len, rest) = rest.split_first_chunk::<4>()?;
-        let (kept_len, rest) = rest.split_first_chunk::<4>()?;
+        let (value_len, rest) = rest.split_first_chunk::<4>()?;
         let (body_len, rest) = rest.split_first_chunk::<8>()?;
         let (body_checksum, rest) = rest.split_first_chunk::<4>()?;
         let checksum = u32::from_le_bytes(rest.try_into().ok()?);
         let len = |bytes: &[u8; 4]| usize::try_from(u32::from_le_bytes(*bytes)).ok();
-        let lens = (len(tags_len)?, len(kept_len)?);
-        let is_good = magic == ENTRY_MAGIC && lens.0.checked_add(lens.1)? <= KEPT_BYTES_MAX;
+        let lens = (len(tags_len)?, len(value_len)?);
+        let is_good = magic == ENTRY_MAGIC && lens.0.checked_add(lens.1)? <= VALUE_BYTES_MAX;
         let record = Self {
             number: u64::from_le_bytes(*number),
-            place: EntryKey { id: u128::from_le_bytes(*id), group: u128::from_le_bytes(*group) },
+            key: EntryKey { id: u128::from_le_bytes(*id), group: u128::from_le_bytes(*group) },
             stored_at: Timestamp::from_micros(u64::from_le_bytes(*stored_at)),
             tags: Box::default(),
-            kept: Vec::new(),
+            value: Vec::new(),
             body_len: u64::from_le_bytes(*body_len),
             body_checksum: u32::from_le_bytes(*body_checksum),
         };
@@ -205,13 +205,13 @@ pub struct EntryFile {
     /// Number of the entry, unique in its directory.
     pub number: u64,
     /// The key.
-    pub place: EntryKey,
+    pub key: EntryKey,
     /// Time at which it was stored.
     pub stored_at: Timestamp,
     /// Tags for purges.
     pub tags: Box<[Box<str>]>,
-    /// The output of [`Kept::save`](super::super::Kept::save).
-    pub kept: Vec<u8>,
+    /// The output of [`StoredValue::save`](super::super::entry::StoredValue::save).
+    pub value: Vec<u8>,
     /// The body.
     pub body: Vec<u8>,
 }
@@ -220,10 +220,10 @@ impl EntryFile {
     /// Parses a whole file. Returns `None` if it is truncated or invalid.
     pub fn read(mut bytes: &[u8]) -> Option<Self> {
         let len = bytes.len() as u64;
-        let record = Record::read(&mut bytes).ok()?.filter(|record| record.body_len <= len)?;
+        let record = FileRecord::read(&mut bytes).ok()?.filter(|record| record.body_len <= len)?;
         let body = record.read_body(&mut bytes).ok()??.concat();
-        let Record { number, place, stored_at, tags, kept, .. } = record;
-        Some(Self { number, place, stored_at, tags, kept, body })
+        let FileRecord { number, key, stored_at, tags, value, .. } = record;
+        Some(Self { number, key, stored_at, tags, value, body })
     }
 }
 
@@ -318,11 +318,11 @@ impl Directory {
         bytes.extend_from_slice(&seal.fingerprint);
         bytes.extend_from_slice(&seal.secret);
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
-        let (draft, place) = (self.path.join("seal.part"), self.path.join(SEAL_NAME));
+        let (draft, path) = (self.path.join("seal.part"), self.path.join(SEAL_NAME));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
         file.write_all(&bytes)?;
         file.sync_data()?;
-        std::fs::rename(draft, place)?;
+        std::fs::rename(draft, path)?;
         self.sync()
     }
 
@@ -352,7 +352,7 @@ impl Directory {
     }
 
     /// Writes an entry.
-    pub fn write(&self, record: &Record, body: &Body) -> io::Result<()> {
+    pub fn write(&self, record: &FileRecord, body: &StoredBody) -> io::Result<()> {
         let head = record.encode().ok_or(ErrorKind::InvalidInput)?;
         let path = self.file(record.number);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
@@ -361,18 +361,18 @@ impl Directory {
     }
 
     /// Reads an entry without its body. Returns `None` if it does not exist or is invalid.
-    pub fn read_head(&self, number: u64) -> io::Result<Option<Record>> {
+    pub fn read_head(&self, number: u64) -> io::Result<Option<FileRecord>> {
         let Some(mut file) = open(&self.file(number))? else { return Ok(None) };
         let len = file.metadata()?.len();
-        let record = Record::read(&mut file)?;
+        let record = FileRecord::read(&mut file)?;
         Ok(record.filter(|record| record.number == number && record.bytes() == blocks(len)))
     }
 
     /// Reads an entry with its body.
-    pub fn read(&self, number: u64) -> io::Result<Option<(Record, Vec<Block>)>> {
+    pub fn read(&self, number: u64) -> io::Result<Option<(FileRecord, Vec<Block>)>> {
         let Some(mut file) = open(&self.file(number))? else { return Ok(None) };
         let len = file.metadata()?.len();
-        let record = Record::read(&mut file)?;
+        let record = FileRecord::read(&mut file)?;
         // A length beyond that of the file would allocate memory for nothing.
         let Some(record) = record.filter(|record| record.number == number && record.body_len <= len) else {
             return Ok(None);
@@ -392,23 +392,23 @@ impl Directory {
     }
 }
 
-impl Record {
+impl FileRecord {
     /// Creates the record of an entry with a complete body.
     pub fn new(
         number: u64,
-        place: EntryKey,
+        key: EntryKey,
         stored_at: Timestamp,
         tags: &[Box<str>],
-        kept: Vec<u8>,
-        body: &Body,
+        value: Vec<u8>,
+        body: &StoredBody,
     ) -> Option<Self> {
         let mut hasher = Hasher::new();
         for block in body.blocks()? {
             hasher.update(block);
         }
         let (body_len, body_checksum) = (body.len()?, hasher.finalize());
-        let record = Self { number, place, stored_at, tags: tags.into(), kept, body_len, body_checksum };
-        (record.kept.len() <= KEPT_BYTES_MAX / 2).then_some(record)
+        let record = Self { number, key, stored_at, tags: tags.into(), value, body_len, body_checksum };
+        (record.value.len() <= VALUE_BYTES_MAX / 2).then_some(record)
     }
 }
 
@@ -442,8 +442,8 @@ mod tests {
 
     use super::*;
 
-    fn body(bytes: &[u8]) -> Body {
-        let body = Body::new(Arc::default());
+    fn body(bytes: &[u8]) -> StoredBody {
+        let body = StoredBody::new(Arc::default());
         if !bytes.is_empty() {
             body.push(bytes.into());
         }
@@ -451,9 +451,9 @@ mod tests {
         body
     }
 
-    fn record(number: u64, tags: &[Box<str>], kept: Vec<u8>, body: &Body) -> Record {
-        let place = EntryKey { id: u128::from(number) + 7, group: 9 };
-        Record::new(number, place, Timestamp::from_secs(5), tags, kept, body).unwrap()
+    fn record(number: u64, tags: &[Box<str>], value: Vec<u8>, body: &StoredBody) -> FileRecord {
+        let key = EntryKey { id: u128::from(number) + 7, group: 9 };
+        FileRecord::new(number, key, Timestamp::from_secs(5), tags, value, body).unwrap()
     }
 
     #[test]
@@ -513,7 +513,7 @@ mod tests {
         #[test]
         fn an_entry_is_read_back_and_anything_else_is_none(
             tags in prop::collection::vec("[a-z]{0,9}", 0..4),
-            kept in prop::collection::vec(any::<u8>(), 0..300),
+            value in prop::collection::vec(any::<u8>(), 0..300),
             bytes in prop::collection::vec(any::<u8>(), 0..3_000),
             change in any::<prop::sample::Index>(),
             cut in any::<prop::sample::Index>(),
@@ -522,7 +522,7 @@ mod tests {
             let open = Directory::open(directory.path()).unwrap();
             let tags: Vec<Box<str>> = tags.iter().map(|tag| tag.as_str().into()).collect();
             let body = body(&bytes);
-            let record = record(5, &tags, kept, &body);
+            let record = record(5, &tags, value, &body);
             open.write(&record, &body).unwrap();
             prop_assert_eq!(open.read_head(5).unwrap(), Some(record.clone()));
             let (read, blocks) = open.read(5).unwrap().unwrap();
@@ -530,7 +530,7 @@ mod tests {
             let whole = std::fs::read(open.file(5)).unwrap();
             prop_assert_eq!(record.bytes(), (whole.len() as u64).next_multiple_of(4096));
             let file = EntryFile::read(&whole).unwrap();
-            prop_assert_eq!((file.number, file.kept, file.body), (5, record.kept, blocks.concat()));
+            prop_assert_eq!((file.number, file.value, file.body), (5, record.value, blocks.concat()));
             let mut changed = whole.clone();
             changed[change.index(whole.len())] ^= 4;
             std::fs::write(open.file(5), &changed).unwrap();
@@ -543,9 +543,9 @@ mod tests {
 
         #[test]
         fn no_bytes_bring_it_down(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            prop_assert_eq!(Record::read(&mut &bytes[..]).unwrap(), None);
+            prop_assert_eq!(FileRecord::read(&mut &bytes[..]).unwrap(), None);
             let magic = [&ENTRY_MAGIC[..], &bytes].concat();
-            prop_assert_eq!(Record::read(&mut &magic[..]).unwrap(), None);
+            prop_assert_eq!(FileRecord::read(&mut &magic[..]).unwrap(), None);
             prop_assert!(!matches!(Sealed::parse(&bytes), Some(Sealed::By(..))));
         }
     }

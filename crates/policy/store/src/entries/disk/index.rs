@@ -7,18 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::super::{Entry, EntryKey, Purge};
-use super::{Load, Stop};
+use super::super::entry::{Entry, EntryKey, Purge};
+use super::load::Load;
+use super::stop::Stop;
 
 /// Memory of a record: itself, three places in trees, and the allocator's overhead.
 const RECORD_OVERHEAD: u64 = 384;
 /// Maximum number of removals recorded during the scan. With more, all existing files are discarded.
-const EARLY_MAX: usize = 10_000;
+const SCAN_REMOVALS_MAX: usize = 10_000;
 
 /// An entry that is on disk, or waiting to be written.
 #[derive(Debug)]
 pub(super) struct Known {
-    pub place: EntryKey,
+    pub key: EntryKey,
     label: Box<[u8]>,
     tags: Arc<[Box<str>]>,
     /// Size of its file; 0 before it is written.
@@ -27,8 +28,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub fn new(place: EntryKey, label: &[u8], tags: &Arc<[Box<str>]>, bytes: u64) -> Self {
-        Self { place, label: label.into(), tags: Arc::clone(tags), bytes, used: false }
+    pub fn new(key: EntryKey, label: &[u8], tags: &Arc<[Box<str>]>, bytes: u64) -> Self {
+        Self { key, label: label.into(), tags: Arc::clone(tags), bytes, used: false }
     }
 
     /// Memory use, in bytes.
@@ -50,7 +51,7 @@ pub(super) enum Phase {
 
 /// Removals during the scan. They apply to all entries that the scan finds.
 #[derive(Debug, Default)]
-struct Early {
+struct RemovalsDuringScan {
     ids: HashSet<u128>,
     groups: HashSet<u128>,
     purges: Vec<OwnPurge>,
@@ -78,7 +79,7 @@ impl From<Purge<'_>> for OwnPurge {
 }
 
 impl OwnPurge {
-    fn means(&self, known: &Known) -> bool {
+    fn matches(&self, known: &Known) -> bool {
         match self {
             Self::All => true,
             Self::Label(label) => known.label == *label,
@@ -88,12 +89,12 @@ impl OwnPurge {
     }
 }
 
-impl Early {
-    fn means(&self, known: &Known) -> bool {
+impl RemovalsDuringScan {
+    fn matches(&self, known: &Known) -> bool {
         self.is_all
-            || self.ids.contains(&known.place.id)
-            || self.groups.contains(&known.place.group)
-            || self.purges.iter().any(|purge| purge.means(known))
+            || self.ids.contains(&known.key.id)
+            || self.groups.contains(&known.key.group)
+            || self.purges.iter().any(|purge| purge.matches(known))
     }
 
     fn is_empty(&self) -> bool {
@@ -101,7 +102,7 @@ impl Early {
     }
 
     fn bound(&mut self) {
-        if self.ids.len() + self.groups.len() + self.purges.len() > EARLY_MAX {
+        if self.ids.len() + self.groups.len() + self.purges.len() > SCAN_REMOVALS_MAX {
             *self = Self { is_all: true, ..Self::default() };
         }
     }
@@ -119,14 +120,14 @@ pub(super) struct Index<K> {
     /// Memory of the records.
     pub own_bytes: u64,
     hand: u64,
-    early: Early,
+    scan_removals: RemovalsDuringScan,
     /// Purges in progress: matching entries with a smaller number are not written any more.
     purging: Vec<(OwnPurge, u64)>,
     /// Entries to write, with their size in memory.
     pub writes: VecDeque<(Arc<Entry<K>>, u64)>,
     pub waiting_bytes: u64,
     /// Files to delete, with their size.
-    pub gone: Vec<(u64, u64)>,
+    pub to_delete: Vec<(u64, u64)>,
     pub loads: VecDeque<(EntryKey, Arc<Load>)>,
     pub loading: HashMap<u128, Arc<Load>>,
     pub stop: Option<Stop>,
@@ -142,11 +143,11 @@ impl<K> Default for Index<K> {
             bytes: 0,
             own_bytes: 0,
             hand: 0,
-            early: Early::default(),
+            scan_removals: RemovalsDuringScan::default(),
             purging: Vec::new(),
             writes: VecDeque::new(),
             waiting_bytes: 0,
-            gone: Vec::new(),
+            to_delete: Vec::new(),
             loads: VecDeque::new(),
             loading: HashMap::new(),
             stop: None,
@@ -170,14 +171,14 @@ impl<K> Index<K> {
 
     /// Adds an entry; beyond `variants` under its identity, the oldest are removed.
     pub fn insert(&mut self, number: u64, known: Known, variants: usize) {
-        let place = known.place;
+        let key = known.key;
         self.own_bytes += known.own_bytes();
         self.bytes += known.bytes;
-        self.ids.insert((place.id, number));
-        self.groups.insert((place.group, number));
+        self.ids.insert((key.id, number));
+        self.groups.insert((key.group, number));
         self.records.insert(number, known);
-        let count = self.numbers(place.id).count();
-        let surplus: Vec<_> = self.numbers(place.id).take(count.saturating_sub(variants.max(1))).collect();
+        let count = self.numbers(key.id).count();
+        let surplus: Vec<_> = self.numbers(key.id).take(count.saturating_sub(variants.max(1))).collect();
         for other in surplus {
             self.remove(other);
         }
@@ -185,22 +186,22 @@ impl<K> Index<K> {
 
     /// Adds an entry that the scan has found. If it was removed meanwhile, its file is deleted.
     pub fn insert_found(&mut self, number: u64, known: Known, variants: usize) {
-        if self.early.means(&known) {
+        if self.scan_removals.matches(&known) {
             self.bytes += known.bytes;
-            self.gone.push((number, known.bytes));
+            self.to_delete.push((number, known.bytes));
         } else {
             self.insert(number, known, variants);
         }
     }
 
     /// Returns `true` if files may still contain removed entries.
-    pub fn has_gone(&self) -> bool {
-        !self.gone.is_empty() || !self.early.is_empty()
+    pub fn has_removals(&self) -> bool {
+        !self.to_delete.is_empty() || !self.scan_removals.is_empty()
     }
 
     /// Ends the scan.
     pub fn open(&mut self) {
-        self.early = Early::default();
+        self.scan_removals = RemovalsDuringScan::default();
         self.phase = Phase::Open;
     }
 
@@ -222,19 +223,19 @@ impl<K> Index<K> {
     /// Removes an entry, if it exists, and queues its file for deletion.
     pub fn remove(&mut self, number: u64) -> bool {
         let Some(known) = self.records.remove(&number) else { return false };
-        let EntryKey { id, group } = known.place;
+        let EntryKey { id, group } = known.key;
         self.ids.remove(&(id, number));
         self.groups.remove(&(group, number));
         self.own_bytes -= known.own_bytes();
-        self.gone.push((number, known.bytes));
+        self.to_delete.push((number, known.bytes));
         true
     }
 
     /// Removes the entries under an identity whose numbers are not in `seen`.
     pub fn remove_others(&mut self, id: u128, seen: &[u64]) {
         if self.phase == Phase::Opening {
-            self.early.ids.insert(id);
-            self.early.bound();
+            self.scan_removals.ids.insert(id);
+            self.scan_removals.bound();
         }
         let others: Vec<_> = self.numbers(id).filter(|number| !seen.contains(number)).collect();
         for number in others {
@@ -245,8 +246,8 @@ impl<K> Index<K> {
     /// Removes all entries of a group, and returns their numbers.
     pub fn remove_group(&mut self, group: u128) -> Vec<u64> {
         if self.phase == Phase::Opening {
-            self.early.groups.insert(group);
-            self.early.bound();
+            self.scan_removals.groups.insert(group);
+            self.scan_removals.bound();
         }
         let range = (group, 0)..=(group, u64::MAX);
         let removed: Vec<_> = self.groups.range(range).map(|(_, number)| *number).collect();
@@ -260,9 +261,9 @@ impl<K> Index<K> {
     /// entries with numbers below `end`.
     pub fn begin_purge(&mut self, purge: &OwnPurge, end: u64) {
         self.purging.push((purge.clone(), end));
-        if self.phase == Phase::Opening && !self.early.purges.contains(purge) {
-            self.early.purges.push(purge.clone());
-            self.early.bound();
+        if self.phase == Phase::Opening && !self.scan_removals.purges.contains(purge) {
+            self.scan_removals.purges.push(purge.clone());
+            self.scan_removals.bound();
         }
     }
 
@@ -275,7 +276,7 @@ impl<K> Index<K> {
 
     /// Returns `true` if a purge in progress covers the entry.
     pub fn is_purged(&self, number: u64, known: &Known) -> bool {
-        self.purging.iter().any(|(purge, end)| number < *end && purge.means(known))
+        self.purging.iter().any(|(purge, end)| number < *end && purge.matches(known))
     }
 
     /// Removes the matching entries among `count` entries from the number `start` on. Returns their numbers,
@@ -283,12 +284,12 @@ impl<K> Index<K> {
     pub fn purge(&mut self, purge: &OwnPurge, start: u64, count: usize) -> (Vec<u64>, Option<u64>) {
         let batch = || self.records.range(start..).take(count);
         let last = batch().last().map(|(number, _)| *number);
-        let meant: Vec<_> =
-            batch().filter(|(_, known)| purge.means(known)).map(|(number, _)| *number).collect();
-        for number in &meant {
+        let matching: Vec<_> =
+            batch().filter(|(_, known)| purge.matches(known)).map(|(number, _)| *number).collect();
+        for number in &matching {
             self.remove(*number);
         }
-        (meant, last.and_then(|last| last.checked_add(1)))
+        (matching, last.and_then(|last| last.checked_add(1)))
     }
 
     /// Returns the entry at the hand, with `true` if it was used since the last visit, and moves the hand.
@@ -298,7 +299,7 @@ impl<K> Index<K> {
             None => self.records.iter_mut().find(|(_, known)| known.bytes > 0)?,
         };
         self.hand = number.saturating_add(1);
-        Some((*number, known.place, std::mem::take(&mut known.used)))
+        Some((*number, known.key, std::mem::take(&mut known.used)))
     }
 
     /// Resets the index after it was closed. Purges in progress continue.

@@ -5,14 +5,15 @@ use std::task::{Context, Poll, Waker};
 
 use proptest::prelude::*;
 
-use super::super::{EntryLimits, Filling};
+use super::super::Entries;
+use super::super::{BodyWriter, EntryLimits};
 use super::*;
 use egret_clock::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Note(Vec<u8>);
 
-impl Kept for Note {
+impl StoredValue for Note {
     type Context = ();
 
     fn bytes(&self) -> usize {
@@ -39,18 +40,18 @@ const WAITING_BYTES: u64 = 1 << 20;
 /// A way of removing an entry.
 type Remove = fn(&Entries<Note>);
 
-fn place(id: u128) -> EntryKey {
+fn key(id: u128) -> EntryKey {
     EntryKey { id, group: id / 4 }
 }
 
 /// A store with a disk whose thread is the test.
-struct Stand {
+struct TestDisk {
     entries: Arc<Entries<Note>>,
     directory: Option<Directory>,
     removed_at: Option<Moment>,
 }
 
-impl Stand {
+impl TestDisk {
     fn new(path: &Path, seal: Seal, memory: u64) -> Self {
         let limits = DiskLimits { bytes: BYTES, waiting_bytes: WAITING_BYTES, variants: 3 };
         let disk = Disk::new(path, seal, false, (), limits);
@@ -59,16 +60,16 @@ impl Stand {
     }
 
     fn open(path: &Path) -> Self {
-        let mut stand = Self::new(path, SEAL, 1 << 20);
-        stand.start(&|_| {});
-        stand
+        let mut setup = Self::new(path, SEAL, 1 << 20);
+        setup.start(&|_| {});
+        setup
     }
 
     /// Scans the disk.
-    fn start(&mut self, tell: &dyn Fn(DiskEvent)) {
+    fn start(&mut self, report: &dyn Fn(DiskEvent)) {
         let directory = Directory::open(self.disk().directory()).unwrap();
-        self.disk().take(&directory, tell).unwrap();
-        self.disk().look_through(&directory, tell).unwrap();
+        self.disk().claim(&directory, report).unwrap();
+        self.disk().scan(&directory, report).unwrap();
         self.directory = Some(directory);
     }
 
@@ -78,13 +79,13 @@ impl Stand {
 
     fn has_work(&self) -> bool {
         let index = self.disk().lock();
-        !(index.gone.is_empty() && index.loads.is_empty() && index.writes.is_empty())
+        !(index.to_delete.is_empty() && index.loads.is_empty() && index.writes.is_empty())
     }
 
     fn turn(&mut self) -> Option<Stop> {
         let directory = self.directory.as_ref().unwrap();
         let mut removed_at = self.removed_at.take();
-        let stop = self.disk().turn(&self.entries, directory, &mut removed_at).unwrap();
+        let stop = self.disk().turn(&*self.entries, directory, &mut removed_at).unwrap();
         self.removed_at = removed_at;
         stop
     }
@@ -100,11 +101,11 @@ impl Stand {
         while self.turn().is_none() {}
     }
 
-    fn begin(&self, id: u128, body: &[u8]) -> Filling<Note> {
+    fn begin(&self, id: u128, body: &[u8]) -> BodyWriter<Note> {
         let tags: Arc<[Box<str>]> = [Box::from(format!("t{}", id % 2))].into();
         let label = Note(format!("/{id}/").into());
         let now = Timestamp::from_secs(1);
-        let mut filling = self.entries.begin(place(id), label, &tags, Some(body.len() as u64), now).unwrap();
+        let mut filling = self.entries.begin(key(id), label, &tags, Some(body.len() as u64), now).unwrap();
         filling.push(body).unwrap();
         filling
     }
@@ -115,13 +116,13 @@ impl Stand {
 
     fn find(&self, id: u128) -> Vec<Arc<Entry<Note>>> {
         let mut found = Vec::new();
-        self.entries.find(place(id), &mut found);
+        self.entries.find(key(id), &mut found);
         found
     }
 
     /// Returns the bodies under `id`, from memory or else from disk.
     fn bodies(&mut self, id: u128) -> Vec<Vec<u8>> {
-        if let Lookup::Loading(mut loading) = self.entries.look_up(place(id)) {
+        if let DiskLookup::Loading(mut loading) = self.entries.look_up(key(id)) {
             let cx = Context::from_waker(Waker::noop());
             while loading.poll(&cx).is_pending() {
                 self.turn();
@@ -148,45 +149,45 @@ fn directory() -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn what_is_written_is_found_after_a_restart_and_after_it_has_left_memory() {
     let (_directory, path) = directory();
-    let mut stand = Stand::open(&path);
-    let first = stand.put(1, b"one");
-    stand.put(1, b"another");
-    stand.put(5, &[7; 15_000]);
+    let mut setup = TestDisk::open(&path);
+    let first = setup.put(1, b"one");
+    setup.put(1, b"another");
+    setup.put(5, &[7; 15_000]);
     // Entries that are still waiting to be written are found as well.
-    stand.forget_memory();
-    assert_eq!(stand.bodies(1), [b"another".to_vec(), b"one".to_vec()]);
-    stand.work_off();
-    stand.forget_memory();
-    assert_eq!(stand.bodies(5), [[7; 15_000]]);
-    stand.stop();
-    let mut stand = Stand::open(&path);
-    assert!(stand.find(1).is_empty());
-    assert_eq!(stand.bodies(1), [b"another".to_vec(), b"one".to_vec()]);
-    let again = &stand.find(1)[1];
-    assert_eq!((&again.kept, again.stored_at, &again.tags), (&first.kept, first.stored_at, &first.tags));
-    assert_eq!(stand.disk().stats().loads, 1);
-    assert!(matches!(stand.entries.look_up(place(1)), Lookup::Nothing), "all of it is in memory");
-    assert!(matches!(stand.entries.look_up(place(2)), Lookup::Nothing));
+    setup.forget_memory();
+    assert_eq!(setup.bodies(1), [b"another".to_vec(), b"one".to_vec()]);
+    setup.work_off();
+    setup.forget_memory();
+    assert_eq!(setup.bodies(5), [[7; 15_000]]);
+    setup.stop();
+    let mut setup = TestDisk::open(&path);
+    assert!(setup.find(1).is_empty());
+    assert_eq!(setup.bodies(1), [b"another".to_vec(), b"one".to_vec()]);
+    let again = &setup.find(1)[1];
+    assert_eq!((&again.value, again.stored_at, &again.tags), (&first.value, first.stored_at, &first.tags));
+    assert_eq!(setup.disk().stats().loads, 1);
+    assert!(matches!(setup.entries.look_up(key(1)), DiskLookup::Nothing), "all of it is in memory");
+    assert!(matches!(setup.entries.look_up(key(2)), DiskLookup::Nothing));
 }
 
 #[test]
 fn all_who_wait_share_one_load() {
     let (_directory, path) = directory();
-    let mut stand = Stand::open(&path);
-    stand.put(1, b"one");
-    stand.work_off();
-    stand.forget_memory();
-    let look_up = || match stand.entries.look_up(place(1)) {
-        Lookup::Loading(loading) => loading,
+    let mut setup = TestDisk::open(&path);
+    setup.put(1, b"one");
+    setup.work_off();
+    setup.forget_memory();
+    let look_up = || match setup.entries.look_up(key(1)) {
+        DiskLookup::Loading(loading) => loading,
         other => panic!("{other:?}"),
     };
     let cx = Context::from_waker(Waker::noop());
     let mut waiting: Vec<_> = (0..100).map(|_| look_up()).collect();
     assert!(waiting.iter_mut().all(|one| one.poll(&cx).is_pending()));
     waiting.truncate(50);
-    stand.work_off();
+    setup.work_off();
     assert!(waiting.iter_mut().all(|one| one.poll(&cx) == Poll::Ready(())));
-    assert_eq!((stand.disk().stats().loads, stand.find(1).len()), (1, 1));
+    assert_eq!((setup.disk().stats().loads, setup.find(1).len()), (1, 1));
 }
 
 #[test]
@@ -196,21 +197,21 @@ fn what_is_removed_while_it_is_read_does_not_come_back() {
         |entries| assert_eq!(entries.remove_group(0), 1),
         |entries| assert_eq!(entries.purge(Purge::Label(b"/1/")), 1),
         |entries| assert_eq!(entries.purge(Purge::All), 1),
-        |entries| entries.remove_unseen(place(1)),
+        |entries| entries.remove_unloaded(key(1)),
     ];
     for remove in ways {
-        let mut stand = Stand::open(&path);
-        stand.put(1, b"one");
-        stand.work_off();
-        stand.forget_memory();
-        let number = stand.disk().lock().numbers(1).next().unwrap();
-        let directory = stand.directory.as_ref().unwrap();
-        let read = stand.disk().read(&stand.entries, directory, place(1), number).unwrap().unwrap();
-        remove(&stand.entries);
-        assert!(!stand.entries.restore(stand.disk(), read));
-        assert!(stand.bodies(1).is_empty());
-        stand.stop();
-        assert!(Stand::open(&path).bodies(1).is_empty());
+        let mut setup = TestDisk::open(&path);
+        setup.put(1, b"one");
+        setup.work_off();
+        setup.forget_memory();
+        let number = setup.disk().lock().numbers(1).next().unwrap();
+        let directory = setup.directory.as_ref().unwrap();
+        let read = setup.disk().read(&*setup.entries, directory, key(1), number).unwrap().unwrap();
+        remove(&setup.entries);
+        assert!(!setup.entries.restore(setup.disk(), read));
+        assert!(setup.bodies(1).is_empty());
+        setup.stop();
+        assert!(TestDisk::open(&path).bodies(1).is_empty());
     }
 }
 
@@ -223,44 +224,44 @@ fn what_is_removed_before_it_is_known_what_is_there_holds() {
         (|entries| _ = entries.purge(Purge::Prefix(b"/")), &[]),
         (|entries| _ = entries.purge(Purge::Tag("t1")), &[0, 2, 4]),
         (|entries| _ = entries.purge(Purge::All), &[]),
-        (|entries| entries.remove_unseen(place(2)), &[0, 1, 3, 4, 5]),
+        (|entries| entries.remove_unloaded(key(2)), &[0, 1, 3, 4, 5]),
     ];
     for (remove, left) in ways {
-        let stand = Stand::open(&path);
-        (0..6).for_each(|id| drop(stand.put(id, b"old")));
-        stand.stop();
-        let mut stand = Stand::new(&path, SEAL, 1 << 20);
-        assert!(matches!(stand.entries.look_up(place(1)), Lookup::Unknown));
-        remove(&stand.entries);
-        stand.put(9, b"new");
-        stand.start(&|_| {});
-        let found: Vec<_> = (0..6).filter(|id| !stand.bodies(*id).is_empty()).collect();
+        let setup = TestDisk::open(&path);
+        (0..6).for_each(|id| drop(setup.put(id, b"old")));
+        setup.stop();
+        let mut setup = TestDisk::new(&path, SEAL, 1 << 20);
+        assert!(matches!(setup.entries.look_up(key(1)), DiskLookup::Unknown));
+        remove(&setup.entries);
+        setup.put(9, b"new");
+        setup.start(&|_| {});
+        let found: Vec<_> = (0..6).filter(|id| !setup.bodies(*id).is_empty()).collect();
         assert_eq!(found, left);
-        stand.work_off();
-        stand.forget_memory();
-        assert_eq!(stand.bodies(9), [b"new"]);
-        stand.entries.purge(Purge::All);
-        stand.stop();
+        setup.work_off();
+        setup.forget_memory();
+        assert_eq!(setup.bodies(9), [b"new"]);
+        setup.entries.purge(Purge::All);
+        setup.stop();
     }
 }
 
 #[test]
 fn what_is_no_longer_in_memory_is_removed_from_the_disk_and_counted_once() {
     let (_directory, path) = directory();
-    let mut stand = Stand::open(&path);
-    (0..8).for_each(|id| drop(stand.put(id, b"old")));
-    stand.work_off();
-    stand.forget_memory();
-    (0..2).for_each(|id| drop(stand.bodies(id)));
-    let coming = stand.begin(3, b"new");
-    assert_eq!(stand.entries.remove_group(0), 5, "two in both, two on disk, one that is arriving");
+    let mut setup = TestDisk::open(&path);
+    (0..8).for_each(|id| drop(setup.put(id, b"old")));
+    setup.work_off();
+    setup.forget_memory();
+    (0..2).for_each(|id| drop(setup.bodies(id)));
+    let coming = setup.begin(3, b"new");
+    assert_eq!(setup.entries.remove_group(0), 5, "two in both, two on disk, one that is arriving");
     coming.finish();
-    assert_eq!(stand.entries.purge(Purge::Tag("t1")), 2);
-    assert_eq!(stand.entries.purge(Purge::All), 2);
-    assert_eq!((stand.disk().stats().entries, stand.entries.stats().entries), (0, 0));
-    stand.work_off();
+    assert_eq!(setup.entries.purge(Purge::Tag("t1")), 2);
+    assert_eq!(setup.entries.purge(Purge::All), 2);
+    assert_eq!((setup.disk().stats().entries, setup.entries.stats().entries), (0, 0));
+    setup.work_off();
     assert_eq!(
-        (stand.disk().stats().bytes, stand.directory.as_ref().unwrap().numbers().unwrap().len()),
+        (setup.disk().stats().bytes, setup.directory.as_ref().unwrap().numbers().unwrap().len()),
         (0, 0)
     );
 }
@@ -268,47 +269,47 @@ fn what_is_no_longer_in_memory_is_removed_from_the_disk_and_counted_once() {
 #[test]
 fn an_update_takes_the_place_of_what_was_there() {
     let (_directory, path) = directory();
-    let mut stand = Stand::open(&path);
-    let entry = stand.put(1, b"one");
-    stand.work_off();
-    stand.entries.update(&entry, Note(b"/new".into()), Timestamp::from_secs(9)).unwrap();
-    stand.stop();
-    let mut stand = Stand::open(&path);
-    assert_eq!(stand.bodies(1), [b"one"]);
-    let found = &stand.find(1)[0];
-    assert_eq!((found.kept.0.as_slice(), found.stored_at), (&b"/new"[..], Timestamp::from_secs(9)));
+    let mut setup = TestDisk::open(&path);
+    let entry = setup.put(1, b"one");
+    setup.work_off();
+    setup.entries.update(&entry, Note(b"/new".into()), Timestamp::from_secs(9)).unwrap();
+    setup.stop();
+    let mut setup = TestDisk::open(&path);
+    assert_eq!(setup.bodies(1), [b"one"]);
+    let found = &setup.find(1)[0];
+    assert_eq!((found.value.0.as_slice(), found.stored_at), (&b"/new"[..], Timestamp::from_secs(9)));
 }
 
 #[test]
 fn a_disk_of_another_config_or_one_that_is_damaged_is_emptied() {
     let (_directory, path) = directory();
-    let told = |seal: Seal| {
-        let told = Mutex::new(Vec::new());
-        let mut stand = Stand::new(&path, seal, 1 << 20);
-        stand.start(&|event| told.lock().unwrap().push(event));
-        stand.put(1, b"one");
-        let secret = *stand.disk().secret();
-        stand.stop();
-        (told.into_inner().unwrap(), secret)
+    let events = |seal: Seal| {
+        let events = Mutex::new(Vec::new());
+        let mut setup = TestDisk::new(&path, seal, 1 << 20);
+        setup.start(&|event| events.lock().unwrap().push(event));
+        setup.put(1, b"one");
+        let secret = *setup.disk().secret();
+        setup.stop();
+        (events.into_inner().unwrap(), secret)
     };
     let open = |entries| DiskEvent::Open { entries, dropped: 0 };
-    assert_eq!(told(SEAL), (vec![open(0)], [2; 32]));
+    assert_eq!(events(SEAL), (vec![open(0)], [2; 32]));
     let fresh = Seal { secret: [9; 32], ..SEAL };
-    assert_eq!(told(fresh), (vec![open(1)], [2; 32]), "the secret stays");
+    assert_eq!(events(fresh), (vec![open(1)], [2; 32]), "the secret stays");
     let other = Seal { fingerprint: [3; 32], secret: [4; 32] };
-    assert_eq!(told(other), (vec![DiskEvent::Outdated, open(0)], [4; 32]));
+    assert_eq!(events(other), (vec![DiskEvent::Outdated, open(0)], [4; 32]));
     std::fs::write(path.join("seal"), "no seal").unwrap();
-    assert_eq!(told(SEAL), (vec![DiskEvent::Damaged, open(0)], [2; 32]));
+    assert_eq!(events(SEAL), (vec![DiskEvent::Damaged, open(0)], [2; 32]));
     std::fs::remove_file(path.join("seal")).unwrap();
-    assert_eq!(told(SEAL).0, [open(0)], "without a seal their owner is unknown");
+    assert_eq!(events(SEAL).0, [open(0)], "without a seal their owner is unknown");
 }
 
 #[test]
 fn a_damaged_entry_is_dropped_and_the_others_stay() {
     let (_directory, path) = directory();
-    let stand = Stand::open(&path);
-    let entries: Vec<_> = (0..4).map(|id| stand.put(id, b"body")).collect();
-    stand.stop();
+    let setup = TestDisk::open(&path);
+    let entries: Vec<_> = (0..4).map(|id| setup.put(id, b"body")).collect();
+    setup.stop();
     let file = |at: usize| path.join(format!("{:016x}", entries[at].number));
     let change = |at: usize, byte: usize| {
         let mut bytes = std::fs::read(file(at)).unwrap();
@@ -319,26 +320,26 @@ fn a_damaged_entry_is_dropped_and_the_others_stay() {
     change(0, 20);
     change(1, usize::MAX);
     std::fs::write(file(2), "").unwrap();
-    let mut stand = Stand::open(&path);
-    assert_eq!(stand.disk().stats().dropped, 2, "those with an invalid head");
-    let found: Vec<_> = (0..4).filter(|id| !stand.bodies(*id).is_empty()).collect();
-    assert_eq!((found, stand.disk().stats().dropped), (vec![3], 3));
-    stand.work_off();
+    let mut setup = TestDisk::open(&path);
+    assert_eq!(setup.disk().stats().dropped, 2, "those with an invalid head");
+    let found: Vec<_> = (0..4).filter(|id| !setup.bodies(*id).is_empty()).collect();
+    assert_eq!((found, setup.disk().stats().dropped), (vec![3], 3));
+    setup.work_off();
     assert!(!file(0).exists() && !file(1).exists() && !file(2).exists() && file(3).exists());
 }
 
 #[test]
 fn churn_stays_within_its_bytes_and_what_is_used_stays() {
     let (_directory, path) = directory();
-    let mut stand = Stand::open(&path);
-    stand.put(0, &[0; 3_000]);
+    let mut setup = TestDisk::open(&path);
+    setup.put(0, &[0; 3_000]);
     for id in 1..1_000_u128 {
         let size = 1_000 + usize::try_from(id % 17).unwrap() * 1_000;
-        stand.put(id * 4, &vec![1; size]);
-        stand.work_off();
+        setup.put(id * 4, &vec![1; size]);
+        setup.work_off();
         if id % 5 == 0 {
-            stand.forget_memory();
-            assert_eq!(stand.bodies(0).len(), 1, "{id}: it is used again and again");
+            setup.forget_memory();
+            assert_eq!(setup.bodies(0).len(), 1, "{id}: it is used again and again");
         }
         let files: u64 = std::fs::read_dir(&path)
             .unwrap()
@@ -346,112 +347,112 @@ fn churn_stays_within_its_bytes_and_what_is_used_stays() {
             .sum();
         assert!(files <= BYTES + (8 << 10), "{files}");
     }
-    let stats = stand.disk().stats();
+    let stats = setup.disk().stats();
     assert!(stats.evicted > 900 && stats.bytes > BYTES / 2 && stats.skipped == 0, "{stats:?}");
     // A lower limit takes effect at once.
-    stand.disk().set_bytes_max(BYTES / 4);
-    stand.turn();
-    assert!(stand.disk().stats().bytes <= BYTES / 4);
+    setup.disk().set_bytes_max(BYTES / 4);
+    setup.turn();
+    assert!(setup.disk().stats().bytes <= BYTES / 4);
 }
 
 #[test]
 fn what_is_used_in_memory_alone_stays_on_the_disk() {
     let (_directory, path) = directory();
-    let mut stand = Stand::open(&path);
-    let used = stand.put(0, b"used");
-    stand.work_off();
+    let mut setup = TestDisk::open(&path);
+    let used = setup.put(0, b"used");
+    setup.work_off();
     for id in 1..300_u128 {
         used.touch();
-        stand.put(id * 4, &[1; 3_000]);
-        stand.work_off();
+        setup.put(id * 4, &[1; 3_000]);
+        setup.work_off();
     }
-    stand.stop();
-    assert_eq!(Stand::open(&path).bodies(0), [b"used"]);
+    setup.stop();
+    assert_eq!(TestDisk::open(&path).bodies(0), [b"used"]);
 }
 
 #[test]
 fn an_index_of_long_labels_is_bounded() {
     let (_directory, path) = directory();
-    let mut stand = Stand::open(&path);
+    let mut setup = TestDisk::open(&path);
     for id in 0..200_u128 {
         let label = Note(format!("/{}", "x".repeat(2_000)).into());
         let mut filling =
-            stand.entries.begin(place(id), label, &Arc::default(), None, Timestamp::default()).unwrap();
+            setup.entries.begin(key(id), label, &Arc::default(), None, Timestamp::default()).unwrap();
         filling.push(b"x").unwrap();
         filling.finish();
-        stand.work_off();
+        setup.work_off();
     }
-    assert!(stand.disk().lock().own_bytes <= BYTES / INDEX_PART);
-    assert!(stand.disk().stats().evicted > 100);
+    assert!(setup.disk().lock().own_bytes <= BYTES / INDEX_PART);
+    assert!(setup.disk().stats().evicted > 100);
 }
 
 #[test]
 fn when_too_much_waits_it_is_not_written_and_nothing_older_is_in_its_place() {
     let (_directory, path) = directory();
-    let mut stand = Stand::new(&path, SEAL, 8 << 20);
-    stand.start(&|_| {});
-    let old = stand.put(1, &[0; 15_000]);
-    stand.work_off();
+    let mut setup = TestDisk::new(&path, SEAL, 8 << 20);
+    setup.start(&|_| {});
+    let old = setup.put(1, &[0; 15_000]);
+    setup.work_off();
     for id in 2..100_u128 {
-        stand.put(id * 4, &[1; 16_000]);
+        setup.put(id * 4, &[1; 16_000]);
     }
-    assert!(stand.disk().stats().skipped > 20);
-    stand.entries.update(&old, Note(b"/new".into()), Timestamp::default()).unwrap();
-    stand.work_off();
-    stand.forget_memory();
-    assert!(stand.bodies(1).is_empty());
+    assert!(setup.disk().stats().skipped > 20);
+    setup.entries.update(&old, Note(b"/new".into()), Timestamp::default()).unwrap();
+    setup.work_off();
+    setup.forget_memory();
+    assert!(setup.bodies(1).is_empty());
 }
 
 #[test]
 fn what_does_not_fit_in_memory_is_not_loaded_again() {
     let (_directory, path) = directory();
-    let stand = Stand::open(&path);
-    stand.put(1, &[1; 10_000]);
-    stand.stop();
-    let mut stand = Stand::new(&path, SEAL, 5_000);
-    stand.start(&|_| {});
-    assert!(stand.bodies(1).is_empty());
-    assert!(matches!(stand.entries.look_up(place(1)), Lookup::Nothing));
+    let setup = TestDisk::open(&path);
+    setup.put(1, &[1; 10_000]);
+    setup.stop();
+    let mut setup = TestDisk::new(&path, SEAL, 5_000);
+    setup.start(&|_| {});
+    assert!(setup.bodies(1).is_empty());
+    assert!(matches!(setup.entries.look_up(key(1)), DiskLookup::Nothing));
 }
 
 #[test]
 fn a_disk_that_fails_is_left_and_can_be_taken_again() {
     let (_directory, path) = directory();
-    let mut stand = Stand::new(&path, SEAL, 1 << 20);
+    let mut setup = TestDisk::new(&path, SEAL, 1 << 20);
     let held = Directory::open(&path).unwrap();
-    assert!(matches!(stand.disk().serve(&stand.entries, &|_| {}), Err(DiskError::InUse)));
-    assert_eq!(stand.disk().stats(), DiskStats::default());
-    stand.put(1, b"one");
-    assert!(matches!(stand.entries.look_up(place(1)), Lookup::Nothing));
+    assert!(matches!(setup.disk().serve(&*setup.entries, &|_| {}), Err(DiskError::InUse)));
+    assert_eq!(setup.disk().stats(), DiskStats::default());
+    setup.put(1, b"one");
+    assert!(matches!(setup.entries.look_up(key(1)), DiskLookup::Nothing));
     drop(held);
-    stand.entries.remove_group(0);
-    let serving = (Arc::clone(stand.disk()), Arc::clone(&stand.entries));
-    let thread = std::thread::spawn(move || serving.0.serve(&serving.1, &|_| {}));
-    while !stand.disk().stats().is_open {
+    setup.entries.remove_group(0);
+    let serving = (Arc::clone(setup.disk()), Arc::clone(&setup.entries));
+    let thread = std::thread::spawn(move || serving.0.serve(&*serving.1, &|_| {}));
+    while !setup.disk().stats().is_open {
         std::thread::yield_now();
     }
-    stand.put(2, b"two");
-    stand.disk().stop(Stop::Keep(Moment::NEVER));
+    setup.put(2, b"two");
+    setup.disk().stop(Stop::Keep(Moment::NEVER));
     thread.join().unwrap().unwrap();
-    stand = Stand::open(&path);
-    assert_eq!((stand.bodies(1).len(), stand.bodies(2).len()), (0, 1));
-    stand.disk().stop(Stop::Delete);
-    drop(stand.directory.take());
-    stand.disk().serve(&stand.entries, &|_| {}).unwrap();
+    setup = TestDisk::open(&path);
+    assert_eq!((setup.bodies(1).len(), setup.bodies(2).len()), (0, 1));
+    setup.disk().stop(Stop::Delete);
+    drop(setup.directory.take());
+    setup.disk().serve(&*setup.entries, &|_| {}).unwrap();
     assert!(!path.exists());
 }
 
 #[test]
 fn what_cannot_be_deleted_in_time_is_nobodys() {
     let (_directory, path) = directory();
-    let mut stand = Stand::open(&path);
-    (0..20).for_each(|id| drop(stand.put(id, b"old")));
-    stand.work_off();
-    stand.entries.purge(Purge::Tag("t1"));
-    stand.disk().stop(Stop::Keep(Moment::from_nanos(0)));
-    assert!(stand.turn().is_some());
-    drop(stand);
-    assert!((0..20).all(|id| Stand::open(&path).bodies(id).is_empty()));
+    let mut setup = TestDisk::open(&path);
+    (0..20).for_each(|id| drop(setup.put(id, b"old")));
+    setup.work_off();
+    setup.entries.purge(Purge::Tag("t1"));
+    setup.disk().stop(Stop::Keep(Moment::from_nanos(0)));
+    assert!(setup.turn().is_some());
+    drop(setup);
+    assert!((0..20).all(|id| TestDisk::open(&path).bodies(id).is_empty()));
 }
 
 /// An entry of one of several groups contains its round. Once a round is over, none of its entries may be
@@ -468,7 +469,7 @@ fn storm(entries: &Arc<Entries<Note>>, rounds: &[Mutex<u64>], over: &[AtomicU64]
                 let round = rounds[at].lock().unwrap();
                 let label = Note(format!("/{at}/").into());
                 let body = [round.to_le_bytes(), u64::try_from(id).unwrap().to_le_bytes()].concat();
-                let filling = entries.begin(place(id), label, &Arc::default(), None, Timestamp::default());
+                let filling = entries.begin(key(id), label, &Arc::default(), None, Timestamp::default());
                 drop(round);
                 let Ok(mut filling) = filling else { continue };
                 if filling.push(&body).is_ok() && filling.push(&[0; 500]).is_ok() {
@@ -487,13 +488,13 @@ fn storm(entries: &Arc<Entries<Note>>, rounds: &[Mutex<u64>], over: &[AtomicU64]
             }
             _ => {
                 let round = over[at].load(Relaxed);
-                if let Lookup::Loading(mut loading) = entries.look_up(place(id)) {
+                if let DiskLookup::Loading(mut loading) = entries.look_up(key(id)) {
                     while loading.poll(&cx).is_pending() {
                         std::thread::yield_now();
                     }
                 }
                 let mut found = Vec::new();
-                entries.find(place(id), &mut found);
+                entries.find(key(id), &mut found);
                 for entry in found.iter().filter(|entry| entry.body.len().is_some()) {
                     let body = entry.body.blocks().unwrap().concat();
                     let number =
@@ -514,8 +515,8 @@ fn nothing_removed_comes_back_where_many_store_remove_and_load_at_once() {
     let over: [AtomicU64; 8] = Default::default();
     for run in 0..3 {
         // So little memory that most entries are only on disk.
-        let entries = Stand::new(&path, SEAL, 24_000).entries;
-        let serving = || entries.disk().unwrap().serve(&entries, &|_| {});
+        let entries = TestDisk::new(&path, SEAL, 24_000).entries;
+        let serving = || entries.disk().unwrap().serve(&*entries, &|_| {});
         std::thread::scope(|scope| {
             let serving = scope.spawn(serving);
             while run > 0 && !entries.disk().unwrap().stats().is_open {
@@ -587,105 +588,105 @@ proptest! {
     #[test]
     fn nothing_removed_comes_back_and_bounds_hold(acts in prop::collection::vec(act(), 1..90)) {
         let (_directory, path) = directory();
-        let mut stand = Stand::open(&path);
+        let mut setup = TestDisk::open(&path);
         let mut model: HashMap<u128, Vec<Vec<u8>>> = HashMap::new();
         let mut read: Vec<Arc<Entry<Note>>> = Vec::new();
         for (step, act) in acts.into_iter().enumerate() {
             let fill = u8::try_from(step).unwrap();
             match act {
                 Act::Put(id, len) => {
-                    stand.put(id, &vec![fill; len]);
+                    setup.put(id, &vec![fill; len]);
                     model.entry(id).or_default().push(vec![fill; len]);
                 }
                 Act::Update(id) => {
-                    if let Some(entry) = stand.find(id).first() {
+                    if let Some(entry) = setup.find(id).first() {
                         let note = Note(format!("/{id}/").into());
-                        stand.entries.update(entry, note, Timestamp::from_secs(2)).unwrap();
+                        setup.entries.update(entry, note, Timestamp::from_secs(2)).unwrap();
                     }
                 }
                 Act::Remove(id) => {
-                    if let Some(entry) = stand.find(id).first() {
+                    if let Some(entry) = setup.find(id).first() {
                         let body = entry.body.blocks().unwrap().concat();
-                        stand.entries.remove(entry);
+                        setup.entries.remove(entry);
                         model.get_mut(&id).unwrap().retain(|other| *other != body);
                     }
                 }
                 Act::Unseen(id) => {
-                    stand.entries.remove_unseen(place(id));
-                    let seen = stand.find(id);
+                    setup.entries.remove_unloaded(key(id));
+                    let seen = setup.find(id);
                     let seen: Vec<_> = seen.iter().map(|entry| entry.body.blocks().unwrap().concat()).collect();
                     model.insert(id, seen);
                 }
                 Act::Group(group) => {
-                    stand.entries.remove_group(group);
+                    setup.entries.remove_group(group);
                     model.retain(|id, _| id / 4 != group);
                 }
                 Act::Tag(tag) => {
-                    stand.entries.purge(Purge::Tag(&format!("t{tag}")));
+                    setup.entries.purge(Purge::Tag(&format!("t{tag}")));
                     model.retain(|id, _| id % 2 != u128::from(tag));
                 }
                 Act::Prefix(id) => {
-                    stand.entries.purge(Purge::Prefix(format!("/{id}").as_bytes()));
+                    setup.entries.purge(Purge::Prefix(format!("/{id}").as_bytes()));
                     model.retain(|other, _| !other.to_string().starts_with(&id.to_string()));
                 }
                 Act::Find(id) => {
-                    for body in stand.bodies(id) {
+                    for body in setup.bodies(id) {
                         prop_assert!(model.get(&id).is_some_and(|bodies| bodies.contains(&body)));
                     }
                 }
                 Act::Read(id) => {
-                    let numbers: Vec<_> = stand.disk().lock().numbers(id).collect();
-                    let directory = stand.directory.as_ref().unwrap();
-                    for number in numbers.into_iter().filter(|number| !stand.entries.has(place(id), *number)) {
+                    let numbers: Vec<_> = setup.disk().lock().numbers(id).collect();
+                    let directory = setup.directory.as_ref().unwrap();
+                    for number in numbers.into_iter().filter(|number| !setup.entries.has(key(id), *number)) {
                         // Entries that are not written yet have no file.
-                        let entry = stand.disk().read(&stand.entries, directory, place(id), number).unwrap();
+                        let entry = setup.disk().read(&*setup.entries, directory, key(id), number).unwrap();
                         read.extend(entry);
                     }
                 }
                 Act::Restore => {
-                    for entry in read.drain(..).filter(|entry| !stand.entries.has(entry.place, entry.number)) {
-                        stand.entries.restore(stand.disk(), entry);
+                    for entry in read.drain(..).filter(|entry| !setup.entries.has(entry.key, entry.number)) {
+                        setup.entries.restore(setup.disk(), entry);
                     }
                 }
-                Act::ForgetMemory => stand.forget_memory(),
+                Act::ForgetMemory => setup.forget_memory(),
                 Act::Turn => {
-                    if stand.has_work() {
-                        stand.turn();
+                    if setup.has_work() {
+                        setup.turn();
                     }
                 }
                 Act::Restart => {
-                    stand.stop();
+                    setup.stop();
                     read.clear();
-                    stand = Stand::open(&path);
+                    setup = TestDisk::open(&path);
                 }
                 Act::RestartLate(group) => {
-                    stand.stop();
+                    setup.stop();
                     read.clear();
-                    stand = Stand::new(&path, SEAL, 1 << 20);
-                    stand.entries.remove_group(group);
+                    setup = TestDisk::new(&path, SEAL, 1 << 20);
+                    setup.entries.remove_group(group);
                     model.retain(|id, _| id / 4 != group);
-                    stand.put(group * 4, b"late");
+                    setup.put(group * 4, b"late");
                     model.entry(group * 4).or_default().push(b"late".to_vec());
-                    stand.start(&|_| {});
+                    setup.start(&|_| {});
                 }
                 Act::Kill => {
                     // Removals are durable within 100 ms; entries waiting to be written are lost.
-                    let directory = stand.directory.as_ref().unwrap();
-                    stand.disk().delete_gone(directory, usize::MAX).unwrap();
+                    let directory = setup.directory.as_ref().unwrap();
+                    setup.disk().delete_files(directory, usize::MAX).unwrap();
                     read.clear();
-                    drop(stand);
-                    stand = Stand::open(&path);
+                    drop(setup);
+                    setup = TestDisk::open(&path);
                 }
             }
             for id in 0..12 {
-                for entry in stand.find(id) {
+                for entry in setup.find(id) {
                     let body = entry.body.blocks().unwrap().concat();
                     prop_assert!(model.get(&id).is_some_and(|bodies| bodies.contains(&body)), "{}", id);
-                    prop_assert_eq!(entry.place, place(id));
+                    prop_assert_eq!(entry.key, key(id));
                 }
-                prop_assert!(stand.disk().lock().numbers(id).count() <= 3);
+                prop_assert!(setup.disk().lock().numbers(id).count() <= 3);
             }
-            prop_assert!(stand.disk().stats().bytes <= BYTES);
+            prop_assert!(setup.disk().stats().bytes <= BYTES);
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 /// Maximum size of a response, in bytes.
-pub const ANSWER_BYTES_MAX: usize = 64 << 10;
+pub const RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// Maximum length of a token. It must fit into a request head with all other fields.
 const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// Bounds of a token's lifetime, whatever the response says. A token that expires at once would be fetched
@@ -40,7 +40,7 @@ pub(super) struct Granted {
 
 /// Reason why there is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum TokenError {
     /// The endpoint was not reached, or did not respond in time; with the gateway's name for the error.
     Unreachable(&'static str),
     /// The endpoint fails, or is overloaded.
@@ -63,14 +63,14 @@ pub enum Trouble {
     ExpiresIn,
 }
 
-impl Trouble {
+impl TokenError {
     /// Returns `true` if a retry is unlikely to succeed.
     pub(super) fn is_lasting(self) -> bool {
         !matches!(self, Self::Unreachable(_) | Self::Status(_) | Self::TooLong | Self::CutShort)
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreachable(slug) => write!(f, "the token endpoint has not responded ({slug})"),
@@ -86,7 +86,7 @@ impl fmt::Display for Trouble {
                 write!(f, "the token endpoint refused the request: {status} {code}")
             }
             Self::Refused(status, None) => write!(f, "the token endpoint refused the request: {status}"),
-            Self::TooLong => write!(f, "the token endpoint's response exceeds {ANSWER_BYTES_MAX} bytes"),
+            Self::TooLong => write!(f, "the token endpoint's response exceeds {RESPONSE_BYTES_MAX} bytes"),
             Self::CutShort => f.write_str("the token endpoint's response was truncated"),
             Self::Malformed => {
                 f.write_str("the token endpoint returned something other than JSON as specified in RFC 6749")
@@ -102,20 +102,20 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for TokenError {}
 
 /// The members of a response that are used; all others are ignored. A duplicate member makes the response
 /// malformed.
 #[derive(Deserialize)]
 struct Members {
     #[serde(default)]
-    access_token: Option<Text>,
+    access_token: Option<WipedText>,
     #[serde(default)]
     token_type: Option<String>,
     #[serde(default)]
     expires_in: Option<Value>,
     #[serde(default)]
-    refresh_token: Option<Text>,
+    refresh_token: Option<WipedText>,
 }
 
 /// The only member of an error response that is used.
@@ -126,21 +126,21 @@ struct Refusal {
 }
 
 /// A text that is wiped when it is dropped.
-struct Text(Zeroizing<String>);
+struct WipedText(Zeroizing<String>);
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for WipedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Taker;
 
         impl Visitor<'_> for Taker {
-            type Value = Text;
+            type Value = WipedText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(Zeroizing::new(text.to_owned())))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<WipedText, E> {
+                Ok(WipedText(Zeroizing::new(text.to_owned())))
             }
         }
         deserializer.deserialize_str(Taker)
@@ -148,36 +148,36 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// Parses a response with this status and body.
-pub(super) fn read(status: u16, body: &[u8]) -> Result<Granted, Trouble> {
+pub(super) fn read(status: u16, body: &[u8]) -> Result<Granted, TokenError> {
     match status {
         200..=299 => granted(body),
-        300..=399 => Err(Trouble::Redirected(status)),
-        408 | 425 | 429 => Err(Trouble::Status(status)),
+        300..=399 => Err(TokenError::Redirected(status)),
+        408 | 425 | 429 => Err(TokenError::Status(status)),
         400..=499 => {
             let code = object::<Refusal>(body).and_then(|refusal| refusal.error);
             let known = code.and_then(|code| CODES.into_iter().find(|known| *known == code));
-            Err(Trouble::Refused(status, known))
+            Err(TokenError::Refused(status, known))
         }
-        _ => Err(Trouble::Status(status)),
+        _ => Err(TokenError::Status(status)),
     }
 }
 
-fn granted(body: &[u8]) -> Result<Granted, Trouble> {
-    let members = object(body).ok_or(Trouble::Malformed)?;
+fn granted(body: &[u8]) -> Result<Granted, TokenError> {
+    let members = object(body).ok_or(TokenError::Malformed)?;
     let Members { access_token, token_type, expires_in, refresh_token } = members;
-    let Text(access_token) = access_token.ok_or(Trouble::NoToken)?;
+    let WipedText(access_token) = access_token.ok_or(TokenError::NoToken)?;
     if !is_sendable(&access_token) {
-        return Err(Trouble::NoToken);
+        return Err(TokenError::NoToken);
     }
     if !token_type.is_some_and(|token_type| token_type.eq_ignore_ascii_case("bearer")) {
-        return Err(Trouble::TokenType);
+        return Err(TokenError::TokenType);
     }
     let life = expires_in.map(|value| life(&value)).transpose()?;
     // RFC 6749 appendix A.17. An invalid refresh token is ignored, and the old one stays in use.
     let is_refresh_token = |text: &str| {
         (1..=TOKEN_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| (0x20..=0x7e).contains(&byte))
     };
-    let refresh_token = refresh_token.map(|Text(text)| text).filter(|text| is_refresh_token(text));
+    let refresh_token = refresh_token.map(|WipedText(text)| text).filter(|text| is_refresh_token(text));
     Ok(Granted { access_token, life, refresh_token })
 }
 
@@ -195,13 +195,13 @@ fn is_sendable(token: &str) -> bool {
 }
 
 /// Parses a number of seconds. Some providers send it as a string.
-fn life(value: &Value) -> Result<Duration, Trouble> {
+fn life(value: &Value) -> Result<Duration, TokenError> {
     let seconds = match value {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     };
-    let seconds = seconds.filter(|seconds: &f64| !seconds.is_nan()).ok_or(Trouble::ExpiresIn)?;
+    let seconds = seconds.filter(|seconds: &f64| !seconds.is_nan()).ok_or(TokenError::ExpiresIn)?;
     let seconds = seconds.clamp(LIFE_MIN.as_secs_f64(), LIFE_MAX.as_secs_f64());
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -210,12 +210,12 @@ fn life(value: &Value) -> Result<Duration, Trouble> {
 mod tests {
     use super::*;
 
-    fn life_of(expires_in: &str) -> Result<Option<Duration>, Trouble> {
+    fn life_of(expires_in: &str) -> Result<Option<Duration>, TokenError> {
         let body = format!(r#"{{"access_token":"t","token_type":"Bearer"{expires_in}}}"#);
         read(200, body.as_bytes()).map(|granted| granted.life)
     }
 
-    fn trouble(status: u16, body: &str) -> Trouble {
+    fn trouble(status: u16, body: &str) -> TokenError {
         read(status, body.as_bytes()).err().unwrap_or_else(|| panic!("{body} is taken for a token"))
     }
 
@@ -243,11 +243,11 @@ mod tests {
             (r#","expires_in":1e300"#, Ok(Some(LIFE_MAX))),
             (r#","expires_in":"1e999""#, Ok(Some(LIFE_MAX))),
             (r#","expires_in":99999999999999999999"#, Ok(Some(LIFE_MAX))),
-            (r#","expires_in":"nan""#, Err(Trouble::ExpiresIn)),
-            (r#","expires_in":"soon""#, Err(Trouble::ExpiresIn)),
-            (r#","expires_in":"""#, Err(Trouble::ExpiresIn)),
-            (r#","expires_in":true"#, Err(Trouble::ExpiresIn)),
-            (r#","expires_in":[60]"#, Err(Trouble::ExpiresIn)),
+            (r#","expires_in":"nan""#, Err(TokenError::ExpiresIn)),
+            (r#","expires_in":"soon""#, Err(TokenError::ExpiresIn)),
+            (r#","expires_in":"""#, Err(TokenError::ExpiresIn)),
+            (r#","expires_in":true"#, Err(TokenError::ExpiresIn)),
+            (r#","expires_in":[60]"#, Err(TokenError::ExpiresIn)),
         ] {
             assert_eq!(life_of(expires_in), expected, "{expires_in}");
         }
@@ -265,22 +265,25 @@ mod tests {
             "{",
             r#"{"access_token":5,"token_type":"bearer"}"#,
         ] {
-            assert_eq!(trouble(200, body), Trouble::Malformed, "{body}");
+            assert_eq!(trouble(200, body), TokenError::Malformed, "{body}");
         }
         let not_utf_8 = b"{\"access_token\":\"t\",\"token_type\":\"bearer\",\"x\":\"\xff\"}";
-        assert_eq!(read(200, not_utf_8).err(), Some(Trouble::Malformed));
+        assert_eq!(read(200, not_utf_8).err(), Some(TokenError::Malformed));
         let twice = r#"{"access_token":"a","access_token":"b","token_type":"bearer"}"#;
-        assert_eq!(trouble(200, twice), Trouble::Malformed, "two parsers could see two tokens");
+        assert_eq!(trouble(200, twice), TokenError::Malformed, "two parsers could see two tokens");
         for token in ["", " ", "a b", "a\\r\\nX-Smuggled: 1", "\\u0000", "\u{e4}"] {
             let body = format!(r#"{{"access_token":"{token}","token_type":"bearer"}}"#);
-            assert_eq!(trouble(200, &body), Trouble::NoToken, "{token}");
+            assert_eq!(trouble(200, &body), TokenError::NoToken, "{token}");
         }
         let long =
             format!(r#"{{"access_token":"{}","token_type":"bearer"}}"#, "a".repeat(TOKEN_BYTES_MAX + 1));
-        assert_eq!(trouble(200, &long), Trouble::NoToken);
-        assert_eq!(trouble(200, r#"{"token_type":"bearer"}"#), Trouble::NoToken);
+        assert_eq!(trouble(200, &long), TokenError::NoToken);
+        assert_eq!(trouble(200, r#"{"token_type":"bearer"}"#), TokenError::NoToken);
         for token_type in ["", r#","token_type":"mac""#, r#","token_type":null"#] {
-            assert_eq!(trouble(200, &format!(r#"{{"access_token":"a"{token_type}}}"#)), Trouble::TokenType);
+            assert_eq!(
+                trouble(200, &format!(r#"{{"access_token":"a"{token_type}}}"#)),
+                TokenError::TokenType
+            );
         }
     }
 
@@ -289,14 +292,14 @@ mod tests {
         let code = |body: &str| trouble(401, body);
         assert_eq!(
             code(r#"{"error":"invalid_client","error_description":"hunter2"}"#),
-            Trouble::Refused(401, Some("invalid_client"))
+            TokenError::Refused(401, Some("invalid_client"))
         );
         for body in [r#"{"error":"hunter2"}"#, r#"{"error":5}"#, "hunter2", ""] {
-            assert_eq!(code(body), Trouble::Refused(401, None), "{body}");
+            assert_eq!(code(body), TokenError::Refused(401, None), "{body}");
         }
-        assert_eq!(trouble(302, ""), Trouble::Redirected(302));
+        assert_eq!(trouble(302, ""), TokenError::Redirected(302));
         for status in [429, 500, 503, 101] {
-            assert_eq!(trouble(status, "hunter2"), Trouble::Status(status));
+            assert_eq!(trouble(status, "hunter2"), TokenError::Status(status));
         }
     }
 

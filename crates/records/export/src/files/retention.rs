@@ -1,7 +1,7 @@
 //! Maintains closed files: repairs those torn by a crash, compresses them, and deletes the oldest.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-use super::Layout;
 use super::growing::{LINK, PART};
+use super::layout::Layout;
 use crate::background;
 use crate::counters::{Counters, DropReason};
 use crate::disk;
@@ -46,7 +46,7 @@ pub struct Closed {
 }
 
 impl Retention {
-    /// Returns a keeper for the files of `layout`.
+    /// Returns the maintenance of the files of `layout`.
     pub fn new(layout: Arc<Layout>, counters: Arc<Counters>) -> Self {
         Self { layout, counters, work: Mutex::default() }
     }
@@ -61,12 +61,11 @@ impl Retention {
         if let Some(ended) = work.thread.take() {
             let _ = ended.join();
         }
-        let keeper = Arc::clone(self);
-        match background::spawn("egret-export", move || keeper.run()) {
+        let retention = Arc::clone(self);
+        match background::spawn("egret-export", move || retention.run()) {
             Ok(thread) => *work = Work { is_running: true, is_wanted: true, thread: Some(thread) },
             Err(error) => {
-                self.counters
-                    .noticed(format!("cannot start the thread that maintains closed files: {error}"));
+                self.counters.warn(format!("cannot start the thread that maintains closed files: {error}"));
             }
         }
     }
@@ -75,7 +74,7 @@ impl Retention {
     pub fn join(&self) {
         let thread = self.work().thread.take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
-            self.counters.noticed("the thread that maintains closed files panicked".to_owned());
+            self.counters.warn("the thread that maintains closed files panicked".to_owned());
         }
     }
 
@@ -99,8 +98,8 @@ impl Retention {
     /// Does one round of maintenance.
     pub fn round(&self) {
         for path in self.paths() {
-            if let Err(error) = self.tend(&path) {
-                self.counters.noticed(format!("cannot process {}: {error}", path.display()));
+            if let Err(error) = self.process(&path) {
+                self.counters.warn(format!("cannot process {}: {error}", path.display()));
             }
         }
         self.expire();
@@ -119,10 +118,10 @@ impl Retention {
         let known: Vec<PathBuf> = self.paths().into_iter().filter(is_closed).take(CLOSED_MAX).collect();
         self.round();
         let closed = |path: PathBuf| {
-            let mut packed = path.clone().into_os_string();
-            packed.push(".gz");
-            let packed = PathBuf::from(packed);
-            let path = if packed.exists() { packed } else { path };
+            let mut compressed = path.clone().into_os_string();
+            compressed.push(".gz");
+            let compressed = PathBuf::from(compressed);
+            let path = if compressed.exists() { compressed } else { path };
             let file = File::open(&path).ok().filter(disk::is_free)?;
             Some(Closed { path, _file: file })
         };
@@ -143,7 +142,7 @@ impl Retention {
         paths
     }
 
-    fn tend(&self, path: &Path) -> io::Result<()> {
+    fn process(&self, path: &Path) -> io::Result<()> {
         let Ok(mut file) = File::options().read(true).write(true).open(path) else { return Ok(()) };
         if !disk::is_free(&file) {
             return Ok(());
@@ -194,13 +193,13 @@ impl Retention {
     /// Deletes the oldest files until there is room for the next one.
     fn expire(&self) {
         let Some(keep) = self.layout.keep_bytes else { return };
-        let room = keep.saturating_sub(self.layout.rotate_bytes);
+        let space = keep.saturating_sub(self.layout.rotate_bytes);
         let length = |path: PathBuf| Some((fs::metadata(&path).ok()?.len(), path));
         let shown = self.paths().into_iter().filter(|path| !is_hidden(path));
         let files: Vec<(u64, PathBuf)> = shown.filter_map(length).collect();
         let mut bytes: u64 = files.iter().map(|(length, _)| length).sum();
         for (length, path) in files {
-            if bytes <= room {
+            if bytes <= space {
                 break;
             }
             // The file that is being written stays.
@@ -212,13 +211,13 @@ impl Retention {
     }
 
     fn delete(&self, path: &Path) {
-        let lost = if self.layout.is_spool { crate::s3::entries(path).unwrap_or_default() } else { 0 };
+        let lost = if self.layout.is_spool { entries(path).unwrap_or_default() } else { 0 };
         match fs::remove_file(path) {
             Ok(()) if self.layout.is_spool => self.counters.dropped(DropReason::SpoolFull, lost),
             Ok(()) => {
                 tracing::debug!(exporter = self.layout.name, "deleted {}, the oldest file", path.display());
             }
-            Err(error) => self.counters.noticed(format!("cannot delete {}: {error}", path.display())),
+            Err(error) => self.counters.warn(format!("cannot delete {}: {error}", path.display())),
         }
     }
 }
@@ -236,19 +235,27 @@ fn compress(path: &Path) -> io::Result<()> {
     };
     let part = directory.join(format!(".{name}.gz.part"));
     let _ = fs::remove_file(&part);
-    let packed = disk::create(&part)?;
-    let _ = packed.try_lock();
+    let compressed = disk::create(&part)?;
+    let _ = compressed.try_lock();
     let done = || {
-        let mut encoder = GzEncoder::new(&packed, Compression::default());
+        let mut encoder = GzEncoder::new(&compressed, Compression::default());
         io::copy(&mut BufReader::with_capacity(1 << 16, File::open(path)?), &mut encoder)?;
         encoder.finish()?.flush()?;
-        packed.sync_data()?;
+        compressed.sync_data()?;
         fs::rename(&part, directory.join(format!("{name}.gz")))?;
         fs::remove_file(path)
     };
     done().inspect_err(|_| {
         let _ = fs::remove_file(&part);
     })
+}
+
+/// Counts the entries in a HAR file of the writer, which has one entry per line.
+pub fn entries(path: &Path) -> io::Result<u64> {
+    let mut lines = BufReader::new(read(path)?).split(b'\n');
+    let lines = lines.try_fold(0_u64, |count, line| line.map(|_| count + 1))?;
+    // The header and the closing are lines too.
+    Ok(lines.saturating_sub(2))
 }
 
 /// Opens a file for reading. A file whose name ends with `.gz` is decompressed.

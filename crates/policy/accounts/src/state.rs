@@ -9,9 +9,8 @@ use std::time::Duration;
 use egret_clock::Timestamp;
 
 use super::{Account, AccountSnapshot};
-use egret_message::Outcome;
-use egret_message::Response;
-use egret_quota::{LearnConfig, Learned, Reader};
+use egret_message::{Outcome, Response};
+use egret_quota::{LearnConfig, Learned, ReportReader};
 
 /// Minimum cool-down, even if the provider asks for less: it has just refused a call, and it usually rounds
 /// down.
@@ -23,7 +22,7 @@ const UNKNOWN: u64 = u64::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// Any response except those below.
-    Answered,
+    Responded,
     /// Status 401: the provider does not accept the credential.
     Unauthorized,
     /// Status 403: the provider knows the credential and refuses the call.
@@ -37,12 +36,12 @@ pub enum Ending {
 impl Ending {
     /// All outcomes.
     pub const ALL: [Self; 5] =
-        [Self::Answered, Self::Unauthorized, Self::Forbidden, Self::Throttled, Self::Failed];
+        [Self::Responded, Self::Unauthorized, Self::Forbidden, Self::Throttled, Self::Failed];
 
     /// The name in metrics and in the API.
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Answered => "answered",
+            Self::Responded => "answered",
             Self::Unauthorized => "401",
             Self::Forbidden => "403",
             Self::Throttled => "429",
@@ -62,7 +61,7 @@ impl Ending {
             401 => Self::Unauthorized,
             403 => Self::Forbidden,
             429 => Self::Throttled,
-            _ => Self::Answered,
+            _ => Self::Responded,
         }
     }
 }
@@ -219,7 +218,7 @@ impl AccountState {
     }
 
     /// Ends the cool-down after a success of a call that began at `started`.
-    fn worked(&self, started: Timestamp) {
+    fn record_success(&self, started: Timestamp) {
         if self.until.load(Relaxed) == 0 {
             return;
         }
@@ -255,7 +254,7 @@ impl AccountState {
 
 /// Reads the provider's report of its allowance from a response.
 fn learned(response: &Response<'_>, now: Timestamp) -> Option<Learned> {
-    static READER: LazyLock<Reader> = LazyLock::new(|| Reader::new(&LearnConfig::default()));
+    static READER: LazyLock<ReportReader> = LazyLock::new(|| ReportReader::new(&LearnConfig::default()));
     READER.read(response.status, &response.fields.iter(), now)
 }
 
@@ -289,7 +288,7 @@ fn is_of_credential(status: u16) -> bool {
 /// An exchange that uses an account. It counts as in flight until this is dropped.
 #[derive(Debug)]
 pub struct AccountUse {
-    standing: Arc<AccountState>,
+    state: Arc<AccountState>,
     /// The account's number.
     pub account: usize,
     /// Time at which the use began.
@@ -299,19 +298,19 @@ pub struct AccountUse {
 impl AccountUse {
     /// Starts a use of `account`, with its `number`, at `now`.
     pub fn of(account: &Account, number: usize, now: Timestamp) -> Self {
-        let standing = Arc::clone(account.standing());
-        standing.in_flight.fetch_add(1, Relaxed);
-        Self { standing, account: number, started: now }
+        let state = Arc::clone(account.state());
+        state.in_flight.fetch_add(1, Relaxed);
+        Self { state, account: number, started: now }
     }
 
     /// Ends a cool-down: the provider has accepted the request.
     pub fn accepted(&self) {
-        self.standing.worked(self.started);
+        self.state.record_success(self.started);
     }
 }
 
 impl Drop for AccountUse {
     fn drop(&mut self) {
-        self.standing.in_flight.fetch_sub(1, Relaxed);
+        self.state.in_flight.fetch_sub(1, Relaxed);
     }
 }

@@ -1,0 +1,95 @@
+//! The errors of expressions, when they are compiled and when they are evaluated.
+
+use std::fmt;
+
+use cel::ExecutionError;
+use egret_config::Problem;
+
+/// A compilation error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpressionError {
+    /// The mistake, with its position in the expression if known.
+    pub message: String,
+    /// A suggested name.
+    pub suggestion: Option<String>,
+}
+
+impl ExpressionError {
+    pub(super) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), suggestion: None }
+    }
+}
+
+impl ExpressionError {
+    /// Converts the error to a problem of the config at `path`.
+    pub fn at(self, path: impl Into<String>) -> Problem {
+        Problem { path: path.into(), message: self.message, suggestion: self.suggestion }
+    }
+}
+
+impl fmt::Display for ExpressionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.suggestion {
+            Some(meant) => write!(f, "; did you mean `{meant}`?"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ExpressionError {}
+
+/// An evaluation error. It contains no part of the inputs, so it can be logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvaluationError {
+    /// A key or element does not exist.
+    Missing,
+    /// An operator or function got a value of an unsuitable type.
+    Types,
+    /// A number is too large, or is divided by zero.
+    Arithmetic,
+    /// The budget for time and memory is exhausted.
+    Budget,
+    /// The body is longer than expressions may read.
+    BodyTooLong,
+    /// The result has another type than expected.
+    Outcome,
+    /// Any other error.
+    Other,
+}
+
+impl EvaluationError {
+    pub(super) fn of(error: &ExecutionError) -> Self {
+        match error {
+            ExecutionError::NoSuchKey(_) | ExecutionError::IndexOutOfBounds(_) => Self::Missing,
+            ExecutionError::DivisionByZero(_)
+            | ExecutionError::RemainderByZero(_)
+            | ExecutionError::Overflow(..) => Self::Arithmetic,
+            ExecutionError::NoSuchOverload(_)
+            | ExecutionError::UnexpectedType { .. }
+            | ExecutionError::UnsupportedBinaryOperator(..)
+            | ExecutionError::UnsupportedIndex(..)
+            | ExecutionError::UnsupportedKeyType(_)
+            | ExecutionError::UnsupportedTargetType { .. }
+            | ExecutionError::NotSupportedAsMethod { .. }
+            | ExecutionError::ValuesNotComparable(..) => Self::Types,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for EvaluationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => "a key or an element does not exist: test with `has(...)` first",
+            Self::Types => "an operator or function got a value of the wrong type",
+            Self::Arithmetic => "a number is too large, or is divided by zero",
+            Self::Budget => "the evaluation exceeds its budget for time and memory",
+            Self::BodyTooLong => "the body is longer than expressions may read",
+            Self::Outcome => "the result has the wrong type",
+            Self::Other => "a function cannot process the value it got",
+        })
+    }
+}
+
+impl std::error::Error for EvaluationError {}

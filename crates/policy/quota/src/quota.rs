@@ -1,0 +1,498 @@
+//! A quota: grants units to calls, and corrects its counts by their responses.
+
+use std::sync::{Arc, MutexGuard};
+use std::task::Waker;
+
+use egret_clock::Timestamp;
+use egret_store::Ledger;
+use smallvec::SmallVec;
+
+use super::calendar::Calendar;
+use super::config::{GroupBy, OnStoreError, QuotaConfig, QuotaKind, ShareDefault, StoreKind, WindowStart};
+use super::expressions::QuotaExpressions;
+use super::group::{Group, State};
+use super::group_set::GroupSet;
+use super::learn::ReportReader;
+use super::lease::{Backing, GroupKind};
+use super::meter::{Refill, Rule, Schedule, Stage};
+use super::refusal::{Refusal, Why};
+use super::status::{GroupSnapshot, QuotaSnapshot, QuotaStatus};
+
+/// The groups that one call draws from, inline for the common case: a quota, its parent, and the rest of one
+/// with shares.
+type Few<T> = SmallVec<[T; 3]>;
+
+/// A named allowance.
+#[derive(Debug)]
+pub struct Quota {
+    name: Arc<str>,
+    config: QuotaConfig,
+    parent: Option<Arc<Quota>>,
+    rule: Rule,
+    reader: Option<ReportReader>,
+    expressions: QuotaExpressions,
+    pub(super) counts: GroupSet,
+}
+
+/// The inputs for compiling a quota, besides its config.
+pub(super) struct QuotaContext<'a> {
+    /// Lends units to quotas that are stored in a file.
+    pub ledger: Option<&'a Ledger>,
+    /// The path parameters of the flows.
+    pub parameters: &'a [&'a str],
+}
+
+impl Quota {
+    /// Compiles a quota. Returns `None` for a config that [`validate`](crate::validate) rejects.
+    pub(super) fn new(
+        name: &str,
+        config: &QuotaConfig,
+        parent: Option<Arc<Self>>,
+        before: Option<&Arc<Self>>,
+        context: &QuotaContext<'_>,
+    ) -> Option<Self> {
+        let rule = rule(config)?;
+        let before = before.filter(|before| before.counts_like(config)).map(|before| &before.counts);
+        let backing = match config.store {
+            StoreKind::Memory => None,
+            StoreKind::File => Some(Backing { ledger: context.ledger.cloned(), quota: name.into() }),
+        };
+        let counts = GroupSet::new(config, &rule, backing.as_ref(), before);
+        let reader = config.learn.as_ref().map(ReportReader::new);
+        // The mistakes in them were reported when the config was validated.
+        let expressions = QuotaExpressions::compile(config, context.parameters, "", &mut Vec::new());
+        let quota =
+            Self { name: name.into(), config: config.clone(), parent, rule, reader, expressions, counts };
+        quota.set_rules();
+        Some(quota)
+    }
+
+    /// Returns `true` if the counts keep their meaning under another config.
+    fn counts_like(&self, config: &QuotaConfig) -> bool {
+        let now = &self.config;
+        let grouped_alike =
+            now.group_by == config.group_by && now.shares.is_some() == config.shares.is_some();
+        let timed_alike = (now.kind, now.window, now.starts) == (config.kind, config.window, config.starts);
+        grouped_alike
+            && timed_alike
+            && (now.period, &now.renews, now.store) == (config.period, &config.renews, config.store)
+    }
+
+    /// Applies this quota's limits to every group.
+    fn set_rules(&self) {
+        let is_open = self.config.on_store_error == OnStoreError::Open;
+        self.counts.each(|kind, group| {
+            let rule = self.rule_of(kind, &group.name);
+            group.free(|state| state.set_rule(rule, is_open));
+        });
+    }
+
+    fn rule_of(&self, kind: GroupKind, name: &[u8]) -> Rule {
+        let Some(shares) = &self.config.shares else { return self.rule.clone() };
+        match kind {
+            GroupKind::Whole => self.rule.clone(),
+            GroupKind::Rest => part(&self.rule, shares.rest_of(self.rule.limit)),
+            GroupKind::Overflow => self.rule_of_other(),
+            GroupKind::Named => {
+                let share = std::str::from_utf8(name).ok().and_then(|name| shares.groups.get(name));
+                share
+                    .map_or_else(|| self.rule_of_other(), |share| part(&self.rule, share.of(self.rule.limit)))
+            }
+        }
+    }
+
+    /// Returns the rule of a group without its own share.
+    fn rule_of_other(&self) -> Rule {
+        match self.config.shares.as_ref().map(|shares| shares.default) {
+            Some(ShareDefault::Share(share)) => part(&self.rule, share.of(self.rule.limit)),
+            _ => self.rule.clone(),
+        }
+    }
+
+    /// The quota's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The quota's config.
+    pub fn config(&self) -> &QuotaConfig {
+        &self.config
+    }
+
+    /// The quota's expressions.
+    pub fn expressions(&self) -> &QuotaExpressions {
+        &self.expressions
+    }
+
+    /// The quota that is drawn from together with this one.
+    pub fn parent(&self) -> Option<&Arc<Self>> {
+        self.parent.as_ref()
+    }
+
+    /// Iterates over this quota, its parent, and so on, in the order in which a call names its groups.
+    pub fn lineage(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |quota| quota.parent.as_deref())
+    }
+
+    /// Takes `cost` units from this quota and all its ancestors, or from none of them.
+    ///
+    /// `names` holds the call's group for each quota of [`lineage`](Self::lineage). A missing or empty name
+    /// is the group of the calls without one; the name for a quota without `group_by` is ignored.
+    ///
+    /// Times need not be in order. A time more than a second before the latest one means that the clock was
+    /// set back, and the counts are moved back with it. A clock that was set forward cannot be distinguished
+    /// from time that passed.
+    pub fn take(&self, now: Timestamp, names: &[&[u8]], cost: u64) -> Result<Grant, Refusal> {
+        if self.parent.is_none() && self.config.group_by.is_none() {
+            return self.take_alone(now, cost);
+        }
+        let groups = self.groups(now, names)?;
+        let mut states: Few<MutexGuard<'_, State>> = SmallVec::new();
+        let mut refusal: Option<Refusal> = None;
+        for group in &groups {
+            let mut state = group.group.lock();
+            state.advance(now);
+            if let Some((why, retry_at)) = state.refuses(cost) {
+                let is_worse =
+                    refusal.as_ref().is_none_or(|worst| (worst.why, worst.retry_at) < (why, retry_at));
+                if is_worse {
+                    refusal = Some(Refusal { quota: group.quota.name.clone(), why, retry_at });
+                }
+            }
+            states.push(state);
+        }
+        let ask = |states: &mut Few<MutexGuard<'_, State>>| {
+            for (group, state) in groups.iter().zip(states) {
+                state.ask_if_due(&group.group);
+            }
+        };
+        if let Some(refusal) = refusal {
+            ask(&mut states);
+            return Err(refusal);
+        }
+        for state in &mut states {
+            state.take(cost);
+        }
+        ask(&mut states);
+        drop(states);
+        let charge = |group: GroupRef<'_>| Charge {
+            group: group.group,
+            level: group.level,
+            units: cost,
+            stage: Stage::Transit,
+        };
+        Ok(Grant { made: now, charges: groups.into_iter().map(charge).collect() })
+    }
+
+    /// The fast path of `take` for a quota without groups and parents: one lock, no allocation.
+    fn take_alone(&self, now: Timestamp, cost: u64) -> Result<Grant, Refusal> {
+        let group = &self.counts.whole;
+        let mut state = group.lock();
+        state.advance(now);
+        let refusal = state.refuses(cost);
+        if refusal.is_none() {
+            state.take(cost);
+        }
+        state.ask_if_due(group);
+        drop(state);
+        if let Some((why, retry_at)) = refusal {
+            return Err(Refusal { quota: self.name.clone(), why, retry_at });
+        }
+        let mut charges = Few::new();
+        charges.push(Charge { group: group.clone(), level: 0, units: cost, stage: Stage::Transit });
+        Ok(Grant { made: now, charges })
+    }
+
+    /// Estimates when a call of `cost` units will be granted if `ahead` units are taken before it, and calls
+    /// take as long as recently. It may be later in fact. Returns `None` if there is no estimate: slots
+    /// become free when a call ends.
+    pub fn when(&self, now: Timestamp, names: &[&[u8]], cost: u64, ahead: u64) -> Option<Timestamp> {
+        let mut when = now;
+        for group in self.groups(now, names).ok()? {
+            let mut state = group.group.lock();
+            state.advance(now);
+            if cost > state.meter().rule().most() {
+                return None;
+            }
+            when = when.max(state.forecast(cost.saturating_add(ahead))?);
+        }
+        Some(when)
+    }
+
+    /// Wakes `waker` once when units become free for a reason other than time, or later than
+    /// [`when`](Self::when) has estimated. Such a reason is a call that ends and held a slot, is not made, or
+    /// turns out cheaper, or a change of the quota. Watch first, then try to take, so no event is missed.
+    ///
+    /// Returns a number that changes when units turn out to come back later than estimated.
+    pub fn watch(&self, now: Timestamp, names: &[&[u8]], waker: &Waker) -> u64 {
+        let mut delays = 0_u64;
+        for group in self.groups(now, names).unwrap_or_default() {
+            let mut state = group.group.lock();
+            state.watch(waker);
+            delays = delays.wrapping_add(state.delays());
+        }
+        delays
+    }
+
+    /// Returns the status that a call sees: that of the quota in the lineage with the least remaining units.
+    pub fn status(&self, now: Timestamp, names: &[&[u8]]) -> Option<QuotaStatus> {
+        let status = |group: GroupRef<'_>| {
+            let mut state = group.group.lock();
+            state.advance(now);
+            QuotaStatus {
+                quota: group.quota.name.clone(),
+                limit: state.meter().allowance(),
+                remaining: state.remaining(),
+                reset: state.reset(),
+                window: group.quota.config.window.map(egret_config::Duration::get),
+            }
+        };
+        self.groups(now, names).ok()?.into_iter().map(status).min_by_key(|status| status.remaining)
+    }
+
+    /// Returns the status of the quota and of at most `groups_max` of its groups, the most recently used
+    /// first.
+    pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> QuotaSnapshot {
+        let counts = &self.counts;
+        let mut groups = Vec::new();
+        let mut groups_count = 0;
+        if self.config.group_by.is_none() {
+            groups.push(self.group_snapshot(now, &counts.whole, None));
+            groups_count = 1;
+        } else {
+            let (others, count) = counts.others.list(groups_max.saturating_sub(counts.listed.len()));
+            groups_count += counts.listed.len() + count;
+            groups.extend(
+                counts.listed.values().take(groups_max).map(|group| self.group_snapshot(now, group, None)),
+            );
+            groups.sort_by(|a, b| a.name.cmp(&b.name));
+            groups.extend(others.iter().map(|group| self.group_snapshot(now, group, None)));
+        }
+        if let Some(overflow) = counts.others.overflow() {
+            groups.push(self.group_snapshot(now, overflow, Some("(more)")));
+        }
+        if self.config.shares.as_ref().is_some_and(|shares| shares.default != ShareDefault::Block) {
+            groups.push(self.group_snapshot(now, &counts.rest, Some("(rest)")));
+        }
+        QuotaSnapshot { name: self.name.to_string(), kind: self.config.kind, groups, groups_count }
+    }
+
+    fn group_snapshot(&self, now: Timestamp, group: &Group, label: Option<&str>) -> GroupSnapshot {
+        let mut state = group.lock();
+        state.advance(now);
+        GroupSnapshot {
+            name: label.map_or_else(|| self.shown(&group.name), str::to_owned),
+            used: state.meter().used(),
+            limit: state.meter().allowance(),
+            remaining: state.remaining(),
+            reset: state.reset(),
+            has_store_failed: state.has_store_failed(),
+        }
+    }
+
+    /// Returns a group's name for display.
+    fn shown(&self, name: &[u8]) -> String {
+        if !name.is_empty() && self.config.group_by.as_ref().is_some_and(GroupBy::is_secret) {
+            return self.counts.others.disguise(name);
+        }
+        // Escaped names never start like this, so no group can be mistaken for `(more)` or `(rest)`.
+        let escape = if name.starts_with(b"(") { "\\" } else { "" };
+        format!("{escape}{}", name.escape_ascii())
+    }
+
+    /// Returns the groups to charge for a call, in this quota and its ancestors.
+    fn groups(&self, now: Timestamp, names: &[&[u8]]) -> Result<Few<GroupRef<'_>>, Refusal> {
+        let mut groups = SmallVec::new();
+        for (level, quota) in self.lineage().enumerate() {
+            let name = names.get(level).copied().unwrap_or_default();
+            quota.add_groups(now, name, u8::try_from(level).unwrap_or(u8::MAX), &mut groups)?;
+        }
+        Ok(groups)
+    }
+
+    fn add_groups<'a>(
+        &'a self,
+        now: Timestamp,
+        name: &[u8],
+        level: u8,
+        groups: &mut Few<GroupRef<'a>>,
+    ) -> Result<(), Refusal> {
+        let counts = &self.counts;
+        let mut add = |group: Arc<Group>| groups.push(GroupRef { quota: self, group, level });
+        if self.config.group_by.is_none() {
+            add(counts.whole.clone());
+            return Ok(());
+        }
+        let other = |rule: &Rule| {
+            let groups_max = usize::try_from(self.config.groups_max).unwrap_or(usize::MAX);
+            counts.others.get(name, rule, groups_max, now)
+        };
+        let Some(shares) = &self.config.shares else {
+            add(other(&self.rule));
+            return Ok(());
+        };
+        if let Some(group) = counts.listed.get(name) {
+            add(group.clone());
+            return Ok(());
+        }
+        match shares.default {
+            ShareDefault::Block => {
+                return Err(Refusal { quota: self.name.clone(), why: Why::ShareBlocked, retry_at: None });
+            }
+            ShareDefault::Allow => {}
+            ShareDefault::Share(_) => add(other(&self.rule_of_other())),
+        }
+        add(counts.rest.clone());
+        Ok(())
+    }
+}
+
+/// A group that a call draws from.
+struct GroupRef<'a> {
+    quota: &'a Quota,
+    group: Arc<Group>,
+    level: u8,
+}
+
+/// Returns the rule of a whole quota; `None` if its config is incomplete.
+fn rule(config: &QuotaConfig) -> Option<Rule> {
+    let micros = |window: egret_config::Duration| u64::try_from(window.get().as_micros()).ok();
+    let window = config.window.and_then(micros).filter(|window| *window > 0);
+    let spillover = config.spillover.map_or(0, |spillover| spillover.max);
+    let refill = match config.kind {
+        QuotaKind::Sliding => Refill::Sliding { window: window? },
+        QuotaKind::Fixed => {
+            let schedule = match config.starts {
+                WindowStart::Clock => Schedule::Clock(window?),
+                WindowStart::First => Schedule::First(window?),
+            };
+            Refill::Windows { schedule, spillover }
+        }
+        QuotaKind::Calendar => {
+            let calendar = Calendar::new(config.period?, &config.renews).ok()?;
+            Refill::Windows { schedule: Schedule::Calendar(Arc::new(calendar)), spillover }
+        }
+        QuotaKind::TokenBucket => {
+            Refill::Bucket { window: window?, burst: config.burst.unwrap_or(config.limit) }
+        }
+        QuotaKind::Concurrency => Refill::Slots,
+    };
+    Some(Rule { limit: config.limit, refill })
+}
+
+/// Returns a rule scaled to `limit`; its other numbers shrink in proportion, rounded down.
+fn part(whole: &Rule, limit: u64) -> Rule {
+    let in_proportion = |units: u64| {
+        let units = u128::from(units) * u128::from(limit) / u128::from(whole.limit.max(1));
+        u64::try_from(units).unwrap_or(u64::MAX)
+    };
+    let refill = match whole.refill.clone() {
+        Refill::Windows { schedule, spillover } => {
+            Refill::Windows { schedule, spillover: in_proportion(spillover) }
+        }
+        Refill::Bucket { window, burst } => Refill::Bucket { window, burst: in_proportion(burst) },
+        same @ (Refill::Sliding { .. } | Refill::Slots) => same,
+    };
+    Rule { limit, refill }
+}
+
+/// Units that were granted to a call.
+///
+/// Report the progress of the call: [`responded`](Self::responded) when the head of the response has arrived,
+/// [`settle`](Self::settle) when its cost is known, [`cancel`](Self::cancel) if it was not made. A grant that
+/// is dropped releases the slots it holds. Units of a window stay used; for a call without a response they
+/// count from the moment it was given up.
+#[derive(Debug)]
+#[must_use = "a grant that is dropped at once uses its units and releases its slots"]
+pub struct Grant {
+    /// Time at which the units were taken.
+    made: Timestamp,
+    charges: Few<Charge>,
+}
+
+/// The charge of a call to one group.
+#[derive(Debug)]
+struct Charge {
+    group: Arc<Group>,
+    /// Index of the quota in the lineage.
+    level: u8,
+    units: u64,
+    stage: Stage,
+}
+
+impl Grant {
+    /// The head of the response has arrived, so the provider has counted the call. From now on its units are
+    /// coming back.
+    pub fn responded(&mut self, now: Timestamp) {
+        for charge in &mut self.charges {
+            if charge.stage == Stage::Transit {
+                charge.stage = charge.group.responded(now, charge.units, self.made);
+            }
+        }
+    }
+
+    /// Replaces the units charged by the actual cost. The difference is given back, or charged even if less
+    /// is left, at the expense of later calls. Slots do not change. A cost above the whole limit is reduced
+    /// to the limit.
+    pub fn settle(&mut self, now: Timestamp, actual: u64) {
+        self.responded(now);
+        for charge in &mut self.charges {
+            if charge.units == actual || charge.stage == Stage::Transit {
+                continue;
+            }
+            charge.units = charge.group.free(|state| {
+                state.advance(now);
+                let actual = actual.min(state.meter().rule().most().max(charge.units));
+                state.settle(charge.units, actual, charge.stage);
+                actual
+            });
+        }
+    }
+
+    /// Returns all units: the call was not made.
+    pub fn cancel(mut self, now: Timestamp) {
+        for charge in self.charges.drain(..) {
+            charge.group.free(|state| {
+                state.advance(now);
+                state.give_back(charge.units, charge.stage);
+            });
+        }
+    }
+
+    /// Corrects the counts of `quota`, from which this grant was taken, and of its ancestors, by the
+    /// provider's report in status and fields, for quotas with `learn`. Call it after
+    /// [`responded`](Self::responded), so that the call itself is counted.
+    pub fn learn<'a>(
+        &mut self,
+        now: Timestamp,
+        quota: &Quota,
+        status: u16,
+        fields: &(impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone),
+    ) {
+        for (level, quota) in quota.lineage().enumerate() {
+            let (Some(reader), Some(config)) = (&quota.reader, &quota.config.learn) else { continue };
+            let Some(learned) = reader.read(status, fields, now) else { continue };
+            let wait_max_micros = u64::try_from(config.wait_max.get().as_micros()).unwrap_or(u64::MAX);
+            for charge in self.charges.iter().filter(|charge| usize::from(charge.level) == level) {
+                charge.group.correct(now, &learned, wait_max_micros);
+            }
+        }
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        for charge in self.charges.drain(..) {
+            if charge.stage != Stage::Transit {
+                continue;
+            }
+            charge.group.free(|state| {
+                if state.meter().rule().refill == Refill::Slots {
+                    state.give_back(charge.units, Stage::Transit);
+                } else {
+                    state.abandon(charge.units);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The rejection of a charge, and its reason.
+
+use std::fmt;
+use std::sync::Arc;
+
+use egret_clock::Timestamp;
+
+/// A rejected charge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The quota that rejects the call: the one asked, or an ancestor.
+    pub quota: Arc<str>,
+    /// The reason.
+    pub why: Why,
+    /// Time for the next attempt; `None` if unknown.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// The reason for which a quota rejects a call, in ascending order of importance: if several quotas reject
+/// it, the greatest reason is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// The store is being asked for units, which takes milliseconds. [`Quota::watch`](crate::Quota::watch) reports when they
+    /// arrive; if they have not by the time to retry, the store has failed.
+    Fetching,
+    /// The units are used up.
+    Exhausted,
+    /// The store does not respond, and the quota is configured to reject calls then.
+    StoreDown,
+    /// The shares leave nothing for the call's group.
+    ShareBlocked,
+    /// The call costs more than is ever available at once.
+    CostAboveLimit,
+}
+
+impl Why {
+    /// The name in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fetching => "fetching",
+            Self::Exhausted => "exhausted",
+            Self::StoreDown => "store-down",
+            Self::ShareBlocked => "share-blocked",
+            Self::CostAboveLimit => "cost-above-limit",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quota = &self.quota;
+        match self.why {
+            Why::Fetching => write!(f, "quota `{quota}` is being read from its store"),
+            Why::Exhausted => write!(f, "quota `{quota}` is used up"),
+            Why::StoreDown => write!(f, "the store of quota `{quota}` does not respond"),
+            Why::ShareBlocked => write!(f, "quota `{quota}` has no share for this group"),
+            Why::CostAboveLimit => write!(f, "the cost of this call exceeds the limit of quota `{quota}`"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,68 @@
+//! URLs of collectors and stores in the config.
+
+use std::fmt;
+
+use url::{ParseError, Url};
+
+/// The reason why a text is not the URL of a server. It repeats nothing of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UrlError {
+    /// It is not a URL.
+    Parse(ParseError),
+    /// It has another scheme, or no host.
+    Scheme,
+    /// It contains a user or password.
+    User,
+    /// It has a query or fragment.
+    Query,
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parse(error) => write!(f, "not a URL: {error}"),
+            Self::Scheme => f.write_str("expected an `http` or `https` URL"),
+            Self::User => {
+                f.write_str("the URL must not contain a user or password: put secrets in their own keys")
+            }
+            Self::Query => f.write_str("the URL must not have a query or fragment"),
+        }
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+/// Parses and checks the URL of a server.
+pub fn check_url(text: &str) -> Result<Url, UrlError> {
+    let url = Url::parse(text).map_err(UrlError::Parse)?;
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        return Err(UrlError::Scheme);
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(UrlError::User);
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(UrlError::Query);
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_could_hold_a_secret_or_is_none_is_refused() {
+        assert!(check_url("http://127.0.0.1:8080/api").is_ok());
+        for (url, why) in [
+            ("collector:80", "expected an `http` or `https` URL"),
+            ("ftp://a/", "expected an `http` or `https` URL"),
+            ("http://u:hunter2@a/", "a user or password"),
+            ("http://a/?key=hunter2", "a query"),
+            ("a b", "not a URL"),
+        ] {
+            let error = check_url(url).unwrap_err().to_string();
+            assert!(error.contains(why) && !error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+}
