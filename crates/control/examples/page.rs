@@ -14,9 +14,8 @@ use egret_config::Secret;
 use egret_control::{Control, ControlConfig, Source};
 use egret_diagnosis::Discovered;
 use egret_flow::FlowsSnapshot;
-use egret_gateway::stats::{
-    BOUNDS_US, ClientsSnapshot, Count, ExchangeCount, HistogramSnapshot, ProviderSnapshot, StatsSnapshot,
-};
+use egret_gateway::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
+use egret_net::histogram::{BOUNDS_US, HistogramSnapshot};
 use egret_net::counter::DnsSnapshot;
 use egret_store::entries::Purge;
 

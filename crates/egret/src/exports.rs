@@ -9,7 +9,7 @@ use std::sync::Arc;
 use egret_diagnosis::{Exports, StateStore};
 use egret_export::Exporters;
 use egret_har::Key;
-use egret_store::private_file;
+use egret_files::private_file;
 
 use crate::config::Config;
 

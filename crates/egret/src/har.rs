@@ -1,9 +1,8 @@
 //! `egret har`: obfuscates, verifies, summarizes, merges and splits HAR files.
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -12,6 +11,7 @@ use egret_har::har::Creator;
 use egret_har::validate::validate;
 use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
 
+use egret_files::private_file;
 use crate::failure::Failure;
 use crate::output::print;
 
@@ -187,7 +187,7 @@ fn read(file: &Path) -> Result<Har, Failure> {
 fn write(har: &Har, out: &Path) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     har.write(&mut bytes).map_err(|error| failed_at(out, &error))?;
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(out);
+    let file = private_file().write(true).create_new(true).open(out);
     file.and_then(|mut file| file.write_all(&bytes)).map_err(|error| failed_at(out, &error))
 }
 

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use egret_accounts::AccountConfigs;
+use egret_export::access_log::AccessLogConfig;
 use egret_config::{Duration, Size};
 use egret_diagnosis::Exports;
 use egret_flow::config::FlowConfig;
@@ -17,7 +18,7 @@ use egret_store::Ledger;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 
-use egret_net::authority::{Authority, Host};
+use egret_message::authority::{Authority, Host};
 use egret_net::config::{DnsConfig, EgressConfig, ListenTlsConfig, ProviderTlsConfig};
 
 /// Providers by name, as configured.
@@ -163,69 +164,6 @@ pub struct ErrorAnswerConfig {
     /// The detail text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-}
-
-/// One line for every finished exchange, written by a separate thread.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct AccessLogConfig {
-    /// The destination of the lines: `off`, `stdout`, or the path of a file to append to.
-    pub output: AccessLogOutput,
-    /// The format of a line.
-    pub format: AccessLogFormat,
-}
-
-/// The destination of access-log lines.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum AccessLogOutput {
-    /// No log, at no cost.
-    #[default]
-    Off,
-    /// Standard output.
-    Stdout,
-    /// A file to append to. A reload opens it again, so it can be rotated.
-    File(PathBuf),
-}
-
-impl<'de> Deserialize<'de> for AccessLogOutput {
-    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match String::deserialize(deserializer)?.as_str() {
-            "off" => Self::Off,
-            "stdout" => Self::Stdout,
-            path => Self::File(path.into()),
-        })
-    }
-}
-
-impl Serialize for AccessLogOutput {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Off => serializer.serialize_str("off"),
-            Self::Stdout => serializer.serialize_str("stdout"),
-            Self::File(path) => path.serialize(serializer),
-        }
-    }
-}
-
-impl JsonSchema for AccessLogOutput {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "AccessLogOutput".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "description": "`off`, `stdout` or the path of a file." })
-    }
-}
-
-/// The format of an access-log line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum AccessLogFormat {
-    /// One line of `key=value` pairs.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
 }
 
 /// One listening address.

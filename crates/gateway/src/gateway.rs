@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::config::{GatewayConfig, Parts};
-use crate::observe::access_log::AccessLog;
+use egret_export::access_log::AccessLog;
 use crate::observe::counters;
 use crate::observe::stats::StatsSnapshot;
 use crate::plan::Plan;

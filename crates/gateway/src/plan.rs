@@ -4,8 +4,6 @@
 //! A reload compiles a new plan beside the running one. Unchanged parts, such as a provider with its
 //! connections and counters, are carried over from the old plan, so nothing of them is lost.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -16,18 +14,18 @@ use egret_config::Problem;
 use egret_flow::{FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
 use egret_match::matching::{HostPattern, bare};
-use egret_match::target::{BasePath, TargetError, leads_above};
-use egret_message::KnownProvider;
+use egret_match::providers::{NamedProvider, ProviderTable, ProviderUrl};
+use egret_match::rewrite::Responder;
+use egret_message::authority::{Authority, AuthorityError, Host};
+use egret_message::{KnownProvider, Origin, Protocols};
 
 use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Rewrite, Scheme,
     TimeoutsConfig, all_loopback,
 };
-use crate::exchange::named_fields::NamedFields;
-use crate::exchange::upgrade::Protocols;
+use egret_match::named_fields::NamedFields;
 use crate::failure::ErrorAnswers;
 use crate::observe::counters::ProviderStats;
-use egret_net::authority::{Authority, AuthorityError, Host};
 use egret_net::config::ProviderTlsConfig;
 use egret_net::policy::EgressPolicy;
 use egret_net::tls::{ClientTls, ServerTls};
@@ -41,12 +39,8 @@ pub(crate) struct Plan {
     pub providers: Vec<Arc<UpstreamPlan>>,
     /// Providers as reached by accounts with a client certificate.
     pub certified: Vec<Certified>,
-    by_name: HashMap<Box<[u8]>, usize>,
-    /// The providers of each origin.
-    origins: Vec<Owners>,
-    by_origin: HashMap<Origin, usize>,
-    /// The number of the origin of each provider.
-    origin_of: Vec<usize>,
+    /// The names and URLs of the providers, by the same numbers.
+    pub table: ProviderTable,
     pub listeners: Vec<ListenerPlan>,
     /// The settings of hosts without a configured provider.
     pub other_hosts: Arc<OtherHosts>,
@@ -64,92 +58,6 @@ pub(crate) struct Plan {
     /// The flows that apply to exchanges.
     pub flows: Flows,
     config: GatewayConfig,
-}
-
-/// A destination of requests: a scheme and an authority.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Origin {
-    pub tls: bool,
-    pub authority: Authority,
-}
-
-/// The providers at one origin. A target belongs to the one with the longest matching base path.
-#[derive(Debug, Default)]
-pub(crate) struct Owners {
-    /// Ordered by the length of the base path, longest first. Equal ones keep the order of the config.
-    list: Vec<Owner>,
-}
-
-/// A provider at an origin.
-#[derive(Debug)]
-struct Owner {
-    provider: usize,
-    base: BasePath,
-    /// `true` if another provider at the origin has a base path below this one's.
-    has_deeper: bool,
-}
-
-/// The provider that a target belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Belongs {
-    pub provider: usize,
-    /// Length of the base path at the start of the target. The rest is relative to the provider's URL.
-    pub base_len: usize,
-}
-
-impl Owners {
-    /// Returns the only provider, if it has the whole origin. Then the target need not be inspected.
-    pub fn sole(&self) -> Option<usize> {
-        match &self.list[..] {
-            [owner] if owner.base.is_root() => Some(owner.provider),
-            _ => None,
-        }
-    }
-
-    /// Returns the length of that provider's base path at the start of `path`, if the provider is here and
-    /// the path is below it.
-    pub fn below(&self, provider: usize, path: &[u8]) -> Option<usize> {
-        let owner = self.list.iter().find(|owner| owner.provider == provider)?;
-        owner.base.holds(path).ok().flatten()
-    }
-
-    /// Returns the provider with the shortest base path. Used if there is no path to decide by.
-    pub fn widest(&self) -> Option<usize> {
-        self.list.last().map(|owner| owner.provider)
-    }
-
-    /// Returns the provider that a target with this path, given without its query, belongs to. Returns `None`
-    /// if it is outside all of their base paths.
-    pub fn of(&self, path: &[u8]) -> Result<Option<Belongs>, TargetError> {
-        for Owner { provider, base, .. } in &self.list {
-            if let Some(base_len) = base.holds(path)? {
-                return Ok(Some(Belongs { provider: *provider, base_len }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Returns the provider that `path`, which follows the base path of `named`, belongs to: `named`, unless
-    /// the path is below the longer base path of another. If several providers have the same base path, the
-    /// named one is returned. `base_len` is the length of the additional part at the start of `path`.
-    pub fn of_named(&self, named: usize, path: &[u8]) -> Result<Belongs, TargetError> {
-        let itself = Belongs { provider: named, base_len: 0 };
-        let Some(own) = self.list.iter().find(|owner| owner.provider == named) else { return Ok(itself) };
-        if !own.base.is_root() && leads_above(path) {
-            return Err(TargetError::Above);
-        }
-        if !own.has_deeper {
-            return Ok(itself);
-        }
-        let own_len = own.base.text().len();
-        let whole = [own.base.text(), path].concat();
-        for Owner { provider, base, .. } in self.list.iter().filter(|owner| owner.base.is_below(&own.base)) {
-            if let Some(len) = base.holds(&whole)? {
-                return Ok(Belongs { provider: *provider, base_len: len.saturating_sub(own_len) });
-            }
-        }
-        Ok(itself)
-    }
 }
 
 /// One listening address.
@@ -240,7 +148,7 @@ impl OtherHosts {
     /// Returns the upstream for `origin`.
     pub fn upstream(&self, origin: Origin) -> UpstreamPlan {
         UpstreamPlan {
-            host_field: host_field(&origin),
+            host_field: origin.host_field(),
             host_text: origin.authority.host.to_string().into(),
             path_prefix: Box::default(),
             hosts: Box::default(),
@@ -296,6 +204,11 @@ impl UpstreamPlan {
     /// Returns the host without a port, in lower case.
     pub fn host_text(&self) -> &str {
         &self.host_text
+    }
+
+    /// Returns what a rewriter of its responses has to know.
+    pub fn responder(&self) -> Responder<'_> {
+        Responder { origin: &self.origin, host_field: &self.host_field, path_prefix: &self.path_prefix }
     }
 
     /// Returns `true` if credentials of this provider may also be sent to `host`, which is not its own.
@@ -369,7 +282,7 @@ impl Plan {
         };
         let origins = provider_origins(providers, &mut problems);
         let listeners = compile_listeners(config, providers, &mut problems);
-        let named_fields = NamedFields::compile(config, &mut problems);
+        let named_fields = NamedFields::compile(&config.scheme_fields, &config.private_fields, &mut problems);
         let errors = ErrorAnswers::compile(&config.errors, &mut problems);
         let upgrades = Arc::new(Protocols::compile(&config.upgrades, "gateway.upgrades", &mut problems));
         let flows = compile_flows(parts, &origins, workers, previous);
@@ -377,18 +290,18 @@ impl Plan {
         let Some(policy) = policy else { return Err(problems) };
 
         let mut plans: Vec<Arc<UpstreamPlan>> = Vec::with_capacity(origins.len());
-        let mut by_name = HashMap::new();
-        for (name, provider, (origin, path_prefix)) in origins {
+        let mut named = Vec::with_capacity(origins.len());
+        for (name, provider, url) in origins {
             let known = same_network.and_then(|previous| previous.provider(name));
             if let Some(known) =
                 known.filter(|known| known.source.as_ref() == Some(provider) && !reads_files(provider))
             {
-                by_name.insert(name.as_bytes().into(), plans.len());
+                named.push(NamedProvider { name: name.as_str().into(), url });
                 plans.push(Arc::clone(known));
                 continue;
             }
             let path = format!("providers.{name}.tls");
-            let tls = match (origin.tls, ok_or_push(ClientTls::compile(&provider.tls, &path), &mut problems))
+            let tls = match (url.origin.tls, ok_or_push(ClientTls::compile(&provider.tls, &path), &mut problems))
             {
                 (true, Some(tls)) => Some(tls),
                 (true, None) => continue,
@@ -397,11 +310,10 @@ impl Plan {
             let stats =
                 previous.and_then(|previous| previous.provider(name)).map(|known| Arc::clone(&known.stats));
             let hosts = ok_or_push(host_patterns(name, &provider.hosts), &mut problems).unwrap_or_default();
-            by_name.insert(name.as_bytes().into(), plans.len());
             plans.push(Arc::new(UpstreamPlan {
-                host_field: host_field(&origin),
-                host_text: origin.authority.host.to_string().into(),
-                path_prefix,
+                host_field: url.origin.host_field(),
+                host_text: url.origin.authority.host.to_string().into(),
+                path_prefix: url.path.clone(),
                 hosts,
                 tls,
                 timeouts: upstream_timeouts(&config.timeouts, Some(provider)),
@@ -412,8 +324,9 @@ impl Plan {
                 stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),
                 open: Arc::default(),
                 source: Some(provider.clone()),
-                origin,
+                origin: url.origin.clone(),
             }));
+            named.push(NamedProvider { name: name.as_str().into(), url });
         }
         let other_hosts = match same_network {
             Some(same) => Some(Arc::clone(&same.other_hosts)),
@@ -431,16 +344,12 @@ impl Plan {
                 }),
         };
         let certified = certified(&flows, &plans, &mut problems);
-        let (origins, by_origin, origin_of) = share_origins(&plans);
         check_token_endpoints(&flows, &mut problems);
         let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
         Ok(Self {
             providers: plans,
             certified,
-            by_name,
-            origins,
-            by_origin,
-            origin_of,
+            table: ProviderTable::new(named),
             listeners,
             other_hosts,
             timeouts: client_timeouts(&config.timeouts),
@@ -466,26 +375,6 @@ impl Plan {
         self.listeners.iter().find(|listener| listener.address == address)
     }
 
-    /// Returns the number of the provider of that name.
-    pub fn provider_by_name(&self, name: &[u8]) -> Option<usize> {
-        self.by_name.get(name).copied()
-    }
-
-    /// Returns the number of an origin that has providers.
-    pub fn origin_number(&self, origin: &Origin) -> Option<usize> {
-        self.by_origin.get(origin).copied()
-    }
-
-    /// Returns the providers of the origin with that number.
-    pub fn owners(&self, origin: usize) -> &Owners {
-        &self.origins[origin]
-    }
-
-    /// Returns the providers of the origin that the provider with that number is at.
-    pub fn owners_beside(&self, provider: usize) -> &Owners {
-        &self.origins[self.origin_of[provider]]
-    }
-
     /// Returns the number, among the upstreams of a view, of `provider` as that account reaches it, if the
     /// account has a client certificate.
     pub fn certified(&self, account: usize, provider: &str) -> Option<usize> {
@@ -495,22 +384,8 @@ impl Plan {
         Some(self.providers.len() + self.certified.iter().position(is_it)?)
     }
 
-    /// Returns the provider at `authority`, whatever its scheme.
-    pub fn provider_by_authority(&self, authority: &Authority) -> Option<&Arc<UpstreamPlan>> {
-        self.providers.iter().find(|provider| provider.origin.authority == *authority)
-    }
-
-    /// Returns `true` if the first configured provider with that host uses TLS, or `None` if there is no such
-    /// provider.
-    pub fn is_tls_host(&self, host: &Host) -> Option<bool> {
-        self.providers
-            .iter()
-            .find(|provider| provider.origin.authority.host == *host)
-            .map(|provider| provider.origin.tls)
-    }
-
     fn provider(&self, name: &str) -> Option<&Arc<UpstreamPlan>> {
-        self.provider_by_name(name.as_bytes()).map(|index| &self.providers[index])
+        self.table.by_name(name.as_bytes()).map(|index| &self.providers[index])
     }
 }
 
@@ -542,32 +417,6 @@ fn compile_policy(config: &GatewayConfig, own: &[SocketAddr]) -> Result<EgressPo
     let own_ports = own.iter().copied().chain(config.listen.iter().map(|listen| listen.address));
     let is_exposed = !all_loopback(&config.listen);
     EgressPolicy::compile(&config.egress, is_exposed, config.open_proxy, own_ports.collect())
-}
-
-/// Groups providers by their origins. Returns the groups, the number of each origin, and the origin's number
-/// of each provider.
-fn share_origins(providers: &[Arc<UpstreamPlan>]) -> (Vec<Owners>, HashMap<Origin, usize>, Vec<usize>) {
-    let mut origins: Vec<Owners> = Vec::new();
-    let mut by_origin = HashMap::new();
-    let mut origin_of = Vec::with_capacity(providers.len());
-    for (provider, plan) in providers.iter().enumerate() {
-        let number = *by_origin.entry(plan.origin.clone()).or_insert(origins.len());
-        if number == origins.len() {
-            origins.push(Owners::default());
-        }
-        let base = BasePath::new(&plan.path_prefix);
-        origins[number].list.push(Owner { provider, base, has_deeper: false });
-        origin_of.push(number);
-    }
-    for Owners { list } in &mut origins {
-        list.sort_by_key(|owner| Reverse(owner.base.depth()));
-        let deeper: Vec<bool> =
-            list.iter().map(|owner| list.iter().any(|other| other.base.is_below(&owner.base))).collect();
-        for (owner, has_deeper) in list.iter_mut().zip(deeper) {
-            owner.has_deeper = has_deeper;
-        }
-    }
-    (origins, by_origin, origin_of)
 }
 
 /// Parses the additional hosts of a provider.
@@ -661,16 +510,16 @@ fn check_limits(limits: &LimitsConfig, problems: &mut Vec<Problem>) {
     check("dynamic_upstreams", limits.dynamic_upstreams >= 1, "must be at least 1");
 }
 
-/// A provider's name and config, and its URL as origin and path.
-type ProviderOrigin<'a> = (&'a String, &'a ProviderConfig, (Origin, Box<[u8]>));
+/// A provider's name, config and URL.
+type ProviderOrigin<'a> = (&'a String, &'a ProviderConfig, ProviderUrl);
 
 fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -> Vec<ProviderOrigin<'a>> {
     let mut origins = Vec::with_capacity(providers.len());
     for (name, provider) in providers {
         check_provider_name(name, problems);
-        match parse_url(&provider.url) {
+        match ProviderUrl::parse(&provider.url) {
             Ok(url) => origins.push((name, provider, url)),
-            Err(message) => problems.push(Problem::new(format!("providers.{name}.url"), message)),
+            Err(error) => problems.push(Problem::new(format!("providers.{name}.url"), error.to_string())),
         }
     }
     origins
@@ -701,8 +550,7 @@ fn upgrades_of(
 /// Returns the origin of an account's token endpoint.
 pub(crate) fn token_origin(endpoint: &TokenEndpoint) -> Result<Origin, AuthorityError> {
     let TokenEndpoint { tls, authority, .. } = endpoint;
-    let authority = Authority::parse(authority.as_bytes(), Some(default_port(*tls)))?;
-    Ok(Origin { tls: *tls, authority })
+    Origin::parse(*tls, authority.as_bytes())
 }
 
 /// Reports token endpoints with an invalid host.
@@ -743,7 +591,7 @@ fn compile_flows(
 ) -> Result<Flows, Vec<Problem>> {
     let host = |name: &String| {
         let known = origins.iter().find(|(known, _, _)| *known == name);
-        known.map(|(_, _, (origin, _))| origin.authority.host.to_string())
+        known.map(|(_, _, url)| url.origin.authority.host.to_string())
     };
     let hosts: Vec<Option<String>> = parts.providers.keys().map(host).collect();
     let named = parts.providers.iter().zip(&hosts);
@@ -770,37 +618,6 @@ fn check_provider_name(name: &str, problems: &mut Vec<Problem>) {
             "a provider's name is part of URLs: use up to 64 letters, digits, `-`, `_` and `.`, starting with a letter or digit",
         ));
     }
-}
-
-fn parse_url(url: &str) -> Result<(Origin, Box<[u8]>), String> {
-    let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
-        (Some(rest), _) => (true, rest),
-        (None, Some(rest)) => (false, rest),
-        (None, None) => return Err("a provider's URL must start with `http://` or `https://`".to_owned()),
-    };
-    let split = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(split);
-    let authority = Authority::parse(authority.as_bytes(), Some(default_port(tls)))
-        .map_err(|error| format!("`{authority}` is not a host with an optional port: {error}"))?;
-    let path = path.trim_end_matches('/');
-    let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}?#".contains(&byte);
-    if !path.bytes().all(plain) {
-        return Err(
-            "the path of a provider's URL must not contain a query, fragment, space or quote".to_owned()
-        );
-    }
-    Ok((Origin { tls, authority }, BasePath::new(path.as_bytes()).text().into()))
-}
-
-/// Returns 443 or 80.
-pub(crate) const fn default_port(tls: bool) -> u16 {
-    if tls { 443 } else { 80 }
-}
-
-fn host_field(origin: &Origin) -> Box<[u8]> {
-    let text = origin.authority.to_string();
-    let default_suffix = format!(":{}", default_port(origin.tls));
-    text.strip_suffix(&default_suffix).unwrap_or(&text).as_bytes().into()
 }
 
 /// Returns `true` if the provider's config refers to files, which a reload must read again even if the config

@@ -5,9 +5,12 @@ use egret_http1::{RequestHead, TargetForm};
 use egret_message::request_target::split_query;
 
 use crate::config::Parts;
-use crate::exchange::routing_fields::RoutingFields;
-use crate::plan::{Belongs, OTHER_HOSTS, Origin, Plan, default_port};
-use egret_net::authority::Authority;
+use egret_match::routing_fields::RoutingFields;
+use egret_match::providers::Belongs;
+use egret_message::Origin;
+use egret_message::default_port;
+use crate::plan::{OTHER_HOSTS, Plan};
+use egret_message::authority::Authority;
 
 /// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +71,7 @@ impl Routes {
                 let host = host.of(bytes);
                 let tls = match named {
                     Some(tls) => tls,
-                    None => self.0.is_tls_host(&parse(host, false)?.host).unwrap_or(listener.secure),
+                    None => self.0.table.is_tls_host(&parse(host, false)?.host).unwrap_or(listener.secure),
                 };
                 self.place(tls, host, &rest)
             }
@@ -80,7 +83,7 @@ impl Routes {
     fn base_url(&self, path: &str) -> Result<Resolved, String> {
         let bare = path.strip_prefix('/').unwrap_or(path);
         let (name, rest) = bare.split_at(bare.find(['/', '?']).unwrap_or(bare.len()));
-        match self.0.provider_by_name(name.as_bytes()) {
+        match self.0.table.by_name(name.as_bytes()) {
             Some(provider) => self.provider(provider, rest),
             None => Err(format!("this is the gateway itself, and `{name}` is not a provider's name")),
         }
@@ -88,7 +91,7 @@ impl Routes {
 
     fn place(&self, tls: bool, authority: &[u8], rest: &str) -> Result<Resolved, String> {
         let origin = Origin { tls, authority: parse(authority, tls)? };
-        let owners = self.0.origin_number(&origin).map(|number| self.0.owners(number));
+        let owners = self.0.table.origin_number(&origin).map(|number| self.0.table.owners(number));
         let (path, _) = split_query(rest.as_bytes());
         let belongs = owners.map_or(Ok(None), |owners| owners.of(path)).map_err(|why| why.to_string())?;
         Ok(match belongs {
@@ -100,7 +103,7 @@ impl Routes {
     /// Returns the destination of `rest`, which follows the URL of provider number `provider`.
     fn provider(&self, provider: usize, rest: &str) -> Result<Resolved, String> {
         let (path, _) = split_query(rest.as_bytes());
-        let belongs = self.0.owners_beside(provider).of_named(provider, path);
+        let belongs = self.0.table.owners_beside(provider).of_named(provider, path);
         let Belongs { provider, base_len } = belongs.map_err(|why| why.to_string())?;
         Ok(self.relative(provider, &rest[base_len..]))
     }

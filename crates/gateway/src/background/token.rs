@@ -47,7 +47,7 @@ fn upstream(fetch: &Fetch, worker: &Worker, view: &View) -> Option<Rc<Upstream>>
     // The endpoint was validated with the config.
     let origin = token_origin(fetch.endpoint()).ok()?;
     let plan = &view.plan;
-    let provider = plan.origin_number(&origin).and_then(|number| plan.owners(number).widest());
+    let provider = plan.table.origin_number(&origin).and_then(|number| plan.table.owners(number).widest());
     Some(match provider {
         Some(number) => Rc::clone(&view.upstreams[number]),
         None => Rc::new(Upstream::new(plan.other_hosts.endpoint(origin).into(), worker.number)),

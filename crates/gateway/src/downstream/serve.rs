@@ -18,7 +18,7 @@ use crate::downstream::connection::{Client, ConnectionSlot, End};
 use crate::exchange::serve::serve_request;
 use crate::exchange::state::RequestState;
 use crate::failure::{ErrorKind, Failure};
-use crate::observe::access_log::Record;
+use egret_export::access_log::LogLine;
 use crate::worker::local::Worker;
 
 /// Time that a client may go on sending after a response that closes the connection. If the gateway closed at
@@ -193,11 +193,11 @@ impl Client {
     }
 
     fn log_refusal(&self, failure: &Failure, status: u16) {
-        self.worker.shared.access_log.write_if_on(self.worker.counters(), || Record {
+        self.worker.log_access(|| LogLine {
             client: self.peer_address(),
             error: Some(failure.kind.slug()),
             status,
-            ..Record::default()
+            ..LogLine::default()
         });
     }
 

@@ -18,7 +18,7 @@ use crate::exchange::body::{Kept, PipeError};
 use crate::exchange::changes::{Inbound, Outbound};
 use crate::exchange::forward::{Reply, edit_request, edit_response};
 use crate::exchange::mask::mask_fields;
-use crate::exchange::pace::RateWindow;
+use egret_net::pace::RateWindow;
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::target::CallTarget;
 use crate::exchange::timing::{Clock, Deadlines};

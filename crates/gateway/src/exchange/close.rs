@@ -16,7 +16,7 @@ use crate::exchange::flow_run::{ExchangeView, FlowRun};
 use crate::exchange::reply::{Ended, Then};
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::failure::ErrorKind;
-use crate::observe::access_log::Record;
+use egret_export::access_log::LogLine;
 use crate::observe::recorder::Finished;
 use crate::upstream::{Connection, Upstream};
 
@@ -152,7 +152,7 @@ fn count(call: &Call<'_>, status: u16, ended: Moment) {
 fn log(call: &Call<'_>, status: u16, ended: Moment) {
     let RequestState { input, request, response_state, .. } = &*call.state;
     let ResponseState { down, .. } = &**response_state;
-    call.client.worker.shared.access_log.write_if_on(call.client.worker.counters(), || Record {
+    call.client.worker.log_access(|| LogLine {
         client: call.client.peer_address(),
         provider: call.upstream.plan.stats.name(),
         method: request.method_text.of(input.filled()),

@@ -33,7 +33,7 @@ use crate::exchange::flow_run::{ExchangeView, FlowRun, Held, is_plain_json};
 use crate::exchange::follow_up::{FollowUp, ReceivedRequest, Revalidation};
 use crate::exchange::gather::{gather_request, gather_response};
 use crate::exchange::hedge;
-use crate::exchange::pace::RateWindow;
+use egret_net::pace::RateWindow;
 use crate::exchange::reply::{self, Ended};
 use crate::exchange::state::ResponseState;
 use crate::exchange::stored::{self, write_head};
@@ -364,9 +364,9 @@ impl<'c, 'a> Guided<'c, 'a> {
         let Some(path) = drafted.or_else(received) else { return Ok(target) };
         let plan = &self.call.view.plan;
         let provider = target.upstream.plan.provider();
-        let Some(named) = plan.provider_by_name(provider.as_bytes()) else { return Ok(target) };
+        let Some(named) = plan.table.by_name(provider.as_bytes()) else { return Ok(target) };
         let (path, _) = split_target(path);
-        let belongs = plan.owners_beside(named).of_named(named, path).map_err(|why| {
+        let belongs = plan.table.owners_beside(named).of_named(named, path).map_err(|why| {
             Failure::new(ErrorKind::RemedyFailed, format!("a flow changed the path to an invalid one: {why}"))
         })?;
         let upstream = &self.call.view.upstreams[belongs.provider];

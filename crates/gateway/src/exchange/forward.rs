@@ -9,10 +9,10 @@ use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming
 use egret_message::Changes;
 
 use crate::exchange::changes::{Inbound, Outbound};
-use crate::exchange::named_fields::NamedFields;
-use crate::exchange::routing_fields::RoutingFields;
+use egret_match::named_fields::NamedFields;
+use egret_match::routing_fields::RoutingFields;
 use crate::exchange::target::{CallTarget, EmptyPath};
-use crate::exchange::via::Via;
+use egret_message::Via;
 use crate::failure::{ErrorKind, Failure};
 
 /// Inspects every field of a request once: notes the fields that name the provider, marks the fields that

@@ -15,7 +15,7 @@ use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span}
 
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::gathered::{GatheredBody, PAGE_BYTES};
-use crate::exchange::pace::RateWindow;
+use egret_net::pace::RateWindow;
 use crate::failure::{ErrorKind, Failure};
 use crate::upstream::Connection;
 use egret_accounts::SecretPatterns;

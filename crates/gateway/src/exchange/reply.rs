@@ -15,8 +15,8 @@ use crate::exchange::body::{Kept, Pipe, PipeError, SecretMask};
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::changes::{Inbound, Tail};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
-use crate::exchange::pace::{RateWindow, Taking};
-use crate::exchange::rewrite::Rewriter;
+use egret_net::pace::{RateWindow, Taking};
+use egret_match::rewrite::Rewriter;
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::target::CallTarget;
 use crate::failure::{ErrorKind, Failure};
@@ -201,8 +201,8 @@ impl Call<'_> {
         }
         if self.is_rewritten
             && let Some(rewriter) = Rewriter::new(
-                &self.view.plan,
-                &self.upstream.plan,
+                &self.view.plan.table,
+                self.upstream.plan.responder(),
                 &self.state.request,
                 self.state.input.filled(),
             )
@@ -447,7 +447,8 @@ impl Call<'_> {
             return None;
         }
         let bytes = self.state.input.filled();
-        Rewriter::new(&self.view.plan, &self.upstream.plan, &self.state.request, bytes)?.head(head)
+        let responder = self.upstream.plan.responder();
+        Rewriter::new(&self.view.plan.table, responder, &self.state.request, bytes)?.head(head)
     }
 
     /// Forwards the response whose head has been received.

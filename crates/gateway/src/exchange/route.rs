@@ -16,15 +16,18 @@ use egret_match::target::TargetError;
 use egret_message::request_target::split_query;
 
 use crate::downstream::connection::Client;
-use crate::exchange::rewrite::BaseUrl;
-use crate::exchange::routing_fields::RoutingFields;
+use egret_match::rewrite::BaseUrl;
+use egret_match::routing_fields::RoutingFields;
 use crate::exchange::target::{CallTarget, EmptyPath, KeptHost};
 use crate::failure::{ErrorKind, Failure};
-use crate::plan::{Belongs, ListenerPlan, Origin, default_port};
+use egret_match::providers::Belongs;
+use egret_message::Origin;
+use egret_message::default_port;
+use crate::plan::ListenerPlan;
 use crate::upstream::Upstream;
 use crate::worker::local::Site;
 use crate::worker::view::View;
-use egret_net::authority::{Authority, AuthorityError};
+use egret_message::authority::{Authority, AuthorityError};
 
 /// The destination of a request.
 #[derive(Debug)]
@@ -171,7 +174,7 @@ impl Question<'_> {
 
     /// Routes `/provider/rest`: the first segment of `path` names the provider, which receives the rest.
     fn base_url(&self, path: Span) -> Result<Route, Failure> {
-        let Some(BaseUrl { provider, rest }) = BaseUrl::of(&self.view.plan, path, self.bytes) else {
+        let Some(BaseUrl { provider, rest }) = BaseUrl::of(&self.view.plan.table, path, self.bytes) else {
             return Err(self.unknown_provider());
         };
         let is_rewritten = self.view.plan.rewrites;
@@ -204,7 +207,7 @@ impl Question<'_> {
             return Ok(CallTarget { new_target: is_new, ..CallTarget::whole(host, target) });
         }
         let (path, _) = split_query(target.of(self.bytes));
-        let owners = self.view.plan.owners_beside(provider);
+        let owners = self.view.plan.table.owners_beside(provider);
         let Belongs { provider, base_len } = owners.of_named(provider, path).map_err(misplaced)?;
         let upstream = Rc::clone(&upstreams[provider]);
         let new_target = is_new || !upstream.plan.path_prefix.is_empty();
@@ -221,7 +224,7 @@ impl Question<'_> {
             Site::Other(upstream) => return Ok(CallTarget::whole(upstream, target)),
             Site::Providers(number) => number,
         };
-        let (owners, upstreams) = (self.view.plan.owners(number), &self.view.upstreams);
+        let (owners, upstreams) = (self.view.plan.table.owners(number), &self.view.upstreams);
         if let Some(provider) = owners.sole() {
             return Ok(CallTarget::whole(Rc::clone(&upstreams[provider]), target));
         }
@@ -246,7 +249,7 @@ impl Question<'_> {
             return Ok(listener.secure);
         }
         let authority = Authority::parse(host.of(self.bytes), Some(80)).map_err(bad_authority)?;
-        Ok(self.view.plan.is_tls_host(&authority.host).unwrap_or(listener.secure))
+        Ok(self.view.plan.table.is_tls_host(&authority.host).unwrap_or(listener.secure))
     }
 }
 

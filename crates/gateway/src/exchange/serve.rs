@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use egret_clock::Moment;
 use egret_http1::Span;
-use egret_net::authority::Authority;
+use egret_message::authority::Authority;
 use egret_net::event_loop::now;
 
 use crate::downstream::connection::{Client, End};
@@ -106,7 +106,7 @@ async fn connect(
     authority: Authority,
     begun: Moment,
 ) -> End {
-    let provider = view.plan.provider_by_authority(&authority);
+    let provider = view.plan.table.by_authority(&authority).map(|number| &view.plan.providers[number]);
     let upstream = tunnel::upstream(view, authority, provider, client.worker.number);
     let opened = async {
         let slot = ExchangeSlot::take(&client.worker, view.plan.limits.exchanges)?;

@@ -18,9 +18,9 @@ use crate::downstream::connection::Client;
 use crate::exchange::body::GATHER_BYTES_MAX;
 use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
-use crate::exchange::pace::Patience;
+use egret_net::pace::Patience;
 use crate::exchange::reply::{Ended, Finish, Then};
-use crate::exchange::via::Via;
+use egret_message::Via;
 use crate::failure::{ErrorKind, Failure};
 use egret_net::event_loop::now;
 

@@ -5,7 +5,7 @@ use std::task::Context;
 use egret_clock::Moment;
 use egret_net::deadline::Timer;
 
-use crate::exchange::pace::{RATE_WINDOW, RateWindow, Taking};
+use egret_net::pace::{RATE_WINDOW, RateWindow, Taking};
 use crate::upstream::DialTimes;
 
 /// The moments of an exchange.

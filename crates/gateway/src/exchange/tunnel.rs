@@ -13,11 +13,11 @@ use crate::downstream::connection::Client;
 use crate::exchange::body::{Kept, Pipe};
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::failure::Failure;
-use crate::observe::access_log::Record;
+use egret_export::access_log::LogLine;
 use crate::plan::UpstreamPlan;
 use crate::upstream::{Connection, Network, Upstream};
 use crate::worker::view::View;
-use egret_net::authority::Authority;
+use egret_message::authority::Authority;
 use egret_net::stream::Stream;
 
 /// The response to a CONNECT that has opened a tunnel.
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
     state.input.remove(0, state.request.len);
     let mut stream = connection.stream;
     relay(client, state, &mut stream, upstream).await;
-    client.worker.shared.access_log.write_if_on(client.worker.counters(), || Record {
+    client.worker.log_access(|| LogLine {
         client: client.peer_address(),
         provider: upstream.plan.stats.name(),
         method: b"CONNECT",
@@ -69,7 +69,7 @@ pub(crate) async fn serve(
         status: 200,
         duration: Moment::now().since(begun),
         sent_bytes: state.response_state.down.moved_bytes,
-        ..Record::default()
+        ..LogLine::default()
     });
 }
 

@@ -15,13 +15,13 @@ use egret_diagnosis::{Attempt, Diagnoses, Facts, PhaseTimes, Record, Url};
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_match::router::Matches;
 use egret_message::Destination;
-use egret_net::authority::Authority;
+use egret_message::authority::Authority;
 
 use crate::exchange::body::Pipe;
 use crate::exchange::target::CallTarget;
 use crate::exchange::timing::Clock;
 use crate::observe::ring::RecordSender;
-use crate::plan::default_port;
+use egret_message::default_port;
 use crate::upstream::Connection;
 
 /// The host of a request that names no valid host (RFC 6761 §6.4).

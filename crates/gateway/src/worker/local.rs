@@ -18,16 +18,17 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::exchange::flow_run::FlowRun;
 use crate::exchange::follow_up::FollowUp;
 use crate::exchange::state::{Pools, RequestState};
-use crate::exchange::via::Via;
+use egret_message::Via;
 use crate::failure::Failure;
-use crate::observe::access_log::AccessLog;
+use egret_export::access_log::{AccessLog, LogLine};
 use crate::observe::counters::WorkerCounters;
 use crate::observe::ring::{RecordSender, Records};
-use crate::plan::{Origin, Plan, UpstreamPlan};
+use egret_message::Origin;
+use crate::plan::{Plan, UpstreamPlan};
 use crate::upstream::{Lent, Upstream};
 use crate::upstream::{LoanRequest, Network};
 use crate::worker::view::View;
-use egret_net::authority::Authority;
+use egret_message::authority::Authority;
 use egret_net::budget::Budget;
 use egret_net::deadline::Timers;
 use egret_net::dns::Resolver;
@@ -264,6 +265,13 @@ impl Worker {
         }
     }
 
+    /// Writes a line to the access log if it is on. A dropped line is counted.
+    pub fn log_access<'a>(&self, line: impl FnOnce() -> LogLine<'a>) {
+        if !self.shared.access_log.write_if_on(line) {
+            self.counters().access_log_dropped.add(1);
+        }
+    }
+
     /// Returns the counters of this worker that do not belong to a provider.
     pub fn counters(&self) -> &WorkerCounters {
         &self.shared.network.counters[self.number]
@@ -286,7 +294,7 @@ impl Worker {
             return Ok(known.clone());
         }
         let origin = Origin { tls, authority: parse()? };
-        let site = match view.plan.origin_number(&origin) {
+        let site = match view.plan.table.origin_number(&origin) {
             Some(number) => Site::Providers(number),
             None => Site::Other(self.other_origin(view, origin)),
         };

@@ -1,13 +1,17 @@
-//! Matching: the rules that select exchanges for a flow, the expressions and templates of the config, and the
-//! router that finds the flows of a request.
+//! Matching: the provider that a request belongs to, the rules that select exchanges for a flow, the
+//! expressions and templates of the config, and the router that finds the flows of a request.
 //!
 //! The crate sees messages as views over the received bytes. It knows no remedy and no quota.
 
 pub mod expression;
 pub mod form;
 pub mod matching;
+pub mod named_fields;
 mod parameters;
+pub mod providers;
+pub mod rewrite;
 pub mod router;
+pub mod routing_fields;
 pub mod target;
 pub mod template;
 mod visible_body;

@@ -5,7 +5,7 @@ use std::path::Path;
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 
-use crate::private::private_file;
+use egret_files::private_file;
 use crate::store::{Loan, LoanRequest, Store, StoreError, WindowRecord};
 use egret_clock::Timestamp;
 

@@ -12,10 +12,8 @@ pub mod entries;
 
 mod file;
 mod ledger;
-mod private;
 mod store;
 
 pub use file::FileStore;
 pub use ledger::{Borrower, Clerk, Ledger, PendingLoan, ledger};
-pub use private::{is_symbolic_link, private_file};
 pub use store::{Loan, LoanRequest, Store, StoreError, Window};

@@ -1,9 +1,10 @@
 //! Disk access of exporters: directories and files that only their owner can access, and writes at an offset.
 
+use egret_files::private_file;
 use std::fmt::Debug;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::Path;
 
 /// Writes bytes to files. Tests replace it by a disk that fills up.
@@ -30,7 +31,7 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
 
 /// Creates a new file, accessible to the owner only.
 pub fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+    private_file().read(true).write(true).create_new(true).open(path)
 }
 
 /// Locks a file for this process until it is closed. Returns `false` if another process has locked it.

@@ -1,9 +1,10 @@
-//! Exporters: the destinations of recordings, logs, spans and metrics.
+//! Exporters: the destinations of recordings, logs, spans and metrics; and the gateway's own access log.
 //!
 //! Each exporter is a [`Sink`](egret_har::sink::Sink). One thread of low priority calls it, and it takes each
 //! record or drops and counts it. Network access and compression run on the exporter's own threads. This
 //! crate knows neither the gateway nor flows.
 
+pub mod access_log;
 mod alf;
 mod background;
 mod config;

@@ -1,11 +1,14 @@
 //! Messages as policies see them: views over the received bytes, with the remedies' changes so far.
 //!
-//! Also the plain data that describes a call: its destination, its outcome, and the reason of a refusal. The
-//! crate knows no socket, no remedy and no expression.
+//! Also the plain data that describes a call: its destination, its outcome, and the reason of a refusal; and the
+//! fields with a syntax of their own, such as `Via` and `Upgrade`. The crate knows no socket, no remedy and no
+//! expression.
 
+pub mod authority;
 mod condition;
 mod fault;
 mod fields;
+mod origin;
 mod outcome;
 mod provider;
 mod refusal;
@@ -13,15 +16,20 @@ mod request;
 pub mod request_target;
 mod response;
 pub mod trace_context;
+mod upgrade;
+mod via;
 
 pub use condition::{Condition, ConditionError, any_meets};
 pub use fault::Fault;
 pub use fields::{Changes, Fields, Json, is_json};
+pub use origin::{Origin, default_port};
 pub use outcome::{CallFailure, Destination, FailureKind, Outcome, ReceivedMessage};
 pub use provider::{KnownProvider, OTHER_HOSTS};
 pub use refusal::{Fixed, Reason, Refused};
 pub use request::Request;
 pub use response::Response;
+pub use upgrade::Protocols;
+pub use via::Via;
 
 /// Maximum size of a body that a flow may hold in memory, in bytes.
 pub const BODY_BYTES_MAX: u64 = 16 << 20;

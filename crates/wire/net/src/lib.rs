@@ -3,7 +3,6 @@
 //!
 //! The crate knows no HTTP message, no flow and no worker.
 
-pub mod authority;
 pub mod budget;
 pub mod buffer;
 pub mod config;
@@ -12,6 +11,8 @@ pub mod deadline;
 pub mod dial;
 pub mod dns;
 pub mod event_loop;
+pub mod histogram;
+pub mod pace;
 pub mod policy;
 pub mod stream;
 pub mod tls;

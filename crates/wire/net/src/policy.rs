@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use egret_config::Problem;
 
-use crate::authority::{Authority, Host};
+use egret_message::authority::{Authority, Host};
 use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
 use net::{Kind, METADATA_NAMES, Net, NetError};
 

@@ -17,7 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-use crate::authority::Host;
+use egret_message::authority::Host;
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 use trust::Trust;
 

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use socket2::SockRef;
 
 use super::*;
-use crate::authority::Authority;
+use egret_message::authority::Authority;
 use crate::config::{DnsConfig, EgressConfig, EgressMode, EgressRule};
 use crate::event_loop::{paused, run};
 

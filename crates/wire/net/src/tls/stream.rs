@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::{ClientTls, ServerTls, TlsError};
-use crate::authority::Host;
+use egret_message::authority::Host;
 use crate::event_loop::Socket;
 
 /// Maximum number of encrypted bytes that wait for the socket. Writing waits while the buffer is full.

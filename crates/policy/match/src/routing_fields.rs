@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 
 use egret_http1::{Field, KnownField, Span};
 
-use crate::exchange::named_fields::{Named, NamedFields};
+use crate::named_fields::{Named, NamedFields};
 
 /// The routing fields of a request.
 #[derive(Debug, Default)]
-pub(crate) struct RoutingFields {
+pub struct RoutingFields {
     host: Option<(Rank, Span)>,
     scheme: Option<(Rank, Span)>,
 }

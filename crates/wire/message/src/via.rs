@@ -5,7 +5,7 @@ use egret_http1::Version;
 /// The name of this instance in `Via` (RFC 9110 §7.6.3). A request that carries the name has come back in a
 /// loop.
 #[derive(Debug)]
-pub(crate) struct Via {
+pub struct Via {
     name: Box<[u8]>,
     /// The whole line for a message received as HTTP/1.0, and as HTTP/1.1.
     lines: [Box<[u8]>; 2],

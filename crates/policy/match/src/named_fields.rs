@@ -4,8 +4,6 @@
 use egret_config::Problem;
 use egret_http1::is_token;
 
-use crate::config::GatewayConfig;
-
 /// Maximum number of names in each list: every field of a request is compared with them.
 const NAMES_MAX: usize = 16;
 
@@ -25,7 +23,7 @@ const FIXED: [&str; 10] = [
 
 /// The names, in lower case.
 #[derive(Debug, Default)]
-pub(crate) struct NamedFields {
+pub struct NamedFields {
     scheme: Box<[Box<[u8]>]>,
     private: Box<[Box<[u8]>]>,
     /// One bit for each length that a name has. It rules out nearly all other fields.
@@ -34,7 +32,7 @@ pub(crate) struct NamedFields {
 
 /// The meaning that the config gives to a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
+pub enum Named {
     /// The field names the scheme. If there are several, the one with the lowest number counts.
     Scheme(usize),
     /// The field is for the gateway alone and is not forwarded.
@@ -42,8 +40,8 @@ pub(crate) enum Named {
 }
 
 impl NamedFields {
-    /// Compiles the names of a config.
-    pub fn compile(config: &GatewayConfig, problems: &mut Vec<Problem>) -> Self {
+    /// Compiles the names of `gateway.scheme_fields` and `gateway.private_fields`.
+    pub fn compile(scheme: &[String], private: &[String], problems: &mut Vec<Problem>) -> Self {
         let mut lengths = 0;
         let mut names = |key: &str, names: &[String]| -> Box<[Box<[u8]>]> {
             if names.len() > NAMES_MAX {
@@ -66,8 +64,8 @@ impl NamedFields {
             });
             names.collect()
         };
-        let scheme = names("scheme_fields", &config.scheme_fields);
-        let private = names("private_fields", &config.private_fields);
+        let scheme = names("scheme_fields", scheme);
+        let private = names("private_fields", private);
         Self { scheme, private, lengths }
     }
 
@@ -94,14 +92,9 @@ mod tests {
     use super::*;
 
     fn compile(scheme: &[&str], private: &[&str]) -> (NamedFields, Vec<String>) {
-        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let config = GatewayConfig {
-            scheme_fields: owned(scheme),
-            private_fields: owned(private),
-            ..GatewayConfig::default()
-        };
+        let owned = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
         let mut problems = Vec::new();
-        let fields = NamedFields::compile(&config, &mut problems);
+        let fields = NamedFields::compile(&owned(scheme), &owned(private), &mut problems);
         (fields, problems.into_iter().map(|problem| problem.path).collect())
     }
 

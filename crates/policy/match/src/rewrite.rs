@@ -5,15 +5,15 @@
 //! only in the bytes sent to this client: caches and recordings keep the provider's bytes.
 
 use egret_http1::{Edits, Field, RequestHead, Span};
-use egret_match::target::{BasePath, resolve};
+use crate::target::{BasePath, resolve};
+use egret_message::Origin;
 use egret_message::request_target::split_query;
 
-use crate::plan::{Belongs, Origin, Plan, UpstreamPlan, default_port};
-use egret_net::authority::Authority;
+use crate::providers::{Belongs, ProviderTable};
 
 /// A provider named by base URL in the received target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BaseUrl {
+pub struct BaseUrl {
     /// The provider's number.
     pub provider: usize,
     /// The part of the target behind the provider's name.
@@ -22,22 +22,33 @@ pub(crate) struct BaseUrl {
 
 impl BaseUrl {
     /// Returns the provider that the first segment of `path` names, or `None` if no provider has that name.
-    pub fn of(plan: &Plan, path: Span, bytes: &[u8]) -> Option<Self> {
+    pub fn of(table: &ProviderTable, path: Span, bytes: &[u8]) -> Option<Self> {
         let text = path.of(bytes);
         let name = text.strip_prefix(b"/").unwrap_or(text);
         let name_len = name.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(name.len());
-        let provider = plan.provider_by_name(&name[..name_len])?;
+        let provider = table.by_name(&name[..name_len])?;
         let skipped = text.len() - name.len() + name_len;
         Some(Self { provider, rest: Span::new(path.range().start + skipped, path.range().end) })
     }
 }
 
+/// The upstream that sent a response.
+#[derive(Debug, Clone, Copy)]
+pub struct Responder<'a> {
+    /// Its origin.
+    pub origin: &'a Origin,
+    /// The value of `Host` in requests to it.
+    pub host_field: &'a [u8],
+    /// The base path of every request to it, without a slash at its end.
+    pub path_prefix: &'a [u8],
+}
+
 /// The context in which the references of one response are rewritten.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rewriter<'a> {
-    plan: &'a Plan,
-    /// The upstream that sent the response.
-    upstream: &'a UpstreamPlan,
+pub struct Rewriter<'a> {
+    table: &'a ProviderTable,
+    /// The provider, or the other host, that sent the response.
+    responder: Responder<'a>,
     /// The provider that the client has named.
     named: usize,
     /// The requested path below the provider's name. Empty if the client requested the provider's name alone.
@@ -45,18 +56,18 @@ pub(crate) struct Rewriter<'a> {
 }
 
 impl<'a> Rewriter<'a> {
-    /// Creates a rewriter for a response of `upstream` to a `request` that named the provider by base URL.
+    /// Creates a rewriter for a response of `responder` to a `request` that named the provider by base URL.
     pub fn new(
-        plan: &'a Plan,
-        upstream: &'a UpstreamPlan,
+        table: &'a ProviderTable,
+        responder: Responder<'a>,
         request: &RequestHead,
         bytes: &'a [u8],
     ) -> Option<Self> {
         let start = request.authority.map_or(request.target.start, |authority| authority.end);
         let path = Span { start, end: request.target.end };
-        let BaseUrl { provider, rest } = BaseUrl::of(plan, path, bytes)?;
+        let BaseUrl { provider, rest } = BaseUrl::of(table, path, bytes)?;
         let (path, _) = split_query(rest.of(bytes));
-        Some(Self { plan, upstream, named: provider, path })
+        Some(Self { table, responder, named: provider, path })
     }
 
     /// Rewrites the fields of a received head, except those that `edits` already change.
@@ -110,7 +121,7 @@ impl<'a> Rewriter<'a> {
     fn reference(&self, reference: &[u8]) -> Option<Vec<u8>> {
         let end = memchr::memchr(b'#', reference).unwrap_or(reference.len());
         let (reference, fragment) = reference.split_at(end);
-        let own = &self.upstream.origin;
+        let own = self.responder.origin;
         let (is_whole, tls, rest) = match scheme(reference) {
             Some((tls, rest)) => (true, tls, rest),
             None if has_scheme(reference) => return None,
@@ -119,8 +130,7 @@ impl<'a> Rewriter<'a> {
         if let Some(after) = rest.strip_prefix(b"//") {
             let split = after.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(after.len());
             let (authority, target) = after.split_at(split);
-            let authority = Authority::parse(authority, Some(default_port(tls))).ok()?;
-            return self.lead(&Origin { tls, authority }, target, fragment);
+            return self.lead(&Origin::parse(tls, authority).ok()?, target, fragment);
         }
         if is_whole {
             return None;
@@ -130,7 +140,7 @@ impl<'a> Rewriter<'a> {
         // A target outside of every configured provider's URL is still at that host, not at the gateway.
         led.or_else(|| {
             let scheme: &[u8] = if own.tls { b"https://" } else { b"http://" };
-            Some([scheme, &self.upstream.host_field, &target, fragment].concat())
+            Some([scheme, self.responder.host_field, &target, fragment].concat())
         })
     }
 
@@ -159,18 +169,18 @@ impl<'a> Rewriter<'a> {
 
     /// Returns the base path below which the client knows the responding provider.
     fn base(&self) -> BasePath {
-        let named = &self.plan.providers[self.named];
-        let plan = if named.origin == self.upstream.origin { named } else { self.upstream };
-        BasePath::new(&plan.path_prefix)
+        let named = &self.table.provider(self.named).url;
+        let is_named = named.origin == *self.responder.origin;
+        BasePath::new(if is_named { &named.path } else { self.responder.path_prefix })
     }
 
     /// Returns the gateway's path for `target` at `origin`, if a configured provider is there.
     fn lead(&self, origin: &Origin, target: &[u8], fragment: &[u8]) -> Option<Vec<u8>> {
-        let owners = self.plan.owners(self.plan.origin_number(origin)?);
+        let owners = self.table.owners(self.table.origin_number(origin)?);
         let (path, _) = split_query(target);
         let named = owners.below(self.named, path).map(|base_len| Belongs { provider: self.named, base_len });
         let Belongs { provider, base_len } = named.or_else(|| owners.of(path).ok().flatten())?;
-        let name = self.plan.providers[provider].stats.name();
+        let name = &self.table.provider(provider).name;
         Some([b"/", name.as_bytes(), &target[base_len..], fragment].concat())
     }
 
@@ -193,7 +203,7 @@ impl<'a> Rewriter<'a> {
                 rewritten.extend_from_slice(part);
             }
         }
-        let name = self.plan.providers[self.named].stats.name().as_bytes();
+        let name = self.table.provider(self.named).name.as_bytes();
         // Without a path, a client uses that of the request up to its last slash. For a request of the
         // provider's name alone that would be the root, which all providers share.
         if path.is_some() || !self.path.contains(&b'/') {
@@ -239,46 +249,29 @@ fn has_scheme(reference: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use egret_accounts::AccountConfigs;
-    use egret_diagnosis::Exports;
     use egret_http1::HeadLimits;
-    use egret_quota::QuotaConfigs;
 
     use super::*;
-    use crate::config::{GatewayConfig, Parts, Providers};
-
-    fn plan() -> Plan {
-        let providers: Providers = serde_json::from_value(serde_json::json!({
-            "api": { "url": "https://api.example/v2" },
-            "root": { "url": "http://root.example:8080" },
-            "team": { "url": "http://root.example:8080/teams/b" },
-        }))
-        .unwrap();
-        let config = GatewayConfig::default();
-        let parts = Parts {
-            gateway: &config,
-            providers: &providers,
-            quotas: &QuotaConfigs::default(),
-            accounts: &AccountConfigs::default(),
-            flows: &[],
-            ledger: None,
-            data_dir: None,
-            exports: &Exports::default(),
-        };
-        Plan::compile(parts, &[], 1, None).unwrap()
-    }
+    use crate::providers::{NamedProvider, ProviderUrl};
 
     /// Returns the result of `act` on a rewriter for a client that requested `/provider` and `rest`.
     fn with_rewriter<T>(provider: &str, rest: &str, act: impl FnOnce(Rewriter<'_>) -> T) -> T {
-        let plan = plan();
-        let number = plan.provider_by_name(provider.as_bytes()).unwrap();
-        let upstream = Arc::clone(&plan.providers[number]);
+        let table = ProviderTable::new(
+            [
+                ("api", "https://api.example/v2"),
+                ("root", "http://root.example:8080"),
+                ("team", "http://root.example:8080/teams/b"),
+            ]
+            .map(|(name, url)| NamedProvider { name: name.into(), url: ProviderUrl::parse(url).unwrap() })
+            .into(),
+        );
+        let ProviderUrl { origin, path } = &table.provider(table.by_name(provider.as_bytes()).unwrap()).url;
+        let host_field = origin.host_field();
+        let responder = Responder { origin, host_field: &host_field, path_prefix: path };
         let bytes = format!("GET /{provider}{rest} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
         let mut request = RequestHead::new();
         request.parse(&bytes, &HeadLimits::default()).unwrap();
-        act(Rewriter::new(&plan, &upstream, &request, &bytes).unwrap())
+        act(Rewriter::new(&table, responder, &request, &bytes).unwrap())
     }
 
     /// Returns the rewritten `value` of `field` for such a client.

@@ -11,7 +11,7 @@ use egret_http1::{Field, KnownField, RequestHead, ResponseHead, is_token, list};
 
 /// Protocols that requests may ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Protocols(Box<[Box<[u8]>]>);
+pub struct Protocols(Box<[Box<[u8]>]>);
 
 impl Protocols {
     /// Compiles the names that the config lists at `path`. Each is a name, optionally with a slash and a

@@ -3,21 +3,20 @@
 //! A log that cannot keep up drops lines and counts them; it never delays an exchange. Queries are left out,
 //! because many APIs carry keys there.
 
-use egret_clock::rfc3339;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use egret_store::{is_symbolic_link, private_file};
+use egret_clock::rfc3339;
+use egret_files::{is_symbolic_link, private_file};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de};
 use tracing::warn;
-
-use crate::config::{AccessLogConfig, AccessLogFormat, AccessLogOutput};
-use crate::observe::counters::WorkerCounters;
 
 /// Maximum number of lines that wait to be written.
 const QUEUE_LINES: usize = 16_384;
@@ -27,20 +26,87 @@ const OFF: u8 = 0;
 const TEXT: u8 = 1;
 const JSON: u8 = 2;
 
+/// One line for every finished exchange, written by a separate thread.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessLogConfig {
+    /// The destination of the lines: `off`, `stdout`, or the path of a file to append to.
+    pub output: AccessLogOutput,
+    /// The format of a line.
+    pub format: AccessLogFormat,
+}
+
+/// The destination of access-log lines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum AccessLogOutput {
+    /// No log, at no cost.
+    #[default]
+    Off,
+    /// Standard output.
+    Stdout,
+    /// A file to append to. A reload opens it again, so it can be rotated.
+    File(PathBuf),
+}
+
+impl<'de> Deserialize<'de> for AccessLogOutput {
+    fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(match String::deserialize(deserializer)?.as_str() {
+            "off" => Self::Off,
+            "stdout" => Self::Stdout,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl Serialize for AccessLogOutput {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => serializer.serialize_str("off"),
+            Self::Stdout => serializer.serialize_str("stdout"),
+            Self::File(path) => path.serialize(serializer),
+        }
+    }
+}
+
+impl JsonSchema for AccessLogOutput {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AccessLogOutput".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "description": "`off`, `stdout` or the path of a file." })
+    }
+}
+
+/// The format of an access-log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessLogFormat {
+    /// One line of `key=value` pairs.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
 /// The fields of a line.
 #[derive(Debug, Default)]
-pub(crate) struct Record<'a> {
+pub struct LogLine<'a> {
     /// The client's address, or `None` if the kernel does not know it.
     pub client: Option<SocketAddr>,
     /// The configured name, `-` for other hosts, or empty if the request could not be parsed.
     pub provider: &'a str,
+    /// The received method.
     pub method: &'a [u8],
     /// The received target. Its query is left out of the line.
     pub target: &'a [u8],
     /// The status code, or 0 if the client disconnected before there was one.
     pub status: u16,
+    /// Time from the first byte of the request to the last byte of the response.
     pub duration: Duration,
+    /// The part of the duration spent in the gateway.
     pub footprint: Duration,
+    /// Number of bytes sent to the client.
     pub sent_bytes: u64,
     /// The slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
@@ -48,7 +114,7 @@ pub(crate) struct Record<'a> {
 
 /// The workers' end of the log.
 #[derive(Debug)]
-pub(crate) struct AccessLog {
+pub struct AccessLog {
     state: AtomicU8,
     queue: SyncSender<Entry>,
 }
@@ -81,16 +147,14 @@ impl AccessLog {
         Ok(())
     }
 
-    /// Queues a line if the log is on. A line that does not fit is dropped and counted.
-    pub fn write_if_on<'a>(&self, counters: &WorkerCounters, record: impl FnOnce() -> Record<'a>) {
+    /// Queues a line if the log is on. Returns `false` if it does not fit: then the line is dropped.
+    pub fn write_if_on<'a>(&self, line: impl FnOnce() -> LogLine<'a>) -> bool {
         let line = match self.state.load(Relaxed) {
-            OFF => return,
-            JSON => record().json(),
-            _ => record().text(),
+            OFF => return true,
+            JSON => line().json(),
+            _ => line().text(),
         };
-        if self.queue.try_send(Entry::Line(line)).is_err() {
-            counters.access_log_dropped.add(1);
-        }
+        self.queue.try_send(Entry::Line(line)).is_ok()
     }
 }
 
@@ -154,7 +218,7 @@ fn flush(pending: &mut String, output: &mut (dyn Write + Send)) {
     pending.clear();
 }
 
-impl Record<'_> {
+impl LogLine<'_> {
     /// Returns the target without its query. The strict parser accepts only visible ASCII.
     fn path(&self) -> String {
         let end = self.target.iter().position(|byte| *byte == b'?').unwrap_or(self.target.len());
@@ -216,8 +280,8 @@ fn or_dash(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn record() -> Record<'static> {
-        Record {
+    fn sample() -> LogLine<'static> {
+        LogLine {
             client: "127.0.0.1:50000".parse().ok(),
             provider: "stripe",
             method: b"GET",
@@ -232,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_text_line_leaves_the_query_out() {
-        let line = record().text();
+        let line = sample().text();
         let (_, rest) = line.split_once(' ').unwrap();
         assert_eq!(
             rest,
@@ -243,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_json_line_is_one_object_and_leaves_the_query_out() {
-        let line = record().json();
+        let line = sample().json();
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&value["path"], &value["status"]), (&"/v1/charges".into(), &200.into()));
         assert_eq!(line.matches('\n').count(), 1);

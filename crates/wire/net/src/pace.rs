@@ -9,18 +9,18 @@ use std::task::Context;
 use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_net::deadline::Timer;
-use egret_net::event_loop::Socket;
+use crate::deadline::Timer;
+use crate::event_loop::Socket;
 
 /// The window over which a client's rate is measured (`limits.body_rate`).
-pub(crate) const RATE_WINDOW: Duration = Duration::from_secs(10);
+pub const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// Maximum number of bytes that the client's kernel may hold back before it opens its window: one segment,
 /// which is largest on loopback.
 const SEGMENT_BYTES: u64 = 64 << 10;
 
 /// Measures the rate at which a client reads a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Taking {
+pub struct Taking {
     /// Time since which bytes wait for the client. `NEVER` while none do.
     since: Moment,
     /// Time that bytes waited before `since`, in this window.
@@ -87,7 +87,7 @@ impl Taking {
 
 /// Measures that a client keeps up `limits.body_rate` while it sends a body. [`Taking`] measures how fast it
 /// reads one.
-pub(crate) struct RateWindow {
+pub struct RateWindow {
     pub ends: Moment,
     moved_bytes: u64,
 }
@@ -115,7 +115,7 @@ impl RateWindow {
 
 /// Applies `timeouts.idle` and `limits.body_rate` to a client that is sent a stored response.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub struct Patience {
     idle: Option<Duration>,
     /// Deadline of the next byte.
     next_byte: Moment,
@@ -175,7 +175,7 @@ impl Patience {
 
 /// The judgement of a client that is sent a stored response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It reads fast enough, as far as can be seen.
     KeepsUp,
     /// It has read nothing for too long (`timeouts.idle`).
@@ -187,7 +187,7 @@ pub(crate) enum Verdict {
 /// Returns the maximum number of bytes that the client at the other end of `socket` may have read without a
 /// report: the kernel reports free space once a third of its buffer is free, and the client's kernel once a
 /// segment fits.
-pub(crate) fn hidden_bytes(socket: &Socket) -> u64 {
+pub fn hidden_bytes(socket: &Socket) -> u64 {
     let buffer = socket2::SockRef::from(socket).send_buffer_size().unwrap_or_default();
     buffer as u64 / 2 + SEGMENT_BYTES
 }

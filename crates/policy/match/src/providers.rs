@@ -1,0 +1,236 @@
+//! The configured providers: which of them a name, an origin or a request target belongs to.
+//!
+//! Several providers may share an origin. Then a target belongs to the one with the longest base path that
+//! holds it.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::fmt;
+
+use egret_message::Origin;
+use egret_message::authority::{Authority, AuthorityError, Host};
+
+use crate::target::{BasePath, TargetError, leads_above};
+
+/// The URL of a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderUrl {
+    /// Its scheme, host and port.
+    pub origin: Origin,
+    /// Its path, without a slash at its end: the base path of every request.
+    pub path: Box<[u8]>,
+}
+
+/// The reason why the URL of a provider is invalid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProviderUrlError {
+    /// It starts with neither `http://` nor `https://`.
+    Scheme,
+    /// The authority, as written, is invalid.
+    Authority(String, AuthorityError),
+    /// The path has characters that a base path cannot have.
+    Path,
+}
+
+impl fmt::Display for ProviderUrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme => f.write_str("a provider's URL must start with `http://` or `https://`"),
+            Self::Authority(authority, error) => {
+                write!(f, "`{authority}` is not a host with an optional port: {error}")
+            }
+            Self::Path => f.write_str(
+                "the path of a provider's URL must not contain a query, fragment, space or quote",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ProviderUrlError {}
+
+impl ProviderUrl {
+    /// Parses the URL of a provider.
+    pub fn parse(url: &str) -> Result<Self, ProviderUrlError> {
+        let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (None, Some(rest)) => (false, rest),
+            (None, None) => return Err(ProviderUrlError::Scheme),
+        };
+        let split = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(split);
+        let origin = Origin::parse(tls, authority.as_bytes())
+            .map_err(|error| ProviderUrlError::Authority(authority.to_owned(), error))?;
+        let path = path.trim_end_matches('/');
+        let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}?#".contains(&byte);
+        if !path.bytes().all(plain) {
+            return Err(ProviderUrlError::Path);
+        }
+        Ok(Self { origin, path: BasePath::new(path.as_bytes()).text().into() })
+    }
+}
+
+/// A configured provider.
+#[derive(Debug)]
+pub struct NamedProvider {
+    /// The name in the config.
+    pub name: Box<str>,
+    /// The URL in the config.
+    pub url: ProviderUrl,
+}
+
+/// The configured providers, in the order of the config. The position of a provider is its number.
+#[derive(Debug, Default)]
+pub struct ProviderTable {
+    providers: Vec<NamedProvider>,
+    by_name: HashMap<Box<[u8]>, usize>,
+    /// The providers of each origin.
+    origins: Vec<Owners>,
+    by_origin: HashMap<Origin, usize>,
+    /// The number of the origin of each provider.
+    origin_of: Vec<usize>,
+}
+
+/// The providers at one origin. A target belongs to the one with the longest matching base path.
+#[derive(Debug, Default)]
+pub struct Owners {
+    /// Ordered by the length of the base path, longest first. Equal ones keep the order of the config.
+    list: Vec<Owner>,
+}
+
+/// A provider at an origin.
+#[derive(Debug)]
+struct Owner {
+    provider: usize,
+    base: BasePath,
+    /// `true` if another provider at the origin has a base path below this one's.
+    has_deeper: bool,
+}
+
+/// The provider that a target belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Belongs {
+    /// The provider's number.
+    pub provider: usize,
+    /// Length of the base path at the start of the target. The rest is relative to the provider's URL.
+    pub base_len: usize,
+}
+
+impl ProviderTable {
+    /// Creates the table of these providers.
+    pub fn new(providers: Vec<NamedProvider>) -> Self {
+        let mut table = Self::default();
+        for (number, NamedProvider { name, url }) in providers.iter().enumerate() {
+            table.by_name.insert(name.as_bytes().into(), number);
+            let origin = *table.by_origin.entry(url.origin.clone()).or_insert(table.origins.len());
+            if origin == table.origins.len() {
+                table.origins.push(Owners::default());
+            }
+            let owner = Owner { provider: number, base: BasePath::new(&url.path), has_deeper: false };
+            table.origins[origin].list.push(owner);
+            table.origin_of.push(origin);
+        }
+        table.origins.iter_mut().for_each(Owners::sort);
+        Self { providers, ..table }
+    }
+
+    /// Returns the provider with that number.
+    pub fn provider(&self, number: usize) -> &NamedProvider {
+        &self.providers[number]
+    }
+
+    /// Returns the number of the provider of that name.
+    pub fn by_name(&self, name: &[u8]) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Returns the number of the provider at `authority`, whatever its scheme.
+    pub fn by_authority(&self, authority: &Authority) -> Option<usize> {
+        self.providers.iter().position(|provider| provider.url.origin.authority == *authority)
+    }
+
+    /// Returns the number of an origin that has providers.
+    pub fn origin_number(&self, origin: &Origin) -> Option<usize> {
+        self.by_origin.get(origin).copied()
+    }
+
+    /// Returns the providers of the origin with that number.
+    pub fn owners(&self, origin: usize) -> &Owners {
+        &self.origins[origin]
+    }
+
+    /// Returns the providers of the origin that the provider with that number is at.
+    pub fn owners_beside(&self, provider: usize) -> &Owners {
+        &self.origins[self.origin_of[provider]]
+    }
+
+    /// Returns `true` if the first provider with that host uses TLS, or `None` if there is no such provider.
+    pub fn is_tls_host(&self, host: &Host) -> Option<bool> {
+        let mut origins = self.providers.iter().map(|provider| &provider.url.origin);
+        origins.find(|origin| origin.authority.host == *host).map(|origin| origin.tls)
+    }
+}
+
+impl Owners {
+    fn sort(&mut self) {
+        let list = &mut self.list;
+        list.sort_by_key(|owner| Reverse(owner.base.depth()));
+        let deeper: Vec<bool> =
+            list.iter().map(|owner| list.iter().any(|other| other.base.is_below(&owner.base))).collect();
+        for (owner, has_deeper) in list.iter_mut().zip(deeper) {
+            owner.has_deeper = has_deeper;
+        }
+    }
+
+    /// Returns the only provider, if it has the whole origin. Then the target need not be inspected.
+    pub fn sole(&self) -> Option<usize> {
+        match &self.list[..] {
+            [owner] if owner.base.is_root() => Some(owner.provider),
+            _ => None,
+        }
+    }
+
+    /// Returns the length of that provider's base path at the start of `path`, if the provider is here and
+    /// the path is below it.
+    pub fn below(&self, provider: usize, path: &[u8]) -> Option<usize> {
+        let owner = self.list.iter().find(|owner| owner.provider == provider)?;
+        owner.base.holds(path).ok().flatten()
+    }
+
+    /// Returns the provider with the shortest base path. Used if there is no path to decide by.
+    pub fn widest(&self) -> Option<usize> {
+        self.list.last().map(|owner| owner.provider)
+    }
+
+    /// Returns the provider that a target with this path, given without its query, belongs to. Returns `None`
+    /// if it is outside all of their base paths.
+    pub fn of(&self, path: &[u8]) -> Result<Option<Belongs>, TargetError> {
+        for Owner { provider, base, .. } in &self.list {
+            if let Some(base_len) = base.holds(path)? {
+                return Ok(Some(Belongs { provider: *provider, base_len }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the provider that `path`, which follows the base path of `named`, belongs to: `named`, unless
+    /// the path is below the longer base path of another. If several providers have the same base path, the
+    /// named one is returned. `base_len` is the length of the additional part at the start of `path`.
+    pub fn of_named(&self, named: usize, path: &[u8]) -> Result<Belongs, TargetError> {
+        let itself = Belongs { provider: named, base_len: 0 };
+        let Some(own) = self.list.iter().find(|owner| owner.provider == named) else { return Ok(itself) };
+        if !own.base.is_root() && leads_above(path) {
+            return Err(TargetError::Above);
+        }
+        if !own.has_deeper {
+            return Ok(itself);
+        }
+        let own_len = own.base.text().len();
+        let whole = [own.base.text(), path].concat();
+        for Owner { provider, base, .. } in self.list.iter().filter(|owner| owner.base.is_below(&own.base)) {
+            if let Some(len) = base.holds(&whole)? {
+                return Ok(Belongs { provider: *provider, base_len: len.saturating_sub(own_len) });
+            }
+        }
+        Ok(itself)
+    }
+}
