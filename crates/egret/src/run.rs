@@ -254,7 +254,7 @@ impl RunningEgret {
         if let Ok(text) = &read {
             events.watch_secrets(text);
         }
-        let parsed = read.map_err(|error| vec![error.to_string()]).and_then(|text| self.parse_again(&text));
+        let parsed = read.map_err(messages).and_then(|text| self.parse_again(&text));
         // The same text may refer to secrets that have changed.
         let is_repeat = !forced && is_known;
         if is_repeat && parsed.as_ref().is_ok_and(|config| self.with_fixed(config.clone()) == self.config) {
@@ -294,16 +294,13 @@ impl RunningEgret {
         let new = self.keep_fixed(new);
         let listened = self.gateway.addresses();
         if self.quotas.is_none() {
-            self.quotas = open_quotas(&new).map_err(|error| vec![error.to_string()])?;
+            self.quotas = open_quotas(&new).map_err(messages)?;
         }
-        let exporters = self
-            .exporters
-            .open(&new.exporters, open_options(&new))
-            .map_err(|error| vec![error.to_string()])?;
-        let exports = self.key.exports(&new, &exporters).map_err(|error| vec![error.to_string()])?;
+        let exporters = self.exporters.open(&new.exporters, open_options(&new)).map_err(messages)?;
+        let exports = self.key.exports(&new, &exporters).map_err(messages)?;
         if let Err(error) = self.gateway.reload(parts(&new, self.quotas.as_ref(), &exports)) {
             exporters.close_others(&self.exporters);
-            return Err(vec![error.to_string()]);
+            return Err(messages(error));
         }
         self.disks.apply(self.gateway.cache_disks());
         self.change_exporters(exporters);
@@ -358,6 +355,11 @@ impl RunningEgret {
         kept.gateway.workers = old.gateway.workers;
         kept
     }
+}
+
+/// Returns the message of an error as the only reason for rejecting a config.
+fn messages(error: impl std::fmt::Display) -> Vec<String> {
+    vec![error.to_string()]
 }
 
 /// Opens the quota file, if a quota is stored in it.

@@ -22,25 +22,25 @@ pub struct Watch {
     watcher: RecommendedWatcher,
     watched: BTreeSet<PathBuf>,
     /// The files and every link on their paths, for the thread that receives the events.
-    way: Arc<Mutex<BTreeSet<PathBuf>>>,
+    chain: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Watch {
     /// Starts to watch. The receiver gets one item after any number of events.
     pub fn start(file: &Path) -> Result<(Self, Receiver<()>), notify::Error> {
         let (sender, receiver) = channel(1);
-        let way = Arc::new(Mutex::new(BTreeSet::new()));
-        let known = Arc::clone(&way);
+        let chain = Arc::new(Mutex::new(BTreeSet::new()));
+        let known = Arc::clone(&chain);
         let watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
             if event.is_ok_and(|event| {
-                is_elsewhere(&event, &known.lock().unwrap_or_else(PoisonError::into_inner))
+                is_unrelated(&event, &known.lock().unwrap_or_else(PoisonError::into_inner))
             }) {
                 return;
             }
             // A full channel means that the file will be read anyway.
             let _ = sender.try_send(());
         })?;
-        let mut watch = Self { files: vec![file.to_owned()], watcher, watched: BTreeSet::new(), way };
+        let mut watch = Self { files: vec![file.to_owned()], watcher, watched: BTreeSet::new(), chain };
         watch.refresh()?;
         Ok((watch, receiver))
     }
@@ -53,9 +53,9 @@ impl Watch {
 
     /// Resolves the links again, which a change may have redirected.
     pub fn refresh(&mut self) -> Result<(), notify::Error> {
-        let way: BTreeSet<PathBuf> = self.files.iter().flat_map(|file| way(file)).collect();
-        let directories: BTreeSet<PathBuf> = way.iter().map(|path| parent(path)).collect();
-        *self.way.lock().unwrap_or_else(PoisonError::into_inner) = way;
+        let chain: BTreeSet<PathBuf> = self.files.iter().flat_map(|file| link_chain(file)).collect();
+        let directories: BTreeSet<PathBuf> = chain.iter().map(|path| parent(path)).collect();
+        *self.chain.lock().unwrap_or_else(PoisonError::into_inner) = chain;
         for gone in self.watched.difference(&directories) {
             // A removed directory is no longer watched.
             let _ = self.watcher.unwatch(gone);
@@ -71,33 +71,33 @@ impl Watch {
     }
 }
 
-/// Returns `true` if the event does not concern a file with this `way` to it. Reading the file is an event as
-/// well.
-fn is_elsewhere(event: &notify::Event, way: &BTreeSet<PathBuf>) -> bool {
+/// Returns `true` if the event does not concern a file with this `chain` of links. Reading the file is an
+/// event as well.
+fn is_unrelated(event: &notify::Event, chain: &BTreeSet<PathBuf>) -> bool {
     // The removal of a directory, and lost events, name no path on the way, or no path at all.
-    let concerns = |path: &PathBuf| way.iter().any(|step| step == path || parent(step) == *path);
+    let concerns = |path: &PathBuf| chain.iter().any(|step| step == path || parent(step) == *path);
     event.kind.is_access()
         || !(event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(concerns))
 }
 
 /// Returns the file and every link on the way to it.
-fn way(file: &Path) -> BTreeSet<PathBuf> {
-    let mut way = BTreeSet::new();
+fn link_chain(file: &Path) -> BTreeSet<PathBuf> {
+    let mut chain = BTreeSet::new();
     // Events carry absolute paths.
     let mut file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     for _ in 0..LINKS_MAX {
-        way.insert(file.clone());
+        chain.insert(file.clone());
         // The link nearest to the file; links above it are on the path that it leads to.
         let link = file.ancestors().find_map(|path| Some((path, std::fs::read_link(path).ok()?)));
         let Some((link, target)) = link else { break };
         let directory = parent(link);
         let rest = file.strip_prefix(link).unwrap_or(Path::new(""));
         let target = directory.join(target);
-        way.insert(link.to_owned());
+        chain.insert(link.to_owned());
         // An empty rest would append a `/` to a file's name.
         file = if rest.as_os_str().is_empty() { target } else { target.join(rest) };
     }
-    way
+    chain
 }
 
 fn parent(path: &Path) -> PathBuf {
@@ -146,9 +146,9 @@ mod tests {
     fn every_step_on_the_way_is_found() {
         let (scratch, file) = mounted("way");
         let expected = ["egret.yaml", "..data", "..v1/egret.yaml"].map(|step| scratch.0.join(step));
-        assert!(expected.iter().all(|step| way(&file).contains(step)), "{:?}", way(&file));
+        assert!(expected.iter().all(|step| link_chain(&file).contains(step)), "{:?}", link_chain(&file));
         let bare = std::env::current_dir().unwrap().join("egret-no-such.yaml");
-        assert_eq!(way(Path::new("egret-no-such.yaml")), BTreeSet::from([bare]));
+        assert_eq!(link_chain(Path::new("egret-no-such.yaml")), BTreeSet::from([bare]));
     }
 
     #[test]
@@ -156,22 +156,22 @@ mod tests {
         let scratch = Scratch::new("circle");
         symlink("b", scratch.0.join("a")).unwrap();
         symlink("a", scratch.0.join("b")).unwrap();
-        assert!(way(&scratch.0.join("a")).contains(&scratch.0.join("a")));
+        assert!(link_chain(&scratch.0.join("a")).contains(&scratch.0.join("a")));
     }
 
     #[test]
     fn what_happens_beside_the_file_is_passed_over() {
         use notify::EventKind;
         use notify::event::{AccessKind, CreateKind, ModifyKind, RemoveKind};
-        let way = BTreeSet::from([PathBuf::from("/etc/egret/egret.yaml")]);
-        let elsewhere =
-            |kind, path: &str| is_elsewhere(&notify::Event::new(kind).add_path(path.into()), &way);
-        assert!(elsewhere(EventKind::Modify(ModifyKind::Any), "/etc/egret/egret.log"));
-        assert!(elsewhere(EventKind::Access(AccessKind::Any), "/etc/egret/egret.yaml"));
-        assert!(!elsewhere(EventKind::Modify(ModifyKind::Any), "/etc/egret/egret.yaml"));
-        assert!(!elsewhere(EventKind::Create(CreateKind::File), "/etc/egret/egret.yaml"));
-        assert!(!elsewhere(EventKind::Remove(RemoveKind::Folder), "/etc/egret"));
-        assert!(!is_elsewhere(&notify::Event::new(EventKind::Any), &way));
+        let chain = BTreeSet::from([PathBuf::from("/etc/egret/egret.yaml")]);
+        let unrelated =
+            |kind, path: &str| is_unrelated(&notify::Event::new(kind).add_path(path.into()), &chain);
+        assert!(unrelated(EventKind::Modify(ModifyKind::Any), "/etc/egret/egret.log"));
+        assert!(unrelated(EventKind::Access(AccessKind::Any), "/etc/egret/egret.yaml"));
+        assert!(!unrelated(EventKind::Modify(ModifyKind::Any), "/etc/egret/egret.yaml"));
+        assert!(!unrelated(EventKind::Create(CreateKind::File), "/etc/egret/egret.yaml"));
+        assert!(!unrelated(EventKind::Remove(RemoveKind::Folder), "/etc/egret"));
+        assert!(!is_unrelated(&notify::Event::new(EventKind::Any), &chain));
     }
 
     #[test]

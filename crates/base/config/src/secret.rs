@@ -32,7 +32,7 @@ impl Secret {
         let inner =
             source.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).ok_or(SecretError::InConfig)?;
         let value = match inner.split_once(':') {
-            Some(("env", name)) => from_environment(name)?,
+            Some(("env", name)) => from_environment(name, std::env::var(name))?,
             Some(("file", path)) => {
                 from_file(path).map_err(|error| SecretError::File { path: path.to_owned(), error })?
             }
@@ -56,9 +56,9 @@ impl Secret {
     }
 }
 
-/// Reads the value of an environment variable.
-fn from_environment(name: &str) -> Result<Zeroizing<String>, SecretError> {
-    match std::env::var(name) {
+/// Returns the value of the variable called `name`, as it was `read`.
+fn from_environment(name: &str, read: Result<String, VarError>) -> Result<Zeroizing<String>, SecretError> {
+    match read {
         Ok(value) => Ok(Zeroizing::new(value)),
         Err(VarError::NotPresent) => Err(SecretError::NotSet { name: name.to_owned() }),
         Err(VarError::NotUnicode(value)) => {
@@ -230,8 +230,10 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_no_text_says_so_without_its_value() {
-        let error = SecretError::NotUtf8 { name: "TOKEN".to_owned() };
+        let value = std::os::unix::ffi::OsStringExt::from_vec(b"hunter2\xff".to_vec());
+        let error = from_environment("TOKEN", Err(VarError::NotUnicode(value))).unwrap_err();
         assert_eq!(error.to_string(), "the environment variable TOKEN is not UTF-8");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
     }
 
     #[test]
