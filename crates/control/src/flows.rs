@@ -208,15 +208,15 @@ impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
 
 impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
     fn from(stats: &'a RemedyStats) -> Self {
-        let RemedyStats { remedy, description: does, mode, tally, cache } = stats;
-        let decisions = Decision::ALL.iter().map(|decision| decision.word()).zip(tally.decisions);
+        let RemedyStats { remedy, description: does, mode, decisions: counts, cache } = stats;
+        let decisions = Decision::ALL.iter().map(|decision| decision.word()).zip(counts.counts);
         Self {
             remedy,
             does,
             mode: *mode,
             decisions: decisions.collect(),
-            waits: tally.waits.iter().sum(),
-            waited_us: tally.waited_us,
+            waits: counts.waits.iter().sum(),
+            waited_us: counts.waited_us,
             cache: cache.as_ref().map(CacheView::from),
         }
     }

@@ -140,7 +140,7 @@ fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
 fn remedies(text: &mut MetricsText, flows: &[FlowStats]) {
     text.family("egret_remedy_decisions_total", "counter", "Decisions of remedies, one per exchange.");
     for (flow, remedy) in each_remedy(flows) {
-        for (decision, count) in Decision::ALL.iter().zip(remedy.tally.decisions) {
+        for (decision, count) in Decision::ALL.iter().zip(remedy.decisions.counts) {
             let labels = [
                 ("flow", flow),
                 ("remedy", &remedy.remedy),
@@ -157,14 +157,14 @@ fn remedies(text: &mut MetricsText, flows: &[FlowStats]) {
         "Time that exchanges waited for a remedy; only remedies that delay exchanges.",
     );
     for (flow, remedy) in each_remedy(flows) {
-        let tally = &remedy.tally;
-        if tally.waits.iter().any(|count| *count > 0) {
+        let counts = &remedy.decisions;
+        if counts.waits.iter().any(|count| *count > 0) {
             let labels = [("flow", flow), ("remedy", &*remedy.remedy)];
             text.histogram(
                 name,
                 &labels,
-                DurationBuckets { bounds_us: &WAIT_BOUNDS_US, counts: &tally.waits },
-                tally.waited_us,
+                DurationBuckets { bounds_us: &WAIT_BOUNDS_US, counts: &counts.waits },
+                counts.waited_us,
             );
         }
     }

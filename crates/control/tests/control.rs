@@ -17,8 +17,8 @@ use egret_diagnosis::Discovered;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
+use egret_remedy::DecisionSums;
 use egret_remedy::Mode;
-use egret_remedy::TallySnapshot;
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl Source for Fixed {
             remedy: "limit".into(),
             description: "at most 5 requests per second".into(),
             mode: Mode::Report,
-            tally: TallySnapshot { decisions: [7, 0, 1, 0, 0], ..TallySnapshot::default() },
+            decisions: DecisionSums { counts: [7, 0, 1, 0, 0], ..DecisionSums::default() },
             cache: Some(CacheSnapshot {
                 counts: [5, 1, 0, 2, 0, 0, 2, 0],
                 ages: [6, 0, 0, 0, 0, 0, 0, 0, 0, 0],

@@ -184,7 +184,7 @@ impl Fixture {
             kept_host: destination.kept_host,
             ..KeyContext::default()
         };
-        let key = match cache.ask(&exchange.request(), &place) {
+        let key = match cache.look_up(&exchange.request(), &place) {
             Lookup::Look(question) => Some(question.key),
             Lookup::Forward(_) | Lookup::OnlyIfCached => None,
         };

@@ -5,15 +5,18 @@
 //! schema and the default. The room knows YAML and positions in a text; it never knows a key of the config.
 
 mod document;
+mod entry_kind;
 mod file;
 mod problem;
 mod read;
+pub mod reload;
 mod report;
 mod secret;
 mod tree;
 mod units;
 
 pub use document::{CONFIG_BYTES_MAX, load};
+pub use entry_kind::EntryKind;
 pub use file::{CERTIFICATES_BYTES_MAX, read_file};
 pub use problem::{Problem, suggest};
 pub use report::{Finding, Report};

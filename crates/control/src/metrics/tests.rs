@@ -6,8 +6,8 @@ use egret_accounts::CoolingSnapshot;
 use egret_clock::Timestamp;
 use egret_gateway::stats::{Count, ExchangeCount, Histogram};
 use egret_quota::{QuotaKind, QuotaSnapshot};
+use egret_remedy::DecisionSums;
 use egret_remedy::Mode;
-use egret_remedy::TallySnapshot;
 use proptest::prelude::*;
 
 use super::*;
@@ -179,19 +179,19 @@ fn every_figure_is_shown_in_its_family() {
 
 #[test]
 fn what_remedies_decide_and_quotas_have_left_is_shown() {
-    let tally = TallySnapshot {
-        decisions: [9, 2, 1, 0, 0],
+    let decisions = DecisionSums {
+        counts: [9, 2, 1, 0, 0],
         waits: [0, 1, 0, 0, 0, 0, 0, 0, 0, 1],
         waited_us: 61_000_000,
     };
-    let remedy = |name: &str, tally| RemedyStats {
+    let remedy = |name: &str, decisions| RemedyStats {
         remedy: name.to_owned(),
         description: "waits".to_owned(),
         mode: Mode::Enforce,
-        tally,
+        decisions,
         cache: None,
     };
-    let remedies = vec![remedy("queue", tally), remedy("retry", TallySnapshot::default())];
+    let remedies = vec![remedy("queue", decisions), remedy("retry", DecisionSums::default())];
     let group = GroupSnapshot {
         name: "gold".to_owned(),
         used: 3,

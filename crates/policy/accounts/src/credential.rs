@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub(super) use egret_aws::percent_encode;
+use egret_aws::percent_encode;
 use egret_config::Problem;
 use egret_har::base64;
 use egret_http1::{is_field_value, is_token};
@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 
 use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
 use super::sigv4::RequestSigner;
+use super::outgoing::{Applied, Outgoing};
 use super::token::Token;
-use super::{Applied, Outgoing};
 use egret_match::matching::decode;
 use egret_message::Fault;
 
@@ -42,7 +42,8 @@ impl Credential {
     /// account in the config.
     pub fn compile(
         config: &AccountConfig,
-        (name, before): (&Arc<str>, Option<&Arc<Token>>),
+        name: &Arc<str>,
+        before: Option<&Arc<Token>>,
         at: &str,
         problems: &mut Vec<Problem>,
     ) -> Option<Self> {

@@ -30,6 +30,26 @@ pub struct SecretPatterns {
     has_lines: bool,
 }
 
+/// A secret whose length does not distinguish it from other text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecretLengthError {
+    /// Length of the secret, in bytes.
+    pub len: usize,
+}
+
+impl fmt::Display for SecretLengthError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "only a secret of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes can be distinguished from other text; \
+             this one has {}",
+            self.len
+        )
+    }
+}
+
+impl std::error::Error for SecretLengthError {}
+
 impl fmt::Debug for SecretPatterns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretPatterns")
@@ -39,16 +59,12 @@ impl fmt::Debug for SecretPatterns {
 impl SecretPatterns {
     /// Compiles `secrets`. Returns an error if one of them is too short or too long to distinguish from other
     /// text.
-    pub fn new<'s>(secrets: impl IntoIterator<Item = &'s [u8]>) -> Result<Self, String> {
+    pub fn new<'s>(secrets: impl IntoIterator<Item = &'s [u8]>) -> Result<Self, SecretLengthError> {
         let mut words = Vec::new();
         let mut has_lines = false;
         for secret in secrets {
             if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&secret.len()) {
-                return Err(format!(
-                    "only a secret of {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes can be distinguished from \
-                     other text; this one has {}",
-                    secret.len()
-                ));
+                return Err(SecretLengthError { len: secret.len() });
             }
             has_lines |= secret.iter().any(|byte| is_line_end(*byte));
             words.push(Zeroizing::new(secret.to_vec()));
@@ -498,7 +514,7 @@ mod tests {
     #[test]
     fn secrets_that_could_not_be_told_from_text_are_refused() {
         for secret in ["", "1234567", &"x".repeat(SECRET_BYTES_MAX + 1)] {
-            let message = SecretPatterns::new([secret.as_bytes()]).unwrap_err();
+            let message = SecretPatterns::new([secret.as_bytes()]).unwrap_err().to_string();
             assert!(message.ends_with(&format!("this one has {}", secret.len())), "{message}");
         }
         assert!(SecretPatterns::new([&b"12345678"[..], "x".repeat(SECRET_BYTES_MAX).as_bytes()]).is_ok());

@@ -2,6 +2,7 @@
 //! their characters may be escaped. Takes time linear in the number of bytes (Aho and Corasick, 1975).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use zeroize::Zeroizing;
 
@@ -217,7 +218,7 @@ impl Finder {
             Escape::Open => {}
             Escape::Byte(byte) => {
                 self.escape_len = 0;
-                self.take(words, byte, (start, end), found);
+                self.take(words, byte, start..end, found);
             }
             Escape::Character(code) => {
                 self.escape_len = 0;
@@ -225,7 +226,7 @@ impl Finder {
                 let character =
                     char::from_u32(code).map(|character| character.encode_utf8(&mut utf8).as_bytes());
                 for byte in character.unwrap_or(&[NO_CHARACTER]) {
-                    self.take(words, *byte, (start, end), found);
+                    self.take(words, *byte, start..end, found);
                 }
             }
             Escape::None => {
@@ -260,7 +261,7 @@ impl Finder {
             self.escape[0] = byte;
             (self.escape_len, self.escape_start) = (1, position);
         } else {
-            self.take(words, byte, (position, position + 1), found);
+            self.take(words, byte, position..position + 1, found);
         }
     }
 
@@ -298,12 +299,12 @@ impl Finder {
     fn flush_escape(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
         let (escape, len) = (self.escape, std::mem::take(&mut self.escape_len));
         for (byte, start) in escape[..len].iter().zip(self.escape_start..) {
-            self.take(words, *byte, (start, start + 1), found);
+            self.take(words, *byte, start..start + 1, found);
         }
     }
 
     /// Reads a character that spans `start` to `end`.
-    fn take(&mut self, words: &Words, byte: u8, (start, end): (u64, u64), found: &mut impl FnMut(u64, u64)) {
+    fn take(&mut self, words: &Words, byte: u8, span: Range<u64>, found: &mut impl FnMut(u64, u64)) {
         if words.wrapped && self.at != ROOT && self.passes_over(byte) {
             return;
         }
@@ -313,14 +314,14 @@ impl Finder {
             return self.reset();
         }
         self.since_line_end += 1;
-        self.starts.push_back(start);
+        self.starts.push_back(span.start);
         while self.starts.len() > depth as usize {
             self.starts.pop_front();
         }
         if word > 0
             && let Some(start) = self.starts.get((depth - word) as usize)
         {
-            found(*start, end);
+            found(*start, span.end);
         }
     }
 
@@ -413,8 +414,8 @@ pub(super) mod tests {
 
     fn found(words: &[Vec<u8>], coding: Coding, text: &[u8]) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
-        let place = |at: u64| usize::try_from(at).unwrap();
-        find_all(&Words::new(words), coding, text, |start, end| all.push((place(start), place(end))));
+        let index = |at: u64| usize::try_from(at).unwrap();
+        find_all(&Words::new(words), coding, text, |start, end| all.push((index(start), index(end))));
         all
     }
 

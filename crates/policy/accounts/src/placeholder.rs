@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use egret_config::Size;
+use egret_config::{Problem, Size};
 use egret_har::base64;
 use egret_http1::{KnownField, is_token};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::credential::percent_encode;
 use super::find::{Coding, Words, find_all};
-use super::{Applied, Outgoing};
+use super::outgoing::{Applied, Outgoing};
+use egret_aws::percent_encode;
 use egret_json::pointer::{Pointers, pointer_problem};
 use egret_match::form::decode_form;
 use egret_message::{BODY_BYTES_MAX, Fault, Fields};
@@ -85,13 +85,13 @@ pub struct Placeholder {
     word: Words,
     parts: BTreeSet<RequestPart>,
     body_bytes_max: usize,
-    places: Places,
+    scope: ReplacementScope,
 }
 
-/// The places in which the word may be replaced. An empty list allows all places, but only as a complete
-/// value.
+/// The fields, parameters and members in which the word may be replaced. An empty list allows all of them,
+/// but only as a complete value.
 #[derive(Debug, Default)]
-struct Places {
+struct ReplacementScope {
     headers: Vec<String>,
     parameters: Vec<String>,
     pointers: Pointers,
@@ -101,37 +101,38 @@ impl std::fmt::Debug for Placeholder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Placeholder")
             .field("in", &self.parts)
-            .field("places", &self.places)
+            .field("scope", &self.scope)
             .finish_non_exhaustive()
     }
 }
 
 impl Placeholder {
-    /// Compiles `config`. An error holds the wrong key of the config, and the reason.
-    pub fn compile(config: &PlaceholderConfig) -> Result<Self, (&'static str, String)> {
+    /// Compiles `config`, which is at `path` in the whole config.
+    pub fn compile(config: &PlaceholderConfig, path: &str) -> Result<Self, Problem> {
         let PlaceholderConfig { text, parts, body, headers, parameters, pointers } = config;
+        let problem = |key: &str, message: String| Err(Problem::new(format!("{path}.{key}"), message));
         let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_visible || !(TEXT_BYTES_MIN..=TEXT_BYTES_MAX).contains(&text.len()) {
             let message = format!(
                 "must consist of {TEXT_BYTES_MIN} to {TEXT_BYTES_MAX} visible ASCII characters, without spaces"
             );
-            return Err(("text", message));
+            return problem("text", message);
         }
         if parts.is_empty() {
-            return Err(("in", "must not be empty: name `header`, `query` or `body`".to_owned()));
+            return problem("in", "must not be empty: name `header`, `query` or `body`".to_owned());
         }
         if body.bytes() > BODY_BYTES_MAX {
-            return Err((
-                "body",
-                "at most `16MiB`: the body is buffered in memory for each exchange".to_owned(),
-            ));
+            let message = "at most `16MiB`: the body is buffered in memory for each exchange";
+            return problem("body", message.to_owned());
         }
-        check_parts(config)?;
+        if let Some((key, message)) = scope_problem(config) {
+            return problem(key, message);
+        }
         Ok(Self {
             word: Words::new([text]),
             parts: parts.clone(),
             body_bytes_max: usize::try_from(body.bytes()).unwrap_or(usize::MAX),
-            places: Places {
+            scope: ReplacementScope {
                 headers: headers.clone(),
                 parameters: parameters.clone(),
                 pointers: Pointers::new(pointers.iter().map(String::as_str)),
@@ -144,23 +145,23 @@ impl Placeholder {
         if self.parts.contains(&RequestPart::Body) { self.body_bytes_max } else { 0 }
     }
 
-    /// Replaces the word with `secret` at every allowed place of a request. Returns `true` if there was one.
-    /// Fails if the secret cannot be sent in a request, or if the word occurs too often.
+    /// Replaces the word with `secret` everywhere in a request where that is allowed. Returns `true` if there
+    /// was one. Fails if the secret cannot be sent in a request, or if the word occurs too often.
     pub fn swap(&self, secret: &str, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<bool, Fault> {
         if let Some(problem) = secret_problem(secret) {
             return Err(Fault(problem.into()));
         }
-        let mut swap = Swap { word: &self.word, places: &self.places, secret, left: OCCURRENCES_MAX };
-        let mut is_there = false;
+        let mut swap = Swap { word: &self.word, scope: &self.scope, secret, left: OCCURRENCES_MAX };
+        let mut is_replaced = false;
         if self.parts.contains(&RequestPart::Header) {
-            is_there |= swap.fields(outgoing.fields, applied)?;
+            is_replaced |= swap.fields(outgoing.fields, applied)?;
         }
         if self.parts.contains(&RequestPart::Query)
             && let Some(query) = outgoing.query
             && let Some(query) = swap.form(query)?
         {
             applied.target = Some([outgoing.path, b"?", &query].concat());
-            is_there = true;
+            is_replaced = true;
         }
         if self.parts.contains(&RequestPart::Body)
             && let Some(body) = outgoing.body.filter(|body| body.len() <= self.body_bytes_max)
@@ -169,38 +170,36 @@ impl Placeholder {
         {
             applied.fields.remove_digests();
             applied.body = Some(body);
-            is_there = true;
+            is_replaced = true;
         }
-        Ok(is_there)
+        Ok(is_replaced)
     }
 }
 
-/// Returns an error with the first config key whose places cannot be used, and the reason.
-fn check_parts(config: &PlaceholderConfig) -> Result<(), (&'static str, String)> {
+/// Returns the first config key that limits the replacements in a way that cannot be applied, and the reason.
+fn scope_problem(config: &PlaceholderConfig) -> Option<(&'static str, String)> {
     let PlaceholderConfig { parts, headers, parameters, pointers, .. } = config;
     let (header, query, body) = (RequestPart::Header, RequestPart::Query, RequestPart::Body);
     if !headers.is_empty() && !parts.contains(&header) {
-        return Err(("headers", "`in` excludes the header: add `header`".to_owned()));
+        return Some(("headers", "`in` excludes the header: add `header`".to_owned()));
     }
     if !parameters.is_empty() && !parts.contains(&query) && !parts.contains(&body) {
-        return Err(("parameters", "`in` excludes query and body: add one of them".to_owned()));
+        return Some(("parameters", "`in` excludes query and body: add one of them".to_owned()));
     }
     if !pointers.is_empty() && !parts.contains(&body) {
-        return Err(("pointers", "`in` excludes the body: add `body`".to_owned()));
+        return Some(("pointers", "`in` excludes the body: add `body`".to_owned()));
     }
     for name in headers {
         if !is_token(name.as_bytes()) {
-            return Err(("headers", format!("`{name}` is not a valid header field name")));
+            return Some(("headers", format!("`{name}` is not a valid header field name")));
         }
         if is_left_alone(name.as_bytes()) {
             let message = format!("a secret is never put into `{name}`, because other parties read it");
-            return Err(("headers", message));
+            return Some(("headers", message));
         }
     }
-    match pointers.iter().find_map(|pointer| pointer_problem(pointer)) {
-        Some(message) => Err(("pointers", message)),
-        None => Ok(()),
-    }
+    let message = pointers.iter().find_map(|pointer| pointer_problem(pointer))?;
+    Some(("pointers", message))
 }
 
 /// Returns the reason why `secret` must not be put into requests, if there is one: a line end would add a
@@ -257,7 +256,7 @@ fn is_left_alone(name: &[u8]) -> bool {
         || name.get(..12).is_some_and(|start| start.eq_ignore_ascii_case(b"x-forwarded-"))
 }
 
-impl Places {
+impl ReplacementScope {
     /// Returns `true` if the word may be replaced in the value of a field, between `before` and `after`.
     fn allows_in_field(&self, name: &[u8], before: &[u8], after: &[u8]) -> bool {
         if !self.headers.is_empty() {
@@ -296,12 +295,13 @@ impl Places {
         value.is_empty() && matches!(after.first(), None | Some(b'&'))
     }
 
-    /// Returns `true` if the word may be replaced in JSON. `places` are the ranges that the pointers select.
-    fn allows_in_json(&self, places: &[Range<usize>], text: &[u8], (start, end): (usize, usize)) -> bool {
+    /// Returns `true` if the word may be replaced in JSON. `selected` are the ranges that the pointers
+    /// select.
+    fn allows_in_json(&self, selected: &[Range<usize>], text: &[u8], word: &Range<usize>) -> bool {
         if !self.pointers.is_empty() {
-            return places.iter().any(|place| place.start <= start && end <= place.end);
+            return selected.iter().any(|range| range.start <= word.start && word.end <= range.end);
         }
-        let (before, after) = (&text[..start], &text[end..]);
+        let (before, after) = (&text[..word.start], &text[word.end..]);
         // A quotation mark after a backslash is a character of the string.
         let begins = before.ends_with(b"\"") && !before.ends_with(b"\\\"");
         let rest = after.strip_prefix(b"\"").map(<[u8]>::trim_ascii_start);
@@ -340,14 +340,14 @@ fn is_parameter(before: &[u8], after: &[u8], separator: u8) -> bool {
 /// The replacement of the word in one request.
 struct Swap<'a> {
     word: &'a Words,
-    places: &'a Places,
+    scope: &'a ReplacementScope,
     secret: &'a str,
     /// Number of replacements that are still allowed.
     left: usize,
 }
 
-/// Start and end of each occurrence of the word in a text.
-type Found = Vec<(usize, usize)>;
+/// The occurrences of the word in a text.
+type Found = Vec<Range<usize>>;
 
 impl Swap<'_> {
     /// Replaces the word in the header fields. If one field of a name contains the word, all fields of that
@@ -357,17 +357,17 @@ impl Swap<'_> {
         let fields = fields.forwarded().filter(|(name, _)| !is_left_alone(name));
         for (name, value) in fields.clone() {
             let is_known = names.iter().any(|known| known.eq_ignore_ascii_case(name));
-            if is_known || self.holds(name, value).is_none() {
+            if is_known || self.occurrences(name, value).is_none() {
                 continue;
             }
             names.push(name);
             applied.fields.remove(name);
             for (same, value) in fields.clone().filter(|(other, _)| other.eq_ignore_ascii_case(name)) {
-                match self.holds(same, value) {
-                    Some(Holds::Plainly(found)) => {
+                match self.occurrences(same, value) {
+                    Some(Occurrences::Plainly(found)) => {
                         applied.fields.add(same, &self.replace(Coding::Plain, value, &found)?);
                     }
-                    Some(Holds::Credentials(credentials, found)) => {
+                    Some(Occurrences::Credentials(credentials, found)) => {
                         let swapped = Zeroizing::new(self.replace(Coding::Plain, &credentials, &found)?);
                         let mut value = b"Basic ".to_vec();
                         base64::encode(&swapped, &mut value);
@@ -381,47 +381,47 @@ impl Swap<'_> {
     }
 
     /// Returns the occurrences of the word in a field at which it may be replaced, if any.
-    fn holds(&self, name: &[u8], value: &[u8]) -> Option<Holds> {
-        let places = self.places;
-        let found = self.find(Coding::Plain, value, |(start, end)| {
-            places.allows_in_field(name, &value[..start], &value[end..])
+    fn occurrences(&self, name: &[u8], value: &[u8]) -> Option<Occurrences> {
+        let scope = self.scope;
+        let found = self.find(Coding::Plain, value, |word| {
+            scope.allows_in_field(name, &value[..word.start], &value[word.end..])
         });
         if !found.is_empty() {
-            return Some(Holds::Plainly(found));
+            return Some(Occurrences::Plainly(found));
         }
         let (scheme, credentials) = value.split_at_checked(b"Basic ".len())?;
         let is_basic =
             KnownField::of(name) == KnownField::Authorization && scheme.eq_ignore_ascii_case(b"Basic ");
-        let is_wanted = places.headers.is_empty() || places.allows_in_field(name, b"", b"");
+        let is_wanted = scope.headers.is_empty() || scope.allows_in_field(name, b"", b"");
         let credentials =
             (is_basic && is_wanted).then(|| base64::decode(credentials.trim_ascii())).flatten()?;
-        let found = self.find(Coding::Plain, &credentials, |(start, end)| {
-            places.allows_in_credentials(&credentials[..start], &credentials[end..])
+        let found = self.find(Coding::Plain, &credentials, |word| {
+            scope.allows_in_credentials(&credentials[..word.start], &credentials[word.end..])
         });
-        (!found.is_empty()).then(|| Holds::Credentials(Zeroizing::new(credentials), found))
+        (!found.is_empty()).then(|| Occurrences::Credentials(Zeroizing::new(credentials), found))
     }
 
     /// Returns a query or form with the secret in place of the word; `None` if there is nothing to replace.
     fn form(&mut self, text: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        let places = self.places;
+        let scope = self.scope;
         let found = self
-            .find(Coding::Percent, text, |(start, end)| places.allows_in_form(&text[..start], &text[end..]));
+            .find(Coding::Percent, text, |word| scope.allows_in_form(&text[..word.start], &text[word.end..]));
         self.text(Coding::Percent, text, &found)
     }
 
     /// Returns a body, decoded as `coding`, with the secret in place of the word; `None` if there is nothing
     /// to replace.
     fn body(&mut self, coding: Coding, text: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-        let places = self.places;
+        let scope = self.scope;
         let found = match coding {
             Coding::Percent => return self.form(text),
             Coding::Json => {
-                let led = places.pointers.places(text).unwrap_or_default();
-                let led: Vec<_> = led.into_iter().flatten().collect();
-                self.find(Coding::Json, text, |at| places.allows_in_json(&led, text, at))
+                let selected = scope.pointers.places(text).unwrap_or_default();
+                let selected: Vec<_> = selected.into_iter().flatten().collect();
+                self.find(Coding::Json, text, |word| scope.allows_in_json(&selected, text, word))
             }
             Coding::Plain => {
-                self.find(Coding::Plain, text, |(start, end)| is_alone(&text[..start], &text[end..]))
+                self.find(Coding::Plain, text, |word| is_alone(&text[..word.start], &text[word.end..]))
             }
         };
         self.text(coding, text, &found)
@@ -432,13 +432,13 @@ impl Swap<'_> {
     }
 
     /// Returns the occurrences of the word in `text` that `may` accepts: at most one more than the limit.
-    fn find(&self, coding: Coding, text: &[u8], may: impl Fn((usize, usize)) -> bool) -> Found {
+    fn find(&self, coding: Coding, text: &[u8], may: impl Fn(&Range<usize>) -> bool) -> Found {
         let mut all = Found::new();
-        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         find_all(self.word, coding, text, |start, end| {
-            let found = (place(start), place(end));
-            let overlaps = all.last().is_some_and(|(_, before)| found.0 < *before);
-            if !overlaps && all.len() <= self.left && may(found) {
+            let found = index(start)..index(end);
+            let overlaps = all.last().is_some_and(|before: &Range<usize>| found.start < before.end);
+            if !overlaps && all.len() <= self.left && may(&found) {
                 all.push(found);
             }
         });
@@ -459,10 +459,10 @@ impl Swap<'_> {
         // Allocated at once: a reallocation would leave memory with parts of the secret behind.
         let mut swapped = Vec::with_capacity(text.len() + found.len() * secret.len());
         let mut at = 0;
-        for (start, end) in found {
-            swapped.extend_from_slice(&text[at..*start]);
+        for word in found {
+            swapped.extend_from_slice(&text[at..word.start]);
             swapped.extend_from_slice(&secret);
-            at = *end;
+            at = word.end;
         }
         swapped.extend_from_slice(&text[at..]);
         Ok(swapped)
@@ -470,7 +470,7 @@ impl Swap<'_> {
 }
 
 /// The occurrences of the word in a field.
-enum Holds {
+enum Occurrences {
     /// In the plain value.
     Plainly(Found),
     /// In the decoded user and password of `Basic`, which are the first part.
@@ -478,390 +478,4 @@ enum Holds {
 }
 
 #[cfg(test)]
-mod tests {
-    use egret_clock::Timestamp;
-    use egret_http1::{HeadLimits, Progress, RequestHead};
-    use proptest::prelude::*;
-
-    use super::*;
-    use egret_message::Changes;
-
-    const WORD: &str = "{{KEY/1}}";
-    const SECRET: &str = "s\"e/c&r\\et=é";
-    const ALL: [RequestPart; 3] = [RequestPart::Header, RequestPart::Query, RequestPart::Body];
-
-    fn config(text: &str, parts: &[RequestPart]) -> PlaceholderConfig {
-        PlaceholderConfig {
-            text: text.to_owned(),
-            parts: parts.iter().copied().collect(),
-            body: body_default(),
-            headers: Vec::new(),
-            parameters: Vec::new(),
-            pointers: Vec::new(),
-        }
-    }
-
-    /// Returns a placeholder for all parts of a request, limited to these places.
-    fn in_places(headers: &[&str], parameters: &[&str], pointers: &[&str]) -> Placeholder {
-        let owned = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
-        let (headers, parameters, pointers) = (owned(headers), owned(parameters), owned(pointers));
-        Placeholder::compile(&PlaceholderConfig { headers, parameters, pointers, ..config(WORD, &ALL) })
-            .unwrap()
-    }
-
-    fn placeholder(parts: &[RequestPart]) -> Placeholder {
-        Placeholder::compile(&config(WORD, parts)).unwrap()
-    }
-
-    /// A request as it is sent: its target, its header lines except Host, its body.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    struct Sent {
-        target: String,
-        lines: Vec<String>,
-        body: String,
-    }
-
-    /// Sends a request with the header lines `lines` through `placeholder`.
-    fn swapped(
-        placeholder: &Placeholder,
-        target: &str,
-        lines: &str,
-        body: &str,
-    ) -> Result<(bool, Sent), Fault> {
-        let bytes = format!("POST / HTTP/1.1\r\nHost: h\r\n{lines}\r\n").into_bytes();
-        let mut head = RequestHead::new();
-        assert_eq!(head.parse(&bytes, &HeadLimits::default()).unwrap(), Progress::Complete);
-        let (path, query) = egret_message::request_target::split_target(target.as_bytes());
-        let fields = Fields::received(&head.fields, &bytes);
-        let outgoing = Outgoing {
-            now: Timestamp::from_secs(0),
-            tls: true,
-            method: b"POST",
-            host: b"h",
-            base: b"",
-            path,
-            query,
-            fields,
-            body: Some(body.as_bytes()),
-        };
-        let mut applied = Applied::default();
-        let is_there = placeholder.swap(SECRET, &outgoing, &mut applied)?;
-        if !is_there {
-            assert!(applied.fields.is_empty() && applied.target.is_none() && applied.body.is_none());
-        }
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let Applied { fields: changes, target: new_target, body: new_body } = &applied;
-        let line = |(name, value): (&[u8], &[u8])| format!("{}: {}", text(name), text(value));
-        let sent = Sent {
-            target: new_target.as_deref().map_or(target.to_owned(), text),
-            lines: Fields::new(&head.fields, &bytes, changes).iter().skip(1).map(line).collect(),
-            body: new_body.as_deref().map_or(body.to_owned(), text),
-        };
-        Ok((is_there, sent))
-    }
-
-    fn base64_of(text: &str) -> String {
-        let mut out = Vec::new();
-        base64::encode(text.as_bytes(), &mut out);
-        String::from_utf8(out).unwrap()
-    }
-
-    #[test]
-    fn fields_get_the_secret_where_the_word_stands() {
-        let lines = format!("X-A: 1\r\nCookie: a={WORD}; b={WORD}\r\nX-B: {WORD}\r\nCookie: c\r\nx-b: 2\r\n");
-        let (is_there, sent) = swapped(&placeholder(&ALL), "/a?b", &lines, "").unwrap();
-        assert!(is_there);
-        let cookie = format!("Cookie: a={SECRET}; b={SECRET}");
-        assert_eq!(sent.lines, ["X-A: 1", &*cookie, "Cookie: c", &*format!("X-B: {SECRET}"), "x-b: 2"]);
-        assert_eq!((&*sent.target, &*sent.body), ("/a?b", ""));
-    }
-
-    #[test]
-    fn credentials_of_basic_are_looked_into() {
-        for (before, after) in [
-            (format!("user:{WORD}"), format!("user:{SECRET}")),
-            (format!("{WORD}:"), format!("{SECRET}:")),
-            (format!("{WORD}:x{WORD}"), format!("{SECRET}:x{WORD}")),
-        ] {
-            for scheme in ["Basic", "basic"] {
-                let lines = format!("Authorization: {scheme} {}\r\n", base64_of(&before));
-                let (is_there, sent) = swapped(&placeholder(&ALL), "/", &lines, "").unwrap();
-                assert!(is_there);
-                assert_eq!(sent.lines, [format!("Authorization: Basic {}", base64_of(&after))]);
-            }
-        }
-        let lines = format!("Authorization: Basic {}\r\n", base64_of(&format!("{WORD}:x{WORD}")));
-        let (_, sent) = swapped(&in_places(&["authorization"], &[], &[]), "/", &lines, "").unwrap();
-        assert_eq!(
-            sent.lines,
-            [format!("Authorization: Basic {}", base64_of(&format!("{SECRET}:x{SECRET}")))]
-        );
-        assert!(!swapped(&in_places(&["x-key"], &[], &[]), "/", &lines, "").unwrap().0);
-        // No other field is decoded: that would be a guess.
-        let lines = format!("X-Other: Basic {}\r\nAuthorization: Basic no-Base64!\r\n", base64_of(WORD));
-        assert!(!swapped(&placeholder(&ALL), "/", &lines, "").unwrap().0);
-    }
-
-    #[test]
-    fn a_query_gets_it_encoded_however_the_word_is() {
-        for word in ["{{KEY/1}}", "%7B%7BKEY%2F1%7D%7D", "%7b{KEY/1}%7d"] {
-            let (_, sent) =
-                swapped(&placeholder(&ALL), &format!("/{WORD}?a=1&key={word}&b"), "", "").unwrap();
-            assert_eq!(sent.target, format!("/{WORD}?a=1&key=s%22e%2Fc%26r%5Cet%3D%C3%A9&b"), "{word}");
-        }
-    }
-
-    #[test]
-    fn a_body_gets_it_as_its_media_type_has_it() {
-        for (media_type, body, expected) in [
-            (
-                "application/json",
-                r#"{"a":["{{KEY/1}}","\u007b{KEY\/1}}"]}"#,
-                r#"{"a":["s\"e/c&r\\et=é","s\"e/c&r\\et=é"]}"#,
-            ),
-            ("application/vnd.api+json; charset=utf-8", r#""{{KEY/1}}""#, r#""s\"e/c&r\\et=é""#),
-            (
-                "application/x-www-form-urlencoded",
-                "a={{KEY/1}}&b=%7B%7BKEY%2F1}}",
-                "a=s%22e%2Fc%26r%5Cet%3D%C3%A9&b=s%22e%2Fc%26r%5Cet%3D%C3%A9",
-            ),
-            ("Text/Plain", "a {{KEY/1}}", "a s\"e/c&r\\et=é"),
-        ] {
-            let lines = format!("Content-Type: {media_type}\r\nContent-MD5: x\r\n");
-            let (is_there, sent) = swapped(&placeholder(&ALL), "/", &lines, body).unwrap();
-            assert_eq!((is_there, &*sent.body), (true, expected));
-            // The digest of the old body is removed.
-            assert_eq!(sent.lines, [format!("Content-Type: {media_type}")]);
-            let (is_there, sent) = swapped(&placeholder(&ALL[..2]), "/", &lines, body).unwrap();
-            assert_eq!((is_there, &*sent.body), (false, body));
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_read_or_must_not_be_touched_stays() {
-        for lines in [
-            "Content-Type: application/octet-stream\r\n",
-            "Content-Type: application/json\r\nContent-Encoding: gzip\r\n",
-            "",
-        ] {
-            assert!(!swapped(&placeholder(&ALL), "/", lines, WORD).unwrap().0, "{lines}");
-        }
-        for name in [
-            "Connection",
-            "Keep-Alive",
-            "Proxy-Authorization",
-            "Via",
-            "X-Forwarded-For",
-            "Trailer",
-            "TE",
-            "Expect",
-        ] {
-            assert!(is_left_alone(name.as_bytes()), "{name}");
-        }
-        let lines = format!("Connection: x-once\r\nX-Once: {WORD}\r\nX-Forwarded-For: {WORD}\r\n");
-        assert!(!swapped(&placeholder(&ALL), &format!("/{WORD}"), &lines, "").unwrap().0);
-    }
-
-    #[test]
-    fn unless_told_otherwise_it_is_all_of_a_value_and_in_no_url() {
-        let json = "Content-Type: application/json\r\n";
-        let text = "Content-Type: text/xml\r\n";
-        for (target, lines, body) in [
-            ("/", "Referer: {{KEY/1}}\r\nOrigin: {{KEY/1}}\r\nForwarded: for={{KEY/1}}\r\n", ""),
-            ("/", "X-Forwarded-Host: {{KEY/1}}\r\nX-Original-URL: {{KEY/1}}\r\n", ""),
-            ("/", "X-Callback: https://evil.example/?k={{KEY/1}}\r\n", ""),
-            ("/", "X-Callback: evil.example?k={{KEY/1}}\r\nX-A: {{KEY/1}}.evil.example\r\n", ""),
-            ("/", "Cookie: u=https://evil.example/?k={{KEY/1}}\r\n", ""),
-            ("/", "Authorization: Custom realm=\"https://evil.example/?k={{KEY/1}}\"\r\n", ""),
-            ("/?callback=https://evil.example/?k={{KEY/1}}&b", "", ""),
-            ("/?callback=https%3A%2F%2Fevil.example%2F%3Fk%3D%7B%7BKEY%2F1%7D%7D", "", ""),
-            ("/?{{KEY/1}}=1&a={{KEY/1}}x", "", ""),
-            (
-                "/",
-                json,
-                r#"{"callback":"https://evil.example/?k={{KEY/1}}","a":"\"{{KEY/1}}","{{KEY/1}}":1}"#,
-            ),
-            ("/", text, "<callback>https://evil.example/?k={{KEY/1}}</callback>"),
-        ] {
-            let (is_there, sent) = swapped(&placeholder(&ALL), target, lines, body).unwrap();
-            assert!(!is_there, "{target} {lines} {body} -> {sent:?}");
-        }
-        for line in [
-            "Authorization: Bearer {{KEY/1}}",
-            "Authorization: Token token=\"{{KEY/1}}\", n=\"1\"",
-            "Authorization: Custom id=1,key={{KEY/1}}",
-            "Cookie: a=1; sid=\"{{KEY/1}}\"; b=2",
-            "X-Auth: Key {{KEY/1}}",
-        ] {
-            let (_, sent) = swapped(&placeholder(&ALL), "/", &format!("{line}\r\n"), "").unwrap();
-            assert_eq!(sent.lines, [line.replace(WORD, SECRET)]);
-        }
-        let body = "<a key=\"{{KEY/1}}\">{{KEY/1}}</a>";
-        let (_, sent) = swapped(&placeholder(&ALL), "/", text, body).unwrap();
-        assert_eq!(sent.body, body.replace(WORD, SECRET));
-    }
-
-    #[test]
-    fn where_places_are_named_it_stands_there_alone_and_anywhere() {
-        let named = in_places(&["X-Key"], &["key"], &["/auth"]);
-        let lines = "x-key: a {{KEY/1}}, b {{KEY/1}}\r\nAuthorization: {{KEY/1}}\r\nContent-Type: application/json\r\n";
-        let body = r#"{"auth":{"a":["x {{KEY/1}}"]},"b":"{{KEY/1}}"}"#;
-        let (_, sent) = swapped(&named, "/?k%65y=a{{KEY/1}}&keys={{KEY/1}}&key", lines, body).unwrap();
-        assert_eq!(sent.target, "/?k%65y=as%22e%2Fc%26r%5Cet%3D%C3%A9&keys={{KEY/1}}&key");
-        assert_eq!(sent.lines[2], format!("x-key: a {SECRET}, b {SECRET}"));
-        assert_eq!(sent.lines[0], "Authorization: {{KEY/1}}");
-        assert_eq!(sent.body, r#"{"auth":{"a":["x s\"e/c&r\\et=é"]},"b":"{{KEY/1}}"}"#);
-        // A body that parsers may read differently has no such place.
-        let twice = r#"{"auth":"{{KEY/1}}","auth":1}"#;
-        assert_eq!(swapped(&named, "/", "Content-Type: application/json\r\n", twice).unwrap().1.body, twice);
-        let form = "Content-Type: application/x-www-form-urlencoded\r\n";
-        let (_, sent) = swapped(&named, "/", form, "a={{KEY/1}}&key={{KEY/1}}").unwrap();
-        assert_eq!(sent.body, "a={{KEY/1}}&key=s%22e%2Fc%26r%5Cet%3D%C3%A9");
-    }
-
-    #[test]
-    fn what_remedies_have_removed_does_not_come_back() {
-        let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\nX-A: {WORD}\r\n\r\n").into_bytes();
-        let mut head = RequestHead::new();
-        head.parse(&bytes, &HeadLimits::default()).unwrap();
-        let mut changes = Changes::default();
-        changes.remove(b"x-a");
-        changes.add(b"x-b", WORD.as_bytes());
-        let fields = Fields::new(&head.fields, &bytes, &changes);
-        let mut applied = Applied::default();
-        let placeholder = placeholder(&ALL);
-        let Placeholder { word, places, .. } = &placeholder;
-        let mut swap = Swap { word, places, secret: SECRET, left: OCCURRENCES_MAX };
-        assert!(swap.fields(fields, &mut applied).unwrap());
-        assert_eq!(applied.fields.added().collect::<Vec<_>>(), [(&b"x-b"[..], SECRET.as_bytes())]);
-    }
-
-    #[test]
-    fn a_request_that_would_grow_without_bounds_is_refused() {
-        let often = |times: usize| {
-            let lines = format!("X-A: {WORD}\r\nContent-Type: text/plain\r\n");
-            swapped(&placeholder(&ALL), "/", &lines, &format!("{WORD} ").repeat(times))
-        };
-        assert!(often(OCCURRENCES_MAX - 1).unwrap().0);
-        assert!(often(OCCURRENCES_MAX).unwrap_err().0.contains("more than 64 times"));
-    }
-
-    #[test]
-    fn configs_and_secrets_that_cannot_be_are_refused() {
-        let wrong = |config: PlaceholderConfig| Placeholder::compile(&config).unwrap_err().0;
-        for text in ["", "1234567", "with space", "12345678\n", "12345678é", &"x".repeat(257)] {
-            assert_eq!(wrong(config(text, &ALL)), "text", "{text}");
-        }
-        assert_eq!(wrong(config(WORD, &[])), "in");
-        assert_eq!(wrong(PlaceholderConfig { body: Size::from_kib(16 << 11), ..config(WORD, &ALL) }), "body");
-        let names = |names: &[&str]| names.iter().copied().map(str::to_owned).collect::<Vec<_>>();
-        for name in ["referer", "Host", "x-forwarded-proto", "Content-Length", "a b", ""] {
-            assert_eq!(
-                wrong(PlaceholderConfig { headers: names(&[name]), ..config(WORD, &ALL) }),
-                "headers",
-                "{name}"
-            );
-        }
-        for pointer in ["auth", "/a~2"] {
-            assert_eq!(
-                wrong(PlaceholderConfig { pointers: names(&[pointer]), ..config(WORD, &ALL) }),
-                "pointers"
-            );
-        }
-        let (header, body) = ([RequestPart::Header], [RequestPart::Body]);
-        assert_eq!(wrong(PlaceholderConfig { headers: names(&["a"]), ..config(WORD, &body) }), "headers");
-        assert_eq!(
-            wrong(PlaceholderConfig { parameters: names(&["a"]), ..config(WORD, &header) }),
-            "parameters"
-        );
-        assert_eq!(
-            wrong(PlaceholderConfig { pointers: names(&["/a"]), ..config(WORD, &header) }),
-            "pointers"
-        );
-        for secret in ["a\r\nX-Evil: 1", "a\nb", "a\tb", "a\0b", "a\u{85}b"] {
-            assert!(secret_problem(secret).is_some(), "{secret:?}");
-        }
-        assert_eq!(secret_problem(SECRET), None);
-    }
-
-    /// Pieces of real requests, some of which combine to the word.
-    fn text(parts: &'static [&'static str]) -> impl Strategy<Value = String> {
-        prop::collection::vec(prop::sample::select(parts), 0..20).prop_map(|parts| parts.concat())
-    }
-
-    const PLAIN: &[&str] = &["{{KEY/1}}", "{{KEY", "/1}}", "{{", "a", "=", ";", "%7B", "\\", "\"", " a"];
-    const PERCENT: &[&str] =
-        &["{{KEY/1}}", "%7B%7BKEY%2F1%7D%7D", "{{KEY", "/1}}", "%7b", "{", "%4B", "a", "=", "%25"];
-    const JSON: &[&str] = &[
-        "{{KEY/1}}",
-        "\\u007B{KEY\\/1}}",
-        "{{KEY",
-        "/1}}",
-        "\\/1}}",
-        "{",
-        "\\\\",
-        "\\\"",
-        "\\n",
-        "\\u00e9",
-        "a",
-    ];
-
-    proptest! {
-        #[test]
-        fn whatever_the_request_the_word_is_replaced_and_nothing_else(
-            values in prop::collection::vec(text(PLAIN), 1..5),
-            query in text(PERCENT),
-            json in text(JSON),
-        ) {
-            let names = ["X-A", "X-B", "x-a", "X-C", "x-b"];
-            let trimmed: Vec<_> = values.iter().map(|value| value.trim()).collect();
-            let line = |(name, value): (&&str, &&str)| format!("{name}: {value}\r\n");
-            let lines: String = names.iter().zip(&trimmed).map(line).collect();
-            let lines = lines + "Content-Type: application/json\r\n";
-            let target = format!("/p?k={query}");
-            let body = format!("[\"{json}\"]");
-            let named = in_places(&["x-a", "x-b", "x-c"], &["k"], &[""]);
-            let (_, sent) = swapped(&named, &target, &lines, &body).unwrap();
-            // Fields of one name stay in order; between different names, the order has no meaning (RFC 9110
-            // §5.3).
-            let mut expected: Vec<_> = names.iter().zip(&trimmed).map(|(name, value)| format!("{name}: {}", value.replace(WORD, SECRET))).collect();
-            expected.push("Content-Type: application/json".to_owned());
-            let of = |lines: &[String], name: &str| -> Vec<String> {
-                lines.iter().filter(|line| line.to_ascii_lowercase().starts_with(name)).cloned().collect()
-            };
-            for name in ["x-a:", "x-b:", "x-c:", "content-type:"] {
-                prop_assert_eq!(of(&sent.lines, name), of(&expected, name));
-            }
-            prop_assert_eq!(sent.lines.len(), expected.len());
-            let decoded = |query: &str| {
-                let mut bytes = Vec::new();
-                egret_match::matching::decode(query.as_bytes(), |piece| bytes.extend_from_slice(piece));
-                String::from_utf8_lossy(&bytes).into_owned()
-            };
-            let is_there = decoded(&query).contains(WORD);
-            prop_assert_eq!(decoded(&sent.target), format!("/p?k={}", decoded(&query).replace(WORD, SECRET)));
-            prop_assert_eq!(is_there, sent.target != target);
-            let read = |body: &str| serde_json::from_str::<Vec<String>>(body).unwrap().concat();
-            prop_assert_eq!(read(&sent.body), read(&body).replace(WORD, SECRET));
-            prop_assert_eq!(read(&body).contains(WORD), sent.body != body);
-        }
-
-        #[test]
-        fn unless_told_otherwise_what_is_replaced_is_a_whole_value(
-            queries in prop::collection::vec(text(PERCENT), 1..4),
-            json in text(JSON),
-        ) {
-            let decoded = |text: &str| String::from_utf8_lossy(&decode_form(text.as_bytes())).into_owned();
-            let body = format!("{{\"a\":\"{json}\"}}");
-            let target = format!("/p?{}", queries.join("&"));
-            let (_, sent) = swapped(&placeholder(&ALL), &target, "Content-Type: application/json\r\n", &body).unwrap();
-            for (before, after) in queries.iter().zip(sent.target[3..].split('&')) {
-                let value = before.split_once('=').map_or(&**before, |(_, value)| value);
-                prop_assert_eq!(decoded(value) == WORD, before != after, "{} {}", before, after);
-            }
-            let read = |body: &str| serde_json::from_str::<serde_json::Value>(body).unwrap()["a"].as_str().unwrap().to_owned();
-            let expected = if read(&body) == WORD { SECRET.to_owned() } else { read(&body) };
-            prop_assert_eq!(read(&sent.body), expected);
-        }
-    }
-}
+mod tests;

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use egret_clock::Timestamp;
 
-use super::{Account, AccountSnapshot};
+use super::cooling::{CoolDown, Cooling, CoolingSnapshot};
+use super::ending::Ending;
+use super::snapshot::AccountSnapshot;
 use egret_message::{Outcome, Response};
 use egret_quota::{LearnConfig, Learned, ReportReader};
 
@@ -18,52 +20,17 @@ const COOL_DOWN_MIN: Duration = Duration::from_secs(1);
 /// Marks a count as unknown.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The outcome of a call with an account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Any response except those below.
-    Responded,
-    /// Status 401: the provider does not accept the credential.
-    Unauthorized,
-    /// Status 403: the provider knows the credential and refuses the call.
-    Forbidden,
-    /// Status 429: the account has sent too many calls.
-    Throttled,
-    /// No response.
-    Failed,
-}
-
-impl Ending {
-    /// All outcomes.
-    pub const ALL: [Self; 5] =
-        [Self::Responded, Self::Unauthorized, Self::Forbidden, Self::Throttled, Self::Failed];
-
-    /// The name in metrics and in the API.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Responded => "answered",
-            Self::Unauthorized => "401",
-            Self::Forbidden => "403",
-            Self::Throttled => "429",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// Returns `true` if the provider has refused the call because of the account, and so has not acted on
-    /// it.
-    pub const fn is_refusal(self) -> bool {
-        matches!(self, Self::Unauthorized | Self::Forbidden | Self::Throttled)
-    }
-
-    /// Returns the outcome for a response with `status`.
-    pub const fn of(status: u16) -> Self {
-        match status {
-            401 => Self::Unauthorized,
-            403 => Self::Forbidden,
-            429 => Self::Throttled,
-            _ => Self::Responded,
-        }
-    }
+/// A call that the provider has refused because of its account.
+#[derive(Debug, Clone, Copy)]
+pub struct RefusedCall {
+    /// Time at which the call began.
+    pub started: Timestamp,
+    /// Status code of the response.
+    pub status: u16,
+    /// Version of the credential that was used: [`Account::version`](crate::Account::version).
+    pub version: u32,
+    /// Time before which the provider wants no further call, if it says so.
+    pub requested_pause: Option<Timestamp>,
 }
 
 /// The state of an account that all its users share.
@@ -79,44 +46,6 @@ pub struct AccountState {
     /// success.
     until: AtomicU64,
     cooling: Mutex<Cooling>,
-}
-
-/// The latest cool-down of the account.
-#[derive(Debug, Default)]
-struct Cooling {
-    since: Timestamp,
-    until: Timestamp,
-    /// The status code that caused it.
-    status: u16,
-    /// The version of the credential that was refused: [`Account::version`].
-    version: u32,
-    /// Number of refusals of the credential in a row, without a success between them.
-    repetitions: u32,
-}
-
-/// A cool-down that is not over, for display.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CoolingSnapshot {
-    /// End of the cool-down.
-    pub until: Timestamp,
-    /// The status code that caused it; `None` if the account cannot get a token.
-    pub status: Option<u16>,
-}
-
-impl CoolingSnapshot {
-    /// The reason as shown in the API: the status code, or `token`.
-    pub fn reason(&self) -> String {
-        self.status.map_or_else(|| "token".to_owned(), |status| status.to_string())
-    }
-}
-
-/// Durations of cool-downs.
-#[derive(Debug, Clone, Copy)]
-pub struct CoolDown {
-    /// The first duration, if the provider does not ask for another.
-    pub first: Duration,
-    /// The maximum duration.
-    pub max: Duration,
 }
 
 impl Default for AccountState {
@@ -184,24 +113,18 @@ impl AccountState {
         self.cooling(|cooling| cooling.of(now, version).map(|cooling| cooling.until))
     }
 
-    /// Starts or extends a cool-down after a refusal with `status` of a call that began at `started` with the
-    /// credential of `version`. It lasts until the time that the provider `asked` for, or as long as `rule`
-    /// says. Refusals of calls that were in flight together count once. Returns the end of the cool-down if
-    /// it is a new one.
-    pub fn cool(
-        &self,
-        (started, now): (Timestamp, Timestamp),
-        (status, version): (u16, u32),
-        asked: Option<Timestamp>,
-        rule: CoolDown,
-    ) -> Option<Timestamp> {
+    /// Starts or extends a cool-down after the refusal of `call`. It lasts until the time that the provider
+    /// has requested, or as long as `rule` says. Refusals of calls that were in flight together count once.
+    /// Returns the end of the cool-down if it is a new one.
+    pub fn cool(&self, call: RefusedCall, now: Timestamp, rule: CoolDown) -> Option<Timestamp> {
+        let RefusedCall { started, status, version, requested_pause } = call;
         self.cooling(|cooling| {
             if version < cooling.version {
                 return None;
             }
             let is_first = started > cooling.since;
-            let until = match asked {
-                Some(asked) => asked.max(now + COOL_DOWN_MIN.min(rule.first)),
+            let until = match requested_pause {
+                Some(requested) => requested.max(now + COOL_DOWN_MIN.min(rule.first)),
                 None if is_first => now + rule.first.saturating_mul(cooling.refused(status)),
                 None => return None,
             };
@@ -265,26 +188,6 @@ pub fn reported_pause(response: &Response<'_>, now: Timestamp) -> Option<Timesta
     reset.filter(|_| is_spent)
 }
 
-impl Cooling {
-    /// Returns the cool-down if it is not over and applies to the credential of `version`. A refusal of an
-    /// earlier credential does not apply to a new one.
-    fn of(&self, now: Timestamp, version: u32) -> Option<&Self> {
-        let is_of_credential = is_of_credential(self.status);
-        (self.until > now && (self.version == version || !is_of_credential)).then_some(self)
-    }
-
-    /// Counts a refusal with `status`, and returns the factor by which the first cool-down is multiplied.
-    fn refused(&mut self, status: u16) -> u32 {
-        self.repetitions = if is_of_credential(status) { self.repetitions.saturating_add(1) } else { 0 };
-        1_u32.checked_shl(self.repetitions.saturating_sub(1)).unwrap_or(u32::MAX)
-    }
-}
-
-/// Returns `true` if `status` means that the provider rejects the credential.
-fn is_of_credential(status: u16) -> bool {
-    matches!(Ending::of(status), Ending::Unauthorized | Ending::Forbidden)
-}
-
 /// An exchange that uses an account. It counts as in flight until this is dropped.
 #[derive(Debug)]
 pub struct AccountUse {
@@ -296,9 +199,8 @@ pub struct AccountUse {
 }
 
 impl AccountUse {
-    /// Starts a use of `account`, with its `number`, at `now`.
-    pub fn of(account: &Account, number: usize, now: Timestamp) -> Self {
-        let state = Arc::clone(account.state());
+    /// Starts a use of the account with that `number` and `state`, at `now`.
+    pub(super) fn new(state: Arc<AccountState>, number: usize, now: Timestamp) -> Self {
         state.in_flight.fetch_add(1, Relaxed);
         Self { state, account: number, started: now }
     }

@@ -208,8 +208,8 @@ impl Token {
         let mut fetch = None;
         loop {
             // Checked again after the election: another exchange may have fetched a token meanwhile.
-            let standing = self.lock().need(now);
-            match standing {
+            let need = self.lock().need(now);
+            match need {
                 TokenNeed::Good(number) => {
                     waiting.proceed_with(number);
                     return Turn::Ready(None);
@@ -224,8 +224,8 @@ impl Token {
                     waiting.proceed_with(number);
                     return Turn::Ready(fetch);
                 }
-                TokenNeed::Failing(retry_at, trouble) => {
-                    return Turn::Refused(self.refused(retry_at, trouble, now));
+                TokenNeed::Failing(retry_at, error) => {
+                    return Turn::Refused(self.refused(retry_at, error, now));
                 }
                 TokenNeed::Missing => {}
             }
@@ -308,8 +308,8 @@ impl Token {
         Fetch { token: Arc::clone(self), leader, started: now }
     }
 
-    fn refused(&self, retry_at: Timestamp, trouble: Option<TokenError>, now: Timestamp) -> Refused {
-        let why = trouble.map_or_else(String::new, |trouble| format!(": {trouble}"));
+    fn refused(&self, retry_at: Timestamp, error: Option<TokenError>, now: Timestamp) -> Refused {
+        let why = error.map_or_else(String::new, |error| format!(": {error}"));
         let wait_s = retry_at.since(now).as_millis().div_ceil(1_000);
         let detail =
             format!("there is no token for the account {}{why}; next attempt in {wait_s} s", self.account);
@@ -327,22 +327,22 @@ impl Token {
     /// Stores the result of a fetch that began at `started`.
     fn settle(
         &self,
-        begun: Timestamp,
+        started: Timestamp,
         now: Timestamp,
         granted: Result<Granted, TokenError>,
-        asked: Option<Timestamp>,
+        requested: Option<Timestamp>,
     ) {
         match granted {
-            Ok(granted) => self.store_token(begun, now, granted),
-            Err(trouble) => {
+            Ok(granted) => self.store_token(started, now, granted),
+            Err(error) => {
                 self.counts.failed.fetch_add(1, Relaxed);
                 let mut state = self.lock();
-                let wait = state.fail(&self.config.retry, trouble, now, asked);
+                let wait = state.fail(&self.config.retry, error, now, requested);
                 let is_good = state.is_good(now);
                 drop(state);
                 warn!(
                     account = &*self.account,
-                    reason = %trouble,
+                    reason = %error,
                     retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
                     old_token_is_good = is_good,
                     "a token could not be fetched"
@@ -351,11 +351,11 @@ impl Token {
         }
     }
 
-    fn store_token(&self, begun: Timestamp, now: Timestamp, granted: Granted) {
+    fn store_token(&self, started: Timestamp, now: Timestamp, granted: Granted) {
         let Granted { access_token, life, refresh_token } = granted;
         let life = life.unwrap_or(self.config.default_life.get());
         // The lifetime begins between the request and the response; the request is the safe bound.
-        let expires_at = (begun + life).max(now + USED_MIN);
+        let expires_at = (started + life).max(now + USED_MIN);
         let mut field = Zeroizing::new(Vec::with_capacity(access_token.len() + 7));
         field.extend_from_slice(b"Bearer ");
         field.extend_from_slice(access_token.as_bytes());
@@ -415,24 +415,24 @@ impl State {
         true
     }
 
-    /// Blocks calls to the endpoint after a failure, at least until the time that it has `asked` for, within
+    /// Blocks calls to the endpoint after a failure, at least until the time that it has `requested`, within
     /// bounds. Returns the wait.
     fn fail(
         &mut self,
         config: &OAuth2RetryConfig,
-        trouble: TokenError,
+        error: TokenError,
         now: Timestamp,
-        asked: Option<Timestamp>,
+        requested: Option<Timestamp>,
     ) -> Duration {
-        let factor = if trouble.is_lasting() { LASTING_FACTOR } else { 1 };
+        let factor = if error.is_lasting() { LASTING_FACTOR } else { 1 };
         let doubled = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
         let longest = config.base.get().saturating_mul(doubled).min(config.max.get()).saturating_mul(factor);
         let half_ms = u64::try_from(longest.as_millis() / 2).unwrap_or(u64::MAX);
         let wait = longest / 2 + Duration::from_millis(self.random.up_to(half_ms));
-        let asked = asked.map_or(Duration::ZERO, |asked| asked.since(now));
-        let wait = wait.max(asked.min(config.max.get().saturating_mul(LASTING_FACTOR)));
+        let requested = requested.map_or(Duration::ZERO, |requested| requested.since(now));
+        let wait = wait.max(requested.min(config.max.get().saturating_mul(LASTING_FACTOR)));
         self.failures = self.failures.saturating_add(1);
-        self.error = Some(trouble);
+        self.error = Some(error);
         self.retry_at = now + wait;
         wait
     }
@@ -498,11 +498,11 @@ impl Fetch {
     }
 
     /// Stores the result, and wakes all waiters.
-    pub fn end(self, now: Timestamp, answered: Result<TokenResponse<'_>, TokenError>) {
-        let asked = answered.as_ref().ok().and_then(|answered| answered.retry_after);
-        let asked = asked.and_then(|value| retry_after::read(value, now));
-        let granted = answered.and_then(|TokenResponse { status, body, .. }| response::read(status, body));
-        self.token.settle(self.started, now, granted, asked);
+    pub fn end(self, now: Timestamp, response: Result<TokenResponse<'_>, TokenError>) {
+        let requested = response.as_ref().ok().and_then(|response| response.retry_after);
+        let requested = requested.and_then(|value| retry_after::read(value, now));
+        let granted = response.and_then(|TokenResponse { status, body, .. }| response::read(status, body));
+        self.token.settle(self.started, now, granted, requested);
         self.leader.finish();
     }
 }

@@ -192,96 +192,144 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 
 /// Returns the mistakes in `config`, each with its key.
 pub fn problems(config: &CacheConfig) -> Vec<(&'static str, String)> {
-    let mut problems = Vec::new();
-    let mut note = |key, is_good: bool, message: &str| {
+    let mut checks = Checks::default();
+    checks.content(config);
+    checks.sizes(config);
+    checks.times(config);
+    checks.names(config);
+    checks.problems
+}
+
+#[derive(Default)]
+struct Checks {
+    problems: Vec<(&'static str, String)>,
+}
+
+impl Checks {
+    /// Adds a problem unless the value of `key` is good.
+    fn check(&mut self, key: &'static str, is_good: bool, message: &str) {
         if !is_good {
-            problems.push((key, message.to_owned()));
+            self.problems.push((key, message.to_owned()));
         }
-    };
-    let KeyConfig { query, parameters, headers, body, .. } = &config.key;
-    let posts = config.methods.contains("POST");
-    note("override", !config.overrides || !config.ttl.is_empty(), "requires a `ttl`");
-    let is_stored = |statuses: &Statuses| !(statuses.len() == 1 && is_never_stored(statuses.from));
-    note(
-        "ttl",
-        config.ttl.keys().all(is_stored),
-        "no cache may store 428, 429, 431 or 511 (RFC 6585): remove that status",
-    );
-    note("ttl", config.ttl.values().all(|ttl| *ttl <= TIME_MAX), "must not exceed a year (`365d`)");
-    let is_known = |method: &String| matches!(method.as_str(), "GET" | "HEAD" | "POST");
-    note("methods", config.methods.iter().all(is_known), "only `GET`, `HEAD` and `POST` are supported");
-    note("methods", !config.methods.is_empty(), "must not be empty: without a method, nothing is stored");
-    note(
-        "methods",
-        !posts || config.overrides,
-        "responses to `POST` are stored only with `ttl` and `override: true`",
-    );
-    note("key.body", body.is_empty() || posts, "only `POST` requests have a body: add `POST` to `methods`");
-    note(
-        "key.parameters",
-        parameters.is_empty() || *query != QueryKey::Ignored,
-        "has no effect with `query: ignored`",
-    );
-    note("private", !(config.private && config.shared), "`private` and `shared` exclude each other");
-    let sizes = 1..=ENTRY_BYTES_MAX;
-    note("max_entry", sizes.contains(&config.max_entry.bytes()), "must be from `1B` to `1GiB`");
-    note(
-        "memory",
-        (config.max_entry.bytes()..=MEMORY_BYTES_MAX).contains(&config.memory.bytes()),
-        "must be from `max_entry` to `1TiB`",
-    );
-    if let Some(disk) = &config.disk {
+    }
+
+    /// Checks the keys that select requests and responses.
+    fn content(&mut self, config: &CacheConfig) {
+        let KeyConfig { query, parameters, body, .. } = &config.key;
+        let posts = config.methods.contains("POST");
+        self.check("override", !config.overrides || !config.ttl.is_empty(), "requires a `ttl`");
+        let is_stored = |statuses: &Statuses| !(statuses.len() == 1 && is_never_stored(statuses.from));
+        self.check(
+            "ttl",
+            config.ttl.keys().all(is_stored),
+            "no cache may store 428, 429, 431 or 511 (RFC 6585): remove that status",
+        );
+        self.check("ttl", config.ttl.values().all(|ttl| *ttl <= TIME_MAX), "must not exceed a year (`365d`)");
+        let is_known = |method: &String| matches!(method.as_str(), "GET" | "HEAD" | "POST");
+        self.check(
+            "methods",
+            config.methods.iter().all(is_known),
+            "only `GET`, `HEAD` and `POST` are supported",
+        );
+        self.check(
+            "methods",
+            !config.methods.is_empty(),
+            "must not be empty: without a method, nothing is stored",
+        );
+        self.check(
+            "methods",
+            !posts || config.overrides,
+            "responses to `POST` are stored only with `ttl` and `override: true`",
+        );
+        self.check(
+            "key.body",
+            body.is_empty() || posts,
+            "only `POST` requests have a body: add `POST` to `methods`",
+        );
+        self.check(
+            "key.parameters",
+            parameters.is_empty() || *query != QueryKey::Ignored,
+            "has no effect with `query: ignored`",
+        );
+        self.check(
+            "private",
+            !(config.private && config.shared),
+            "`private` and `shared` exclude each other",
+        );
+    }
+
+    fn sizes(&mut self, config: &CacheConfig) {
+        let sizes = 1..=ENTRY_BYTES_MAX;
+        self.check("max_entry", sizes.contains(&config.max_entry.bytes()), "must be from `1B` to `1GiB`");
+        self.check(
+            "memory",
+            (config.max_entry.bytes()..=MEMORY_BYTES_MAX).contains(&config.memory.bytes()),
+            "must be from `max_entry` to `1TiB`",
+        );
+        let Some(disk) = &config.disk else { return };
         let bytes = disk.size.bytes();
-        note("disk.size", bytes >= config.memory.bytes(), "must not be less than `memory`");
-        note(
+        self.check("disk.size", bytes >= config.memory.bytes(), "must not be less than `memory`");
+        self.check(
             "disk.size",
             bytes / ENTRIES_ON_DISK >= config.max_entry.bytes(),
             "must be at least eight times `max_entry`, so one response does not evict all others",
         );
-        note("disk.size", bytes <= DISK_BYTES_MAX, "must not exceed `1TiB`");
+        self.check("disk.size", bytes <= DISK_BYTES_MAX, "must not exceed `1TiB`");
         let is_named = disk.directory.as_ref().is_none_or(|path| !path.as_os_str().is_empty());
-        note("disk.directory", is_named, "must not be empty: omit it for `cache` in `data_dir`");
+        self.check("disk.directory", is_named, "must not be empty: omit it for `cache` in `data_dir`");
     }
-    let wait = config.collapse.as_ref().map(|collapse| collapse.max_wait);
-    let is_wait = |wait: Duration| !wait.is_zero() && wait <= WAIT_MAX;
-    note(
-        "collapse.max_wait",
-        wait.is_none_or(is_wait),
-        "must be greater than `0s` and at most `10m`; to disable coalescing, set `collapse: null`",
-    );
-    note("heuristic_max", config.heuristic_max <= TIME_MAX, "must not exceed a year (`365d`)");
-    for (key, time) in
-        [("stale_while_revalidate", config.stale_while_revalidate), ("stale_if_error", config.stale_if_error)]
-    {
-        note(key, time.is_none_or(|time| time <= TIME_MAX), "must not exceed a year (`365d`)");
-    }
-    for (key, names) in
-        [("key.headers", headers), ("credentials", &config.credentials), ("targets", &config.targets)]
-    {
-        note(
-            key,
-            names.iter().all(|name| is_token(name.as_bytes())),
-            "a header field's name must consist of letters, digits and `-`",
+
+    fn times(&mut self, config: &CacheConfig) {
+        let wait = config.collapse.as_ref().map(|collapse| collapse.max_wait);
+        let is_wait = |wait: Duration| !wait.is_zero() && wait <= WAIT_MAX;
+        self.check(
+            "collapse.max_wait",
+            wait.is_none_or(is_wait),
+            "must be greater than `0s` and at most `10m`; to disable coalescing, set `collapse: null`",
         );
+        for (key, time) in [
+            ("heuristic_max", Some(config.heuristic_max)),
+            ("stale_while_revalidate", config.stale_while_revalidate),
+            ("stale_if_error", config.stale_if_error),
+        ] {
+            self.check(key, time.is_none_or(|time| time <= TIME_MAX), "must not exceed a year (`365d`)");
+        }
     }
-    let is_tag = |tag: &String| {
-        (1..=TAG_BYTES_MAX).contains(&tag.len()) && tag.bytes().all(|byte| byte.is_ascii_graphic())
-    };
-    note("tags", config.tags.iter().all(is_tag), "a tag must consist of 1 to 64 visible ASCII characters");
-    for (key, names) in [
-        ("key.parameters", parameters),
-        ("key.headers", headers),
-        ("key.body", body),
-        ("credentials", &config.credentials),
-        ("targets", &config.targets),
-        ("tags", &config.tags),
-    ] {
-        note(key, names.len() <= NAMES_MAX, "at most 64 names are allowed");
+
+    /// Checks the lists of names.
+    fn names(&mut self, config: &CacheConfig) {
+        let KeyConfig { parameters, headers, body, .. } = &config.key;
+        for (key, names) in
+            [("key.headers", headers), ("credentials", &config.credentials), ("targets", &config.targets)]
+        {
+            self.check(
+                key,
+                names.iter().all(|name| is_token(name.as_bytes())),
+                "a header field's name must consist of letters, digits and `-`",
+            );
+        }
+        let is_tag = |tag: &String| {
+            (1..=TAG_BYTES_MAX).contains(&tag.len()) && tag.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        self.check(
+            "tags",
+            config.tags.iter().all(is_tag),
+            "a tag must consist of 1 to 64 visible ASCII characters",
+        );
+        for (key, names) in [
+            ("key.parameters", parameters),
+            ("key.headers", headers),
+            ("key.body", body),
+            ("credentials", &config.credentials),
+            ("targets", &config.targets),
+            ("tags", &config.tags),
+        ] {
+            self.check(key, names.len() <= NAMES_MAX, "at most 64 names are allowed");
+        }
+        if let Some(problem) = body.iter().find_map(|pointer| pointer_problem(pointer)) {
+            self.problems.push(("key.body", problem));
+        }
     }
-    if let Some(problem) = body.iter().find_map(|pointer| pointer_problem(pointer)) {
-        problems.push(("key.body", problem));
-    }
-    problems
 }
 
 /// Returns `true` for statuses that no cache may store (RFC 6585 §3 to §6): they describe one client, or its
@@ -314,15 +362,29 @@ impl Statuses {
     }
 }
 
-impl FromStr for Statuses {
-    type Err = String;
+/// A text that is not a range of status codes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusesError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl fmt::Display for StatusesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not a status: expected 200 to 599, a class like `2xx` or a range like `500-504`",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for StatusesError {}
+
+impl FromStr for Statuses {
+    type Err = StatusesError;
+
+    fn from_str(text: &str) -> Result<Self, StatusesError> {
         match text.parse() {
             Ok(Condition::Status(from, to)) => Ok(Self { from, to }),
-            _ => Err(format!(
-                "`{text}` is not a status: expected 200 to 599, a class like `2xx` or a range like `500-504`"
-            )),
+            _ => Err(StatusesError(text.to_owned())),
         }
     }
 }

@@ -78,7 +78,7 @@ impl DiskLocation {
         Self(parent.join(format!("{name}-{ordinal}-{mark:08x}")))
     }
 
-    /// Opens the disk at this place. If another disk of this process is still there, or the files do not
+    /// Opens the disk at this location. If another disk of this process is still there, or the files do not
     /// belong to `config`, it is emptied when it is first served.
     pub fn disk(
         &self,
@@ -119,18 +119,18 @@ mod tests {
 
     #[test]
     fn each_cache_has_a_directory_of_its_own() {
-        let place = |flow: &str, ordinal| {
-            let place = DiskLocation::new(&DiskConfig::default(), Path::new("/data"), flow, ordinal);
-            place.0.to_str().unwrap().to_owned()
+        let directory = |flow: &str, ordinal| {
+            let location = DiskLocation::new(&DiskConfig::default(), Path::new("/data"), flow, ordinal);
+            location.0.to_str().unwrap().to_owned()
         };
         let places = [
-            place("search", 1),
-            place("search", 2),
-            place("../search", 1),
-            place("\u{e9}", 1),
-            place("", 1),
-            place(&"x".repeat(500), 1),
-            place(&"x".repeat(501), 1),
+            directory("search", 1),
+            directory("search", 2),
+            directory("../search", 1),
+            directory("\u{e9}", 1),
+            directory("", 1),
+            directory(&"x".repeat(500), 1),
+            directory(&"x".repeat(501), 1),
         ];
         for (at, one) in places.iter().enumerate() {
             assert!(!places[..at].contains(one), "{one}");

@@ -106,9 +106,9 @@ impl Lifetimes {
 
     /// Computes the freshness lifetime (RFC 9111 §4.2.1, §4.2.2).
     fn lifetime(&self, stored: &Stored, partition: Partition) -> Duration {
-        let told = self.configured_ttl(stored.status);
-        if let Some(told) = told.filter(|_| self.overrides) {
-            return told;
+        let configured = self.configured_ttl(stored.status);
+        if let Some(configured) = configured.filter(|_| self.overrides) {
+            return configured;
         }
         let directives = &stored.directives;
         let shared = directives.s_maxage.filter(|_| !self.is_private(partition));
@@ -123,7 +123,7 @@ impl Lifetimes {
             let modified = stored.last_modified.filter(|_| may_guess)?;
             Some((stored.date.since(modified) / 10).min(self.heuristic_max))
         };
-        told.or_else(guess).unwrap_or_default()
+        configured.or_else(guess).unwrap_or_default()
     }
 
     /// Returns `true` if the response must be validated for each request, even while it is fresh.
@@ -147,20 +147,20 @@ impl Lifetimes {
         &self,
         stored: &Stored,
         partition: Partition,
-        standing: Freshness,
+        freshness: Freshness,
         wants: &RequestDirectives,
     ) -> bool {
-        wants.max_stale.is_some_and(|seconds| standing.staleness() <= Duration::from_secs(seconds))
+        wants.max_stale.is_some_and(|seconds| freshness.staleness() <= Duration::from_secs(seconds))
             && !self.forbids_stale(stored, partition)
     }
 
     /// Returns `true` if the stale response may be served while it is revalidated in the background.
-    pub fn may_revalidate_later(&self, stored: &Stored, partition: Partition, standing: Freshness) -> bool {
-        let told = stored.directives.stale_while_revalidate.filter(|_| !self.is_forced(stored.status));
+    pub fn may_revalidate_later(&self, stored: &Stored, partition: Partition, freshness: Freshness) -> bool {
+        let requested = stored.directives.stale_while_revalidate.filter(|_| !self.is_forced(stored.status));
         // The configured time does not apply to errors.
         let configured = self.stale_while_revalidate.filter(|_| stored.status < 500);
-        let window = told.map(Duration::from_secs).or(configured);
-        window.is_some_and(|window| standing.staleness() <= window) && !self.forbids_stale(stored, partition)
+        let window = requested.map(Duration::from_secs).or(configured);
+        window.is_some_and(|window| freshness.staleness() <= window) && !self.forbids_stale(stored, partition)
     }
 
     /// Returns `true` if the response may be served when the provider cannot be reached or responds with an
@@ -169,20 +169,21 @@ impl Lifetimes {
         &self,
         stored: &Stored,
         partition: Partition,
-        standing: Freshness,
-        (wants, trouble): (&RequestDirectives, ProviderFailure),
+        freshness: Freshness,
+        wants: &RequestDirectives,
+        failure: ProviderFailure,
     ) -> bool {
-        let told = stored.directives.stale_if_error.filter(|_| !self.is_forced(stored.status));
+        let requested = stored.directives.stale_if_error.filter(|_| !self.is_forced(stored.status));
         // A client that limits the age does not want a stale response (RFC 9111 §5.2.1.1).
         let is_fine =
-            trouble == ProviderFailure::Silence && wants.max_age.is_none() && wants.min_fresh.is_none();
-        let window = told
+            failure == ProviderFailure::Silence && wants.max_age.is_none() && wants.min_fresh.is_none();
+        let window = requested
             .map(Duration::from_secs)
             .or(self.stale_if_error)
             .or(is_fine.then_some(STALE_IF_SILENT))
             .max(wants.stale_if_error.map(Duration::from_secs));
-        let is_within = stored.status < 500 && window.is_some_and(|window| standing.staleness() <= window);
-        standing.is_fresh() && !self.needs_validation(stored)
+        let is_within = stored.status < 500 && window.is_some_and(|window| freshness.staleness() <= window);
+        freshness.is_fresh() && !self.needs_validation(stored)
             || is_within && !self.forbids_stale(stored, partition)
     }
 }

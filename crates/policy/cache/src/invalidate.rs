@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use egret_http1::Method;
 
-use super::Policy;
 use super::key::{KeyContext, Url};
+use super::policy::Policy;
 use egret_match::target::{normal_path, resolve};
 use egret_message::{Request, Response};
 
@@ -19,15 +19,15 @@ impl Policy {
     pub fn invalidated(
         &self,
         request: &Request<'_>,
-        place: &KeyContext<'_>,
+        context: &KeyContext<'_>,
         response: &Response<'_>,
     ) -> Vec<u128> {
         let method = Method::of(request.method);
-        let only_asks = method.is_safe() || self.config.methods.contains(method.name());
-        if only_asks || !(200..400).contains(&response.status) {
+        let changes_nothing = method.is_safe() || self.config.methods.contains(method.name());
+        if changes_nothing || !(200..400).contains(&response.status) {
             return Vec::new();
         }
-        let url = Url::of(request, place);
+        let url = Url::of(request, context);
         let mut groups = vec![url.group(&self.secret)];
         for name in [&b"location"[..], b"content-location"] {
             let Some(reference) = response.fields.get(name) else { continue };

@@ -65,11 +65,11 @@ impl Digest {
     pub fn part(&mut self, part: &[u8]) {
         match u8::try_from(part.len()) {
             Ok(len) if part.len() <= Self::PART_MAX => {
-                self.mark(len);
+                self.length_mark(len);
                 self.push(part);
             }
             _ => {
-                self.mark(Self::LONG);
+                self.length_mark(Self::LONG);
                 self.push(digest(&SHA256, part).as_ref());
             }
         }
@@ -90,7 +90,7 @@ impl Digest {
 
     /// Adds a missing part, which differs from an empty one.
     pub fn missing(&mut self) {
-        self.mark(Self::MISSING);
+        self.length_mark(Self::MISSING);
     }
 
     pub fn optional(&mut self, part: Option<&[u8]>) {
@@ -102,7 +102,7 @@ impl Digest {
 
     /// Adds a length, or one of its replacements.
     #[inline]
-    fn mark(&mut self, mark: u8) {
+    fn length_mark(&mut self, mark: u8) {
         if self.len == Self::BYTES {
             self.fold();
         }
@@ -191,12 +191,12 @@ pub(super) struct Url<'a> {
 }
 
 impl<'a> Url<'a> {
-    pub fn of(request: &Request<'a>, place: &KeyContext<'a>) -> Self {
+    pub fn of(request: &Request<'a>, context: &KeyContext<'a>) -> Self {
         let Request { tls, host, port, path, query, .. } = *request;
-        let is_bare = place.has_bare_base && path == b"/";
+        let is_bare = context.has_bare_base && path == b"/";
         let path = if is_bare { Cow::default() } else { normal_path(path) };
-        let path = [Cow::Borrowed(place.base), path];
-        Self { tls, host, port, kept_host: place.kept_host, path, query: query.map(normal_query) }
+        let path = [Cow::Borrowed(context.base), path];
+        Self { tls, host, port, kept_host: context.kept_host, path, query: query.map(normal_query) }
     }
 
     /// Returns the group of the URL, which covers all queries.
@@ -287,9 +287,9 @@ impl Keyer {
         &self,
         secret: &KeySecret,
         request: &Request<'_>,
-        place: &KeyContext<'_>,
+        context: &KeyContext<'_>,
     ) -> Option<(CacheKey, Partition)> {
-        let url = Url::of(request, place);
+        let url = Url::of(request, context);
         let group = url.group(secret);
         let query = url.query.as_deref();
         let request = &Request { query, ..*request };
@@ -309,7 +309,7 @@ impl Keyer {
             fields_of(request.fields, "content-type", &mut digest);
             fields_of(request.fields, "content-encoding", &mut digest);
         }
-        let partition = self.partition(request, place, &mut digest);
+        let partition = self.partition(request, context, &mut digest);
         Some((CacheKey { id: digest.finish(), group }, partition))
     }
 
@@ -347,14 +347,14 @@ impl Keyer {
     }
 
     /// Adds the partition to the key, and returns its kind.
-    fn partition(&self, request: &Request<'_>, place: &KeyContext<'_>, digest: &mut Digest) -> Partition {
-        let mut shows_credential = place.account.is_some();
+    fn partition(&self, request: &Request<'_>, context: &KeyContext<'_>, digest: &mut Digest) -> Partition {
+        let mut shows_credential = context.account.is_some();
         if self.shared {
             digest.part(b"shared");
         } else {
             digest.part(b"isolated");
-            digest.optional(place.account.map(str::as_bytes));
-            digest.optional(place.credential.map(|credential| &credential[..]));
+            digest.optional(context.account.map(str::as_bytes));
+            digest.optional(context.credential.map(|credential| &credential[..]));
             for name in &self.credentials {
                 shows_credential |= fields_of(request.fields, name, digest);
             }
@@ -397,7 +397,7 @@ impl Keyer {
 /// Adds all values of a configured field, in order. Returns `true` if there is one.
 fn fields_of(fields: Fields<'_>, name: &str, digest: &mut Digest) -> bool {
     let mut is_there = false;
-    for value in fields.all_meant(name.as_bytes()) {
+    for value in fields.all_unless_withdrawn(name.as_bytes()) {
         digest.part(value);
         is_there = true;
     }
@@ -579,13 +579,13 @@ mod tests {
         space: &str,
         lines: &str,
         body: Option<&str>,
-        place: &KeyContext<'_>,
+        context: &KeyContext<'_>,
     ) -> Option<(CacheKey, Partition)> {
         let config: CacheConfig = serde_json::from_value(config).unwrap();
         let keyer = Keyer::new(&config, space);
         with_request("one", lines, |request| {
             let request = Request { body: body.map(str::as_bytes), ..*request };
-            keyer.key(&KeySecret::new(&[7; 32]), &request, place)
+            keyer.key(&KeySecret::new(&[7; 32]), &request, context)
         })
     }
 
@@ -692,8 +692,8 @@ mod tests {
     #[test]
     fn with_a_new_secret_an_account_has_a_new_part() {
         let of = |credential: Option<&[u8; 32]>| {
-            let place = KeyContext { account: Some("one"), credential, ..KeyContext::default() };
-            key_with(json!({}), "f", "GET https://a.example/x", None, &place).unwrap().0.id
+            let context = KeyContext { account: Some("one"), credential, ..KeyContext::default() };
+            key_with(json!({}), "f", "GET https://a.example/x", None, &context).unwrap().0.id
         };
         assert_eq!(of(Some(&[1; 32])), of(Some(&[1; 32])));
         assert!(of(Some(&[1; 32])) != of(Some(&[2; 32])) && of(Some(&[1; 32])) != of(None));
@@ -858,8 +858,8 @@ mod tests {
             let mut seen: HashMap<u128, BTreeMap<&str, String>> = HashMap::new();
             for (path, query, key_field, token, account) in &requests {
                 let lines = format!("GET https://a.example{path}?{query}\nX-Key: {key_field}\nX-Token: {token}");
-                let place = KeyContext { account: account.as_deref(), ..KeyContext::default() };
-                let id = key_with(json!({}), "f", &lines, None, &place).unwrap().0.id;
+                let context = KeyContext { account: account.as_deref(), ..KeyContext::default() };
+                let id = key_with(json!({}), "f", &lines, None, &context).unwrap().0.id;
                 let what = BTreeMap::from([("all", lines), ("account", format!("{account:?}"))]);
                 let before = seen.entry(id).or_insert_with(|| what.clone());
                 prop_assert_eq!(&*before, &what);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use egret_store::entries::{Entry, StoredBody};
 
-use super::{CacheStatus, Piece, Reply, Stored};
+use super::reply::{Piece, Reply};
+use super::status::CacheStatus;
+use super::stored::Stored;
 
 /// A stored response, in the form for one request. All clients share its body.
 #[derive(Debug, Clone)]

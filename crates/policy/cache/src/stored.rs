@@ -155,9 +155,9 @@ impl Stored {
         vary: Vary,
     ) -> Self {
         let read = |value: &[u8]| http_date::read(value, times.received);
-        let told = lines.get(b"date").and_then(read);
-        let date = told.unwrap_or(Timestamp::from_secs(times.received.as_secs()));
-        if told.is_none() {
+        let sent_date = lines.get(b"date").and_then(read);
+        let date = sent_date.unwrap_or(Timestamp::from_secs(times.received.as_secs()));
+        if sent_date.is_none() {
             lines = lines.dated(date);
         }
         let expires = expires(&lines, &directives, times.received);

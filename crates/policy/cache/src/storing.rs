@@ -6,79 +6,13 @@ use super::config::{SetCookie, is_never_stored};
 use super::directives::{Extent, RequestDirectives, ResponseDirectives};
 use super::freshness::{ProviderFailure, is_heuristic};
 use super::key::{KeyContext, Url, is_credential_parameter};
+use super::lookup::CacheRequest;
+use super::not_stored::NotStored;
+use super::policy::Policy;
 use super::stored::{CallTimes, FieldLines, Stored, age_s, storable_lines};
 use super::vary::Vary;
-use super::{CacheRequest, Policy};
 use egret_match::target::is_unusual;
 use egret_message::{Request, Response};
-
-/// Reason for not storing a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NotStored {
-    /// The request was a HEAD.
-    Head,
-    /// The client sent `no-store`.
-    RequestNoStore,
-    /// The response has `no-store`.
-    NoStore,
-    /// The response is for a single user.
-    Private,
-    /// The request had a credential, and the response does not allow sharing (RFC 9111 §3.5).
-    Authorization,
-    /// The status does not represent the resource itself: partial content, or the outcome of a conditional
-    /// request.
-    Status,
-    /// The status is a transient error without an explicit lifetime, or one that no cache may store.
-    Error,
-    /// The response has `must-understand`, and the cache does not know the rules of its status.
-    NotUnderstood,
-    /// The response has no sign that it may be stored.
-    Unmarked,
-    /// Storing it would be useless: it is not fresh, and has no validator.
-    Useless,
-    /// The response depends on more of the request than the cache can compare.
-    Vary,
-    /// The response sets a cookie.
-    SetCookie,
-    /// The cache directives cannot be parsed.
-    Malformed,
-    /// An inner remedy selected the account, so the response cannot be assigned to a partition.
-    Account,
-    /// The response is too large.
-    TooLarge,
-    /// The provider may not treat the path as equal to its normal form, under which the response would be
-    /// stored.
-    Spelling,
-}
-
-impl NotStored {
-    /// Returns `true` if the next response will probably not be stored either.
-    pub const fn is_lasting(self) -> bool {
-        !matches!(self, Self::Head | Self::RequestNoStore | Self::Status | Self::Error | Self::Spelling)
-    }
-
-    /// The word in `Cache-Status` and metrics.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Head => "head",
-            Self::RequestNoStore => "request-no-store",
-            Self::NoStore => "no-store",
-            Self::Private => "private",
-            Self::Authorization => "authorization",
-            Self::Account => "account",
-            Self::Status => "status",
-            Self::Error => "error",
-            Self::NotUnderstood => "not-understood",
-            Self::Unmarked => "unmarked",
-            Self::Useless => "useless",
-            Self::Vary => "vary",
-            Self::SetCookie => "set-cookie",
-            Self::Malformed => "malformed",
-            Self::TooLarge => "too-large",
-            Self::Spelling => "spelling",
-        }
-    }
-}
 
 /// Returns `true` for statuses whose caching rules are implemented (RFC 9110 §15).
 fn is_understood(status: u16) -> bool {
@@ -91,7 +25,7 @@ impl Policy {
         &self,
         question: &CacheRequest,
         request: &Request<'_>,
-        place: &KeyContext<'_>,
+        context: &KeyContext<'_>,
         response: &Response<'_>,
         times: CallTimes,
     ) -> Result<Stored, NotStored> {
@@ -111,20 +45,21 @@ impl Policy {
         let lines = storable_lines(fields, &directives);
         let mut stored = self.assemble(status, lines, times, age_s(fields), directives, request)?;
         stored.declared_len = declared_len;
-        stored.url = stored_url(request, place);
-        let standing = self.lifetimes.freshness(&stored, question.partition, times.received);
+        stored.url = stored_url(request, context);
+        let freshness = self.lifetimes.freshness(&stored, question.partition, times.received);
         // Errors are transient: they are stored only with an explicit lifetime.
-        if status >= 500 && self.lifetimes.configured_ttl(status).is_none() && !standing.is_fresh() {
+        if status >= 500 && self.lifetimes.configured_ttl(status).is_none() && !freshness.is_fresh() {
             return Err(NotStored::Error);
         }
-        let is_useful = stored.has_validator() || standing.is_fresh() || {
+        let is_useful = stored.has_validator() || freshness.is_fresh() || {
             let (partition, none) = (question.partition, RequestDirectives::default());
-            self.lifetimes.may_revalidate_later(&stored, partition, standing)
+            self.lifetimes.may_revalidate_later(&stored, partition, freshness)
                 || self.lifetimes.may_serve_on_error(
                     &stored,
                     partition,
-                    standing,
-                    (&none, ProviderFailure::Error),
+                    freshness,
+                    &none,
+                    ProviderFailure::Error,
                 )
         };
         if is_useful { Ok(stored) } else { Err(NotStored::Useless) }
@@ -159,7 +94,7 @@ impl Policy {
         directives: &ResponseDirectives,
         has_expires: impl FnOnce() -> bool,
     ) -> Result<(), NotStored> {
-        let told = self.lifetimes.configured_ttl(status).is_some();
+        let has_ttl = self.lifetimes.configured_ttl(status).is_some();
         let is_private = self.lifetimes.is_private(question.partition);
         if question.method == Method::Head {
             return Err(NotStored::Head);
@@ -174,7 +109,7 @@ impl Policy {
             no_store, must_understand, public, max_age, s_maxage, must_revalidate, ..
         } = directives;
         let has_lifetime = max_age.is_some() || s_maxage.is_some() || has_expires();
-        if is_never_stored(status) || (status >= 500 && !told && !has_lifetime) {
+        if is_never_stored(status) || (status >= 500 && !has_ttl && !has_lifetime) {
             return Err(NotStored::Error);
         }
         if self.lifetimes.is_forced(status) {
@@ -196,7 +131,7 @@ impl Policy {
         } else {
             let is_marked = *public
                 || has_lifetime
-                || told
+                || has_ttl
                 || is_heuristic(status)
                 || (directives.private == Extent::All && is_private);
             if is_marked { Ok(()) } else { Err(NotStored::Unmarked) }
@@ -205,8 +140,8 @@ impl Policy {
 }
 
 /// Returns the URL to store, without parts that may be a credential.
-fn stored_url(request: &Request<'_>, place: &KeyContext<'_>) -> Box<[u8]> {
-    let mut url = Url::of(request, place);
+fn stored_url(request: &Request<'_>, context: &KeyContext<'_>) -> Box<[u8]> {
+    let mut url = Url::of(request, context);
     if request.parameters().any(|(name, _)| is_credential_parameter(name)) {
         url.query = None;
     }

@@ -1,10 +1,14 @@
 //! Tests of properties that no single requirement states.
 
-use egret_http1::{HeadLimits, Progress, ResponseHead};
+use std::sync::Arc;
+
+use egret_clock::Timestamp;
+use egret_http1::{HeadLimits, Method, Progress, ResponseHead};
+use egret_message::{Fields, Request, Response};
+use egret_store::entries::StoredValue as _;
 use proptest::prelude::*;
 
 use super::*;
-use egret_message::Fields;
 
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
 
@@ -28,14 +32,17 @@ fn receive(policy: &Policy, request_fields: &str, lines: &str, candidates: &[Can
     let response =
         Response { status: head.status, fields: Fields::received(&head.fields, &bytes), body: None };
     with_request(request_fields, |request| {
-        let place = KeyContext::default();
-        let Lookup::Look(question) = policy.ask(request, &place) else { panic!("it is not looked for") };
+        let context = KeyContext::default();
+        let Lookup::Look(question) = policy.look_up(request, &context) else {
+            panic!("it is not looked for")
+        };
         policy.receive(
             &question,
-            (request, &place),
-            &response,
-            CallTimes { sent: NOW, received: NOW },
-            (candidates, None),
+            request,
+            &context,
+            TimedResponse { response: &response, times: CallTimes { sent: NOW, received: NOW } },
+            candidates,
+            None,
         )
     })
 }
@@ -100,10 +107,10 @@ fn a_newer_answer_takes_the_place_of_those_for_the_same_fields_only() {
 fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here() {
     let policy = policy(serde_json::json!({ "methods": ["POST"], "ttl": { "200": "1s" }, "override": true }));
     egret_fixture::with_request("one", "POST https://h/", |request| {
-        assert_eq!(policy.ask(request, &KeyContext::default()), Lookup::Forward(FwdReason::Bypass));
+        assert_eq!(policy.look_up(request, &KeyContext::default()), Lookup::Forward(FwdReason::Bypass));
     });
     egret_fixture::with_request("one", "GET https://h/", |request| {
-        assert_eq!(policy.ask(request, &KeyContext::default()), Lookup::Forward(FwdReason::Method));
+        assert_eq!(policy.look_up(request, &KeyContext::default()), Lookup::Forward(FwdReason::Method));
     });
 }
 
@@ -155,7 +162,7 @@ proptest! {
         prop_assert!(!has("private") && !broken && status != 429);
         let now = NOW + std::time::Duration::from_secs(passed);
         let decision = with_request(wants, |request| {
-            let Lookup::Look(question) = policy.ask(request, &KeyContext::default()) else { panic!("it is not looked for") };
+            let Lookup::Look(question) = policy.look_up(request, &KeyContext::default()) else { panic!("it is not looked for") };
             policy.decide(&question, request, &[Candidate { stored: &stored, len: Some(3) }], now)
         });
         if let Decision::Serve(reply) | Decision::ServeStale(reply, _) = decision {

@@ -4,10 +4,13 @@
 use egret_http1::{KnownField, decimal, trim};
 
 use super::conditional::is_conditional;
+use super::decision::{Action, Candidate, Validation, Verdict};
 use super::directives::{Extent, ResponseDirectives};
+use super::lookup::CacheRequest;
+use super::not_stored::NotStored;
+use super::policy::Policy;
 use super::reply::Reply;
 use super::stored::{CallTimes, FieldLines, Stored, age_s, is_etag, storable_lines};
-use super::{Action, CacheRequest, Candidate, NotStored, Policy, Validation, Verdict};
 use egret_message::{Fields, Request, Response};
 
 impl Policy {
@@ -41,14 +44,14 @@ impl Policy {
             };
             self.allows(&question, updated.status, &updated.directives, has_expires).is_ok()
         });
-        let mut gone = others.to_vec();
+        let mut removed = others.to_vec();
         let stored = updated.unwrap_or_else(|_| candidate.stored.clone());
         if !may_stay {
-            gone.push(*at);
+            removed.push(*at);
         }
-        let standing = self.lifetimes.freshness(&stored, question.partition, times.received);
-        let reply = Reply::new(request, *at, &stored, standing, candidate.len, times.received);
-        Verdict { action: Action::Update(Box::new(stored), reply), removed: gone }
+        let freshness = self.lifetimes.freshness(&stored, question.partition, times.received);
+        let reply = Reply::new(request, *at, &stored, freshness, candidate.len, times.received);
+        Verdict { action: Action::Update(Box::new(stored), reply), removed }
     }
 
     /// Returns the candidates that a 304 confirms, the most recent first: all with the same tag if it is
@@ -80,9 +83,9 @@ impl Policy {
             matching.truncate(if is_weak { 1 } else { matching.len() });
             return matching;
         }
-        let is_asked = matching.first() == Some(&validation.candidate);
+        let is_validated = matching.first() == Some(&validation.candidate);
         let modified = fields.get(b"last-modified").map(trim);
-        let is_same = is_asked
+        let is_same = is_validated
             && modified.is_none_or(|modified| {
                 candidates[validation.candidate].stored.lines.get(b"last-modified").map(trim)
                     == Some(modified)
@@ -100,8 +103,8 @@ impl Policy {
         times: CallTimes,
     ) -> Result<Stored, NotStored> {
         // Directives of the newer response that name fields also apply to the stored fields.
-        let said = ResponseDirectives::read(&self.targets, |name| newer.all(name));
-        let newer_lines = storable_lines(newer, &said);
+        let newer_directives = ResponseDirectives::read(&self.targets, |name| newer.all(name));
+        let newer_lines = storable_lines(newer, &newer_directives);
         let is_body = |name: &[u8]| {
             matches!(
                 KnownField::of(name),
@@ -111,7 +114,7 @@ impl Policy {
         let is_newer = |name: &[u8]| !is_body(name) && newer_lines.get(name).is_some();
         let mut lines = FieldLines::default();
         for (name, value) in stored.lines.iter() {
-            let is_withheld = said.private.names(name) || said.no_cache.names(name);
+            let is_withheld = newer_directives.private.names(name) || newer_directives.no_cache.names(name);
             if !is_newer(name) && !is_withheld {
                 lines.push(name, value);
             }
@@ -138,7 +141,7 @@ impl Policy {
         times: CallTimes,
         candidates: &[Candidate<'_>],
     ) -> Verdict {
-        let pass = |gone| Verdict { action: Action::Pass(NotStored::Head), removed: gone };
+        let pass = |removed| Verdict { action: Action::Pass(NotStored::Head), removed };
         let Some(at) = self.choose(request, candidates).filter(|_| response.status == 200) else {
             return pass(Vec::new());
         };
@@ -147,7 +150,8 @@ impl Policy {
         let is_same =
             |name: &'static [u8]| fields.get(name).is_none_or(|value| stored.lines.get(name) == Some(value));
         let len = len.or(stored.declared_len);
-        let has_len = fields.get(b"content-length").and_then(decimal).is_none_or(|told| len == Some(told));
+        let has_len =
+            fields.get(b"content-length").and_then(decimal).is_none_or(|declared| len == Some(declared));
         if stored.status != 200 || !is_same(b"etag") || !is_same(b"last-modified") || !has_len {
             return pass(vec![at]);
         }

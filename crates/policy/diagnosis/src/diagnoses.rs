@@ -1,10 +1,13 @@
 //! The diagnoses: one file each, and one line each in the registry below.
 
+use egret_config::{EntryKind, Problem};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{CompileContext, Diagnosis, Family, OnPressure, Tick};
+use crate::context::CompileContext;
+use crate::diagnosis::{Diagnosis, OnPressure, Tick};
 use crate::discovered::Discovered;
+use crate::family::Family;
 use crate::finished::Finished;
 
 pub mod access_log;
@@ -13,7 +16,8 @@ pub mod har;
 pub mod metrics;
 pub mod traces;
 
-/// Generates the config struct and the dispatch enum from one line per diagnosis.
+/// Generates the config struct and the dispatch enum from one line per diagnosis. The registry of remedies
+/// has the same shape.
 macro_rules! registry {
     ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Diagnosis:ident;)*) => {
         /// One diagnosis of a flow: exactly one diagnosis key with its config, and the options common to all
@@ -32,20 +36,23 @@ macro_rules! registry {
         }
 
         impl DiagnosisConfig {
-            /// The keys of all diagnoses.
-            pub const KEYS: &[&'static str] = &[$($key),*];
+            const KIND: EntryKind = EntryKind { name: "a diagnosis", keys: &[$($key),*], is_ordered: false };
 
-            /// Returns the diagnosis keys of this entry. A valid entry has exactly one.
-            pub fn keys(&self) -> Vec<&'static str> {
+            /// Returns the only diagnosis key of this entry. Adds a problem at `path` if it has none, or
+            /// several.
+            pub fn only_key(&self, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
                 let keys = [$(self.$field.is_some().then_some($key)),*];
-                keys.into_iter().flatten().collect()
+                Self::KIND.only_key(&keys.into_iter().flatten().collect::<Vec<_>>(), path, problems)
             }
         }
 
         /// Any diagnosis.
         #[derive(Debug)]
         pub(crate) enum AnyDiagnosis {
-            $($Diagnosis($module::$Diagnosis),)*
+            $(
+                $(#[$doc])*
+                $Diagnosis($module::$Diagnosis),
+            )*
         }
 
         impl AnyDiagnosis {
@@ -58,30 +65,37 @@ macro_rules! registry {
                 None
             }
 
+            /// See [`Diagnosis::describe`].
             pub fn describe(&self) -> String {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.describe(),)* }
             }
 
+            /// See [`Diagnosis::wants_bodies`].
             pub fn wants_bodies(&self) -> bool {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.wants_bodies(),)* }
             }
 
+            /// See [`Diagnosis::wanted_bytes`].
             pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.wanted_bytes(media_type),)* }
             }
 
+            /// See [`Diagnosis::see`].
             pub fn see(&self, exchange: &Finished<'_>) {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.see(exchange),)* }
             }
 
+            /// See [`Diagnosis::tick`].
             pub fn tick(&self, tick: Tick) {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.tick(tick),)* }
             }
 
+            /// See [`Diagnosis::metrics`].
             pub fn metrics(&self) -> Vec<Family> {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.metrics(),)* }
             }
 
+            /// See [`Diagnosis::discovered`].
             pub fn discovered(&self) -> Option<Discovered> {
                 match self { $(Self::$Diagnosis(diagnosis) => diagnosis.discovered(),)* }
             }

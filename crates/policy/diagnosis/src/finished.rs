@@ -13,7 +13,7 @@ use egret_http1::{
     Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
 };
 
-use crate::record::{Attempt, Capture, Facts, Record};
+use crate::record::{Attempt, Capture, Facts, RecordedExchange};
 use egret_match::Parameters;
 use egret_match::expression::Inputs;
 use egret_match::matching::{PathPattern, Readings};
@@ -31,7 +31,7 @@ pub struct RecordReader {
 
 impl RecordReader {
     /// Parses a record. Returns `None` if it does not hold a valid exchange.
-    pub fn read<'a>(&'a mut self, record: &'a Record) -> Option<Parsed<'a>> {
+    pub fn read<'a>(&'a mut self, record: &'a RecordedExchange) -> Option<Parsed<'a>> {
         // The heads were already accepted, so only the absolute limits apply.
         let limits = HeadLimits { start_line: MAX_HEAD, head: MAX_HEAD, fields: MAX_FIELDS };
         self.request.reset();
@@ -54,7 +54,7 @@ impl RecordReader {
 /// A parsed record.
 #[derive(Debug, Clone, Copy)]
 pub struct Parsed<'a> {
-    record: &'a Record,
+    record: &'a RecordedExchange,
     request: &'a RequestHead,
     response: Option<&'a ResponseHead>,
 }
@@ -102,7 +102,7 @@ impl<'a> Parsed<'a> {
 
 impl<'a> Finished<'a> {
     /// The record of the exchange.
-    pub fn record(&self) -> &'a Record {
+    pub fn record(&self) -> &'a RecordedExchange {
         self.parsed.record
     }
 

@@ -13,11 +13,12 @@ use egret_match::matching::{MatchConfig, Question};
 use egret_match::router::{MatchRule, Matches, Router};
 use serde_json::{Value, json};
 
+use crate::context::{Exports, StateStore};
 use crate::diagnoses::DiagnosisConfig;
-use crate::diagnosis::{Exports, Family, StateStore};
+use crate::family::Family;
 use crate::finished::RecordReader;
-use crate::observers::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, HandOver};
-use crate::record::{PhaseTimes, Record, Url};
+use crate::observers::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, HandOver, Record};
+use crate::record::{PhaseTimes, Url};
 
 /// The time of the exchanges.
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
@@ -164,7 +165,7 @@ impl Archive {
     }
 
     /// Returns the metrics of the first diagnosis.
-    pub(crate) fn figures(&self) -> Vec<Family> {
+    pub(crate) fn metrics(&self) -> Vec<Family> {
         self.diagnoses.stats(0).remove(0).metrics
     }
 

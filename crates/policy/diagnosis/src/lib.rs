@@ -7,21 +7,25 @@
 //! A diagnosis never sees a running exchange, a socket or a remedy, and knows the config only as far as it is
 //! its own.
 
+mod context;
 mod diagnoses;
 mod diagnosis;
 mod discovered;
+mod family;
 mod finished;
 #[cfg(test)]
 mod fixture;
 mod observers;
 mod record;
 
+pub use context::{CompileContext, Exports, StateStore};
 pub use diagnoses::DiagnosisConfig;
 pub use diagnoses::discovery::propose;
-pub use diagnosis::{
-    CompileContext, Diagnosis, Exports, Family, FamilyKind, OnPressure, Sample, SampleValue, StateStore, Tick,
-};
+pub use diagnosis::{Diagnosis, OnPressure, Tick};
 pub use discovered::{Discovered, DiscoveredEndpoint};
+pub use family::{Family, FamilyKind, Sample, SampleValue};
 pub use finished::{Finished, RecordReader, content_type};
-pub use observers::{DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, HandOver};
-pub use record::{Attempt, Capture, Facts, PhaseTimes, Record, Url};
+pub use observers::{
+    DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, HandOver, Record,
+};
+pub use record::{Attempt, Capture, Facts, PhaseTimes, RecordedExchange, Url};

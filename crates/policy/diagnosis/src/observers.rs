@@ -1,32 +1,36 @@
 //! All diagnoses of a config, compiled, with their counters.
 
+use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use egret_config::Problem;
+use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
 use egret_har::sink::Sink;
 use tracing::error;
 
+use crate::context::{CompileContext, Exports};
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
-use crate::diagnosis::{CompileContext, Exports, Family, Identity, KeptStates, OnPressure, Tick};
+use crate::diagnosis::{OnPressure, Tick};
 use crate::discovered::Discovered;
+use crate::family::Family;
 use crate::finished::RecordReader;
-use crate::record::{Observer, Record};
+use crate::record::RecordedExchange;
 use egret_match::matching::MatchConfig;
 use egret_match::router::Matches;
 
 /// The compiled diagnoses of a config.
 #[derive(Debug, Default)]
 pub struct Diagnoses {
-    pub slots: Vec<DiagnosisSlot>,
+    slots: Vec<DiagnosisSlot>,
     /// Start of each flow's diagnoses in `slots`, by flow number. One more element marks the end of the last
     /// flow's diagnoses. Empty if no flow has diagnoses.
     starts: Vec<usize>,
     /// Paths of each flow's match, by flow number.
-    pub endpoints: Vec<Vec<String>>,
+    endpoints: Vec<Vec<String>>,
     sinks: Vec<Arc<dyn Sink>>,
-    kept: KeptStates,
+    states: KeptStates,
 }
 
 /// A compiled diagnosis with its settings and counters.
@@ -35,12 +39,47 @@ struct DiagnosisSlot {
     diagnosis: AnyDiagnosis,
     on_pressure: OnPressure,
     wants_bodies: bool,
-    tally: Arc<HandOverCounts>,
+    counts: Arc<HandOverCounts>,
     flow: usize,
     identity: Identity,
     /// `true` makes every call of the diagnosis panic, for tests.
     #[cfg(test)]
     panics: bool,
+}
+
+/// A recorded exchange, with the diagnoses that see it. It gives access to the recorded data as if it were
+/// that data, because writers of a record do not care who reads it.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// The diagnoses that the observers' numbers refer to. Kept when the record is reused, so its reference
+    /// count changes only after a reload.
+    diagnoses: Option<Arc<Diagnoses>>,
+    /// The diagnoses that see this record.
+    observers: Vec<Observer>,
+    exchange: RecordedExchange,
+}
+
+impl Deref for Record {
+    type Target = RecordedExchange;
+
+    fn deref(&self) -> &RecordedExchange {
+        &self.exchange
+    }
+}
+
+impl DerefMut for Record {
+    fn deref_mut(&mut self) -> &mut RecordedExchange {
+        &mut self.exchange
+    }
+}
+
+/// A diagnosis that sees a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Observer {
+    /// Number of the diagnosis in the config.
+    slot: u32,
+    /// Pattern of the flow's match that matched the exchange.
+    pattern: u32,
 }
 
 /// Counters of a diagnosis.
@@ -132,50 +171,63 @@ impl Diagnoses {
         before: Option<&Self>,
         problems: &mut Vec<Problem>,
     ) -> Self {
-        let DiagnosesContext { exports, secret_names } = context;
         let mut compiled =
-            Self { sinks: exports.sinks.values().map(Arc::clone).collect(), ..Self::default() };
+            Self { sinks: context.exports.sinks.values().map(Arc::clone).collect(), ..Self::default() };
         if config.iter().all(|flow| flow.diagnoses.is_empty()) {
             return compiled;
         }
         for (number, flow) in config.iter().enumerate() {
             compiled.starts.push(compiled.slots.len());
             compiled.endpoints.push(flow.matching.path.iter().cloned().collect());
-            let mut ordinals = std::collections::HashMap::new();
-            for (place, diagnosis) in flow.diagnoses.iter().enumerate() {
-                let path = format!("flows[{number}].diagnoses[{place}]");
-                let Some(key) = only_key(diagnosis, &path, problems) else { continue };
-                let ordinal = ordinals.entry(key).and_modify(|count| *count += 1).or_insert(1);
-                let identity = Identity { flow: flow.name.to_owned(), diagnosis: key, ordinal: *ordinal };
-                let mut context = CompileContext {
-                    matching: flow.matching,
-                    exports,
-                    secret_names,
-                    path: format!("{path}.{key}"),
-                    problems,
-                    identity: identity.clone(),
-                    before: before.map(|before| &before.kept),
-                    kept: &mut compiled.kept,
-                };
-                let Some(found) = AnyDiagnosis::compile(diagnosis, &mut context) else { continue };
-                let known =
-                    before.and_then(|before| before.slots.iter().find(|slot| slot.identity == identity));
-                let tally = known
-                    .map_or_else(|| Arc::new(HandOverCounts::new(workers)), |known| Arc::clone(&known.tally));
-                compiled.slots.push(DiagnosisSlot {
-                    wants_bodies: found.wants_bodies(),
-                    diagnosis: found,
-                    on_pressure: diagnosis.on_pressure,
-                    tally,
-                    flow: number,
-                    identity,
-                    #[cfg(test)]
-                    panics: false,
-                });
-            }
+            compiled.add_flow(number, flow, context, workers, before, problems);
         }
         compiled.starts.push(compiled.slots.len());
         compiled
+    }
+
+    /// Compiles the diagnoses of one flow.
+    fn add_flow(
+        &mut self,
+        number: usize,
+        flow: &DiagnosedFlow<'_>,
+        context: DiagnosesContext<'_>,
+        workers: usize,
+        before: Option<&Self>,
+        problems: &mut Vec<Problem>,
+    ) {
+        let DiagnosesContext { exports, secret_names } = context;
+        let mut identities = Identities::new(flow.name);
+        for (at, config) in flow.diagnoses.iter().enumerate() {
+            let path = format!("flows[{number}].diagnoses[{at}]");
+            let Some(key) = config.only_key(&path, problems) else { continue };
+            let identity = identities.next(key);
+            let mut context = CompileContext {
+                matching: flow.matching,
+                exports,
+                secret_names,
+                path: format!("{path}.{key}"),
+                problems,
+                states: StateKeeper::new(
+                    identity.clone(),
+                    before.map(|before| &before.states),
+                    &mut self.states,
+                ),
+            };
+            let Some(diagnosis) = AnyDiagnosis::compile(config, &mut context) else { continue };
+            let known = before.and_then(|before| before.slots.iter().find(|slot| slot.identity == identity));
+            let counts = known
+                .map_or_else(|| Arc::new(HandOverCounts::new(workers)), |known| Arc::clone(&known.counts));
+            self.slots.push(DiagnosisSlot {
+                wants_bodies: diagnosis.wants_bodies(),
+                diagnosis,
+                on_pressure: config.on_pressure,
+                counts,
+                flow: number,
+                identity,
+                #[cfg(test)]
+                panics: false,
+            });
+        }
     }
 
     /// Returns `true` if no flow has diagnoses.
@@ -206,7 +258,7 @@ impl Diagnoses {
         for found in matches.iter() {
             for slot in self.slots_of(found.flow()) {
                 if sheds && self.slots[slot].on_pressure == OnPressure::Drop {
-                    self.slots[slot].tally.count(worker, HandOver::Shed);
+                    self.slots[slot].counts.count(worker, HandOver::Shed);
                 } else {
                     let slot = u32::try_from(slot).unwrap_or(u32::MAX);
                     record.observers.push(Observer { slot, pattern: found.pattern() });
@@ -223,7 +275,7 @@ impl Diagnoses {
 
     /// Passes the record to each of its diagnoses.
     pub fn see(&self, record: &Record, reader: &mut RecordReader) {
-        let parsed = reader.read(record);
+        let parsed = reader.read(&record.exchange);
         for Observer { slot, pattern } in &record.observers {
             let Some(slot) = self.slots.get(*slot as usize) else { continue };
             let seen = parsed.is_some_and(|parsed| {
@@ -237,7 +289,7 @@ impl Diagnoses {
                 );
                 slot.guarded(|| slot.diagnosis.see(&exchange))
             });
-            let count = if seen { &slot.tally.recorded } else { &slot.tally.failed };
+            let count = if seen { &slot.counts.recorded } else { &slot.counts.failed };
             count.fetch_add(1, Relaxed);
         }
     }
@@ -270,9 +322,7 @@ impl Diagnoses {
 
     /// Returns the names and descriptions of a flow's diagnoses, in order.
     pub fn describe(&self, flow: usize) -> impl Iterator<Item = (&str, String)> {
-        self.slots[self.slots_of(flow)]
-            .iter()
-            .map(|slot| (slot.identity.diagnosis, slot.diagnosis.describe()))
+        self.slots[self.slots_of(flow)].iter().map(|slot| (slot.identity.kind, slot.diagnosis.describe()))
     }
 
     fn slots_of(&self, flow: usize) -> std::ops::Range<usize> {
@@ -284,6 +334,17 @@ impl Diagnoses {
 }
 
 impl Record {
+    /// Removes the exchange's data and keeps the memory, within bounds.
+    pub fn clear(&mut self) {
+        self.observers.clear();
+        self.exchange.clear();
+    }
+
+    /// Returns the number of bytes that the record occupies while it is queued.
+    pub fn size(&self) -> usize {
+        size_of::<Self>() + self.exchange.heap_bytes()
+    }
+
     /// The diagnoses that see the record.
     pub fn diagnoses(&self) -> Option<&Arc<Diagnoses>> {
         self.diagnoses.as_ref()
@@ -316,7 +377,7 @@ impl Record {
 
     /// Counts `fate` for each of its diagnoses.
     pub fn count(&self, worker: usize, fate: HandOver) {
-        self.slots().for_each(|slot| slot.tally.count(worker, fate));
+        self.slots().for_each(|slot| slot.counts.count(worker, fate));
     }
 
     fn slots(&self) -> impl Iterator<Item = &DiagnosisSlot> {
@@ -336,20 +397,18 @@ impl DiagnosisSlot {
         };
         let done = catch_unwind(AssertUnwindSafe(act)).is_ok();
         if !done {
-            let Identity { flow, diagnosis, .. } = &self.identity;
+            let Identity { flow, kind: diagnosis, .. } = &self.identity;
             error!(flow, diagnosis, "a diagnosis has panicked: this is a bug in Egret");
         }
         done
     }
 
     fn stats(&self) -> DiagnosisStats {
-        let Identity { diagnosis, ordinal, .. } = &self.identity;
-        let number = if *ordinal == 1 { String::new() } else { format!("-{ordinal}") };
         DiagnosisStats {
-            diagnosis: format!("{diagnosis}{number}"),
+            diagnosis: self.identity.to_string(),
             description: self.diagnosis.describe(),
             on_pressure: self.on_pressure,
-            counts: self.tally.counts(),
+            counts: self.counts.sums(),
             metrics: self.diagnosis.metrics(),
         }
     }
@@ -372,7 +431,7 @@ impl HandOverCounts {
         cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    fn counts(&self) -> DiagnosisCounts {
+    fn sums(&self) -> DiagnosisCounts {
         // Read the counters in reverse order of counting, so nothing seems seen before it was handed over.
         let (recorded, failed) = (self.recorded.load(Relaxed), self.failed.load(Relaxed));
         let sum =
@@ -384,24 +443,6 @@ impl HandOverCounts {
             shed: sum(|cells| &cells.shed),
             failed,
             queued: handed_over.saturating_sub(recorded + failed),
-        }
-    }
-}
-
-/// Returns the only diagnosis key of `config`. Adds a problem if there is none, or several.
-fn only_key(config: &DiagnosisConfig, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
-    match config.keys()[..] {
-        [key] => Some(key),
-        [] => {
-            let message =
-                format!("a diagnosis is missing: expected one of {}", DiagnosisConfig::KEYS.join(", "));
-            problems.push(Problem::new(path, message));
-            None
-        }
-        [first, second, ..] => {
-            let message = format!("`{first}` and `{second}` must be separate list entries");
-            problems.push(Problem::new(path, message));
-            None
         }
     }
 }

@@ -1,18 +1,15 @@
-//! Record of an exchange for diagnoses: its heads as the client saw them, sizes, times, and the beginnings of
-//! its bodies if a diagnosis asks for them.
+//! The recorded data of an exchange, for diagnoses: its heads as the client saw them, sizes, times, and the
+//! beginnings of its bodies if a diagnosis asks for them.
 //!
 //! A record is filled on the thread of the exchange and read on another. Filling it only copies a few byte
 //! ranges into reused memory; the reader parses it again ([`Finished`](crate::finished::Finished)). A record
 //! has no reference to the exchange.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use egret_clock::Timestamp;
 use egret_har::observed::Phases;
 use egret_http1::Span;
-
-use crate::observers::Diagnoses;
 
 /// Capacity that a reused record keeps: more than nearly every exchange needs.
 const SPARE_TEXT_BYTES: usize = 8 * 1024;
@@ -20,12 +17,7 @@ const SPARE_BODY_BYTES: usize = 4 * 1024;
 
 /// The recorded data of an exchange.
 #[derive(Debug, Default)]
-pub struct Record {
-    /// The diagnoses that the observers' numbers refer to. Kept when the record is reused, so its reference
-    /// count changes only after a reload.
-    pub(crate) diagnoses: Option<Arc<Diagnoses>>,
-    /// The diagnoses that see this record.
-    pub observers: Vec<Observer>,
+pub struct RecordedExchange {
     /// All texts, one after the other.
     text: Vec<u8>,
     spans: Spans,
@@ -98,15 +90,6 @@ pub struct Attempt {
 
 /// Maximum number of failed calls recorded. No exchange makes more.
 const FAILED_ATTEMPTS_MAX: usize = 64;
-
-/// A diagnosis that sees a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Observer {
-    /// Number of the diagnosis in the config.
-    pub slot: u32,
-    /// Pattern of the flow's match that matched the exchange.
-    pub pattern: u32,
-}
 
 /// Durations of the phases, in microseconds. The first three fields are times since the first byte of the
 /// request.
@@ -198,10 +181,9 @@ pub struct Url<'a> {
     pub target: &'a [u8],
 }
 
-impl Record {
+impl RecordedExchange {
     /// Removes the exchange's data and keeps the memory, within bounds.
     pub fn clear(&mut self) {
-        self.observers.clear();
         self.text.clear();
         self.text.shrink_to(SPARE_TEXT_BYTES);
         self.spans = Spans::default();
@@ -267,9 +249,9 @@ impl Record {
         Span::new(start, self.text.len())
     }
 
-    /// Returns the number of bytes that the record occupies while it is queued.
-    pub fn size(&self) -> usize {
-        size_of::<Self>() + self.text.len() + self.request_body.bytes.len() + self.response_body.bytes.len()
+    /// Number of bytes of text and bodies.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.text.len() + self.request_body.bytes.len() + self.response_body.bytes.len()
     }
 
     /// Host of the URL that the client requested, in lower case.
@@ -372,7 +354,7 @@ mod tests {
 
     #[test]
     fn texts_stand_where_they_were_put_and_memory_is_kept() {
-        let mut record = Record::default();
+        let mut record = RecordedExchange::default();
         let url =
             Url { tls: true, host: "one.example", port: 443, base: [b"/v2", b""], target: b"/users/7?a" };
         for _ in 0..2 {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use egret_cache::{
     Action, CacheConfig, CallTimes, Candidate, Decision, KeyContext, KeySecret, Lookup, Policy, Stored,
+    TimedResponse,
 };
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -78,12 +79,12 @@ fn case(bytes: &'static [u8]) -> Case {
     assert_eq!(answered.parse(RESPONSE, &limits, Method::Get), Ok(Progress::Complete));
     let policy = Policy::new(&CacheConfig::default(), "prices", Arc::new(KeySecret::new(&[1; 32])));
     let asked = request(&head, bytes);
-    let place = KeyContext::default();
-    let Lookup::Look(question) = policy.ask(&asked, &place) else { unreachable!("it may be stored") };
+    let context = KeyContext::default();
+    let Lookup::Look(question) = policy.look_up(&asked, &context) else { unreachable!("it may be stored") };
     let fields = Fields::received(&answered.fields, RESPONSE);
     let response = Response { status: 200, fields, body: None };
-    let times = CallTimes { sent: NOW, received: NOW };
-    let verdict = policy.receive(&question, (&asked, &place), &response, times, (&[], None));
+    let response = TimedResponse { response: &response, times: CallTimes { sent: NOW, received: NOW } };
+    let verdict = policy.receive(&question, &asked, &context, response, &[], None);
     let Action::Store(stored, _) = verdict.action else { unreachable!("it is stored") };
     // The first run allocates memory, and aws-lc detects the CPU's features.
     hit(Case { policy, bytes, head, stored: *stored, out: Vec::new() })
@@ -92,7 +93,7 @@ fn case(bytes: &'static [u8]) -> Case {
 fn hit(mut case: Case) -> Case {
     let Case { policy, bytes, head, stored, out } = &mut case;
     let asked = request(head, bytes);
-    let Lookup::Look(question) = policy.ask(black_box(&asked), &KeyContext::default()) else {
+    let Lookup::Look(question) = policy.look_up(black_box(&asked), &KeyContext::default()) else {
         unreachable!("it was asked for before")
     };
     let candidates = [Candidate { stored, len: Some(1024) }];

@@ -46,7 +46,7 @@ pub struct RemedyChain {
     /// State of the remedies entered so far, in the same order.
     held: Vec<AnyHeld>,
     /// The pending changes after each of them has seen the request.
-    marks: Vec<Checkpoint>,
+    checkpoints: Vec<Checkpoint>,
     /// The pending changes before the first of them.
     base: Checkpoint,
     /// Position of the exchange. On the request side, the index of the next remedy; on the response side, one
@@ -56,10 +56,10 @@ pub struct RemedyChain {
     waiting_since: Option<Timestamp>,
     needs: Needs,
     /// Kind of the local response that is passing outwards, if any.
-    local_response: Option<LocalKind>,
+    local_kind: Option<LocalKind>,
     /// Decisions so far, if the client or a diagnosis wants them.
     trace: String,
-    tells: TraceReaders,
+    readers: TraceReaders,
 }
 
 /// The point at which a request resumes when a remedy repeats its call.
@@ -84,14 +84,14 @@ pub struct TraceReaders {
 
 impl RemedyChain {
     /// Starts the chain for the flows that matched. Returns `true` if it has any remedy.
-    pub fn start(&mut self, flows: &Flows, matches: &Matches, tells: TraceReaders) -> bool {
+    pub fn start(&mut self, flows: &Flows, matches: &Matches, readers: TraceReaders) -> bool {
         self.chain.clear();
         self.held.clear();
-        self.marks.clear();
+        self.checkpoints.clear();
         self.base = Checkpoint::default();
         self.depth = 0;
         self.waiting_since = None;
-        self.local_response = None;
+        self.local_kind = None;
         flows.count_match_failures(matches);
         self.chain.extend(
             matches.iter().flat_map(|found| flows.slots_of(found.flow()).map(move |slot| (slot, found))),
@@ -99,7 +99,7 @@ impl RemedyChain {
         self.needs =
             self.chain.iter().fold(Needs::default(), |needs, (slot, _)| needs.and(flows.slots[*slot].needs));
         self.trace.clear();
-        self.tells = tells;
+        self.readers = readers;
         !self.chain.is_empty()
     }
 
@@ -110,7 +110,7 @@ impl RemedyChain {
 
     /// Returns the decisions so far for the field `x-egret-trace`, if the client asked for it.
     pub fn trace(&self) -> Option<&str> {
-        self.tells.client.then_some(&self.trace)
+        self.readers.client.then_some(&self.trace)
     }
 
     /// Returns the decisions so far, if the client or a diagnosis wants them.
@@ -133,7 +133,7 @@ impl RemedyChain {
                 self.held.push(slot.remedy.held());
             }
             let held = &mut self.held[self.depth];
-            let mark = (slot.mode == Mode::Report).then(|| exchange.draft.checkpoint());
+            let checkpoint = (slot.mode == Mode::Report).then(|| exchange.draft.checkpoint());
             let decided = guarded(slot, || slot.remedy.request(exchange, held, cx));
             let step = match (decided, slot.mode) {
                 (Ok(Poll::Pending), Mode::Enforce) => {
@@ -149,49 +149,49 @@ impl RemedyChain {
                 (Ok(Poll::Ready(step)), _) => step,
                 (Err(fault), _) => Step::Fail(fault),
             };
-            if let Some(mark) = mark {
-                exchange.draft.restore(&mark);
+            if let Some(checkpoint) = checkpoint {
+                exchange.draft.restore(&checkpoint);
             }
             if let Some(since) = self.waiting_since.take() {
-                slot.tally.waited(exchange.worker, exchange.now.since(since));
+                slot.counts.waited(exchange.worker, exchange.now.since(since));
                 self.note(slot, exchange, Decision::Wait);
             }
-            let (decision, answer) = match step {
+            let (decision, local_response) = match step {
                 Step::Next => (Decision::Next, None),
-                Step::LocalResponse(answer) => (Decision::LocalResponse, Some(answer)),
+                Step::LocalResponse(local_response) => (Decision::LocalResponse, Some(local_response)),
                 Step::Fail(fault) => (Decision::Fail, slot.refusal(&fault)),
             };
             self.note(slot, exchange, decision);
-            if let (Some(answer), Mode::Enforce) = (answer, slot.mode) {
+            if let (Some(local_response), Mode::Enforce) = (local_response, slot.mode) {
                 if let Some(background) = &mut exchange.draft.background {
                     background.slot = number;
                 }
                 self.held.truncate(self.depth);
-                self.local_response = Some(answer.kind());
-                return Poll::Ready(RequestStep::LocalResponse(answer));
+                self.local_kind = Some(local_response.kind());
+                return Poll::Ready(RequestStep::LocalResponse(local_response));
             }
             if slot.mode == Mode::Report {
                 // Discards the calls that the remedy would have made.
                 exchange.draft.background = None;
                 exchange.draft.fetch = None;
             }
-            self.marks.push(exchange.draft.checkpoint());
+            self.checkpoints.push(exchange.draft.checkpoint());
             self.depth += 1;
         }
-        self.local_response = None;
+        self.local_kind = None;
         Poll::Ready(RequestStep::Call)
     }
 
     /// Passes a response or a failure outwards as far as possible.
     pub fn response(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) -> ResponseStep {
-        exchange.local_response = self.local_response;
-        exchange.draft.seen |= self.local_response.is_none()
+        exchange.local_kind = self.local_kind;
+        exchange.draft.seen |= self.local_kind.is_none()
             && match exchange.outcome {
                 Outcome::None => false,
                 Outcome::Response(_) => true,
                 Outcome::Failure(failure) => failure.sent,
             };
-        if self.local_response.is_none()
+        if self.local_kind.is_none()
             && let Some(account) = exchange.called_account()
         {
             record_account_outcome(account, exchange);
@@ -202,10 +202,10 @@ impl RemedyChain {
             let slot = &flows.slots[number];
             exchange.params.found = Some(found);
             let held = &mut self.held[outer];
-            let mark = (slot.mode == Mode::Report).then(|| exchange.draft.checkpoint());
+            let checkpoint = (slot.mode == Mode::Report).then(|| exchange.draft.checkpoint());
             let decided = guarded(slot, || slot.remedy.response(exchange, held));
-            if let Some(mark) = mark {
-                exchange.draft.restore(&mark);
+            if let Some(checkpoint) = checkpoint {
+                exchange.draft.restore(&checkpoint);
             }
             let reaction = decided.unwrap_or_else(Reaction::Fail);
             let from = match reaction {
@@ -214,7 +214,7 @@ impl RemedyChain {
                 _ => Resume::Inner,
             };
             let mut alternate_call = None;
-            let (decision, backward) = match reaction {
+            let (decision, response_step) = match reaction {
                 Reaction::Pass => continue,
                 Reaction::Repeat(at) => (Decision::Repeat, Some(ResponseStep::Repeat(at))),
                 Reaction::RepeatClean | Reaction::RepeatSelf => {
@@ -224,19 +224,19 @@ impl RemedyChain {
                     alternate_call = Some(call);
                     (Decision::Repeat, Some(ResponseStep::Repeat(exchange.now)))
                 }
-                Reaction::LocalResponse(answer) => {
-                    (Decision::LocalResponse, Some(ResponseStep::LocalResponse(answer)))
+                Reaction::LocalResponse(local_response) => {
+                    (Decision::LocalResponse, Some(ResponseStep::LocalResponse(local_response)))
                 }
                 Reaction::Fail(fault) => {
                     (Decision::Fail, slot.refusal(&fault).map(ResponseStep::LocalResponse))
                 }
             };
             self.note(slot, exchange, decision);
-            if let (Some(backward), Mode::Enforce) = (backward, slot.mode) {
+            if let (Some(response_step), Mode::Enforce) = (response_step, slot.mode) {
                 self.end_from(outer + 1, flows, exchange);
-                match &backward {
-                    ResponseStep::LocalResponse(answer) => {
-                        self.local_response = Some(answer.kind());
+                match &response_step {
+                    ResponseStep::LocalResponse(local_response) => {
+                        self.local_kind = Some(local_response.kind());
                         exchange.draft.forget_response();
                     }
                     ResponseStep::Repeat(_) => self.go_back(outer, from, exchange),
@@ -245,7 +245,7 @@ impl RemedyChain {
                 if let Some(alternate_call) = alternate_call {
                     exchange.draft_alternate_call(*alternate_call);
                 }
-                return backward;
+                return response_step;
             }
         }
         ResponseStep::Pass
@@ -255,18 +255,18 @@ impl RemedyChain {
     /// see the request again, and the remedy's own changes unless `from` keeps them.
     fn go_back(&mut self, depth: usize, from: Resume, exchange: &mut Exchange<'_>) {
         if from == Resume::Inner {
-            self.marks.truncate(depth + 1);
+            self.checkpoints.truncate(depth + 1);
         } else {
-            let before = depth.checked_sub(1).map_or(&self.base, |outer| &self.marks[outer]).clone();
-            self.marks.truncate(depth);
-            self.marks.push(before);
+            let before = depth.checked_sub(1).map_or(&self.base, |outer| &self.checkpoints[outer]).clone();
+            self.checkpoints.truncate(depth);
+            self.checkpoints.push(before);
         }
-        if let Some(mark) = self.marks.last() {
-            exchange.draft.restore(mark);
+        if let Some(checkpoint) = self.checkpoints.last() {
+            exchange.draft.restore(checkpoint);
         }
         self.depth = depth + 1;
         if from == Resume::Remedy {
-            self.marks.truncate(depth);
+            self.checkpoints.truncate(depth);
             self.depth = depth;
         }
     }
@@ -291,7 +291,7 @@ impl RemedyChain {
         self.end_from(0, flows, exchange);
         self.chain.clear();
         // Checkpoints hold bodies.
-        self.marks.clear();
+        self.checkpoints.clear();
         self.base = Checkpoint::default();
     }
 
@@ -312,9 +312,9 @@ impl RemedyChain {
     }
 
     fn note(&mut self, slot: &RemedySlot, exchange: &Exchange<'_>, decision: Decision) {
-        slot.tally.count(exchange.worker, decision);
-        let Self { trace, tells, .. } = self;
-        if (tells.client || tells.diagnoses) && trace.len() < TRACE_BYTES_MAX {
+        slot.counts.count(exchange.worker, decision);
+        let Self { trace, readers, .. } = self;
+        if (readers.client || readers.diagnoses) && trace.len() < TRACE_BYTES_MAX {
             let separator = if trace.is_empty() { "" } else { ", " };
             let report = if slot.mode == Mode::Report { ";report" } else { "" };
             for piece in [separator, &*slot.label, "=", decision.word(), report] {

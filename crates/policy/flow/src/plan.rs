@@ -3,13 +3,14 @@
 //! A reload compiles new flows beside those in force. A remedy that exists in both configs keeps its state
 //! and its counters.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use egret_clock::Timestamp;
 use egret_config::Problem;
+use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
 use egret_store::Ledger;
 use egret_store::entries::Purge;
 
@@ -23,8 +24,8 @@ use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
 use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas};
 use egret_remedy::{
-    AnyRemedy, Cache, CompileContext, DecisionCounts, Identity, KeptStates, Mode, Needs, OnError, Params,
-    RemedyConfig, TallySnapshot,
+    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Mode, Needs, OnError, Params,
+    RemedyConfig,
 };
 
 use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats};
@@ -34,7 +35,7 @@ use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats};
 pub struct Flows {
     pub(crate) router: Router,
     /// The remedies of all flows, in order.
-    pub slots: Vec<RemedySlot>,
+    pub(crate) slots: Vec<RemedySlot>,
     /// Start of each flow's remedies in `slots`, by flow number. One more element marks the end of the last
     /// flow's remedies.
     starts: Vec<usize>,
@@ -46,7 +47,7 @@ pub struct Flows {
     pub accounts: Accounts,
     /// The diagnoses of finished exchanges.
     pub diagnoses: Arc<Diagnoses>,
-    kept: KeptStates,
+    states: KeptStates,
 }
 
 /// Counters of a flow other than those of its remedies.
@@ -76,6 +77,20 @@ pub struct FlowParts<'a> {
     pub exports: &'a Exports,
 }
 
+/// The inputs for compiling the remedies of one flow.
+struct FlowSource<'a> {
+    /// Number of the flow.
+    number: usize,
+    config: &'a FlowConfig,
+    /// The parameters that the flow's match captures.
+    parameters: &'a [&'a str],
+    /// The names of the providers.
+    providers: &'a [&'a str],
+    workers: usize,
+    data_dir: Option<&'a Path>,
+    before: Option<&'a Flows>,
+}
+
 /// A compiled remedy with its settings and counters.
 #[derive(Debug)]
 pub(crate) struct RemedySlot {
@@ -85,7 +100,7 @@ pub(crate) struct RemedySlot {
     pub needs: Needs,
     /// `flow/remedy`, with a number if the flow has several remedies of that kind.
     pub label: Box<str>,
-    pub tally: Arc<DecisionCounts>,
+    pub counts: Arc<DecisionCounts>,
     /// Causes already logged for letting exchanges go on without a decision.
     pub causes: LoggedCauses,
     identity: Identity,
@@ -133,7 +148,7 @@ pub struct RemedyStats {
     /// Mode.
     pub mode: Mode,
     /// Decisions by kind.
-    pub tally: TallySnapshot,
+    pub decisions: DecisionSums,
     /// Counters of the cache, if the remedy is one.
     pub cache: Option<CacheSnapshot>,
 }
@@ -161,41 +176,17 @@ impl Flows {
         let accounts = Accounts::compile(accounts, providers, accounts_before, &mut problems);
         let mut compiled = Self { router, quotas, accounts, ..Self::default() };
         for (number, flow) in config.iter().enumerate() {
-            compiled.starts.push(compiled.slots.len());
-            let match_failures =
-                before.and_then(|before| before.match_failures(&flow.name)).unwrap_or_default();
-            compiled.counts.push(FlowCount { name: flow.name.clone(), match_failures });
-            let mut ordinals = HashMap::new();
             let parameters: Vec<&str> = parameters[number].iter().map(String::as_str).collect();
-            let remedies: Vec<_> = flow
-                .remedies
-                .iter()
-                .enumerate()
-                .filter_map(|(number, remedy)| remedy.as_inner(number))
-                .collect();
-            for (place, remedy) in flow.remedies.iter().enumerate() {
-                let path = format!("flows[{number}].remedies[{place}]");
-                let Some(key) = only_key(remedy, &path, &mut problems) else { continue };
-                let ordinal = ordinals.entry(key).and_modify(|count| *count += 1).or_insert(1);
-                let identity = Identity { flow: flow.name.clone(), remedy: key, ordinal: *ordinal };
-                let context = CompileContext {
-                    providers: &names,
-                    matching: &flow.matching,
-                    parameters: &parameters,
-                    inner: &remedies[remedies.partition_point(|inner| inner.number <= place)..],
-                    quotas: &compiled.quotas,
-                    accounts: &compiled.accounts,
-                    mode: remedy.mode,
-                    workers,
-                    data_dir,
-                    path: format!("{path}.{key}"),
-                    problems: &mut problems,
-                    identity,
-                    before: before.map(|before| &before.kept),
-                    kept: &mut compiled.kept,
-                };
-                compiled.slots.extend(RemedySlot::compile(remedy, context, workers, before));
-            }
+            let flow = FlowSource {
+                number,
+                config: flow,
+                parameters: &parameters,
+                providers: &names,
+                workers,
+                data_dir,
+                before,
+            };
+            compiled.add_flow(&flow, &mut problems);
         }
         compiled.starts.push(compiled.slots.len());
         let diagnoses_before = before.map(|before| &*before.diagnoses);
@@ -204,6 +195,42 @@ impl Flows {
         let diagnoses = Diagnoses::compile(&diagnosed, context, workers, diagnoses_before, &mut problems);
         compiled.diagnoses = Arc::new(diagnoses);
         if problems.is_empty() { Ok(compiled) } else { Err(problems) }
+    }
+
+    /// Compiles the remedies of one flow.
+    fn add_flow(&mut self, flow: &FlowSource<'_>, problems: &mut Vec<Problem>) {
+        let FlowSource { number, config, parameters, providers, workers, data_dir, before } = *flow;
+        self.starts.push(self.slots.len());
+        let match_failures =
+            before.and_then(|before| before.match_failures(&config.name)).unwrap_or_default();
+        self.counts.push(FlowCount { name: config.name.clone(), match_failures });
+        let mut identities = Identities::new(&config.name);
+        let remedies = config.remedies.iter().enumerate();
+        let inner: Vec<_> = remedies.clone().filter_map(|(number, remedy)| remedy.as_inner(number)).collect();
+        for (at, remedy) in remedies {
+            let path = format!("flows[{number}].remedies[{at}]");
+            let Some(key) = remedy.only_key(&path, problems) else { continue };
+            let identity = identities.next(key);
+            let context = CompileContext {
+                providers,
+                matching: &config.matching,
+                parameters,
+                inner: &inner[inner.partition_point(|inner| inner.number <= at)..],
+                quotas: &self.quotas,
+                accounts: &self.accounts,
+                mode: remedy.mode,
+                workers,
+                data_dir,
+                path: format!("{path}.{key}"),
+                problems,
+                states: StateKeeper::new(
+                    identity.clone(),
+                    before.map(|before| &before.states),
+                    &mut self.states,
+                ),
+            };
+            self.slots.extend(RemedySlot::compile(remedy, context, identity, workers, before));
+        }
     }
 
     /// Returns `true` if there are no flows.
@@ -261,8 +288,8 @@ impl Flows {
     }
 
     /// Returns the decisions counted so far of the remedy with this number, among those of all flows.
-    pub fn decisions(&self, remedy: usize) -> Option<TallySnapshot> {
-        Some(self.slots.get(remedy)?.tally.snapshot())
+    pub fn decisions(&self, remedy: usize) -> Option<DecisionSums> {
+        Some(self.slots.get(remedy)?.counts.snapshot())
     }
 
     /// Returns a view of the parameters that the matching flows have captured, and of the accounts.
@@ -292,16 +319,15 @@ impl RemedySlot {
     fn compile(
         config: &RemedyConfig,
         mut context: CompileContext<'_>,
+        identity: Identity,
         workers: usize,
         before: Option<&Flows>,
     ) -> Option<Self> {
         let remedy = AnyRemedy::compile(config, &mut context)?;
-        let identity = context.identity;
-        let Identity { flow, remedy: key, ordinal } = &identity;
-        let label = if *ordinal == 1 { format!("{flow}/{key}") } else { format!("{flow}/{key}-{ordinal}") };
+        let label = format!("{}/{identity}", identity.flow);
         let before = before.and_then(|before| before.slot_before(&identity));
-        let tally =
-            before.map_or_else(|| Arc::new(DecisionCounts::new(workers)), |before| Arc::clone(&before.tally));
+        let counts = before
+            .map_or_else(|| Arc::new(DecisionCounts::new(workers)), |before| Arc::clone(&before.counts));
         let (mode, on_error, needs) = (config.mode, config.on_error, remedy.needs());
         Some(Self {
             remedy,
@@ -309,7 +335,7 @@ impl RemedySlot {
             on_error,
             needs,
             label: label.into(),
-            tally,
+            counts,
             causes: LoggedCauses::default(),
             identity,
             #[cfg(test)]
@@ -322,7 +348,7 @@ impl RemedySlot {
             remedy: self.remedy_name().to_owned(),
             description: self.remedy.describe(),
             mode: self.mode,
-            tally: self.tally.snapshot(),
+            decisions: self.counts.snapshot(),
             cache: self.remedy.as_cache().map(Cache::snapshot),
         }
     }
@@ -335,23 +361,5 @@ impl RemedySlot {
     /// Name within the flow: `limit`, `limit-2`.
     pub fn remedy_name(&self) -> &str {
         &self.label[self.identity.flow.len() + 1..]
-    }
-}
-
-/// Returns the only remedy key of `config`. Adds a problem if there is none, or several.
-fn only_key(config: &RemedyConfig, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
-    match config.keys()[..] {
-        [key] => Some(key),
-        [] => {
-            let message = format!("a remedy is missing: expected one of {}", RemedyConfig::KEYS.join(", "));
-            problems.push(Problem::new(path, message));
-            None
-        }
-        [first, second, ..] => {
-            let message =
-                format!("`{first}` and `{second}` must be separate list entries, in the wanted order");
-            problems.push(Problem::new(path, message));
-            None
-        }
     }
 }

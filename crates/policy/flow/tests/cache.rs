@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use egret_cache::{
     Action, CacheConfig, CacheKey, CacheStatus, CallTimes, Candidate, Decision, KeyContext, KeySecret,
-    Lookup, Piece, Policy, ProviderFailure, Reply, Stored, Validation, problems,
+    Lookup, Piece, Policy, ProviderFailure, Reply, Stored, TimedResponse, Validation, problems,
 };
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -207,14 +207,15 @@ impl Bench {
     }
 
     fn ask(&mut self, request: &RequestText) -> Result<LocalResponse, String> {
-        let place = KeyContext::default();
-        let question = match request.with(|request| self.policy.ask(request, &place)) {
+        let context = KeyContext::default();
+        let question = match request.with(|request| self.policy.look_up(request, &context)) {
             Lookup::Look(question) => question,
             Lookup::OnlyIfCached => return Ok(LocalResponse { status: 504, ..LocalResponse::default() }),
             Lookup::Forward(forward) => {
                 let answer = self.fetch(request)?.ok_or("the provider is unreachable")?;
                 let groups = request.with(|asked| {
-                    answer.with(&request.method, |response| self.policy.invalidated(asked, &place, response))
+                    answer
+                        .with(&request.method, |response| self.policy.invalidated(asked, &context, response))
                 });
                 self.entries.retain(|(key, _, _)| !groups.contains(&key.group));
                 return Ok(answer.marked(CacheStatus::forwarded(forward)));
@@ -258,8 +259,8 @@ impl Bench {
         status: CacheStatus,
         validation: Option<&Validation>,
     ) -> Result<LocalResponse, String> {
-        let place = KeyContext::default();
-        let Lookup::Look(question) = request.with(|request| self.policy.ask(request, &place)) else {
+        let context = KeyContext::default();
+        let Lookup::Look(question) = request.with(|request| self.policy.look_up(request, &context)) else {
             panic!("the cache serves this request")
         };
         let mut sent = request.clone();
@@ -276,18 +277,18 @@ impl Bench {
         let sent_at = self.now;
         let Some(answer) = self.fetch(&sent)? else {
             let (at, reply) = self.with_candidates(question.key, |bench, candidates| {
-                let trouble = (ProviderFailure::Silence, bench.now);
-                request.with(|request| bench.policy.fail(&question, request, candidates, trouble))
+                let failure = ProviderFailure::Silence;
+                request.with(|request| bench.policy.fail(&question, request, candidates, failure, bench.now))
             });
             let failed = LocalResponse { status: 502, ..LocalResponse::default() };
             return Ok(reply.map_or(failed, |reply| self.render(&at, &reply).marked(status.failed(&reply))));
         };
         let times = CallTimes { sent: sent_at, received: self.now };
         let (at, verdict) = self.with_candidates(question.key, |bench, candidates| {
-            let judged = (candidates, validation);
             request.with(|asked| {
                 answer.with(&request.method, |response| {
-                    bench.policy.receive(&question, (asked, &place), response, times, judged)
+                    let response = TimedResponse { response, times };
+                    bench.policy.receive(&question, asked, &context, response, candidates, validation)
                 })
             })
         });

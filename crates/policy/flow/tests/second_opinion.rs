@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use egret_cache::{
     Action, CacheConfig, CacheRequest, CallTimes, Candidate, Decision, KeyContext, KeySecret, Lookup, Policy,
-    Stored,
+    Stored, TimedResponse,
 };
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -131,7 +131,7 @@ fn ask<T>(
         consumer: None,
         body: None,
     };
-    let Lookup::Look(question) = policy.ask(&request, &KeyContext::default()) else {
+    let Lookup::Look(question) = policy.look_up(&request, &KeyContext::default()) else {
         unreachable!("the cache is for every GET")
     };
     act(&question, &request)
@@ -147,9 +147,9 @@ fn serves(case: &Case) -> bool {
     let response =
         Response { status: case.status, fields: Fields::received(&parsed.fields, &bytes), body: None };
     let stored: Option<Box<Stored>> = ask(&policy, &[], |question, request| {
-        let times = CallTimes { sent: now, received: now };
-        let place = KeyContext::default();
-        match policy.receive(question, (request, &place), &response, times, (&[], None)).action {
+        let response = TimedResponse { response: &response, times: CallTimes { sent: now, received: now } };
+        let context = KeyContext::default();
+        match policy.receive(question, request, &context, response, &[], None).action {
             Action::Store(stored, _) => Some(stored),
             _ => None,
         }

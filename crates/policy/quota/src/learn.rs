@@ -33,6 +33,7 @@ pub struct ReportReader {
 const POLICIES_MAX: usize = 16;
 
 impl ReportReader {
+    /// Creates a reader of the fields in `config`.
     pub fn new(config: &LearnConfig) -> Self {
         let mut reader = Self::default();
         for from in &config.from {

@@ -20,8 +20,8 @@ pub struct Refusal {
 /// it, the greatest reason is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
-    /// The store is being asked for units, which takes milliseconds. [`Quota::watch`](crate::Quota::watch) reports when they
-    /// arrive; if they have not by the time to retry, the store has failed.
+    /// The store is being asked for units, which takes milliseconds. [`Quota::watch`](crate::Quota::watch)
+    /// reports when they arrive; if they have not by the time to retry, the store has failed.
     Fetching,
     /// The units are used up.
     Exhausted,

@@ -10,8 +10,8 @@ use egret_accounts::token::{TokenWaiter, Turn};
 use egret_accounts::{Account, reported_pause};
 use egret_message::Refused;
 
-/// Waits until a call can be made with `account`. An account with a token is ready once it has a valid one; all
-/// others are ready at once. The remedy keeps `waiting` between calls of this function.
+/// Waits until a call can be made with `account`. An account with a token is ready once it has a valid one;
+/// all others are ready at once. The remedy keeps `waiting` between calls of this function.
 pub(crate) fn poll_ready(
     account: &Account,
     waiting: &mut TokenWaiter,
@@ -35,11 +35,11 @@ pub(crate) fn poll_ready(
     }
 }
 
-/// Decides how to react to the response to a call with `account`. If the provider rejected the token
-/// (RFC 6750 §3.1), another token is fetched and the call is repeated with it, once. A provider that responds
-/// with 401 has not acted on the request (RFC 9110 §15.5.2), so any method may be repeated.
+/// Decides how to react to the response to a call with `account`. If the provider rejected the token (RFC
+/// 6750 §3.1), another token is fetched and the call is repeated with it, once. A provider that responds with
+/// 401 has not acted on the request (RFC 9110 §15.5.2), so any method may be repeated.
 pub(crate) fn react(account: &Account, waiting: &mut TokenWaiter, exchange: &Exchange<'_>) -> Reaction {
-    let is_refused = exchange.local_response.is_none()
+    let is_refused = exchange.local_kind.is_none()
         && exchange.response().is_some_and(|response| response.status == 401)
         && exchange.is_for(account);
     let Some(token) = account.token().filter(|_| is_refused) else { return Reaction::Pass };
@@ -57,7 +57,7 @@ pub fn record_account_outcome(account: &Account, exchange: &Exchange<'_>) {
 
 /// Returns `true` if a provider has accepted the request.
 pub(crate) fn is_accepted(exchange: &Exchange<'_>) -> bool {
-    exchange.local_response.is_none() && exchange.response().is_some_and(|response| response.status < 400)
+    exchange.local_kind.is_none() && exchange.response().is_some_and(|response| response.status < 400)
 }
 
 /// Returns the time before which the provider wants no further call with an account, from a response that

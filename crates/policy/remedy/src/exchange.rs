@@ -10,7 +10,6 @@ use egret_http1::{Method, RequestHead};
 use egret_store::entries::BodyWriter;
 
 use crate::local_response::LocalKind;
-use crate::remedy::AlternateCall;
 use egret_accounts::token::Fetch;
 use egret_accounts::{Account, Accounts};
 use egret_cache::{Stored, is_credential_field, is_credential_parameter};
@@ -76,6 +75,17 @@ pub struct CallOptions {
     pub total: Option<Duration>,
     /// Time without a response after which a hedging call is made.
     pub hedge: Option<Duration>,
+}
+
+/// A call that replaces the original one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AlternateCall {
+    /// Number (in the config) of the provider, if it is another one.
+    pub provider: Option<usize>,
+    /// Path, relative to the provider's URL, if it is another one. The query is kept.
+    pub path: Option<Vec<u8>>,
+    /// `true` if the credentials of the request, which are meant for the original provider, are removed.
+    pub without_credentials: bool,
 }
 
 /// State of a draft at one moment.
@@ -208,7 +218,7 @@ pub struct Exchange<'a> {
     /// The outcome of the last call.
     pub outcome: Outcome<'a>,
     /// Kind of the local response, if `outcome` is one. Set by the chain.
-    pub local_response: Option<LocalKind>,
+    pub local_kind: Option<LocalKind>,
     /// The remedies' changes so far.
     pub draft: &'a mut PendingChanges,
 }
@@ -232,7 +242,7 @@ impl<'a> Exchange<'a> {
             params,
             repeatable: false,
             outcome: Outcome::None,
-            local_response: None,
+            local_kind: None,
             draft,
         }
     }

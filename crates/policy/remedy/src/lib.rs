@@ -1,13 +1,14 @@
 //! Remedies: the decisions that change, delay, repeat or answer an exchange.
 //!
-//! [`Remedy`] is the trait of all remedies. Each remedy is a file under `remedies/` and a line in its registry.
-//! The other modules are the tools that remedies share: the exchange as they see it, groups, queues, and the
-//! use of quotas and accounts.
+//! [`Remedy`] is the trait of all remedies. Each remedy is a file under `remedies/` and a line in its
+//! registry. The other modules are the tools that remedies share: the exchange as they see it, groups,
+//! queues, and the use of quotas and accounts.
 //!
 //! A remedy never sees a socket, a thread or a clock: it receives views over buffered bytes and the current
 //! time, and returns a decision that the gateway carries out.
 
 mod account_use;
+mod decision_counts;
 mod exchange;
 mod grouping;
 mod local_response;
@@ -15,16 +16,12 @@ mod message_templates;
 mod quota_draw;
 mod remedies;
 mod remedy;
-mod tally;
 mod wait_line;
 
 pub use account_use::record_account_outcome;
-pub use exchange::{CallOptions, Checkpoint, Exchange, Params, PendingChanges};
+pub use decision_counts::{Decision, DecisionCounts, DecisionSums, WAIT_BOUNDS_US};
+pub use exchange::{AlternateCall, CallOptions, Checkpoint, Exchange, Params, PendingChanges};
 pub use local_response::{LocalKind, LocalResponse};
 pub use remedies::cache::Cache;
 pub use remedies::{AnyHeld, AnyRemedy, RemedyConfig};
-pub use remedy::{
-    AlternateCall, CompileContext, Identity, InnerRemedy, KeptStates, Mode, Needs, OnError, Reaction, Remedy,
-    Step,
-};
-pub use tally::{Decision, DecisionCounts, TallySnapshot, WAIT_BOUNDS_US};
+pub use remedy::{CompileContext, InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Step};

@@ -127,7 +127,7 @@ impl Draw {
                 }
             }
             // An inner remedy has responded before any call was made.
-            Outcome::Response(_) if exchange.local_response.is_some() && exchange.draft.calls == 0 => {
+            Outcome::Response(_) if exchange.local_kind.is_some() && exchange.draft.calls == 0 => {
                 if let Some(grant) = grant.take() {
                     grant.cancel(exchange.now);
                 }

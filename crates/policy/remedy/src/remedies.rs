@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll};
 
+use egret_config::{EntryKind, Problem};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,8 @@ pub mod timeout;
 pub mod trace;
 pub mod transform;
 
-/// Generates the config struct and the dispatch enums from one line per remedy.
+/// Generates the config struct and the dispatch enums from one line per remedy. The registry of diagnoses has
+/// the same shape.
 macro_rules! registry {
     ($($(#[$doc:meta])* $key:literal $field:ident: $module:ident::$Remedy:ident;)*) => {
         /// One remedy of a flow: exactly one remedy key with its config, and the options common to all
@@ -45,16 +47,16 @@ macro_rules! registry {
         }
 
         impl RemedyConfig {
-            /// The keys of all remedies.
-            pub const KEYS: &[&'static str] = &[$($key),*];
+            const KIND: EntryKind = EntryKind { name: "a remedy", keys: &[$($key),*], is_ordered: true };
 
-            /// Returns the remedy keys of this entry. A valid entry has exactly one.
-            pub fn keys(&self) -> Vec<&'static str> {
+            /// Returns the only remedy key of this entry. Adds a problem at `path` if it has none, or
+            /// several.
+            pub fn only_key(&self, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
                 let keys = [$(self.$field.is_some().then_some($key)),*];
-                keys.into_iter().flatten().collect()
+                Self::KIND.only_key(&keys.into_iter().flatten().collect::<Vec<_>>(), path, problems)
             }
 
-            /// The remedy of this entry as the remedies outside it see it; `number` is its number in the flow.
+            /// Returns this entry as the remedies outside it see it; `number` is its number in the flow.
             pub fn as_inner(&self, number: usize) -> Option<InnerRemedy<'_>> {
                 $(if let Some(config) = &self.$field {
                     let chooses_account = <$module::$Remedy as Remedy>::CHOOSES_ACCOUNT;
@@ -67,13 +69,19 @@ macro_rules! registry {
         /// Any remedy.
         #[derive(Debug)]
         pub enum AnyRemedy {
-            $($Remedy($module::$Remedy),)*
+            $(
+                $(#[$doc])*
+                $Remedy($module::$Remedy),
+            )*
         }
 
         /// The state of any remedy for an exchange.
         #[derive(Debug)]
         pub enum AnyHeld {
-            $($Remedy(<$module::$Remedy as Remedy>::Held),)*
+            $(
+                #[doc = concat!("The state of `", $key, "`.")]
+                $Remedy(<$module::$Remedy as Remedy>::Held),
+            )*
         }
 
         impl AnyRemedy {
@@ -86,10 +94,12 @@ macro_rules! registry {
                 None
             }
 
+            /// See [`Remedy::describe`].
             pub fn describe(&self) -> String {
                 match self { $(Self::$Remedy(remedy) => remedy.describe(),)* }
             }
 
+            /// See [`Remedy::needs`].
             pub fn needs(&self) -> Needs {
                 match self { $(Self::$Remedy(remedy) => remedy.needs(),)* }
             }
@@ -99,13 +109,20 @@ macro_rules! registry {
                 match self { $(Self::$Remedy(_) => AnyHeld::$Remedy(Default::default()),)* }
             }
 
-            pub fn request(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld, cx: &mut Context<'_>) -> Poll<Step> {
+            /// See [`Remedy::request`].
+            pub fn request(
+                &self,
+                exchange: &mut Exchange<'_>,
+                held: &mut AnyHeld,
+                cx: &mut Context<'_>,
+            ) -> Poll<Step> {
                 match (self, held) {
                     $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.request(exchange, held, cx),)*
                     _ => Poll::Ready(Step::Next),
                 }
             }
 
+            /// See [`Remedy::response`].
             pub fn response(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld) -> Reaction {
                 match (self, held) {
                     $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.response(exchange, held),)*
@@ -113,6 +130,7 @@ macro_rules! registry {
                 }
             }
 
+            /// See [`Remedy::end`].
             pub fn end(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld) -> Result<(), Fault> {
                 match (self, held) {
                     $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.end(exchange, held),)*

@@ -1,19 +1,19 @@
 //! The `Remedy` trait. A remedy is one file under `remedies/` and one line in [`registry`](crate::remedies).
 
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::Path;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Problem;
+use egret_config::reload::StateKeeper;
 use egret_http1::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::Exchange;
+use crate::exchange::{AlternateCall, Exchange};
 use crate::local_response::LocalResponse;
 use egret_accounts::{Account, Accounts};
 use egret_match::expression::{Expression, ExpressionValue, Scope};
@@ -105,17 +105,6 @@ pub enum Reaction {
     LocalResponse(Box<LocalResponse>),
     /// The remedy cannot decide. Its `on_error` setting applies.
     Fail(Fault),
-}
-
-/// A call that replaces the original one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AlternateCall {
-    /// Number (in the config) of the provider, if it is another one.
-    pub provider: Option<usize>,
-    /// Path, relative to the provider's URL, if it is another one. The query is kept.
-    pub path: Option<Vec<u8>>,
-    /// `true` if the credentials of the request, which are meant for the original provider, are removed.
-    pub without_credentials: bool,
 }
 
 /// The parts of messages that a remedy must see or keep.
@@ -221,23 +210,9 @@ pub struct CompileContext<'a> {
     pub path: String,
     /// Problems found so far.
     pub problems: &'a mut Vec<Problem>,
-    /// Identity of the remedy across reloads.
-    pub identity: Identity,
-    pub before: Option<&'a KeptStates>,
-    pub kept: &'a mut KeptStates,
+    /// Identity of the remedy across reloads, and the state that it keeps.
+    pub states: StateKeeper<'a>,
 }
-
-/// Identity of a remedy across reloads: its flow, its kind, and its ordinal among remedies of that kind in
-/// the flow.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Identity {
-    pub flow: String,
-    pub remedy: &'static str,
-    pub ordinal: usize,
-}
-
-/// State that remedies carry over from one config to the next.
-pub type KeptStates = HashMap<Identity, Arc<dyn Any + Send + Sync>>;
 
 impl CompileContext<'_> {
     /// Adds a problem for `key` of this remedy.
@@ -352,28 +327,6 @@ impl CompileContext<'_> {
 
     /// Name of the flow.
     pub fn flow(&self) -> &str {
-        &self.identity.flow
-    }
-
-    /// Returns state that outlives a reload: the state that the same remedy had under the previous config, if
-    /// it `fits`, otherwise a new one. A remedy keeps one state.
-    pub fn keep<State: Any + Send + Sync>(
-        &mut self,
-        fits: impl FnOnce(&State) -> bool,
-        make: impl FnOnce() -> State,
-    ) -> Arc<State> {
-        let state = self.kept().filter(|state| fits(state)).unwrap_or_else(|| Arc::new(make()));
-        self.keep_state(Arc::clone(&state));
-        state
-    }
-
-    /// Returns the state that the same remedy had under the previous config.
-    pub fn kept<State: Any + Send + Sync>(&self) -> Option<Arc<State>> {
-        Arc::clone(self.before?.get(&self.identity)?).downcast().ok()
-    }
-
-    /// Keeps `state` for the next config.
-    pub fn keep_state<State: Any + Send + Sync>(&mut self, state: Arc<State>) {
-        self.kept.insert(self.identity.clone(), state);
+        &self.states.identity().flow
     }
 }

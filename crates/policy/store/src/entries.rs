@@ -2,9 +2,9 @@
 //! returns an entry of another key. Optionally it is backed by a [`Disk`].
 //!
 //! An entry is a value (`K`) with a [`StoredBody`], both shared. A reader keeps its entry, even if the store
-//! removes it, and holds no lock meanwhile. A [`BodyWriter`] appends to the body as data arrives, and the body
-//! can be read at once. The store has several shards, each with a lock that is held for one lookup or one
-//! change. All entries of a group are in the same shard, so they can be removed together.
+//! removes it, and holds no lock meanwhile. A [`BodyWriter`] appends to the body as data arrives, and the
+//! body can be read at once. The store has several shards, each with a lock that is held for one lookup or
+//! one change. All entries of a group are in the same shard, so they can be removed together.
 
 mod body;
 mod disk;

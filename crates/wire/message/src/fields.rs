@@ -121,12 +121,12 @@ impl Changes {
     /// Returns the added fields that no later change removes.
     pub fn added(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.iter().enumerate().filter_map(|(at, change)| {
-            let is_gone = || {
+            let is_removed = || {
                 self.iter()
                     .skip(at + 1)
                     .any(|later| later.removes && later.name.eq_ignore_ascii_case(change.name))
             };
-            change.value.filter(|_| !is_gone()).map(|value| (change.name, value))
+            change.value.filter(|_| !is_removed()).map(|value| (change.name, value))
         })
     }
 }
@@ -205,7 +205,7 @@ impl<'a> Fields<'a> {
 
     /// Returns the values of all fields `name`, in order, except fields that the client listed in
     /// `Connection`, which withdraws them. Fields that the gateway itself does not forward are included.
-    pub fn all_meant<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+    pub fn all_unless_withdrawn<'n>(self, name: &'n [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         let Self { received, bytes, changes } = self;
         let is_nominated = move || {
             let connection = received.iter().filter(move |field| field.known == KnownField::Connection);

@@ -215,7 +215,7 @@ mod tests {
         read(200, body.as_bytes()).map(|granted| granted.life)
     }
 
-    fn trouble(status: u16, body: &str) -> TokenError {
+    fn error_of(status: u16, body: &str) -> TokenError {
         read(status, body.as_bytes()).err().unwrap_or_else(|| panic!("{body} is taken for a token"))
     }
 
@@ -265,23 +265,23 @@ mod tests {
             "{",
             r#"{"access_token":5,"token_type":"bearer"}"#,
         ] {
-            assert_eq!(trouble(200, body), TokenError::Malformed, "{body}");
+            assert_eq!(error_of(200, body), TokenError::Malformed, "{body}");
         }
         let not_utf_8 = b"{\"access_token\":\"t\",\"token_type\":\"bearer\",\"x\":\"\xff\"}";
         assert_eq!(read(200, not_utf_8).err(), Some(TokenError::Malformed));
         let twice = r#"{"access_token":"a","access_token":"b","token_type":"bearer"}"#;
-        assert_eq!(trouble(200, twice), TokenError::Malformed, "two parsers could see two tokens");
+        assert_eq!(error_of(200, twice), TokenError::Malformed, "two parsers could see two tokens");
         for token in ["", " ", "a b", "a\\r\\nX-Smuggled: 1", "\\u0000", "\u{e4}"] {
             let body = format!(r#"{{"access_token":"{token}","token_type":"bearer"}}"#);
-            assert_eq!(trouble(200, &body), TokenError::NoToken, "{token}");
+            assert_eq!(error_of(200, &body), TokenError::NoToken, "{token}");
         }
         let long =
             format!(r#"{{"access_token":"{}","token_type":"bearer"}}"#, "a".repeat(TOKEN_BYTES_MAX + 1));
-        assert_eq!(trouble(200, &long), TokenError::NoToken);
-        assert_eq!(trouble(200, r#"{"token_type":"bearer"}"#), TokenError::NoToken);
+        assert_eq!(error_of(200, &long), TokenError::NoToken);
+        assert_eq!(error_of(200, r#"{"token_type":"bearer"}"#), TokenError::NoToken);
         for token_type in ["", r#","token_type":"mac""#, r#","token_type":null"#] {
             assert_eq!(
-                trouble(200, &format!(r#"{{"access_token":"a"{token_type}}}"#)),
+                error_of(200, &format!(r#"{{"access_token":"a"{token_type}}}"#)),
                 TokenError::TokenType
             );
         }
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_refusal_shows_nothing_but_a_known_code() {
-        let code = |body: &str| trouble(401, body);
+        let code = |body: &str| error_of(401, body);
         assert_eq!(
             code(r#"{"error":"invalid_client","error_description":"hunter2"}"#),
             TokenError::Refused(401, Some("invalid_client"))
@@ -297,9 +297,9 @@ mod tests {
         for body in [r#"{"error":"hunter2"}"#, r#"{"error":5}"#, "hunter2", ""] {
             assert_eq!(code(body), TokenError::Refused(401, None), "{body}");
         }
-        assert_eq!(trouble(302, ""), TokenError::Redirected(302));
+        assert_eq!(error_of(302, ""), TokenError::Redirected(302));
         for status in [429, 500, 503, 101] {
-            assert_eq!(trouble(status, "hunter2"), TokenError::Status(status));
+            assert_eq!(error_of(status, "hunter2"), TokenError::Status(status));
         }
     }
 

@@ -12,7 +12,8 @@ use egret_har::{Key, Mask, Recording, RecordingConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{CompileContext, Diagnosis};
+use crate::context::CompileContext;
+use crate::diagnosis::Diagnosis;
 use crate::finished::Finished;
 use egret_json::write_escaped;
 use egret_match::matching::{PathPattern, SegmentPattern, decode};

@@ -14,7 +14,8 @@ use egret_http1::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{CompileContext, Diagnosis, StateStore, Tick};
+use crate::context::{CompileContext, StateStore};
+use crate::diagnosis::{Diagnosis, Tick};
 use crate::discovered::{Discovered, DiscoveredEndpoint};
 use crate::finished::Finished;
 use egret_match::target::normal_path;
@@ -97,6 +98,7 @@ impl Diagnosis for Discovery {
         let keeper = context.exports.state_store.as_ref().filter(|_| config.keep).map(Arc::clone);
         let name = format!("discovery-{}.json", context.flow());
         let state = context
+            .states
             .keep(|_: &Mutex<State>| true, || Mutex::new(State::restored(config, keeper.as_deref(), &name)));
         let key = context.exports.key.as_ref().map(Arc::clone);
         Some(Self { config: config.clone(), key, keeper, name, state })

@@ -18,7 +18,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::diagnosis::{CompileContext, Diagnosis, Family, FamilyKind, Sample, SampleValue, Tick};
+use crate::context::CompileContext;
+use crate::diagnosis::{Diagnosis, Tick};
+use crate::family::{Family, FamilyKind, Sample, SampleValue};
 use crate::finished::Finished;
 
 /// Capacity that is kept for the next entry.
@@ -261,7 +263,9 @@ impl Diagnosis for Har {
                     && known.secret_names == names
                     && Arc::ptr_eq(&known.key, &key)
             };
-            context.keep(fits, || Writer::new(flow, config.recording(), Arc::clone(&names), &key, &recording))
+            context
+                .states
+                .keep(fits, || Writer::new(flow, config.recording(), Arc::clone(&names), &key, &recording))
         });
         let (config, fields) = (Box::new(config.clone()), Box::new(fields));
         Some(Self { config, recording, sink: sink?, fields, skip, writer })

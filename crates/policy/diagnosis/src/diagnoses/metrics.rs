@@ -12,7 +12,9 @@ use egret_har::sink::{Content, Exported, Sink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{CompileContext, Diagnosis, Family, FamilyKind, Sample, SampleValue, Tick};
+use crate::context::CompileContext;
+use crate::diagnosis::{Diagnosis, Tick};
+use crate::family::{Family, FamilyKind, Sample, SampleValue};
 use crate::finished::Finished;
 use egret_match::expression::{Expression, Scope};
 
@@ -224,7 +226,7 @@ impl Diagnosis for Metrics {
         }
         // The export settings do not affect the counted values.
         let counted = MetricsConfig { export: None, interval: Duration::default(), ..config.clone() };
-        let state = context.keep(
+        let state = context.states.keep(
             |known: &State| known.config == counted,
             || State {
                 config: counted.clone(),
@@ -644,7 +646,7 @@ mod tests {
     use crate::fixture::{Archive, hand_over};
 
     fn family(archive: &Archive, name: &str) -> Family {
-        let figures = archive.figures();
+        let figures = archive.metrics();
         figures.into_iter().find(|family| family.name == name).unwrap_or_else(|| panic!("no {name}"))
     }
 

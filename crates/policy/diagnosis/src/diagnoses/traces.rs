@@ -10,7 +10,8 @@ use egret_http1::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::diagnosis::{CompileContext, Diagnosis};
+use crate::context::CompileContext;
+use crate::diagnosis::Diagnosis;
 use crate::finished::Finished;
 use crate::record::Attempt;
 use egret_clock::Random;

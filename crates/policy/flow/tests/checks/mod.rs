@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use egret_accounts::token::{TokenResponse, TokenState, TokenWaiter, Turn};
 use egret_accounts::{Account, AccountConfig, Accounts, Applied, Outgoing, Sigv4Config};
-use egret_cache::{CacheConfig, CallTimes, Candidate, Decision, KeySecret, Lookup, Policy, Stored};
+use egret_cache::{
+    CacheConfig, CallTimes, Candidate, Decision, KeySecret, Lookup, Policy, Stored, TimedResponse,
+};
 use egret_clock::Timestamp;
 use egret_config::{Secret, Size};
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
@@ -68,8 +70,8 @@ fn evaluate<T: ExpressionValue + PartialEq + std::fmt::Debug>(source: &str, inpu
 }
 
 fn template(source: &str, inputs: &Inputs<'_>) {
-    for place in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
-        if let Ok(template) = Template::compile(source, place, SCOPE, "body") {
+    for escape in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
+        if let Ok(template) = Template::compile(source, escape, SCOPE, "body") {
             let _ = template.render(inputs, &mut Vec::new());
         }
     }
@@ -145,10 +147,10 @@ pub fn cache(bytes: &[u8]) -> bool {
     let fields = Fields::received(&answered.fields, &answer);
     let response = Response { status: answered.status, fields, body: None };
     let policy = Policy::new(&CacheConfig::default(), "f", Arc::new(KeySecret::new(&[1; 32])));
-    let place = egret_cache::KeyContext::default();
-    let Lookup::Look(question) = policy.ask(&request, &place) else { return false };
-    let times = CallTimes { sent: NOW, received: NOW };
-    let receive = || policy.receive(&question, (&request, &place), &response, times, (&[], None));
+    let context = egret_cache::KeyContext::default();
+    let Lookup::Look(question) = policy.look_up(&request, &context) else { return false };
+    let response = TimedResponse { response: &response, times: CallTimes { sent: NOW, received: NOW } };
+    let receive = || policy.receive(&question, &request, &context, response, &[], None);
     let verdict = receive();
     assert_eq!(verdict, receive());
     let egret_cache::Action::Store(stored, ttl_s) = verdict.action else { return false };
@@ -272,7 +274,7 @@ fn stored(kept: &[u8]) -> bool {
         consumer: None,
         body: None,
     };
-    let Lookup::Look(question) = policy.ask(&request, &egret_cache::KeyContext::default()) else {
+    let Lookup::Look(question) = policy.look_up(&request, &egret_cache::KeyContext::default()) else {
         return true;
     };
     for now_s in [0, 1_795_307_476, u64::from(u32::MAX)] {

@@ -25,7 +25,7 @@ use crate::exchange::Exchange;
 use crate::grouping::group;
 use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
 use egret_accounts::token::TokenWaiter;
-use egret_accounts::{Account, AccountUse, CoolDown, Ending};
+use egret_accounts::{Account, AccountUse, CoolDown, Ending, RefusedCall};
 use egret_clock::mixed;
 use egret_match::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
 use egret_message::{BODY_BYTES_MAX, Condition, Fault, Reason, Refused, any_meets};
@@ -218,7 +218,7 @@ pub struct Accounts {
     masks_echoes: bool,
     wait_max: std::time::Duration,
     mode: Mode,
-    turns: Arc<RoundRobinState>,
+    round_robin: Arc<RoundRobinState>,
 }
 
 /// An account of the pool.
@@ -245,7 +245,7 @@ struct RoundRobinState {
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     /// Index in the pool.
-    place: usize,
+    index: usize,
     number: usize,
     weight: u32,
     in_flight: u32,
@@ -302,7 +302,7 @@ impl Remedy for Accounts {
         // After a refused token the call is repeated with a new one, whatever `repeat` says.
         let is_kept = repeat > 0 || pool.iter().any(|member| token(member).is_some());
         let body = usize::try_from(config.body.bytes()).unwrap_or(usize::MAX);
-        let turns =
+        let round_robin =
             || RoundRobinState { of: config.pool.clone(), deficits: Mutex::new(vec![0; config.pool.len()]) };
         Some(Self {
             pool: pool.into(),
@@ -316,7 +316,9 @@ impl Remedy for Accounts {
             masks_echoes: config.mask_echoes,
             wait_max: config.wait_max.get(),
             mode: context.mode,
-            turns: context.keep(|turns: &RoundRobinState| turns.of == config.pool, turns),
+            round_robin: context
+                .states
+                .keep(|round_robin: &RoundRobinState| round_robin.of == config.pool, round_robin),
         })
     }
 
@@ -376,7 +378,7 @@ impl Remedy for Accounts {
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         let Some(used) = &held.used else { return Reaction::Pass };
         let called = exchange.called_account().filter(|_| exchange.draft.call.account == Some(used.account));
-        let (Some(account), None) = (called, exchange.local_response) else { return Reaction::Pass };
+        let (Some(account), None) = (called, exchange.local_kind) else { return Reaction::Pass };
         // The provider may accept the call with another token.
         if account_use::react(account, &mut held.token, exchange) == Reaction::RepeatSelf {
             return Reaction::RepeatSelf;
@@ -389,10 +391,10 @@ impl Remedy for Accounts {
         }
         let Some(status) = exchange.response().map(|response| response.status) else { return Reaction::Pass };
         self.cool_down(account, status, used, exchange);
-        let is_again = held.repeats < self.repeat
+        let repeats = held.repeats < self.repeat
             && self.may_repeat(status, exchange)
             && self.has_other(used.account, held.deadline, exchange);
-        if !is_again {
+        if !repeats {
             return Reaction::Pass;
         }
         *held = Held { repeats: held.repeats + 1, ..held.after(used.account) };
@@ -461,20 +463,20 @@ impl Accounts {
     fn candidates(&self, exchange: &Exchange<'_>) -> (Candidates, Option<Timestamp>) {
         let mut candidates = Candidates::new();
         let mut earliest = None;
-        for (place, member) in self.pool.iter().enumerate() {
+        for (index, member) in self.pool.iter().enumerate() {
             let account = exchange.account_numbered(Some(member.number));
             let Some(account) = account.filter(|account| exchange.is_for(account)) else { continue };
-            let standing = account.state();
+            let state = account.state();
             let failing_until = || account.token()?.failing_until(exchange.now);
-            match standing.cools_until(exchange.now, account.version()).or_else(failing_until) {
+            match state.cools_until(exchange.now, account.version()).or_else(failing_until) {
                 Some(until) => earliest = Some(earliest.map_or(until, |other: Timestamp| other.min(until))),
                 None => candidates.push(Candidate {
-                    place,
+                    index,
                     number: member.number,
                     weight: member.weight,
-                    in_flight: standing.in_flight(),
-                    calls: standing.calls(),
-                    left: standing.left(exchange.now),
+                    in_flight: state.in_flight(),
+                    calls: state.calls(),
+                    left: state.left(exchange.now),
                 }),
             }
         }
@@ -486,16 +488,16 @@ impl Accounts {
         let (mut candidates, _) = self.candidates(exchange);
         prefer(&mut candidates, |candidate| Some(candidate.number) != held.refused);
         // The lock is kept until the account is held, so no other worker chooses the same least used account.
-        let mut behind = self.turns.deficits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deficits = self.round_robin.deficits.lock().unwrap_or_else(PoisonError::into_inner);
         let chosen = if let Some(group) = group {
-            sticky_one(&candidates, group, |place| self.pool[place].seed)?
+            sticky_one(&candidates, group, |index| self.pool[index].seed)?
         } else {
             prefer(&mut candidates, |candidate| candidate.left != Some(0));
-            self.by.one(&candidates, &mut behind)?
+            self.by.one(&candidates, &mut deficits)?
         };
         if self.mode == Mode::Enforce {
             let account = exchange.account_numbered(Some(chosen.number))?;
-            held.used = Some(AccountUse::of(account, chosen.number, exchange.now));
+            held.used = Some(account.start_use(chosen.number, exchange.now));
         }
         Some(chosen.number)
     }
@@ -503,13 +505,13 @@ impl Accounts {
     /// Starts a cool-down of `account`.
     fn cool_down(&self, account: &Account, status: u16, used: &AccountUse, exchange: &Exchange<'_>) {
         let rule = CoolDown { first: self.cool_down.first.get(), max: self.cool_down.max.get() };
-        let standing = account.state();
-        let times = (used.started, exchange.now);
-        let Some(until) =
-            standing.cool(times, (status, account.version()), account_use::requested_pause(exchange), rule)
-        else {
-            return;
+        let call = RefusedCall {
+            started: used.started,
+            status,
+            version: account.version(),
+            requested_pause: account_use::requested_pause(exchange),
         };
+        let Some(until) = account.state().cool(call, exchange.now, rule) else { return };
         let seconds = until.since(exchange.now).as_secs();
         if status == 429 {
             debug!(account = account.name(), status, seconds, "an account cools down");
@@ -537,9 +539,9 @@ impl Accounts {
 
 impl By {
     /// Returns the next of `candidates`.
-    fn one(self, candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
+    fn one(self, candidates: &[Candidate], deficits: &mut [i64]) -> Option<Candidate> {
         match self {
-            Self::RoundRobin | Self::Weighted => turn(candidates, behind),
+            Self::RoundRobin | Self::Weighted => turn(candidates, deficits),
             Self::LeastUsed => candidates.iter().min_by_key(|one| (one.in_flight, one.calls)).copied(),
             Self::MostRemaining => {
                 let rank =
@@ -552,19 +554,19 @@ impl By {
 
 /// Smooth weighted round robin, as in nginx: each account's deficit grows by its weight, and the account with
 /// the largest deficit is chosen and pays the sum of all weights.
-fn turn(candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
+fn turn(candidates: &[Candidate], deficits: &mut [i64]) -> Option<Candidate> {
     let mut chosen: Option<Candidate> = None;
     let mut all = 0;
     for candidate in candidates {
         let weight = i64::from(candidate.weight);
         all += weight;
-        behind[candidate.place] += weight;
-        if chosen.is_none_or(|chosen| behind[candidate.place] > behind[chosen.place]) {
+        deficits[candidate.index] += weight;
+        if chosen.is_none_or(|chosen| deficits[candidate.index] > deficits[chosen.index]) {
             chosen = Some(*candidate);
         }
     }
     let chosen = chosen?;
-    behind[chosen.place] -= all;
+    deficits[chosen.index] -= all;
     Some(chosen)
 }
 
@@ -573,7 +575,7 @@ fn turn(candidates: &[Candidate], behind: &mut [i64]) -> Option<Candidate> {
 /// with it.
 fn sticky_one(candidates: &[Candidate], group: u64, seed: impl Fn(usize) -> u64) -> Option<Candidate> {
     let score = |candidate: &Candidate| {
-        let drawn = mixed(group ^ seed(candidate.place)) >> 32;
+        let drawn = mixed(group ^ seed(candidate.index)) >> 32;
         let drawn = f64::from(u32::try_from(drawn).unwrap_or_default()) + 0.5;
         f64::from(candidate.weight) / -(drawn / (f64::from(u32::MAX) + 1.0)).ln()
     };
@@ -641,8 +643,8 @@ fn check(config: &AccountsConfig, context: &mut CompileContext<'_>) {
 /// Returns the accounts of `config`. Adds their problems.
 fn pool(config: &AccountsConfig, context: &mut CompileContext<'_>) -> Vec<Member> {
     let mut pool: Vec<Member> = Vec::new();
-    for (place, PoolEntry { account, weight }) in config.pool.iter().enumerate() {
-        let key = format!("use[{place}]");
+    for (index, PoolEntry { account, weight }) in config.pool.iter().enumerate() {
+        let key = format!("use[{index}]");
         if weight.is_some_and(|weight| !(1..=WEIGHT_MAX).contains(&weight)) {
             context.problem(&format!("{key}.weight"), "must be from 1 to 1000");
         }

@@ -89,7 +89,7 @@ impl Remedy for Authenticate {
         let Some(account) = account else { return Poll::Ready(Step::Next) };
         account_use::poll_ready(account, &mut held.token, exchange, cx).map(|ready| match ready {
             Ok(()) => {
-                held.used = Some(AccountUse::of(account, self.account, exchange.now));
+                held.used = Some(account.start_use(self.account, exchange.now));
                 Step::Next
             }
             Err(refused) => refused.into(),

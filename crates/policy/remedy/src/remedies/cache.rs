@@ -2,6 +2,9 @@
 //! stored and served. Stored responses are partitioned by credential. They are kept in memory, optionally
 //! also on a disk, and survive a reload.
 
+mod held;
+mod state;
+
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,37 +12,30 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use egret_clock::Timestamp;
 use egret_http1::{Method, ResponseFraming};
-use egret_store::entries::{
-    BodyWriter, DiskLookup, Entries, Entry, EntryLimits, Full, Loading, Purge, Seal, StoredBody,
-};
+use egret_store::entries::{BodyWriter, DiskLookup, Entry, Full, Purge, Seal};
 use smallvec::SmallVec;
+
+use held::{BodyWait, DiskFetch, ForwardedRequest, Found};
+use state::{DiskSource, State};
 
 use crate::exchange::{Checkpoint, Exchange};
 use crate::local_response::{LocalKind, LocalResponse};
-use crate::remedy::InnerRemedy;
-use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Needs, Reaction, Remedy, Step};
+
 use egret_accounts::Account;
 use egret_cache::{
-    Action, CacheConfig, CacheCounts, CacheDisk, CacheEvent, CacheRequest, CacheSnapshot, CacheStatus,
-    CallTimes, Candidate, Decision, DiskConfig, DiskLocation, Form, FwdReason, KeyContext, KeySecret, Lookup,
-    NotStored, Policy, ProviderFailure, Reply, SECRET_BYTES, Served, Stored, Validation, Verdict,
-    fingerprint, problems,
+    Action, CacheConfig, CacheDisk, CacheEvent, CacheRequest, CacheSnapshot, CacheStatus, CallTimes,
+    Candidate, Decision, DiskLocation, FwdReason, KeyContext, Lookup, NotStored, Policy, ProviderFailure,
+    Reply, SECRET_BYTES, Served, Stored, TimedResponse, Validation, Verdict, fingerprint, problems,
 };
 use egret_match::expression::BODY_BYTES_MAX;
 use egret_message::{CallFailure, Destination, FailureKind, Outcome, Reason, Refused, Request};
-use egret_store::coalescer::{Background, Coalescer, Ending, Leader, Turn, Waiter};
+use egret_store::coalescer::{Background, Ending, Leader, Turn};
+pub use held::Held;
 
 /// Maximum wait for the disk. After it, the request goes on as if nothing were stored there. A working disk
 /// never takes this long.
 const DISK_WAIT_MAX: Duration = Duration::from_secs(1);
-
-/// Maximum wait for a response of unknown length that is still arriving. After it, the request streams the
-/// response. The wait helps because the response may turn out to be too large to store, and a request that
-/// has received part of it then cannot get the rest.
-const SETTLE_MAX: Duration = Duration::from_secs(1);
-
-/// The entries stored under a key.
-type Found = SmallVec<[Arc<Entry<Stored>>; 2]>;
 
 /// Serves stored responses, and stores responses.
 #[derive(Debug)]
@@ -49,75 +45,13 @@ pub struct Cache {
     tags: Arc<[Box<str>]>,
 }
 
-/// State that survives a reload.
-#[derive(Debug)]
-pub struct State {
-    secret: Arc<KeySecret>,
-    entries: Arc<Entries<Stored>>,
-    coalescer: Arc<Coalescer>,
-    counts: CacheCounts,
-    /// The part of the config that determines keys and stored content. If it changes, entries would not be
-    /// found, or would be found by requests that must not get them.
-    config: CacheConfig,
-    disk: Option<DiskLocation>,
-}
-
-/// State of one exchange.
-#[derive(Debug, Default)]
-pub struct Held {
-    forwarded: Option<Box<ForwardedRequest>>,
-    waiting: Option<Waiter>,
-    /// Start of the wait for another request, and the reason.
-    waited: Option<(Timestamp, FwdReason)>,
-    /// `true` if the wait for another request has ended, so the request does not wait again.
-    has_waited: bool,
-    /// The wait for a response that is still arriving.
-    body_wait: BodyWait,
-    fetch: Fetch,
-}
-
-/// The wait of a request for a response of unknown length that is still arriving.
-#[derive(Debug, Default)]
-enum BodyWait {
-    /// No such response was found.
-    #[default]
-    None,
-    /// Waits until the response is complete, or until this time.
-    Waits(Arc<StoredBody>, Timestamp),
-    /// The wait is over: the request streams the response.
-    Over,
-}
-
-/// The state of a request's look-up on the disk.
-#[derive(Debug, Default)]
-enum Fetch {
-    /// Not started, or nothing is on the disk.
-    #[default]
-    None,
-    /// In progress; the request waits until this time.
-    UnderWay(Loading, Timestamp),
-    /// Finished: everything that can be loaded is in memory.
-    Done,
-    /// Abandoned: the disk may have an entry that the request does not know of.
-    Abandoned,
-}
-
-/// A request that was forwarded to the provider.
-#[derive(Debug)]
-struct ForwardedRequest {
-    /// `None` if the request bypasses the cache.
-    question: Option<CacheRequest>,
-    status: CacheStatus,
-    validation: Option<Validation>,
-    /// The entries stored when it was forwarded.
+/// A request to forward to the provider, and the reason.
+struct Forwarding {
+    cache_request: CacheRequest,
+    why: FwdReason,
     found: Found,
-    sent: Timestamp,
-    /// Present if other requests may wait for the response.
+    validation: Option<Validation>,
     leader: Option<Leader>,
-    /// Checkpoint of the pending changes when the cache saw the request.
-    mark: Checkpoint,
-    /// `true` if the disk may have an entry that is not in `found`.
-    is_blind: bool,
 }
 
 impl Remedy for Cache {
@@ -151,14 +85,16 @@ impl Remedy for Cache {
         }
         let lasting = State::lasting(config, context.mode);
         let seal = Seal { fingerprint: fingerprint(&lasting, context.flow()), secret };
-        let (workers, place) = (context.workers, disk_location(&lasting, context));
+        let (workers, location) = (context.workers, disk_location(&lasting, context));
         // Exchanges that still run under the old config may know of changes that the new state does not
         // receive.
-        let has =
-            context.kept().is_some_and(|before: Arc<State>| before.disk.is_some() && before.disk == place);
-        let state = context.keep(
+        let is_in_use = context
+            .states
+            .before()
+            .is_some_and(|before: Arc<State>| before.disk.is_some() && before.disk == location);
+        let state = context.states.keep(
             |state: &State| state.config == lasting,
-            || State::new(config, lasting.clone(), (seal, place, has), workers),
+            || State::new(config, lasting.clone(), DiskSource { seal, location, is_in_use }, workers),
         );
         let policy = Policy::new(config, context.flow(), Arc::clone(&state.secret));
         let tags = config.tags.iter().map(|tag| tag.as_str().into()).collect();
@@ -179,14 +115,14 @@ impl Remedy for Cache {
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
-        let place = key_context(exchange);
+        let context = key_context(exchange);
         if exchange.draft.call.is_alternate {
             // The request asks for a response of the original provider, not of another one.
             self.bypass(exchange, held, FwdReason::Bypass);
             return Poll::Ready(Step::Next);
         }
-        match self.policy.ask(&exchange.request(), &place) {
-            Lookup::Look(question) => self.look(exchange, held, &question, cx),
+        match self.policy.look_up(&exchange.request(), &context) {
+            Lookup::Look(cache_request) => self.look(exchange, held, &cache_request, cx),
             Lookup::Forward(why) => {
                 self.bypass(exchange, held, why);
                 Poll::Ready(Step::Next)
@@ -196,12 +132,12 @@ impl Remedy for Cache {
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
-        let Some(asked) = held.forwarded.take() else { return Reaction::Pass };
-        match (exchange.outcome, exchange.local_response) {
-            (Outcome::Response(_), None) => self.received(exchange, held, asked),
-            (Outcome::Failure(_), _) | (_, Some(LocalKind::Refused(_))) => self.failed(exchange, asked),
+        let Some(forwarded) = held.forwarded.take() else { return Reaction::Pass };
+        match (exchange.outcome, exchange.local_kind) {
+            (Outcome::Response(_), None) => self.received(exchange, held, forwarded),
+            (Outcome::Failure(_), _) | (_, Some(LocalKind::Refused(_))) => self.failed(exchange, forwarded),
             (Outcome::None | Outcome::Response(_), _) => {
-                add_cache_status(exchange, asked.status);
+                add_cache_status(exchange, forwarded.status);
                 Reaction::Pass
             }
         }
@@ -214,7 +150,7 @@ fn disk_location(config: &CacheConfig, context: &CompileContext<'_>) -> Option<D
         config.disk.as_ref()?,
         context.data_dir?,
         context.flow(),
-        context.identity.ordinal,
+        context.states.identity().ordinal,
     ))
 }
 
@@ -241,12 +177,12 @@ impl Cache {
         &self,
         exchange: &mut Exchange<'_>,
         held: &mut Held,
-        question: &CacheRequest,
+        cache_request: &CacheRequest,
         cx: &Context<'_>,
     ) -> Poll<Step> {
         let State { entries, coalescer, .. } = &*self.state;
-        let (id, now) = (question.key.id, exchange.now);
-        if self.still_waits(exchange, held, cx) || still_loads(exchange, held, cx) {
+        let (id, now) = (cache_request.key.id, exchange.now);
+        if self.still_waits(exchange, held, cx) || held.still_loads(exchange, cx) {
             return Poll::Pending;
         }
         if let BodyWait::Waits(body, _) = &held.body_wait
@@ -263,11 +199,11 @@ impl Cache {
         let mut leader = background.map(|background| background.leader);
         loop {
             let mut found = Found::new();
-            entries.find(question.key.into(), &mut found);
-            let decision = self.policy.decide(question, &exchange.request(), &candidates(&found), now);
+            entries.find(cache_request.key.into(), &mut found);
+            let decision = self.policy.decide(cache_request, &exchange.request(), &candidates(&found), now);
             // A leader does not let its waiters wait for the disk.
-            if !decision.is_served() && leader.is_none() && self.fetch(held, question, now) {
-                if still_loads(exchange, held, cx) {
+            if !decision.is_served() && leader.is_none() && self.fetch(held, cache_request, now) {
+                if held.still_loads(exchange, cx) {
                     return Poll::Pending;
                 }
                 continue;
@@ -276,7 +212,7 @@ impl Cache {
                 && !is_background
                 && found[reply.candidate].body.len().is_none()
             {
-                match settle(exchange, held, (&found[reply.candidate], reply), cx) {
+                match held.wait_for_body(exchange, &found[reply.candidate], reply, cx) {
                     Some(Poll::Pending) => return Poll::Pending,
                     // The response is complete or gone.
                     Some(Poll::Ready(())) => continue,
@@ -303,7 +239,10 @@ impl Cache {
                 Decision::Forward(why) => (None, why),
                 Decision::OnlyIfCached => return Poll::Ready(self.refuse(exchange, FwdReason::UriMiss)),
             };
-            if leader.is_none() && !held.has_waited && self.may_collapse(question, &exchange.request(), why) {
+            if leader.is_none()
+                && !held.has_waited
+                && self.may_collapse(cache_request, &exchange.request(), why)
+            {
                 match coalescer.join(id, now) {
                     Turn::Leader(first) => {
                         // Another request may have stored the response since the look-up.
@@ -321,22 +260,23 @@ impl Cache {
                     Turn::Alone => {}
                 }
             }
-            self.forward(exchange, held, (*question, why), (found, validation), leader);
+            let forwarding = Forwarding { cache_request: *cache_request, why, found, validation, leader };
+            self.forward(exchange, held, forwarding);
             return Poll::Ready(Step::Next);
         }
     }
 
     /// Starts loading entries from the disk, once per request. Returns `true` if loading is in progress.
-    fn fetch(&self, held: &mut Held, question: &CacheRequest, now: Timestamp) -> bool {
-        if !matches!(held.fetch, Fetch::None) {
+    fn fetch(&self, held: &mut Held, cache_request: &CacheRequest, now: Timestamp) -> bool {
+        if !matches!(held.disk_fetch, DiskFetch::None) {
             return false;
         }
-        held.fetch = match self.state.entries.look_up(question.key.into()) {
-            DiskLookup::Nothing => Fetch::None,
-            DiskLookup::Loading(loading) => Fetch::UnderWay(loading, now + DISK_WAIT_MAX),
-            DiskLookup::Unknown => Fetch::Abandoned,
+        held.disk_fetch = match self.state.entries.look_up(cache_request.key.into()) {
+            DiskLookup::Nothing => DiskFetch::None,
+            DiskLookup::Loading(loading) => DiskFetch::InProgress(loading, now + DISK_WAIT_MAX),
+            DiskLookup::Unknown => DiskFetch::Abandoned,
         };
-        matches!(held.fetch, Fetch::UnderWay(..))
+        matches!(held.disk_fetch, DiskFetch::InProgress(..))
     }
 
     /// Returns `true` if the request waits for the response to another one.
@@ -363,25 +303,19 @@ impl Cache {
 
     /// Returns `true` if this request's response may serve other requests: it asks for a complete response
     /// and has no conditions of its own.
-    fn may_collapse(&self, question: &CacheRequest, request: &Request<'_>, why: FwdReason) -> bool {
+    fn may_collapse(&self, cache_request: &CacheRequest, request: &Request<'_>, why: FwdReason) -> bool {
         const OF_ITS_OWN: [&[u8]; 3] = [b"range", b"if-none-match", b"if-modified-since"];
         self.policy.config().collapse.is_some()
-            && question.method != Method::Head
-            && !question.wants.no_store
+            && cache_request.method != Method::Head
+            && !cache_request.wants.no_store
             && matches!(why, FwdReason::UriMiss | FwdReason::VaryMiss | FwdReason::Stale)
             && OF_ITS_OWN.iter().all(|name| request.fields.get(name).is_none())
     }
 
     /// Forwards the request to the provider, with the validators if there are any.
-    fn forward(
-        &self,
-        exchange: &mut Exchange<'_>,
-        held: &mut Held,
-        (question, why): (CacheRequest, FwdReason),
-        (found, validation): (Found, Option<Validation>),
-        leader: Option<Leader>,
-    ) {
-        let mark = exchange.draft.checkpoint();
+    fn forward(&self, exchange: &mut Exchange<'_>, held: &mut Held, forwarding: Forwarding) {
+        let Forwarding { cache_request, why, found, validation, leader } = forwarding;
+        let checkpoint = exchange.draft.checkpoint();
         if let Some(Validation { validators, .. }) = &validation {
             let fields = &mut exchange.draft.request;
             for (name, value) in [
@@ -397,19 +331,15 @@ impl Cache {
         if held.waited.is_some() {
             self.state.counts.count(exchange.worker, CacheEvent::Collapsed);
         }
-        let status = CacheStatus::forwarded(why);
-        let sent = exchange.now;
-        let question = Some(question);
-        let is_blind = matches!(held.fetch, Fetch::Abandoned);
         held.forwarded = Some(Box::new(ForwardedRequest {
-            question,
-            status,
+            cache_request: Some(cache_request),
+            status: CacheStatus::forwarded(why),
             validation,
             found,
-            sent,
+            sent: exchange.now,
             leader,
-            mark,
-            is_blind,
+            checkpoint,
+            is_blind: matches!(held.disk_fetch, DiskFetch::Abandoned),
         }));
     }
 
@@ -417,13 +347,13 @@ impl Cache {
     fn bypass(&self, exchange: &Exchange<'_>, held: &mut Held, why: FwdReason) {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
         held.forwarded = Some(Box::new(ForwardedRequest {
-            question: None,
+            cache_request: None,
             status: CacheStatus::forwarded(why),
             validation: None,
             found: Found::new(),
             sent: exchange.now,
             leader: None,
-            mark: exchange.draft.checkpoint(),
+            checkpoint: exchange.draft.checkpoint(),
             is_blind: false,
         }));
     }
@@ -450,7 +380,7 @@ impl Cache {
             counts.count(exchange.worker, CacheEvent::Collapsed);
             (status.forward, status.collapsed) = (Some(why), true);
         }
-        status.detail = matches!(held.fetch, Fetch::Done).then_some("disk");
+        status.detail = matches!(held.disk_fetch, DiskFetch::Done).then_some("disk");
         Step::LocalResponse(Box::new(self.served(exchange, &found[reply.candidate], reply, status)))
     }
 
@@ -467,34 +397,40 @@ impl Cache {
     }
 
     /// Handles a failed call. A stored response may be used instead.
-    fn failed(&self, exchange: &mut Exchange<'_>, asked: Box<ForwardedRequest>) -> Reaction {
-        let Some(question) = asked.question else {
-            add_cache_status(exchange, asked.status);
+    fn failed(&self, exchange: &mut Exchange<'_>, forwarded: Box<ForwardedRequest>) -> Reaction {
+        let Some(cache_request) = forwarded.cache_request else {
+            add_cache_status(exchange, forwarded.status);
             return Reaction::Pass;
         };
-        let changes = exchange.draft.request.first(asked.mark.request_changes());
+        let changes = exchange.draft.request.first(forwarded.checkpoint.request_changes());
         let is_silent = |failure: CallFailure| {
             matches!(failure.kind, FailureKind::Connect | FailureKind::Timeout | FailureKind::Reset)
         };
-        let trouble = match exchange.outcome {
+        let failure = match exchange.outcome {
             Outcome::Failure(failure) if is_silent(failure) => ProviderFailure::Silence,
             _ => ProviderFailure::Error,
         };
         let reply = self.policy.fail(
-            &question,
-            &exchange.request_at(&asked.mark, &changes),
-            &candidates(&asked.found),
-            (trouble, exchange.now),
+            &cache_request,
+            &exchange.request_at(&forwarded.checkpoint, &changes),
+            &candidates(&forwarded.found),
+            failure,
+            exchange.now,
         );
-        asked.leader.into_iter().for_each(Leader::finish);
+        forwarded.leader.into_iter().for_each(Leader::finish);
         let Some(reply) = reply else {
             self.state.counts.count(exchange.worker, CacheEvent::Miss);
-            add_cache_status(exchange, asked.status);
+            add_cache_status(exchange, forwarded.status);
             return Reaction::Pass;
         };
         self.state.counts.count(exchange.worker, CacheEvent::Stale);
-        let status = asked.status.failed(&reply);
-        Reaction::LocalResponse(Box::new(self.served(exchange, &asked.found[reply.candidate], reply, status)))
+        let status = forwarded.status.failed(&reply);
+        Reaction::LocalResponse(Box::new(self.served(
+            exchange,
+            &forwarded.found[reply.candidate],
+            reply,
+            status,
+        )))
     }
 
     /// Handles the provider's response.
@@ -502,88 +438,112 @@ impl Cache {
         &self,
         exchange: &mut Exchange<'_>,
         held: &mut Held,
-        mut asked: Box<ForwardedRequest>,
+        mut forwarded: Box<ForwardedRequest>,
     ) -> Reaction {
         let State { entries, counts, .. } = &*self.state;
-        let (worker, now) = (exchange.worker, exchange.now);
+        let worker = exchange.worker;
         if exchange.draft.call.is_alternate {
             // Another provider has responded, on behalf of an inner remedy.
-            add_cache_status(exchange, asked.status);
+            add_cache_status(exchange, forwarded.status);
             return Reaction::Pass;
         }
-        let Some(question) = asked.question else {
-            self.invalidate(exchange, &asked);
-            add_cache_status(exchange, asked.status);
+        let Some(cache_request) = forwarded.cache_request else {
+            self.invalidate(exchange, &forwarded);
+            add_cache_status(exchange, forwarded.status);
             return Reaction::Pass;
         };
-        if exchange.draft.call.account != asked.mark.account() && !self.policy.config().shared {
-            return self.pass_unknown(exchange, held, asked);
+        if exchange.draft.call.account != forwarded.checkpoint.account() && !self.policy.config().shared {
+            return self.pass_unknown(exchange, held, forwarded);
         }
-        let Some((verdict, mut status)) = self.decide_on_response(exchange, &question, &asked) else {
-            return Reaction::Pass;
-        };
-        if asked.is_blind && exchange.response().is_some_and(|response| verdict.is_newer(response.status)) {
-            entries.remove_unloaded(question.key.into());
+        let decided = self.decide_on_response(exchange, &cache_request, &forwarded);
+        let Some((verdict, mut status)) = decided else { return Reaction::Pass };
+        if forwarded.is_blind && exchange.response().is_some_and(|response| verdict.is_newer(response.status))
+        {
+            entries.remove_unloaded(cache_request.key.into());
         }
-        let Verdict { action, removed: gone } = verdict;
-        let found = std::mem::take(&mut asked.found);
-        let remove_gone = || {
-            for at in &gone {
-                entries.remove(&found[*at]);
-            }
-        };
+        let Verdict { action, removed } = verdict;
+        let is_awaited = forwarded.leader.is_some();
         match action {
             Action::Again => {
-                asked.validation = None;
-                asked.found = found;
-                held.forwarded = Some(asked);
+                forwarded.validation = None;
+                held.forwarded = Some(forwarded);
                 return Reaction::RepeatClean;
             }
             Action::Update(stored, reply) => {
                 counts.count(worker, CacheEvent::Revalidated);
-                let entry = &found[reply.candidate];
-                // The entry may have been removed meanwhile, or may not be kept.
-                let updated = (!gone.contains(&reply.candidate))
-                    .then(|| entries.update(entry, (*stored).clone(), now))
-                    .flatten()
-                    .unwrap_or_else(|| entry.with(*stored));
-                remove_gone();
-                asked.leader.take().into_iter().for_each(Leader::finish);
+                let updated = self.update(exchange, &forwarded.found, *stored, &reply, &removed);
+                finish(&mut forwarded.leader);
                 return Reaction::LocalResponse(Box::new(self.served(exchange, &updated, reply, status)));
             }
             Action::ServeStale(reply) => {
                 counts.count(worker, CacheEvent::Stale);
-                asked.leader.take().into_iter().for_each(Leader::finish);
-                let entry = &found[reply.candidate];
+                finish(&mut forwarded.leader);
+                let entry = &forwarded.found[reply.candidate];
                 return Reaction::LocalResponse(Box::new(self.served(exchange, entry, reply, status)));
             }
             Action::PassAndUpdate(candidate, stored) => {
-                counts.count(worker, CacheEvent::Miss);
-                entries.update(&found[candidate], *stored, now);
-                remove_gone();
+                entries.update(&forwarded.found[candidate], *stored, exchange.now);
+                self.remove(&forwarded.found, &removed);
             }
             Action::Pass(why) => {
-                counts.count(worker, CacheEvent::Miss);
-                remove_gone();
-                self.could_not_store(&question, why, asked.leader.is_some(), now);
+                self.remove(&forwarded.found, &removed);
+                self.could_not_store(&cache_request, why, is_awaited, exchange.now);
             }
             Action::Store(stored, _) => {
-                counts.count(worker, CacheEvent::Miss);
-                remove_gone();
-                if let Ok(filling) = self.begin(exchange, &question, *stored) {
-                    counts.count(worker, CacheEvent::Stored);
-                    self.state.coalescer.note_cacheable(question.key.id);
-                    exchange.draft.body_writer = filling;
-                } else {
-                    let why = NotStored::TooLarge;
-                    status = CacheStatus { stored: false, ttl_s: None, detail: Some(why.word()), ..status };
-                    self.could_not_store(&question, why, asked.leader.is_some(), now);
-                }
+                self.remove(&forwarded.found, &removed);
+                status = self.store(exchange, &cache_request, *stored, status, is_awaited);
             }
         }
+        counts.count(worker, CacheEvent::Miss);
         add_cache_status(exchange, status);
-        asked.leader.take().into_iter().for_each(Leader::finish);
+        finish(&mut forwarded.leader);
         Reaction::Pass
+    }
+
+    /// Replaces the value of a stored response that the provider has confirmed. Returns it, even if it is not
+    /// kept, or was removed meanwhile.
+    fn update(
+        &self,
+        exchange: &Exchange<'_>,
+        found: &Found,
+        stored: Stored,
+        reply: &Reply,
+        removed: &[usize],
+    ) -> Arc<Entry<Stored>> {
+        let entry = &found[reply.candidate];
+        let updated = (!removed.contains(&reply.candidate))
+            .then(|| self.state.entries.update(entry, stored.clone(), exchange.now))
+            .flatten()
+            .unwrap_or_else(|| entry.with(stored));
+        self.remove(found, removed);
+        updated
+    }
+
+    /// Removes some of the entries that were found.
+    fn remove(&self, found: &Found, removed: &[usize]) {
+        for at in removed {
+            self.state.entries.remove(&found[*at]);
+        }
+    }
+
+    /// Starts to store a response that the client receives. Returns its cache status.
+    fn store(
+        &self,
+        exchange: &mut Exchange<'_>,
+        cache_request: &CacheRequest,
+        stored: Stored,
+        status: CacheStatus,
+        is_awaited: bool,
+    ) -> CacheStatus {
+        if let Ok(body_writer) = self.begin(exchange, cache_request, stored) {
+            self.state.counts.count(exchange.worker, CacheEvent::Stored);
+            self.state.coalescer.note_cacheable(cache_request.key.id);
+            exchange.draft.body_writer = body_writer;
+            return status;
+        }
+        let why = NotStored::TooLarge;
+        self.could_not_store(cache_request, why, is_awaited, exchange.now);
+        CacheStatus { stored: false, ttl_s: None, detail: Some(why.word()), ..status }
     }
 
     /// Handles a response to a call made with an account that the cache did not know of when it looked: the
@@ -592,21 +552,21 @@ impl Cache {
         &self,
         exchange: &mut Exchange<'_>,
         held: &mut Held,
-        mut asked: Box<ForwardedRequest>,
+        mut forwarded: Box<ForwardedRequest>,
     ) -> Reaction {
         let is_validated = exchange.response().is_some_and(|response| response.status == 304);
-        if is_validated && asked.validation.take().is_some() {
-            asked.found.clear();
-            held.forwarded = Some(asked);
+        if is_validated && forwarded.validation.take().is_some() {
+            forwarded.found.clear();
+            held.forwarded = Some(forwarded);
             return Reaction::RepeatClean;
         }
         self.state.counts.count(exchange.worker, CacheEvent::Miss);
         let why = NotStored::Account;
-        if let Some(question) = &asked.question {
-            self.could_not_store(question, why, asked.leader.is_some(), exchange.now);
+        if let Some(cache_request) = &forwarded.cache_request {
+            self.could_not_store(cache_request, why, forwarded.leader.is_some(), exchange.now);
         }
-        add_cache_status(exchange, CacheStatus { detail: Some(why.word()), ..asked.status });
-        asked.leader.into_iter().for_each(Leader::finish);
+        add_cache_status(exchange, CacheStatus { detail: Some(why.word()), ..forwarded.status });
+        forwarded.leader.into_iter().for_each(Leader::finish);
         Reaction::Pass
     }
 
@@ -614,40 +574,46 @@ impl Cache {
     fn decide_on_response(
         &self,
         exchange: &Exchange<'_>,
-        question: &CacheRequest,
-        asked: &ForwardedRequest,
+        cache_request: &CacheRequest,
+        forwarded: &ForwardedRequest,
     ) -> Option<(Verdict, CacheStatus)> {
-        let changes = exchange.draft.request.first(asked.mark.request_changes());
-        let request = exchange.request_at(&asked.mark, &changes);
+        let changes = exchange.draft.request.first(forwarded.checkpoint.request_changes());
+        let request = exchange.request_at(&forwarded.checkpoint, &changes);
         let response = exchange.response()?;
-        let times = CallTimes { sent: asked.sent, received: exchange.now };
-        let known = candidates(&asked.found);
-        let judged = (&*known, asked.validation.as_ref());
+        let times = CallTimes { sent: forwarded.sent, received: exchange.now };
         let verdict = self.policy.receive(
-            question,
-            (&request, &key_context_at(exchange, &asked.mark)),
-            &response,
-            times,
-            judged,
+            cache_request,
+            &request,
+            &key_context_at(exchange, &forwarded.checkpoint),
+            TimedResponse { response: &response, times },
+            &candidates(&forwarded.found),
+            forwarded.validation.as_ref(),
         );
-        let status = asked.status.responded(response.status, &verdict);
+        let status = forwarded.status.responded(response.status, &verdict);
         Some((verdict, status))
     }
 
     /// Invalidates stored responses after a request that bypassed the cache.
-    fn invalidate(&self, exchange: &Exchange<'_>, asked: &ForwardedRequest) {
-        let changes = exchange.draft.request.first(asked.mark.request_changes());
-        let request = exchange.request_at(&asked.mark, &changes);
+    fn invalidate(&self, exchange: &Exchange<'_>, forwarded: &ForwardedRequest) {
+        let changes = exchange.draft.request.first(forwarded.checkpoint.request_changes());
+        let request = exchange.request_at(&forwarded.checkpoint, &changes);
         let Some(response) = exchange.response() else { return };
-        let groups = self.policy.invalidated(&request, &key_context_at(exchange, &asked.mark), &response);
-        let gone: usize = groups.into_iter().map(|group| self.state.entries.remove_group(group)).sum();
-        self.state.counts.count_many(exchange.worker, CacheEvent::Invalidated, gone as u64);
+        let groups =
+            self.policy.invalidated(&request, &key_context_at(exchange, &forwarded.checkpoint), &response);
+        let removed: usize = groups.into_iter().map(|group| self.state.entries.remove_group(group)).sum();
+        self.state.counts.count_many(exchange.worker, CacheEvent::Invalidated, removed as u64);
     }
 
     /// Disables coalescing for a key whose next responses probably cannot be stored either.
-    fn could_not_store(&self, question: &CacheRequest, why: NotStored, is_awaited: bool, now: Timestamp) {
+    fn could_not_store(
+        &self,
+        cache_request: &CacheRequest,
+        why: NotStored,
+        is_awaited: bool,
+        now: Timestamp,
+    ) {
         if is_awaited && why.is_lasting() {
-            self.state.coalescer.note_uncacheable(question.key.id, now);
+            self.state.coalescer.note_uncacheable(cache_request.key.id, now);
         }
     }
 
@@ -655,7 +621,7 @@ impl Cache {
     fn begin(
         &self,
         exchange: &Exchange<'_>,
-        question: &CacheRequest,
+        cache_request: &CacheRequest,
         stored: Stored,
     ) -> Result<Option<BodyWriter<Stored>>, Full> {
         let Outcome::Response(received) = exchange.outcome else { return Ok(None) };
@@ -665,103 +631,13 @@ impl Cache {
             (None, ResponseFraming::Length(length)) => Some(length),
             (None, _) => None,
         };
-        let place = question.key.into();
-        let mut filling = self.state.entries.begin(place, stored, &self.tags, expected, exchange.now)?;
-        let Some(body) = whole else { return Ok(Some(filling)) };
-        filling.push(body)?;
-        filling.finish();
+        let key = cache_request.key.into();
+        let mut body_writer = self.state.entries.begin(key, stored, &self.tags, expected, exchange.now)?;
+        let Some(body) = whole else { return Ok(Some(body_writer)) };
+        body_writer.push(body)?;
+        body_writer.finish();
         Ok(None)
     }
-}
-
-impl State {
-    fn new(
-        config: &CacheConfig,
-        lasting: CacheConfig,
-        (seal, disk, has): (Seal, Option<DiskLocation>, bool),
-        workers: usize,
-    ) -> Self {
-        let limits = EntryLimits {
-            bytes: config.memory.bytes(),
-            body_bytes: config.max_entry.bytes(),
-            ..EntryLimits::default()
-        };
-        let targets = || config.targets.iter().map(|name| name.to_ascii_lowercase().into()).collect();
-        let opened = disk.as_ref().map(|place| place.disk(config, seal, has, targets(), limits.variants));
-        let secret = opened.as_ref().map_or(&seal.secret, |disk| disk.secret());
-        Self {
-            secret: Arc::new(KeySecret::new(secret)),
-            entries: Entries::with_disk(limits, opened),
-            coalescer: Coalescer::new(),
-            counts: CacheCounts::new(workers),
-            config: lasting,
-            disk,
-        }
-    }
-
-    /// Returns the part of a config that must stay the same for stored responses to remain usable. A cache
-    /// that only reports stores nothing and needs no disk.
-    fn lasting(config: &CacheConfig, mode: Mode) -> CacheConfig {
-        let one = config.clone();
-        let disk = one.disk.filter(|_| mode == Mode::Enforce);
-        CacheConfig {
-            key: one.key,
-            shared: one.shared,
-            private: one.private,
-            credentials: one.credentials,
-            methods: one.methods,
-            max_entry: one.max_entry,
-            memory: one.memory,
-            disk: disk
-                .map(|disk| Box::new(DiskConfig { directory: disk.directory, ..DiskConfig::default() })),
-            set_cookie: one.set_cookie,
-            targets: one.targets,
-            ..CacheConfig::default()
-        }
-    }
-}
-
-/// Makes a request wait once, at most [`SETTLE_MAX`], for a response that is still arriving. Ready when the
-/// response is complete or gone; `None` if the request may stream it.
-fn settle(
-    exchange: &mut Exchange<'_>,
-    held: &mut Held,
-    (entry, reply): (&Arc<Entry<Stored>>, &Reply),
-    cx: &Context<'_>,
-) -> Option<Poll<()>> {
-    let body = &entry.body;
-    if body.poll_ended(cx).is_ready() {
-        return Some(Poll::Ready(()));
-    }
-    if entry.value.declared_len.is_some() || !reply.has_body || reply.form == Form::NotModified {
-        return None;
-    }
-    let until = match &held.body_wait {
-        BodyWait::None => exchange.now + SETTLE_MAX,
-        BodyWait::Waits(known, until) if Arc::ptr_eq(known, body) => *until,
-        BodyWait::Waits(..) | BodyWait::Over => return None,
-    };
-    if exchange.now >= until {
-        held.body_wait = BodyWait::Over;
-        return None;
-    }
-    held.body_wait = BodyWait::Waits(Arc::clone(body), until);
-    exchange.poll_at(until);
-    Some(Poll::Pending)
-}
-
-/// Returns `true` if the request waits for the disk.
-fn still_loads(exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> bool {
-    let Fetch::UnderWay(loading, until) = &mut held.fetch else { return false };
-    held.fetch = match loading.poll(cx) {
-        Poll::Ready(()) => Fetch::Done,
-        Poll::Pending if exchange.now < *until => {
-            exchange.poll_at(*until);
-            return true;
-        }
-        Poll::Pending => Fetch::Abandoned,
-    };
-    false
 }
 
 /// Returns the target of the request and its account, with the remedies' changes so far.
@@ -770,8 +646,8 @@ fn key_context<'a>(exchange: &Exchange<'a>) -> KeyContext<'a> {
 }
 
 /// Returns the same as it was at `checkpoint`.
-fn key_context_at<'a>(exchange: &Exchange<'a>, mark: &Checkpoint) -> KeyContext<'a> {
-    key_context_for(exchange, exchange.account_at(mark))
+fn key_context_at<'a>(exchange: &Exchange<'a>, checkpoint: &Checkpoint) -> KeyContext<'a> {
+    key_context_for(exchange, exchange.account_at(checkpoint))
 }
 
 fn key_context_for<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> KeyContext<'a> {
@@ -785,350 +661,15 @@ fn candidates(found: &Found) -> SmallVec<[Candidate<'_>; 2]> {
     found.iter().map(|entry| Candidate { stored: &entry.value, len: entry.body.len() }).collect()
 }
 
+/// Ends the wait of the requests behind `leader`, if there is one.
+fn finish(leader: &mut Option<Leader>) {
+    leader.take().into_iter().for_each(Leader::finish);
+}
+
 /// Adds the `Cache-Status` field to the response.
 fn add_cache_status(exchange: &mut Exchange<'_>, status: CacheStatus) {
     exchange.draft.response.add(b"cache-status", &status.value());
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::sync::mpsc::{SyncSender, sync_channel};
-    use std::thread::JoinHandle;
-
-    use egret_clock::Moment;
-    use serde_json::{Value, json};
-
-    use super::{DISK_WAIT_MAX, SETTLE_MAX};
-    use egret_fixture::{TestExchange, TestFlows, TestStep, problems};
-    use egret_message::FailureKind;
-    use egret_store::entries::Stop;
-
-    const GET: &str = "GET https://one.example/a";
-
-    /// A harness with another remedy around the cache that changes the request, so a test sees that only the
-    /// cache's own changes are undone.
-    fn harness(cache: &Value) -> TestFlows {
-        TestFlows::with(
-            &json!([{ "transform": { "request": { "headers": { "set": { "x-out": "1" } } } } }, { "cache": cache }]),
-        )
-    }
-
-    fn store(harness: &TestFlows, request: &str, response: &str) {
-        let mut exchange = harness.send(request);
-        assert_eq!(exchange.poll(harness), TestStep::Call);
-        assert!(matches!(exchange.response_with(harness, response, Some(b"body")), TestStep::Response(200)));
-        exchange.end(harness);
-    }
-
-    fn is_hit(harness: &TestFlows, request: &str) -> bool {
-        let mut exchange = harness.send(request);
-        let step = exchange.poll(harness);
-        exchange.end(harness);
-        matches!(step, TestStep::Stored(_))
-    }
-
-    fn sent(exchange: &mut TestExchange, harness: &TestFlows, name: &str) -> Option<String> {
-        let (_, fields, _) = exchange.sent(harness);
-        let prefix = format!("{name}: ");
-        fields.iter().find_map(|field| field.strip_prefix(&prefix).map(str::to_owned))
-    }
-
-    #[test]
-    fn what_is_stored_is_served_while_it_is_fresh_and_where_the_provider_fails() {
-        let mut harness = harness(&json!({ "stale_if_error": "1h" }));
-        store(&harness, GET, "200\ncache-control: max-age=60\netag: \"1\"");
-        assert!(is_hit(&harness, GET) && !is_hit(&harness, &format!("{GET}\nauthorization: Bearer a")));
-        harness.pass_ms(61_000);
-        for kind in [FailureKind::Connect, FailureKind::Timeout] {
-            let mut exchange = harness.send(GET);
-            assert_eq!(exchange.poll(&harness), TestStep::Call);
-            assert_eq!(sent(&mut exchange, &harness, "if-none-match").as_deref(), Some("\"1\""));
-            assert!(matches!(exchange.failure(&harness, kind), TestStep::Stored(_)));
-            exchange.end(&harness);
-        }
-        harness.pass_ms(3_600_000);
-        let mut exchange = harness.send(GET);
-        assert_eq!(exchange.poll(&harness), TestStep::Call);
-        assert_eq!(exchange.failure(&harness, FailureKind::Timeout), TestStep::Failure(FailureKind::Timeout));
-        assert_eq!(exchange.added(), [("cache-status".to_owned(), "egret; fwd=stale".to_owned())]);
-    }
-
-    #[test]
-    fn a_304_about_something_else_has_the_provider_asked_without_conditions() {
-        let mut harness = harness(&json!({}));
-        store(&harness, GET, "200\ncache-control: max-age=60\netag: \"1\"");
-        harness.pass_ms(61_000);
-        let mut exchange = harness.send(GET);
-        assert_eq!(exchange.poll(&harness), TestStep::Call);
-        assert!(matches!(exchange.response(&harness, "304\netag: \"2\""), TestStep::Repeat(_)));
-        assert_eq!(exchange.poll(&harness), TestStep::Call);
-        assert_eq!(sent(&mut exchange, &harness, "if-none-match"), None);
-        assert_eq!(sent(&mut exchange, &harness, "x-out").as_deref(), Some("1"));
-        let step = exchange.response_with(&harness, "200\ncache-control: max-age=60", Some(b"new"));
-        assert_eq!(step, TestStep::Response(200));
-        exchange.end(&harness);
-        assert!(is_hit(&harness, GET));
-    }
-
-    #[test]
-    fn what_only_reports_stores_nothing_and_serves_nothing() {
-        let harness = TestFlows::with(&json!([{ "cache": {}, "mode": "report" }]));
-        for _ in 0..2 {
-            let mut exchange = harness.send(GET);
-            assert_eq!(exchange.poll(&harness), TestStep::Call);
-            assert_eq!(
-                exchange.response(&harness, "200\ncache-control: max-age=60"),
-                TestStep::Response(200)
-            );
-            assert_eq!(exchange.added(), []);
-            exchange.end(&harness);
-        }
-    }
-
-    #[test]
-    fn what_another_provider_or_a_remedy_further_in_answers_is_not_stored() {
-        let fallback = json!({ "fallback": { "on": ["5xx"], "provider": "two" } });
-        let harness = TestFlows::with(&json!([{ "cache": {} }, fallback]));
-        let mut exchange = harness.send(GET);
-        assert_eq!(exchange.poll(&harness), TestStep::Call);
-        assert!(matches!(exchange.response(&harness, "503"), TestStep::Repeat(_)));
-        assert_eq!(exchange.poll(&harness), TestStep::Call);
-        let step = exchange.response_with(&harness, "200\ncache-control: max-age=60", Some(b"two"));
-        assert_eq!(step, TestStep::Response(200));
-        exchange.end(&harness);
-        assert!(!is_hit(&harness, GET));
-        let fixed = json!({ "fixed-response": { "headers": { "cache-control": "max-age=60" } } });
-        let harness = TestFlows::with(&json!([{ "cache": {} }, fixed]));
-        for _ in 0..2 {
-            assert!(matches!(harness.exchange(GET, "200"), TestStep::Fixed(_)));
-        }
-    }
-
-    #[test]
-    fn what_comes_without_a_length_is_waited_for_a_moment_and_left_if_it_is_too_large() {
-        let mut harness = harness(&json!({ "max_entry": "1KiB" }));
-        let coming = |harness: &TestFlows, fields: &str| {
-            let mut first = harness.send(GET);
-            assert_eq!(first.poll(harness), TestStep::Call);
-            let response = format!("200\ncache-control: max-age=60{fields}");
-            assert_eq!(first.response(harness, &response), TestStep::Response(200));
-            let mut filling = first.body_writer().unwrap();
-            filling.push(b"some").unwrap();
-            (first, filling)
-        };
-        // The response is complete within a second.
-        let (first, filling) = coming(&harness, "");
-        let mut second = harness.send(GET);
-        let until = harness.now + SETTLE_MAX;
-        assert_eq!(second.poll(&harness), TestStep::Wait(Some(until)));
-        harness.pass_ms(500);
-        assert_eq!(second.poll(&harness), TestStep::Wait(Some(until)));
-        filling.finish();
-        let TestStep::Stored(served) = second.poll(&harness) else { panic!("it is stored") };
-        assert_eq!(served.body().len(), Some(4));
-        drop((first, second));
-        // The response takes longer.
-        harness.pass_ms(60_000);
-        let (first, mut filling) = coming(&harness, "");
-        let mut second = harness.send(GET);
-        assert!(matches!(second.poll(&harness), TestStep::Wait(_)));
-        harness.pass_ms(1_000);
-        assert!(matches!(second.poll(&harness), TestStep::Stored(_)));
-        // The response is too large: waiting requests go on without coalescing, and so does the next one.
-        let mut third = harness.send(GET);
-        assert!(matches!(third.poll(&harness), TestStep::Wait(_)));
-        assert!(filling.push(&[0; 2_000]).is_err());
-        filling.give_up(&[0; 2_000]);
-        let mut fourth = harness.send(GET);
-        assert_eq!((third.poll(&harness), fourth.poll(&harness)), (TestStep::Call, TestStep::Call));
-        drop((first, second, third, fourth));
-        // The response is aborted: one request goes to the provider, the others wait for it.
-        harness.pass_ms(31_000);
-        let (first, filling) = coming(&harness, "");
-        let (mut second, mut third) = (harness.send(GET), harness.send(GET));
-        assert!(matches!(
-            (second.poll(&harness), third.poll(&harness)),
-            (TestStep::Wait(_), TestStep::Wait(_))
-        ));
-        drop(filling);
-        assert_eq!(second.poll(&harness), TestStep::Call);
-        assert!(matches!(third.poll(&harness), TestStep::Wait(_)));
-        drop((first, second, third));
-        // A response with a length is served at once, and so is a response without a body.
-        harness.pass_ms(31_000);
-        let (first, filling) = coming(&harness, "\ncontent-length: 9\netag: \"1\"");
-        assert!(is_hit(&harness, GET));
-        drop((first, filling));
-        let (_first, _filling) = coming(&harness, "\netag: \"1\"");
-        assert!(is_hit(&harness, &format!("{GET}\nif-none-match: \"1\"")));
-    }
-
-    #[test]
-    fn what_is_stale_stands_in_for_silence_for_a_while_and_for_no_refusal() {
-        for (cache, is_served) in [(json!({}), true), (json!({ "stale_if_error": "0s" }), false)] {
-            let mut harness = harness(&cache);
-            store(&harness, GET, "200\ncache-control: max-age=60\netag: \"1\"");
-            harness.pass_ms(359_000);
-            for (kind, is_silent) in [
-                (FailureKind::Connect, true),
-                (FailureKind::Timeout, true),
-                (FailureKind::Reset, true),
-                (FailureKind::BadResponse, false),
-                (FailureKind::Refused, false),
-            ] {
-                let mut exchange = harness.send(GET);
-                assert_eq!(exchange.poll(&harness), TestStep::Call);
-                let step = exchange.failure(&harness, kind);
-                assert_eq!(matches!(step, TestStep::Stored(_)), is_served && is_silent, "{kind:?}");
-            }
-            harness.pass_ms(2_000);
-            let mut exchange = harness.send(GET);
-            assert_eq!(exchange.poll(&harness), TestStep::Call);
-            assert_eq!(exchange.failure(&harness, FailureKind::Reset), TestStep::Failure(FailureKind::Reset));
-        }
-    }
-
-    /// Creates a harness whose disk is in `directory`.
-    fn stage_with_disk(directory: &Path) -> TestFlows {
-        TestFlows::new(json!({
-            "data_dir": directory,
-            "flows": [{ "name": "f", "remedies": [{ "cache": { "disk": {} } }] }],
-        }))
-    }
-
-    /// The thread of a disk. It loads its index and then does nothing until it is released.
-    struct Serving {
-        thread: JoinHandle<()>,
-        go: SyncSender<()>,
-    }
-
-    impl Serving {
-        fn start(harness: &TestFlows) -> Self {
-            let disk = harness.flows.cache_disks().remove(0);
-            let ((open, is_open), (go, may_go)) = (sync_channel(1), sync_channel(1));
-            let thread = std::thread::spawn(move || {
-                let tell = |_| {
-                    open.send(()).unwrap();
-                    may_go.recv().unwrap();
-                };
-                disk.serve(&tell).unwrap();
-            });
-            is_open.recv().unwrap();
-            Self { thread, go }
-        }
-
-        /// Releases the thread and ends it.
-        fn end(self, harness: &TestFlows) {
-            self.go.send(()).unwrap();
-            harness.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
-            self.thread.join().unwrap();
-        }
-    }
-
-    /// Creates a directory in which the response to `GET` is stored.
-    fn directory() -> tempfile::TempDir {
-        let directory = tempfile::tempdir().unwrap();
-        let harness = stage_with_disk(directory.path());
-        let serving = Serving::start(&harness);
-        store(&harness, GET, "200\ncache-control: max-age=60");
-        serving.end(&harness);
-        directory
-    }
-
-    #[test]
-    fn a_request_waits_for_the_disk_and_is_answered_from_it() {
-        let directory = directory();
-        for request in [GET.to_owned(), format!("{GET}\ncache-control: only-if-cached")] {
-            let mut harness = stage_with_disk(directory.path());
-            let mut serving = Some(Serving::start(&harness));
-            let mut exchange = harness.send(&request);
-            let until = harness.now + DISK_WAIT_MAX;
-            assert_eq!(exchange.poll(&harness), TestStep::Wait(Some(until)));
-            harness.pass_ms(999);
-            assert_eq!(exchange.poll(&harness), TestStep::Wait(Some(until)));
-            serving.as_ref().unwrap().go.send(()).unwrap();
-            let step = std::iter::repeat_with(|| exchange.poll(&harness))
-                .find(|step| !matches!(step, TestStep::Wait(_)));
-            let Some(TestStep::Stored(served)) = step else { panic!("{step:?}") };
-            let mut fields = Vec::new();
-            served.write_fields(&mut fields);
-            assert!(
-                String::from_utf8(fields).unwrap().contains("cache-status: egret; hit; ttl=60; detail=disk")
-            );
-            exchange.end(&harness);
-            assert!(is_hit(&harness, GET));
-            let Serving { thread, .. } = serving.take().unwrap();
-            harness.flows.cache_disks()[0].stop(Stop::Keep(Moment::NEVER));
-            thread.join().unwrap();
-        }
-    }
-
-    #[test]
-    fn a_request_that_waits_too_long_goes_on_and_what_it_brings_holds() {
-        for (said, is_there) in
-            [("200\ncache-control: no-store", false), ("404", false), ("503", true), ("403", true)]
-        {
-            let directory = directory();
-            let mut harness = stage_with_disk(directory.path());
-            let serving = Serving::start(&harness);
-            let mut exchange = harness.send(GET);
-            assert!(matches!(exchange.poll(&harness), TestStep::Wait(Some(_))));
-            harness.pass_ms(1_000);
-            assert_eq!(exchange.poll(&harness), TestStep::Call);
-            assert!(matches!(exchange.response(&harness, said), TestStep::Response(_)));
-            exchange.end(&harness);
-            serving.end(&harness);
-            let harness = stage_with_disk(directory.path());
-            let serving = Serving::start(&harness);
-            let mut exchange = harness.send(GET);
-            assert_eq!(matches!(exchange.poll(&harness), TestStep::Wait(_)), is_there, "{said}");
-            drop(exchange);
-            serving.end(&harness);
-        }
-    }
-
-    #[test]
-    fn a_request_goes_on_at_once_where_nothing_is_on_the_disk_or_that_is_not_known() {
-        let directory = directory();
-        let harness = stage_with_disk(directory.path());
-        assert_eq!(harness.send(GET).poll(&harness), TestStep::Call, "it is not open");
-        let serving = Serving::start(&harness);
-        assert_eq!(harness.send("GET https://one.example/b").poll(&harness), TestStep::Call);
-        assert_eq!(harness.send(&format!("{GET}\nauthorization: Bearer a")).poll(&harness), TestStep::Call);
-        serving.end(&harness);
-        assert_eq!(harness.send(GET).poll(&harness), TestStep::Call, "it is closed");
-    }
-
-    #[test]
-    fn only_what_acts_has_a_disk_and_a_reload_that_keeps_the_keys_keeps_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let config = |cache: Value, mode: &str| {
-            let remedy = json!({ "cache": cache, "mode": mode });
-            json!({ "data_dir": directory.path(), "flows": [{ "name": "f", "remedies": [remedy] }] })
-        };
-        let mut harness = TestFlows::new(config(json!({ "disk": {} }), "report"));
-        assert!(harness.flows.cache_disks().is_empty());
-        let mut reload = |cache: Value| {
-            harness.reload(config(cache, "enforce"));
-            harness.flows.cache_disks().pop()
-        };
-        let first = reload(json!({ "disk": {} })).unwrap();
-        assert!(reload(json!({ "disk": { "size": "2GiB" }, "stale_if_error": "1h" })).unwrap().is(&first));
-        let other = reload(json!({ "disk": {}, "memory": "8MiB" })).unwrap();
-        assert!(!other.is(&first) && other.directory() == first.directory());
-        assert!(reload(json!({})).is_none());
-    }
-
-    #[test]
-    fn a_config_is_refused_by_its_key() {
-        let of = |cache: &Value| problems(&json!([{ "cache": cache }]));
-        let override_alone = of(&json!({ "override": true }));
-        assert_eq!(override_alone, ["flows[0].remedies[0].cache.override: requires a `ttl`"]);
-        for named in ["428", "429", "431", "511", "511-511"] {
-            let told = of(&json!({ "ttl": { named: "5s" } })).concat();
-            assert!(told.starts_with("flows[0].remedies[0].cache.ttl: no cache may store 428"), "{told}");
-        }
-        assert!(of(&json!({ "ttl": { "4xx": "5s", "428-431": "5s", "503": "5s" } })).is_empty());
-    }
-}
+mod tests;

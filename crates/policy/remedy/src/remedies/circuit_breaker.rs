@@ -142,7 +142,7 @@ impl Remedy for CircuitBreaker {
         if context.problems.len() > before {
             return None;
         }
-        let circuits = context.keep(|_| true, Groups::default);
+        let circuits = context.states.keep(|_| true, Groups::default);
         Some(Self { config: config.clone(), grouping, circuits })
     }
 
@@ -160,7 +160,7 @@ impl Remedy for CircuitBreaker {
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         if let Some(call) = held.call.take()
-            && exchange.local_response.is_none()
+            && exchange.local_kind.is_none()
         {
             self.record_outcome(exchange, call);
         }

@@ -55,7 +55,7 @@ impl Remedy for Concurrency {
             ..QuotaConfig::default()
         };
         let configs = BTreeMap::from([(name.clone(), quota)]);
-        let before: Option<Arc<Quotas>> = context.kept();
+        let before: Option<Arc<Quotas>> = context.states.before();
         let mut problems = Vec::new();
         let quotas = Quotas::compile(&configs, before.as_deref(), None, context.parameters, &mut problems);
         for problem in problems {
@@ -64,7 +64,7 @@ impl Remedy for Concurrency {
             context.problems.push(Problem { path, ..problem });
         }
         let quota = Arc::clone(quotas.get(&name)?);
-        context.keep_state(Arc::new(quotas));
+        context.states.insert(Arc::new(quotas));
         Some(Self { draw: Draw::of(quota), status: config.status })
     }
 

@@ -13,12 +13,11 @@ use egret_config::Size;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::Exchange;
+use crate::exchange::{AlternateCall, Exchange};
 use crate::local_response::{LocalKind, LocalResponse};
 use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
-use crate::remedy::InnerRemedy;
-use crate::remedy::{AlternateCall, CompileContext, Mode, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, Needs, Reaction, Remedy, Step};
 use egret_message::{BODY_BYTES_MAX, Condition, Fault, Fixed, Reason, any_meets};
 
 /// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
@@ -178,7 +177,7 @@ const REFUSAL_FIELDS: [&str; 3] = ["Retry-After", "RateLimit-Policy", "RateLimit
 
 /// Adds the retry fields of the refusal that `fixed` replaces, except those that `fixed` already has.
 fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc<Fixed> {
-    let Some(LocalKind::Refused(_)) = exchange.local_response else { return fixed };
+    let Some(LocalKind::Refused(_)) = exchange.local_kind else { return fixed };
     let Some(refusal) = exchange.response() else { return fixed };
     for name in REFUSAL_FIELDS {
         let is_told = fixed.fields.iter().any(|(told, _)| told.eq_ignore_ascii_case(name));
@@ -217,7 +216,7 @@ impl Fallback {
     }
 
     fn is_meant(&self, exchange: &Exchange<'_>) -> bool {
-        let refused = match exchange.local_response {
+        let refused = match exchange.local_kind {
             Some(LocalKind::Refused(reason)) => self.on_refused.contains(&reason),
             Some(LocalKind::Fixed | LocalKind::Stored) | None => false,
         };

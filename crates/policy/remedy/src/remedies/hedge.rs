@@ -78,7 +78,7 @@ impl Remedy for Hedge {
             context.problem("budget.ratio", "must be from 0 to 1");
         }
         context.check_methods(&config.methods);
-        let state = context.keep(|_| true, Mutex::default);
+        let state = context.states.keep(|_| true, Mutex::default);
         (context.problems.len() == before).then(|| Self { config: config.clone(), state })
     }
 

@@ -143,7 +143,7 @@ impl Remedy for ProviderThrottle {
         if context.problems.len() > before {
             return None;
         }
-        let states = context.keep(|_| true, Groups::default);
+        let states = context.states.keep(|_| true, Groups::default);
         Some(Self { config: config.clone(), grouping, states })
     }
 
@@ -197,7 +197,7 @@ impl ProviderThrottle {
 
     /// Evaluates the provider's response.
     fn record_outcome(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
-        if exchange.local_response.is_some() || exchange.response().is_none() {
+        if exchange.local_kind.is_some() || exchange.response().is_none() {
             held.probe = None;
             return Ok(());
         }

@@ -129,7 +129,7 @@ impl Remedy for Queue {
         if context.problems.len() > before {
             return None;
         }
-        let lines = context.keep(|_| true, Queues::default);
+        let lines = context.states.keep(|_| true, Queues::default);
         Some(Self {
             draw: draw?,
             lines,

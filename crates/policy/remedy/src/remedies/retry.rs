@@ -172,7 +172,7 @@ impl Remedy for Retry {
         if context.problems.len() > before {
             return None;
         }
-        let budget = context.keep(|_| true, || Mutex::new(Budget::default()));
+        let budget = context.states.keep(|_| true, || Mutex::new(Budget::default()));
         Some(Self { config: config.clone(), budget })
     }
 
@@ -196,7 +196,7 @@ impl Remedy for Retry {
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         held.calls += 1;
         // An inner remedy that refused the call would refuse it again.
-        if exchange.local_response.is_some()
+        if exchange.local_kind.is_some()
             || held.calls >= self.config.attempts
             || !any_meets(&self.config.on, &exchange.outcome)
             || !self.may_repeat(exchange)

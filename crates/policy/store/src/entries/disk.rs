@@ -285,8 +285,8 @@ impl<K: StoredValue> Disk<K> {
         index.has(number)
     }
 
-    /// Applies the changes of `memory` to the files until it is stopped. Blocks, so it needs its own thread. If
-    /// it returns an error, no entries remain on the disk until it is called again.
+    /// Applies the changes of `memory` to the files until it is stopped. Blocks, so it needs its own thread.
+    /// If it returns an error, no entries remain on the disk until it is called again.
     pub fn serve(&self, memory: &dyn Memory<K>, report: &dyn Fn(DiskEvent)) -> Result<(), DiskError> {
         let closing = Closing(self);
         {

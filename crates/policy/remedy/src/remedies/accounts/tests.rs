@@ -505,9 +505,9 @@ fn an_entry_of_the_pool_is_written_either_way() {
 }
 
 fn candidates(weights: &[u32]) -> Candidates {
-    let of = |(place, weight): (usize, &u32)| Candidate {
-        place,
-        number: place,
+    let of = |(index, weight): (usize, &u32)| Candidate {
+        index,
+        number: index,
         weight: *weight,
         in_flight: 0,
         calls: 0,
@@ -525,7 +525,7 @@ proptest! {
         for _ in 0..rounds {
             let mut chosen = vec![0; weights.len()];
             for _ in 0..weights.iter().sum() {
-                chosen[turn(&all, &mut behind).unwrap().place] += 1;
+                chosen[turn(&all, &mut behind).unwrap().index] += 1;
             }
             prop_assert_eq!(&chosen, &weights);
         }
@@ -541,11 +541,11 @@ proptest! {
     ) {
         let all = candidates(&weights);
         let gone = gone % weights.len();
-        let rest: Candidates = all.iter().filter(|one| one.place != gone).copied().collect();
-        let seed = |place: usize| mixed(hash(format!("account {place}").as_bytes()));
+        let rest: Candidates = all.iter().filter(|one| one.index != gone).copied().collect();
+        let seed = |index: usize| mixed(hash(format!("account {index}").as_bytes()));
         for group in groups {
-            let before = sticky_one(&all, group, seed).unwrap().place;
-            let after = sticky_one(&rest, group, seed).unwrap().place;
+            let before = sticky_one(&all, group, seed).unwrap().index;
+            let after = sticky_one(&rest, group, seed).unwrap().index;
             prop_assert!(after != gone && (before == gone || after == before));
         }
     }

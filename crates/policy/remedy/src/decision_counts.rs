@@ -55,9 +55,9 @@ struct Cells {
 
 /// The counts of a remedy, summed over all workers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TallySnapshot {
+pub struct DecisionSums {
     /// Counts, in the order of [`Decision::ALL`].
-    pub decisions: [u64; Decision::ALL.len()],
+    pub counts: [u64; Decision::ALL.len()],
     /// Number of waits by duration, in the buckets of [`WAIT_BOUNDS_US`]; the last one is above all bounds.
     pub waits: [u64; WAIT_BOUNDS_US.len() + 1],
     /// The sum of all waits, in microseconds.
@@ -86,10 +86,10 @@ impl DecisionCounts {
     }
 
     /// Returns the sums over all workers.
-    pub fn snapshot(&self) -> TallySnapshot {
-        let mut sums = TallySnapshot::default();
+    pub fn snapshot(&self) -> DecisionSums {
+        let mut sums = DecisionSums::default();
         for cells in &self.workers {
-            for (sum, cell) in sums.decisions.iter_mut().zip(&cells.decisions) {
+            for (sum, cell) in sums.counts.iter_mut().zip(&cells.decisions) {
                 *sum += cell.load(Relaxed);
             }
             for (sum, cell) in sums.waits.iter_mut().zip(&cells.waits) {
@@ -112,16 +112,16 @@ mod tests {
 
     #[test]
     fn workers_are_summed_and_waits_classed() {
-        let tally = DecisionCounts::new(2);
-        tally.count(0, Decision::Next);
-        tally.count(1, Decision::Next);
-        tally.count(1, Decision::LocalResponse);
-        tally.count(7, Decision::LocalResponse);
-        tally.waited(0, Duration::from_millis(1));
-        tally.waited(1, Duration::from_millis(3));
-        tally.waited(1, Duration::from_mins(10));
-        let sums = tally.snapshot();
-        assert_eq!(sums.decisions, [2, 0, 1, 0, 0]);
+        let counts = DecisionCounts::new(2);
+        counts.count(0, Decision::Next);
+        counts.count(1, Decision::Next);
+        counts.count(1, Decision::LocalResponse);
+        counts.count(7, Decision::LocalResponse);
+        counts.waited(0, Duration::from_millis(1));
+        counts.waited(1, Duration::from_millis(3));
+        counts.waited(1, Duration::from_mins(10));
+        let sums = counts.snapshot();
+        assert_eq!(sums.counts, [2, 0, 1, 0, 0]);
         assert_eq!(sums.waits, [1, 1, 0, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(sums.waited_us, 600_004_000);
     }

@@ -1,0 +1,192 @@
+//! An account: its credential, its providers, and the state that all its users share.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use egret_clock::Timestamp;
+use egret_config::Secret;
+use egret_message::Fault;
+
+use super::config::{AccountConfig, CertificateConfig};
+use super::cooling::CoolingSnapshot;
+use super::credential::Credential;
+use super::echo::{SecretLengthError, SecretPatterns};
+use super::outgoing::{Applied, Outgoing};
+use super::placeholder::Placeholder;
+use super::snapshot::AccountSnapshot;
+use super::state::{AccountState, AccountUse};
+use super::token::{Token, TokenSnapshot};
+
+/// A named credential for one or more providers.
+#[derive(Debug)]
+pub struct Account {
+    pub(super) name: Arc<str>,
+    pub(super) providers: Box<[String]>,
+    /// The numbers of `providers` in the config.
+    pub(super) numbers: Box<[usize]>,
+    pub(super) credential: Credential,
+    /// The config of this account. The next config is compared with it.
+    pub(super) config: AccountConfig,
+    pub(super) state: Arc<AccountState>,
+    /// A digest of the credential. The same secret always gives the same digest.
+    pub(super) digest: [u8; 32],
+    /// Number of times the credential has changed. Refusals of an earlier credential are not held against the
+    /// current one.
+    pub(super) version: u32,
+    /// The placeholder that the client sends, and the secret that replaces it.
+    pub(super) placeholder: Option<(Placeholder, Secret)>,
+    /// The secrets as they are searched for in responses, compiled on first use.
+    pub(super) echoes: OnceLock<Result<Arc<SecretPatterns>, SecretLengthError>>,
+}
+
+/// Reason why an account's secrets cannot be masked in responses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EchoError {
+    /// The account sends tokens that change.
+    ChangingTokens,
+    /// A secret cannot be searched for.
+    Secret(SecretLengthError),
+}
+
+impl fmt::Display for EchoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ChangingTokens => f.write_str("its tokens change, and only a fixed secret can be masked"),
+            Self::Secret(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for EchoError {}
+
+impl Account {
+    /// The account's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kind of credential, by its config key.
+    pub fn kind(&self) -> &'static str {
+        self.credential.kind()
+    }
+
+    /// The names of the account's providers.
+    pub fn providers(&self) -> &[String] {
+        &self.providers
+    }
+
+    /// Returns `true` if the account is for the provider of that name.
+    pub fn is_for(&self, provider: &str) -> bool {
+        self.providers.iter().any(|own| own == provider)
+    }
+
+    /// Returns `true` if the account is for the provider with that number in the config.
+    pub fn is_for_numbered(&self, provider: usize) -> bool {
+        self.numbers.contains(&provider)
+    }
+
+    /// The state that all users of the account share.
+    pub fn state(&self) -> &Arc<AccountState> {
+        &self.state
+    }
+
+    /// Starts a use of the account, which has that `number`, at `now`.
+    pub fn start_use(&self, number: usize, now: Timestamp) -> AccountUse {
+        AccountUse::new(Arc::clone(&self.state), number, now)
+    }
+
+    /// A digest of the credential. It differs for another secret and is the same after a restart. Store only
+    /// a keyed hash of it.
+    pub fn credential_digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// Number of times the credential has changed.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Returns the account's state at `now`, for display.
+    pub fn snapshot(&self, now: Timestamp) -> AccountSnapshot {
+        let snapshot = self.state.snapshot(now, self.version);
+        let failing = || {
+            let until = self.token()?.failing_until(now)?;
+            Some(CoolingSnapshot { until, status: None })
+        };
+        AccountSnapshot {
+            name: self.name.to_string(),
+            kind: self.kind(),
+            providers: self.providers.to_vec(),
+            cooling: snapshot.cooling.or_else(failing),
+            token: self.token_snapshot(now),
+            ..snapshot
+        }
+    }
+
+    /// Returns the state and the version that an account of the same name made from `config` inherits.
+    pub(super) fn inherited(&self, config: &AccountConfig) -> (Arc<AccountState>, u32) {
+        if self.config.provider != config.provider || self.config.kinds() != config.kinds() {
+            return Default::default();
+        }
+        (Arc::clone(&self.state), self.version + u32::from(self.config != *config))
+    }
+
+    /// The client certificate for the TLS handshake, for an account of that kind.
+    pub fn certificate(&self) -> Option<&CertificateConfig> {
+        match &self.credential {
+            Credential::Certificate(certificate) => Some(certificate),
+            _ => None,
+        }
+    }
+
+    /// The fetched token, for an account of that kind.
+    pub fn token(&self) -> Option<&Arc<Token>> {
+        match &self.credential {
+            Credential::OAuth2(token) => Some(token),
+            _ => None,
+        }
+    }
+
+    /// Returns the token's state at `now`, for display.
+    pub fn token_snapshot(&self, now: Timestamp) -> Option<TokenSnapshot> {
+        self.token().map(|token| token.snapshot(now))
+    }
+
+    /// Writes to `applied` the changes that the credential makes to a request to one of the account's
+    /// providers. With a fault, the request cannot be sent.
+    pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
+        match &self.placeholder {
+            Some((placeholder, secret)) => placeholder.swap(secret.expose(), outgoing, applied).map(|_| ()),
+            None => self.credential.apply(outgoing, applied),
+        }
+    }
+
+    /// Maximum length of a request body that the account must see before the request is sent, in bytes; 0 if
+    /// it does not read the body.
+    pub fn request_body_max(&self) -> usize {
+        let sought = self.placeholder.as_ref().map(|(placeholder, _)| placeholder.body_bytes_max());
+        sought.unwrap_or_else(|| self.credential.body_bytes_max())
+    }
+
+    /// Returns the secrets to mask in responses; `None` if the account does not send any. The error says why
+    /// its secrets cannot be searched for.
+    pub fn echoes(&self) -> Result<Option<Arc<SecretPatterns>>, EchoError> {
+        match &self.credential {
+            Credential::Field(..) | Credential::Query(..) | Credential::Signature(_) => {}
+            Credential::OAuth2(_) => {
+                return Err(EchoError::ChangingTokens);
+            }
+            Credential::Certificate(_) => return Ok(None),
+        }
+        let secrets = self.config.secrets();
+        if secrets.is_empty() {
+            return Ok(None);
+        }
+        let secrets = secrets.iter().map(|secret| secret.expose().as_bytes());
+        self.echoes
+            .get_or_init(|| SecretPatterns::new(secrets).map(Arc::new))
+            .clone()
+            .map(Some)
+            .map_err(EchoError::Secret)
+    }
+}

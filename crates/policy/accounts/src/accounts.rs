@@ -1,0 +1,208 @@
+//! All accounts of a config, compiled.
+
+use std::sync::{Arc, OnceLock};
+
+use egret_config::{Problem, Secret};
+use egret_message::KnownProvider;
+
+use super::account::Account;
+use super::config::{AccountConfig, AccountConfigs};
+use super::credential::Credential;
+use super::placeholder::{Placeholder, secret_problem};
+
+/// Maximum number of accounts in one config.
+const ACCOUNTS_MAX: usize = 10_000;
+/// Maximum length of an account's name, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// All accounts of a config, by number, in the order of their names.
+#[derive(Debug, Default)]
+pub struct Accounts(Vec<Account>);
+
+impl Accounts {
+    /// Compiles `configs`. Reports each mistake in `problems` and leaves that account out. Keeps the state
+    /// and the tokens of the accounts in `before`.
+    pub fn compile(
+        configs: &AccountConfigs,
+        providers: &[KnownProvider<'_>],
+        before: Option<&Self>,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        if configs.len() > ACCOUNTS_MAX {
+            problems.push(Problem::new("accounts", format!("at most {ACCOUNTS_MAX} accounts are allowed")));
+            return Self::default();
+        }
+        let compiled = configs.iter().filter_map(|(name, config)| {
+            let at = format!("accounts.{name}");
+            let known = problems.len();
+            check_name(name, &at, problems);
+            check_providers(config, &at, providers, problems);
+            let before = before.and_then(|before| before.get(before.find(name)?));
+            let name: Arc<str> = name.as_str().into();
+            let token = before.and_then(Account::token);
+            let credential = Credential::compile(config, &name, token, &at, problems);
+            let placeholder = compile_placeholder(config, &at, problems);
+            let credential = credential.filter(|_| problems.len() == known)?;
+            let is_own =
+                |provider: &KnownProvider<'_>| config.provider.iter().any(|own| own == provider.name);
+            let numbers =
+                (0..).zip(providers).filter(|(_, provider)| is_own(provider)).map(|(number, _)| number);
+            let (state, version) = before.map(|before| before.inherited(config)).unwrap_or_default();
+            Some(Account {
+                name,
+                providers: config.provider.to_vec().into(),
+                numbers: numbers.collect(),
+                credential,
+                config: config.clone(),
+                state,
+                digest: config.digest(),
+                version,
+                placeholder,
+                echoes: OnceLock::new(),
+            })
+        });
+        Self(compiled.collect())
+    }
+
+    /// Returns the account with that number.
+    pub fn get(&self, number: usize) -> Option<&Account> {
+        self.0.get(number)
+    }
+
+    /// Returns the number of the account with that name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.0.binary_search_by(|account| (*account.name).cmp(name)).ok()
+    }
+
+    /// Iterates over all accounts, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &Account> {
+        self.0.iter()
+    }
+}
+
+/// Compiles the placeholder of `config` and returns it with its secret, if there is one and both are valid.
+fn compile_placeholder(
+    config: &AccountConfig,
+    at: &str,
+    problems: &mut Vec<Problem>,
+) -> Option<(Placeholder, Secret)> {
+    let placeholder = config.placeholder.as_ref()?;
+    let at = format!("{at}.placeholder");
+    let compiled = Placeholder::compile(placeholder, &at).map_err(|problem| problems.push(problem)).ok();
+    let Some(secret) = config.secret() else {
+        let message = "only for `basic` with a password, `api_key` and `bearer`: no other kind \
+                       sends its secret verbatim";
+        problems.push(Problem::new(at, message));
+        return None;
+    };
+    if let Some(message) = secret_problem(secret.expose()) {
+        problems.push(Problem::new(at, format!("invalid secret: {message}")));
+    }
+    Some((compiled?, secret.clone()))
+}
+
+/// Checks an account's name. The name becomes a metrics label, so only plain characters are allowed.
+fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+        let message = format!(
+            "an account's name must consist of 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`"
+        );
+        problems.push(Problem::new(at, message));
+    }
+}
+
+fn check_providers(
+    config: &AccountConfig,
+    at: &str,
+    known: &[KnownProvider<'_>],
+    problems: &mut Vec<Problem>,
+) {
+    if config.provider.is_empty() {
+        let message = "the key `provider` is missing: it limits where the credential is sent";
+        problems.push(Problem::new(at, message));
+    }
+    for (number, name) in config.provider.iter().enumerate() {
+        let Some(provider) = known.iter().find(|provider| provider.name == name) else {
+            let at =
+                egret_match::matching::path_of_entry(&config.provider, &format!("{at}.provider"), number);
+            let problem = Problem::new(at, format!("no provider is called `{name}`"));
+            problems.push(problem.suggest(name, known.iter().map(|provider| provider.name)));
+            continue;
+        };
+        if config.certificate.is_some() && !provider.tls {
+            let message =
+                format!("a client certificate requires TLS, but the URL of `{name}` is not `https`");
+            problems.push(Problem::new(format!("{at}.certificate"), message));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use egret_clock::Timestamp;
+
+    use super::*;
+    use crate::{BearerConfig, CoolDown, RefusedCall};
+
+    const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+    const RULE: CoolDown = CoolDown { first: Duration::from_secs(30), max: Duration::from_mins(10) };
+
+    fn compiled(token: &str, provider: &[&str], before: Option<&Accounts>) -> Accounts {
+        let bearer = BearerConfig { token: Secret::from_value("${env:TOKEN}", token.to_owned()) };
+        let provider = provider.iter().copied().collect();
+        let config = AccountConfig { provider, bearer: Some(bearer), ..AccountConfig::default() };
+        let known = ["one", "two"].map(|name| KnownProvider { name, host: None, tls: true });
+        let mut problems = Vec::new();
+        let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &known, before, &mut problems);
+        assert!(problems.is_empty(), "{problems:?}");
+        accounts
+    }
+
+    fn cools(accounts: &Accounts) -> bool {
+        accounts.0[0].snapshot(NOW).cooling.is_some()
+    }
+
+    fn cool(accounts: &Accounts, status: u16) {
+        let account = &accounts.0[0];
+        let call = RefusedCall { started: NOW, status, version: account.version(), requested_pause: None };
+        account.state().cool(call, NOW, RULE);
+    }
+
+    #[test]
+    fn a_new_secret_is_not_blamed_for_the_one_before() {
+        for (status, is_kept) in [(401, false), (403, false), (429, true)] {
+            let before = compiled("one", &["one"], None);
+            cool(&before, status);
+            assert!(cools(&compiled("one", &["one"], Some(&before))));
+            let after = compiled("two", &["one"], Some(&before));
+            assert_eq!(cools(&after), is_kept, "{status}");
+            assert!(cools(&before), "exchanges in flight keep the old one");
+            assert!(Arc::ptr_eq(before.0[0].state(), after.0[0].state()));
+        }
+    }
+
+    #[test]
+    fn what_exchanges_of_before_a_reload_are_told_of_an_old_secret_is_not_held_against_the_new_one() {
+        let before = compiled("one", &["one"], None);
+        let after = compiled("two", &["one"], Some(&before));
+        cool(&before, 401);
+        assert!(!cools(&after));
+    }
+
+    #[test]
+    fn a_digest_tells_secrets_apart_and_is_the_same_for_the_same_one() {
+        let of = |token: &str, provider: &[&str]| *compiled(token, provider, None).0[0].credential_digest();
+        assert_eq!(of("one", &["one"]), of("one", &["one", "two"]));
+        assert_ne!(of("one", &["one"]), of("two", &["one"]));
+    }
+
+    #[test]
+    fn an_account_for_other_providers_is_another_one() {
+        let before = compiled("one", &["one"], None);
+        cool(&before, 429);
+        assert!(!cools(&compiled("one", &["one", "two"], Some(&before))));
+    }
+}
