@@ -15,8 +15,8 @@ use egret_control::{Control, ControlConfig, Source};
 use egret_diagnosis::Discovered;
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
-use egret_net::histogram::{BOUNDS_US, HistogramSnapshot};
 use egret_net::counter::DnsSnapshot;
+use egret_net::histogram::{BOUNDS_US, HistogramSnapshot};
 use egret_store::entries::Purge;
 
 /// Simulated providers: name, requests per second, median latency in microseconds, share of 4xx and 5xx.

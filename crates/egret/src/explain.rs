@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use egret_clock::{Clock, Moment};
-use egret_flow::config::match_rules;
 use egret_diagnosis::Exports;
+use egret_flow::config::match_rules;
 use egret_flow::explain::Verdict;
 use egret_gateway::Routes;
 use egret_http1::{HeadLimits, Progress, RequestHead};

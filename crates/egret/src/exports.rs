@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use egret_diagnosis::{Exports, StateStore};
 use egret_export::Exporters;
-use egret_har::Key;
 use egret_files::private_file;
+use egret_har::Key;
 
 use crate::config::Config;
 

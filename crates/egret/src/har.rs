@@ -11,9 +11,9 @@ use egret_har::har::Creator;
 use egret_har::validate::validate;
 use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
 
-use egret_files::private_file;
 use crate::failure::Failure;
 use crate::output::print;
+use egret_files::private_file;
 
 /// Larger files are rejected, because a file is held in memory several times over.
 const FILE_BYTES_MAX: u64 = 256 << 20;

@@ -9,9 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use egret_accounts::AccountConfigs;
-use egret_export::access_log::AccessLogConfig;
 use egret_config::{Duration, Size};
 use egret_diagnosis::Exports;
+use egret_export::access_log::AccessLogConfig;
 use egret_flow::config::FlowConfig;
 use egret_quota::QuotaConfigs;
 use egret_store::Ledger;

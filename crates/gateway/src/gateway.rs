@@ -19,13 +19,13 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::config::{GatewayConfig, Parts};
-use egret_export::access_log::AccessLog;
 use crate::observe::counters;
 use crate::observe::stats::StatsSnapshot;
 use crate::plan::Plan;
 use crate::worker::acceptor;
 use crate::worker::local::{Message, Shared};
 use crate::worker::run;
+use egret_export::access_log::AccessLog;
 use egret_net::dns::Resolver;
 use egret_net::event_loop::EventLoop;
 

@@ -23,9 +23,9 @@ use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Rewrite, Scheme,
     TimeoutsConfig, all_loopback,
 };
-use egret_match::named_fields::NamedFields;
 use crate::failure::ErrorAnswers;
 use crate::observe::counters::ProviderStats;
+use egret_match::named_fields::NamedFields;
 use egret_net::config::ProviderTlsConfig;
 use egret_net::policy::EgressPolicy;
 use egret_net::tls::{ClientTls, ServerTls};
@@ -301,12 +301,12 @@ impl Plan {
                 continue;
             }
             let path = format!("providers.{name}.tls");
-            let tls = match (url.origin.tls, ok_or_push(ClientTls::compile(&provider.tls, &path), &mut problems))
-            {
-                (true, Some(tls)) => Some(tls),
-                (true, None) => continue,
-                (false, _) => None,
-            };
+            let tls =
+                match (url.origin.tls, ok_or_push(ClientTls::compile(&provider.tls, &path), &mut problems)) {
+                    (true, Some(tls)) => Some(tls),
+                    (true, None) => continue,
+                    (false, _) => None,
+                };
             let stats =
                 previous.and_then(|previous| previous.provider(name)).map(|known| Arc::clone(&known.stats));
             let hosts = ok_or_push(host_patterns(name, &provider.hosts), &mut problems).unwrap_or_default();

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 
-use egret_net::pace::Patience;
-use egret_net::pace::{Verdict, hidden_bytes};
 use crate::worker::local::Worker;
 use egret_net::deadline::Timer;
+use egret_net::pace::Patience;
+use egret_net::pace::{Verdict, hidden_bytes};
 use egret_net::stream::Stream;
 use std::task::Context;
 use tracing::debug;

@@ -18,8 +18,8 @@ use crate::downstream::connection::{Client, ConnectionSlot, End};
 use crate::exchange::serve::serve_request;
 use crate::exchange::state::RequestState;
 use crate::failure::{ErrorKind, Failure};
-use egret_export::access_log::LogLine;
 use crate::worker::local::Worker;
+use egret_export::access_log::LogLine;
 
 /// Time that a client may go on sending after a response that closes the connection. If the gateway closed at
 /// once, the client's kernel would discard the response.
@@ -66,7 +66,7 @@ async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<
 }
 
 /// The result of waiting for a request.
-enum ReceivedMessage {
+enum Arrival {
     /// A complete request head.
     Head,
     /// Spurious readiness: nothing to read after all.
@@ -113,9 +113,9 @@ impl Client {
         state.request.reset();
         loop {
             let end = match self.receive_head(state).await {
-                Ok(ReceivedMessage::Head) => serve_request(self, state).await,
-                Ok(ReceivedMessage::Nothing) => End::Persist,
-                Ok(ReceivedMessage::End) => End::Close,
+                Ok(Arrival::Head) => serve_request(self, state).await,
+                Ok(Arrival::Nothing) => End::Persist,
+                Ok(Arrival::End) => End::Close,
                 Err(failure) => self.refuse(state, &failure).await,
             };
             if end != End::Persist || state.input.filled().is_empty() {
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// Receives a request head.
-    async fn receive_head(&mut self, state: &mut RequestState) -> Result<ReceivedMessage, Failure> {
+    async fn receive_head(&mut self, state: &mut RequestState) -> Result<Arrival, Failure> {
         let view = self.worker.view();
         let plan = &view.plan;
         let mut timed = false;
@@ -136,7 +136,7 @@ impl Client {
                     .parse(state.input.filled(), &plan.head_limits)
                     .map_err(Failure::bad_request)?
                 {
-                    Progress::Complete => return Ok(ReceivedMessage::Head),
+                    Progress::Complete => return Ok(Arrival::Head),
                     // Old clients send an empty line behind a body that is not part of it (RFC 9112 §2.2).
                     Progress::Partial if state.input.filled() == b"\r\n" => {
                         state.request.reset();
@@ -163,12 +163,12 @@ impl Client {
             })
             .await;
             match received {
-                Some(Ok(0) | Err(_)) => return Ok(ReceivedMessage::End),
+                Some(Ok(0) | Err(_)) => return Ok(Arrival::End),
                 Some(Ok(count)) => {
                     self.worker.counters().received_bytes.add(count as u64);
                     state.input.advance(count);
                 }
-                None if state.input.filled().is_empty() => return Ok(ReceivedMessage::Nothing),
+                None if state.input.filled().is_empty() => return Ok(Arrival::Nothing),
                 None => {
                     return Err(Failure::new(
                         ErrorKind::RequestTimeout,
@@ -240,6 +240,61 @@ mod tests {
         // The event loop also holds the task's waker and the socket.
         let bytes = size_of_future(serve);
         assert!(bytes <= 512, "{bytes}");
+    }
+
+    #[test]
+    fn zz_sizes() {
+        use crate::exchange::{
+            call::Call,
+            call::Stop,
+            close::Closing,
+            reply::Ended,
+            route::Route,
+            target::CallTarget,
+            timing::{Clock, Deadlines},
+        };
+        use crate::failure::Failure;
+        use crate::observe::recorder::Recording;
+        println!(
+            "call {} closing {} target {} route {} ended {} clock {} deadlines {} stop {} recording {} failure {}",
+            size_of::<Call>(),
+            size_of::<Closing>(),
+            size_of::<CallTarget>(),
+            size_of::<Route>(),
+            size_of::<Ended>(),
+            size_of::<Clock>(),
+            size_of::<Deadlines>(),
+            size_of::<Stop>(),
+            size_of::<Option<Recording>>(),
+            size_of::<Failure>()
+        );
+        println!(
+            "serve_with {}",
+            size_of_future(
+                |client: &mut Client, s: &mut crate::exchange::state::RequestState, ()| client.serve_with(s)
+            )
+        );
+        println!(
+            "receive {}",
+            size_of_future(|client: &mut Client, s: &mut crate::exchange::state::RequestState, ()| client
+                .receive_head(s))
+        );
+        println!(
+            "serve_request {}",
+            size_of_future(|client: &mut Client, s: &mut crate::exchange::state::RequestState, ()| {
+                serve_request(client, s)
+            })
+        );
+        println!("call.run {}", size_of_future(|c: &mut Call<'_>, t: &CallTarget, ()| c.run(t)));
+        println!(
+            "call.obtain {}",
+            size_of_future(|c: &mut Call<'_>, t: &CallTarget, ()| c.obtain_response(t))
+        );
+        println!(
+            "flows::serve {}",
+            size_of_future(|c: &mut Call<'_>, t: &CallTarget, ()| crate::exchange::flows::serve(c, t))
+        );
+        println!("stop {}", size_of_future(|c: &mut Call<'_>, t: Stop, ()| c.stop(t)));
     }
 
     #[test]

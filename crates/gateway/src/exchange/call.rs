@@ -18,7 +18,6 @@ use crate::exchange::body::{Kept, PipeError};
 use crate::exchange::changes::{Inbound, Outbound};
 use crate::exchange::forward::{Reply, edit_request, edit_response};
 use crate::exchange::mask::mask_fields;
-use egret_net::pace::RateWindow;
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::target::CallTarget;
 use crate::exchange::timing::{Clock, Deadlines};
@@ -28,6 +27,7 @@ use crate::plan::UpstreamTimeouts;
 use crate::upstream::{Connection, Upstream};
 use crate::worker::view::View;
 use egret_net::event_loop::now;
+use egret_net::pace::RateWindow;
 
 /// Time that an exchange waits for its provider before it starts to watch the client's socket too. Nearly
 /// every response arrives sooner, and waking on two sockets costs more than waking on one.

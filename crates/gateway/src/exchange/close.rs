@@ -16,9 +16,9 @@ use crate::exchange::flow_run::{ExchangeView, FlowRun};
 use crate::exchange::reply::{Ended, Then};
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::failure::ErrorKind;
-use egret_export::access_log::LogLine;
 use crate::observe::recorder::Finished;
 use crate::upstream::{Connection, Upstream};
+use egret_export::access_log::LogLine;
 
 /// The fate of the client's connection.
 #[derive(Debug)]

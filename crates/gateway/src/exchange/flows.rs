@@ -13,27 +13,25 @@ use std::time::Duration;
 
 use egret_cache::Served;
 use egret_clock::{Moment, Timestamp};
-use egret_flow::{ResponseStep, RequestStep};
+use egret_flow::{RequestStep, ResponseStep};
 use egret_http1::{HeadLimits, Method, Progress, ResponseFraming, Span, TargetForm};
 use egret_match::expression::BODY_BYTES_MAX;
 use egret_match::router::Matches;
 use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
 use egret_net::event_loop::{Alarm, sleep_until};
-use egret_remedy::PendingChanges;
-use egret_remedy::LocalResponse;
+use egret_remedy::{LocalResponse, PendingChanges};
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::changes::Outbound;
-use crate::exchange::close::{Closing, close};
+use crate::exchange::close::close;
 use crate::exchange::credentials;
 use crate::exchange::flow_run::{ExchangeView, FlowRun, Held, is_plain_json};
 use crate::exchange::follow_up::{FollowUp, ReceivedRequest, Revalidation};
 use crate::exchange::gather::{gather_request, gather_response};
 use crate::exchange::hedge;
-use egret_net::pace::RateWindow;
 use crate::exchange::reply::{self, Ended};
 use crate::exchange::state::ResponseState;
 use crate::exchange::stored::{self, write_head};
@@ -41,6 +39,7 @@ use crate::exchange::target::CallTarget;
 use crate::failure::{self, ErrorKind, Failure};
 use crate::observe::recorder::{RecordedRequest, Recording};
 use crate::upstream::{Connection, DialTimes, Upstream};
+use egret_net::pace::RateWindow;
 
 /// Minimum time before a waiting remedy is polled again.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -75,22 +74,20 @@ struct Guided<'c, 'a> {
 }
 
 /// Serves the request of `call` through the flows that match it, or straight from the provider if none of them
-/// has a remedy.
-pub(crate) async fn serve(mut call: Call<'_>, target: &CallTarget) -> Closing {
-    let mut guided = Guided::new(&mut call);
+/// has a remedy. Returns how it ended, with the run through the remedies if there was one.
+pub(crate) async fn serve(call: &mut Call<'_>, target: &CallTarget) -> (Option<Box<FlowRun>>, Ended) {
+    let mut guided = Guided::new(call);
     let ended = match guided.find_flows(target).await {
         // Boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast path.
         Ok(true) => Box::pin(guided.run_or_stop(target)).await,
         Ok(false) => {
-            let run = guided.run;
+            let Guided { call, run } = guided;
             call.client.worker.return_flow_run(run);
-            let ended = call.run(target).await;
-            return close(call, None, ended);
+            return (None, call.run(target).await);
         }
-        Err(stop) => guided.call.stop(stop).await,
+        Err(stop) => Box::pin(guided.call.stop(stop)).await,
     };
-    let run = guided.run;
-    close(call, Some(run), ended)
+    (Some(guided.run), ended)
 }
 
 /// Starts to record a request that ends here, if flows with diagnoses match it. `target` is `None` if the
@@ -182,7 +179,8 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Receives the request's whole body, unless it has more than `most` bytes.
     async fn gather_request(&mut self, most: usize) -> Result<(), Stop> {
         let FlowRun { body, told_to_continue, .. } = &mut *self.run;
-        gather_request(self.call, body, told_to_continue, most).await
+        // Boxed, so exchanges that gather nothing stay small.
+        Box::pin(gather_request(self.call, body, told_to_continue, most)).await
     }
 
     /// Starts to record the client's call, if any matching flow has diagnoses.

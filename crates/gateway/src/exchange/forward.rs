@@ -9,11 +9,11 @@ use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming
 use egret_message::Changes;
 
 use crate::exchange::changes::{Inbound, Outbound};
+use crate::exchange::target::{CallTarget, EmptyPath};
+use crate::failure::{ErrorKind, Failure};
 use egret_match::named_fields::NamedFields;
 use egret_match::routing_fields::RoutingFields;
-use crate::exchange::target::{CallTarget, EmptyPath};
 use egret_message::Via;
-use crate::failure::{ErrorKind, Failure};
 
 /// Inspects every field of a request once: notes the fields that name the provider, marks the fields that
 /// must not be forwarded, and rejects a request that has passed through this instance before.

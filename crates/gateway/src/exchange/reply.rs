@@ -15,12 +15,12 @@ use crate::exchange::body::{Kept, Pipe, PipeError, SecretMask};
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::changes::{Inbound, Tail};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
-use egret_net::pace::{RateWindow, Taking};
-use egret_match::rewrite::Rewriter;
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::exchange::target::CallTarget;
 use crate::failure::{ErrorKind, Failure};
 use crate::upstream::Connection;
+use egret_match::rewrite::Rewriter;
+use egret_net::pace::{RateWindow, Taking};
 
 /// The outcome of a response that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -60,13 +60,12 @@ async fn forward(
     upstream.plan.upgrades.settle(request, input.filled());
     let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
     call.is_rewritten = target.is_rewritten;
-    let closing = if call.view.plan.flows.is_empty() {
-        let ended = call.run(target).await;
-        close(call, None, ended)
+    let (run, ended) = if call.view.plan.flows.is_empty() {
+        (None, call.run(target).await)
     } else {
-        flows::serve(call, target).await
+        flows::serve(&mut call, target).await
     };
-    match closing {
+    match close(call, run, ended) {
         Closing::End(end) => end,
         Closing::Relay(connection, upstream) => {
             Box::pin(async move {

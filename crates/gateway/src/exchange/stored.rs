@@ -18,11 +18,11 @@ use crate::downstream::connection::Client;
 use crate::exchange::body::GATHER_BYTES_MAX;
 use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
-use egret_net::pace::Patience;
 use crate::exchange::reply::{Ended, Finish, Then};
-use egret_message::Via;
 use crate::failure::{ErrorKind, Failure};
+use egret_message::Via;
 use egret_net::event_loop::now;
+use egret_net::pace::Patience;
 
 /// Maximum number of slices passed to one vectored write.
 const SLICES_MAX: usize = 16;

@@ -13,10 +13,10 @@ use crate::downstream::connection::Client;
 use crate::exchange::body::{Kept, Pipe};
 use crate::exchange::state::{RequestState, ResponseState};
 use crate::failure::Failure;
-use egret_export::access_log::LogLine;
 use crate::plan::UpstreamPlan;
 use crate::upstream::{Connection, Network, Upstream};
 use crate::worker::view::View;
+use egret_export::access_log::LogLine;
 use egret_message::authority::Authority;
 use egret_net::stream::Stream;
 

@@ -21,8 +21,8 @@ use crate::exchange::body::Pipe;
 use crate::exchange::target::CallTarget;
 use crate::exchange::timing::Clock;
 use crate::observe::ring::RecordSender;
-use egret_message::default_port;
 use crate::upstream::Connection;
+use egret_message::default_port;
 
 /// The host of a request that names no valid host (RFC 6761 §6.4).
 const NO_HOST: &str = "host.invalid";

@@ -10,8 +10,8 @@ use egret_http1::{is_field_value, is_token};
 use zeroize::Zeroizing;
 
 use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
-use super::sigv4::RequestSigner;
 use super::outgoing::{Applied, Outgoing};
+use super::sigv4::RequestSigner;
 use super::token::Token;
 use egret_match::matching::decode;
 use egret_message::Fault;

@@ -39,9 +39,9 @@ impl fmt::Display for ProviderUrlError {
             Self::Authority(authority, error) => {
                 write!(f, "`{authority}` is not a host with an optional port: {error}")
             }
-            Self::Path => f.write_str(
-                "the path of a provider's URL must not contain a query, fragment, space or quote",
-            ),
+            Self::Path => {
+                f.write_str("the path of a provider's URL must not contain a query, fragment, space or quote")
+            }
         }
     }
 }

@@ -4,8 +4,8 @@
 //! provider, and the path of a cookie, would lead past the gateway or to another provider. They are rewritten
 //! only in the bytes sent to this client: caches and recordings keep the provider's bytes.
 
-use egret_http1::{Edits, Field, RequestHead, Span};
 use crate::target::{BasePath, resolve};
+use egret_http1::{Edits, Field, RequestHead, Span};
 use egret_message::Origin;
 use egret_message::request_target::split_query;
 

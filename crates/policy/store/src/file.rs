@@ -5,9 +5,9 @@ use std::path::Path;
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 
-use egret_files::private_file;
 use crate::store::{Loan, LoanRequest, Store, StoreError, WindowRecord};
 use egret_clock::Timestamp;
+use egret_files::private_file;
 
 /// Keys and their latest windows.
 const WINDOWS: TableDefinition<'_, &[u8], WindowRow> = TableDefinition::new("windows");

@@ -16,8 +16,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use egret_config::Problem;
 
-use egret_message::authority::{Authority, Host};
 use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
+use egret_message::authority::{Authority, Host};
 use net::{Kind, METADATA_NAMES, Net, NetError};
 
 /// The target of a connection.

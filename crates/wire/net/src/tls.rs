@@ -17,8 +17,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-use egret_message::authority::Host;
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
+use egret_message::authority::Host;
 use trust::Trust;
 
 pub use error::TlsError;

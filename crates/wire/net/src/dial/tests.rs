@@ -7,9 +7,9 @@ use std::net::TcpListener;
 use socket2::SockRef;
 
 use super::*;
-use egret_message::authority::Authority;
 use crate::config::{DnsConfig, EgressConfig, EgressMode, EgressRule};
 use crate::event_loop::{paused, run};
+use egret_message::authority::Authority;
 
 /// The outcome of one attempt of a race.
 #[derive(Clone, Copy)]

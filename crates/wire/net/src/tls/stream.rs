@@ -13,8 +13,8 @@ use std::task::{Context, Poll, ready};
 use rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::{ClientTls, ServerTls, TlsError};
-use egret_message::authority::Host;
 use crate::event_loop::Socket;
+use egret_message::authority::Host;
 
 /// Maximum number of encrypted bytes that wait for the socket. Writing waits while the buffer is full.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
