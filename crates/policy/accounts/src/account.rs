@@ -164,8 +164,8 @@ impl Account {
     /// Maximum length of a request body that the account must see before the request is sent, in bytes; 0 if
     /// it does not read the body.
     pub fn request_body_max(&self) -> usize {
-        let sought = self.placeholder.as_ref().map(|(placeholder, _)| placeholder.body_bytes_max());
-        sought.unwrap_or_else(|| self.credential.body_bytes_max())
+        let searched = self.placeholder.as_ref().map(|(placeholder, _)| placeholder.body_bytes_max());
+        searched.unwrap_or_else(|| self.credential.body_bytes_max())
     }
 
     /// Returns the secrets to mask in responses; `None` if the account does not send any. The error says why

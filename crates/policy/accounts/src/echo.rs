@@ -192,13 +192,13 @@ impl PatternMask {
         let (start, origin) = self.release(out);
         for piece in pieces {
             out.extend_from_slice(piece);
-            self.read(piece, Marks { text: &mut out[start..], origin, is_any: false });
+            self.read(piece, MaskedText { text: &mut out[start..], origin, is_any: false });
         }
         self.hold(start, out);
     }
 
-    /// Searches the next piece for words and marks them.
-    fn read(&mut self, piece: &[u8], mut marks: Marks<'_>) {
+    /// Searches the next piece for words and masks them.
+    fn read(&mut self, piece: &[u8], mut text: MaskedText<'_>) {
         let words = &self.echoes.words;
         let mut at = 0;
         while at < piece.len() {
@@ -212,14 +212,14 @@ impl PatternMask {
             let is_end = is_line_end(*byte) && self.line.as_ref().is_some_and(|line| line.ends(piece, at));
             for finder in &mut self.finders {
                 if is_end {
-                    finder.finish(words, &mut |start, end| marks.mark(start, end));
+                    finder.finish(words, &mut |start, end| text.mask(start, end));
                 } else {
-                    finder.read(words, *byte, position, &mut |start, end| marks.mark(start, end));
+                    finder.read(words, *byte, position, &mut |start, end| text.mask(start, end));
                 }
             }
             at += 1;
         }
-        self.has_masked |= marks.is_any;
+        self.has_masked |= text.is_any;
         if let Some(line) = &mut self.line {
             let mut ends = memchr::memchr2_iter(b'\r', b'\n', piece).rev();
             if let Some(end) = ends.find(|at| line.ends(piece, *at)) {
@@ -233,11 +233,11 @@ impl PatternMask {
     /// Ends the text: appends the bytes held back to `out`.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         let (start, origin) = self.release(out);
-        let mut marks = Marks { text: &mut out[start..], origin, is_any: false };
+        let mut text = MaskedText { text: &mut out[start..], origin, is_any: false };
         for finder in &mut self.finders {
-            finder.finish(&self.echoes.words, &mut |start, end| marks.mark(start, end));
+            finder.finish(&self.echoes.words, &mut |start, end| text.mask(start, end));
         }
-        self.has_masked |= marks.is_any;
+        self.has_masked |= text.is_any;
     }
 
     /// Appends the bytes held back to `out`. Returns their position in `out` and in the text.
@@ -300,16 +300,16 @@ impl LastLine {
 }
 
 /// A part of the text in which secrets are masked.
-struct Marks<'a> {
+struct MaskedText<'a> {
     text: &'a mut [u8],
     /// Position of this part in the text.
     origin: u64,
     is_any: bool,
 }
 
-impl Marks<'_> {
+impl MaskedText<'_> {
     /// Masks the text from `start` to `end`, except its line ends. All of it must still be held.
-    fn mark(&mut self, start: u64, end: u64) {
+    fn mask(&mut self, start: u64, end: u64) {
         let within =
             |position: u64| usize::try_from(position.saturating_sub(self.origin)).unwrap_or(usize::MAX);
         for byte in &mut self.text[within(start)..within(end)] {

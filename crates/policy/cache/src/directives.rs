@@ -239,13 +239,13 @@ impl RequestDirectives {
         let mut is_any = false;
         let is_whole = each_directive(lines, |name, argument| {
             is_any = true;
-            directives.tell(name, argument);
+            directives.apply(name, argument);
         });
         directives.no_cache |= !is_whole || (is_pragma && !is_any);
         directives
     }
 
-    fn tell(&mut self, name: &[u8], argument: Argument<'_>) {
+    fn apply(&mut self, name: &[u8], argument: Argument<'_>) {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is("no-cache") {
             self.no_cache = true;
@@ -282,7 +282,7 @@ impl ResponseDirectives {
         }
         let mut directives = Self::default();
         let is_whole =
-            each_directive(lines(b"cache-control"), |name, argument| directives.tell(name, argument));
+            each_directive(lines(b"cache-control"), |name, argument| directives.apply(name, argument));
         directives.malformed = !is_whole;
         directives
     }
@@ -297,12 +297,12 @@ impl ResponseDirectives {
                 Value::Integer(number) => Argument::Token(written(*number, &mut digits)),
                 Value::Other => Argument::Wrong,
             };
-            directives.tell(name, argument);
+            directives.apply(name, argument);
         }
         directives
     }
 
-    fn tell(&mut self, name: &[u8], argument: Argument<'_>) {
+    fn apply(&mut self, name: &[u8], argument: Argument<'_>) {
         let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
         if is("no-store") {
             self.no_store = true;

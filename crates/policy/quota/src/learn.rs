@@ -73,12 +73,12 @@ impl ReportReader {
         let mut learned = Learned::default();
         for [remaining, reset] in &self.pairs {
             let value = |name: &Option<String>| name.as_ref().and_then(|name| find(name));
-            let said = Learned {
+            let reported = Learned {
                 remaining: value(remaining).and_then(units),
                 reset: value(reset).and_then(|value| retry_after::read(first_item(value), now)),
                 retry: None,
             };
-            learned = learned.stricter(said);
+            learned = learned.stricter(reported);
         }
         if self.rate_limit
             && let Some(value) = find("ratelimit")
@@ -95,8 +95,9 @@ impl ReportReader {
 impl Learned {
     /// Returns the report with fewer remaining units; if they are equal, the one with the later reset.
     fn stricter(self, other: Self) -> Self {
-        let strictness =
-            |said: &Self| (said.remaining.is_some(), std::cmp::Reverse(said.remaining), said.reset);
+        let strictness = |reported: &Self| {
+            (reported.remaining.is_some(), std::cmp::Reverse(reported.remaining), reported.reset)
+        };
         if strictness(&other) > strictness(&self) { other } else { self }
     }
 }
@@ -114,15 +115,15 @@ fn rate_limit(value: &[u8], now: Timestamp) -> Learned {
             Some((b"reset", value)) => dictionary.reset = in_seconds(value),
             _ => {}
         }
-        let mut said = Learned::default();
+        let mut reported = Learned::default();
         for (key, value) in parts.filter_map(pair) {
             match key {
-                b"r" => said.remaining = units(value),
-                b"t" => said.reset = in_seconds(value),
+                b"r" => reported.remaining = units(value),
+                b"t" => reported.reset = in_seconds(value),
                 _ => {}
             }
         }
-        strictest = strictest.stricter(said);
+        strictest = strictest.stricter(reported);
     }
     strictest.stricter(dictionary)
 }

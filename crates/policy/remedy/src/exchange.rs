@@ -125,14 +125,14 @@ impl PendingChanges {
     }
 
     /// Undoes all changes since `checkpoint`.
-    pub fn restore(&mut self, mark: &Checkpoint) {
-        self.request.truncate(mark.request);
-        self.call = mark.call;
-        self.target.clone_from(&mark.target);
-        self.request_body.clone_from(&mark.request_body);
-        self.response.truncate(mark.response);
+    pub fn restore(&mut self, checkpoint: &Checkpoint) {
+        self.request.truncate(checkpoint.request);
+        self.call = checkpoint.call;
+        self.target.clone_from(&checkpoint.target);
+        self.request_body.clone_from(&checkpoint.request_body);
+        self.response.truncate(checkpoint.response);
         self.body_writer = None;
-        self.response_body.clone_from(&mark.response_body);
+        self.response_body.clone_from(&checkpoint.response_body);
     }
 
     /// Copies the request changes of `outer` into this draft, for a background call that skips the remedies
@@ -254,8 +254,8 @@ impl<'a> Exchange<'a> {
     }
 
     /// Returns the request as it was at `checkpoint`, with the `changes` to its fields until then.
-    pub(crate) fn request_at<'s>(&'s self, mark: &'s Checkpoint, changes: &'s Changes) -> Request<'s> {
-        self.request_with(changes, mark.target.as_deref(), mark.request_body.as_deref())
+    pub(crate) fn request_at<'s>(&'s self, checkpoint: &'s Checkpoint, changes: &'s Changes) -> Request<'s> {
+        self.request_with(changes, checkpoint.target.as_deref(), checkpoint.request_body.as_deref())
     }
 
     fn request_with<'s>(
@@ -302,8 +302,8 @@ impl<'a> Exchange<'a> {
     }
 
     /// Returns the account that the call used at `checkpoint`.
-    pub(crate) fn account_at(&self, mark: &Checkpoint) -> Option<&'a Account> {
-        self.account_numbered(mark.account())
+    pub(crate) fn account_at(&self, checkpoint: &Checkpoint) -> Option<&'a Account> {
+        self.account_numbered(checkpoint.account())
     }
 
     pub(crate) fn account_numbered(&self, number: Option<usize>) -> Option<&'a Account> {

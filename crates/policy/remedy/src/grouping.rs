@@ -61,8 +61,8 @@ impl Grouping {
 
     /// Name of the provider called, which a remedy may have changed.
     fn provider<'a>(&'a self, exchange: &'a Exchange<'_>) -> &'a str {
-        let elsewhere = exchange.draft.call.provider.and_then(|number| self.providers.get(number));
-        elsewhere.map_or(exchange.destination.provider, |name| name)
+        let alternate = exchange.draft.call.provider.and_then(|number| self.providers.get(number));
+        alternate.map_or(exchange.destination.provider, |name| name)
     }
 
     /// Returns the key of the exchange's group.
@@ -132,8 +132,8 @@ impl<State: Default> Groups<State> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let mut place = key;
         if states.len() >= GROUPS_MAX && !states.contains_key(&key) {
-            let mut looked = states.iter().take(LOOKS_MAX);
-            match looked
+            let mut examined = states.iter().take(LOOKS_MAX);
+            match examined
                 .find(|(other, state)| **other != OVERFLOW && forgettable(state))
                 .map(|(other, _)| *other)
             {

@@ -72,7 +72,7 @@ impl Draw {
     }
 
     /// Computes the groups and the cost of `exchange`.
-    pub fn claim<'a>(
+    pub fn charge_request<'a>(
         &self,
         exchange: &'a Exchange<'_>,
         request: &'a Request<'a>,
@@ -88,33 +88,33 @@ impl Draw {
         Ok(ChargeRequest { names, cost })
     }
 
-    /// Takes the units of `claim`, or none.
-    pub fn take(&self, now: Timestamp, claim: &ChargeRequest<'_>) -> Result<Grant, Refusal> {
-        self.quota.take(now, &claim.names(), claim.cost)
+    /// Takes the units of `charge`, or none.
+    pub fn take(&self, now: Timestamp, charge: &ChargeRequest<'_>) -> Result<Grant, Refusal> {
+        self.quota.take(now, &charge.names(), charge.cost)
     }
 
-    /// Estimates when `cost` units are available in the groups of `claim`, if `ahead` units are taken before
+    /// Estimates when `cost` units are available in the groups of `charge`, if `ahead` units are taken before
     /// them; `None` if there is no estimate.
     pub fn when(
         &self,
         now: Timestamp,
-        claim: &ChargeRequest<'_>,
+        charge: &ChargeRequest<'_>,
         cost: u64,
         ahead: u64,
     ) -> Option<Timestamp> {
-        self.quota.when(now, &claim.names(), cost, ahead)
+        self.quota.when(now, &charge.names(), cost, ahead)
     }
 
     /// Wakes `waker` when units become free for a reason other than time. Returns a number that changes when
     /// they turn out to come back later than [`when`](Self::when) has estimated.
-    pub fn watch(&self, now: Timestamp, claim: &ChargeRequest<'_>, waker: &Waker) -> u64 {
-        self.quota.watch(now, &claim.names(), waker)
+    pub fn watch(&self, now: Timestamp, charge: &ChargeRequest<'_>, waker: &Waker) -> u64 {
+        self.quota.watch(now, &charge.names(), waker)
     }
 
     /// Wakes `waker` only when units arrive from a store.
-    pub fn watch_if_stored(&self, now: Timestamp, claim: &ChargeRequest<'_>, waker: &Waker) {
+    pub fn watch_if_stored(&self, now: Timestamp, charge: &ChargeRequest<'_>, waker: &Waker) {
         if self.quota.lineage().any(|quota| quota.config().store != StoreKind::Memory) {
-            self.watch(now, claim, waker);
+            self.watch(now, charge, waker);
         }
     }
 
@@ -170,16 +170,16 @@ impl Draw {
 
     /// Returns the header fields with the quota's status (`RateLimit` of
     /// draft-ietf-httpapi-ratelimit-headers).
-    pub fn fields(&self, now: Timestamp, claim: &ChargeRequest<'_>) -> Vec<(Cow<'static, str>, Vec<u8>)> {
-        let Some(standing) = self.quota.status(now, &claim.names()) else { return Vec::new() };
+    pub fn fields(&self, now: Timestamp, charge: &ChargeRequest<'_>) -> Vec<(Cow<'static, str>, Vec<u8>)> {
+        let Some(status) = self.quota.status(now, &charge.names()) else { return Vec::new() };
         // Rounded up, so no client comes back too early.
-        let reset_s = standing.reset.since(now).as_millis().div_ceil(1_000);
-        let name = &standing.quota;
+        let reset_s = status.reset.since(now).as_millis().div_ceil(1_000);
+        let name = &status.quota;
         let window =
-            standing.window.map_or_else(String::new, |window| format!(";w={}", window.as_secs().max(1)));
+            status.window.map_or_else(String::new, |window| format!(";w={}", window.as_secs().max(1)));
         vec![
-            ("RateLimit-Policy".into(), format!("\"{name}\";q={}{window}", standing.limit).into_bytes()),
-            ("RateLimit".into(), format!("\"{name}\";r={};t={reset_s}", standing.remaining).into_bytes()),
+            ("RateLimit-Policy".into(), format!("\"{name}\";q={}{window}", status.limit).into_bytes()),
+            ("RateLimit".into(), format!("\"{name}\";r={};t={reset_s}", status.remaining).into_bytes()),
         ]
     }
 
@@ -189,7 +189,7 @@ impl Draw {
         reason: Reason,
         refusal: &Refusal,
         now: Timestamp,
-        claim: &ChargeRequest<'_>,
+        charge: &ChargeRequest<'_>,
     ) -> Refused {
         let detail = match refusal.why {
             Why::Exhausted | Why::Fetching | Why::StoreDown => {
@@ -199,7 +199,7 @@ impl Draw {
         };
         Refused {
             retry_at: refusal.retry_at,
-            fields: self.fields(now, claim),
+            fields: self.fields(now, charge),
             ..Refused::new(reason, detail)
         }
     }

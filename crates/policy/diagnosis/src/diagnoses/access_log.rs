@@ -228,12 +228,12 @@ impl Diagnosis for AccessLog {
         let Some((mask, key)) = self.mask.as_deref() else { return };
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         room.clear();
-        let told = |part: &Placeholder| self.value_of(part, exchange, mask, key);
+        let value = |part: &Placeholder| self.value_of(part, exchange, mask, key);
         match &self.line {
             LineFormat::Json(fields) => {
                 room.push(b'{');
                 for (name, part) in fields {
-                    push_member(name, &told(part), &mut room);
+                    push_member(name, &value(part), &mut room);
                 }
                 room.push(b'}');
             }
@@ -241,7 +241,7 @@ impl Diagnosis for AccessLog {
                 for piece in pieces {
                     match piece {
                         Piece::Text(text) => room.extend_from_slice(text.as_bytes()),
-                        Piece::Placeholder(part) => push_text(&told(part), &mut room),
+                        Piece::Placeholder(part) => push_text(&value(part), &mut room),
                     }
                 }
             }
@@ -316,15 +316,15 @@ impl AccessLog {
         let pattern = self.patterns.get(exchange.endpoint());
         // Position among the non-empty segments, as in matching. After the first segment that differs, none
         // is kept.
-        let (place, fits) = (std::cell::Cell::new(0), std::cell::Cell::new(true));
-        mask.target(target, |segment_place, segment| {
-            if segment_place < prefix_segments {
+        let (index, fits) = (std::cell::Cell::new(0), std::cell::Cell::new(true));
+        mask.target(target, |segment_index, segment| {
+            if segment_index < prefix_segments {
                 return true;
             }
             if segment.is_empty() {
                 return false;
             }
-            let expected = pattern.and_then(|pattern| pattern.segments.get(place.replace(place.get() + 1)));
+            let expected = pattern.and_then(|pattern| pattern.segments.get(index.replace(index.get() + 1)));
             match expected {
                 Some(SegmentPattern::Literal(literal)) if fits.get() => {
                     let mut spelt = Vec::new();
@@ -400,11 +400,11 @@ fn line(config: &AccessLogConfig, context: &mut CompileContext<'_>) -> LineForma
         if config.fields.is_empty() || config.fields.len() > PARTS_MAX {
             context.problem("fields", format!("must have 1 to {PARTS_MAX} names"));
         }
-        for (place, name) in config.fields.iter().enumerate() {
-            if config.fields[..place].contains(name) {
-                context.problem(&format!("fields[{place}]"), format!("`{name}` is listed twice"));
+        for (index, name) in config.fields.iter().enumerate() {
+            if config.fields[..index].contains(name) {
+                context.problem(&format!("fields[{index}]"), format!("`{name}` is listed twice"));
             }
-            parts.extend(part(name, &format!("fields[{place}]"), context).map(|part| (name.clone(), part)));
+            parts.extend(part(name, &format!("fields[{index}]"), context).map(|part| (name.clone(), part)));
         }
         return LineFormat::Json(parts);
     };

@@ -57,7 +57,7 @@ impl Default for DiscoveryConfig {
 pub struct Discovery {
     config: DiscoveryConfig,
     key: Option<Arc<Key>>,
-    keeper: Option<Arc<dyn StateStore>>,
+    state_store: Option<Arc<dyn StateStore>>,
     /// File name of the stored inventory.
     name: String,
     state: Arc<Mutex<State>>,
@@ -73,7 +73,7 @@ struct State {
 
 /// The stored form of an inventory.
 #[derive(Debug, Default, Deserialize, Serialize)]
-struct Kept {
+struct SavedInventory {
     unlisted: u64,
     endpoints: Vec<FoundEndpoint>,
 }
@@ -95,13 +95,14 @@ impl Diagnosis for Discovery {
         if context.problems.len() > problems {
             return None;
         }
-        let keeper = context.exports.state_store.as_ref().filter(|_| config.keep).map(Arc::clone);
+        let state_store = context.exports.state_store.as_ref().filter(|_| config.keep).map(Arc::clone);
         let name = format!("discovery-{}.json", context.flow());
-        let state = context
-            .states
-            .keep(|_: &Mutex<State>| true, || Mutex::new(State::restored(config, keeper.as_deref(), &name)));
+        let state = context.states.keep(
+            |_: &Mutex<State>| true,
+            || Mutex::new(State::restored(config, state_store.as_deref(), &name)),
+        );
         let key = context.exports.key.as_ref().map(Arc::clone);
-        Some(Self { config: config.clone(), key, keeper, name, state })
+        Some(Self { config: config.clone(), key, state_store, name, state })
     }
 
     fn describe(&self) -> String {
@@ -146,7 +147,7 @@ impl Diagnosis for Discovery {
     }
 
     fn tick(&self, tick: Tick) {
-        let Some(keeper) = &self.keeper else { return };
+        let Some(state_store) = &self.state_store else { return };
         let mut state = self.state();
         let since = state.saved.get_or_insert(tick.now);
         let is_due = tick.is_last || tick.now.since(*since) >= SAVE_INTERVAL;
@@ -155,11 +156,12 @@ impl Diagnosis for Discovery {
         }
         state.saved = Some(tick.now);
         state.has_changed = false;
-        let kept = Kept { unlisted: state.inventory.unlisted, endpoints: state.inventory.endpoints() };
+        let saved =
+            SavedInventory { unlisted: state.inventory.unlisted, endpoints: state.inventory.endpoints() };
         // Requests for the inventory must not wait for the disk.
         drop(state);
-        if let Ok(text) = serde_json::to_vec(&kept) {
-            keeper.save(&self.name, &text);
+        if let Ok(text) = serde_json::to_vec(&saved) {
+            state_store.save(&self.name, &text);
         }
     }
 
@@ -181,13 +183,13 @@ impl Discovery {
 
 impl State {
     /// Loads the stored inventory. Returns an empty one if there is none or it cannot be read.
-    fn restored(config: &DiscoveryConfig, keeper: Option<&dyn StateStore>, name: &str) -> Self {
+    fn restored(config: &DiscoveryConfig, state_store: Option<&dyn StateStore>, name: &str) -> Self {
         let mut state = Self::default();
-        let Some(text) = keeper.and_then(|keeper| keeper.load(name)) else { return state };
-        match serde_json::from_slice::<Kept>(&text) {
-            Ok(kept) => {
-                state.inventory.unlisted = kept.unlisted;
-                for endpoint in kept.endpoints {
+        let Some(text) = state_store.and_then(|store| store.load(name)) else { return state };
+        match serde_json::from_slice::<SavedInventory>(&text) {
+            Ok(saved) => {
+                state.inventory.unlisted = saved.unlisted;
+                for endpoint in saved.endpoints {
                     let (variety, most) = (config.variety as usize, config.endpoints_max as usize);
                     state.inventory.restore(endpoint, variety, most);
                 }

@@ -143,8 +143,8 @@ impl FieldNames {
     /// Returns the client's address: from the first trusted field that has one, otherwise from the
     /// connection.
     fn client(&self, exchange: &Finished<'_>) -> Option<IpAddr> {
-        let mut told = self.client.iter().filter_map(|name| address(exchange.request_field(name)?));
-        told.next().or_else(|| exchange.client().map(|address| address.ip()))
+        let mut named = self.client.iter().filter_map(|name| address(exchange.request_field(name)?));
+        named.next().or_else(|| exchange.client().map(|address| address.ip()))
     }
 }
 
@@ -217,24 +217,25 @@ impl Writer {
         compiled: &Recording,
     ) -> Self {
         let recorder = Recorder::new((**key).clone(), compiled);
-        let (entry, told) = Default::default();
-        let parts = Mutex::new(WriterParts { recorder, entry, last_reported: told, last_reported_at: None });
+        let (entry, last_reported) = Default::default();
+        let parts = Mutex::new(WriterParts { recorder, entry, last_reported, last_reported_at: None });
         Self { flow, recording, secret_names, key: Arc::clone(key), parts, bodies: Default::default() }
     }
 }
 
 /// Returns the text of a log line about bodies that were not archived as sent, or `None` if there are no new
 /// ones. Truncation is reported once, because `bodies` asks for it.
-fn damage(told: &[u64], bodies: &[u64]) -> Option<String> {
+fn damage(last_reported: &[u64], bodies: &[u64]) -> Option<String> {
     let mut text = String::new();
-    for ((end, told), now) in End::ALL.iter().zip(told).zip(bodies) {
+    for ((end, before), now) in End::ALL.iter().zip(last_reported).zip(bodies) {
         let is_worth_a_line = match end {
             End::Whole => false,
-            End::Truncated => *told == 0,
+            End::Truncated => *before == 0,
             End::Corrupt | End::Coded | End::Malformed => true,
         };
-        if is_worth_a_line && now > told {
-            let _ = write!(text, "{}{} {}", if text.is_empty() { "" } else { ", " }, now - told, end.word());
+        if is_worth_a_line && now > before {
+            let _ =
+                write!(text, "{}{} {}", if text.is_empty() { "" } else { ", " }, now - before, end.word());
         }
     }
     (!text.is_empty()).then_some(text)

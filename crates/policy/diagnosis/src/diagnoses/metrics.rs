@@ -339,11 +339,11 @@ impl Diagnosis for Metrics {
                 |series| &series.footprint,
             ),
         ];
-        for (place, value) in self.counters.iter().enumerate() {
-            families.push(table.numbers(value, FamilyKind::Counter, |series| series.sums[place]));
+        for (index, value) in self.counters.iter().enumerate() {
+            families.push(table.numbers(value, FamilyKind::Counter, |series| series.sums[index]));
         }
-        for (place, value) in self.gauges.iter().enumerate() {
-            families.push(table.numbers(value, FamilyKind::Gauge, |series| series.lasts[place]));
+        for (index, value) in self.gauges.iter().enumerate() {
+            families.push(table.numbers(value, FamilyKind::Gauge, |series| series.lasts[index]));
         }
         if !table.failures.is_empty() {
             families.push(self.failures(&table));
@@ -584,7 +584,7 @@ fn source(config: &ValueConfig, at: &str, context: &mut CompileContext<'_>) -> O
 }
 
 /// Exports one metric as of the second time, counted since the first.
-fn export(family: &Family, flow: &str, (since, now): (Timestamp, Timestamp), sink: &dyn Sink) {
+fn export(family: &Family, flow: &str, since: Timestamp, now: Timestamp, sink: &dyn Sink) {
     let kind = match family.kind {
         FamilyKind::Counter => otlp::MetricKind::Counter,
         FamilyKind::Gauge => otlp::MetricKind::Gauge,

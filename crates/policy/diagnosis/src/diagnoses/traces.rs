@@ -147,7 +147,8 @@ impl Traces {
         &self,
         exchange: &Finished<'_>,
         trace: &Trace<'_>,
-        (number, attempt): (u32, &Attempt),
+        number: u32,
+        attempt: &Attempt,
         room: &mut Vec<u8>,
     ) {
         let facts = exchange.facts();
@@ -177,9 +178,9 @@ impl Traces {
     }
 
     fn put(&self, span: Span<'_>, room: &mut Vec<u8>) {
-        let told: Vec<Attribute<'_>> =
+        let attributes: Vec<Attribute<'_>> =
             span.attributes.iter().filter(|(_, value)| *value != Value::Text("")).copied().collect();
-        let span = Span { attributes: &told, ..span };
+        let span = Span { attributes: &attributes, ..span };
         room.clear();
         room.push(otlp::SPAN);
         otlp::write_span(&span, room);

@@ -119,10 +119,10 @@ struct Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         self.circuits.look(self.call.key, |circuit| {
-            if let Phase::HalfOpen { under_way, .. } = &mut circuit.phase
+            if let Phase::HalfOpen { in_flight, .. } = &mut circuit.phase
                 && circuit.turn == self.call.turn
             {
-                *under_way = under_way.saturating_sub(1);
+                *in_flight = in_flight.saturating_sub(1);
             }
         });
     }
@@ -229,11 +229,11 @@ impl CircuitBreaker {
 
     fn record_outcome(&self, exchange: &Exchange<'_>, call: CountedCall) {
         let now = exchange.now;
-        let asked = self
+        let requested = self
             .config
             .retry_after_min
             .and_then(|least| exchange.retry_after().filter(|at| at.since(now) >= least.get()));
-        let failed = asked.is_some() || any_meets(&self.config.on, &exchange.outcome);
+        let failed = requested.is_some() || any_meets(&self.config.on, &exchange.outcome);
         if !failed && exchange.response().is_none() {
             // Neither a failure that counts nor a success.
             return;
@@ -242,7 +242,7 @@ impl CircuitBreaker {
             if circuit.turn != call.turn {
                 return;
             }
-            match asked {
+            match requested {
                 Some(until) => circuit.open_until(until.min(now + self.config.open_max.get())),
                 None => circuit.record_outcome(now, failed, &self.config),
             }
@@ -278,7 +278,7 @@ enum Phase {
     /// Requests are refused.
     Open { until: Timestamp },
     /// Probes pass.
-    HalfOpen { under_way: u32, successes: u32 },
+    HalfOpen { in_flight: u32, successes: u32 },
 }
 
 impl Circuit {
@@ -296,12 +296,12 @@ impl Circuit {
             Phase::Closed => Ok((self.turn, false)),
             Phase::Open { until } if now < *until => Err(*until),
             Phase::Open { .. } => {
-                self.enter(Phase::HalfOpen { under_way: 1, successes: 0 });
+                self.enter(Phase::HalfOpen { in_flight: 1, successes: 0 });
                 Ok((self.turn, true))
             }
-            Phase::HalfOpen { under_way, .. } if *under_way >= config.probes => Err(now + TRY_AGAIN),
-            Phase::HalfOpen { under_way, .. } => {
-                *under_way += 1;
+            Phase::HalfOpen { in_flight, .. } if *in_flight >= config.probes => Err(now + TRY_AGAIN),
+            Phase::HalfOpen { in_flight, .. } => {
+                *in_flight += 1;
                 Ok((self.turn, true))
             }
         }

@@ -42,12 +42,12 @@ pub struct FallbackConfig {
     /// `RateLimit` and `RateLimit-Policy`, unless `headers` sets these fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<FixedResponseConfig>,
-    /// Methods whose calls may be repeated elsewhere in addition to the idempotent ones (RFC 9110 §9.2.2),
+    /// Methods whose calls may be repeated has_call in addition to the idempotent ones (RFC 9110 §9.2.2),
     /// although the failed provider may have acted on them. A request that no provider has seen is repeated
-    /// elsewhere whatever its method.
+    /// has_call whatever its method.
     pub methods: BTreeSet<String>,
     /// Maximum length of a request body that is kept for the other call. Requests with longer bodies are not
-    /// sent elsewhere.
+    /// sent has_call.
     pub body: Size,
     /// Sends the credentials of the request, which are meant for the original provider, to the other provider
     /// too. By default, header fields and query parameters that look like credentials by name, such as
@@ -98,7 +98,7 @@ enum To {
 #[derive(Debug, Default)]
 pub struct Held {
     /// `true` if another call has been made, by this remedy or by an outer one.
-    gone: bool,
+    has_alternate: bool,
     /// The provider that is called if this remedy does nothing, unless it is the request's own.
     provider: Option<usize>,
 }
@@ -150,12 +150,13 @@ impl Remedy for Fallback {
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
-        *held = Held { gone: exchange.draft.call.is_alternate, provider: exchange.draft.call.provider };
+        *held =
+            Held { has_alternate: exchange.draft.call.is_alternate, provider: exchange.draft.call.provider };
         Poll::Ready(Step::Next)
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
-        if !self.is_meant(exchange) {
+        if !self.applies(exchange) {
             return Reaction::Pass;
         }
         let reaction = match &self.to {
@@ -163,7 +164,9 @@ impl Remedy for Fallback {
                 let fixed = with_fields_of_refusal(fixed, exchange);
                 Reaction::LocalResponse(Box::new(LocalResponse::Fixed(fixed)))
             }),
-            To::Call { .. } if held.gone || !exchange.may_repeat(&self.methods) => Ok(Reaction::Pass),
+            To::Call { .. } if held.has_alternate || !exchange.may_repeat(&self.methods) => {
+                Ok(Reaction::Pass)
+            }
             To::Call { provider, path } => {
                 self.call_instead(provider.as_ref(), path.as_ref(), held, exchange)
             }
@@ -180,8 +183,8 @@ fn with_fields_of_refusal(mut fixed: Arc<Fixed>, exchange: &Exchange<'_>) -> Arc
     let Some(LocalKind::Refused(_)) = exchange.local_kind else { return fixed };
     let Some(refusal) = exchange.response() else { return fixed };
     for name in REFUSAL_FIELDS {
-        let is_told = fixed.fields.iter().any(|(told, _)| told.eq_ignore_ascii_case(name));
-        if let Some(value) = refusal.fields.get(name.as_bytes()).filter(|_| !is_told) {
+        let is_present = fixed.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        if let Some(value) = refusal.fields.get(name.as_bytes()).filter(|_| !is_present) {
             let value = value.to_vec();
             Arc::make_mut(&mut fixed).fields.push((name.into(), value));
         }
@@ -204,18 +207,18 @@ impl Fallback {
             Some((other, name)) if number.is_none() && exchange.destination.provider == name => Some(*other),
             _ => number,
         };
-        let is_there = own(to.map_or(held.provider, |(number, _)| Some(*number))) == own(failed);
-        if is_there && path.as_deref().is_none_or(|path| path == exchange.request().path) {
+        let is_same = own(to.map_or(held.provider, |(number, _)| Some(*number))) == own(failed);
+        if is_same && path.as_deref().is_none_or(|path| path == exchange.request().path) {
             return Ok(Reaction::Pass);
         }
-        held.gone = true;
+        held.has_alternate = true;
         let provider = to.map(|(number, _)| *number);
         let is_other = to.is_some_and(|(_, name)| exchange.destination.provider != name);
         let without_credentials = is_other && !self.forwards_credentials;
         Ok(Reaction::CallInstead(Box::new(AlternateCall { provider, path, without_credentials })))
     }
 
-    fn is_meant(&self, exchange: &Exchange<'_>) -> bool {
+    fn applies(&self, exchange: &Exchange<'_>) -> bool {
         let refused = match exchange.local_kind {
             Some(LocalKind::Refused(reason)) => self.on_refused.contains(&reason),
             Some(LocalKind::Fixed | LocalKind::Stored) | None => false,
@@ -256,9 +259,9 @@ fn check_inner(config: &FallbackConfig, context: &mut CompileContext<'_>) {
 
 impl To {
     fn compile(config: &FallbackConfig, context: &mut CompileContext<'_>) -> Option<Self> {
-        let elsewhere = config.provider.is_some() || config.path.is_some();
+        let has_call = config.provider.is_some() || config.path.is_some();
         match &config.response {
-            Some(_) if elsewhere => {
+            Some(_) if has_call => {
                 context.problem(
                     "response",
                     "a response and another call exclude each other: use separate list entries",
@@ -268,7 +271,7 @@ impl To {
             Some(response) => {
                 ResponseTemplate::compile(response, "response.", true, context).map(Self::Response)
             }
-            None if elsewhere => {
+            None if has_call => {
                 let provider = config.provider.as_deref().and_then(|name| provider(name, context));
                 let path = config.path.as_deref().and_then(|text| path(text, provider.is_none(), context));
                 Some(Self::Call { provider, path })
@@ -295,11 +298,14 @@ fn provider(name: &str, context: &mut CompileContext<'_>) -> Option<(usize, Stri
     Some((number, name.to_owned()))
 }
 
-/// Returns the path to call instead. If the provider `stays` the same, it must differ from the flow's path.
-fn path(text: &str, stays: bool, context: &mut CompileContext<'_>) -> Option<PathTemplate> {
+/// Returns the path to call instead. If it `keeps_provider`, it must differ from the flow's path.
+fn path(text: &str, keeps_provider: bool, context: &mut CompileContext<'_>) -> Option<PathTemplate> {
     let path = context.path_template("path", text, true)?;
     let from = &context.matching.path;
-    if stays && !from.is_empty() && from.iter().all(|other| Some(other.as_str()) == path.as_literal()) {
+    if keeps_provider
+        && !from.is_empty()
+        && from.iter().all(|other| Some(other.as_str()) == path.as_literal())
+    {
         context.problem("path", format!("the flow matches only `{text}`, the path that has failed"));
         return None;
     }

@@ -94,7 +94,7 @@ impl Remedy for Limit {
             return Reaction::Fail(fault);
         }
         if self.headers
-            && let Err(fault) = self.tell(exchange)
+            && let Err(fault) = self.add_status_fields(exchange)
         {
             return Reaction::Fail(fault);
         }
@@ -139,7 +139,7 @@ impl Limit {
     }
 
     /// Adds the state of the quota to the response.
-    fn tell(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
+    fn add_status_fields(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
         let fields = {
             let request = exchange.request();
             let claim = self.draw.claim(exchange, &request)?;

@@ -201,7 +201,7 @@ impl ProviderThrottle {
             held.probe = None;
             return Ok(());
         }
-        match self.asked(exchange) {
+        match self.requested_pause(exchange) {
             Some(until) => {
                 let until = until.min(exchange.now + self.config.wait_max.get());
                 let key = self.grouping.key(&self.states, exchange)?;
@@ -227,7 +227,7 @@ impl ProviderThrottle {
     }
 
     /// Returns the end of the pause that the provider asks for, if it asks for one.
-    fn asked(&self, exchange: &Exchange<'_>) -> Option<Timestamp> {
+    fn requested_pause(&self, exchange: &Exchange<'_>) -> Option<Timestamp> {
         let fields = exchange.response()?.fields;
         let time = |name: &str| egret_clock::retry_after::read(fields.get(name.as_bytes())?, exchange.now);
         let config = &self.config;

@@ -76,7 +76,7 @@ impl Default for PriorityConfig {
 #[derive(Debug)]
 pub struct Queue {
     draw: Draw,
-    lines: Arc<Queues>,
+    queues: Arc<Queues>,
     priority: Option<Priority>,
     size: usize,
     max_wait: std::time::Duration,
@@ -129,10 +129,10 @@ impl Remedy for Queue {
         if context.problems.len() > before {
             return None;
         }
-        let lines = context.states.keep(|_| true, Queues::default);
+        let queues = context.states.keep(|_| true, Queues::default);
         Some(Self {
             draw: draw?,
-            lines,
+            queues,
             priority: priority.flatten(),
             size: usize::try_from(config.size).unwrap_or(usize::MAX),
             max_wait: config.max_wait.get(),
@@ -188,9 +188,9 @@ impl Queue {
     ) -> Poll<Step> {
         let attempt = {
             let request = exchange.request();
-            match self.draw.claim(exchange, &request) {
-                Ok(claim) if ticket.place.is_none() => self.arrive(exchange, &request, &claim, ticket, cx),
-                Ok(claim) => Ok(self.ask(exchange.now, &claim, ticket, cx)),
+            match self.draw.charge_request(exchange, &request) {
+                Ok(charge) if ticket.place.is_none() => self.arrive(exchange, &request, &charge, ticket, cx),
+                Ok(charge) => Ok(self.try_pass(exchange.now, &charge, ticket, cx)),
                 Err(fault) => Err(fault),
             }
         };
@@ -218,20 +218,20 @@ impl Queue {
         &self,
         exchange: &Exchange<'_>,
         request: &Request<'_>,
-        claim: &ChargeRequest<'_>,
+        charge: &ChargeRequest<'_>,
         ticket: &mut Ticket,
         cx: &Context<'_>,
     ) -> Result<Attempt, Fault> {
         let now = exchange.now;
-        if self.lines.is_empty() {
-            match self.draw.take(now, claim) {
+        if self.queues.is_empty() {
+            match self.draw.take(now, charge) {
                 Ok(grant) => return Ok(Attempt::Through(grant)),
                 Err(refusal) if is_hopeless(&refusal) => {
                     return Ok(Attempt::Refuse(self.draw.refused(
                         Reason::QuotaExceeded,
                         &refusal,
                         now,
-                        claim,
+                        charge,
                     )));
                 }
                 Err(_) => {}
@@ -242,74 +242,80 @@ impl Queue {
             None => std::time::Duration::ZERO,
         };
         let deadline = now + self.max_wait;
-        let arrival = Arrival { now, handicap, cost: claim.cost, deadline };
-        let Some((place, ahead)) = self.lines.join(claim.key(), arrival, self.size, cx.waker()) else {
+        let arrival = Arrival { now, handicap, cost: charge.cost, deadline };
+        let Some((place, ahead)) = self.queues.join(charge.key(), arrival, self.size, cx.waker()) else {
             let detail = "the queue for this quota is full: try again after the time in `Retry-After`";
-            let waiting = u64::try_from(self.lines.len()).unwrap_or(u64::MAX);
-            let retry_at = self.draw.when(now, claim, claim.cost, waiting.saturating_mul(claim.cost));
+            let waiting = u64::try_from(self.queues.len()).unwrap_or(u64::MAX);
+            let retry_at = self.draw.when(now, charge, charge.cost, waiting.saturating_mul(charge.cost));
             return Ok(Attempt::Refuse(Refused { retry_at, ..Refused::new(Reason::QueueFull, detail) }));
         };
-        let turn = self.draw.when(now, claim, claim.cost, ahead);
+        let turn = self.draw.when(now, charge, charge.cost, ahead);
         ticket.place = Some(place);
         ticket.deadline = deadline;
         match turn.filter(|turn| *turn > deadline) {
-            Some(turn) => Ok(Attempt::Refuse(self.too_late(now, claim, Some(turn)))),
-            None => Ok(self.ask(now, claim, ticket, cx)),
+            Some(turn) => Ok(Attempt::Refuse(self.too_late(now, charge, Some(turn)))),
+            None => Ok(self.try_pass(now, charge, ticket, cx)),
         }
     }
 
     /// Handles a queued exchange. It passes if it is first and allowance is available.
-    fn ask(&self, now: Timestamp, claim: &ChargeRequest<'_>, ticket: &Ticket, cx: &Context<'_>) -> Attempt {
-        let standing = ticket.place.as_ref().map_or(QueuePosition::First, |place| place.position(cx.waker()));
-        match standing {
-            QueuePosition::First => self.ask_in_front(now, claim, ticket, cx),
+    fn try_pass(
+        &self,
+        now: Timestamp,
+        charge: &ChargeRequest<'_>,
+        ticket: &Ticket,
+        cx: &Context<'_>,
+    ) -> Attempt {
+        let position = ticket.place.as_ref().map_or(QueuePosition::First, |place| place.position(cx.waker()));
+        match position {
+            QueuePosition::First => self.try_pass_first(now, charge, ticket, cx),
             QueuePosition::Behind if now < ticket.deadline => Attempt::Wait(None),
             QueuePosition::Behind => {
-                Attempt::Refuse(self.too_late(now, claim, self.draw.when(now, claim, claim.cost, 0)))
+                Attempt::Refuse(self.too_late(now, charge, self.draw.when(now, charge, charge.cost, 0)))
             }
-            QueuePosition::Late(turn) => Attempt::Refuse(self.too_late(now, claim, Some(turn))),
+            QueuePosition::Late(turn) => Attempt::Refuse(self.too_late(now, charge, Some(turn))),
         }
     }
 
     /// Handles the first exchange in the queue. It passes if allowance is available.
-    fn ask_in_front(
+    fn try_pass_first(
         &self,
         now: Timestamp,
-        claim: &ChargeRequest<'_>,
+        charge: &ChargeRequest<'_>,
         ticket: &Ticket,
         cx: &Context<'_>,
     ) -> Attempt {
-        if let Ok(grant) = self.draw.take(now, claim) {
+        if let Ok(grant) = self.draw.take(now, charge) {
             return Attempt::Through(grant);
         }
         // Register before the next attempt, so no release in between is missed.
-        let delays = self.draw.watch(now, claim, cx.waker());
-        let refusal = match self.draw.take(now, claim) {
+        let delays = self.draw.watch(now, charge, cx.waker());
+        let refusal = match self.draw.take(now, charge) {
             Ok(grant) => return Attempt::Through(grant),
             Err(refusal) => refusal,
         };
         if is_hopeless(&refusal) {
-            return Attempt::Refuse(self.draw.refused(Reason::QuotaExceeded, &refusal, now, claim));
+            return Attempt::Refuse(self.draw.refused(Reason::QuotaExceeded, &refusal, now, charge));
         }
-        let comes_late =
+        let is_late =
             refusal.why == Why::Exhausted && refusal.retry_at.is_some_and(|at| at > ticket.deadline);
-        if comes_late || now >= ticket.deadline {
-            let turn = self.draw.when(now, claim, claim.cost, 0);
-            return Attempt::Refuse(self.too_late(now, claim, turn));
+        if is_late || now >= ticket.deadline {
+            let turn = self.draw.when(now, charge, charge.cost, 0);
+            return Attempt::Refuse(self.too_late(now, charge, turn));
         }
         if let Some(place) = &ticket.place {
-            place.review(delays, |cost, ahead| self.draw.when(now, claim, cost, ahead));
+            place.review(delays, |cost, ahead| self.draw.when(now, charge, cost, ahead));
         }
         Attempt::Wait(refusal.retry_at)
     }
 
-    fn too_late(&self, now: Timestamp, claim: &ChargeRequest<'_>, retry_at: Option<Timestamp>) -> Refused {
+    fn too_late(&self, now: Timestamp, charge: &ChargeRequest<'_>, retry_at: Option<Timestamp>) -> Refused {
         let detail = format!(
             "the quota does not admit this request within {:?} (`max_wait`): try again after the time in \
              `Retry-After`",
             self.max_wait
         );
-        let fields = self.draw.fields(now, claim);
+        let fields = self.draw.fields(now, charge);
         Refused { retry_at, fields, ..Refused::new(Reason::QueueTimeout, detail) }
     }
 }
@@ -379,8 +385,8 @@ mod tests {
         TestFlows::new(config)
     }
 
-    fn waiting(harness: &TestFlows, lines: &str) -> TestExchange {
-        let mut exchange = harness.send(lines);
+    fn waiting(harness: &TestFlows, queues: &str) -> TestExchange {
+        let mut exchange = harness.send(queues);
         assert!(matches!(exchange.poll(harness), TestStep::Wait(_)));
         exchange
     }

@@ -230,13 +230,13 @@ impl Retry {
     /// is obeyed.
     fn wait(&self, exchange: &mut Exchange<'_>, calls: u32) -> Option<std::time::Duration> {
         let backoff = self.config.backoff.wait(calls, exchange);
-        let Some(asked) = exchange.retry_after() else { return Some(backoff) };
+        let Some(retry_at) = exchange.retry_after() else { return Some(backoff) };
         let max = self.config.retry_after_max.get();
         if max.is_zero() {
             return Some(backoff);
         }
-        let asked = asked.since(exchange.now);
-        (asked <= max).then(|| asked.max(backoff))
+        let requested = retry_at.since(exchange.now);
+        (requested <= max).then(|| requested.max(backoff))
     }
 }
 

@@ -30,25 +30,25 @@ struct Seen<'a> {
 /// Returns a YAML config that `egret check` accepts: the providers, and a flow for each path with its
 /// methods.
 pub fn propose(discovered: &[Discovered]) -> String {
-    let (mut places, mut providers) = (BTreeMap::<ProposedPath<'_>, Seen<'_>>::new(), BTreeMap::new());
+    let (mut paths, mut providers) = (BTreeMap::<ProposedPath<'_>, Seen<'_>>::new(), BTreeMap::new());
     for endpoint in discovered.iter().flat_map(|discovered| &discovered.endpoints) {
-        let Some(place) = place(endpoint) else { continue };
-        if place.host.is_empty() {
-            providers.insert(place.provider, &*endpoint.url);
+        let Some(path) = proposed_path(endpoint) else { continue };
+        if path.host.is_empty() {
+            providers.insert(path.provider, &*endpoint.url);
         }
-        let seen = places.entry(place).or_default();
+        let seen = paths.entry(path).or_default();
         seen.methods.insert(&endpoint.method);
         seen.count += endpoint.count;
     }
-    let all = places.len();
-    let mut places: Vec<(ProposedPath<'_>, Seen<'_>)> = places.into_iter().collect();
-    places.sort_by(|(one, seen), (other, also)| also.count.cmp(&seen.count).then_with(|| one.cmp(other)));
-    places.truncate(FLOWS_MAX);
+    let all = paths.len();
+    let mut paths: Vec<(ProposedPath<'_>, Seen<'_>)> = paths.into_iter().collect();
+    paths.sort_by(|(one, seen), (other, also)| also.count.cmp(&seen.count).then_with(|| one.cmp(other)));
+    paths.truncate(FLOWS_MAX);
     let mut yaml = String::from(
         "# Proposed by Egret from the traffic it has seen, most called paths first. Keep what you need.\n",
     );
-    if all > places.len() {
-        let _ = writeln!(yaml, "# {} less called paths are left out.", all - places.len());
+    if all > paths.len() {
+        let _ = writeln!(yaml, "# {} less called paths are left out.", all - paths.len());
     }
     if !providers.is_empty() {
         yaml.push_str("providers:\n");
@@ -56,16 +56,16 @@ pub fn propose(discovered: &[Discovered]) -> String {
     for (name, url) in providers {
         let _ = writeln!(yaml, "  {}: {{ url: {} }}", quoted(name), quoted(url));
     }
-    yaml.push_str(if places.is_empty() { "flows: []\n" } else { "flows:\n" });
+    yaml.push_str(if paths.is_empty() { "flows: []\n" } else { "flows:\n" });
     let mut names = BTreeSet::new();
-    for (place, seen) in &places {
-        flow(place, seen, &mut names, &mut yaml);
+    for (path, seen) in &paths {
+        flow(path, seen, &mut names, &mut yaml);
     }
     yaml
 }
 
 /// Returns the subject of a flow for an endpoint, or `None` if no match can name it.
-fn place(endpoint: &DiscoveredEndpoint) -> Option<ProposedPath<'_>> {
+fn proposed_path(endpoint: &DiscoveredEndpoint) -> Option<ProposedPath<'_>> {
     PathPattern::parse(&endpoint.path).ok()?;
     let is_known = endpoint.provider != OTHER_HOSTS;
     if !is_known {
@@ -75,15 +75,16 @@ fn place(endpoint: &DiscoveredEndpoint) -> Option<ProposedPath<'_>> {
     Some(ProposedPath { provider: &endpoint.provider, host, path: &endpoint.path })
 }
 
-fn flow(place: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>, yaml: &mut String) {
-    let whose = if place.host.is_empty() { ("provider", place.provider) } else { ("host", place.host) };
+fn flow(proposed: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>, yaml: &mut String) {
+    let (key, origin) =
+        if proposed.host.is_empty() { ("provider", proposed.provider) } else { ("host", proposed.host) };
     let _ = write!(
         yaml,
         "  - name: {}\n    match: {{ {}: {}, path: {}",
-        quoted(&name(whose.1, place.path, names)),
-        whose.0,
-        quoted(whose.1),
-        quoted(place.path)
+        quoted(&name(origin, proposed.path, names)),
+        key,
+        quoted(origin),
+        quoted(proposed.path)
     );
     // Non-standard methods are not distinguished, so such a flow must match all methods.
     if !seen.methods.contains("other") {
@@ -94,9 +95,9 @@ fn flow(place: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<String>,
 }
 
 /// Returns a unique name from the provider and the words of the path: `stripe-v1-charges-charge_id`.
-fn name(whose: &str, path: &str, names: &mut BTreeSet<String>) -> String {
+fn name(origin: &str, path: &str, names: &mut BTreeSet<String>) -> String {
     let mut name = String::new();
-    for letter in whose.chars().chain(path.chars()) {
+    for letter in origin.chars().chain(path.chars()) {
         match letter {
             letter if letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.') => name.push(letter),
             '*' => name.push_str("any"),
