@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Args;
-use egret_lab::bench::{
-    Attributes, BodySource, Console, Error, Mode, Options, Style, Target, Threshold, TlsOptions, Wanted,
+use egret_bench::{
+    Attributes, BodySource, Console, Error, Mode, Options, OutputOptions, Style, Target, Threshold,
+    TlsOptions,
 };
-use egret_lab::streams;
+use egret_measure::streams;
 
 use crate::events::{self, Event, Events};
 use crate::failure::Failure;
@@ -201,7 +202,7 @@ pub struct BenchArgs {
 /// Runs the measurement.
 pub fn run(mut args: BenchArgs) -> Result<(), Failure> {
     if args.json_schema {
-        return print(&egret_lab::bench::schema());
+        return print(&egret_bench::schema());
     }
     if args.ab_version {
         return print(concat!(
@@ -215,7 +216,7 @@ pub fn run(mut args: BenchArgs) -> Result<(), Failure> {
     let options = args.options(buffer_bytes);
     let interrupted = interruption()?;
     let mut console = Console { out: &mut streams::Stdout, interrupted: &interrupted };
-    match egret_lab::bench::run(&options, &wanted, &mut console) {
+    match egret_bench::run(&options, &wanted, &mut console) {
         Ok(true) => Ok(()),
         Ok(false) => Err(Failure::Failed("The run failed.".to_owned())),
         Err(error) if error.is_misuse() => Err(misused(&error)),
@@ -256,7 +257,7 @@ impl BenchArgs {
         Err(Failure::Misused(format!("egret bench: -b {text}: expected a number of bytes, or no value")))
     }
 
-    fn wanted(&mut self) -> Wanted {
+    fn wanted(&mut self) -> OutputOptions {
         let given = [&self.table_attributes, &self.row_attributes, &self.cell_attributes];
         let html = (self.html || given.iter().any(|attributes| attributes.is_some())).then(|| {
             let default = Attributes::default();
@@ -267,11 +268,11 @@ impl BenchArgs {
             }
         });
         let mode = match self.vs.take() {
-            Some(url) => Mode::Versus(url),
-            None if self.find_knee => Mode::Knee,
+            Some(url) => Mode::Comparison(url),
+            None if self.find_knee => Mode::Saturation,
             None => Mode::Once,
         };
-        Wanted {
+        OutputOptions {
             style: Style {
                 html,
                 no_percentiles: self.no_percentiles,

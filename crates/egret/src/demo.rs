@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
-use egret_lab::provider::{Options, Provider};
+use egret_net::config::ProviderTlsConfig;
+use egret_provider::{Options, Provider};
 
 use crate::failure::Failure;
-use egret_net::config::ProviderTlsConfig;
 
 /// Name of the built-in provider in the config.
 pub const NAME: &str = "demo";

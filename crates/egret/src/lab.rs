@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use egret_lab::experiment::{self, Changes, Interrupt, Interrupter, Results, ResultsError, Run, RunError};
-use egret_lab::report::{self, Summary};
-use egret_lab::streams;
+use egret_experiment::report::{self, Summary};
+use egret_experiment::{Changes, Interrupt, Interrupter, Results, ResultsError, Run, RunError};
+use egret_measure::streams;
 
 use crate::events::{Event, Events, runtime};
 use crate::failure::Failure;
@@ -94,7 +94,7 @@ impl Lab {
             Self::Run(arguments) => run_experiment(&arguments),
             Self::Report { directory } => report(&directory),
             Self::Compare { first, second, tolerance, any } => compare(&first, &second, tolerance, any),
-            Self::List { experiments, results } => print(&experiment::list(&experiments, &results)),
+            Self::List { experiments, results } => print(&egret_experiment::list(&experiments, &results)),
         }
     }
 }
@@ -122,7 +122,7 @@ fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
     let (interrupter, interrupt) = Interrupt::new();
     watch_signals(interrupter)?;
     let live = std::io::stderr().is_terminal();
-    let results = run.and_then(|run| run.go(&interrupt, &mut streams::Stderr, live))?;
+    let results = run.and_then(|run| run.execute(&interrupt, &mut streams::Stderr, live))?;
     let summary = report::report(&results)?;
     let results = results.finish()?;
     let directory = results.directory.display();

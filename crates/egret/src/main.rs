@@ -4,7 +4,7 @@
 #![warn(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "they panic if the stream is closed: see `egret_lab::streams`"
+    reason = "they panic if the stream is closed: see `egret_measure::streams`"
 )]
 
 mod archiver;
@@ -37,7 +37,7 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::Parser;
-use egret_lab::streams::say;
+use egret_measure::streams::say;
 
 use cli::{Cli, Command};
 use failure::Failure;

@@ -1,6 +1,6 @@
 //! Standard output of the commands.
 
-use egret_lab::streams;
+use egret_measure::streams;
 
 use crate::failure::Failure;
 

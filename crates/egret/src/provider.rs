@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use egret_config::{QuantityError, Size};
-use egret_lab::provider::{
+use egret_provider::{
     Delay, DurationError, Fault, Options, Playback, Provider, RateLimit, StartError, UnknownFault,
     parse_duration,
 };

@@ -29,7 +29,7 @@ pub fn page(page: Page) -> String {
     match page {
         Page::Config => config_page(),
         Page::Cli => cli_page(),
-        Page::Provider => egret_lab::provider::reference(),
+        Page::Provider => egret_provider::reference(),
     }
 }
 

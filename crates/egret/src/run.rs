@@ -10,8 +10,8 @@ use egret_diagnosis::Exports;
 use egret_export::{ExporterContext, Exporters};
 use egret_gateway::Gateway;
 use egret_gateway::config::{Parts, Providers};
-use egret_lab::provider::Provider;
 use egret_net::config::TlsVerify;
+use egret_provider::Provider;
 use tokio::sync::mpsc;
 
 use crate::config::Config;

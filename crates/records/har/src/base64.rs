@@ -43,6 +43,16 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     BASE64.encode_mut(bytes, &mut out[start..]);
 }
 
+/// Decodes a text in the standard or the URL-safe alphabet, but not both, with padding at its end. Line ends
+/// are skipped. Returns `None` for any other text.
+pub fn decode_padded(text: &str) -> Option<Vec<u8>> {
+    if text.contains(['-', '_']) && text.contains(['+', '/']) {
+        return None;
+    }
+    let length = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).count();
+    decode(text.as_bytes()).filter(|_| length.is_multiple_of(4))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -55,7 +65,10 @@ mod tests {
             let mut text = Vec::new();
             encode(&bytes, &mut text);
             prop_assert_eq!(text.len() % 4, 0);
-            prop_assert_eq!(decode(&text), Some(bytes));
+            prop_assert_eq!(decode(&text), Some(bytes.clone()));
+            let text = String::from_utf8(text).unwrap();
+            prop_assert_eq!(decode_padded(&text), Some(bytes.clone()));
+            prop_assert_eq!(decode_padded(&text.replace('+', "-").replace('/', "_")), Some(bytes));
         }
     }
 
@@ -93,6 +106,33 @@ mod tests {
     fn what_is_no_base64_is_refused() {
         for text in ["Z", "Zm9vZ", "Z g=", "Zg==Zg==", "Zg===", "Zg=\n=\n=", "Z\n", "Zg=m", "ä"] {
             assert_eq!(decode(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn padded_text_is_read_in_either_alphabet_and_without_its_line_ends() {
+        for (text, bytes) in [
+            ("", &b""[..]),
+            ("Zg==", b"f"),
+            ("Zm8=", b"fo"),
+            ("Zm9v", b"foo"),
+            ("Zm9v\r\nYmFy", b"foobar"),
+            ("Zm9vYg=\n=\n", b"foob"),
+            ("_-8=", b"\xff\xef"),
+            ("/+8=", b"\xff\xef"),
+            // The bits that no byte needs may be set.
+            ("Zh==", b"f"),
+        ] {
+            assert_eq!(decode_padded(text).as_deref(), Some(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_without_its_padding_or_in_two_alphabets_is_refused() {
+        for text in
+            ["Z", "Zg", "Zg=", "Z===", "Z g=", "Zg==Zg==", "Zg==Zm9v", "a+b_", "Zm9v=", "====", "ä==="]
+        {
+            assert_eq!(decode_padded(text), None, "{text}");
         }
     }
 }

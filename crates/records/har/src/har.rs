@@ -442,17 +442,22 @@ impl Har {
     /// Reads a file. It may begin with a byte order mark.
     pub fn read(bytes: &[u8]) -> Result<Self, ReadError> {
         let har: Self = serde_json::from_slice(without_mark(bytes)).map_err(ReadError::Malformed)?;
-        let version = &har.log.version;
-        if version.is_empty() || version.split('.').next() == Some("1") {
-            return Ok(har);
-        }
-        Err(ReadError::Version(har.log.version))
+        check_version(&har.log.version)?;
+        Ok(har)
     }
 
     /// Appends the file to `out` as JSON.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
         serde_json::to_writer(out, self)
     }
+}
+
+/// Accepts versions 1.x, and an empty version, which means 1.1.
+pub(crate) fn check_version(version: &str) -> Result<(), ReadError> {
+    if version.is_empty() || version.split('.').next() == Some("1") {
+        return Ok(());
+    }
+    Err(ReadError::Version(version.to_owned()))
 }
 
 /// Removes the byte order mark that a file may begin with.

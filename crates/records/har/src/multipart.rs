@@ -1,42 +1,97 @@
 //! Parses multipart bodies (RFC 2046 §5.1, RFC 7578) strictly. A malformed body is not treated as multipart.
 
-/// Maximum number of parts.
+use std::fmt;
+
+/// Maximum number of parts of a recorded body.
 const PARTS_MAX: usize = 1024;
 
 /// Maximum number of header fields of a part.
 const FIELDS_MAX: usize = 32;
 
-/// The header fields and content of a part.
+/// The header fields and content of a part whose head is text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FormPart<'a> {
     pub(crate) fields: Vec<(&'a str, &'a str)>,
     pub(crate) content: &'a [u8],
 }
 
-/// Parses the parts of a body. Returns `None` if it is malformed or exceeds the limits. The preamble and
-/// epilogue are ignored.
+/// The header fields and content of a part, as received.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RawPart<'a> {
+    /// Names and values, without the colon and the line end.
+    pub fields: Vec<(&'a [u8], &'a [u8])>,
+    /// The bytes after the empty line.
+    pub content: &'a [u8],
+}
+
+/// The reason why a body is not accepted as multipart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MultipartError {
+    /// The final delimiter is missing, or a part has no head.
+    Malformed,
+    /// The body has more parts than this.
+    TooManyParts(usize),
+}
+
+impl fmt::Display for MultipartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("the multipart content is broken or ends early"),
+            Self::TooManyParts(max) => write!(f, "more than {max} parts"),
+        }
+    }
+}
+
+impl std::error::Error for MultipartError {}
+
+/// Parses the parts of a body. Returns `None` if it is malformed, if a head is not text, or if the body
+/// exceeds the limits.
 pub(crate) fn parts<'a>(body: &'a [u8], boundary: &str) -> Option<Vec<FormPart<'a>>> {
+    read(body, boundary, PARTS_MAX).ok()?.into_iter().map(FormPart::of).collect()
+}
+
+impl<'a> FormPart<'a> {
+    fn of(part: RawPart<'a>) -> Option<Self> {
+        let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok();
+        let fields = part.fields.into_iter().map(|(name, value)| Some((text(name)?, text(value)?.trim())));
+        Some(Self { fields: fields.collect::<Option<_>>()?, content: part.content })
+    }
+}
+
+/// Parses the parts of a body, at most `parts_max`. The preamble and epilogue are ignored.
+pub fn read<'a>(
+    body: &'a [u8],
+    boundary: &str,
+    parts_max: usize,
+) -> Result<Vec<RawPart<'a>>, MultipartError> {
     let delimiter = [b"\r\n--", boundary.as_bytes()].concat();
     // The first delimiter may be at the very beginning, without a line end before it.
     let first = &delimiter[2..];
     let mut rest = match body.strip_prefix(first) {
         Some(rest) => rest,
-        None => after(body, &delimiter)?.1,
+        None => after(body, &delimiter).ok_or(MultipartError::Malformed)?.1,
     };
     let mut parts = Vec::new();
     loop {
         if let Some(end) = rest.strip_prefix(b"--") {
-            let line = end.split(|byte| *byte == b'\r').next()?;
-            return line.iter().all(|byte| matches!(byte, b' ' | b'\t')).then_some(parts);
+            let line = end.split(|byte| *byte == b'\r').next().unwrap_or_default();
+            let is_blank = line.iter().all(|byte| matches!(byte, b' ' | b'\t'));
+            return if is_blank { Ok(parts) } else { Err(MultipartError::Malformed) };
         }
-        let padding = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-        let (part, next) = after(&rest[padding..], &delimiter)?;
-        parts.push(read(part.strip_prefix(b"\r\n")?)?);
-        if parts.len() > PARTS_MAX {
-            return None;
+        if parts.len() == parts_max {
+            return Err(MultipartError::TooManyParts(parts_max));
         }
+        let (part, next) = next_part(rest, &delimiter).ok_or(MultipartError::Malformed)?;
+        parts.push(part);
         rest = next;
     }
+}
+
+/// Parses the part after a delimiter, and returns the text after the delimiter that ends it.
+fn next_part<'a>(rest: &'a [u8], delimiter: &[u8]) -> Option<(RawPart<'a>, &'a [u8])> {
+    let padding = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    let (part, next) = after(&rest[padding..], delimiter)?;
+    Some((fields_and_content(part.strip_prefix(b"\r\n")?)?, next))
 }
 
 /// Returns the text before and after the first `delimiter`.
@@ -46,15 +101,15 @@ fn after<'a>(text: &'a [u8], delimiter: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
 }
 
 /// Parses header fields, an empty line, and the content.
-fn read(mut rest: &[u8]) -> Option<FormPart<'_>> {
+fn fields_and_content(mut rest: &[u8]) -> Option<RawPart<'_>> {
     let mut fields = Vec::new();
     loop {
         if let Some(content) = rest.strip_prefix(b"\r\n") {
-            return Some(FormPart { fields, content });
+            return Some(RawPart { fields, content });
         }
         let (line, next) = after(rest, b"\r\n")?;
-        let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
-        fields.push((name, value.trim()));
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        fields.push((&line[..colon], &line[colon + 1..]));
         if fields.len() > FIELDS_MAX {
             return None;
         }
@@ -99,5 +154,20 @@ mod tests {
         ] {
             assert_eq!(parts(body, "b"), None, "{body:?}");
         }
+    }
+
+    #[test]
+    fn heads_that_are_not_text_and_limits_are_left_to_the_caller() {
+        let body = b"--b\r\na: \xff\r\n\r\nx\r\n--b\r\n\r\ny\r\n--b--";
+        let found = read(body, "b", 2).unwrap();
+        assert_eq!(
+            found,
+            [
+                RawPart { fields: vec![(b"a", b" \xff")], content: b"x" },
+                RawPart { fields: vec![], content: b"y" },
+            ]
+        );
+        assert_eq!(read(body, "b", 1), Err(MultipartError::TooManyParts(1)));
+        assert_eq!(read(b"--b\r\n", "b", 1), Err(MultipartError::Malformed));
     }
 }

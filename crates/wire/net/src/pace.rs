@@ -88,6 +88,7 @@ impl Taking {
 /// Measures that a client keeps up `limits.body_rate` while it sends a body. [`Taking`] measures how fast it
 /// reads one.
 pub struct RateWindow {
+    /// End of the window.
     pub ends: Moment,
     moved_bytes: u64,
 }

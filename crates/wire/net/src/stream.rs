@@ -104,7 +104,9 @@ impl Stream {
 /// A connection that is handed from one worker to another.
 #[derive(Debug)]
 pub enum Detached {
+    /// A TCP connection.
     Plain(TcpStream),
+    /// A connection with TLS.
     Tls(DetachedTlsStream),
 }
 

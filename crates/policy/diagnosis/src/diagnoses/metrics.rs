@@ -311,7 +311,7 @@ impl Diagnosis for Metrics {
         table.exported = Some(tick.now);
         drop(table);
         for family in self.metrics() {
-            export(&family, &self.flow, (since, tick.now), &**sink);
+            export(&family, &self.flow, since, tick.now, &**sink);
         }
     }
 

@@ -74,7 +74,7 @@ impl Diagnosis for Traces {
         self.exchange_span(exchange, &trace, span);
         let attempts = exchange.attempts();
         for (number, attempt) in (1..).zip(&attempts) {
-            self.call_span(exchange, &trace, (number, attempt), span);
+            self.call_span(exchange, &trace, number, attempt, span);
         }
     }
 }

@@ -84,17 +84,17 @@ impl Remedy for Concurrency {
     ) -> Poll<Step> {
         let now = exchange.now;
         let request = exchange.request();
-        let claim = match self.draw.claim(exchange, &request) {
-            Ok(claim) => claim,
+        let charge = match self.draw.charge_request(exchange, &request) {
+            Ok(charge) => charge,
             Err(fault) => return Poll::Ready(Step::Fail(fault)),
         };
-        Poll::Ready(match self.draw.take(now, &claim) {
+        Poll::Ready(match self.draw.take(now, &charge) {
             Ok(grant) => {
                 *held = Some(grant);
                 Step::Next
             }
             Err(refusal) => {
-                let refused = self.draw.refused(Reason::TooManyInFlight, &refusal, now, &claim);
+                let refused = self.draw.refused(Reason::TooManyInFlight, &refusal, now, &charge);
                 Refused { status: self.status, ..refused }.into()
             }
         })

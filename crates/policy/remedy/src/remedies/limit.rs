@@ -111,19 +111,19 @@ impl Limit {
         let now = exchange.now;
         let (refused, retry_at) = {
             let request = exchange.request();
-            let claim = match self.draw.claim(exchange, &request) {
-                Ok(claim) => claim,
+            let charge = match self.draw.charge_request(exchange, &request) {
+                Ok(charge) => charge,
                 Err(fault) => return Poll::Ready(Step::Fail(fault)),
             };
-            self.draw.watch_if_stored(now, &claim, cx.waker());
-            match self.draw.take(now, &claim) {
+            self.draw.watch_if_stored(now, &charge, cx.waker());
+            match self.draw.take(now, &charge) {
                 Ok(grant) => {
                     held.grant = Some(grant);
                     return Poll::Ready(Step::Next);
                 }
                 Err(refusal) if refusal.why == Why::Fetching => (None, refusal.retry_at),
                 Err(refusal) => {
-                    let refused = self.draw.refused(Reason::QuotaExceeded, &refusal, now, &claim);
+                    let refused = self.draw.refused(Reason::QuotaExceeded, &refusal, now, &charge);
                     (Some(Refused { status: self.status, ..refused }), None)
                 }
             }
@@ -142,8 +142,8 @@ impl Limit {
     fn add_status_fields(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
         let fields = {
             let request = exchange.request();
-            let claim = self.draw.claim(exchange, &request)?;
-            self.draw.fields(exchange.now, &claim)
+            let charge = self.draw.charge_request(exchange, &request)?;
+            self.draw.fields(exchange.now, &charge)
         };
         for (name, value) in fields {
             exchange.draft.response.set(name.as_bytes(), &value);

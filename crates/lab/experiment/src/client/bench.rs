@@ -1,0 +1,89 @@
+//! `egret bench`: percentiles come from its CSV, the other figures from its JSON. The HDR log is kept with
+//! the results.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::output_error::OutputError;
+use super::percentiles::{PERCENTILES_CSV, percentiles};
+use super::task::{ClientTask, body_options, words};
+use crate::client_settings::Amount;
+use crate::figures::Figures;
+
+const JSON: &str = "bench.json";
+
+/// Name of the file for the HDR histogram.
+const HDR: &str = "latency.hdr";
+
+/// Builds the command line.
+pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {
+    let mut arguments = words(&["bench", "-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
+    arguments.extend(match task.amount {
+        Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
+        Amount::For(duration) => words(&["-t", &duration.as_secs().to_string()]),
+    });
+    if task.client.keep_alive {
+        arguments.push("-k".into());
+    }
+    if task.client.threads > 1 {
+        arguments.extend(words(&["--threads", &task.client.threads.to_string()]));
+    }
+    if let Some(rate) = task.client.requests_per_second {
+        arguments.extend(words(&["--rate", &rate.to_string()]));
+    }
+    if task.url.starts_with("https:") {
+        // Like the other clients, which do not verify the provider's certificate: no trusted authority has
+        // signed it.
+        arguments.push("--insecure".into());
+    }
+    arguments.extend(body_options(task, &["-T", "application/octet-stream"], "-p")?);
+    for (option, file) in [("-e", PERCENTILES_CSV), ("--json", JSON), ("--hdr", HDR)] {
+        arguments.extend([option.into(), task.directory.join(file).into()]);
+    }
+    arguments.push(task.url.into());
+    Ok(arguments)
+}
+
+#[derive(Deserialize)]
+struct Printed {
+    requests: u64,
+    duration_s: f64,
+    requests_per_second: f64,
+    latency_us: Latency,
+    statuses: std::collections::BTreeMap<String, u64>,
+    errors: std::collections::BTreeMap<String, u64>,
+    client: Own,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    mean: f64,
+    p99_9: f64,
+}
+
+#[derive(Deserialize)]
+struct Own {
+    saturated: bool,
+}
+
+/// Parses the output.
+pub(crate) fn figures(directory: &Path) -> Result<Figures, OutputError> {
+    let text = std::fs::read_to_string(directory.join(JSON)).map_err(OutputError::File)?;
+    let seen: Printed = serde_json::from_str(&text).map_err(|error| OutputError::Json {
+        expected: "its JSON does not match the published schema",
+        error,
+    })?;
+    let not_2xx = seen.statuses.iter().filter(|(status, _)| !status.starts_with('2')).map(|(_, count)| count);
+    Ok(Figures {
+        requests: seen.requests,
+        failed: not_2xx.chain(seen.errors.values()).sum(),
+        duration_s: seen.duration_s,
+        requests_per_second: seen.requests_per_second,
+        mean_ms: Some(seen.latency_us.mean / 1e3),
+        percentiles_ms: percentiles(directory)?,
+        p99_9_ms: Some(seen.latency_us.p99_9 / 1e3),
+        client_saturated: Some(seen.client.saturated),
+    })
+}

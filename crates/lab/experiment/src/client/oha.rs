@@ -1,0 +1,74 @@
+//! oha: prints a CSV row for each request, from which percentiles and rate are computed.
+
+use std::ffi::OsString;
+
+use super::output_error::OutputError;
+use super::task::{ClientTask, body_options, words};
+use crate::client_settings::Amount;
+use crate::figures::Figures;
+use egret_measure::statistics::percentile;
+use egret_measure::statistics::real;
+
+/// Builds the command line.
+pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {
+    let mut arguments = words(&["--no-tui", "--output-format", "csv", "--redirect", "0"]);
+    arguments.extend(words(&["-c", &task.client.concurrency.to_string()]));
+    arguments.extend(match task.amount {
+        Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
+        Amount::For(duration) => words(&["-z", &format!("{}s", duration.as_secs())]),
+    });
+    if !task.client.keep_alive {
+        arguments.push("--disable-keepalive".into());
+    }
+    arguments.extend(body_options(task, &["-m", "POST", "-T", "application/octet-stream"], "-D")?);
+    arguments.push(task.url.into());
+    Ok(arguments)
+}
+
+/// A CSV row.
+struct Row {
+    start_s: f64,
+    duration_s: f64,
+    status: u16,
+}
+
+/// Parses the output.
+pub(crate) fn figures(printed: &str) -> Result<Figures, OutputError> {
+    let mut lines = printed.lines().skip_while(|line| !line.starts_with("request-start,"));
+    let heading = lines.next().ok_or(OutputError::NoRows)?;
+    let column = |name: &'static str| {
+        let found = heading.split(',').position(|column| column == name);
+        found.ok_or(OutputError::NoColumn(name))
+    };
+    let columns = [column("request-start")?, column("request-duration")?, column("status")?];
+    let rows: Vec<Row> = lines
+        .map(|line| row(line, columns).ok_or_else(|| OutputError::InvalidRow(line.to_owned())))
+        .collect::<Result<_, _>>()?;
+    let mut times_ms: Vec<f64> = rows.iter().map(|row| row.duration_s * 1e3).collect();
+    times_ms.sort_by(f64::total_cmp);
+    let first = rows.iter().map(|row| row.start_s).fold(f64::INFINITY, f64::min);
+    let last = rows.iter().map(|row| row.start_s + row.duration_s).fold(first, f64::max);
+    let duration_s = if rows.is_empty() { 0.0 } else { last - first };
+    let requests = rows.len() as u64;
+    Ok(Figures {
+        requests,
+        failed: rows.iter().filter(|row| row.status / 100 != 2).count() as u64,
+        duration_s,
+        requests_per_second: if duration_s > 0.0 { real(requests) / duration_s } else { 0.0 },
+        mean_ms: egret_measure::statistics::mean(&times_ms),
+        percentiles_ms: (0..=100_u8).filter_map(|percent| percentile(&times_ms, percent.into())).collect(),
+        p99_9_ms: percentile(&times_ms, 99.9),
+        client_saturated: None,
+    })
+}
+
+/// Parses start, duration and status from a row. Returns `None` unless all are numbers.
+fn row(line: &str, columns: [usize; 3]) -> Option<Row> {
+    let cells: Vec<&str> = line.split(',').collect();
+    let [start, duration, status] = columns.map(|column| cells.get(column).copied().unwrap_or_default());
+    Some(Row {
+        start_s: start.parse().ok()?,
+        duration_s: duration.parse().ok()?,
+        status: status.parse().ok()?,
+    })
+}

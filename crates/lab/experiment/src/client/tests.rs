@@ -1,0 +1,160 @@
+//! Tests of parsing client output, with output in the form of their releases.
+
+use super::percentiles::PERCENTILES_CSV;
+use super::*;
+
+/// Creates a directory with a percentile CSV in which row `n` is `n` ms.
+fn with_percentiles(name: &str) -> std::path::PathBuf {
+    let directory = std::env::temp_dir().join(format!("egret-lab-client-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let rows: Vec<String> = (0..=100).map(|percent| format!("{percent},{percent}.000\n")).collect();
+    let csv = format!("Percentage served,Time in ms\n{}", rows.concat());
+    std::fs::write(directory.join(PERCENTILES_CSV), csv).unwrap();
+    directory
+}
+
+#[test]
+fn abs_report_is_read() {
+    let directory = with_percentiles("ab");
+    let printed = "Concurrency Level:      100\nTime taken for tests:   1.612 seconds\nComplete requests:      1000\n\
+        Failed requests:        3\n   (Connect: 0, Receive: 0, Length: 3, Exceptions: 0)\nNon-2xx responses:      2\n\
+        Requests per second:    620.35 [#/sec] (mean)\n";
+    let figures = ClientKind::Ab.figures(&directory, printed).unwrap();
+    assert_eq!((figures.requests, figures.failed), (1000, 5));
+    assert_eq!((figures.duration_s, figures.requests_per_second), (1.612, 620.35));
+    assert_eq!((figures.percentiles_ms.len(), figures.percentiles_ms[99]), (101, 99.0));
+    assert_eq!(
+        ClientKind::Ab.figures(&directory, "").unwrap_err().to_string(),
+        "its report has no `Complete requests:`"
+    );
+    std::fs::write(directory.join(PERCENTILES_CSV), "Percentage served,Time in ms\n0,1\n").unwrap();
+    assert!(ClientKind::Ab.figures(&directory, printed).unwrap_err().to_string().contains("101 rows"));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn sieges_json_is_read_behind_its_banner() {
+    let printed = "New configuration template added to /root/.siege\n{\t\"transactions\":\t50,\n\"availability\":100.00,\n\
+        \"elapsed_time\":\t0.04,\n\"response_time\":\t0.01,\n\"transaction_rate\":\t1250.00,\n\"successful_transactions\": 40,\n\
+        \"failed_transactions\":\t2\n}\n";
+    let figures = ClientKind::Siege.figures(Path::new("."), printed).unwrap();
+    assert_eq!((figures.requests, figures.failed, figures.mean_ms), (50, 12, Some(10.0)));
+    assert!(figures.percentiles_ms.is_empty());
+    assert!(ClientKind::Siege.figures(Path::new("."), "[error] no").is_err());
+}
+
+#[test]
+fn wrks_last_line_is_read() {
+    let times: Vec<String> = (0..=100).map(|percent| (percent * 10).to_string()).collect();
+    let printed = format!(
+        "Running 1s test\n{{\"requests\": 2000, \"duration_us\": 1000000, \"failed\": 1, \"mean_us\": 512.5, \"p99_9_us\": 999, \
+         \"percentiles_us\": [{}]}}\n",
+        times.join(", ")
+    );
+    let figures = ClientKind::Wrk.figures(Path::new("."), &printed).unwrap();
+    assert_eq!(
+        (figures.requests_per_second, figures.mean_ms, figures.percentiles_ms[50]),
+        (2000.0, Some(0.5125), 0.5)
+    );
+    assert!(ClientKind::Wrk.figures(Path::new("."), "Segmentation fault").is_err());
+}
+
+#[test]
+fn benchs_json_is_read() {
+    let directory = with_percentiles("bench");
+    let json = r#"{ "version": 1, "url": "http://x/", "requests": 100, "duration_s": 2.0, "requests_per_second": 50.0,
+        "latency_us": { "mean": 1500.0, "p99_9": 9000 }, "statuses": { "200": 97, "503": 3 }, "errors": { "connect": 2 },
+        "client": { "cpu_share": 0.2, "saturated": false } }"#;
+    std::fs::write(directory.join("bench.json"), json).unwrap();
+    let figures = ClientKind::Bench.figures(&directory, "").unwrap();
+    assert_eq!((figures.requests, figures.failed, figures.p99_9_ms), (100, 5, Some(9.0)));
+    assert_eq!(figures.client_saturated, Some(false));
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn ohas_rows_are_read() {
+    let rows: Vec<String> =
+        (0..200).map(|row| format!("{}.5,0,0,0.001,0.{:03},110,{}\n", row, row + 1, 200)).collect();
+    let heading = "request-start,DNS,DNS+dialup,Response-delay,request-duration,bytes,status\n";
+    let printed = format!("{heading}{}200.5,0,0,0.1,0.5,110,503\n", rows.concat());
+    let figures = ClientKind::Oha.figures(Path::new("."), &printed).unwrap();
+    assert_eq!((figures.requests, figures.failed, figures.duration_s), (201, 1, 200.5));
+    assert_eq!((figures.percentiles_ms.len(), figures.percentiles_ms[50]), (101, 101.0));
+    assert!(ClientKind::Oha.figures(Path::new("."), "").unwrap_err().to_string().contains("no rows"));
+    let broken = format!("{heading}0,0,0,0,soon,110,200\n");
+    assert!(ClientKind::Oha.figures(Path::new("."), &broken).unwrap_err().to_string().contains("soon"));
+    assert_eq!(ClientKind::Oha.figures(Path::new("."), heading).unwrap().requests, 0);
+}
+
+/// The command line of a client with these settings.
+fn command(text: &str, url: &str) -> String {
+    let text = format!("title: t\nprovider: {{}}\nscenarios: [{{ name: a }}]\nclient: {text}\n");
+    let experiment = crate::fixture::experiment(&text);
+    let client = experiment.client(&experiment.cases[0], &experiment.scenarios[0]);
+    let directory = tempfile::tempdir().unwrap();
+    let task = ClientTask { client: &client, amount: client.amount, url, directory: directory.path() };
+    let words = client.kind.arguments(&task).unwrap();
+    let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
+    let body = std::fs::read(directory.path().join(".body")).unwrap_or_default();
+    // wrk gets the size of the body and makes the body itself.
+    let in_file = if client.kind == ClientKind::Wrk { 0 } else { client.body_bytes };
+    assert_eq!(body.len() as u64, in_file);
+    words.join(" ").replace(directory.path().to_str().unwrap(), "DIR")
+}
+
+#[test]
+fn each_client_is_called_for_the_same_work() {
+    let url = "http://127.0.0.1:9/x";
+    for (settings, expected) in [
+        (
+            "{ requests: 500, concurrency: 5 }",
+            "bench -q -l -r -c 5 -n 500 -e DIR/percentiles.csv --json DIR/bench.json --hdr DIR/latency.hdr http://127.0.0.1:9/x",
+        ),
+        (
+            "{ duration: 3s, concurrency: 5, keep_alive: true, threads: 2, requests_per_second: 50, body: 1KiB }",
+            "bench -q -l -r -c 5 -t 3 -k --threads 2 --rate 50 -T application/octet-stream -p DIR/.body -e DIR/percentiles.csv \
+             --json DIR/bench.json --hdr DIR/latency.hdr http://127.0.0.1:9/x",
+        ),
+        (
+            "{ kind: ab, requests: 500, concurrency: 5, keep_alive: true }",
+            "-q -l -r -c 5 -n 500 -k -e DIR/percentiles.csv http://127.0.0.1:9/x",
+        ),
+        // The `-n` after `-t` raises the 50,000 requests that `-t` sets.
+        (
+            "{ kind: ab, duration: 3s, body: 10B }",
+            "-q -l -r -c 100 -t 3 -n 50000000 -T application/octet-stream -p DIR/.body -e DIR/percentiles.csv http://127.0.0.1:9/x",
+        ),
+        (
+            "{ kind: siege, requests: 501, concurrency: 5 }",
+            "-b -j -c 5 -r 101 -R DIR/siegerc http://127.0.0.1:9/x",
+        ),
+        ("{ kind: siege, duration: 3s }", "-b -j -c 100 -t 3S -R DIR/siegerc http://127.0.0.1:9/x"),
+        (
+            "{ kind: wrk, duration: 3s, keep_alive: true, threads: 2, body: 7B }",
+            "-t2 -c100 -d3s -s DIR/figures.lua http://127.0.0.1:9/x -- 7",
+        ),
+        (
+            "{ kind: oha, requests: 500 }",
+            "--no-tui --output-format csv --redirect 0 -c 100 -n 500 --disable-keepalive http://127.0.0.1:9/x",
+        ),
+        (
+            "{ kind: oha, duration: 3s, keep_alive: true, body: 5B }",
+            "--no-tui --output-format csv --redirect 0 -c 100 -z 3s -m POST -T application/octet-stream -D DIR/.body http://127.0.0.1:9/x",
+        ),
+    ] {
+        assert_eq!(command(settings, url), expected, "{settings}");
+    }
+    assert!(command("{ requests: 500 }", "https://127.0.0.1:9/").contains(" --insecure "));
+}
+
+#[test]
+fn figures_that_no_measurement_has_are_refused() {
+    let oha = "request-start,request-duration,status\n0,-1,200\n";
+    assert_eq!(ClientKind::Oha.figures(Path::new("."), oha).unwrap_err().to_string(), "invalid figure -1000");
+    let siege = r#"{"transactions":1,"successful_transactions":1,"failed_transactions":0,"elapsed_time":-0.5,"response_time":0,"transaction_rate":1}"#;
+    assert_eq!(
+        ClientKind::Siege.figures(Path::new("."), siege).unwrap_err().to_string(),
+        "invalid figure -0.5"
+    );
+}

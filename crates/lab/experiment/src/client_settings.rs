@@ -1,0 +1,80 @@
+//! The settings of a load client: the program, the amount of work, and how it sends it.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A load client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientKind {
+    /// `egret bench`: has the features of the others, and an open model.
+    #[default]
+    Bench,
+    /// Apache's ab: HTTP/1.0, one thread, percentiles.
+    Ab,
+    /// siege: one thread per connection, no percentiles, times in hundredths of a second.
+    Siege,
+    /// wrk: persistent connections only, for a fixed duration.
+    Wrk,
+    /// oha: prints the times of all requests, from which percentiles are computed here.
+    Oha,
+}
+
+impl fmt::Display for ClientKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bench => "bench",
+            Self::Ab => "ab",
+            Self::Siege => "siege",
+            Self::Wrk => "wrk",
+            Self::Oha => "oha",
+        })
+    }
+}
+
+impl ClientKind {
+    /// Name of the program; `None` for Egret's own client.
+    pub fn program(self) -> Option<&'static str> {
+        match self {
+            Self::Bench => None,
+            Self::Ab => Some("ab"),
+            Self::Siege => Some("siege"),
+            Self::Wrk => Some("wrk"),
+            Self::Oha => Some("oha"),
+        }
+    }
+}
+
+/// The settings of a client with defaults applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientSettings {
+    /// The program.
+    pub kind: ClientKind,
+    /// The amount of work.
+    pub amount: Amount,
+    /// Number of concurrent connections.
+    pub concurrency: u32,
+    /// Keeps connections open between requests.
+    pub keep_alive: bool,
+    /// Requests per second, in the open model.
+    pub requests_per_second: Option<u32>,
+    /// Number of requests before the measured ones.
+    pub warm_up_requests: u64,
+    /// Size of the body of each request; 0 for GET.
+    pub body_bytes: u64,
+    /// Number of threads.
+    pub threads: u32,
+    /// Time after which the client is stopped.
+    pub deadline: Duration,
+}
+
+/// The amount of work of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// A number of requests.
+    Requests(u64),
+    /// As many requests as complete in this duration.
+    For(Duration),
+}

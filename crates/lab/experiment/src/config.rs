@@ -1,0 +1,637 @@
+//! The experiment file: its keys and defaults, and the rules that types cannot express.
+
+mod hold;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use egret_config::{Duration, Problem, Report, Size};
+use serde::{Deserialize, Serialize};
+
+use crate::client_settings::{Amount, ClientKind, ClientSettings};
+use crate::template;
+use crate::text_file::read_text;
+pub use hold::{Figure, HoldConfig};
+
+/// Maximum number of rounds. More bring no benefit and fill the disk.
+const ROUNDS_MAX: u32 = 1_000;
+
+/// Maximum number of scenarios, and of cases. Each pair is a turn in every round.
+const LIST_MAX: usize = 64;
+
+/// Maximum length of the name of a case or scenario, which is part of file names.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Maximum number of connections of a client.
+const CONCURRENCY_MAX: u32 = 10_000;
+
+/// Maximum number of requests in a turn: ab keeps each in memory.
+const REQUESTS_MAX: u64 = 50_000_000;
+
+/// Maximum number of threads of a client.
+const THREADS_MAX: u32 = 64;
+
+/// Maximum size of a client's body, and of a provider's file.
+const CONTENT_BYTES_MAX: u64 = 64 << 20;
+
+/// Name of the default baseline.
+const DIRECT: &str = "direct";
+
+/// An experiment as its file describes it.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Subject of the experiment, in one line.
+    pub title: String,
+    /// The question of the experiment, and how to read the results.
+    #[serde(default)]
+    pub about: String,
+    /// The provider.
+    pub provider: ProviderConfig,
+    /// The load client and the amount of work.
+    #[serde(default)]
+    pub client: ClientConfig,
+    /// The ways from the client to the provider.
+    pub scenarios: Vec<ScenarioConfig>,
+    /// The scenario that the others are compared with; by default `direct`, or the first scenario if there is
+    /// no `direct`.
+    #[serde(default)]
+    pub baseline: Option<String>,
+    /// The kinds of work; by default one case with all defaults.
+    #[serde(default = "one_case")]
+    pub cases: Vec<CaseConfig>,
+    /// Number of turns of each case through each scenario.
+    #[serde(default = "seven")]
+    pub rounds: u32,
+    /// Treats failing requests as part of the experiment: they are counted and do not make the figures
+    /// doubtful.
+    #[serde(default)]
+    pub failures_expected: bool,
+    /// Figures with bounds, which the report judges.
+    #[serde(default)]
+    pub hold: Vec<HoldConfig>,
+    /// Tables that span two cases.
+    #[serde(default)]
+    pub tables: Vec<TableConfig>,
+    /// Changes made by `--quick`.
+    #[serde(default)]
+    pub quick: QuickConfig,
+}
+
+/// The provider of an experiment.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProviderConfig {
+    /// The kind of program.
+    #[serde(default)]
+    pub kind: ProviderKind,
+    /// For `command`: the program and its arguments; placeholders are filled in.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// For `command`: a template of a config file. The command receives the path of the filled-in file as
+    /// `@{config}`.
+    #[serde(default)]
+    pub config: Option<PathBuf>,
+    /// For `egret` and `go-httpbin`: additional arguments.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// The path and query to request; `@{delay_s}` is the case's delay in seconds.
+    #[serde(default = "root")]
+    pub path: String,
+    /// A path that returns 2xx at once when the provider is ready.
+    #[serde(default = "root")]
+    pub ready: String,
+    /// For `command`: files created in its working directory before it starts, by name and size, filled with
+    /// the letter x.
+    #[serde(default)]
+    pub files: BTreeMap<String, Size>,
+    /// The provider uses TLS; scenarios without a proxy then use https.
+    #[serde(default)]
+    pub tls: bool,
+}
+
+/// The kind of program that serves as provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProviderKind {
+    /// `egret provider`.
+    #[default]
+    Egret,
+    /// go-httpbin, which must be in PATH.
+    GoHttpbin,
+    /// Any program.
+    Command,
+}
+
+/// Settings of the load client. In `client` every key has a default; the settings of a case and of the quick
+/// profile override single keys.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientConfig {
+    /// The program (`bench`).
+    pub kind: Option<ClientKind>,
+    /// Number of requests in a turn (100,000); alternative to `duration`.
+    pub requests: Option<u64>,
+    /// Duration of a turn; alternative to `requests`.
+    pub duration: Option<Duration>,
+    /// Number of concurrent connections (100).
+    pub concurrency: Option<u32>,
+    /// Keeps connections open for the next request (`false`, the default of ab and siege).
+    pub keep_alive: Option<bool>,
+    /// Open model: sends this many requests per second, however slow the responses are. Only with `bench`.
+    pub requests_per_second: Option<u32>,
+    /// Number of uncounted requests before the measured ones (1,000); 0 for none.
+    pub warm_up_requests: Option<u64>,
+    /// Size of the body of each request, which is then a POST (no body). Not with `siege`.
+    pub body: Option<Size>,
+    /// Number of threads (1). Only `bench` and `wrk` support more.
+    pub threads: Option<u32>,
+    /// Time after which a client that has not ended is stopped (`15m`).
+    pub deadline: Option<Duration>,
+}
+
+/// A way from the client to the provider. Without `egret` and `command` it is direct.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioConfig {
+    /// Name in files and charts: lower-case letters, digits and dashes.
+    pub name: String,
+    /// A template of an Egret config. Its listener uses `@{port}`, its control API `@{control_port}`.
+    #[serde(default)]
+    pub egret: Option<PathBuf>,
+    /// A proxy's program and arguments; placeholders are filled in.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// A template of the proxy's config. The command receives the path of the filled-in file as `@{config}`.
+    #[serde(default)]
+    pub config: Option<PathBuf>,
+    /// Leaves the scenario out if its program is not installed.
+    #[serde(default)]
+    pub optional: bool,
+    /// Changes to `client` for this scenario.
+    #[serde(default)]
+    pub client: ClientConfig,
+}
+
+/// A kind of work.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseConfig {
+    /// Name in files and charts: lower-case letters, digits and dashes.
+    pub name: String,
+    /// Provider time, for the path's `@{delay_s}`. Several cases with a delay yield a chart against provider
+    /// time.
+    #[serde(default)]
+    pub delay: Option<Duration>,
+    /// Path that replaces the provider's `path`.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Changes to `client` for this case.
+    #[serde(default)]
+    pub client: ClientConfig,
+}
+
+/// A table that compares the same work at full load, where CPU time shows the cost, and at a fixed rate,
+/// where response times show the latency without queueing.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableConfig {
+    /// Title of the table.
+    pub title: String,
+    /// The case at full load. If it is not run, there is no table.
+    pub loaded: String,
+    /// The case at a fixed rate.
+    pub at_rate: String,
+}
+
+/// Changes made by `--quick`, which shorten the experiment to at most a minute.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QuickConfig {
+    /// Number of rounds, instead of the experiment's.
+    pub rounds: Option<u32>,
+    /// Names of the cases to keep; all if empty.
+    pub cases: Vec<String>,
+    /// Names of the scenarios to keep; all if empty.
+    pub scenarios: Vec<String>,
+    /// Changes to the client of every case.
+    pub client: ClientConfig,
+}
+
+fn one_case() -> Vec<CaseConfig> {
+    vec![CaseConfig { name: "default".into(), delay: None, path: None, client: ClientConfig::default() }]
+}
+
+fn seven() -> u32 {
+    7
+}
+
+fn root() -> String {
+    "/".into()
+}
+
+impl ClientConfig {
+    /// Returns these settings overridden by `over`'s. Number of requests and duration are two forms of one
+    /// setting.
+    #[must_use]
+    pub fn with(&self, over: &Self) -> Self {
+        let amount =
+            if over.requests.or(over.duration.map(Duration::as_millis)).is_some() { over } else { self };
+        Self {
+            kind: over.kind.or(self.kind),
+            requests: amount.requests,
+            duration: amount.duration,
+            concurrency: over.concurrency.or(self.concurrency),
+            keep_alive: over.keep_alive.or(self.keep_alive),
+            requests_per_second: over.requests_per_second.or(self.requests_per_second),
+            warm_up_requests: over.warm_up_requests.or(self.warm_up_requests),
+            body: over.body.or(self.body),
+            threads: over.threads.or(self.threads),
+            deadline: over.deadline.or(self.deadline),
+        }
+    }
+
+    /// Returns the settings with defaults applied.
+    pub(crate) fn resolved(&self) -> ClientSettings {
+        let requests = self.requests.unwrap_or(100_000);
+        ClientSettings {
+            kind: self.kind.unwrap_or_default(),
+            amount: self.duration.map_or(Amount::Requests(requests), |duration| Amount::For(duration.get())),
+            concurrency: self.concurrency.unwrap_or(100),
+            keep_alive: self.keep_alive.unwrap_or(false),
+            requests_per_second: self.requests_per_second,
+            warm_up_requests: self.warm_up_requests.unwrap_or(1_000),
+            body_bytes: self.body.map_or(0, Size::bytes),
+            threads: self.threads.unwrap_or(1),
+            deadline: self.deadline.unwrap_or(Duration::from_secs(900)).get(),
+        }
+    }
+}
+
+impl ScenarioConfig {
+    /// Returns `true` if requests are sent directly to the provider.
+    pub fn is_direct(&self) -> bool {
+        self.egret.is_none() && self.command.is_empty()
+    }
+
+    /// The config template, if there is one.
+    pub fn template(&self) -> Option<&Path> {
+        self.egret.as_deref().or(self.config.as_deref())
+    }
+}
+
+impl Experiment {
+    /// Parses the text of an experiment. Templates are resolved against `directory`; problems are reported
+    /// under `name`.
+    pub fn parse(name: &str, text: &str, directory: &Path) -> Result<Self, Report> {
+        egret_config::load(name, text, |experiment: &Self| experiment.problems(directory))
+    }
+
+    /// Reads the file of an experiment and returns its text as well. Templates are resolved against the
+    /// file's directory.
+    pub fn read(file: &Path) -> Result<(Self, String), Report> {
+        let name = file.display().to_string();
+        let text = read_text(file).map_err(|error| Report::whole(&name, error.to_string()))?;
+        let directory = file.parent().unwrap_or(Path::new("."));
+        Ok((Self::parse(&name, &text, directory)?, text))
+    }
+
+    /// Name of the scenario that the others are compared with.
+    pub fn baseline(&self) -> &str {
+        let direct = self.scenarios.iter().find(|scenario| scenario.name == DIRECT);
+        let first = direct.or(self.scenarios.first()).map_or(DIRECT, |scenario| &scenario.name);
+        self.baseline.as_deref().unwrap_or(first)
+    }
+
+    /// The experiment as `--quick` runs it.
+    #[must_use]
+    pub fn quick(mut self) -> Self {
+        let quick = std::mem::take(&mut self.quick);
+        self.rounds = quick.rounds.unwrap_or(self.rounds);
+        if !quick.cases.is_empty() {
+            self.cases.retain(|case| quick.cases.contains(&case.name));
+        }
+        if !quick.scenarios.is_empty() {
+            self.scenarios.retain(|scenario| quick.scenarios.contains(&scenario.name));
+        }
+        for case in &mut self.cases {
+            case.client = case.client.with(&quick.client);
+        }
+        self
+    }
+
+    /// Sets the duration of all turns that have one.
+    pub(super) fn set_duration(&mut self, duration: Duration) {
+        let change = ClientConfig { duration: Some(duration), ..ClientConfig::default() };
+        let base = self.client.clone();
+        for client in self.cases.iter_mut().map(|case| &mut case.client) {
+            if matches!(base.with(client).resolved().amount, Amount::For(_)) {
+                *client = client.with(&change);
+            }
+        }
+    }
+
+    /// The client's settings for a case and a scenario.
+    pub(crate) fn client(&self, case: &CaseConfig, scenario: &ScenarioConfig) -> ClientSettings {
+        self.client.with(&case.client).with(&scenario.client).resolved()
+    }
+
+    /// Every combination of case and scenario.
+    pub fn pairs(&self) -> impl Iterator<Item = (&CaseConfig, &ScenarioConfig)> {
+        self.cases.iter().flat_map(|case| self.scenarios.iter().map(move |scenario| (case, scenario)))
+    }
+
+    fn problems(&self, directory: &Path) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        problems.extend(names("scenarios", self.scenarios.iter().map(|scenario| scenario.name.as_str())));
+        problems.extend(names("cases", self.cases.iter().map(|case| case.name.as_str())));
+        problems.extend(rounds("rounds", self.rounds));
+        problems.extend(self.quick.rounds.and_then(|count| rounds("quick.rounds", count)));
+        problems.extend(self.dangling());
+        problems.extend(self.provider.problems(directory));
+        for (index, scenario) in self.scenarios.iter().enumerate() {
+            problems.extend(scenario.problems(&format!("scenarios[{index}]"), directory));
+            problems.extend(both_amounts(&format!("scenarios[{index}].client"), &scenario.client));
+        }
+        problems.extend(both_amounts("client", &self.client));
+        problems.extend(both_amounts("quick.client", &self.quick.client));
+        for (index, case) in self.cases.iter().enumerate() {
+            let path = format!("cases[{index}]");
+            problems.extend(both_amounts(&format!("{path}.client"), &case.client));
+            for (number, scenario) in self.scenarios.iter().enumerate() {
+                // Reports the problem at the most specific key that is set.
+                let shown = if scenario.client != ClientConfig::default() {
+                    format!("scenarios[{number}].client")
+                } else if case.client != ClientConfig::default() {
+                    format!("{path}.client")
+                } else {
+                    "client".to_owned()
+                };
+                problems.extend(client_problem(&shown, &self.client(case, scenario)));
+                let quick = self.client.with(&case.client).with(&self.quick.client).with(&scenario.client);
+                problems.extend(client_problem("quick.client", &quick.resolved()));
+            }
+            if case.delay.is_none() && self.path_of(case).contains("@{delay_s}") {
+                problems.push(Problem::new(path, "the path has `@{delay_s}`, so the case needs a `delay`"));
+            }
+        }
+        for (index, hold) in self.hold.iter().enumerate() {
+            problems.extend(hold.problems(&format!("hold[{index}]"), self.provider.counts()));
+        }
+        let mut once: Vec<Problem> = Vec::with_capacity(problems.len());
+        for problem in problems {
+            if !once.contains(&problem) {
+                once.push(problem);
+            }
+        }
+        once
+    }
+
+    /// The path and query requested in a case, with placeholders.
+    pub fn path_of<'a>(&'a self, case: &'a CaseConfig) -> &'a str {
+        case.path.as_deref().unwrap_or(&self.provider.path)
+    }
+
+    /// Finds references to unknown names.
+    fn dangling(&self) -> Vec<Problem> {
+        let scenarios: Vec<&str> = self.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+        let cases: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
+        let mut problems = Vec::new();
+        let mut check_name = |path: String, kind: &str, name: &str, known: &[&str]| {
+            if !known.contains(&name) {
+                let problem = Problem::new(path, format!("there is no {kind} `{name}`"));
+                problems.push(problem.suggest(name, known.iter().copied()));
+            }
+        };
+        if let Some(baseline) = &self.baseline {
+            check_name("baseline".into(), "scenario", baseline, &scenarios);
+        }
+        for (index, name) in self.quick.scenarios.iter().enumerate() {
+            check_name(format!("quick.scenarios[{index}]"), "scenario", name, &scenarios);
+        }
+        for (index, name) in self.quick.cases.iter().enumerate() {
+            check_name(format!("quick.cases[{index}]"), "case", name, &cases);
+        }
+        for (index, table) in self.tables.iter().enumerate() {
+            for (key, name) in [("loaded", &table.loaded), ("at_rate", &table.at_rate)] {
+                check_name(format!("tables[{index}].{key}"), "case", name, &cases);
+            }
+        }
+        for (index, hold) in self.hold.iter().enumerate() {
+            for (key, name) in hold.scenarios() {
+                check_name(format!("hold[{index}].{key}"), "scenario", name, &scenarios);
+            }
+            for (number, name) in hold.cases.iter().enumerate() {
+                check_name(format!("hold[{index}].cases[{number}]"), "case", name, &cases);
+            }
+        }
+        if !self.quick.scenarios.is_empty()
+            && !self.quick.scenarios.iter().any(|name| name == self.baseline())
+        {
+            let message = format!("leaves out the baseline `{}`", self.baseline());
+            problems.push(Problem::new("quick.scenarios", message));
+        }
+        problems
+    }
+}
+
+impl ProviderConfig {
+    /// Returns `true` if the provider's counters can be read: it is the built-in one, without TLS and prefix.
+    pub(super) fn counts(&self) -> bool {
+        let moved = self.arguments.iter().any(|word| word.starts_with("--prefix"));
+        self.kind == ProviderKind::Egret && !self.tls && !moved
+    }
+
+    fn problems(&self, directory: &Path) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let is_command = self.kind == ProviderKind::Command;
+        if is_command && self.command.is_empty() {
+            problems.push(Problem::new(
+                "provider.kind",
+                "`command` requires the key `command`: a program and its arguments",
+            ));
+        }
+        if !is_command && (!self.command.is_empty() || self.config.is_some()) {
+            problems.push(Problem::new("provider", "`command` and `config` require `kind: command`"));
+        }
+        if !is_command && !self.files.is_empty() {
+            problems.push(Problem::new("provider.files", "requires `kind: command`"));
+        }
+        for (name, size) in &self.files {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
+                let message =
+                    "a file name may contain letters, digits, `-`, `_` and `.`, and does not start with `.`";
+                problems.push(Problem::new(format!("provider.files.{name}"), message));
+            }
+            problems.extend(too_large(&format!("provider.files.{name}"), size.bytes()));
+        }
+        if is_command && !self.arguments.is_empty() {
+            problems
+                .push(Problem::new("provider.arguments", "put the arguments of a command into `command`"));
+        }
+        for (key, path) in [("path", &self.path), ("ready", &self.ready)] {
+            if !path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()) {
+                problems.push(Problem::new(
+                    format!("provider.{key}"),
+                    "a path must start with `/` and contain no spaces",
+                ));
+            }
+        }
+        problems.extend(words("provider.command", &self.command, self.config.is_some()));
+        problems.extend(words("provider.arguments", &self.arguments, false));
+        problems.extend(
+            self.config.as_ref().and_then(|file| template_problem("provider.config", file, directory)),
+        );
+        problems
+    }
+}
+
+impl ScenarioConfig {
+    fn problems(&self, path: &str, directory: &Path) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if self.egret.is_some() && !(self.command.is_empty() && self.config.is_none()) {
+            let message = "`egret` cannot be combined with `command` or `config`";
+            problems.push(Problem::new(format!("{path}.egret"), message));
+        }
+        if self.egret.is_none() && self.config.is_some() && self.command.is_empty() {
+            problems
+                .push(Problem::new(format!("{path}.config"), "`config` requires a `command` that reads it"));
+        }
+        problems.extend(words(&format!("{path}.command"), &self.command, self.config.is_some()));
+        let (key, file) =
+            if self.egret.is_some() { ("egret", &self.egret) } else { ("config", &self.config) };
+        problems.extend(
+            file.as_ref().and_then(|file| template_problem(&format!("{path}.{key}"), file, directory)),
+        );
+        problems
+    }
+}
+
+/// Finds unknown placeholders in the words of a command.
+fn words(path: &str, words: &[String], has_config: bool) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        let path = format!("{path}[{index}]");
+        if let Err(unknown) = template::check(word) {
+            problems.push(unknown.problem(path));
+        } else if word.contains("@{config}") && !has_config {
+            problems
+                .push(Problem::new(path, "`@{config}` requires the key `config`: the template to fill in"));
+        }
+    }
+    problems
+}
+
+fn template_problem(path: &str, file: &Path, directory: &Path) -> Option<Problem> {
+    let located = directory.join(file);
+    let text = match read_text(&located) {
+        Ok(text) => text,
+        Err(error) => return Some(Problem::new(path, format!("{}: {error}", located.display()))),
+    };
+    let unknown = template::check(&text).err()?;
+    let mut problem = unknown.problem(path);
+    problem.message = format!("{}:{}: {}", located.display(), unknown.line, problem.message);
+    Some(problem)
+}
+
+/// Checks names, which become file names and legends.
+fn names<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, name) in names.enumerate() {
+        let path = format!("{key}[{index}].name");
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) || name.starts_with('-')
+        {
+            let message = format!(
+                "`{name}` is not a valid name: use up to 64 lower-case letters, digits and dashes, not starting with a dash"
+            );
+            problems.push(Problem::new(path, message));
+        } else if !seen.insert(name) {
+            problems.push(Problem::new(path, format!("duplicate name `{name}`")));
+        }
+    }
+    if seen.is_empty() && problems.is_empty() {
+        problems.push(Problem::new(key, "at least one is required"));
+    }
+    if seen.len() > LIST_MAX {
+        problems.push(Problem::new(key, format!("more than {LIST_MAX} entries")));
+    }
+    problems
+}
+
+fn rounds(path: &str, count: u32) -> Option<Problem> {
+    let allowed = (1..=ROUNDS_MAX).contains(&count);
+    (!allowed)
+        .then(|| Problem::new(path, format!("expected a number from 1 to {ROUNDS_MAX}, found `{count}`")))
+}
+
+fn both_amounts(path: &str, client: &ClientConfig) -> Option<Problem> {
+    let both = client.requests.is_some() && client.duration.is_some();
+    both.then(|| Problem::new(format!("{path}.duration"), "set either `requests` or `duration`, not both"))
+}
+
+fn too_large(path: &str, bytes: u64) -> Option<Problem> {
+    let message = || format!("more than {} MiB", CONTENT_BYTES_MAX >> 20);
+    (bytes > CONTENT_BYTES_MAX).then(|| Problem::new(path, message()))
+}
+
+/// Finds a setting that the client does not support.
+fn client_problem(path: &str, client: &ClientSettings) -> Option<Problem> {
+    let at = |key: &str, message: String| Some(Problem::new(format!("{path}.{key}"), message));
+    if !(1..=CONCURRENCY_MAX).contains(&client.concurrency) {
+        return at("concurrency", format!("expected a number from 1 to {CONCURRENCY_MAX}"));
+    }
+    match client.amount {
+        Amount::Requests(requests) if !(1..=REQUESTS_MAX).contains(&requests) => {
+            return at("requests", format!("expected a number from 1 to {REQUESTS_MAX}"));
+        }
+        Amount::Requests(requests) if requests < u64::from(client.concurrency) => {
+            let message = format!(
+                "{} connections for {requests} requests: some would have no work",
+                client.concurrency
+            );
+            return at("concurrency", message);
+        }
+        Amount::Requests(_) if client.kind == ClientKind::Wrk => {
+            return at("kind", "wrk does not support a number of requests: set `duration`".into());
+        }
+        Amount::For(duration) if duration < std::time::Duration::from_secs(1) => {
+            return at("duration", "must be at least `1s`".into());
+        }
+        Amount::For(duration) if duration >= client.deadline => {
+            return at("deadline", "must be longer than `duration`".into());
+        }
+        _ => {}
+    }
+    if client.kind == ClientKind::Wrk && !client.keep_alive {
+        return at("keep_alive", "wrk always keeps connections open: set `keep_alive: true`".into());
+    }
+    if !(1..=client.concurrency.min(THREADS_MAX)).contains(&client.threads) {
+        return at("threads", format!("expected a number from 1 to {THREADS_MAX}, at most `concurrency`"));
+    }
+    if client.threads > 1 && !matches!(client.kind, ClientKind::Bench | ClientKind::Wrk) {
+        return at(
+            "threads",
+            format!("{} does not support several threads: only `bench` and `wrk` do", client.kind),
+        );
+    }
+    if client.body_bytes > 0 && client.kind == ClientKind::Siege {
+        return at("body", "not supported with siege, which only sends GET here".into());
+    }
+    if let Some(problem) = too_large(&format!("{path}.body"), client.body_bytes) {
+        return Some(problem);
+    }
+    if client.requests_per_second == Some(0) {
+        return at("requests_per_second", "expected a number from 1".into());
+    }
+    if client.requests_per_second.is_some() && client.kind != ClientKind::Bench {
+        let message = format!("{} does not support a fixed rate: only `bench` does", client.kind);
+        return at("requests_per_second", message);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

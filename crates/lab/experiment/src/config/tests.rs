@@ -1,0 +1,213 @@
+//! Tests of the experiment file and of the messages for its mistakes.
+
+use super::*;
+
+fn report(text: &str) -> String {
+    Experiment::parse("e.yaml", text, Path::new("/no/such")).unwrap_err().to_string()
+}
+
+#[test]
+fn the_smallest_experiment_asks_directly_with_the_published_numbers() {
+    let text = "title: t\nprovider: {}\nscenarios: [{ name: direct }]\n";
+    let experiment = Experiment::parse("e.yaml", text, Path::new(".")).unwrap();
+    let client = experiment.client(&experiment.cases[0], &experiment.scenarios[0]);
+    assert_eq!(
+        (client.amount, client.concurrency, client.warm_up_requests),
+        (Amount::Requests(100_000), 100, 1_000)
+    );
+    assert!(!client.keep_alive && client.kind == ClientKind::Bench);
+    assert_eq!((experiment.baseline(), experiment.rounds), ("direct", 7));
+}
+
+#[test]
+fn quick_changes_what_it_names_and_the_amount_is_one_setting() {
+    let text = "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }]\nrounds: 9\n\
+        client: { duration: 10s, concurrency: 7, keep_alive: true }\n\
+        cases: [{ name: one }, { name: two, client: { kind: wrk } }]\n\
+        quick: { rounds: 2, cases: [one], client: { requests: 500 } }\n";
+    let full = Experiment::parse("e.yaml", text, Path::new(".")).unwrap_err().to_string();
+    assert!(full.contains("quick.client.kind: wrk does not support a number of requests"), "{full}");
+    let text = text.replace("kind: wrk", "requests_per_second: 50");
+    let quick = Experiment::parse("e.yaml", &text, Path::new(".")).unwrap().quick();
+    assert_eq!((quick.rounds, quick.cases.len()), (2, 1));
+    let client = quick.client(&quick.cases[0], &quick.scenarios[0]);
+    assert_eq!((client.amount, client.concurrency), (Amount::Requests(500), 7));
+}
+
+#[test]
+fn mistakes_are_told_with_their_place_and_what_was_meant() {
+    for (text, expected) in [
+        (
+            "titel: t\nprovider: {}\nscenarios: [{ name: direct }]\n",
+            "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `scenarios`, \
+             `baseline`, `cases`, `rounds`, `failures_expected`, `hold`, `tables`, `quick`; did you mean `title`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nclient: { kind: abb }\n",
+            "e.yaml:4:17: client.kind: expected one of `bench`, `ab`, `siege`, `wrk`, `oha`, found `abb`; did you mean `ab`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nbaseline: drect\n",
+            "e.yaml:4:11: baseline: there is no scenario `drect`; did you mean `direct`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, command: [nginx, '@{prot}'] }]\n",
+            "e.yaml:3:41: scenarios[0].command[1]: unknown placeholder `@{prot}`; did you mean `port`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, egret: no.yaml }]\n",
+            "e.yaml:3:31: scenarios[0].egret: /no/such/no.yaml: there is no such file",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: No Flow }]\n",
+            "e.yaml:3:21: scenarios[0].name: `No Flow` is not a valid name",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { requests: 10, concurrency: 20 }\n",
+            "e.yaml:4:38: client.concurrency: 20 connections for 10 requests",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nclient: { kind: ab, requests_per_second: 5 }\n",
+            "client.requests_per_second: ab does not support a fixed rate: only `bench` does",
+        ),
+        (
+            "title: t\nprovider: { path: '/delay/@{delay_s}' }\nscenarios: [{ name: x }]\n",
+            "the path has `@{delay_s}`, so the case needs a `delay`",
+        ),
+        ("title: t\nprovider: {}\nscenarios: []\n", "scenarios: at least one is required"),
+        (
+            "title: t\nprovider: { kind: command }\nscenarios: [{ name: x }]\n",
+            "`command` requires the key `command`",
+        ),
+        ("title: t\nprovider: {}\nscenarios: [{ name: x }, { name: x }]\n", "duplicate name `x`"),
+        (
+            "title: t\nprovider: { kind: command, command: [x], files: { ../a: 1B, b: 1GiB } }\nscenarios: [{ name: a }]\n",
+            "a file name may contain letters, digits, `-`, `_` and `.`",
+        ),
+        (
+            "title: t\nprovider: { kind: command, command: [x], files: { b: 1GiB } }\nscenarios: [{ name: a }]\n",
+            "provider.files.b: more than 64 MiB",
+        ),
+        (
+            "title: t\nprovider: { files: { b: 1MiB } }\nscenarios: [{ name: a }]\n",
+            "provider.files: requires `kind: command`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nclient: { kind: siege, body: 1KiB }\n",
+            "client.body: not supported with siege, which only sends GET here",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\ncases: [{ name: hot }]\ntables: [{ title: t, loaded: hto, at_rate: hot }]\n",
+            "e.yaml:5:30: tables[0].loaded: there is no case `hto`; did you mean `hot`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }]\nhold: [{ scenario: a, beside: [c], figures: [p50], at_most: 1 }]\n",
+            "e.yaml:4:32: hold[0].beside[0]: there is no scenario `c`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], figures: [p50] }]\n",
+            "hold[0]: exactly one bound is required",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, beside: [a], figures: [proxy_cpu], added_ms_at_most: 1 }]\n",
+            "hold[0].figures: `within` and `added_ms_at_most` apply only to response times",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a }]\nhold: [{ scenario: a, figures: [p50], added_ms_at_most: 1 }]\n",
+            "hold[0]: `within` and `added_ms_at_most` require the key `beside`",
+        ),
+        (
+            "title: t\nprovider: { tls: true }\nscenarios: [{ name: a }]\nhold: [{ scenario: a, figures: [provider_refused], at_most: 0 }]\n",
+            "hold[0].figures: only the built-in provider has counters",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: a, client: { kind: ab, threads: 2 } }]\n",
+            "scenarios[0].client.threads: ab does not support several threads",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nrounds: 0\n",
+            "expected a number from 1 to 1000, found `0`",
+        ),
+    ] {
+        let report = report(text);
+        assert!(report.contains(expected), "\n{report}\n--- is not\n{expected}\n");
+    }
+}
+
+#[test]
+fn every_experiment_that_ships_is_good_and_quick_within_a_minute() {
+    let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../experiments"));
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|ending| ending == "yaml")).collect();
+    assert!(files.len() >= 6, "{files:?}");
+    for file in files {
+        let (experiment, _) = Experiment::read(&file).unwrap_or_else(|report| panic!("{report}"));
+        let quick = experiment.quick();
+        let planned_turns = crate::plan::planned_turns(&quick);
+        let time = crate::plan::estimate(&quick, &planned_turns)
+            .expect("what a quick run takes is known beforehand");
+        assert!(time <= std::time::Duration::from_mins(1), "{}: {time:?}", file.display());
+    }
+}
+
+#[test]
+fn the_settings_of_a_scenario_override_a_cases_and_those_the_experiments() {
+    let experiment = crate::fixture::experiment(
+        "title: t\nprovider: {}\nclient: { requests: 1000, concurrency: 1, threads: 1, keep_alive: true }\n\
+         cases: [{ name: c, client: { concurrency: 20, duration: 5s } }]\n\
+         scenarios: [{ name: a }, { name: b, client: { concurrency: 300, keep_alive: false } }]\n",
+    );
+    let of = |scenario: usize| experiment.client(&experiment.cases[0], &experiment.scenarios[scenario]);
+    let (a, b) = (of(0), of(1));
+    // A number of requests and a duration are two forms of one setting.
+    let five = Amount::For(std::time::Duration::from_secs(5));
+    assert_eq!((a.amount, a.concurrency, a.keep_alive), (five, 20, true));
+    assert_eq!((b.amount, b.concurrency, b.keep_alive), (five, 300, false));
+}
+
+#[test]
+fn a_duration_from_the_command_line_changes_only_cases_that_have_one() {
+    let mut experiment = crate::fixture::experiment(
+        "title: t\nprovider: {}\nscenarios: [{ name: a }]\n\
+         cases: [{ name: timed, client: { duration: 9s } }, { name: counted, client: { requests: 500 } }]\n",
+    );
+    experiment.set_duration(Duration::from_secs(2));
+    let amounts: Vec<Amount> =
+        experiment.pairs().map(|(case, scenario)| experiment.client(case, scenario).amount).collect();
+    assert_eq!(amounts, [Amount::For(std::time::Duration::from_secs(2)), Amount::Requests(500)]);
+}
+
+#[test]
+fn the_baseline_is_the_named_one_or_direct_or_the_first() {
+    let baseline = |scenarios: &str| {
+        let text = format!("title: t\nprovider: {{}}\nscenarios: {scenarios}\n");
+        crate::fixture::experiment(&text).baseline().to_owned()
+    };
+    assert_eq!(baseline("[{ name: a }, { name: b }]"), "a");
+    assert_eq!(baseline("[{ name: a }, { name: direct }]"), "direct");
+    assert_eq!(baseline("[{ name: a }, { name: direct }]\nbaseline: a"), "a");
+}
+
+#[test]
+fn every_problem_of_a_client_names_its_key() {
+    for (client, expected) in [
+        ("{ concurrency: 0 }", "client.concurrency: expected a number from 1 to 10000"),
+        ("{ requests: 0 }", "client.requests: expected a number from 1 to 50000000"),
+        ("{ duration: 500ms }", "client.duration: must be at least `1s`"),
+        ("{ duration: 5s, deadline: 5s }", "client.deadline: must be longer than `duration`"),
+        ("{ duration: 5s, requests: 5 }", "client.duration: set either `requests` or `duration`, not both"),
+        ("{ kind: wrk, duration: 5s }", "client.keep_alive: wrk always keeps connections open"),
+        ("{ threads: 65 }", "client.threads: expected a number from 1 to 64, at most `concurrency`"),
+        (
+            "{ concurrency: 2, threads: 3 }",
+            "client.threads: expected a number from 1 to 64, at most `concurrency`",
+        ),
+        ("{ body: 65MiB }", "client.body: more than 64 MiB"),
+        ("{ requests_per_second: 0 }", "client.requests_per_second: expected a number from 1"),
+    ] {
+        let text = format!("title: t\nprovider: {{}}\nscenarios: [{{ name: a }}]\nclient: {client}\n");
+        let report = report(&text);
+        assert!(report.contains(expected), "{report}\n--- is not\n{expected}");
+    }
+}

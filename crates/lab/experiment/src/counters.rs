@@ -1,0 +1,118 @@
+//! Counters of the built-in provider during a turn: calls received, and calls admitted by its rate limits.
+//!
+//! They are read at `/counters`, which does not count as a call.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use egret_measure::statistics::real;
+use serde::{Deserialize, Serialize};
+
+use crate::local_http::request;
+
+/// Path to read and reset the counters.
+const COUNTERS: &str = "/counters";
+
+/// The provider's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+pub struct ProviderCounters {
+    /// Calls received.
+    pub calls: u64,
+    /// Totals over all rate limits; `None` if the provider has none, or no call reached one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimitCounters>,
+}
+
+/// Counters of the rate limits.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+pub struct RateLimitCounters {
+    /// Calls admitted.
+    pub admitted: u64,
+    /// Calls rejected.
+    pub refused: u64,
+    /// Calls that the limits allow per second, averaged over time.
+    pub allowed_per_second: f64,
+}
+
+/// The relevant part of the response from `/counters`.
+#[derive(Deserialize)]
+struct CountersDocument {
+    requests: u64,
+    rate_limit: Option<RateLimitTotals>,
+    rate_limits: BTreeMap<String, RateLimitTotals>,
+}
+
+#[derive(Deserialize)]
+struct RateLimitTotals {
+    limit: u64,
+    window_ms: u64,
+    admitted: u64,
+    refused: u64,
+}
+
+/// Resets the counters of the provider on this port, and the windows of its rate limits.
+pub(crate) fn reset(port: u16) -> Result<(), CountersError> {
+    match request(port, "DELETE", COUNTERS) {
+        Some((200..=299, _)) => Ok(()),
+        response => Err(CountersError::Status(response.map(|(status, _)| status))),
+    }
+}
+
+/// Reads the counters of the provider on this port.
+pub(crate) fn read(port: u16) -> Result<ProviderCounters, CountersError> {
+    match request(port, "GET", COUNTERS) {
+        Some((200, content)) => parse(&content),
+        response => Err(CountersError::Status(response.map(|(status, _)| status))),
+    }
+}
+
+/// The reason why the counters cannot be reset or read.
+#[derive(Debug)]
+pub(crate) enum CountersError {
+    /// The provider returned this status code, or no response.
+    Status(Option<u16>),
+    /// The response is not the document of the counters.
+    Malformed(serde_json::Error),
+}
+
+impl fmt::Display for CountersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cannot read the provider's counters: ")?;
+        match self {
+            Self::Status(None) => write!(f, "{COUNTERS} returned no response"),
+            Self::Status(Some(status)) => write!(f, "{COUNTERS} returned {status}"),
+            Self::Malformed(error) => write!(f, "{COUNTERS}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CountersError {}
+
+fn parse(content: &[u8]) -> Result<ProviderCounters, CountersError> {
+    let document: CountersDocument = serde_json::from_slice(content).map_err(CountersError::Malformed)?;
+    let tallies = || document.rate_limit.iter().chain(document.rate_limits.values());
+    let rate_limit = tallies().next().is_some().then(|| RateLimitCounters {
+        admitted: tallies().map(|tally| tally.admitted).sum(),
+        refused: tallies().map(|tally| tally.refused).sum(),
+        allowed_per_second: tallies()
+            .map(|tally| real(tally.limit) * 1e3 / real(tally.window_ms.max(1)))
+            .sum(),
+    });
+    Ok(ProviderCounters { calls: document.requests, rate_limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_rate_limits_are_counted_together() {
+        let none = br#"{"requests":7,"faults":{},"rate_limit":null,"rate_limits":{},"failures":{}}"#;
+        assert_eq!(parse(none).unwrap(), ProviderCounters { calls: 7, rate_limit: None });
+        let two = br#"{"requests":9,"rate_limit":{"limit":100,"window_ms":1000,"admitted":4,"refused":1},
+            "rate_limits":{"k":{"limit":5,"window_ms":10000,"admitted":3,"refused":2}}}"#;
+        let rate_limit = RateLimitCounters { admitted: 7, refused: 3, allowed_per_second: 100.5 };
+        assert_eq!(parse(two).unwrap(), ProviderCounters { calls: 9, rate_limit: Some(rate_limit) });
+        assert!(parse(b"<html>").unwrap_err().to_string().contains("/counters"));
+    }
+}

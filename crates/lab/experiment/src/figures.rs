@@ -1,0 +1,25 @@
+//! The figures that a load client measures.
+
+use serde::{Deserialize, Serialize};
+
+/// The figures measured by a client.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize)]
+pub struct Figures {
+    /// Number of completed requests.
+    pub requests: u64,
+    /// Number of failed requests, as the client counts them: not connected, connection broken, not 2xx.
+    pub failed: u64,
+    /// Duration in seconds.
+    pub duration_s: f64,
+    /// Requests per second.
+    pub requests_per_second: f64,
+    /// Mean response time, if the client reports it.
+    pub mean_ms: Option<f64>,
+    /// Response times in milliseconds, one for each whole percentile from 0 to 100; empty if the client
+    /// reports none.
+    pub percentiles_ms: Vec<f64>,
+    /// 99.9th percentile, if the client reports it.
+    pub p99_9_ms: Option<f64>,
+    /// `true` if the client was the bottleneck, if the client reports it.
+    pub client_saturated: Option<bool>,
+}

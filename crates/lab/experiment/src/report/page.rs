@@ -1,0 +1,526 @@
+//! The report's HTML page: verdict, charts, tables, and the test setup. It has no scripts and loads nothing.
+
+use std::fmt::Write;
+
+use super::bars::{Bar, BarChart};
+use super::bounded_figure::BoundedFigure;
+use super::case_summary::{CaseSummary, ProxyKind, ScenarioSummary};
+use super::format::{plus_minus, thousands};
+use super::lines::{Axis, ChartLine, LineChart, Point};
+use super::slopes::SLOPE_PERCENTILES;
+use super::summary::Summary;
+use super::svg::{Chart, SERIES, STYLE, Scale, abreast, escape};
+use super::text_table::TextTable;
+use crate::config::TableConfig;
+use crate::results::Results;
+use egret_measure::statistics::Estimate;
+
+/// Highest percentile drawn. Beyond it a turn has too few samples.
+const PERCENTILE_MAX: f64 = 99.0;
+
+/// A group of charts.
+#[derive(Debug)]
+pub(crate) struct Section {
+    /// Heading of the group. It names the case if there are several.
+    pub heading: String,
+    /// The charts.
+    pub charts: Vec<Chart>,
+}
+
+/// Returns all charts of a summary in display order: first those across the cases, then those of each case.
+pub(crate) fn sections(summary: &Summary) -> Vec<Section> {
+    let across: Vec<Chart> =
+        [against_provider_time(summary), against_rate(summary)].into_iter().flatten().collect();
+    let mut sections = vec![Section { heading: "Across the cases".into(), charts: across }];
+    let times = summary
+        .cases
+        .iter()
+        .map(|case| (case, [response(summary, case), added(summary, case)].into_iter().flatten().collect()));
+    let costs = summary.cases.iter().map(|case| (case, costs(summary, case)));
+    let named = |what: &str, case: &CaseSummary| {
+        if summary.cases.len() > 1 { format!("{what}: {}", case.case) } else { what.into() }
+    };
+    sections.extend(times.map(|(case, charts)| Section { heading: named("Response time", case), charts }));
+    sections.extend(costs.map(|(case, charts)| Section { heading: named("Cost", case), charts }));
+    sections.retain(|section| !section.charts.is_empty());
+    sections
+}
+
+/// CSS class of a scenario's colour: grey for the baseline; the first series colour goes to the first Egret
+/// scenario.
+fn class(summary: &Summary, name: &str) -> String {
+    if name == summary.baseline {
+        return "base".into();
+    }
+    let first = summary.cases.iter().max_by_key(|case| case.scenarios.len());
+    let mut scenarios: Vec<&ScenarioSummary> = first.iter().flat_map(|case| &case.scenarios).collect();
+    scenarios.retain(|scenario| scenario.scenario != summary.baseline);
+    scenarios.sort_by_key(|scenario| scenario.kind != ProxyKind::Egret);
+    let index = scenarios.iter().position(|scenario| scenario.scenario == name).unwrap_or(0);
+    let dashed = if index >= SERIES { " dashed" } else { "" };
+    format!("s{}{dashed}", index % SERIES)
+}
+
+/// Suffix for titles that names the case; empty if there is only one.
+fn of_case(summary: &Summary, case: &CaseSummary) -> String {
+    if summary.cases.len() > 1 { format!(", {}", case.case) } else { String::new() }
+}
+
+/// Explanation of the bands or whiskers of a chart.
+fn note(estimates: Option<&Estimate>, rounds: usize, what: &str) -> String {
+    match estimates {
+        Some(estimate) if rounds > 1 => {
+            format!("median of {rounds} rounds; {what}: {:.0} % confidence", estimate.confidence * 100.0)
+        }
+        _ => "one round".into(),
+    }
+}
+
+fn percentile_points(estimates: &[Estimate]) -> Vec<Point> {
+    let percents = (0..=99_u8).map(f64::from);
+    percents.zip(estimates).map(|(x, estimate)| point(x, estimate)).collect()
+}
+
+fn point(x: f64, estimate: &Estimate) -> Point {
+    Point { x, y: estimate.value, low: estimate.low, high: estimate.high }
+}
+
+fn percentile_axis() -> Axis {
+    Axis { label: "share of requests completed, %".into(), scale: Scale::Tail(PERCENTILE_MAX) }
+}
+
+/// Creates an axis that fits all lines with their bounds, and the values in `with`.
+fn fitted(label: &str, lines: &[ChartLine], with: &[f64]) -> Axis {
+    let points = lines.iter().flat_map(|line| &line.points);
+    let values = points.flat_map(|point| [point.y, point.low, point.high]).chain(with.iter().copied());
+    Axis { label: label.into(), scale: Scale::around(values) }
+}
+
+/// Draws the response time per percentile.
+fn response(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
+    let text = case.scenarios.iter().filter(|scenario| !scenario.response_ms.is_empty());
+    let lines: Vec<ChartLine> = text
+        .clone()
+        .map(|scenario| ChartLine {
+            name: scenario.scenario.clone(),
+            class: class(summary, &scenario.scenario),
+            points: percentile_points(&scenario.response_ms),
+        })
+        .collect();
+    let first = text.clone().next()?;
+    let chart = LineChart {
+        name: format!("{}-response", case.case),
+        title: format!("Response time{}", of_case(summary, case)),
+        note: note(first.response_ms.first(), first.rounds, "band"),
+        x: percentile_axis(),
+        y: fitted("response time, ms", &lines, &[]),
+        lines,
+        marked: false,
+        zero: None,
+    };
+    Some(chart.draw())
+}
+
+/// Draws the response time that each scenario adds to the baseline, per percentile.
+fn added(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
+    let text = case.scenarios.iter().filter(|scenario| !scenario.added_ms.is_empty());
+    let lines: Vec<ChartLine> = text
+        .clone()
+        .map(|scenario| ChartLine {
+            name: scenario.scenario.clone(),
+            class: class(summary, &scenario.scenario),
+            points: percentile_points(&scenario.added_ms),
+        })
+        .collect();
+    let first = text.clone().next()?;
+    let chart = LineChart {
+        name: format!("{}-added", case.case),
+        title: format!("Added to {}{}", summary.baseline, of_case(summary, case)),
+        note: note(first.added_ms.first(), first.rounds, "band"),
+        x: percentile_axis(),
+        y: fitted(&format!("added to {}, ms", summary.baseline), &lines, &[0.0]),
+        lines,
+        marked: false,
+        zero: Some(summary.baseline.clone()),
+    };
+    Some(chart.draw())
+}
+
+/// Draws the added response time against provider time: one chart per scenario, one line per percentile.
+fn against_provider_time(summary: &Summary) -> Vec<Chart> {
+    let mut timed: Vec<(f64, &CaseSummary)> =
+        summary.cases.iter().filter_map(|case| Some((case.delay_ms?, case))).collect();
+    timed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if timed.len() < 2 {
+        return Vec::new();
+    }
+    let scenarios = timed[0].1.scenarios.iter().filter(|scenario| !scenario.added_ms.is_empty());
+    scenarios
+        .map(|scenario| {
+            let name = &scenario.scenario;
+            let of = |case: &CaseSummary, percent: usize| Some(*case.scenario(name)?.added_ms.get(percent)?);
+            let lines: Vec<ChartLine> = (0..)
+                .zip(SLOPE_PERCENTILES)
+                .map(|(index, percent)| ChartLine {
+                    name: format!("p{percent}"),
+                    class: format!("s{}", index % SERIES),
+                    points: timed
+                        .iter()
+                        .filter_map(|(x, case)| Some(point(*x, &of(case, percent)?)))
+                        .collect(),
+                })
+                .collect();
+            let longest = timed.last().map_or(0.0, |(delay, _)| *delay);
+            LineChart {
+                name: format!("provider-time-{name}"),
+                title: format!("Time added by {name}, against provider time"),
+                note: note(scenario.added_ms.first(), scenario.rounds, "whiskers"),
+                x: Axis {
+                    label: "provider time, ms".into(),
+                    scale: Scale::around([0.0, longest].into_iter()),
+                },
+                y: fitted(&format!("added to {}, ms", summary.baseline), &lines, &[0.0]),
+                lines,
+                marked: true,
+                zero: Some(summary.baseline.clone()),
+            }
+            .draw()
+        })
+        .collect()
+}
+
+/// Draws the response time against the offered rate, one line per scenario, at p50 and p99.
+fn against_rate(summary: &Summary) -> Vec<Chart> {
+    let rated = summary.by_rate().into_iter().map(|(rate, case)| (f64::from(rate), case));
+    let rated: Vec<(f64, &CaseSummary)> = rated.collect();
+    if rated.len() < 2 {
+        return Vec::new();
+    }
+    let chart = |percent: usize| {
+        let lines: Vec<ChartLine> = rated[0]
+            .1
+            .scenarios
+            .iter()
+            .filter(|scenario| !scenario.response_ms.is_empty())
+            .map(|scenario| {
+                let at =
+                    |case: &CaseSummary| Some(*case.scenario(&scenario.scenario)?.response_ms.get(percent)?);
+                ChartLine {
+                    name: scenario.scenario.clone(),
+                    class: class(summary, &scenario.scenario),
+                    points: rated.iter().filter_map(|(x, case)| Some(point(*x, &at(case)?))).collect(),
+                }
+            })
+            .collect();
+        let values = lines.iter().flat_map(|line| &line.points).flat_map(|point| [point.low, point.high]);
+        let least = values.clone().reduce(f64::min).filter(|least| *least > 0.0)?;
+        let most = values.reduce(f64::max)?.max(least * 2.0);
+        let fastest = rated.last().map_or(1.0, |(rate, _)| *rate);
+        let first = rated[0].1.scenarios.first()?;
+        let chart = LineChart {
+            name: format!("rate-p{percent}"),
+            title: format!("Response time against offered rate, p{percent}"),
+            note: note(first.response_ms.first(), first.rounds, "whiskers"),
+            x: Axis {
+                label: "offered rate, requests/s".into(),
+                scale: Scale::around([0.0, fastest].into_iter()),
+            },
+            y: Axis {
+                label: format!("p{percent} response time, ms"),
+                scale: Scale::Logarithmic(least * 0.8, most * 1.25),
+            },
+            lines,
+            marked: true,
+            zero: None,
+        };
+        Some(chart.draw())
+    };
+    [50, 99].into_iter().filter_map(chart).collect()
+}
+
+/// Draws requests per second, CPU time per request, and memory.
+fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
+    let throughput = BarTexts { name: "throughput", title: "Requests per second", label: "requests/s" };
+    let cpu = BarTexts {
+        name: "cpu",
+        title: "CPU time of the proxy per request",
+        label: "CPU time per request, µs",
+    };
+    let memory =
+        BarTexts { name: "memory", title: "Memory of the proxy", label: "peak proportional set size, MiB" };
+    let charts = [
+        bars(summary, case, &throughput, |scenario| Some(scenario.requests_per_second)),
+        bars(summary, case, &cpu, |scenario| scenario.cpu_us_per_request),
+        bars(summary, case, &memory, |scenario| scenario.memory_mib),
+    ];
+    charts.into_iter().flatten().collect()
+}
+
+/// The texts of a bar chart.
+struct BarTexts {
+    /// Name of the chart, without the case's.
+    name: &'static str,
+    title: &'static str,
+    /// Label of the axis.
+    label: &'static str,
+}
+
+/// Draws one bar for each scenario that has the figure.
+fn bars(
+    summary: &Summary,
+    case: &CaseSummary,
+    texts: &BarTexts,
+    figure: impl Fn(&ScenarioSummary) -> Option<Estimate>,
+) -> Option<Chart> {
+    let BarTexts { name, title, label } = texts;
+    let of = |scenario: &ScenarioSummary| {
+        let class = class(summary, &scenario.scenario);
+        Some(Bar { name: scenario.scenario.clone(), class, value: figure(scenario)? })
+    };
+    let bars: Vec<Bar> = case.scenarios.iter().filter_map(of).collect();
+    let rounds = case.scenarios.first()?.rounds;
+    let chart = BarChart {
+        name: format!("{}-{name}", case.case),
+        title: format!("{title}{}", of_case(summary, case)),
+        note: note(bars.first().map(|bar| &bar.value), rounds, "whiskers"),
+        label: (*label).into(),
+        bars,
+    };
+    (!chart.bars.is_empty()).then(|| chart.draw())
+}
+
+/// Draws one picture per table: the costs at full load, and the response time at a fixed rate. Returns file
+/// names and contents.
+pub(crate) fn overviews(summary: &Summary, tables: &[TableConfig]) -> Vec<(String, String)> {
+    let of = |table: &TableConfig| {
+        let mut charts = costs(summary, summary.case(&table.loaded)?);
+        let texts = BarTexts { name: "p99", title: "Response time at p99", label: "response time, ms" };
+        let p99 = |scenario: &ScenarioSummary| scenario.response_ms.get(99).copied();
+        charts.extend(summary.case(&table.at_rate).and_then(|case| bars(summary, case, &texts, p99)));
+        Some((format!("overview-{}", table.loaded), abreast(&charts)))
+    };
+    tables.iter().filter_map(of).collect()
+}
+
+const PAGE_STYLE: &str = "\
+:root { color-scheme: light dark; --page: #f3f4f6; --card: #ffffff; --text: #1f2937; --dim: #6b7280; --rule: #e5e7eb;
+  --warn: #fef3c7; --warn-text: #78350f; --accent: #0e7490 }
+@media (prefers-color-scheme: dark) { :root { --page: #0b1120; --card: #111827; --text: #e5e7eb; --dim: #9ca3af; --rule: #374151;
+  --warn: #422006; --warn-text: #fde68a; --accent: #22d3ee } }
+* { box-sizing: border-box }
+body { margin: 0; background: var(--page); color: var(--text); font: 15px/1.55 system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif }
+main { max-width: 1360px; margin: 0 auto; padding: 32px 24px 64px }
+h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px } h2 { font-size: 18px; margin: 36px 0 12px }
+.about, .dim { color: var(--dim) } .about { max-width: 110ch }
+.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 16px 20px; margin: 16px 0 }
+.verdict { border-left: 5px solid var(--accent); font-size: 16px } .verdict ul, .doubts ul { margin: 0; padding-left: 20px }
+.doubts { background: var(--warn); color: var(--warn-text); border-color: transparent }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 560px), 1fr)); gap: 16px }
+figure { margin: 0; background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 10px; align-self: start }
+figure svg { width: 100%; height: auto; display: block }
+.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+th, td { padding: 6px 12px; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap }
+th { color: var(--dim); font-weight: 600; font-size: 13px } th:first-child, td:first-child { text-align: left }
+td small { color: var(--dim) } dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 0 }
+dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere } code { font-size: .93em }
+";
+
+/// Renders the page.
+pub(crate) fn page(results: &Results, summary: &Summary, sections: &[Section]) -> String {
+    let metadata = &results.metadata;
+    let title = escape(&summary.title);
+    let profile = if summary.quick { "quick profile" } else { "full profile" };
+    let started = metadata.started.first().map(String::as_str).unwrap_or_default();
+    let version = metadata.versions.get("egret").map(String::as_str).unwrap_or_default();
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}{PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n\
+         <p class=\"dim\">{} · {profile} · {} · {}, {} cores · {}</p>\n",
+        escape(&summary.name),
+        escape(started),
+        escape(&metadata.machine.processor),
+        metadata.machine.cores,
+        escape(version),
+    );
+    list(&mut html, "verdict", &summary.verdict);
+    list(&mut html, "doubts", &summary.doubts);
+    for paragraph in metadata.experiment.about.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty())
+    {
+        let _ = writeln!(html, "<p class=\"about\">{}</p>", coded(paragraph.trim()));
+    }
+    bounded_figures(&mut html, &summary.held);
+    summary.tables.iter().for_each(|table| across(&mut html, table));
+    for section in sections {
+        let _ = writeln!(html, "<h2>{}</h2>\n<div class=\"charts\">", escape(&section.heading));
+        for chart in &section.charts {
+            let _ = writeln!(html, "<figure>{}</figure>", chart.inline());
+        }
+        html += "</div>\n";
+    }
+    for case in &summary.cases {
+        table(&mut html, summary, case);
+        if summary.failures_expected {
+            at_the_provider(&mut html, summary, case);
+        }
+    }
+    under_test(&mut html, results);
+    html += READING;
+    html += "</main>\n</body>\n</html>\n";
+    html
+}
+
+const READING: &str = "\
+<h2>How to read this</h2>
+<div class=\"card\"><p>A round runs every scenario once, in an order that changes from round to round. A figure is the median over the
+rounds. The time that a scenario adds is the median of the differences within each round, so a machine whose speed drifts affects all
+scenarios alike. Bands, whiskers and ± are bootstrap confidence intervals (rounds resampled with replacement): the true median lies
+within them with the stated confidence.</p>
+<p>CPU time is the time that all threads of the proxy spent on a core, divided by the completed requests. Memory is their proportional
+set size, so memory shared between processes counts once. The percentile axis gives each further nine the same space, because the tail
+matters most.</p></div>
+";
+
+fn list(html: &mut String, class: &str, sentences: &[String]) {
+    if sentences.is_empty() {
+        return;
+    }
+    let _ = writeln!(html, "<div class=\"card {class}\"><ul>");
+    for sentence in sentences {
+        let _ = writeln!(html, "<li>{}</li>", coded(sentence));
+    }
+    *html += "</ul></div>\n";
+}
+
+/// Escapes a sentence and turns its backticks into code elements.
+fn coded(sentence: &str) -> String {
+    let parts = sentence.split('`').enumerate();
+    parts
+        .map(
+            |(index, part)| {
+                if index % 2 == 1 { format!("<code>{}</code>", escape(part)) } else { escape(part) }
+            },
+        )
+        .collect()
+}
+
+fn table(html: &mut String, summary: &Summary, case: &CaseSummary) {
+    let heading = if summary.cases.len() > 1 { format!("Figures: {}", case.case) } else { "Figures".into() };
+    let _ =
+        writeln!(html, "<h2>{}</h2>\n<div class=\"card scroll\"><table class=\"figures\">", escape(&heading));
+    let baseline = escape(&summary.baseline);
+    let _ = writeln!(
+        html,
+        "<thead><tr><th>scenario</th><th>p50, ms</th><th>p90, ms</th><th>p99, ms</th><th>added to {baseline} at p50, ms</th>\
+         <th>at p99, ms</th><th>requests/s</th><th>CPU, µs/request</th><th>memory, MiB</th><th>failed</th></tr></thead>\n<tbody>"
+    );
+    for scenario in &case.scenarios {
+        let _ = write!(html, "<tr><td>{}</td>", escape(&scenario.scenario));
+        let percentiles = [50, 90, 99].map(|percent| scenario.response_ms.get(percent));
+        let added = [50, 99].map(|percent| scenario.added_ms.get(percent));
+        let costs = [
+            Some(&scenario.requests_per_second),
+            scenario.cpu_us_per_request.as_ref(),
+            scenario.memory_mib.as_ref(),
+        ];
+        for cell in percentiles.into_iter().chain(added).chain(costs) {
+            html.push_str(&cell_of(cell));
+        }
+        let _ = writeln!(html, "<td>{}</td></tr>", scenario.failed);
+    }
+    *html += "</tbody></table></div>\n";
+}
+
+/// Renders a table that spans two cases.
+fn across(html: &mut String, table: &TextTable) {
+    let cells = |name: &str, row: &[String]| {
+        let cells = row.iter().map(|cell| format!("<{name}>{}</{name}>", escape(cell)));
+        cells.collect::<String>()
+    };
+    let title = escape(&table.title);
+    let _ = writeln!(html, "<h2>{title}</h2>\n<div class=\"card scroll\"><table class=\"figures\">");
+    let _ = writeln!(html, "<thead><tr>{}</tr></thead>\n<tbody>", cells("th", &table.head));
+    for row in &table.rows {
+        let _ = writeln!(html, "<tr>{}</tr>", cells("td", row));
+    }
+    *html += "</tbody></table></div>\n";
+}
+
+/// Renders the outcome of the requests and the provider's counters.
+fn at_the_provider(html: &mut String, summary: &Summary, case: &CaseSummary) {
+    let _ = writeln!(
+        html,
+        "<h2>At the provider{}</h2>\n<div class=\"card scroll\"><table class=\"counted\">\n\
+         <thead><tr><th>scenario</th><th>requests failed, %</th><th>calls to the provider</th><th>calls per request</th>\
+         <th>admitted</th><th>rejected</th><th>allowance used, %</th></tr></thead>\n<tbody>",
+        escape(&of_case(summary, case))
+    );
+    for scenario in &case.scenarios {
+        let percent = |share: &Estimate| {
+            let [value, low, high] = [share.value, share.low, share.high].map(|share| share * 1e2);
+            Estimate { value, low, high, ..*share }
+        };
+        let counted = scenario.counted.as_ref();
+        let cells = [
+            scenario.failed_share.as_ref().map(percent),
+            counted.map(|counted| counted.calls),
+            counted.map(|counted| counted.calls_per_request),
+            counted.and_then(|counted| counted.admitted),
+            counted.and_then(|counted| counted.refused),
+            counted.and_then(|counted| counted.allowance_used.as_ref().map(percent)),
+        ];
+        let cells = cells.map(|cell| cell_of(cell.as_ref())).concat();
+        let _ = writeln!(html, "<tr><td>{}</td>{cells}</tr>", escape(&scenario.scenario));
+    }
+    *html += "</tbody></table></div>\n";
+}
+
+/// Renders the bounded figures and their verdicts.
+fn bounded_figures(html: &mut String, figures: &[BoundedFigure]) {
+    if figures.is_empty() {
+        return;
+    }
+    *html += "<h2>Figures with bounds</h2>\n<div class=\"card scroll\"><table class=\"figures\">\n\
+        <thead><tr><th>case</th><th>figure</th><th>scenario</th><th>compared with</th><th>value</th><th>bound</th><th>verdict</th></tr></thead>\n<tbody>";
+    for held in figures {
+        let BoundedFigure { case, figure, scenario, .. } = held;
+        let beside = held.beside.as_deref().unwrap_or("–");
+        let cells =
+            [case, &figure.to_string(), scenario, beside, &held.text(), &held.bound(), held.verdict()];
+        let cells = cells.map(|cell| format!("<td>{}</td>", escape(cell)));
+        let _ = writeln!(html, "<tr>{}</tr>", cells.concat());
+    }
+    *html += "</tbody></table></div>\n";
+}
+
+fn cell_of(estimate: Option<&Estimate>) -> String {
+    let Some(estimate) = estimate else { return "<td>–</td>".into() };
+    let (value, margin) = plus_minus(estimate);
+    let value = if estimate.value >= 10_000.0 { thousands(estimate.value) } else { value };
+    format!("<td>{value} <small>± {margin}</small></td>")
+}
+
+fn under_test(html: &mut String, results: &Results) {
+    let metadata = &results.metadata;
+    let machine = &metadata.machine;
+    let gib = f64::from(u32::try_from(machine.memory_bytes >> 20).unwrap_or(u32::MAX)) / 1024.0;
+    let pinned: Vec<String> =
+        metadata.pinned.iter().map(|(part, core)| format!("{part} on core {core}")).collect();
+    let mut rows = vec![
+        ("machine", format!("{}, {} cores, {gib:.0} GiB", machine.processor, machine.cores)),
+        ("system", format!("{}, {}", machine.system, machine.kernel)),
+        ("pinned", if pinned.is_empty() { "none".into() } else { pinned.join(", ") }),
+        ("load average before", metadata.load_average_before.to_string()),
+        ("started", metadata.started.join(", resumed ")),
+        ("ended", metadata.ended.clone().unwrap_or_else(|| "not yet".into())),
+        ("command", metadata.command.clone()),
+        ("Egret's program", metadata.egret.clone()),
+    ];
+    rows.extend(metadata.commit.clone().map(|commit| ("commit", commit)));
+    *html += "<h2>Test setup</h2>\n<div class=\"card\"><dl>\n";
+    let versions = metadata.versions.iter().map(|(program, version)| (program.as_str(), version.clone()));
+    for (name, value) in rows.into_iter().chain(versions) {
+        let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value));
+    }
+    *html += "</dl></div>\n";
+}

@@ -1,0 +1,54 @@
+//! All turns as CSV, one row per turn with every figure, for use with other tools.
+
+use crate::results::{Results, Turn};
+
+/// A column: its name, and the function that reads its value from a turn.
+type Column = (&'static str, fn(&Turn) -> Option<String>);
+
+const COLUMNS: [Column; 26] = [
+    ("round", |turn| Some(turn.round.to_string())),
+    ("case", |turn| Some(turn.case.clone())),
+    ("scenario", |turn| Some(turn.scenario.clone())),
+    ("started", |turn| Some(turn.started.clone())),
+    ("requests", |turn| Some(turn.figures.requests.to_string())),
+    ("failed", |turn| Some(turn.figures.failed.to_string())),
+    ("duration_s", |turn| rounded(turn.figures.duration_s)),
+    ("requests_per_second", |turn| rounded(turn.figures.requests_per_second)),
+    ("mean_ms", |turn| rounded(turn.figures.mean_ms?)),
+    ("p50_ms", |turn| rounded(turn.percentile_ms(50)?)),
+    ("p90_ms", |turn| rounded(turn.percentile_ms(90)?)),
+    ("p95_ms", |turn| rounded(turn.percentile_ms(95)?)),
+    ("p99_ms", |turn| rounded(turn.percentile_ms(99)?)),
+    ("p99_9_ms", |turn| rounded(turn.figures.p99_9_ms?)),
+    ("max_ms", |turn| rounded(turn.percentile_ms(100)?)),
+    ("proxy_cpu_us_per_request", |turn| cpu(turn, "proxy")),
+    ("provider_cpu_us_per_request", |turn| cpu(turn, "provider")),
+    ("client_cpu_us_per_request", |turn| cpu(turn, "client")),
+    ("proxy_memory_mib", |turn| rounded(turn.proxy_memory_mib()?)),
+    ("provider_calls", |turn| Some(turn.counted?.calls.to_string())),
+    ("calls_per_request", |turn| rounded(turn.calls_per_request()?)),
+    ("provider_admitted", |turn| Some(turn.rate_limit()?.admitted.to_string())),
+    ("provider_refused", |turn| Some(turn.rate_limit()?.refused.to_string())),
+    ("allowance_used", |turn| rounded(turn.allowance_used()?)),
+    ("client_saturated", |turn| Some(turn.figures.client_saturated?.to_string())),
+    ("load_average", |turn| rounded(turn.load_average)),
+];
+
+/// Renders the file. A cell is empty if the turn lacks the figure. Names contain no commas.
+pub(crate) fn csv(results: &Results) -> String {
+    let line = |cells: Vec<String>| cells.join(",") + "\n";
+    let mut csv = line(COLUMNS.iter().map(|(name, _)| (*name).to_owned()).collect());
+    for turn in &results.turns {
+        csv += &line(COLUMNS.iter().map(|(_, value)| value(turn).unwrap_or_default()).collect());
+    }
+    csv
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a column's value may be missing")]
+fn rounded(value: f64) -> Option<String> {
+    Some(format!("{value:.4}"))
+}
+
+fn cpu(turn: &Turn, part: &str) -> Option<String> {
+    rounded(turn.processes.get(part)?.cpu_us_per_request)
+}

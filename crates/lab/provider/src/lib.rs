@@ -1,0 +1,155 @@
+//! A test provider modelled on httpbin for Go: it echoes requests, or responds with a chosen status, delay,
+//! size, pace or fault.
+//!
+//! Each group of endpoints has its own file, with a list of its `Endpoint`s. The `registry` joins these
+//! lists. The routes, the page at `/` and the handbook are made from it. A call passes through `server`
+//! (threads, sockets, hyper), `stream` (TLS) and `network` (simulated distance and bandwidth), then
+//! `entry_point` (the rules for all calls), then the endpoint. Responses that hyper cannot send, because they
+//! violate HTTP, are made by a `takeover` of the connection.
+//!
+//! A request that exceeds a limit is rejected with a message that says so; it is never cut silently.
+//!
+//! This crate knows nothing of the gateway: it is one of the servers that the gateway is tested against.
+
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic if the reader has closed the stream: see `egret_measure::streams`"
+)]
+
+mod auth;
+mod cache;
+mod call;
+mod clock;
+mod content;
+mod cookies;
+mod delay;
+mod digest;
+mod duration;
+mod echo;
+mod endpoint;
+mod entry_point;
+mod error;
+mod fault_kind;
+#[cfg(test)]
+mod fixture;
+mod head;
+mod injected_fault;
+mod inspect;
+mod limits;
+mod multipart;
+mod network;
+mod options;
+mod pace;
+mod page;
+mod parameters;
+mod playback;
+mod query;
+mod random;
+mod redirect;
+mod registry;
+mod respond;
+mod server;
+mod start_error;
+mod state;
+mod stateful;
+mod status;
+mod stream;
+mod takeover;
+mod tls;
+mod websocket;
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+pub use delay::{Delay, DelayError};
+pub use duration::DurationError;
+pub use fault_kind::{Fault, UnknownFault};
+pub use limits::{BODY_BYTES_MAX, DURATION_MAX, HEAD_TIMEOUT};
+pub use options::{Options, Playback, RateLimit, RateLimitError};
+pub use start_error::StartError;
+
+use entry_point::EntryPoint;
+use network::Network;
+use server::Service;
+use state::SharedState;
+
+/// The handbook's table of endpoints, in Markdown.
+pub fn reference() -> String {
+    registry::table()
+}
+
+/// Parses a duration as the endpoints do: `0.15`, `150ms`, `1m30s`; at most a day.
+pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
+    duration::parse(text, Duration::from_hours(24))
+}
+
+/// A running provider. Dropping it stops it.
+pub struct Provider {
+    address: SocketAddr,
+    stop: Option<watch::Sender<()>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Provider {
+    /// Binds the address (port 0 lets the system choose), then serves on its own threads until stopped.
+    pub fn start(listen: SocketAddr, options: Options) -> Result<Self, StartError> {
+        let (listener, address) = bound(listen).map_err(StartError::Listen)?;
+        let tls = options.tls.as_deref().map(|file| {
+            tls::acceptor(address.ip(), file)
+                .map_err(|error| StartError::Tls { file: file.to_owned(), error })
+        });
+        let tls = tls.transpose()?;
+        let network = Network { rtt: options.rtt, bandwidth: options.bandwidth };
+        let threads = options.threads;
+        let endpoint_rows = registry::rows(&options.prefix);
+        let state = Arc::new(SharedState::new(options, endpoint_rows)?);
+        let entry_point = EntryPoint::new(Arc::clone(&state), registry::router(state));
+        let service = Service { entry_point, network, tls };
+        let (stop, stopped) = watch::channel(());
+        let threads = server::start(listener, threads, &service, &stopped).map_err(StartError::Thread)?;
+        tracing::info!(%address, "provider listening");
+        Ok(Self { address, stop: Some(stop), threads })
+    }
+
+    /// The address that the provider listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting connections, gives responses in progress one second, and returns when the threads have
+    /// ended.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+fn bound(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(listen)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the provider panicked");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,99 @@
+//! Tests of the provider embedded in another program, for behaviour that a separate process cannot show.
+#![expect(clippy::unwrap_used, reason = "a test that cannot talk to the provider has failed")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use egret_provider::{Options, Provider, StartError};
+
+fn start(options: Options) -> Provider {
+    Provider::start(SocketAddr::from(([127, 0, 0, 1], 0)), options).unwrap()
+}
+
+fn connect(provider: &Provider) -> TcpStream {
+    let stream = TcpStream::connect(provider.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// Sends requests and returns everything received until the provider closes.
+fn exchange(provider: &Provider, requests: &str) -> String {
+    let mut stream = connect(provider);
+    stream.write_all(requests.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn one_connection_carries_many_exchanges() {
+    let provider = start(Options::default());
+    let last = "GET /status/404 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let text = exchange(&provider, &format!("GET /status/204 HTTP/1.1\r\nhost: a\r\n\r\n{last}"));
+    assert_eq!(text.matches("HTTP/1.1 ").count(), 2, "{text}");
+}
+
+#[test]
+fn requests_that_were_sent_ahead_survive_an_answer_that_hyper_did_not_give() {
+    let provider = start(Options::default());
+    let spoiled = "GET /fault/informational HTTP/1.1\r\nhost: a\r\n\r\n";
+    let last = "GET /status/204 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let text = exchange(&provider, &format!("{spoiled}{spoiled}{last}"));
+    let statuses: Vec<&str> = text.split("HTTP/1.1 ").skip(1).map(|response| &response[..3]).collect();
+    assert_eq!(statuses, ["103", "200", "103", "200", "204"], "{text}");
+}
+
+#[test]
+fn a_client_of_http_1_0_gets_neither_chunks_nor_informational_answers() {
+    let provider = start(Options::default());
+    for (target, end) in
+        [("/sse?count=2&duration=1ms", "}\n\n"), ("/status/103", "\r\n\r\n"), ("/trailers?a=1", "}\n")]
+    {
+        let text = exchange(&provider, &format!("GET {target} HTTP/1.0\r\nhost: a\r\n\r\n"));
+        assert!(text.starts_with("HTTP/1.0 200") && text.ends_with(end), "{text}");
+        assert!(!text.contains("chunked") && text.matches("HTTP/1.").count() == 1, "{text}");
+    }
+}
+
+#[test]
+fn a_stopped_provider_frees_its_port_though_answers_are_under_way() {
+    for threads in [1, 3] {
+        let provider = start(Options { threads, ..Options::default() });
+        let address = provider.address();
+        let mut streams: Vec<TcpStream> = (0..4).map(|_| connect(&provider)).collect();
+        for stream in &mut streams {
+            stream.write_all(b"GET /delay/10 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        }
+        // A response on another connection shows that the earlier connections have been accepted.
+        let request = "GET /status/200 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        assert!(exchange(&provider, request).starts_with("HTTP/1.1 200"));
+        let started = Instant::now();
+        provider.stop();
+        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(TcpStream::connect(address).is_err());
+    }
+}
+
+#[test]
+fn an_answer_that_is_soon_done_is_let_end() {
+    let provider = start(Options::default());
+    let mut stream = connect(&provider);
+    stream.write_all(b"GET /drip?duration=300ms&delay=0&numbytes=3 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut byte = [0];
+    stream.read_exact(&mut byte).unwrap();
+    provider.stop();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("***"), "{rest}");
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    let provider = start(Options::default());
+    let taken = Provider::start(provider.address(), Options::default());
+    assert!(matches!(taken, Err(StartError::Listen(_))), "{taken:?}");
+    let options = Options { tls: Some("/dev/null/ca.pem".into()), ..Options::default() };
+    let unwritable = Provider::start(SocketAddr::from(([127, 0, 0, 1], 0)), options);
+    assert!(matches!(unwritable, Err(StartError::Tls { .. })), "{unwritable:?}");
+}
