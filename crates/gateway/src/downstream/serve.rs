@@ -71,8 +71,8 @@ enum Arrival {
     Head,
     /// Spurious readiness: nothing to read after all.
     Nothing,
-    /// The connection was closed.
-    End,
+    /// The client closed the connection, or sent a message that is refused.
+    End(End),
 }
 
 impl Client {
@@ -112,15 +112,22 @@ impl Client {
         self.worker.pools.buffers.lend(&mut state.input);
         state.request.reset();
         loop {
-            let end = match self.receive_head(state).await {
-                Ok(Arrival::Head) => serve_request(self, state).await,
-                Ok(Arrival::Nothing) => End::Persist,
-                Ok(Arrival::End) => End::Close,
-                Err(failure) => self.refuse(state, &failure).await,
+            let end = match self.next_request(state).await {
+                Arrival::Head => serve_request(self, state).await,
+                Arrival::Nothing => End::Persist,
+                Arrival::End(end) => end,
             };
             if end != End::Persist || state.input.filled().is_empty() {
                 return end;
             }
+        }
+    }
+
+    /// Receives a request head, and refuses a message that is not one.
+    async fn next_request(&mut self, state: &mut RequestState) -> Arrival {
+        match self.receive_head(state).await {
+            Ok(arrival) => arrival,
+            Err(failure) => Arrival::End(self.refuse(state, &failure).await),
         }
     }
 
@@ -163,7 +170,7 @@ impl Client {
             })
             .await;
             match received {
-                Some(Ok(0) | Err(_)) => return Ok(Arrival::End),
+                Some(Ok(0) | Err(_)) => return Ok(Arrival::End(End::Close)),
                 Some(Ok(count)) => {
                     self.worker.counters().received_bytes.add(count as u64);
                     state.input.advance(count);
@@ -240,61 +247,6 @@ mod tests {
         // The event loop also holds the task's waker and the socket.
         let bytes = size_of_future(serve);
         assert!(bytes <= 512, "{bytes}");
-    }
-
-    #[test]
-    fn zz_sizes() {
-        use crate::exchange::{
-            call::Call,
-            call::Stop,
-            close::Closing,
-            reply::Ended,
-            route::Route,
-            target::CallTarget,
-            timing::{Clock, Deadlines},
-        };
-        use crate::failure::Failure;
-        use crate::observe::recorder::Recording;
-        println!(
-            "call {} closing {} target {} route {} ended {} clock {} deadlines {} stop {} recording {} failure {}",
-            size_of::<Call>(),
-            size_of::<Closing>(),
-            size_of::<CallTarget>(),
-            size_of::<Route>(),
-            size_of::<Ended>(),
-            size_of::<Clock>(),
-            size_of::<Deadlines>(),
-            size_of::<Stop>(),
-            size_of::<Option<Recording>>(),
-            size_of::<Failure>()
-        );
-        println!(
-            "serve_with {}",
-            size_of_future(
-                |client: &mut Client, s: &mut crate::exchange::state::RequestState, ()| client.serve_with(s)
-            )
-        );
-        println!(
-            "receive {}",
-            size_of_future(|client: &mut Client, s: &mut crate::exchange::state::RequestState, ()| client
-                .receive_head(s))
-        );
-        println!(
-            "serve_request {}",
-            size_of_future(|client: &mut Client, s: &mut crate::exchange::state::RequestState, ()| {
-                serve_request(client, s)
-            })
-        );
-        println!("call.run {}", size_of_future(|c: &mut Call<'_>, t: &CallTarget, ()| c.run(t)));
-        println!(
-            "call.obtain {}",
-            size_of_future(|c: &mut Call<'_>, t: &CallTarget, ()| c.obtain_response(t))
-        );
-        println!(
-            "flows::serve {}",
-            size_of_future(|c: &mut Call<'_>, t: &CallTarget, ()| crate::exchange::flows::serve(c, t))
-        );
-        println!("stop {}", size_of_future(|c: &mut Call<'_>, t: Stop, ()| c.stop(t)));
     }
 
     #[test]

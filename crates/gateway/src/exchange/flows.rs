@@ -77,17 +77,21 @@ struct Guided<'c, 'a> {
 /// has a remedy. Returns how it ended, with the run through the remedies if there was one.
 pub(crate) async fn serve(call: &mut Call<'_>, target: &CallTarget) -> (Option<Box<FlowRun>>, Ended) {
     let mut guided = Guided::new(call);
-    let ended = match guided.find_flows(target).await {
-        // Boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast path.
-        Ok(true) => Box::pin(guided.run_or_stop(target)).await,
-        Ok(false) => {
-            let Guided { call, run } = guided;
-            call.client.worker.return_flow_run(run);
-            return (None, call.run(target).await);
+    // These calls are boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast path.
+    let has_remedies = match guided.find_flows(target).await {
+        Ok(has_remedies) => has_remedies,
+        Err(stop) => {
+            let ended = Box::pin(guided.call.stop(stop)).await;
+            return (Some(guided.run), ended);
         }
-        Err(stop) => Box::pin(guided.call.stop(stop)).await,
     };
-    (Some(guided.run), ended)
+    if has_remedies {
+        let ended = Box::pin(guided.run_or_stop(target)).await;
+        return (Some(guided.run), ended);
+    }
+    let Guided { call, run } = guided;
+    call.client.worker.return_flow_run(run);
+    (None, call.run(target).await)
 }
 
 /// Starts to record a request that ends here, if flows with diagnoses match it. `target` is `None` if the
