@@ -37,9 +37,24 @@ OUTSIDE = {
 }
 
 # The rooms of a crate, from the highest to the lowest: a room may import from those after it. A room is a module with
-# all that is in it, apart from rooms of their own, such as `worker/run` in `worker`. A module in no room is not judged.
+# all that is in it, apart from rooms of their own, such as `observe/recorder` in `observe`. A module in no room is not judged.
 ORDERS = {
-    "egret-gateway": ("background", "exchange", "observe", "worker", "downstream", "upstream"),
+    "egret-gateway": (
+        "gateway",
+        "background",
+        "downstream/serve",
+        "exchange",
+        "observe/recorder",
+        "downstream",
+        "worker",
+        "state",
+        "view",
+        "upstream",
+        "plan",
+        "observe",
+        "failure",
+        "config",
+    ),
 }
 
 # A circle of more files than this cannot be read one file at a time.

@@ -19,9 +19,9 @@ use egret_gateway::stats::{ProviderSnapshot, StatsSnapshot};
 use egret_quota::GroupSnapshot;
 use egret_remedy::{Decision, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
+use text::{Buckets, DurationBuckets, MetricsText, Seconds};
 
 use crate::process::Process;
-use text::{Buckets, DurationBuckets, MetricsText, Seconds};
 
 /// The media type of the text.
 pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

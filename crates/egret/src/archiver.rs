@@ -6,13 +6,13 @@ mod translation;
 
 use std::ffi::OsString;
 
+use args::{TOKEN_VARIABLE, secret};
 use clap::Args;
+use translation::Translation;
 
 use crate::failure::Failure;
 use crate::output::print;
 use crate::run::{Origin, Run};
-use args::{TOKEN_VARIABLE, secret};
-use translation::Translation;
 
 pub use args::ArchiverArgs;
 

@@ -6,6 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use egret_files::private_file;
 use egret_har::archive::{self, Stats};
 use egret_har::har::Creator;
 use egret_har::validate::validate;
@@ -13,7 +14,6 @@ use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
 
 use crate::failure::Failure;
 use crate::output::print;
-use egret_files::private_file;
 
 /// Larger files are rejected, because a file is held in memory several times over.
 const FILE_BYTES_MAX: u64 = 256 << 20;

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use egret_net::event_loop::spawn;
 use tokio::sync::mpsc;
 
-use crate::exchange::follow_up::FollowUp;
-use crate::worker::local::Worker;
+use crate::state::follow_up::FollowUp;
+use crate::worker::Worker;
 
 /// Makes the calls that the exchanges of `worker` order, each in its own task.
 pub(crate) async fn run(worker: Rc<Worker>, mut orders: mpsc::UnboundedReceiver<FollowUp>) {

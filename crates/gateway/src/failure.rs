@@ -1,10 +1,10 @@
 //! Errors that end an exchange, and the responses that the gateway generates for them.
 
-use egret_clock::http_date;
 use std::borrow::Cow;
 use std::fmt::Display;
 
 use egret_clock::Timestamp;
+use egret_clock::http_date;
 use egret_config::Problem;
 use egret_http1::{BodyError, HeadError, reason};
 use egret_message::{CallFailure, FailureKind, Fixed, Reason, Refused};

@@ -9,32 +9,31 @@ use egret_accounts::{Account, AccountConfigs};
 use egret_cache::{CacheKey, KeyContext, Lookup, Policy};
 use egret_clock::Timestamp;
 use egret_diagnosis::Exports;
+use egret_export::access_log::AccessLog;
 use egret_flow::config::FlowConfig;
 use egret_http1::{Edits, HeadLimits, RequestHead};
 use egret_match::expression::Expression;
 use egret_match::matching::Question;
 use egret_match::router::{Match, Matches};
 use egret_message::ReceivedMessage;
+use egret_message::Via;
+use egret_message::authority::Authority;
+use egret_net::dns::Resolver;
+use egret_net::event_loop::{EventLoop, Socket};
+use egret_net::stream::Stream;
 use egret_quota::QuotaConfigs;
 use egret_remedy::{Exchange, PendingChanges};
-
 use tokio::sync::mpsc;
 
 use crate::config::{GatewayConfig, Parts, Providers};
 use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::forward::{edit_request, survey};
 use crate::exchange::route::{self as routing, Route};
-use crate::exchange::target::CallTarget;
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::worker::local::Inbox;
-use crate::worker::local::{Shared, Worker};
-use egret_export::access_log::AccessLog;
-use egret_message::Via;
-use egret_message::authority::Authority;
-use egret_net::dns::Resolver;
-use egret_net::event_loop::{EventLoop, Socket};
-use egret_net::stream::Stream;
+use crate::state::target::CallTarget;
+use crate::worker::Inbox;
+use crate::worker::{Shared, Worker};
 
 /// A worker with one client.
 #[derive(Debug)]

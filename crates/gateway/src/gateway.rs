@@ -1,5 +1,8 @@
 //! The running gateway as its owner sees it: start, reload, statistics and drain.
 
+pub(crate) mod acceptor;
+pub(crate) mod thread;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +15,10 @@ use egret_cache::CacheDisk;
 use egret_clock::Moment;
 use egret_config::Problem;
 use egret_diagnosis::Discovered;
+use egret_export::access_log::AccessLog;
 use egret_flow::FlowsSnapshot;
+use egret_net::dns::Resolver;
+use egret_net::event_loop::EventLoop;
 use egret_store::entries::Purge;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
@@ -22,12 +28,7 @@ use crate::config::{GatewayConfig, Parts};
 use crate::observe::counters;
 use crate::observe::stats::StatsSnapshot;
 use crate::plan::Plan;
-use crate::worker::acceptor;
-use crate::worker::local::{Message, Shared};
-use crate::worker::run;
-use egret_export::access_log::AccessLog;
-use egret_net::dns::Resolver;
-use egret_net::event_loop::EventLoop;
+use crate::worker::{Message, Shared};
 
 /// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ impl Gateway {
             let run = move || {
                 // This worked a moment ago. An event loop cannot move between threads, so it is created here.
                 if let Ok(event_loop) = EventLoop::new() {
-                    event_loop.block_on(run::run(number, shared, plan, inbox));
+                    event_loop.block_on(thread::run(number, shared, plan, inbox));
                 }
                 // The receiver may be gone.
                 let _ = end.send(());

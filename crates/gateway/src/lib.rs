@@ -17,7 +17,9 @@ mod plan;
 mod resolve;
 #[cfg(test)]
 mod sockets;
+mod state;
 mod upstream;
+mod view;
 mod worker;
 
 pub use gateway::{Gateway, StartError, validate};

@@ -14,10 +14,14 @@ use egret_config::Problem;
 use egret_flow::{FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
 use egret_match::matching::{HostPattern, bare};
+use egret_match::named_fields::NamedFields;
 use egret_match::providers::{NamedProvider, ProviderTable, ProviderUrl};
 use egret_match::rewrite::Responder;
 use egret_message::authority::{Authority, AuthorityError, Host};
 use egret_message::{KnownProvider, Origin, Protocols};
+use egret_net::config::ProviderTlsConfig;
+use egret_net::policy::EgressPolicy;
+use egret_net::tls::{ClientTls, ServerTls};
 
 use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Rewrite, Scheme,
@@ -25,10 +29,6 @@ use crate::config::{
 };
 use crate::failure::ErrorAnswers;
 use crate::observe::counters::ProviderStats;
-use egret_match::named_fields::NamedFields;
-use egret_net::config::ProviderTlsConfig;
-use egret_net::policy::EgressPolicy;
-use egret_net::tls::{ClientTls, ServerTls};
 
 /// The name under which all hosts without a configured provider are counted.
 pub(crate) const OTHER_HOSTS: &str = "-";

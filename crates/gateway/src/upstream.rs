@@ -9,6 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use egret_clock::Moment;
+use egret_net::dial::{DialError, DialOptions, dial};
+use egret_net::dns::{DnsError, Resolver};
+use egret_net::event_loop;
+use egret_net::policy::{Reason, Target};
+use egret_net::stream::{Detached, Stream};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
@@ -16,11 +21,6 @@ use crate::failure::{ErrorKind, Failure};
 use crate::observe::counters::ProviderCounters;
 use crate::observe::counters::WorkerCounters;
 use crate::plan::{OpenPlace, UpstreamPlan};
-use egret_net::dial::{DialError, DialOptions, dial};
-use egret_net::dns::{DnsError, Resolver};
-use egret_net::event_loop;
-use egret_net::policy::{Reason, Target};
-use egret_net::stream::{Detached, Stream};
 
 /// Subtracted from a provider's `Keep-Alive: timeout`, whose clock started before the response arrived here.
 const KEEP_ALIVE_MARGIN: Duration = Duration::from_millis(500);

@@ -8,9 +8,9 @@ use egret_net::stream::Stream;
 
 use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::forward::survey;
-use crate::exchange::state::RequestState;
 use crate::plan::Plan;
-use crate::worker::local::Worker;
+use crate::state::buffers::RequestState;
+use crate::worker::Worker;
 
 /// The client's side of an internal call, with the request parsed.
 pub(super) struct InternalClient {

@@ -9,8 +9,8 @@ use tracing::debug;
 use crate::background::internal_call::InternalClient;
 use crate::exchange::call::Call;
 use crate::exchange::flows;
-use crate::exchange::follow_up::Revalidation;
-use crate::worker::local::Worker;
+use crate::state::follow_up::Revalidation;
+use crate::worker::Worker;
 
 /// Makes the call that `order` has, on `worker`.
 pub(crate) async fn revalidate(order: Revalidation, worker: Rc<Worker>) {

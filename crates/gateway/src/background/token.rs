@@ -14,14 +14,14 @@ use crate::background::internal_call::InternalClient;
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::close::close;
 use crate::exchange::gather::gather_response;
-use crate::exchange::gathered::GatheredBody;
 use crate::exchange::reply::{Ended, Then};
-use crate::exchange::target::CallTarget;
 use crate::failure::ErrorKind;
 use crate::plan::token_origin;
+use crate::state::gathered::GatheredBody;
+use crate::state::target::CallTarget;
 use crate::upstream::Upstream;
-use crate::worker::local::Worker;
-use crate::worker::view::View;
+use crate::view::View;
+use crate::worker::Worker;
 
 /// The response of a token endpoint.
 struct FetchedResponse {

@@ -7,18 +7,18 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
 
 use egret_clock::Moment;
-
-use crate::worker::local::Worker;
 use egret_net::deadline::Timer;
 use egret_net::pace::Patience;
 use egret_net::pace::{Verdict, hidden_bytes};
 use egret_net::stream::Stream;
-use std::task::Context;
 use tracing::debug;
+
+use crate::worker::Worker;
 
 /// The fate of a client's connection after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

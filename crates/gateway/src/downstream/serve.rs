@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use egret_clock::Moment;
+use egret_export::access_log::LogLine;
 use egret_http1::{Method, Progress};
 use egret_net::buffer::Buffer;
 use egret_net::event_loop::{self, Socket};
@@ -16,10 +17,9 @@ use tracing::{debug, warn};
 
 use crate::downstream::connection::{Client, ConnectionSlot, End};
 use crate::exchange::serve::serve_request;
-use crate::exchange::state::RequestState;
 use crate::failure::{ErrorKind, Failure};
-use crate::worker::local::Worker;
-use egret_export::access_log::LogLine;
+use crate::state::buffers::RequestState;
+use crate::worker::Worker;
 
 /// Time that a client may go on sending after a response that closes the connection. If the gateway closed at
 /// once, the client's kernel would discard the response.

@@ -11,23 +11,23 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
+use egret_net::event_loop::now;
+use egret_net::pace::RateWindow;
 use tracing::debug;
 
 use crate::downstream::connection::Client;
-use crate::exchange::body::{Kept, PipeError};
-use crate::exchange::changes::{Inbound, Outbound};
 use crate::exchange::forward::{Reply, edit_request, edit_response};
-use crate::exchange::mask::mask_fields;
-use crate::exchange::state::{RequestState, ResponseState};
-use crate::exchange::target::CallTarget;
-use crate::exchange::timing::{Clock, Deadlines};
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::recorder::Recording;
 use crate::plan::UpstreamTimeouts;
+use crate::state::body::{Kept, PipeError};
+use crate::state::buffers::{RequestState, ResponseState};
+use crate::state::changes::{Inbound, Outbound};
+use crate::state::mask::mask_fields;
+use crate::state::target::CallTarget;
+use crate::state::timing::{Clock, Deadlines};
 use crate::upstream::{Connection, Upstream};
-use crate::worker::view::View;
-use egret_net::event_loop::now;
-use egret_net::pace::RateWindow;
+use crate::view::View;
 
 /// Time that an exchange waits for its provider before it starts to watch the client's socket too. Nearly
 /// every response arrives sooner, and waking on two sockets costs more than waking on one.

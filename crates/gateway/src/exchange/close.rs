@@ -5,20 +5,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use egret_clock::Moment;
+use egret_export::access_log::LogLine;
 use egret_match::seen_at_end;
 use egret_message::{Fields, Outcome, ReceivedMessage};
 
 use crate::downstream::connection::End;
-use crate::exchange::body::Tap;
 use crate::exchange::call::Call;
 use crate::exchange::credentials;
-use crate::exchange::flow_run::{ExchangeView, FlowRun};
 use crate::exchange::reply::{Ended, Then};
-use crate::exchange::state::{RequestState, ResponseState};
 use crate::failure::ErrorKind;
 use crate::observe::recorder::Finished;
+use crate::state::body::Tap;
+use crate::state::buffers::{RequestState, ResponseState};
+use crate::state::flow_run::{ExchangeView, FlowRun};
 use crate::upstream::{Connection, Upstream};
-use egret_export::access_log::LogLine;
 
 /// The fate of the client's connection.
 #[derive(Debug)]

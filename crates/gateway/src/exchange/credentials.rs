@@ -14,11 +14,11 @@ use egret_message::Fields;
 use egret_message::request_target::{split_query, split_target};
 
 use crate::exchange::call::{Call, Stop};
-use crate::exchange::flow_run::FlowRun;
-use crate::exchange::mask::mask_fields;
-use crate::exchange::state::ResponseState;
-use crate::exchange::target::{CallTarget, EmptyPath};
 use crate::failure::{ErrorKind, Failure};
+use crate::state::buffers::ResponseState;
+use crate::state::flow_run::FlowRun;
+use crate::state::mask::mask_fields;
+use crate::state::target::{CallTarget, EmptyPath};
 
 /// Fields removed from the request, because a partial body may begin or end within a secret.
 const PART_FIELDS: [&[u8]; 2] = [b"range", b"if-range"];

@@ -20,26 +20,26 @@ use egret_match::router::Matches;
 use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
 use egret_net::event_loop::{Alarm, sleep_until};
+use egret_net::pace::RateWindow;
 use egret_remedy::{LocalResponse, PendingChanges};
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
 use crate::exchange::call::{Call, Stop};
-use crate::exchange::changes::Outbound;
 use crate::exchange::close::close;
 use crate::exchange::credentials;
-use crate::exchange::flow_run::{ExchangeView, FlowRun, Held, is_plain_json};
-use crate::exchange::follow_up::{FollowUp, ReceivedRequest, Revalidation};
 use crate::exchange::gather::{gather_request, gather_response};
 use crate::exchange::hedge;
 use crate::exchange::reply::{self, Ended};
-use crate::exchange::state::ResponseState;
 use crate::exchange::stored::{self, write_head};
-use crate::exchange::target::CallTarget;
 use crate::failure::{self, ErrorKind, Failure};
 use crate::observe::recorder::{RecordedRequest, Recording};
+use crate::state::buffers::ResponseState;
+use crate::state::changes::Outbound;
+use crate::state::flow_run::{ExchangeView, FlowRun, Held, is_plain_json};
+use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
+use crate::state::target::CallTarget;
 use crate::upstream::{Connection, DialTimes, Upstream};
-use egret_net::pace::RateWindow;
 
 /// Minimum time before a waiting remedy is polled again.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);

@@ -1,19 +1,19 @@
 //! Edits the messages that the gateway forwards. It changes no more than RFC 9110 requires of an
 //! intermediary.
 
-use egret_clock::http_date;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use egret_clock::http_date;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
-use egret_message::Changes;
-
-use crate::exchange::changes::{Inbound, Outbound};
-use crate::exchange::target::{CallTarget, EmptyPath};
-use crate::failure::{ErrorKind, Failure};
 use egret_match::named_fields::NamedFields;
 use egret_match::routing_fields::RoutingFields;
+use egret_message::Changes;
 use egret_message::Via;
+
+use crate::failure::{ErrorKind, Failure};
+use crate::state::changes::{Inbound, Outbound};
+use crate::state::target::{CallTarget, EmptyPath};
 
 /// Inspects every field of a request once: notes the fields that name the provider, marks the fields that
 /// must not be forwarded, and rejects a request that has passed through this instance before.

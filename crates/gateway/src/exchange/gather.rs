@@ -10,17 +10,17 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use egret_accounts::SecretPatterns;
 use egret_clock::Moment;
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
-
-use crate::exchange::call::{Call, Stop};
-use crate::exchange::gathered::{GatheredBody, PAGE_BYTES};
-use crate::failure::{ErrorKind, Failure};
-use crate::upstream::Connection;
-use egret_accounts::SecretPatterns;
 use egret_net::budget::Budget;
 use egret_net::buffer::Buffer;
 use egret_net::pace::RateWindow;
+
+use crate::exchange::call::{Call, Stop};
+use crate::failure::{ErrorKind, Failure};
+use crate::state::gathered::{GatheredBody, PAGE_BYTES};
+use crate::upstream::Connection;
 
 /// Asks a client that waits for it to send its body (RFC 9110 §10.1.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

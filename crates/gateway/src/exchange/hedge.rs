@@ -12,13 +12,13 @@ use egret_net::event_loop::{Alarm, sleep};
 use tracing::debug;
 
 use crate::exchange::call::{Call, Stop};
-use crate::exchange::hedge_order::HedgeOrder;
-use crate::exchange::state::ResponseState;
-use crate::exchange::target::CallTarget;
 use crate::failure::{ErrorKind, Failure};
+use crate::state::buffers::ResponseState;
+use crate::state::hedge_order::HedgeOrder;
+use crate::state::target::CallTarget;
 use crate::upstream::{Connection, Upstream};
-use crate::worker::local::Worker;
-use crate::worker::view::View;
+use crate::view::View;
+use crate::worker::Worker;
 
 /// The response to a second call: the connection, and the head of a final response with the bytes behind it.
 struct Second {

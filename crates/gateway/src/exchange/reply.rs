@@ -7,20 +7,20 @@ use std::task::{Context, Poll};
 
 use egret_clock::Moment;
 use egret_http1::{ResponseFraming, Version};
+use egret_match::rewrite::Rewriter;
 use egret_net::budget::{Budget, Share};
 use egret_net::event_loop::now;
+use egret_net::pace::{RateWindow, Taking};
 use tracing::debug;
 
-use crate::exchange::body::{Kept, Pipe, PipeError, SecretMask};
 use crate::exchange::call::{Call, Stop};
-use crate::exchange::changes::{Inbound, Tail};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
-use crate::exchange::state::{RequestState, ResponseState};
-use crate::exchange::target::CallTarget;
 use crate::failure::{ErrorKind, Failure};
+use crate::state::body::{Kept, Pipe, PipeError, SecretMask};
+use crate::state::buffers::{RequestState, ResponseState};
+use crate::state::changes::{Inbound, Tail};
+use crate::state::target::CallTarget;
 use crate::upstream::Connection;
-use egret_match::rewrite::Rewriter;
-use egret_net::pace::{RateWindow, Taking};
 
 /// The outcome of a response that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

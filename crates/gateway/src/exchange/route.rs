@@ -12,22 +12,22 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use egret_http1::{Method, RequestHead, Span, TargetForm};
-use egret_match::target::TargetError;
-use egret_message::request_target::split_query;
-
-use crate::downstream::connection::Client;
-use crate::exchange::target::{CallTarget, EmptyPath, KeptHost};
-use crate::failure::{ErrorKind, Failure};
-use crate::plan::ListenerPlan;
-use crate::upstream::Upstream;
-use crate::worker::local::Site;
-use crate::worker::view::View;
 use egret_match::providers::Belongs;
 use egret_match::rewrite::BaseUrl;
 use egret_match::routing_fields::RoutingFields;
+use egret_match::target::TargetError;
 use egret_message::Origin;
 use egret_message::authority::{Authority, AuthorityError};
 use egret_message::default_port;
+use egret_message::request_target::split_query;
+
+use crate::downstream::connection::Client;
+use crate::failure::{ErrorKind, Failure};
+use crate::plan::ListenerPlan;
+use crate::state::target::{CallTarget, EmptyPath, KeptHost};
+use crate::upstream::Upstream;
+use crate::view::View;
+use crate::worker::Site;
 
 /// The destination of a request.
 #[derive(Debug)]

@@ -15,11 +15,11 @@ use crate::exchange::flows;
 use crate::exchange::forward::survey;
 use crate::exchange::route::{Question, Route};
 use crate::exchange::slot::ExchangeSlot;
-use crate::exchange::state::RequestState;
-use crate::exchange::target::CallTarget;
 use crate::exchange::tunnel::{self, ESTABLISHED};
 use crate::failure::Failure;
-use crate::worker::view::View;
+use crate::state::buffers::RequestState;
+use crate::state::target::CallTarget;
+use crate::view::View;
 
 /// Serves the request whose head has just been parsed into `state`.
 pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState) -> End {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::failure::{ErrorKind, Failure};
-use crate::worker::local::Worker;
+use crate::worker::Worker;
 
 /// A slot among the exchanges and tunnels that may run at once. It is released on drop. `None` if their
 /// number is unlimited.

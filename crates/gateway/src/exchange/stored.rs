@@ -11,18 +11,18 @@ use std::time::Duration;
 use egret_cache::{ByteRange, Piece, Served};
 use egret_clock::Moment;
 use egret_http1::{LAST_CHUNK, Version, chunk_head, push_decimal, reason};
+use egret_message::Via;
+use egret_net::event_loop::now;
+use egret_net::pace::Patience;
 use egret_store::entries::{Block, Next, StoredBody};
 use smallvec::SmallVec;
 
 use crate::downstream::connection::Client;
-use crate::exchange::body::GATHER_BYTES_MAX;
 use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::reply::{Ended, Finish, Then};
 use crate::failure::{ErrorKind, Failure};
-use egret_message::Via;
-use egret_net::event_loop::now;
-use egret_net::pace::Patience;
+use crate::state::body::GATHER_BYTES_MAX;
 
 /// Maximum number of slices passed to one vectored write.
 const SLICES_MAX: usize = 16;

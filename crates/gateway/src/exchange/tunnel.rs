@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Moment;
-use egret_http1::ResponseFraming;
-
-use crate::downstream::connection::Client;
-use crate::exchange::body::{Kept, Pipe};
-use crate::exchange::state::{RequestState, ResponseState};
-use crate::failure::Failure;
-use crate::plan::UpstreamPlan;
-use crate::upstream::{Connection, Network, Upstream};
-use crate::worker::view::View;
 use egret_export::access_log::LogLine;
+use egret_http1::ResponseFraming;
 use egret_message::authority::Authority;
 use egret_net::stream::Stream;
+
+use crate::downstream::connection::Client;
+use crate::failure::Failure;
+use crate::plan::UpstreamPlan;
+use crate::state::body::{Kept, Pipe};
+use crate::state::buffers::{RequestState, ResponseState};
+use crate::upstream::{Connection, Network, Upstream};
+use crate::view::View;
 
 /// The response to a CONNECT that has opened a tunnel.
 pub(crate) const ESTABLISHED: &[u8] =

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use egret_http1::Method;
-
-use crate::failure::ErrorKind;
-use crate::observe::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot};
 use egret_net::counter::Counter;
 use egret_net::histogram::Histogram;
 use egret_net::policy::Reason;
+
+use crate::failure::ErrorKind;
+use crate::observe::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot};
 
 /// Names of the methods in the order of [`Method::index`].
 const METHODS: [&str; 10] =

@@ -16,13 +16,13 @@ use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, Respo
 use egret_match::router::Matches;
 use egret_message::Destination;
 use egret_message::authority::Authority;
-
-use crate::exchange::body::Pipe;
-use crate::exchange::target::CallTarget;
-use crate::exchange::timing::Clock;
-use crate::observe::ring::RecordSender;
-use crate::upstream::Connection;
 use egret_message::default_port;
+
+use crate::observe::ring::RecordSender;
+use crate::state::body::Pipe;
+use crate::state::target::CallTarget;
+use crate::state::timing::Clock;
+use crate::upstream::Connection;
 
 /// The host of a request that names no valid host (RFC 6761 §6.4).
 const NO_HOST: &str = "host.invalid";

@@ -5,14 +5,15 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::time::Duration;
 
+use egret_measure::statistics::{Estimate, ratio};
+use egret_measure::streams::say;
+
 use crate::console::{Console, warn_of_non_2xx};
 use crate::engine::RunOutcome;
 use crate::error::Error;
 use crate::options::{Compiled, Options};
 use crate::output_options::OutputOptions;
 use crate::progress::ProgressDisplay;
-use egret_measure::statistics::{Estimate, ratio};
-use egret_measure::streams::say;
 
 /// Maximum number of pairs of windows: enough for a firm verdict, few enough to wait for.
 const ROUNDS_MAX: u32 = 20;

@@ -5,12 +5,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 
 use egret_http1::{BodyDecoder, HeadLimits, Method, Progress, ResponseHead, Span};
+use egret_measure::streams::print;
 
 use crate::check::Checks;
 use crate::plan::{Plan, PreparedRequest};
 use crate::tally::Fault;
 use crate::transport::Transport;
-use egret_measure::streams::print;
 
 /// Maximum number of informational responses before the final one.
 const INFORMATIONAL_MAX: u8 = 16;

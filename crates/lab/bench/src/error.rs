@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+use egret_har::replay;
+
 use crate::check::CheckError;
 use crate::threshold::ThresholdError;
 use crate::tls::TlsError;
 use crate::url::UrlError;
-use egret_har::replay;
 
 /// The reason why a run could not be started or completed.
 #[derive(Debug)]

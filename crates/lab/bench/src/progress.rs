@@ -3,11 +3,12 @@
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
+use egret_measure::live::LiveLine;
+use egret_measure::streams::{Stderr, say};
+
 use crate::engine::Progress;
 use crate::plan::Plan;
 use crate::report::Style;
-use egret_measure::live::LiveLine;
-use egret_measure::streams::{Stderr, say};
 
 /// Like ab, a run of at most this many requests reports no progress.
 const QUIET_UP_TO: u64 = 150;

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
+use data_encoding::BASE64;
 use egret_http1::Method;
 
 use crate::url::Url;
-use data_encoding::BASE64;
 
 /// The parts of a request, except its URL.
 #[derive(Debug, Clone, Default)]

@@ -12,6 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use egret_config::{Duration, Report};
+use progress::Progress;
+use setup::TurnSetup;
+use turn::TurnError;
 
 use crate::config::Experiment;
 use crate::interrupt::Interrupt;
@@ -19,9 +22,6 @@ use crate::machine::{self, Machine};
 use crate::plan::{self, PlannedTurn};
 use crate::results::{Metadata, Results, ResultsError, Turn};
 use crate::{clock, process, turn_files};
-use progress::Progress;
-use setup::TurnSetup;
-use turn::TurnError;
 
 /// Maximum number of characters kept of a program's version output.
 const VERSION_CHARS_MAX: usize = 200;

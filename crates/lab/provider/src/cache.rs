@@ -1,6 +1,5 @@
 //! Endpoints for caches: validators, freshness, and byte ranges.
 
-use egret_clock::http_date;
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use data_encoding::HEXLOWER;
+use egret_clock::http_date;
 
 use crate::call::ProviderCall;
 use crate::echo::{self, EchoedRequest};

@@ -1,12 +1,12 @@
 //! Endpoints that show, set and delete cookies (RFC 6265).
 
-use egret_clock::http_date;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use axum::routing::any;
+use egret_clock::http_date;
 use serde_json::json;
 
 use crate::call::ProviderCall;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use axum::response::Response;
+use egret_har::replay;
 
 use crate::options::Playback;
 use crate::respond::{self, field_value};
 use crate::start_error::StartError;
-use egret_har::replay;
 
 /// A recording, indexed for playback.
 #[derive(Debug, Default)]

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use aws_lc_rs::digest;
 use egret_config::Secret;
+use egret_match::matching::AnyOf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::placeholder::PlaceholderConfig;
 use super::sigv4::Sigv4Config;
 use super::token::OAuth2Config;
-use egret_match::matching::AnyOf;
 
 /// Accounts by name, as written in the config.
 pub type AccountConfigs = BTreeMap<String, AccountConfig>;

@@ -7,14 +7,14 @@ use egret_aws::percent_encode;
 use egret_config::Problem;
 use egret_har::base64;
 use egret_http1::{is_field_value, is_token};
+use egret_match::matching::decode;
+use egret_message::Fault;
 use zeroize::Zeroizing;
 
 use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
 use super::outgoing::{Applied, Outgoing};
 use super::sigv4::RequestSigner;
 use super::token::Token;
-use egret_match::matching::decode;
-use egret_message::Fault;
 
 /// A compiled credential. `Debug` never shows the secret.
 pub(super) enum Credential {

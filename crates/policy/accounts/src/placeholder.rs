@@ -4,19 +4,19 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use egret_aws::percent_encode;
 use egret_config::{Problem, Size};
 use egret_har::base64;
 use egret_http1::{KnownField, is_token};
+use egret_json::pointer::{Pointers, pointer_problem};
+use egret_match::form::decode_form;
+use egret_message::{BODY_BYTES_MAX, Fault, Fields};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::find::{Coding, Words, find_all};
 use super::outgoing::{Applied, Outgoing};
-use egret_aws::percent_encode;
-use egret_json::pointer::{Pointers, pointer_problem};
-use egret_match::form::decode_form;
-use egret_message::{BODY_BYTES_MAX, Fault, Fields};
 
 /// Minimum length of the word. Shorter words might occur in a request by chance.
 const TEXT_BYTES_MIN: usize = 8;

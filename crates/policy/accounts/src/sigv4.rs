@@ -11,12 +11,12 @@ use egret_aws::{
 };
 use egret_config::{Secret, Size};
 use egret_http1::is_field_value;
+use egret_message::BODY_BYTES_MAX;
+use egret_message::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Applied, Outgoing};
-use egret_message::BODY_BYTES_MAX;
-use egret_message::Fault;
 
 /// Replaces the digest of a body in AWS's own chunks with trailing checksums, which is not signed.
 const UNSIGNED_CHUNKS: &[u8] = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER";

@@ -7,12 +7,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use egret_message::{Outcome, Response};
+use egret_quota::{LearnConfig, Learned, ReportReader};
 
 use super::cooling::{CoolDown, Cooling, CoolingSnapshot};
 use super::ending::Ending;
 use super::snapshot::AccountSnapshot;
-use egret_message::{Outcome, Response};
-use egret_quota::{LearnConfig, Learned, ReportReader};
 
 /// Minimum cool-down, even if the provider asks for less: it has just refused a call, and it usually rounds
 /// down.

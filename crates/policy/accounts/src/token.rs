@@ -12,7 +12,6 @@ mod response;
 #[cfg(test)]
 mod tests;
 
-use egret_store::coalescer;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,13 +19,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use egret_clock::{Random, retry_after};
 use egret_config::Problem;
+use egret_message::{Reason, Refused};
+use egret_store::coalescer;
+use egret_store::coalescer::{Coalescer, Leader};
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
-
-use egret_clock::{Random, retry_after};
-use egret_message::{Reason, Refused};
-use egret_store::coalescer::{Coalescer, Leader};
 
 pub use config::{ClientAuth, EndpointError, Grant, OAuth2Config, OAuth2RetryConfig, TokenEndpoint};
 pub use response::{RESPONSE_BYTES_MAX, TokenError};

@@ -2,11 +2,11 @@
 //! that validate stored responses (§4.3.1).
 
 use egret_clock::Timestamp;
+use egret_clock::http_date;
 use egret_http1::{is_white_space, trim};
+use egret_message::Request;
 
 use super::stored::{Stored, is_etag};
-use egret_clock::http_date;
-use egret_message::Request;
 
 /// Maximum number of entity tags that are read from one field.
 const TAGS_MAX: usize = 64;

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use egret_http1::Method;
+use egret_match::target::{normal_path, resolve};
+use egret_message::{Request, Response};
 
 use super::key::{KeyContext, Url};
 use super::policy::Policy;
-use egret_match::target::{normal_path, resolve};
-use egret_message::{Request, Response};
 
 /// Maximum length of a reference that is followed.
 const REFERENCE_BYTES_MAX: usize = 8 << 10;

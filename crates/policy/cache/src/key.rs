@@ -10,12 +10,12 @@
 use std::borrow::Cow;
 
 use aws_lc_rs::digest::{SHA256, digest};
-
-use super::config::{CacheConfig, KeyConfig, QueryKey};
 use egret_json::pointer::Pointers;
 use egret_match::target::{normal_path, normal_query};
 use egret_message::request_target::split_query;
 use egret_message::{Fields, Request};
+
+use super::config::{CacheConfig, KeyConfig, QueryKey};
 
 /// The secret of the cache keys. Without it, keys reveal nothing.
 pub struct KeySecret([u8; 32]);

@@ -4,13 +4,13 @@ use std::io::Write as _;
 
 use egret_clock::Timestamp;
 use egret_http1::push_decimal;
+use egret_message::Request;
 
 use super::conditional::{if_range_holds, is_unchanged};
 use super::directives::SECONDS_MAX;
 use super::freshness::Freshness;
 use super::range::{ByteRange, Selected, select};
 use super::stored::Stored;
-use egret_message::Request;
 
 /// A response made from a stored one.
 #[derive(Debug, Clone, PartialEq, Eq)]

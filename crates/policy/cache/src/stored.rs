@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use egret_clock::http_date;
 use egret_http1::{KnownField, is_token, list, trim};
+use egret_message::Fields;
 use egret_store::entries::StoredValue;
 
 use super::directives::{Extent, ResponseDirectives, seconds};
 use super::vary::Vary;
-use egret_clock::http_date;
-use egret_message::Fields;
 
 /// A stored response.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! Rules for storing responses (RFC 9111 §3).
 
 use egret_http1::{Method, decimal};
+use egret_match::target::is_unusual;
+use egret_message::{Request, Response};
 
 use super::config::{SetCookie, is_never_stored};
 use super::directives::{Extent, RequestDirectives, ResponseDirectives};
@@ -11,8 +13,6 @@ use super::not_stored::NotStored;
 use super::policy::Policy;
 use super::stored::{CallTimes, FieldLines, Stored, age_s, storable_lines};
 use super::vary::Vary;
-use egret_match::target::is_unusual;
-use egret_message::{Request, Response};
 
 /// Returns `true` for statuses whose caching rules are implemented (RFC 9110 §15).
 fn is_understood(status: u16) -> bool {

@@ -2,6 +2,7 @@
 //! (§4.3.5).
 
 use egret_http1::{KnownField, decimal, trim};
+use egret_message::{Fields, Request, Response};
 
 use super::conditional::is_conditional;
 use super::decision::{Action, Candidate, Validation, Verdict};
@@ -11,7 +12,6 @@ use super::not_stored::NotStored;
 use super::policy::Policy;
 use super::reply::Reply;
 use super::stored::{CallTimes, FieldLines, Stored, age_s, is_etag, storable_lines};
-use egret_message::{Fields, Request, Response};
 
 impl Policy {
     /// Decides about a 304.

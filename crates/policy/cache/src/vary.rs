@@ -3,9 +3,9 @@
 //! Only keyed hashes of the values are kept, because a value may be a credential.
 
 use egret_http1::{is_token, is_white_space, trim};
+use egret_message::Fields;
 
 use super::key::KeySecret;
-use egret_message::Fields;
 
 /// Maximum number of fields; a response that depends on more is not stored.
 const NAMES_MAX: usize = 32;

@@ -12,12 +12,12 @@ use egret_har::{Key, detect};
 use egret_http1::{
     Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
 };
-
-use crate::record::{Attempt, Capture, Facts, RecordedExchange};
 use egret_match::Parameters;
 use egret_match::expression::Inputs;
 use egret_match::matching::{PathPattern, Readings};
 use egret_message::{Fields, Request, Response};
+
+use crate::record::{Attempt, Capture, Facts, RecordedExchange};
 
 /// Maximum length of a consumer name. A longer name is replaced by its pseudonym.
 const CONSUMER_BYTES_MAX: usize = 64;

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
 use egret_har::sink::Sink;
+use egret_match::matching::MatchConfig;
+use egret_match::router::Matches;
 use tracing::error;
 
 use crate::context::{CompileContext, Exports};
@@ -17,8 +19,6 @@ use crate::discovered::Discovered;
 use crate::family::Family;
 use crate::finished::RecordReader;
 use crate::record::RecordedExchange;
-use egret_match::matching::MatchConfig;
-use egret_match::router::Matches;
 
 /// The compiled diagnoses of a config.
 #[derive(Debug, Default)]

@@ -4,9 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
-use tracing::{debug, error, warn};
-
-use crate::plan::{Flows, RemedySlot};
 use egret_match::router::{Match, Matches};
 use egret_message::{Fault, Outcome, Reason, Refused};
 use egret_remedy::{
@@ -14,6 +11,9 @@ use egret_remedy::{
     Reaction, Step, record_account_outcome,
 };
 use egret_store::coalescer::Background;
+use tracing::{debug, error, warn};
+
+use crate::plan::{Flows, RemedySlot};
 
 /// Maximum length of an exchange's trace in bytes.
 const TRACE_BYTES_MAX: usize = 1024;

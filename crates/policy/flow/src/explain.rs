@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use egret_match::matching::{Mismatch, Question};
+use egret_match::router::{Matches, Router};
 use serde::Serialize;
 
 use crate::config::FlowConfig;
-use egret_match::matching::{Mismatch, Question};
-use egret_match::router::{Matches, Router};
 
 /// A flow's result for a request.
 #[derive(Debug, Clone, PartialEq, Serialize)]

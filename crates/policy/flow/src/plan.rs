@@ -8,17 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use egret_accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
+use egret_cache::{CacheDisk, CacheSnapshot};
 use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
-use egret_store::Ledger;
-use egret_store::entries::Purge;
-
-use crate::causes::LoggedCauses;
-use crate::config::{FlowConfig, match_rules};
-use egret_accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
-use egret_cache::{CacheDisk, CacheSnapshot};
 use egret_diagnosis::Exports;
+use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats};
 use egret_match::matching::Question;
 use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
@@ -27,8 +23,11 @@ use egret_remedy::{
     AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Mode, Needs, OnError, Params,
     RemedyConfig,
 };
+use egret_store::Ledger;
+use egret_store::entries::Purge;
 
-use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats};
+use crate::causes::LoggedCauses;
+use crate::config::{FlowConfig, match_rules};
 
 /// The compiled flows of a config.
 #[derive(Debug, Default)]

@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_http1::{Method, is_token};
+use egret_message::Request;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::expression::{EvaluationError, Expression, Inputs, Scope};
 use crate::form::{is_same_decoded, with_decoded};
 use crate::parameters::Parameters;
-use egret_message::Request;
 
 pub use any_of::AnyOf;
 pub use host::{HostPattern, HostPatternError, bare};

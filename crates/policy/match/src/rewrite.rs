@@ -4,12 +4,12 @@
 //! provider, and the path of a cookie, would lead past the gateway or to another provider. They are rewritten
 //! only in the bytes sent to this client: caches and recordings keep the provider's bytes.
 
-use crate::target::{BasePath, resolve};
 use egret_http1::{Edits, Field, RequestHead, Span};
 use egret_message::Origin;
 use egret_message::request_target::split_query;
 
 use crate::providers::{Belongs, ProviderTable};
+use crate::target::{BasePath, resolve};
 
 /// A provider named by base URL in the received target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 use egret_config::Problem;
+use tree::{Forest, IndexEntry, Root, ShortHasher};
 
 use crate::expression::EvaluationError;
 use crate::matching::{HostPattern, MatchConfig, Matcher, Question, Readings, bare};
 use crate::parameters::Parameters;
-use tree::{Forest, IndexEntry, Root, ShortHasher};
 
 pub use crate::matching::Mismatch;
 

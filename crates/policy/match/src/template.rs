@@ -16,9 +16,9 @@ use std::fmt;
 use std::io::Write;
 
 use egret_config::{Problem, suggest};
+use egret_json::write_escaped;
 
 use crate::expression::{Inputs, Scope, ValueTable, Variable};
-use egret_json::write_escaped;
 
 /// Maximum length of a template.
 const TEMPLATE_BYTES_MAX: usize = 64 << 10;

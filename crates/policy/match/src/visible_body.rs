@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use egret_har::observed::Captured;
 use egret_har::recorder::whole_body;
+use egret_message::Fields;
 
 use crate::expression::BODY_BYTES_MAX;
-use egret_message::Fields;
 
 /// Maximum decoded length of an encoded event stream. Only its end is used, but the end comes last.
 const EVENTS_BYTES_MAX: usize = 8 * BODY_BYTES_MAX;

@@ -1,9 +1,9 @@
 //! The expressions of a quota: the group of a call, and its cost.
 
 use egret_config::Problem;
+use egret_match::expression::{Expression, ExpressionError, ExpressionValue, Scope};
 
 use super::config::{GroupBy, QuotaConfig};
-use egret_match::expression::{Expression, ExpressionError, ExpressionValue, Scope};
 
 /// The expressions of a quota. They see the path parameters of the flow whose remedy draws; parameters that
 /// it does not have are empty.

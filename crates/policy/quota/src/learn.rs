@@ -5,9 +5,9 @@
 //! present, the strictest applies.
 
 use egret_clock::Timestamp;
+use egret_clock::retry_after;
 
 use super::config::{LearnConfig, LearnFrom};
-use egret_clock::retry_after;
 
 /// The provider's report in one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

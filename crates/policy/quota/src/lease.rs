@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use super::refusal::Why;
 use egret_store::{Borrower, Ledger, Loan, LoanRequest, PendingLoan, Window};
+
+use super::refusal::Why;
 
 /// Time without a response after which the store counts as failed, and calls do not wait for it.
 const RESPONSE_MAX_MICROS: u64 = 1_000_000;

@@ -2,13 +2,13 @@
 
 use std::task::{Context, Poll};
 
+use egret_accounts::token::{TokenWaiter, Turn};
+use egret_accounts::{Account, reported_pause};
 use egret_clock::Timestamp;
+use egret_message::Refused;
 
 use crate::exchange::Exchange;
 use crate::remedy::Reaction;
-use egret_accounts::token::{TokenWaiter, Turn};
-use egret_accounts::{Account, reported_pause};
-use egret_message::Refused;
 
 /// Waits until a call can be made with `account`. An account with a token is ready once it has a valid one;
 /// all others are ready at once. The remedy keeps `waiting` between calls of this function.

@@ -5,15 +5,12 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use egret_clock::Timestamp;
-use egret_http1::{Method, RequestHead};
-use egret_store::entries::BodyWriter;
-
-use crate::local_response::LocalKind;
 use egret_accounts::token::Fetch;
 use egret_accounts::{Account, Accounts};
 use egret_cache::{Stored, is_credential_field, is_credential_parameter};
 use egret_clock::Random;
+use egret_clock::Timestamp;
+use egret_http1::{Method, RequestHead};
 use egret_match::Parameters;
 use egret_match::expression::{self, Expression, Inputs};
 use egret_match::form::decode_form;
@@ -22,6 +19,9 @@ use egret_match::template::Template;
 use egret_message::request_target::split_target;
 use egret_message::{Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response};
 use egret_store::coalescer::Background;
+use egret_store::entries::BodyWriter;
+
+use crate::local_response::LocalKind;
 
 /// The remedies' changes to an exchange so far. Reused between exchanges to avoid allocation.
 #[derive(Debug, Default)]

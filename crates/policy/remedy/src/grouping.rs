@@ -6,11 +6,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use crate::exchange::Exchange;
-use crate::remedy::CompileContext;
 use egret_match::expression::Expression;
 use egret_message::{Fault, Request};
 use egret_quota::GroupBy;
+
+use crate::exchange::Exchange;
+use crate::remedy::CompileContext;
 
 /// Maximum number of groups per remedy. Further groups share one overflow state.
 const GROUPS_MAX: usize = 10_000;

@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 
 use egret_http1::{KnownField, is_token};
-
-use crate::exchange::Exchange;
-use crate::remedy::CompileContext;
 use egret_match::matching::decode;
 use egret_match::template::{Escape, Template};
 use egret_message::Fault;
+
+use crate::exchange::Exchange;
+use crate::remedy::CompileContext;
 
 /// A path to call. It begins with `/` and has no query. A value in it is a segment or a part of one, whatever
 /// it contains.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use egret_clock::Timestamp;
+use egret_match::expression::{BODY_BYTES_MAX, Expression};
+use egret_message::{Fault, Outcome, Reason, Refused, Request};
+use egret_quota::{Grant, Quota, Refusal, StoreKind, Why};
 use smallvec::SmallVec;
 
 use crate::exchange::Exchange;
 use crate::grouping;
 use crate::remedy::{CompileContext, Needs};
-use egret_match::expression::{BODY_BYTES_MAX, Expression};
-use egret_message::{Fault, Outcome, Reason, Refused, Request};
-use egret_quota::{Grant, Quota, Refusal, StoreKind, Why};
 
 /// A quota that a remedy draws from.
 #[derive(Debug, Clone)]

@@ -3,12 +3,12 @@
 use std::task::{Context, Poll};
 
 use egret_config::{EntryKind, Problem};
+use egret_message::Fault;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::remedy::{CompileContext, InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Step};
-use egret_message::Fault;
 
 pub mod accounts;
 pub mod authenticate;

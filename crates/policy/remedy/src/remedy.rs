@@ -6,21 +6,21 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::task::{Context, Poll};
 
+use egret_accounts::{Account, Accounts};
 use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_config::reload::StateKeeper;
 use egret_http1::Method;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::exchange::{AlternateCall, Exchange};
-use crate::local_response::LocalResponse;
-use egret_accounts::{Account, Accounts};
 use egret_match::expression::{Expression, ExpressionValue, Scope};
 use egret_match::matching::MatchConfig;
 use egret_match::template::{Escape, Template};
 use egret_message::{Fault, Refused};
 use egret_quota::Quotas;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::exchange::{AlternateCall, Exchange};
+use crate::local_response::LocalResponse;
 
 /// An action on an exchange: on the request before it is sent, and on the response on its way back.
 ///

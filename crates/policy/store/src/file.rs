@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use egret_clock::Timestamp;
+use egret_files::private_file;
 use redb::backends::FileBackend;
 use redb::{Database, DatabaseError, ReadableTable, TableDefinition};
 
 use crate::store::{Loan, LoanRequest, Store, StoreError, WindowRecord};
-use egret_clock::Timestamp;
-use egret_files::private_file;
 
 /// Keys and their latest windows.
 const WINDOWS: TableDefinition<'_, &[u8], WindowRow> = TableDefinition::new("windows");

@@ -1,11 +1,12 @@
 //! Disk access of exporters: directories and files that only their owner can access, and writes at an offset.
 
-use egret_files::private_file;
 use std::fmt::Debug;
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::Path;
+
+use egret_files::private_file;
 
 /// Writes bytes to files. Tests replace it by a disk that fills up.
 pub trait Disk: Debug + Send + Sync {

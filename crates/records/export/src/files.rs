@@ -16,13 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use egret_har::sink::{Content, Exported, Sink};
+use format::ENTRY_BYTES_MAX;
 
 use crate::background::Backoff;
 use crate::counters::{Counters, DropReason, ExporterSnapshot};
 use crate::disk::Disk;
 use crate::exporter::Exporter;
-
-use format::ENTRY_BYTES_MAX;
 pub use format::Format;
 use growing::Growing;
 pub use layout::Layout;

@@ -6,11 +6,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use egret_json::write_escaped;
 use serde::Serialize;
 
 use crate::base64;
 use crate::har::{self, Entry, NameValue, VERSION};
-use egret_json::write_escaped;
 
 /// HTTP versions that 1.1.0 and 2.0.0 define.
 const HTTP_VERSIONS: [&str; 4] = ["HTTP/1", "HTTP/1.0", "HTTP/1.1", "HTTP/2"];

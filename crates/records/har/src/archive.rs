@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::time::SystemTime;
 
-use crate::har::{Creator, Har, Page};
 use egret_clock::rfc3339;
+
+use crate::har::{Creator, Har, Page};
 
 /// Merges the entries of several files into one file, in the order of their start times. Entries without a
 /// readable time come last. If two files have pages with the same id, the ids of the later file get a number

@@ -3,6 +3,8 @@
 //! JSON is rewritten as it arrives. Only forms are buffered. A body that does not match its media type, or is
 //! cut off, is treated as one value and replaced by its pseudonym. The caller limits the size.
 
+use egret_json::tokenizer::Tokenizer;
+
 use crate::exclusions::Side;
 use crate::key::Key;
 use crate::media::{self, Syntax};
@@ -13,7 +15,6 @@ use crate::names;
 use crate::parameters::{self, Encodings};
 use crate::pseudonym::TextDigest;
 use crate::rewrite::Rewriter;
-use egret_json::tokenizer::Tokenizer;
 
 /// Obfuscates a body that is pushed in pieces.
 pub struct Body<'a> {

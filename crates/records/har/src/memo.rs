@@ -5,11 +5,11 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use egret_json::write_escaped;
 use zeroize::Zeroize as _;
 
 use crate::key::Key;
 use crate::names;
-use egret_json::write_escaped;
 
 /// Number of slots, a power of two. Two slots form a set.
 const SLOTS: usize = 2048;

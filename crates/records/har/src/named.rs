@@ -15,8 +15,9 @@
 
 use std::sync::LazyLock;
 
-use crate::pseudonym::{is_number_pseudonym, is_pseudonym};
 use egret_json::tokenizer::{Sink, Tokenizer};
+
+use crate::pseudonym::{is_number_pseudonym, is_pseudonym};
 
 /// Meaning of a name for its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

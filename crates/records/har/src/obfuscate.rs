@@ -11,6 +11,8 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 
+use egret_clock::rfc3339;
+use egret_json::tokenizer as json;
 use serde_json::{Map, Value};
 
 use crate::body::{Body, field_value};
@@ -27,8 +29,6 @@ use crate::pseudonym::{Pseudonym, is_pseudonym};
 use crate::rewrite::Rewriter;
 use crate::{base64, url};
 use crate::{media, media_obfuscation};
-use egret_clock::rfc3339;
-use egret_json::tokenizer as json;
 
 /// Field of an entry with the method and key of its obfuscation: `hmac-sha256:0123456789abcdef`.
 pub const MARK: &str = "_obfuscation";

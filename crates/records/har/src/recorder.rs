@@ -17,6 +17,13 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 
+use body::KeptBody;
+use characters::utf8_or_latin1;
+use coding::is_coded;
+use egret_clock::{cookie_date, rfc3339};
+use egret_json::write_escaped;
+use pieces::{address, millis, number, text};
+use redaction::Redaction;
 use serde::Serialize;
 use zeroize::Zeroize as _;
 
@@ -28,13 +35,6 @@ use crate::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
 use crate::recording::{Bodies, Recording};
-use body::KeptBody;
-use characters::utf8_or_latin1;
-use coding::is_coded;
-use egret_clock::{cookie_date, rfc3339};
-use egret_json::write_escaped;
-use pieces::{address, millis, number, text};
-use redaction::Redaction;
 
 pub use completeness::Completeness;
 pub use mask::Mask;

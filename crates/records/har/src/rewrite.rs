@@ -4,13 +4,13 @@
 //! pseudonym to hide anything. Data where even a boolean is sensitive should not be recorded. White space is
 //! dropped.
 
+use egret_json::tokenizer::Sink;
+use egret_json::write_escaped;
 use zeroize::Zeroize as _;
 
 use crate::exclusions::{BodyPaths, PathCursor};
 use crate::memo::{HELD_BYTES_MAX, Pseudonymizer};
 use crate::pseudonym::TextDigest;
-use egret_json::tokenizer::Sink;
-use egret_json::write_escaped;
 
 /// State of the string that is being read.
 #[expect(clippy::large_enum_variant, reason = "there is one of it")]

@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use egret_json::tokenizer::{Sink, Tokenizer};
+use egret_json::write_escaped;
+
 use crate::base64;
 use crate::charset::{self, Charset};
 use crate::detect::{detect, is_short_word};
@@ -14,8 +17,6 @@ use crate::names;
 use crate::obfuscate::is_same_site;
 use crate::parameters::{decode, encode, is_unreserved};
 use crate::pseudonym::is_number_pseudonym;
-use egret_json::tokenizer::{Sink, Tokenizer};
-use egret_json::write_escaped;
 
 /// Maximum number of further passes over a text: a replacement may join the text around it to another
 /// finding.

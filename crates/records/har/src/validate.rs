@@ -6,10 +6,10 @@
 
 use std::fmt;
 
+use egret_clock::rfc3339;
 use serde_json::{Map, Value};
 
 use crate::base64;
-use egret_clock::rfc3339;
 
 /// Maximum number of problems reported per file. Validation stops there.
 pub const PROBLEMS_MAX: usize = 100;

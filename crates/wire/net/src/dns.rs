@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use cache::Cache;
+use lookup::{Lookup, SystemLookup};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::config::DnsConfig;
 use crate::counter::{Counter, DnsSnapshot};
-use cache::Cache;
-use lookup::{Lookup, SystemLookup};
 
 /// Maximum number of look-ups in progress. Further names are queued.
 const LOOKUPS_MAX: usize = 128;

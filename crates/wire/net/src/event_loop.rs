@@ -7,15 +7,16 @@
 //! ordinary wakers. Anything built on `std::task` works here: channels and `select!` are tokio's.
 
 mod ahead;
+mod alarm;
 mod alarms;
+mod current;
 pub mod now;
 mod poller;
 mod socket;
 mod source;
 mod tasks;
+mod waker;
 
-use std::cell::RefCell;
-use std::fmt;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -23,42 +24,26 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use alarms::Alarms;
+use current::{Entered, Inner, with_current};
 use poller::Poller;
 use tasks::{Next, Remote, Tasks};
 
-pub use alarms::{Alarm, sleep, sleep_until, timeout};
+pub use alarm::{Alarm, sleep, sleep_until, timeout};
 pub use socket::{Listener, Socket};
 
 /// Maximum number of tasks that run before the kernel is asked for new events.
 const TASKS_IN_TURN: usize = 256;
 
-thread_local! {
-    static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
-}
-
 /// An event loop, run by the thread that created it.
 #[derive(Debug)]
 pub struct EventLoop(Rc<Inner>);
-
-struct Inner {
-    tasks: Tasks,
-    poller: Poller,
-    alarms: Alarms,
-    remote: Arc<Remote>,
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Inner")
-    }
-}
 
 impl EventLoop {
     /// Creates an event loop without tasks. Fails if the process has no file descriptors left.
     pub fn new() -> io::Result<Self> {
         let (poller, waker) = Poller::new()?;
         let remote = Arc::new(Remote::new(waker));
-        let tasks = Tasks::new(Arc::clone(&remote));
+        let tasks = Tasks::new(Arc::clone(&remote), waker::waker);
         Ok(Self(Rc::new(Inner { tasks, poller, alarms: Alarms::default(), remote })))
     }
 
@@ -104,26 +89,6 @@ impl Drop for EventLoop {
         let _entered = Entered::new(&self.0);
         self.0.tasks.drop_all();
     }
-}
-
-/// Makes its loop the current one of this thread until it is dropped.
-struct Entered(Option<Rc<Inner>>);
-
-impl Entered {
-    fn new(inner: &Rc<Inner>) -> Self {
-        Self(CURRENT.replace(Some(Rc::clone(inner))))
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.replace(self.0.take());
-    }
-}
-
-/// Calls `act` with this thread's loop. Returns `None` if the thread runs none.
-fn with_current<T>(act: impl FnOnce(&Rc<Inner>) -> T) -> Option<T> {
-    CURRENT.with_borrow(|current| current.as_ref().map(act))
 }
 
 /// Runs `future` as a task of this thread's loop. A panicking task does not affect others. If the thread runs

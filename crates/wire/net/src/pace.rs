@@ -8,9 +8,10 @@
 use std::task::Context;
 use std::time::Duration;
 
+use egret_clock::Moment;
+
 use crate::deadline::Timer;
 use crate::event_loop::Socket;
-use egret_clock::Moment;
 
 /// The window over which a client's rate is measured (`limits.body_rate`).
 pub const RATE_WINDOW: Duration = Duration::from_secs(10);

@@ -15,10 +15,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use egret_config::Problem;
-
-use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
 use egret_message::authority::{Authority, Host};
 use net::{Kind, METADATA_NAMES, Net, NetError};
+
+use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
 
 /// The target of a connection.
 #[derive(Debug, Clone, Copy)]

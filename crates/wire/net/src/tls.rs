@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use egret_config::{CERTIFICATES_BYTES_MAX, Problem, Secret, read_file};
+use egret_message::authority::Host;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -16,10 +17,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use trust::Trust;
 
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
-use egret_message::authority::Host;
-use trust::Trust;
 
 pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, accept, handshake};

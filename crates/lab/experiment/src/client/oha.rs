@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 
+use egret_measure::statistics::percentile;
+use egret_measure::statistics::real;
+
 use super::output_error::OutputError;
 use super::task::{ClientTask, body_options, words};
 use crate::client_settings::Amount;
 use crate::figures::Figures;
-use egret_measure::statistics::percentile;
-use egret_measure::statistics::real;
 
 /// Builds the command line.
 pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {

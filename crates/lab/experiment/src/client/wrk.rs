@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 
+use egret_measure::statistics::real;
 use serde::Deserialize;
 
 use super::output_error::OutputError;
 use super::task::{ClientTask, words};
 use crate::client_settings::Amount;
 use crate::figures::Figures;
-use egret_measure::statistics::real;
 
 /// Name of the script in the task's directory.
 const SCRIPT: &str = "figures.lua";

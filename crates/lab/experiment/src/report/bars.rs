@@ -1,9 +1,10 @@
 //! Bar charts: one bar per scenario, with its value, a whisker for the confidence interval, and an axis with
 //! its unit.
 
+use egret_measure::statistics::Estimate;
+
 use super::format::{places, thousands};
 use super::svg::{At, Chart, Drawing, Scale, WIDTH, tick_text};
-use egret_measure::statistics::Estimate;
 
 const HEADER: f64 = 64.0;
 const ROW: f64 = 30.0;

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use egret_measure::statistics::{Estimate, difference, estimate, median, ratio, real};
 use serde::{Deserialize, Serialize};
 
 use super::format::{places, share, signed_ms, thousands};
 use crate::config::{Figure, HoldConfig};
 use crate::results::{Results, Turn};
-use egret_measure::statistics::{Estimate, difference, estimate, median, ratio, real};
 
 /// A figure with a bound, compared with another scenario's figure or by itself.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use egret_measure::statistics::{Estimate, difference_of_runs, median, ratio_of_runs};
+
 use super::case_summary::{CaseSummary, RoundFigures, ScenarioSummary};
 use super::format::places;
 use super::summary::Summary;
-use egret_measure::statistics::{Estimate, difference_of_runs, median, ratio_of_runs};
 
 /// A comparison of two runs, figure by figure.
 #[derive(Debug, Clone, PartialEq)]

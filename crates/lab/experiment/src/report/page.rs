@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use egret_measure::statistics::Estimate;
+
 use super::bars::{Bar, BarChart};
 use super::bounded_figure::BoundedFigure;
 use super::case_summary::{CaseSummary, ProxyKind, ScenarioSummary};
@@ -13,7 +15,6 @@ use super::svg::{Chart, SERIES, STYLE, Scale, abreast, escape};
 use super::text_table::TextTable;
 use crate::config::TableConfig;
 use crate::results::Results;
-use egret_measure::statistics::Estimate;
 
 /// Highest percentile drawn. Beyond it a turn has too few samples.
 const PERCENTILE_MAX: f64 = 99.0;

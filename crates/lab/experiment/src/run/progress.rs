@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use egret_measure::live::LiveLine;
+
 use super::setup::TurnSetup;
 use crate::clock::span;
 use crate::results::{Results, Turn};
-use egret_measure::live::LiveLine;
 
 /// Interval between updates of the live line.
 const UPDATE_EVERY: Duration = Duration::from_millis(500);

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use egret_measure::statistics::real;
+
 use super::progress::Progress;
 use super::setup::TurnSetup;
 use crate::client::ClientTask;
@@ -18,7 +20,6 @@ use crate::results::{ProcessFigures, ResultsError, Turn, make_directory, write_w
 use crate::template::Values;
 use crate::turn_files::{self, StartProblem, TurnFiles};
 use crate::{clock, machine};
-use egret_measure::statistics::real;
 
 /// Maximum time for a process to become ready.
 const READY_DEADLINE: Duration = Duration::from_secs(20);

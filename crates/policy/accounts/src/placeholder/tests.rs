@@ -2,10 +2,10 @@
 
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Progress, RequestHead};
+use egret_message::Changes;
 use proptest::prelude::*;
 
 use super::*;
-use egret_message::Changes;
 
 const WORD: &str = "{{KEY/1}}";
 const SECRET: &str = "s\"e/c&r\\et=é";

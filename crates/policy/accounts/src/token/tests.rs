@@ -2,11 +2,11 @@ use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
+use egret_message::KnownProvider;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{AccountConfigs, Accounts};
-use egret_message::KnownProvider;
 
 const START: Timestamp = Timestamp::from_secs(1_000_000);
 

@@ -9,14 +9,14 @@ use egret_config::Problem;
 use egret_har::obfuscate::MessageKind as Message;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Mask, Recording, RecordingConfig};
+use egret_json::write_escaped;
+use egret_match::matching::{PathPattern, SegmentPattern, decode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::CompileContext;
 use crate::diagnosis::Diagnosis;
 use crate::finished::Finished;
-use egret_json::write_escaped;
-use egret_match::matching::{PathPattern, SegmentPattern, decode};
 
 /// Maximum length of a value. Longer values are cut.
 const VALUE_BYTES_MAX: usize = 4 * 1024;

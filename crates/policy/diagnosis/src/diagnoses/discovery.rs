@@ -11,6 +11,9 @@ use std::time::Duration;
 use egret_clock::{Timestamp, rfc3339};
 use egret_har::Key;
 use egret_http1::Method;
+use egret_match::target::normal_path;
+use egret_message::request_target::split_target;
+use inventory::{FoundEndpoint, Inventory, Origin, SeenCall};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,9 +21,6 @@ use crate::context::{CompileContext, StateStore};
 use crate::diagnosis::{Diagnosis, Tick};
 use crate::discovered::{Discovered, DiscoveredEndpoint};
 use crate::finished::Finished;
-use egret_match::target::normal_path;
-use egret_message::request_target::split_target;
-use inventory::{FoundEndpoint, Inventory, Origin, SeenCall};
 
 pub use proposal::propose;
 

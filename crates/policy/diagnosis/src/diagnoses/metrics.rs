@@ -9,6 +9,7 @@ use egret_config::{Duration, Size};
 use egret_export::otlp;
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
+use egret_match::expression::{Expression, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,6 @@ use crate::context::CompileContext;
 use crate::diagnosis::{Diagnosis, Tick};
 use crate::family::{Family, FamilyKind, Sample, SampleValue};
 use crate::finished::Finished;
-use egret_match::expression::{Expression, Scope};
 
 /// Maximum of `series_max`.
 const SERIES_MAX: u32 = 10_000;

@@ -3,10 +3,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use egret_clock::Random;
 use egret_export::otlp::{self, Attribute, AttributeValue as Value, Span, SpanKind};
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_http1::Method;
+use egret_message::trace_context::{Seed, TraceParent};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +16,6 @@ use crate::context::CompileContext;
 use crate::diagnosis::Diagnosis;
 use crate::finished::Finished;
 use crate::record::Attempt;
-use egret_clock::Random;
-use egret_message::trace_context::{Seed, TraceParent};
 
 /// Maximum length of a `tracestate`. A longer one is left out (Trace Context §3.3.1.1).
 const TRACE_STATE_BYTES_MAX: usize = 512;

@@ -1,14 +1,13 @@
-use proptest::prelude::*;
-
 use std::fmt;
 
 use egret_clock::Timestamp;
+use egret_fixture::with_request;
+use egret_message::{Changes, Fields};
 use egret_message::{Request, Response};
+use proptest::prelude::*;
 
 use super::*;
 use crate::parameters::Parameters;
-use egret_fixture::with_request;
-use egret_message::{Changes, Fields};
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
 

@@ -14,13 +14,13 @@ use cel::common::types::{
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{DeclarationError, Env, ExecutionError};
+use egret_message::{Fields, Request};
 use serde::de;
 
 use super::inputs::{BODY_BYTES_MAX, Inputs};
 use crate::form::{decode_form, is_same_decoded};
 use crate::parameters::Parameters;
 use crate::target::normal_path;
-use egret_message::{Fields, Request};
 
 /// A variable of expressions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

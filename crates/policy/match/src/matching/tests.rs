@@ -1,7 +1,7 @@
+use egret_fixture::with_request;
 use serde_json::json;
 
 use super::*;
-use egret_fixture::with_request;
 
 /// Returns the explanation of the mismatch, or `None` if all keys match.
 fn mismatch(config: serde_json::Value, lines: &str) -> Option<String> {

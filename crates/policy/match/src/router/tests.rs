@@ -1,11 +1,11 @@
 use egret_clock::Timestamp;
+use egret_fixture::with_request;
+use egret_message::Request;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::matching::{MatchConfig, Percent};
-use egret_fixture::with_request;
-use egret_message::Request;
 
 /// A flow's name and its match.
 type Flow = (String, MatchConfig);

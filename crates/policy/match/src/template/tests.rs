@@ -1,10 +1,10 @@
 use egret_clock::Timestamp;
+use egret_fixture::with_request;
+use egret_message::{Changes, Fields, Request, Response};
 use proptest::prelude::*;
 
 use super::*;
 use crate::parameters::Parameters;
-use egret_fixture::with_request;
-use egret_message::{Changes, Fields, Request, Response};
 
 const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
 

@@ -13,8 +13,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use egret_accounts::token::TokenWaiter;
+use egret_accounts::{Account, AccountUse, CoolDown, Ending, RefusedCall};
 use egret_clock::Timestamp;
+use egret_clock::mixed;
 use egret_config::{Duration, Size};
+use egret_match::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
+use egret_message::{BODY_BYTES_MAX, Condition, Fault, Reason, Refused, any_meets};
+use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 use smallvec::SmallVec;
@@ -24,12 +30,6 @@ use crate::account_use;
 use crate::exchange::Exchange;
 use crate::grouping::group;
 use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
-use egret_accounts::token::TokenWaiter;
-use egret_accounts::{Account, AccountUse, CoolDown, Ending, RefusedCall};
-use egret_clock::mixed;
-use egret_match::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
-use egret_message::{BODY_BYTES_MAX, Condition, Fault, Reason, Refused, any_meets};
-use egret_quota::GroupBy;
 
 /// Maximum number of accounts of one remedy. Each exchange examines all of them.
 const POOL_MAX: usize = 256;

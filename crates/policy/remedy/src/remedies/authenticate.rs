@@ -5,14 +5,14 @@
 
 use std::task::{Context, Poll};
 
+use egret_accounts::AccountUse;
+use egret_accounts::token::TokenWaiter;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::account_use;
 use crate::exchange::Exchange;
 use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
-use egret_accounts::AccountUse;
-use egret_accounts::token::TokenWaiter;
 
 /// Bytes of a request's body that are kept for repeating the call after a refused token.
 const REPLAY_BYTES: usize = 64 << 10;

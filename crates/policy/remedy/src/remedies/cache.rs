@@ -10,27 +10,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use aws_lc_rs::rand;
-use egret_clock::Timestamp;
-use egret_http1::{Method, ResponseFraming};
-use egret_store::entries::{BodyWriter, DiskLookup, Entry, Full, Purge, Seal};
-use smallvec::SmallVec;
-
-use held::{BodyWait, DiskFetch, ForwardedRequest, Found};
-use state::{DiskSource, State};
-
-use crate::exchange::{Checkpoint, Exchange};
-use crate::local_response::{LocalKind, LocalResponse};
-use crate::remedy::{CompileContext, InnerRemedy, Needs, Reaction, Remedy, Step};
-
 use egret_accounts::Account;
 use egret_cache::{
     Action, CacheConfig, CacheDisk, CacheEvent, CacheRequest, CacheSnapshot, CacheStatus, CallTimes,
     Candidate, Decision, DiskLocation, FwdReason, KeyContext, Lookup, NotStored, Policy, ProviderFailure,
     Reply, SECRET_BYTES, Served, Stored, TimedResponse, Validation, Verdict, fingerprint, problems,
 };
+use egret_clock::Timestamp;
+use egret_http1::{Method, ResponseFraming};
 use egret_match::expression::BODY_BYTES_MAX;
 use egret_message::{CallFailure, Destination, FailureKind, Outcome, Reason, Refused, Request};
 use egret_store::coalescer::{Background, Ending, Leader, Turn};
+use egret_store::entries::{BodyWriter, DiskLookup, Entry, Full, Purge, Seal};
+use held::{BodyWait, DiskFetch, ForwardedRequest, Found};
+use smallvec::SmallVec;
+use state::{DiskSource, State};
+
+use crate::exchange::{Checkpoint, Exchange};
+use crate::local_response::{LocalKind, LocalResponse};
+use crate::remedy::{CompileContext, InnerRemedy, Needs, Reaction, Remedy, Step};
 pub use held::Held;
 
 /// Maximum wait for the disk. After it, the request goes on as if nothing were stored there. A working disk

@@ -6,14 +6,14 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
+use egret_message::{Condition, Fault, Reason, Refused, any_meets};
+use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::grouping::{GroupKey, Grouping, Groups};
 use crate::remedy::{CompileContext, Reaction, Remedy, Step};
-use egret_message::{Condition, Fault, Reason, Refused, any_meets};
-use egret_quota::GroupBy;
 
 /// `Retry-After` of requests refused while probes are in flight, since the duration of a probe is unknown.
 const TRY_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Problem;
+use egret_message::{Reason, Refused};
+use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
 use crate::remedy::{CompileContext, Needs, Remedy, Step};
-use egret_message::{Reason, Refused};
-use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas};
 
 /// Limits the number of concurrent exchanges.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]

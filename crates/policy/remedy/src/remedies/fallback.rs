@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Size;
+use egret_message::{BODY_BYTES_MAX, Condition, Fault, Fixed, Reason, any_meets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,6 @@ use crate::local_response::{LocalKind, LocalResponse};
 use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
 use crate::remedy::{CompileContext, InnerRemedy, Mode, Needs, Reaction, Remedy, Step};
-use egret_message::{BODY_BYTES_MAX, Condition, Fault, Fixed, Reason, any_meets};
 
 /// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
 /// combined.

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use egret_match::template::Template;
+use egret_message::{Fault, Fixed};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::local_response::LocalResponse;
 use crate::remedy::{CompileContext, Remedy, Step};
-use egret_match::template::Template;
-use egret_message::{Fault, Fixed};
 
 /// A response written in the config.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
+use egret_message::Outcome;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,6 @@ use crate::exchange::Exchange;
 use crate::remedies::retry::{Budget, BudgetConfig};
 use crate::remedies::timeout::shorter;
 use crate::remedy::{CompileContext, Reaction, Remedy, Step};
-use egret_message::Outcome;
 
 /// Conditions for a second call.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -2,6 +2,8 @@
 
 use std::task::{Context, Poll};
 
+use egret_message::{Fault, Reason, Refused};
+use egret_quota::{Grant, Why};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +11,6 @@ use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
-use egret_message::{Fault, Reason, Refused};
-use egret_quota::{Grant, Why};
 
 /// Limits exchanges by a quota.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]

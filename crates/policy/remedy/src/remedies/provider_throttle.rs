@@ -9,6 +9,8 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
+use egret_message::{Condition, Fault, Reason, Refused, any_meets};
+use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +18,6 @@ use crate::exchange::Exchange;
 use crate::grouping::{GroupKey, Grouping, Groups};
 use crate::message_templates::field_name_problem;
 use crate::remedy::{CompileContext, Reaction, Remedy, Step};
-use egret_message::{Condition, Fault, Reason, Refused, any_meets};
-use egret_quota::GroupBy;
 
 /// Time after which another call may probe.
 const PROBE_TIME: std::time::Duration = std::time::Duration::from_secs(10);

@@ -7,6 +7,9 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
+use egret_match::expression::Expression;
+use egret_message::{Fault, Reason, Refused, Request};
+use egret_quota::{Grant, Refusal, Why};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,9 +17,6 @@ use crate::exchange::Exchange;
 use crate::quota_draw::{ChargeRequest, Draw};
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
 use crate::wait_line::{Arrival, QueuePlace, QueuePosition, Queues};
-use egret_match::expression::Expression;
-use egret_message::{Fault, Reason, Refused, Request};
-use egret_quota::{Grant, Refusal, Why};
 
 /// Maximum length of a queue.
 const SIZE_MAX: u32 = 100_000;

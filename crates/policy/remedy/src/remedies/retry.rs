@@ -9,13 +9,13 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
+use egret_message::{BODY_BYTES_MAX, Condition, any_meets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::remedies::timeout::shorter;
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
-use egret_message::{BODY_BYTES_MAX, Condition, any_meets};
 
 /// Maximum number of calls per request.
 const ATTEMPTS_MAX: u32 = 20;

@@ -2,13 +2,13 @@
 
 use std::task::{Context, Poll};
 
+use egret_match::matching::Percent;
+use egret_message::trace_context::{Seed, TraceParent};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::remedy::{CompileContext, Remedy, Step};
-use egret_match::matching::Percent;
-use egret_message::trace_context::{Seed, TraceParent};
 
 /// Gives each call to a provider its own `traceparent`, within the client's trace or a new one. The diagnosis
 /// `traces` exports the spans. Place it inside remedies that repeat calls.

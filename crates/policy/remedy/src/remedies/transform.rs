@@ -11,6 +11,10 @@ use std::task::{Context, Poll};
 
 use egret_config::Size;
 use egret_http1::{RequestFraming, ResponseFraming};
+use egret_json::edit::{Action, JsonEdits};
+use egret_match::form::is_same_decoded;
+use egret_match::template::{Escape, Template, write_url};
+use egret_message::{BODY_BYTES_MAX, Changes, Fault, Fields, Json, Outcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,10 +22,6 @@ use serde_json::Value;
 use crate::exchange::Exchange;
 use crate::message_templates::{PathTemplate, field_name_problem};
 use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
-use egret_json::edit::{Action, JsonEdits};
-use egret_match::form::is_same_decoded;
-use egret_match::template::{Escape, Template, write_url};
-use egret_message::{BODY_BYTES_MAX, Changes, Fault, Fields, Json, Outcome};
 
 /// Maximum length of a rendered value.
 const FIELD_BYTES_MAX: usize = 16 << 10;

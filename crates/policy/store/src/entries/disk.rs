@@ -22,13 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::body::StoredBody;
-use super::entry::{Entry, EntryKey, Purge, StoredValue};
 use egret_clock::Moment;
 use files::{Directory, FileRecord, OpenError, Sealed};
 use index::{Index, Known, OwnPurge, Phase};
 use load::Load;
 use status::DiskCounts;
+
+use super::body::StoredBody;
+use super::entry::{Entry, EntryKey, Purge, StoredValue};
 
 pub use files::{EntryFile, Seal};
 pub use load::Loading;

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use egret_json::tokenizer as json;
+
 use crate::har::{Content, Cookie, NameValue, PostData};
 use crate::key::Key;
 use crate::media::{self, Syntax};
@@ -11,7 +13,6 @@ use crate::obfuscate::{MessageKind, Obfuscator};
 use crate::pseudonym::PREFIX;
 use crate::recording::Recording;
 use crate::secret_remover::SecretRemover;
-use egret_json::tokenizer as json;
 
 /// The rules for values before they are written.
 #[derive(Debug, Clone)]

@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use egret_json::write_escaped;
+
 use super::characters::utf8_or_latin1;
 use super::pieces::text;
 use super::redaction::Redaction;
@@ -14,7 +16,6 @@ use crate::memo::{Memo, MemoKind};
 use crate::obfuscate::{MessageKind, Obfuscator};
 use crate::observed::ObservedRequest;
 use crate::parameters::{self, Encodings};
-use egret_json::write_escaped;
 
 impl Recorder {
     /// Writes `url` and `queryString`.

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::future::pending;
 use std::net::TcpListener;
 
+use egret_message::authority::Authority;
 use socket2::SockRef;
 
 use super::*;
 use crate::config::{DnsConfig, EgressConfig, EgressMode, EgressRule};
 use crate::event_loop::{paused, run};
-use egret_message::authority::Authority;
 
 /// The outcome of one attempt of a race.
 #[derive(Clone, Copy)]

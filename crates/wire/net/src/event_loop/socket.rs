@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, accept_with, recv, send, sendmsg};
 use socket2::{SockAddr, SockRef};
 
+use super::current::{Inner, with_current};
 use super::source::{Haste, Received, Source};
-use super::{Inner, with_current};
 
 /// A socket's registration with a loop, removed on drop.
 #[derive(Debug)]

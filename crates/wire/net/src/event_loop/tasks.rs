@@ -7,9 +7,7 @@ use std::pin::Pin;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-
-use super::CURRENT;
+use std::task::{Context, Poll, Waker};
 
 /// Number of times that a task may receive or accept before others run.
 const RECEIVES_IN_RUN: u32 = 64;
@@ -68,17 +66,21 @@ pub(super) struct Tasks {
     running: Cell<(TaskId, *const ())>,
     /// Number of receives left in this run.
     receives_left: Cell<u32>,
+    /// Creates a task's waker.
+    create_waker: fn(TaskId, Arc<Remote>) -> Waker,
     remote: Arc<Remote>,
 }
 
 impl Tasks {
-    pub fn new(remote: Arc<Remote>) -> Self {
+    /// Creates an empty list, whose tasks are woken by wakers from `create_waker`.
+    pub fn new(remote: Arc<Remote>, create_waker: fn(TaskId, Arc<Remote>) -> Waker) -> Self {
         Self {
             slots: RefCell::new(vec![Slot::default()]),
             free: RefCell::default(),
             due: RefCell::default(),
             running: Cell::new((MAIN, ptr::null())),
             receives_left: Cell::new(RECEIVES_IN_RUN),
+            create_waker,
             remote,
         }
     }
@@ -90,7 +92,7 @@ impl Tasks {
     }
 
     fn waker(&self, task: TaskId) -> Waker {
-        Arc::new(TaskWaker { task, remote: Arc::clone(&self.remote) }).into()
+        (self.create_waker)(task, Arc::clone(&self.remote))
     }
 
     /// Adds a task and queues it.
@@ -256,7 +258,8 @@ impl Remote {
         Self { woken: Mutex::default(), is_told: AtomicBool::new(false), waker }
     }
 
-    fn push(&self, task: TaskId) {
+    /// Wakes `task`.
+    pub fn push(&self, task: TaskId) {
         self.lock().push(task);
         if !self.is_told.swap(true, AcqRel) {
             // Fails only if the counter behind it is full. The loop wakes in that case anyway.
@@ -274,30 +277,5 @@ impl Remote {
 
     fn lock(&self) -> MutexGuard<'_, Vec<TaskId>> {
         self.woken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The waker of a task, for code that does not know the loop.
-struct TaskWaker {
-    task: TaskId,
-    remote: Arc<Remote>,
-}
-
-impl Wake for TaskWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let is_here = CURRENT.try_with(|current| match current.try_borrow().as_deref() {
-            Ok(Some(current)) if Arc::ptr_eq(&current.remote, &self.remote) => {
-                current.tasks.wake(self.task);
-                true
-            }
-            _ => false,
-        });
-        if is_here != Ok(true) {
-            self.remote.push(self.task);
-        }
     }
 }

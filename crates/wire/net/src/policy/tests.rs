@@ -1,8 +1,9 @@
 //! Tests of the egress policy's decisions.
 
-use super::*;
 use Reason::{ClosedProxy, LinkLocal, Metadata, NotAllowed, OwnPort, Private};
 use Verdict::{Allow, Deny, Report};
+
+use super::*;
 
 fn rule(host: &str, net: &str, ports: &[u16]) -> EgressRule {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());

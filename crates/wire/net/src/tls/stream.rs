@@ -10,11 +10,11 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::task::{Context, Poll, ready};
 
+use egret_message::authority::Host;
 use rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::{ClientTls, ServerTls, TlsError};
 use crate::event_loop::Socket;
-use egret_message::authority::Host;
 
 /// Maximum number of encrypted bytes that wait for the socket. Writing waits while the buffer is full.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::discovered::{Discovered, DiscoveredEndpoint};
 use egret_match::matching::{HostPattern, PathPattern};
 use egret_message::OTHER_HOSTS;
+
+use crate::discovered::{Discovered, DiscoveredEndpoint};
 
 /// Maximum number of proposed flows. If there are more paths, the least called ones are left out and the
 /// proposal says so.

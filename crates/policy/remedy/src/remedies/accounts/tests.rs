@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
+use egret_accounts::token::TokenResponse;
+use egret_fixture::{TestExchange, TestFlows, TestStep};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use egret_accounts::token::TokenResponse;
-use egret_fixture::{TestExchange, TestFlows, TestStep};
 
 const GET: &str = "GET https://one.example/";
 

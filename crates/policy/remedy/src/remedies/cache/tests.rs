@@ -5,13 +5,13 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use egret_clock::Moment;
+use egret_fixture::{TestExchange, TestFlows, TestStep, problems};
+use egret_message::FailureKind;
+use egret_store::entries::Stop;
 use serde_json::{Value, json};
 
 use super::DISK_WAIT_MAX;
 use super::held::BODY_WAIT_MAX;
-use egret_fixture::{TestExchange, TestFlows, TestStep, problems};
-use egret_message::FailureKind;
-use egret_store::entries::Stop;
 
 const GET: &str = "GET https://one.example/a";
 

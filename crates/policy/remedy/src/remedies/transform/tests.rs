@@ -1,8 +1,8 @@
+use egret_fixture::{Decision, TestExchange, TestFlows, TestStep, problems};
+use egret_message::{FailureKind, Reason};
 use serde_json::json;
 
 use super::*;
-use egret_fixture::{Decision, TestExchange, TestFlows, TestStep, problems};
-use egret_message::{FailureKind, Reason};
 
 /// Creates a harness with one flow for users, which has these remedies.
 fn of_users(remedies: &Value) -> TestFlows {

@@ -9,10 +9,10 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
+use egret_clock::Timestamp;
 
 use super::super::body::{Block, StoredBody};
 use super::super::entry::EntryKey;
-use egret_clock::Timestamp;
 
 /// Identifies the owner of the entries.
 const SEAL_NAME: &str = "seal";

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::task::{Context, Poll, Waker};
 
+use egret_clock::Timestamp;
 use proptest::prelude::*;
 
 use super::super::Entries;
 use super::super::{BodyWriter, EntryLimits};
 use super::*;
-use egret_clock::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Note(Vec<u8>);

@@ -12,10 +12,10 @@ use tracing::warn;
 
 use crate::background;
 use crate::downstream::serve;
+use crate::gateway::acceptor;
 use crate::plan::Plan;
 use crate::upstream::LoanRequest;
-use crate::worker::acceptor;
-use crate::worker::local::{Inbox, Message, Shared, Worker};
+use crate::worker::{Inbox, Message, Shared, Worker};
 
 /// Interval at which idle connections to providers are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use egret_cache::Stored;
 use egret_message::Changes;
 use egret_store::entries::BodyWriter;
 
-use crate::exchange::hedge_order::HedgeOrder;
+use crate::state::hedge_order::HedgeOrder;
 
 /// The changes to a call.
 #[derive(Debug, Default)]

@@ -7,17 +7,17 @@ use egret_net::budget::{Budget, Exhausted, Share};
 use egret_net::buffer::BUFFER_BYTES;
 
 /// Memory is allocated in multiples of this.
-pub(super) const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// A gathered body.
 #[derive(Debug, Default)]
 pub(crate) struct GatheredBody {
     /// Its position among the received bytes, if it arrived in one piece.
-    pub(super) place: Option<Span>,
+    pub(crate) place: Option<Span>,
     /// The received part without framing, if it arrived in chunks.
-    pub(super) decoded: Vec<u8>,
+    pub(crate) decoded: Vec<u8>,
     /// The share of the budget for gathered bodies that `decoded` takes.
-    pub(super) share: Share,
+    pub(crate) share: Share,
     pub is_whole: bool,
     /// Length of the received body with its framing, once it is complete.
     pub framed_len: usize,

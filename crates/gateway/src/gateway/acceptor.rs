@@ -10,14 +10,14 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
 use socket2::{Domain, Protocol, Type};
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::failure::{ErrorKind, Failure};
-use crate::worker::local::{Message, Worker};
-use crate::worker::run::serve_client;
-use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
+use crate::gateway::thread::serve_client;
+use crate::worker::{Message, Worker};
 
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
 const BACKLOG: i32 = 4096;

@@ -8,7 +8,7 @@ use egret_http1::{Edits, RequestFraming, RequestHead, ResponseFraming, ResponseH
 use egret_net::budget::Budget;
 use egret_net::buffer::{Buffer, BufferPool};
 
-use crate::exchange::body::Pipe;
+use crate::state::body::Pipe;
 
 /// Number of spare request states that a worker keeps.
 const SPARE_STATES: usize = 256;

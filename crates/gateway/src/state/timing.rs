@@ -4,9 +4,9 @@ use std::task::Context;
 
 use egret_clock::Moment;
 use egret_net::deadline::Timer;
+use egret_net::pace::{RATE_WINDOW, RateWindow, Taking};
 
 use crate::upstream::DialTimes;
-use egret_net::pace::{RATE_WINDOW, RateWindow, Taking};
 
 /// The moments of an exchange.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use egret_match::router::Matches;
 use egret_remedy::PendingChanges;
 use egret_store::coalescer::Background;
 
-use crate::exchange::state::Pools;
-use crate::exchange::target::CallTarget;
-use crate::worker::view::View;
+use crate::state::buffers::Pools;
+use crate::state::target::CallTarget;
+use crate::view::View;
 
 /// Fields with which a client requests a part, or says that it has a stored response.
 const CONDITIONAL_FIELDS: [&[u8]; 4] = [b"range", b"if-range", b"if-none-match", b"if-modified-since"];
