@@ -54,7 +54,7 @@ impl InternalClient {
         Some(Self { client, state })
     }
 
-    /// Returns the memory to `worker`. The request and the response may hold secrets, so they are overwritten.
+    /// Overwrites the request and the response, which may hold secrets, and returns their memory to `worker`.
     pub fn end(mut self, worker: &Worker) {
         if self.state.has_response_state() {
             self.state.response_state.output.filled_mut().fill(0);

@@ -1,5 +1,5 @@
-//! Background calls that refresh a stored response for later requests. They are exchanges like any other, with
-//! a client that ignores the response.
+//! Background calls that refresh a stored response for later requests. They are exchanges like any other,
+//! with a client that ignores the response.
 
 use std::rc::Rc;
 

@@ -349,7 +349,7 @@ impl<'a> Call<'a> {
         }
         let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
         let before = up.read_bytes;
-        let polled = up.poll(cx, &mut self.client.stream, (input, &mut kept), &mut connection.stream, shared);
+        let polled = up.poll(cx, &mut self.client.stream, input, &mut kept, &mut connection.stream, shared);
         if kept.has_gap && kept.len > request.len {
             // With a gap in it, the kept part of the body is useless.
             input.remove(request.len, kept.len);
@@ -441,9 +441,11 @@ impl<'a> Call<'a> {
             match (progress, response.status) {
                 (Progress::Partial, _) => return Ok(false),
                 (Progress::Complete, 101) => {
-                    let (request, response) = ((&*request, input.filled()), (&*response, output.filled()));
                     // The rest of the request belongs to the old protocol (RFC 9110 §7.8).
-                    if up.is_complete() && self.upstream.plan.upgrades.are_agreed_on(request, response) {
+                    let upgrades = &self.upstream.plan.upgrades;
+                    if up.is_complete()
+                        && upgrades.are_agreed_on(request, input.filled(), response, output.filled())
+                    {
                         return Ok(true);
                     }
                     let detail = "the provider switched protocols without a matching request, or before it had received the request";

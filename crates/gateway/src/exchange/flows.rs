@@ -73,11 +73,12 @@ struct Guided<'c, 'a> {
     run: Box<FlowRun>,
 }
 
-/// Serves the request of `call` through the flows that match it, or straight from the provider if none of them
-/// has a remedy. Returns how it ended, with the run through the remedies if there was one.
+/// Serves the request of `call` through the flows that match it, or straight from the provider if none of
+/// them has a remedy. Returns how it ended, with the run through the remedies if there was one.
 pub(crate) async fn serve(call: &mut Call<'_>, target: &CallTarget) -> (Option<Box<FlowRun>>, Ended) {
     let mut guided = Guided::new(call);
-    // These calls are boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast path.
+    // These calls are boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast
+    // path.
     let has_remedies = match guided.find_flows(target).await {
         Ok(has_remedies) => has_remedies,
         Err(stop) => {

@@ -245,7 +245,7 @@ impl Call<'_> {
         let (kept, received) = (&mut Kept::first(0), down.read_bytes);
         let sink = &mut self.client.stream;
         let polled = match &mut connection {
-            Some(connection) => down.poll(cx, &mut connection.stream, (output, kept), sink, shared),
+            Some(connection) => down.poll(cx, &mut connection.stream, output, kept, sink, shared),
             None => down.poll_rest(cx, sink, shared),
         };
         match polled {
@@ -381,13 +381,14 @@ impl Call<'_> {
         let with_body = self.state.request.method != egret_http1::Method::Head;
         let answers = &self.view.plan.errors;
         let (answer, status) = (failure.answer(answers, with_body, persistent), failure.status(answers));
-        self.send_answer((&answer, &answer), status, persistent).await
+        self.send_answer(&answer, &answer, status, persistent).await
     }
 
     /// Sends a whole message. Records `recorded` instead of it, because the client may get a rewritten copy.
     pub async fn send_answer(
         &mut self,
-        (answer, recorded): (&[u8], &[u8]),
+        answer: &[u8],
+        recorded: &[u8],
         status: u16,
         persistent: bool,
     ) -> Ended {
@@ -506,5 +507,5 @@ pub(crate) async fn deliver(call: &mut Call<'_>, kind: Option<ErrorKind>, is_sto
     share.cover_anyway(&call.client.worker.pools.buffers.budget, message.len());
     let rewritten = if is_stored { call.rewritten(&message) } else { None };
     let sent = rewritten.as_deref().unwrap_or(&message);
-    call.send_answer((sent, &message), status, persistent).await
+    call.send_answer(sent, &message, status, persistent).await
 }

@@ -1,5 +1,5 @@
-//! Serves a request: routes it, and answers it through flows, straight from the provider, by a tunnel, or with
-//! an error.
+//! Serves a request: routes it, and responds through flows, straight from the provider, by a tunnel, or
+//! with an error.
 
 use std::rc::Rc;
 

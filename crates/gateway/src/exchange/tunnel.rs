@@ -119,14 +119,14 @@ impl Ways {
         let view = client.worker.view();
         let shared = (&client.worker.pools.buffers, &view.plan.trailers);
         if self.up_open {
-            let polled = up.poll(cx, &mut client.stream, (input, &mut Kept::first(0)), provider, shared);
+            let polled = up.poll(cx, &mut client.stream, input, &mut Kept::first(0), provider, shared);
             match end_of_way(cx, polled.map_err(drop), provider) {
                 Ok(ended) => self.up_open = !ended,
                 Err(()) => return Poll::Ready(()),
             }
         }
         if self.down_open {
-            let polled = down.poll(cx, provider, (output, &mut Kept::first(0)), &mut client.stream, shared);
+            let polled = down.poll(cx, provider, output, &mut Kept::first(0), &mut client.stream, shared);
             match end_of_way(cx, polled.map_err(drop), &mut client.stream) {
                 Ok(ended) => self.down_open = !ended,
                 Err(()) => return Poll::Ready(()),

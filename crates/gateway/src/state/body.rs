@@ -230,7 +230,7 @@ impl Pipe {
         let is_done = self.decoder.is_done();
         let ends = self.chunked && is_done;
         let input =
-            show(input, &mut self.spans, (&self.decoder, ends, names), &mut self.shield, &mut self.trailers);
+            show(input, &mut self.spans, &self.decoder, ends, names, &mut self.shield, &mut self.trailers);
         let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
         if let Some(fill) = &mut self.fill {
             fill.take(input, &self.spans, is_done);
@@ -261,7 +261,8 @@ impl Pipe {
         &mut self,
         cx: &mut Context<'_>,
         source: &mut Stream,
-        (buffer, kept): (&mut Buffer, &mut Kept),
+        buffer: &mut Buffer,
+        kept: &mut Kept,
         sink: &mut Stream,
         shared: Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
@@ -427,7 +428,7 @@ impl Pipe {
         let is_done = self.decoder.is_done();
         let ends = self.chunked && is_done;
         let data =
-            show(input, &mut self.spans, (&self.decoder, ends, names), &mut self.shield, &mut self.trailers);
+            show(input, &mut self.spans, &self.decoder, ends, names, &mut self.shield, &mut self.trailers);
         if let Some(fill) = &mut self.fill {
             fill.take(data, &self.spans, is_done);
         }
@@ -472,7 +473,9 @@ impl Pipe {
 fn show<'i>(
     input: &'i [u8],
     spans: &mut Vec<Span>,
-    (decoder, ends, names): (&BodyDecoder, bool, &TrailerNames),
+    decoder: &BodyDecoder,
+    ends: bool,
+    names: &TrailerNames,
     shield: &'i mut Option<Box<SecretMask>>,
     trailers: &mut Vec<u8>,
 ) -> &'i [u8] {
@@ -805,10 +808,9 @@ mod tests {
             pipe.reset(framing, chunked);
             pipe.shield = shield.map(Box::new);
             let shared = (&buffers, &names);
-            let ended = poll_fn(|cx| {
-                pipe.poll(cx, &mut source, (&mut buffer, &mut Kept::first(0)), &mut sink, shared)
-            })
-            .await;
+            let ended =
+                poll_fn(|cx| pipe.poll(cx, &mut source, &mut buffer, &mut Kept::first(0), &mut sink, shared))
+                    .await;
             drop(sink);
             (received.await.unwrap(), ended)
         })
@@ -965,10 +967,9 @@ mod tests {
             pipe.reset(framing, chunked);
             pipe.store(filling);
             let shared = (&buffers, &names);
-            let ended = poll_fn(|cx| {
-                pipe.poll(cx, &mut source, (&mut buffer, &mut Kept::first(0)), &mut sink, shared)
-            })
-            .await;
+            let ended =
+                poll_fn(|cx| pipe.poll(cx, &mut source, &mut buffer, &mut Kept::first(0), &mut sink, shared))
+                    .await;
             drop(sink);
             let kept = entry.body.blocks().map(<[_]>::concat);
             (received.await.unwrap(), ended, kept)

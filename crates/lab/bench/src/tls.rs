@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
+use egret_net::tls::{ClientConfigError, Identity, Verification, client_config, system_roots};
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, NamedGroup, ProtocolVersion, RootCertStore,
-    SignatureScheme, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, NamedGroup, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
 };
 
 /// TLS options.
@@ -74,23 +73,23 @@ impl TlsOptions {
         if let Some(ciphers) = &self.ciphers {
             provider.cipher_suites = cipher_suites(ciphers)?;
         }
-        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&versions(self.protocol.as_deref())?)
-            .map_err(|error| TlsError::Other(format!("these ciphers do not match this protocol: {error}")))?;
-        let builder = if self.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(NoVerification))
+        let verification = if self.insecure {
+            // Part of the cost of TLS, so a measurement includes it.
+            Verification::SignatureOnly
         } else {
-            builder.with_root_certificates(self.roots()?)
+            Verification::Authorities(self.roots()?)
         };
-        let mut config = match &self.identity {
-            None => builder.with_no_client_auth(),
-            Some(file) => {
-                let (chain, key) = identity(file)?;
-                builder.with_client_auth_cert(chain, key).map_err(|error| {
-                    TlsError::File(file.clone(), format!("the key does not match the certificate: {error}"))
-                })?
+        let identity = self.identity.as_deref().map(identity).transpose()?;
+        let versions = versions(self.protocol.as_deref())?;
+        let built = client_config(Arc::new(provider), &versions, verification, identity);
+        let mut config = built.map_err(|error| match (error, &self.identity) {
+            (ClientConfigError::Identity(error), Some(file)) => {
+                TlsError::File(file.clone(), format!("the key does not match the certificate: {error}"))
             }
-        };
+            (ClientConfigError::Identity(error) | ClientConfigError::Suites(error), _) => {
+                TlsError::Other(format!("these ciphers do not match this protocol: {error}"))
+            }
+        })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // Every connection makes a full handshake, as with ab. Resumed sessions would make the later part
         // look faster.
@@ -99,19 +98,14 @@ impl TlsOptions {
         Ok(Arc::new(config))
     }
 
-    fn roots(&self) -> Result<RootCertStore, TlsError> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if roots.is_empty() {
-            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    fn roots(&self) -> Result<Arc<RootCertStore>, TlsError> {
+        let Some(file) = &self.authorities else { return Ok(system_roots()) };
+        let mut roots = RootCertStore::clone(&system_roots());
+        let (added, _) = roots.add_parsable_certificates(certificates(file)?);
+        if added == 0 {
+            return Err(TlsError::File(file.clone(), "contains no PEM certificate".to_owned()));
         }
-        if let Some(file) = &self.authorities {
-            let (added, _) = roots.add_parsable_certificates(certificates(file)?);
-            if added == 0 {
-                return Err(TlsError::File(file.clone(), "contains no PEM certificate".to_owned()));
-            }
-        }
-        Ok(roots)
+        Ok(Arc::new(roots))
     }
 }
 
@@ -145,7 +139,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     certificates.map_err(|error| TlsError::File(file.to_owned(), format!("not PEM: {error}")))
 }
 
-fn identity(file: &Path) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+fn identity(file: &Path) -> Result<Identity, TlsError> {
     let key = PrivateKeyDer::from_pem_file(file)
         .map_err(|error| TlsError::File(file.to_owned(), format!("contains no PEM private key: {error}")))?;
     Ok((certificates(file)?, key))
@@ -153,54 +147,6 @@ fn identity(file: &Path) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<
 
 fn unreadable(file: &Path, error: &io::Error) -> TlsError {
     TlsError::File(file.to_owned(), format!("cannot be read: {error}"))
-}
-
-/// Accepts every certificate. Handshake signatures are still verified, because that is part of the cost of
-/// TLS.
-#[derive(Debug)]
-struct NoVerification;
-
-impl NoVerification {
-    fn provider() -> CryptoProvider {
-        aws_lc_rs::default_provider()
-    }
-}
-
-impl ServerCertVerifier for NoVerification {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = Self::provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = Self::provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        Self::provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// The negotiated parameters of a TLS session, in the terms of ab's report.

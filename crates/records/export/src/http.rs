@@ -3,10 +3,11 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
+use egret_net::tls::{ClientConfigError, Verification, client_config, provider, system_roots};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -15,7 +16,7 @@ use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{DEFAULT_VERSIONS, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -81,7 +82,7 @@ pub enum ClientError {
     /// The authorities in this file cannot be trusted.
     Ca(PathBuf, CaError),
     /// TLS is not available.
-    Tls(rustls::Error),
+    Tls(ClientConfigError),
 }
 
 impl fmt::Display for ClientError {
@@ -90,7 +91,7 @@ impl fmt::Display for ClientError {
             Self::Host(error) => error.fmt(f),
             Self::ServerName(host, error) => write!(f, "{host}: {error}"),
             Self::Ca(file, error) => write!(f, "ca: {}: {error}", file.display()),
-            Self::Tls(error) => write!(f, "TLS is not available: {error}"),
+            Self::Tls(error) => error.fmt(f),
         }
     }
 }
@@ -277,14 +278,14 @@ fn server_name(host: &str) -> Result<ServerName<'static>, ClientError> {
 /// Returns a connector for TLS 1.2 and 1.3. It trusts the system's authorities, or Mozilla's if the system
 /// has none, and those of `ca`.
 fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
-    let mut roots = system_roots().clone();
+    let mut roots = system_roots();
     if let Some(file) = ca {
-        add_authorities(file, &mut roots).map_err(|error| ClientError::Ca(file.to_owned(), error))?;
+        let added = add_authorities(file, Arc::make_mut(&mut roots));
+        added.map_err(|error| ClientError::Ca(file.to_owned(), error))?;
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = builder.map_err(ClientError::Tls)?;
-    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()).into())
+    let verification = Verification::Authorities(roots);
+    let config = client_config(provider(), DEFAULT_VERSIONS, verification, None).map_err(ClientError::Tls)?;
+    Ok(Arc::new(config).into())
 }
 
 /// Adds the certificates in `file`.
@@ -295,18 +296,6 @@ fn add_authorities(file: &Path, roots: &mut RootCertStore) -> Result<(), CaError
         roots.add(certificate.map_err(CaError::Pem)?).map_err(CaError::Certificate)?;
     }
     if roots.len() == before { Err(CaError::Empty) } else { Ok(()) }
-}
-
-fn system_roots() -> &'static RootCertStore {
-    static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
-    ROOTS.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if roots.is_empty() {
-            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        }
-        roots
-    })
 }
 
 #[cfg(test)]

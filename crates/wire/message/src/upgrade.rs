@@ -59,8 +59,10 @@ impl Protocols {
     /// asked for all that it names.
     pub fn are_agreed_on(
         &self,
-        (request, request_bytes): (&RequestHead, &[u8]),
-        (response, response_bytes): (&ResponseHead, &[u8]),
+        request: &RequestHead,
+        request_bytes: &[u8],
+        response: &ResponseHead,
+        response_bytes: &[u8],
     ) -> bool {
         let asked = |protocol: &[u8]| {
             self.has(protocol)
@@ -136,7 +138,7 @@ mod tests {
             head.parse(request.as_bytes(), &HeadLimits::default()).unwrap();
             answer.parse(response.as_bytes(), &HeadLimits::default(), Method::Get).unwrap();
             let protocols = named(&["websocket", "x"]);
-            protocols.are_agreed_on((&head, request.as_bytes()), (&answer, response.as_bytes()))
+            protocols.are_agreed_on(&head, request.as_bytes(), &answer, response.as_bytes())
         };
         assert!(
             agreed("websocket", "WebSocket") && agreed("h2c, websocket", "websocket") && agreed("x", "x")

@@ -1,26 +1,26 @@
 //! TLS to providers, and from clients on listeners that use it: trust, certificates and the stream itself.
 
+mod client;
 mod error;
 mod stream;
 mod trust;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use egret_config::{CERTIFICATES_BYTES_MAX, Problem, Secret, read_file};
 use egret_message::authority::Host;
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{ClientConfig, ServerConfig};
 use trust::Trust;
 
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 
+pub use client::{ClientConfigError, Identity, Verification, client_config, provider, system_roots};
 pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, accept, handshake};
 
@@ -63,26 +63,19 @@ impl ClientTls {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?;
-        let verifier = if config.verify == TlsVerify::Full {
-            trust
-                .verifier()
-                .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?
-        } else {
-            Arc::new(NoVerification)
+        let unavailable = |error: String| vec![Problem::new(path, format!("TLS is not available: {error}"))];
+        let verification = match config.verify {
+            TlsVerify::Full => Verification::Verifier(trust.verifier().map_err(unavailable)?),
+            TlsVerify::DangerouslyOff => Verification::Off,
         };
-        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
-        let mut config = match identity {
-            Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(|error| {
-                vec![Problem::new(
-                    format!("{path}.key"),
-                    format!("the key cannot be used with the certificate: {error}"),
-                )]
-            })?,
-            None => builder.with_no_client_auth(),
-        };
+        let built = client_config(provider(), &[&TLS13, &TLS12], verification, identity);
+        let mut config = built.map_err(|error| {
+            let at = match error {
+                ClientConfigError::Suites(_) => path.to_owned(),
+                ClientConfigError::Identity(_) => format!("{path}.key"),
+            };
+            vec![Problem::new(at, error.to_string())]
+        })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         config.resumption = Resumption::in_memory_sessions(SESSIONS_MAX);
         Ok(Self { config: Arc::new(config), server_name })
@@ -139,33 +132,6 @@ fn server_name(host: &Host) -> Result<ServerName<'static>, String> {
     }
 }
 
-/// Returns the process's only cryptography provider.
-fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
-    PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())).clone()
-}
-
-/// Returns the system's authorities, or Mozilla's if it has none. They are read once, because that takes
-/// milliseconds.
-fn system_roots() -> Arc<RootCertStore> {
-    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
-    let load = || {
-        let mut roots = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        // The system may hold certificates too old to parse. The others are still used.
-        let (_, ignored) = roots.add_parsable_certificates(found.certs);
-        if ignored > 0 || !found.errors.is_empty() {
-            tracing::debug!(message = "some of the system's certificates cannot be used", ignored, errors = ?found.errors);
-        }
-        if roots.is_empty() {
-            tracing::info!(message = "the system has no certificate authorities: using Mozilla's");
-            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-        }
-        Arc::new(roots)
-    };
-    ROOTS.get_or_init(load).clone()
-}
-
 /// Returns the issuers and certificates that are trusted.
 fn trust(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) -> Trust {
     let path = format!("{path}.ca");
@@ -178,8 +144,6 @@ fn trust(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) ->
     }
     Trust::load(config.ca.as_deref(), &path, problems)
 }
-
-type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn identity(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) -> Option<Identity> {
     let (file, key) = match (&config.certificate, &config.key) {
@@ -221,45 +185,6 @@ fn certificates(file: &Path, path: &str, problems: &mut Vec<Problem>) -> Vec<Cer
     };
     problems.push(Problem::new(path, message));
     Vec::new()
-}
-
-/// Accepts every certificate, for `verify: dangerously-off`.
-#[derive(Debug)]
-struct NoVerification;
-
-impl ServerCertVerifier for NoVerification {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 
+use super::alarms::AlarmKey;
 use super::current::with_current;
 use super::now;
 
@@ -15,8 +16,8 @@ use super::now;
 #[derive(Debug)]
 pub struct Alarm {
     at: Moment,
-    /// The time and number under which it is registered.
-    set: Option<(Moment, u64)>,
+    /// The key under which it is registered.
+    set: Option<AlarmKey>,
 }
 
 /// Returns a future that completes at `at`.
@@ -38,7 +39,7 @@ impl Alarm {
 
     fn clear(&mut self) {
         if let Some(key) = self.set.take() {
-            with_current(|current| current.alarms.clear(&key));
+            with_current(|current| current.alarms.clear(key));
         }
     }
 }

@@ -339,7 +339,7 @@ fn a_client_certificate_is_shown_where_one_is_wanted() {
     run(async {
         let authority = new_authority();
         let leaf = Leaf::new(&authority, "localhost", |_| ());
-        let mut accepted = RootCertStore::empty();
+        let mut accepted = rustls::RootCertStore::empty();
         accepted.add(authority.der().clone()).unwrap();
         let client = Leaf::new(&authority, "client.example", |_| ());
         let (certificate, key) =

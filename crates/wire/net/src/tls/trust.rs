@@ -13,7 +13,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::{certificates, provider, system_roots};
+use super::certificates;
+use super::client::{provider, system_roots};
 
 /// The trusted authorities and certificates for a provider.
 #[derive(Debug)]

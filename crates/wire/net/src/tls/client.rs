@@ -1,0 +1,152 @@
+//! The TLS configuration that all of Egret's clients start from: authorities, verification and identity.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
+
+/// A certificate with its issuers, and its key.
+pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// The proof that a client demands of a server.
+#[derive(Debug)]
+pub enum Verification {
+    /// A certificate that one of these authorities has signed for the server's name.
+    Authorities(Arc<RootCertStore>),
+    /// A certificate that this verifier accepts.
+    Verifier(Arc<dyn ServerCertVerifier>),
+    /// Any certificate, if the handshake is signed with its key.
+    SignatureOnly,
+    /// None.
+    Off,
+}
+
+/// The reason why there is no TLS configuration.
+#[derive(Debug)]
+pub enum ClientConfigError {
+    /// The cipher suites do not match the protocol versions.
+    Suites(rustls::Error),
+    /// The key cannot be used with the certificate.
+    Identity(rustls::Error),
+}
+
+impl fmt::Display for ClientConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Suites(error) => write!(f, "TLS is not available: {error}"),
+            Self::Identity(error) => write!(f, "the key cannot be used with the certificate: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientConfigError {}
+
+/// Returns the configuration of a TLS client, without ALPN.
+pub fn client_config(
+    provider: Arc<CryptoProvider>,
+    versions: &[&'static SupportedProtocolVersion],
+    verification: Verification,
+    identity: Option<Identity>,
+) -> Result<ClientConfig, ClientConfigError> {
+    let any = |verifies_signatures| {
+        let provider = Arc::clone(&provider);
+        Arc::new(AnyCertificate { provider, verifies_signatures }) as Arc<dyn ServerCertVerifier>
+    };
+    let verifier = match verification {
+        Verification::Authorities(roots) => Err(roots),
+        Verification::Verifier(verifier) => Ok(verifier),
+        Verification::SignatureOnly => Ok(any(true)),
+        Verification::Off => Ok(any(false)),
+    };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .map_err(ClientConfigError::Suites)?;
+    let builder = match verifier {
+        Ok(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier),
+        Err(roots) => builder.with_root_certificates(roots),
+    };
+    match identity {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(ClientConfigError::Identity),
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+/// Returns the process's only cryptography provider.
+pub fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())).clone()
+}
+
+/// Returns the system's authorities, or Mozilla's if it has none. They are read once, because that takes
+/// milliseconds.
+pub fn system_roots() -> Arc<RootCertStore> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let load = || {
+        let mut roots = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        // The system may hold certificates too old to parse. The others are still used.
+        let (_, ignored) = roots.add_parsable_certificates(found.certs);
+        if ignored > 0 || !found.errors.is_empty() {
+            tracing::debug!(message = "some of the system's certificates cannot be used", ignored, errors = ?found.errors);
+        }
+        if roots.is_empty() {
+            tracing::info!(message = "the system has no certificate authorities: using Mozilla's");
+            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        }
+        Arc::new(roots)
+    };
+    ROOTS.get_or_init(load).clone()
+}
+
+/// Accepts every certificate.
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+    verifies_signatures: bool,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        if !self.verifies_signatures {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        if !self.verifies_signatures {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
