@@ -1,5 +1,5 @@
-//! Every requirement on a shared cache, through the running gateway. `crates/flow` runs the same rows on the
-//! cache's logic alone; here they run with real clients, a real provider and a test clock.
+//! Every requirement on a shared cache, through the running gateway. `crates/policy/flow` runs the same rows
+//! on the cache's logic alone; here they run with real clients, a real provider and a test clock.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

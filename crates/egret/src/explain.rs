@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use egret_clock::{Clock, Moment};
 use egret_diagnosis::Exports;
 use egret_flow::config::match_rules;
-use egret_flow::explain::Verdict;
+use egret_flow::explain::ExplainedFlow;
 use egret_gateway::Routes;
 use egret_http1::{HeadLimits, Progress, RequestHead};
 use egret_match::matching::Question;
@@ -51,7 +51,7 @@ struct Explanation {
     host: String,
     port: u16,
     target: String,
-    flows: Vec<Verdict>,
+    flows: Vec<ExplainedFlow>,
     /// The remedies of the matching flows, outermost first.
     remedies: Vec<RemedyStep>,
 }
@@ -141,9 +141,9 @@ fn parse(bytes: &[u8]) -> Result<RequestHead, Failure> {
     }
 }
 
-fn steps(flows: &[Verdict], routes: &Routes) -> Vec<RemedyStep> {
+fn steps(flows: &[ExplainedFlow], routes: &Routes) -> Vec<RemedyStep> {
     let matching = flows.iter().enumerate().filter(|(_, verdict)| verdict.matches);
-    let of_flow = |(number, verdict): (usize, &Verdict)| {
+    let of_flow = |(number, verdict): (usize, &ExplainedFlow)| {
         let step = |(remedy, does): (&str, String)| RemedyStep {
             flow: verdict.flow.clone(),
             remedy: remedy.to_owned(),
@@ -189,7 +189,7 @@ fn to_text(explanation: &Explanation) -> String {
     text
 }
 
-fn verdict_text(verdict: &Verdict) -> String {
+fn verdict_text(verdict: &ExplainedFlow) -> String {
     if let Some(why_not) = &verdict.why_not {
         return format!("does not match: {why_not}");
     }

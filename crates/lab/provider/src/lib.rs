@@ -61,11 +61,12 @@ mod websocket;
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 
 pub use delay::{Delay, DelayError};
@@ -90,6 +91,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     duration::parse(text, Duration::from_hours(24))
 }
 
+/// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
+const BACKLOG: i32 = 4096;
+
 /// A running provider. Dropping it stops it.
 pub struct Provider {
     address: SocketAddr,
@@ -100,7 +104,7 @@ pub struct Provider {
 impl Provider {
     /// Binds the address (port 0 lets the system choose), then serves on its own threads until stopped.
     pub fn start(listen: SocketAddr, options: Options) -> Result<Self, StartError> {
-        let (listener, address) = bound(listen).map_err(StartError::Listen)?;
+        let (socket, address) = bound(listen).map_err(StartError::Listen)?;
         let tls = options.tls.as_deref().map(|file| {
             tls::acceptor(address.ip(), file)
                 .map_err(|error| StartError::Tls { file: file.to_owned(), error })
@@ -113,7 +117,9 @@ impl Provider {
         let entry_point = EntryPoint::new(Arc::clone(&state), registry::router(state));
         let service = Service { entry_point, network, tls };
         let (stop, stopped) = watch::channel(());
-        let threads = server::start(listener, threads, &service, &stopped).map_err(StartError::Thread)?;
+        socket.listen(BACKLOG).map_err(StartError::Listen)?;
+        let threads =
+            server::start(socket.into(), threads, &service, &stopped).map_err(StartError::Thread)?;
         tracing::info!(%address, "provider listening");
         Ok(Self { address, stop: Some(stop), threads })
     }
@@ -130,11 +136,14 @@ impl Provider {
     }
 }
 
-fn bound(listen: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(listen)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
+/// Binds a socket that does not listen yet, so no client connects before the provider is ready.
+fn bound(listen: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
+    let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&listen.into())?;
+    let address = socket.local_addr()?.as_socket();
+    Ok((socket, address.ok_or_else(|| io::Error::other("the socket has no address"))?))
 }
 
 impl Drop for Provider {

@@ -10,7 +10,7 @@ use crate::config::FlowConfig;
 
 /// A flow's result for a request.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct ExplainedFlow {
     /// Name of the flow.
     pub flow: String,
     /// `true` if the flow matches the request.
@@ -31,17 +31,17 @@ const ROLLS_MAX: u64 = 100_000;
 
 /// Evaluates each of `flows` against the request. `router` is compiled from the same flows. A flow that
 /// samples exchanges is evaluated as if this one were sampled.
-pub fn explain(flows: &[FlowConfig], router: &Router, question: Question<'_>) -> Vec<Verdict> {
+pub fn explain(flows: &[FlowConfig], router: &Router, question: Question<'_>) -> Vec<ExplainedFlow> {
     flows.iter().enumerate().map(|(number, flow)| verdict(number, flow, router, question)).collect()
 }
 
-fn verdict(number: usize, flow: &FlowConfig, router: &Router, question: Question<'_>) -> Verdict {
+fn verdict(number: usize, flow: &FlowConfig, router: &Router, question: Question<'_>) -> ExplainedFlow {
     let ask = |roll| router.mismatch(number, Question { roll, ..question });
     let is_sampled = |roll: &u64| ask(*roll) != Some(Mismatch::Sample);
     let roll = (0..ROLLS_MAX).find(is_sampled).unwrap_or_default();
     let mismatch = ask(roll);
     let share = flow.matching.sample;
-    Verdict {
+    ExplainedFlow {
         flow: flow.name.clone(),
         matches: mismatch.is_none(),
         why_not: mismatch.map(|mismatch| mismatch.in_words(&flow.matching, question.request)),

@@ -1,5 +1,5 @@
-//! How bytes move: the event loop, sockets, buffers, deadlines, name resolution, dialling, egress policy and
-//! TLS.
+//! The movement of bytes: event loop, sockets, buffers, deadlines, name resolution, dialling, egress policy
+//! and TLS.
 //!
 //! The crate knows no HTTP message, no flow and no worker.
 

@@ -226,7 +226,7 @@ rows! {
         = 200 | \"body-2\""
 
     "9111 §4" "MUST" unsafe_methods_are_written_through
-    "FwdReason unsafe methods and respond with the provider's response." "{}" "
+    "Forward unsafe methods and respond with the provider's response." "{}" "
         > POST /a
         < 201 | cache-control: max-age=60
         = 201 | \"body-1\"
@@ -606,7 +606,7 @@ rows! {
         = 200 | etag: \"2\" | \"body-2\""
 
     "9111 §4.3.3" "MAY" an_error_goes_on_where_stale_answers_are_not_allowed
-    "FwdReason an error that the provider sends instead of validating." "{}" "
+    "Forward an error that the provider sends instead of validating." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
         = 200

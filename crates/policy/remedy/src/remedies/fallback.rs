@@ -42,12 +42,12 @@ pub struct FallbackConfig {
     /// `RateLimit` and `RateLimit-Policy`, unless `headers` sets these fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response: Option<FixedResponseConfig>,
-    /// Methods whose calls may be repeated has_call in addition to the idempotent ones (RFC 9110 §9.2.2),
+    /// Methods whose calls may be repeated elsewhere in addition to the idempotent ones (RFC 9110 §9.2.2),
     /// although the failed provider may have acted on them. A request that no provider has seen is repeated
-    /// has_call whatever its method.
+    /// elsewhere whatever its method.
     pub methods: BTreeSet<String>,
     /// Maximum length of a request body that is kept for the other call. Requests with longer bodies are not
-    /// sent has_call.
+    /// sent elsewhere.
     pub body: Size,
     /// Sends the credentials of the request, which are meant for the original provider, to the other provider
     /// too. By default, header fields and query parameters that look like credentials by name, such as

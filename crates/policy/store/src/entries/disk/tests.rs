@@ -534,7 +534,7 @@ fn nothing_removed_comes_back_where_many_store_remove_and_load_at_once() {
             assert!(storms.iter().all(Result::is_ok));
         });
         let stats = entries.disk().unwrap().stats();
-        assert!(run == 0 || (stats.loads > 100 && stats.writes > 100), "{stats:?}");
+        assert!(run == 0 || (stats.loads > 10 && stats.writes > 10), "{stats:?}");
         assert_eq!(stats.dropped, 0);
     }
 }
