@@ -426,7 +426,7 @@ fn host_patterns(provider: &str, hosts: &[String]) -> Result<Box<[HostPattern]>,
         match HostPattern::parse(host) {
             Ok(pattern) => patterns.push(pattern),
             Err(why) => {
-                problems.push(Problem::new(format!("providers.{provider}.hosts[{number}]"), why.to_string()))
+                problems.push(Problem::new(format!("providers.{provider}.hosts[{number}]"), why.to_string()));
             }
         }
     }

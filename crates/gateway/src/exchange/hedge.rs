@@ -26,12 +26,15 @@ struct Second {
     response_state: Box<ResponseState>,
 }
 
+/// A second call in progress.
+type PendingCall = Pin<Box<dyn Future<Output = Result<Second, Failure>>>>;
+
 /// A second call that waits for its start time or is in progress.
 struct Hedge {
     /// The request: head and body.
     request: Vec<u8>,
     alarm: Alarm,
-    call: Option<Pin<Box<dyn Future<Output = Result<Second, Failure>>>>>,
+    call: Option<PendingCall>,
 }
 
 /// The means by which a second call is made.
@@ -113,16 +116,15 @@ fn poll_hedge(
     hedged: &mut bool,
 ) -> Poll<Second> {
     let Some(Hedge { request, alarm, call }) = hedge else { return Poll::Pending };
-    let second = match call {
-        Some(second) => second,
-        None => {
-            if Pin::new(alarm).poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            means.upstream.counters().repeats.add(1);
-            *hedged = true;
-            call.insert(Box::pin(make_call(means, std::mem::take(request))))
+    let second = if let Some(second) = call {
+        second
+    } else {
+        if Pin::new(alarm).poll(cx).is_pending() {
+            return Poll::Pending;
         }
+        means.upstream.counters().repeats.add(1);
+        *hedged = true;
+        call.insert(Box::pin(make_call(means, std::mem::take(request))))
     };
     match second.as_mut().poll(cx) {
         Poll::Pending => Poll::Pending,

@@ -394,7 +394,7 @@ fn methods(config: &AnyOf, at: &str, problems: &mut Vec<Problem>) -> Option<Meth
         let upper = name.to_ascii_uppercase();
         match (Method::of(name.as_bytes()), Method::of(upper.as_bytes())) {
             (Method::Other, Method::Other) if is_token(name.as_bytes()) => {
-                methods.others.push(name.as_bytes().into())
+                methods.others.push(name.as_bytes().into());
             }
             (Method::Other, Method::Other) => {
                 let message =

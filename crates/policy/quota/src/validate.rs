@@ -103,7 +103,7 @@ impl Checks<'_> {
     fn calendar(&mut self, quota: &QuotaConfig) {
         match (quota.kind == QuotaKind::Calendar, quota.period) {
             (true, None) => {
-                self.problem("", "the key `period` is missing: a calendar quota requires `day` or `month`")
+                self.problem("", "the key `period` is missing: a calendar quota requires `day` or `month`");
             }
             (true, Some(period)) => {
                 if let Err(error) = Calendar::new(period, &quota.renews) {

@@ -59,6 +59,7 @@ impl Changes {
     }
 
     /// Returns a copy of the first `len` changes.
+    #[must_use]
     pub fn first(&self, len: usize) -> Self {
         let mut first = self.clone();
         first.truncate(len);
