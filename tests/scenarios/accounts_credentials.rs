@@ -165,7 +165,7 @@ fn an_account_with_a_certificate_has_connections_of_its_own() {
 }
 
 #[test]
-fn a_cache_keeps_the_answers_of_accounts_apart() {
+fn a_cache_keeps_the_responses_of_accounts_apart() {
     let origin = Provider::with_responses(|request| {
         let token = request.values("authorization").concat();
         format!(

@@ -52,7 +52,7 @@ fn assert_discreet(egret: &Egret) {
 }
 
 #[test]
-fn an_endpoint_that_answers_something_else_is_named_and_left_alone() {
+fn an_endpoint_that_responds_something_else_is_named_and_left_alone() {
     let page = ok_response("200 OK", "Content-Type: text/html\r\n", "<html>hunter2</html>");
     let refusal = r#"{"error":"invalid_client","error_description":"hunter2"}"#;
     let long = format!(r#"{{"access_token":"{}"}}"#, "a".repeat(70 << 10));
@@ -208,7 +208,7 @@ fn an_endpoint_that_the_config_names_may_be_called_where_other_hosts_may_not() {
 }
 
 #[test]
-fn an_answer_in_chunks_after_informational_ones_is_read() {
+fn a_response_in_chunks_after_informational_ones_is_read() {
     let endpoint = Provider::scripted(|peer| {
         while peer.request().is_some() {
             peer.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");

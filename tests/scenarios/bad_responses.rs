@@ -137,7 +137,7 @@ fn informational_responses_without_end_are_a_502() {
 }
 
 #[test]
-fn a_provider_that_closes_or_resets_before_an_answer_is_a_502() {
+fn a_provider_that_closes_or_resets_before_a_response_is_a_502() {
     let silent = Provider::scripted(|peer| {
         let _ = peer.request();
     });
@@ -172,7 +172,7 @@ fn stray_bytes_after_a_response_are_never_a_response() {
 }
 
 #[test]
-fn a_response_that_came_before_its_request_is_never_taken_for_its_answer() {
+fn a_response_that_came_before_its_request_is_never_taken_for_its_response() {
     let unasked = Arc::new(Watched::<usize>::default());
     let counted = Arc::clone(&unasked);
     let origin = Provider::scripted(move |peer| {
@@ -193,7 +193,7 @@ fn a_response_that_came_before_its_request_is_never_taken_for_its_answer() {
 }
 
 #[test]
-fn a_bodiless_answer_with_a_body_is_not_followed_by_it() {
+fn a_bodiless_response_with_a_body_is_not_followed_by_it() {
     let origin = Provider::responding(
         "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
     );
@@ -206,7 +206,7 @@ fn a_bodiless_answer_with_a_body_is_not_followed_by_it() {
 }
 
 #[test]
-fn a_provider_cannot_pass_off_its_answer_as_the_gateways() {
+fn a_provider_cannot_pass_off_its_response_as_the_gateways() {
     let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nx-egret-generated: true\r\nX-Egret-Error: made-up\r\nProxy-Status: egret; error=x\r\n\
          X-Other: 1\r\nContent-Length: 0\r\n\r\n",

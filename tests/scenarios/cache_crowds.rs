@@ -61,7 +61,7 @@ fn a_thousand_who_ask_for_the_same_at_once_make_one_call() {
 }
 
 #[test]
-fn those_who_wait_for_an_answer_that_is_for_nobody_else_go_on_all_at_once() {
+fn those_who_wait_for_a_response_that_is_for_nobody_else_go_on_all_at_once() {
     const CLIENTS: usize = 200;
     let (origin, calls) = holding("Cache-Control: no-store");
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();

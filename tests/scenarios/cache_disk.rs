@@ -37,7 +37,7 @@ fn restart(egret: Egret, config: &Config) -> Egret {
 }
 
 #[test]
-fn a_restart_answers_from_the_disk_without_the_provider() {
+fn a_restart_responds_from_the_disk_without_the_provider() {
     let origin = telling("Cache-Control: max-age=600");
     let config = Config::with_origin(origin.url()).flows(flow(DISK));
     let egret = config.start();
@@ -258,7 +258,7 @@ fn a_thousand_who_ask_at_once_for_what_is_on_the_disk_make_one_load_and_no_call(
 }
 
 #[test]
-fn a_large_answer_and_parts_of_it_come_from_the_disk_as_they_came() {
+fn a_large_response_and_parts_of_it_come_from_the_disk_as_they_came() {
     let body: String =
         (0..900_000_u32).map(|number| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
     let response = ok_response("Cache-Control: max-age=600\r\nETag: \"1\"", &body);

@@ -37,7 +37,7 @@ fn reload(egret: &Egret, config: &Config, count: u64) {
 }
 
 #[test]
-fn damaged_answers_are_asked_for_anew_and_the_others_stay() {
+fn damaged_responses_are_asked_for_anew_and_the_others_stay() {
     let origin = telling();
     let config = Config::with_origin(origin.url()).flows(flow("{ disk: {} }"));
     let egret = config.start();
@@ -86,7 +86,7 @@ fn a_disk_of_which_nobody_knows_whose_it_is_is_emptied() {
 }
 
 #[test]
-fn where_nothing_can_be_written_answers_are_in_memory_alone_until_a_reload_finds_it_well() {
+fn where_nothing_can_be_written_responses_are_in_memory_alone_until_a_reload_finds_it_well() {
     let origin = telling();
     let base = || Config::with_origin(origin.url());
     let egret = base().start();

@@ -10,7 +10,7 @@ use egret_tests::wait::{Watched, until_true};
 use serde_json::json;
 
 #[test]
-fn a_large_answer_is_the_same_from_the_cache_however_it_came() {
+fn a_large_response_is_the_same_from_the_cache_however_it_came() {
     let body: String =
         (0..400_000_u32).map(|number| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
     let (length, chunked) = (ok_response("Cache-Control: max-age=60", &body), {
@@ -49,7 +49,7 @@ fn a_large_answer_is_the_same_from_the_cache_however_it_came() {
 }
 
 #[test]
-fn who_comes_while_an_answer_comes_gets_it_as_it_comes() {
+fn who_comes_while_a_response_comes_gets_it_as_it_comes() {
     let may_end = Arc::new(Watched::<bool>::default());
     let ends = Arc::clone(&may_end);
     let origin = Provider::scripted(move |peer| {
@@ -313,7 +313,7 @@ fn an_override_stores_a_post_by_members_of_its_body_and_for_whom_it_is() {
 }
 
 #[test]
-fn a_remedy_further_out_sees_a_stored_answer_as_any_other() {
+fn a_remedy_further_out_sees_a_stored_response_as_any_other() {
     let origin = Provider::with_responses(|request| {
         let media_type = if request.target() == "/json" { "application/json" } else { "text/plain" };
         ok_response(&format!("Cache-Control: max-age=60\r\nContent-Type: {media_type}"), r#"{"a":1}"#)

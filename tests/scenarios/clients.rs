@@ -103,7 +103,7 @@ fn curl_uploads_chunked_and_with_expect() {
 }
 
 #[test]
-fn curl_receives_streams_trailers_and_slow_answers() {
+fn curl_receives_streams_trailers_and_slow_responses() {
     let (egret, _httpbin) = before_httpbin();
     let url = |path: &str| format!("{}/origin{path}", egret.url());
     assert_eq!(curled([&url("/stream/7")]).lines().count(), 7);

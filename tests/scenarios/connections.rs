@@ -122,7 +122,7 @@ fn a_client_that_keeps_the_pipeline_full_keeps_nobody_else_waiting() {
 }
 
 #[test]
-fn the_gateways_own_answers_do_not_disturb_a_pipeline() {
+fn the_gateways_own_responses_do_not_disturb_a_pipeline() {
     let origin = Provider::plain();
     let egret = before(&origin);
     let own = egret.address();
@@ -201,7 +201,7 @@ fn a_refusal_of_expect_100_continue_leaves_no_connection_that_waits_for_a_body()
 }
 
 #[test]
-fn an_early_answer_during_an_upload_reaches_the_client_and_ends_both_connections() {
+fn an_early_response_during_an_upload_reaches_the_client_and_ends_both_connections() {
     let origin = Provider::scripted(|peer| {
         let _ = peer.request_head();
         peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!");
@@ -282,7 +282,7 @@ fn a_provider_that_says_close_is_not_asked_again_on_that_connection() {
 
 /// Starts a provider that responds to the first request on every connection, and closes silently at the
 /// second one.
-fn one_answer_a_connection() -> Provider {
+fn one_response_a_connection() -> Provider {
     Provider::scripted(|peer| {
         if peer.request().is_some() && peer.send(ok("once")) {
             let _ = peer.request();
@@ -292,7 +292,7 @@ fn one_answer_a_connection() -> Provider {
 
 #[test]
 fn a_request_that_may_be_repeated_survives_the_death_of_a_reused_connection() {
-    let origin = one_answer_a_connection();
+    let origin = one_response_a_connection();
     let egret = before(&origin);
     for method in ["GET", "PUT", "DELETE"] {
         let mut client = egret.client();
@@ -308,7 +308,7 @@ fn a_request_that_may_be_repeated_survives_the_death_of_a_reused_connection() {
 
 #[test]
 fn a_request_that_may_not_be_repeated_is_a_502_when_its_reused_connection_dies() {
-    let origin = one_answer_a_connection();
+    let origin = one_response_a_connection();
     let egret = before(&origin);
     let mut client = egret.client();
     client.get(egret.address(), "/origin/").response().assert_forwarded(200);
@@ -378,7 +378,7 @@ fn a_connection_that_the_provider_closed_while_idle_is_not_used() {
 }
 
 #[test]
-fn bodiless_answers_end_where_they_should() {
+fn bodiless_responses_end_where_they_should() {
     let origin = Provider::with_responses(|request| match request.target() {
         "/204" => b"HTTP/1.1 204 No Content\r\n\r\n".to_vec(),
         "/304" => b"HTTP/1.1 304 Not Modified\r\nContent-Length: 100\r\nETag: \"a\"\r\n\r\n".to_vec(),

@@ -15,7 +15,7 @@ fn with_token() -> Egret {
 }
 
 #[test]
-fn health_and_readiness_are_plain_answers() {
+fn health_and_readiness_are_plain_responses() {
     let egret = Config::default().start();
     assert_eq!(egret.control_get("/healthz").status, 200);
     assert_eq!(egret.control_get("/readyz").status, 200);

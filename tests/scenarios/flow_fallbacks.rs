@@ -8,7 +8,7 @@ fn failing() -> Provider {
 }
 
 #[test]
-fn an_answer_says_what_was_asked_for_and_nothing_that_is_sent_gets_out_of_its_place() {
+fn a_response_says_what_was_asked_for_and_nothing_that_is_sent_gets_out_of_its_place() {
     let origin = failing();
     let flows = "flows:\n  \
         - name: prices\n    \

@@ -28,7 +28,7 @@ fn hedging(origin: &Provider) -> Egret {
 }
 
 #[test]
-fn the_faster_of_two_calls_answers_and_the_other_is_given_up() {
+fn the_faster_of_two_calls_responds_and_the_other_is_given_up() {
     let (origin, seen) = slow_once();
     let egret = hedging(&origin);
     let response = egret.get("/origin/x");

@@ -182,7 +182,7 @@ fn a_changed_response_tells_its_length_however_the_provider_ends_it() {
 }
 
 #[test]
-fn an_answer_to_head_and_a_part_of_a_body_are_left_alone() {
+fn a_response_to_head_and_a_part_of_a_body_are_left_alone() {
     for (status, body) in [(200, ""), (206, "{\"secret\":")] {
         let length = body.len().max(9);
         let answer = with_status(status, json_response(&format!("Content-Length: {length}\r\n"), body));
@@ -408,7 +408,7 @@ fn a_stream_of_events_is_not_held_back() {
 }
 
 #[test]
-fn an_answer_from_further_in_is_changed_like_one_of_the_provider() {
+fn a_response_from_further_in_is_changed_like_one_of_the_provider() {
     let origin = Provider::plain();
     let fixed = "{ fixed-response: { headers: { content-type: application/json }, body: '{\"secret\":1}' } }";
     let egret = with_remedies(&origin.url(), &format!("{{ {SET_IN_RESPONSE} }}, {fixed}"));

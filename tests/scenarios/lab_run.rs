@@ -247,7 +247,7 @@ fn a_proxy_that_does_not_start_is_quoted() {
 }
 
 #[test]
-fn a_provider_that_answers_with_errors_is_told_before_it_is_measured() {
+fn a_provider_that_responds_with_errors_is_told_before_it_is_measured() {
     let directory = Directory::default();
     let file = experiment(
         &directory,

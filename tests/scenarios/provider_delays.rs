@@ -59,7 +59,7 @@ fn a_delay_ends_on_time() {
 }
 
 #[test]
-fn every_answer_is_delayed_and_counters_are_not() {
+fn every_response_is_delayed_and_counters_are_not() {
     let provider = BuiltIn::start(&["--delay", "constant:60ms"]);
     let took = |target: &str| {
         let started = Instant::now();

@@ -12,7 +12,7 @@ fn fault(provider: &BuiltIn, kind: &str) -> Client {
 }
 
 #[test]
-fn a_reset_comes_instead_of_an_answer_or_in_its_midst() {
+fn a_reset_comes_instead_of_a_response_or_in_its_midst() {
     let provider = BuiltIn::start(&[]);
     let end = |kind: &str| {
         let client = fault(&provider, kind);
@@ -50,7 +50,7 @@ fn content_ends_early_or_rests_before_it_does() {
 }
 
 #[test]
-fn a_length_that_is_wrong_leaves_bytes_that_look_like_the_next_answer() {
+fn a_length_that_is_wrong_leaves_bytes_that_look_like_the_next_response() {
     let provider = BuiltIn::start(&[]);
     let mut client = fault(&provider, "wrong-length");
     let first = client.response();
@@ -70,7 +70,7 @@ fn a_chunk_has_no_size() {
 }
 
 #[test]
-fn informational_answers_come_before_the_real_one() {
+fn informational_responses_come_before_the_real_one() {
     let provider = BuiltIn::start(&[]);
     let mut client = fault(&provider, "informational?count=3&status=102");
     let statuses: Vec<u16> = (0..4).map(|_| client.response().status).collect();
@@ -127,7 +127,7 @@ fn what_is_no_fault_is_refused_with_the_names_of_those_there_are() {
 }
 
 #[test]
-fn faults_strike_any_answer_with_their_probability() {
+fn faults_strike_any_response_with_their_probability() {
     let provider = BuiltIn::start(&["--seed", "1", "--fault", "close=0.2", "--fault", "informational=0.3"]);
     let mut seen = [0; 3];
     for _ in 0..200 {

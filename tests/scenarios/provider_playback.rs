@@ -19,7 +19,7 @@ const HAR: &str = r#"{"log": {"version": "1.2", "creator": {"name": "tests", "ve
 ]}}"#;
 
 #[test]
-fn recorded_answers_are_given_to_the_calls_they_were_recorded_for() {
+fn recorded_responses_are_given_to_the_calls_they_were_recorded_for() {
     let directory = Directory::default();
     let file = directory.write("api.har", HAR);
     let provider = BuiltIn::start(&["--har", file.to_str().unwrap()]);
@@ -33,7 +33,7 @@ fn recorded_answers_are_given_to_the_calls_they_were_recorded_for() {
 }
 
 #[test]
-fn recorded_answers_take_as_long_as_they_took() {
+fn recorded_responses_take_as_long_as_they_took() {
     let directory = Directory::default();
     let file = directory.write("api.har", HAR);
     let provider = BuiltIn::start(&["--har", file.to_str().unwrap(), "--har-times"]);

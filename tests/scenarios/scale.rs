@@ -51,7 +51,7 @@ fn ten_thousand_idle_connections_hold_no_buffers() {
 }
 
 #[test]
-fn two_thousand_exchanges_at_once_all_get_their_answers() {
+fn two_thousand_exchanges_at_once_all_get_their_responses() {
     const EXCHANGES: usize = 2_000;
     raise_open_files();
     let (arrived, have_all_asked) = (AtomicUsize::new(0), Watched::<bool>::default());

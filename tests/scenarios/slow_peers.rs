@@ -73,7 +73,7 @@ fn an_idle_connection_is_closed_in_silence() {
 }
 
 #[test]
-fn an_answer_of_the_gateways_own_keeps_the_connection_alive_too() {
+fn a_response_of_the_gateways_own_keeps_the_connection_alive_too() {
     let egret = Config::default().gateway("timeouts: { keep_alive: 1s }").start();
     let mut client = egret.client();
     for _ in 0..7 {
@@ -124,7 +124,7 @@ fn a_request_body_slower_than_the_minimum_rate_is_a_408() {
 }
 
 #[test]
-fn a_provider_that_does_not_answer_is_a_504() {
+fn a_provider_that_does_not_respond_is_a_504() {
     let origin = Provider::scripted(|peer| {
         let _ = peer.request();
         peer.stall();
@@ -254,7 +254,7 @@ fn a_provider_that_never_shakes_hands_is_a_504() {
 }
 
 #[test]
-fn a_client_that_closed_its_sending_side_still_gets_its_answer() {
+fn a_client_that_closed_its_sending_side_still_gets_its_response() {
     let origin = Provider::scripted(|peer| {
         while peer.request().is_some() {
             // Long enough for the client's half-close to be noticed first.

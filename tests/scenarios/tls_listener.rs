@@ -134,7 +134,7 @@ fn a_key_that_does_not_fit_is_refused_with_its_place() {
 }
 
 #[test]
-fn many_clients_over_tls_at_once_all_get_their_answers() {
+fn many_clients_over_tls_at_once_all_get_their_responses() {
     let httpbin = Httpbin::start();
     let authority = Authority::default();
     let (egret, directory) = over_tls(&authority, &httpbin.url(), "workers: 2");

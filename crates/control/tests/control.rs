@@ -360,7 +360,7 @@ fn the_page_needs_nothing_from_elsewhere_and_holds_no_code_of_its_own() {
 }
 
 #[test]
-fn every_answer_is_kept_out_of_caches_and_away_from_other_origins() {
+fn every_response_is_kept_out_of_caches_and_away_from_other_origins() {
     let (config, _) = with_token();
     let control = start(&config);
     let requests = ["GET /", "GET /healthz", "GET /no/such", "POST /", "GET /metrics"];

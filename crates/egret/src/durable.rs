@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_store_answers_as_the_store_does_and_knows_how_it_stands() {
+    fn a_watched_store_responds_as_the_store_does_and_knows_how_it_stands() {
         let results = [true, false, false, true];
         let mut watched = Watched { store: Scripted(results.to_vec()), has_failed: false };
         for works in results {

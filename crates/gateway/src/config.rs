@@ -139,7 +139,7 @@ pub struct ErrorsConfig {
     pub format: ErrorFormat,
     /// Overrides by the name of the error (such as `dns-failed`), for clients that expect a certain response.
     /// A status set by a remedy takes precedence.
-    pub answers: BTreeMap<String, ErrorAnswerConfig>,
+    pub answers: BTreeMap<String, ErrorResponseConfig>,
 }
 
 /// The format of error bodies.
@@ -156,7 +156,7 @@ pub enum ErrorFormat {
 /// Overrides for one error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct ErrorAnswerConfig {
+pub struct ErrorResponseConfig {
     /// The status code.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 400, max = 599))]

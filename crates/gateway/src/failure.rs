@@ -9,7 +9,7 @@ use egret_config::Problem;
 use egret_http1::{BodyError, HeadError, reason};
 use egret_message::{CallFailure, FailureKind, Fixed, Reason, Refused};
 
-use crate::config::{ErrorAnswerConfig, ErrorFormat, ErrorsConfig};
+use crate::config::{ErrorFormat, ErrorResponseConfig, ErrorsConfig};
 
 /// An error with which the gateway itself ends an exchange. `x-egret-error` carries the slug, and counters
 /// are named after it.
@@ -156,26 +156,26 @@ impl ErrorKind {
 
 /// Configuration of error responses.
 #[derive(Debug, Default)]
-pub(crate) struct ErrorAnswers {
+pub(crate) struct ErrorResponses {
     format: ErrorFormat,
     /// Overrides of the table, indexed by the number of the kind. Empty if there are none.
-    changed: Box<[ErrorAnswerConfig]>,
+    changed: Box<[ErrorResponseConfig]>,
 }
 
-impl ErrorAnswers {
+impl ErrorResponses {
     /// Compiles the config, and adds its mistakes to `problems`.
     pub fn compile(config: &ErrorsConfig, problems: &mut Vec<Problem>) -> Self {
         let count = if config.answers.is_empty() { 0 } else { ErrorKind::ALL.len() };
-        let mut changed = vec![ErrorAnswerConfig::default(); count];
-        for (slug, answer) in &config.answers {
+        let mut changed = vec![ErrorResponseConfig::default(); count];
+        for (slug, response) in &config.answers {
             let path = format!("gateway.errors.answers.{slug}");
             if let Some(number) = ErrorKind::ALL.iter().position(|kind| kind.slug() == slug) {
-                changed[number] = answer.clone();
+                changed[number] = response.clone();
             } else {
                 let slugs = ErrorKind::ALL.iter().map(|kind| kind.slug());
                 problems.push(Problem::new(&*path, "unknown error name").suggest(slug, slugs));
             }
-            if answer.status.is_some_and(|status| !(400..=599).contains(&status)) {
+            if response.status.is_some_and(|status| !(400..=599).contains(&status)) {
                 problems.push(Problem::new(
                     format!("{path}.status"),
                     "the status code of an error must be from 400 to 599",
@@ -185,7 +185,7 @@ impl ErrorAnswers {
         Self { format: config.format, changed: changed.into() }
     }
 
-    fn changed(&self, kind: ErrorKind) -> Option<&ErrorAnswerConfig> {
+    fn changed(&self, kind: ErrorKind) -> Option<&ErrorResponseConfig> {
         self.changed.get(kind as usize)
     }
 }
@@ -255,9 +255,9 @@ impl Failure {
     }
 
     /// Returns the status code of the response.
-    pub fn status(&self, answers: &ErrorAnswers) -> u16 {
+    pub fn status(&self, responses: &ErrorResponses) -> u16 {
         let wanted = self.more.as_ref().and_then(|more| more.status);
-        let changed = answers.changed(self.kind).and_then(|answer| answer.status);
+        let changed = responses.changed(self.kind).and_then(|response| response.status);
         wanted.or(changed).unwrap_or(self.kind.status())
     }
 
@@ -293,21 +293,21 @@ impl Failure {
 
     /// Returns the whole response in wire format. `with_body` is false for HEAD. The connection is closed
     /// after it unless `persistent`.
-    pub fn answer(&self, answers: &ErrorAnswers, with_body: bool, persistent: bool) -> Vec<u8> {
-        self.write(answers, with_body, Some(if persistent { b"keep-alive" } else { b"close" }))
+    pub fn response(&self, responses: &ErrorResponses, with_body: bool, persistent: bool) -> Vec<u8> {
+        self.write(responses, with_body, Some(if persistent { b"keep-alive" } else { b"close" }))
     }
 
     /// Returns the whole response without a `Connection` field.
-    pub fn message(&self, answers: &ErrorAnswers, with_body: bool) -> Vec<u8> {
-        self.write(answers, with_body, None)
+    pub fn message(&self, responses: &ErrorResponses, with_body: bool) -> Vec<u8> {
+        self.write(responses, with_body, None)
     }
 
     /// Returns the body's media type, and the body.
-    fn body(&self, answers: &ErrorAnswers) -> (&'static str, String) {
-        let status = self.status(answers);
-        let changed = answers.changed(self.kind).and_then(|answer| answer.detail.as_deref());
+    fn body(&self, responses: &ErrorResponses) -> (&'static str, String) {
+        let status = self.status(responses);
+        let changed = responses.changed(self.kind).and_then(|response| response.detail.as_deref());
         let detail = changed.unwrap_or(&self.detail);
-        match answers.format {
+        match responses.format {
             ErrorFormat::Problem => {
                 let problem = serde_json::json!({
                     "type": "about:blank",
@@ -322,9 +322,9 @@ impl Failure {
         }
     }
 
-    fn write(&self, answers: &ErrorAnswers, with_body: bool, connection: Option<&[u8]>) -> Vec<u8> {
-        let (row, status) = (self.kind.row(), self.status(answers));
-        let (media_type, body) = self.body(answers);
+    fn write(&self, responses: &ErrorResponses, with_body: bool, connection: Option<&[u8]>) -> Vec<u8> {
+        let (row, status) = (self.kind.row(), self.status(responses));
+        let (media_type, body) = self.body(responses);
         let mut message = Vec::with_capacity(512 + body.len());
         start(&mut message, status);
         field(&mut message, "Content-Type", media_type.as_bytes());
@@ -424,10 +424,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_who_made_it_and_why() {
+    fn a_response_says_who_made_it_and_why() {
         let failure = Failure::new(ErrorKind::PoolFull, "all 8 connections to \"slow\" are in use");
-        let answer = String::from_utf8(failure.answer(&ErrorAnswers::default(), true, true)).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let response = String::from_utf8(failure.response(&ErrorResponses::default(), true, true)).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
         for line in [
             "HTTP/1.1 503 Service Unavailable",
             "x-egret-generated: true",
@@ -445,23 +445,24 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_head_has_no_body_and_the_same_length_field() {
+    fn a_response_to_head_has_no_body_and_the_same_length_field() {
         let failure = Failure::new(ErrorKind::DnsFailed, "no such host");
-        let answers = ErrorAnswers::default();
-        let (with, without) = (failure.answer(&answers, true, false), failure.answer(&answers, false, false));
+        let responses = ErrorResponses::default();
+        let (with, without) =
+            (failure.response(&responses, true, false), failure.response(&responses, false, false));
         assert!(with.starts_with(&without[..40]));
         assert!(without.ends_with(b"Connection: close\r\n\r\n"));
     }
 
     #[test]
-    fn an_answer_looks_as_the_config_has_it() {
+    fn a_response_looks_as_the_config_has_it() {
         let config: ErrorsConfig = serde_json::from_value(serde_json::json!({
             "format": "text",
             "answers": { "dns-failed": { "status": 400 }, "pool-full": { "detail": "try again" } },
         }))
         .unwrap();
         let mut problems = Vec::new();
-        let answers = ErrorAnswers::compile(&config, &mut problems);
+        let responses = ErrorResponses::compile(&config, &mut problems);
         assert_eq!(problems, []);
         for (kind, status, body) in [
             (ErrorKind::DnsFailed, 400, "400: so it is"),
@@ -469,23 +470,23 @@ mod tests {
             (ErrorKind::ConnectFailed, 502, "502: so it is"),
         ] {
             let failure = Failure::new(kind, "so it is");
-            assert_eq!(failure.status(&answers), status);
-            let answer = String::from_utf8(failure.answer(&answers, true, true)).unwrap();
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
-            assert!(answer.contains("\r\nContent-Type: text/plain; charset=utf-8\r\n"), "{answer}");
-            assert!(answer.contains(&format!("\r\nx-egret-error: {}\r\n", kind.slug())), "{answer}");
-            assert!(answer.ends_with(&format!("\r\n\r\n{body}")), "{answer}");
+            assert_eq!(failure.status(&responses), status);
+            let response = String::from_utf8(failure.response(&responses, true, true)).unwrap();
+            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
+            assert!(response.contains("\r\nContent-Type: text/plain; charset=utf-8\r\n"), "{response}");
+            assert!(response.contains(&format!("\r\nx-egret-error: {}\r\n", kind.slug())), "{response}");
+            assert!(response.ends_with(&format!("\r\n\r\n{body}")), "{response}");
         }
     }
 
     #[test]
     fn errors_that_there_are_not_cannot_be_answered_otherwise() {
-        let answer = ErrorAnswerConfig { status: Some(200), detail: None };
-        let answers =
-            [("dns-faild".to_owned(), ErrorAnswerConfig::default()), ("pool-full".to_owned(), answer)];
-        let config = ErrorsConfig { answers: answers.into(), ..ErrorsConfig::default() };
+        let response = ErrorResponseConfig { status: Some(200), detail: None };
+        let responses =
+            [("dns-faild".to_owned(), ErrorResponseConfig::default()), ("pool-full".to_owned(), response)];
+        let config = ErrorsConfig { answers: responses.into(), ..ErrorsConfig::default() };
         let mut problems = Vec::new();
-        ErrorAnswers::compile(&config, &mut problems);
+        ErrorResponses::compile(&config, &mut problems);
         let told: Vec<_> =
             problems.iter().map(|problem| (&*problem.path, problem.suggestion.as_deref())).collect();
         let expected = [

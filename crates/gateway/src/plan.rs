@@ -27,7 +27,7 @@ use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Rewrite, Scheme,
     TimeoutsConfig, all_loopback,
 };
-use crate::failure::ErrorAnswers;
+use crate::failure::ErrorResponses;
 use crate::observe::counters::ProviderStats;
 
 /// The name under which all hosts without a configured provider are counted.
@@ -54,7 +54,7 @@ pub(crate) struct Plan {
     pub rewrites: bool,
     /// `true` if providers receive the client's address in `X-Forwarded-For`.
     pub forwarded_for: bool,
-    pub errors: ErrorAnswers,
+    pub errors: ErrorResponses,
     /// The flows that apply to exchanges.
     pub flows: Flows,
     config: GatewayConfig,
@@ -283,7 +283,7 @@ impl Plan {
         let origins = provider_origins(providers, &mut problems);
         let listeners = compile_listeners(config, providers, &mut problems);
         let named_fields = NamedFields::compile(&config.scheme_fields, &config.private_fields, &mut problems);
-        let errors = ErrorAnswers::compile(&config.errors, &mut problems);
+        let errors = ErrorResponses::compile(&config.errors, &mut problems);
         let upgrades = Arc::new(Protocols::compile(&config.upgrades, "gateway.upgrades", &mut problems));
         let flows = compile_flows(parts, &origins, workers, previous);
         let flows = ok_or_push(flows, &mut problems).unwrap_or_default();

@@ -251,11 +251,11 @@ impl Upstream {
     /// messages.
     async fn borrow_from_another(&self, network: &Network) -> Option<Box<Connection>> {
         for other in self.plan.stats.with_idle(self.worker) {
-            let (reply, answer) = oneshot::channel();
+            let (reply, loan) = oneshot::channel();
             let request = LoanRequest { plan: Arc::clone(&self.plan), reply };
             // A worker that has ended has no connections.
             let _ = network.lenders[other].send(request);
-            let Some(Lent { stream, id, peer, open }) = answer.await.ok().flatten() else { continue };
+            let Some(Lent { stream, id, peer, open }) = loan.await.ok().flatten() else { continue };
             let Ok(stream) = stream.attach() else { continue };
             let counted = Counted::new(&self.plan, self.worker);
             return Some(Box::new(Connection { stream, id, peer, reused: true, _counted: counted, open }));

@@ -195,7 +195,7 @@ impl Client {
         view.nowhere.counters().exchange(Method::Other, status);
         self.log_refusal(failure, status);
         state.input.clear();
-        self.send_all(&failure.answer(&view.plan.errors, true, false)).await;
+        self.send_all(&failure.response(&view.plan.errors, true, false)).await;
         End::Linger
     }
 

@@ -79,8 +79,13 @@ fn drop_request(call: &mut Call<'_>) {
     call.kept_body = 0;
 }
 
-/// Hands over the record of the exchange, if there is one. The client received a response if `is_answered`.
-pub(crate) fn finish_recording(call: &mut Call<'_>, run: Option<&FlowRun>, is_answered: bool, ended: Moment) {
+/// Hands over the record of the exchange, if there is one. The client received a response if `has_response`.
+pub(crate) fn finish_recording(
+    call: &mut Call<'_>,
+    run: Option<&FlowRun>,
+    has_response: bool,
+    ended: Moment,
+) {
     let Some(recording) = call.recording.take() else { return };
     let calls = run.map(|run| run.draft.calls);
     let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
@@ -89,7 +94,7 @@ pub(crate) fn finish_recording(call: &mut Call<'_>, run: Option<&FlowRun>, is_an
     let worker = &call.client.worker;
     let RequestState { input, up, response_state, .. } = &mut *call.state;
     let finished = Finished {
-        is_answered,
+        has_response,
         ended,
         started: call.client.request_since(call.clock.begun),
         clock: &call.clock,

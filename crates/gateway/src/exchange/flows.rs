@@ -504,7 +504,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             }
             CallOutcome::Failure(failure) => {
                 let failure = failure.with_fields(Changes::added(&self.run.draft.response));
-                Box::pin(self.call.answer(&failure)).await
+                Box::pin(self.call.respond_with_error(&failure)).await
             }
         }
     }

@@ -83,7 +83,7 @@ impl Call<'_> {
         let reply = Reply::new(self.state.request.version, framing, self.can_persist());
         let mut finish = match poll_fn(|cx| Poll::Ready(self.send_response(cx, reply))).await {
             Ok(finish) => finish,
-            Err(failure) => return Box::pin(self.answer(&failure)).await,
+            Err(failure) => return Box::pin(self.respond_with_error(&failure)).await,
         };
         self.clock.forwarded = now::exact();
         let mut ended = self.clock.forwarded;
@@ -367,7 +367,7 @@ impl Call<'_> {
     }
 
     /// Sends an error response in the provider's place.
-    pub async fn answer(&mut self, failure: &Failure) -> Ended {
+    pub async fn respond_with_error(&mut self, failure: &Failure) -> Ended {
         // The time spent waiting until now does not count towards the gateway's footprint.
         self.clock.first_byte = Moment::now();
         self.client.worker.counters().generated(failure.kind);
@@ -379,24 +379,24 @@ impl Call<'_> {
         }
         let persistent = self.can_persist_without_provider();
         let with_body = self.state.request.method != egret_http1::Method::Head;
-        let answers = &self.view.plan.errors;
-        let (answer, status) = (failure.answer(answers, with_body, persistent), failure.status(answers));
-        self.send_answer(&answer, &answer, status, persistent).await
+        let errors = &self.view.plan.errors;
+        let (message, status) = (failure.response(errors, with_body, persistent), failure.status(errors));
+        self.send_message(&message, &message, status, persistent).await
     }
 
     /// Sends a whole message. Records `recorded` instead of it, because the client may get a rewritten copy.
-    pub async fn send_answer(
+    pub async fn send_message(
         &mut self,
-        answer: &[u8],
+        message: &[u8],
         recorded: &[u8],
         status: u16,
         persistent: bool,
     ) -> Ended {
-        let sent = self.client.send_all(answer).await;
-        self.state.response_state.down.moved_bytes += answer.len() as u64;
+        let sent = self.client.send_all(message).await;
+        self.state.response_state.down.moved_bytes += message.len() as u64;
         self.clock.forwarded = Moment::now();
         if let Some(recording) = &mut self.recording {
-            recording.note_answer(recorded, &self.client.worker.records);
+            recording.note_generated(recorded, &self.client.worker.records);
             if !sent {
                 recording.note_cut();
             }
@@ -464,7 +464,7 @@ impl Call<'_> {
     /// Ends an exchange that has no response to forward.
     pub async fn stop(&mut self, stop: Stop) -> Ended {
         match stop {
-            Stop::Failure(failure) => Box::pin(self.answer(&failure)).await,
+            Stop::Failure(failure) => Box::pin(self.respond_with_error(&failure)).await,
             Stop::ClientGone | Stop::Stale => {
                 Ended { status: 0, at: self.clock.forwarded, then: Then::Close }
             }
@@ -507,5 +507,5 @@ pub(crate) async fn deliver(call: &mut Call<'_>, kind: Option<ErrorKind>, is_sto
     share.cover_anyway(&call.client.worker.pools.buffers.budget, message.len());
     let rewritten = if is_stored { call.rewritten(&message) } else { None };
     let sent = rewritten.as_deref().unwrap_or(&message);
-    call.send_answer(sent, &message, status, persistent).await
+    call.send_message(sent, &message, status, persistent).await
 }

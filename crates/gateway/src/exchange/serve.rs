@@ -90,7 +90,7 @@ async fn refuse(
     let nowhere = Rc::clone(&view.nowhere);
     let mut call = Call::new(client, state, Rc::clone(view), nowhere, begun);
     flows::record_only(&mut call, target);
-    let ended = call.answer(failure).await;
+    let ended = call.respond_with_error(failure).await;
     match close(call, None, ended) {
         Closing::End(end) => end,
         Closing::Relay(..) => End::Close,
@@ -126,7 +126,7 @@ async fn connect(
     flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
     if let Some(recording) = &mut call.recording {
         recording.note_connection(&connection);
-        recording.note_answer(ESTABLISHED, &call.client.worker.records);
+        recording.note_generated(ESTABLISHED, &call.client.worker.records);
         let now = Moment::now();
         call.clock.first_byte = now;
         finish_recording(&mut call, None, true, now);

@@ -77,7 +77,7 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
     call.clock.first_byte = now::turned();
     if served.body().is_broken() {
         let detail = "the shared response that this request waited for was cut short";
-        return Box::pin(call.answer(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
+        return Box::pin(call.respond_with_error(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
     }
     let worker = Rc::clone(&call.client.worker);
     let mut head = mem::take(&mut *worker.pools.buffers.gathered.borrow_mut());

@@ -110,8 +110,8 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
                 ErrorKind::TooManyConnections,
                 "too many connections are open (`gateway.limits.connections`)",
             );
-            let answer = failure.answer(&worker.view().plan.errors, true, false);
-            spawn(turn_away(socket, answer, Rc::clone(turned_away)));
+            let response = failure.response(&worker.view().plan.errors, true, false);
+            spawn(turn_away(socket, response, Rc::clone(turned_away)));
         }
         return;
     }
@@ -126,11 +126,11 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
 
 /// Sends an error and waits a little while the client reads it. If the socket closed with the request unread,
 /// the client's kernel would discard the response.
-async fn turn_away(socket: TcpStream, answer: Vec<u8>, turned_away: Rc<Cell<u32>>) {
+async fn turn_away(socket: TcpStream, response: Vec<u8>, turned_away: Rc<Cell<u32>>) {
     turned_away.set(turned_away.get() + 1);
     let said = async {
         let socket = Socket::new(socket)?;
-        socket.send_all(&answer).await?;
+        socket.send_all(&response).await?;
         socket.shut()?;
         while socket.receive(&mut [0; 4096]).await? > 0 {}
         io::Result::Ok(())

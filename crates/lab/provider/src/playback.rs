@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_given_in_turn_to_the_calls_they_were_recorded_for() {
+    async fn responses_are_given_in_turn_to_the_calls_they_were_recorded_for() {
         let mut recording = Recording { paced: true, ..Recording::default() };
         recording.add(entry("GET", "https://a.test/x?y=1", 200, "first"));
         recording.add(entry("GET", "https://a.test/x?y=1", 404, "second"));

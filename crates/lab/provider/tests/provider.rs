@@ -35,7 +35,7 @@ fn one_connection_carries_many_exchanges() {
 }
 
 #[test]
-fn requests_that_were_sent_ahead_survive_an_answer_that_hyper_did_not_give() {
+fn requests_that_were_sent_ahead_survive_a_response_that_hyper_did_not_give() {
     let provider = start(Options::default());
     let spoiled = "GET /fault/informational HTTP/1.1\r\nhost: a\r\n\r\n";
     let last = "GET /status/204 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
@@ -45,7 +45,7 @@ fn requests_that_were_sent_ahead_survive_an_answer_that_hyper_did_not_give() {
 }
 
 #[test]
-fn a_client_of_http_1_0_gets_neither_chunks_nor_informational_answers() {
+fn a_client_of_http_1_0_gets_neither_chunks_nor_informational_responses() {
     let provider = start(Options::default());
     for (target, end) in
         [("/sse?count=2&duration=1ms", "}\n\n"), ("/status/103", "\r\n\r\n"), ("/trailers?a=1", "}\n")]
@@ -57,7 +57,7 @@ fn a_client_of_http_1_0_gets_neither_chunks_nor_informational_answers() {
 }
 
 #[test]
-fn a_stopped_provider_frees_its_port_though_answers_are_under_way() {
+fn a_stopped_provider_frees_its_port_though_responses_are_under_way() {
     for threads in [1, 3] {
         let provider = start(Options { threads, ..Options::default() });
         let address = provider.address();
@@ -76,7 +76,7 @@ fn a_stopped_provider_frees_its_port_though_answers_are_under_way() {
 }
 
 #[test]
-fn an_answer_that_is_soon_done_is_let_end() {
+fn a_response_that_is_soon_done_is_let_end() {
     let provider = start(Options::default());
     let mut stream = connect(&provider);
     stream.write_all(b"GET /drip?duration=300ms&delay=0&numbytes=3 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();

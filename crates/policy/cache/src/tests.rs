@@ -76,7 +76,7 @@ fn what_was_kept_outside_is_the_same_or_nothing() {
 }
 
 #[test]
-fn no_credential_is_kept_with_an_answer() {
+fn no_credential_is_kept_with_a_response() {
     let policy = policy(serde_json::json!({}));
     let fields = "Authorization: Bearer swordfish\nCookie: a=swordfish";
     let verdict =
@@ -87,7 +87,7 @@ fn no_credential_is_kept_with_an_answer() {
 }
 
 #[test]
-fn a_newer_answer_takes_the_place_of_those_for_the_same_fields_only() {
+fn a_newer_response_takes_the_place_of_those_for_the_same_fields_only() {
     let policy = policy(serde_json::json!({}));
     let for_all = stored(&policy, "200\ncache-control: max-age=60");
     let one = Candidate { stored: &for_all, len: Some(1) };
@@ -137,7 +137,7 @@ proptest! {
     /// For any response of the provider: everything served later was allowed, reports its age, and never had
     /// `no-store`.
     #[test]
-    fn no_answer_is_served_that_says_it_must_not_be(
+    fn no_response_is_served_that_says_it_must_not_be(
         directives in prop::collection::vec(
             prop::sample::select(vec![
                 "no-store", "private", "no-cache", "public", "must-revalidate", "max-age=5", "max-age=50", "s-maxage=20", "max-age=x",

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_for_one_request_only_is_for_none_after_it() {
+    fn a_response_for_one_request_only_is_for_none_after_it() {
         for vary in ["*", "x-a, *", "x-a\n*", "x a"] {
             assert_eq!(is_for(vary, "", ""), None, "{vary}");
         }

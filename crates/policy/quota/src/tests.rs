@@ -383,7 +383,7 @@ proptest! {
 }
 
 #[test]
-fn a_sliding_quota_uses_98_percent_when_answers_take_10_ms() {
+fn a_sliding_quota_uses_98_percent_when_responses_take_10_ms() {
     let quota = quota(sliding(100));
     let (mut now, mut granted) = (0, 0);
     let mut under_way: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
@@ -549,7 +549,7 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
 }
 
 #[test]
-fn a_call_without_an_answer_is_counted_from_when_it_was_given_up() {
+fn a_call_without_a_response_is_counted_from_when_it_was_given_up() {
     let quota = quota(sliding(1));
     let grant = quota.take(at(0), &[], 1).unwrap();
     assert!(quota.take(at(60 * SECOND), &[], 1).is_err(), "it is still in flight");

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_goes_and_all_others_wait_until_there_is_an_answer() {
+    fn the_first_goes_and_all_others_wait_until_there_is_a_response() {
         let coalescer = Coalescer::new();
         let leader = coalescer.leader(7, NOW).unwrap();
         let woken = Arc::new(Woken::default());

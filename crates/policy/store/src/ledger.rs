@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_gives_no_answer_has_failed() {
+    fn a_store_that_gives_no_response_has_failed() {
         struct Silent;
         impl Store for Silent {
             fn apply(&mut self, _: &[LoanRequest], _: &mut Vec<Loan>) -> Result<(), StoreError> {

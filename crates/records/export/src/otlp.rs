@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_what_was_not_taken() {
+    fn a_response_says_what_was_not_taken() {
         assert_eq!(rejected(b""), None);
         assert_eq!(rejected(b"\x0a\x00"), None);
         assert_eq!(rejected(b"\x0a\x08\x08\x05\x12\x04full"), Some((5, "full".to_owned())));

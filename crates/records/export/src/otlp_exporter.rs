@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_says_what_becomes_of_a_batch() {
+    fn a_response_says_what_becomes_of_a_batch() {
         let interpreted = |status, body: &'static [u8]| {
             interpret(&HttpResponse { status, retry_after: None, body: body.into() }, 5, 100)
         };

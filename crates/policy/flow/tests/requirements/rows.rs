@@ -14,7 +14,7 @@ macro_rules! rows {
 rows! {
     // ---- Storing.
 
-    "9111 §3" "MUST NOT" answers_to_other_methods_are_not_stored
+    "9111 §3" "MUST NOT" responses_to_other_methods_are_not_stored
     "Store responses to methods that it does not understand." "{}" "
         > PUT /a
         < 200 | cache-control: max-age=60
@@ -26,7 +26,7 @@ rows! {
         < 200 | cache-control: max-age=60
         = 200 | cache-status: egret; fwd=method | \"body-3\""
 
-    "9111 §3" "MUST NOT" an_answer_with_no_store_is_not_stored
+    "9111 §3" "MUST NOT" a_response_with_no_store_is_not_stored
     "Store a response with `no-store`." "{}" "
         > GET /a
         < 200 | cache-control: no-store, max-age=60 | etag: \"1\"
@@ -36,7 +36,7 @@ rows! {
         ? !if-none-match
         = 200 | \"body-2\""
 
-    "9111 §3" "MUST NOT" a_private_answer_is_not_stored_in_a_shared_cache
+    "9111 §3" "MUST NOT" a_private_response_is_not_stored_in_a_shared_cache
     "Store a response with `private`." "{}" "
         > GET /a | authorization: Bearer one
         < 200 | cache-control: private, max-age=60, public
@@ -45,7 +45,7 @@ rows! {
         < 200
         = 200 | \"body-2\""
 
-    "9111 §3" "MUST NOT" an_answer_that_nothing_marks_is_not_stored
+    "9111 §3" "MUST NOT" a_response_that_nothing_marks_is_not_stored
     "Store a response without `public`, an explicit lifetime or a heuristically cacheable status." "{}" "
         > GET /a
         < 302 | location: /b | etag: \"1\"
@@ -61,7 +61,7 @@ rows! {
         > GET /e
         = 302"
 
-    "9111 §3" "MUST NOT" an_answer_of_unknown_status_is_stored_only_with_a_lifetime
+    "9111 §3" "MUST NOT" a_response_of_unknown_status_is_stored_only_with_a_lifetime
     "Store a response with an unknown status on heuristics alone." "{}" "
         > GET /a
         < 299 | last-modified: {now-1000}
@@ -81,7 +81,7 @@ rows! {
         < 200
         = 200 | \"body-2\""
 
-    "9111 §3.3" "MUST NOT" an_answer_that_breaks_off_is_not_served
+    "9111 §3.3" "MUST NOT" a_response_that_breaks_off_is_not_served
     "Use an incomplete response for a request that needs a complete one." "{}" "
         > GET /a
         < cut | cache-control: max-age=60
@@ -90,7 +90,7 @@ rows! {
         < 200 | cache-control: max-age=60
         = 200 | \"body-2\""
 
-    "9111 §3" "MUST NOT" an_answer_about_a_condition_is_not_stored
+    "9111 §3" "MUST NOT" a_response_about_a_condition_is_not_stored
     "Serve 304, 412 or 416 to requests without the corresponding condition." "{}" "
         > GET /a | if-match: \"x\"
         < 412 | cache-control: max-age=60
@@ -121,7 +121,7 @@ rows! {
         > GET /a
         = 200 | x-end: 1 | !x-hop | !keep-alive | !proxy-authenticate | !proxy-authentication-info"
 
-    "9111 §3.2" "MUST" a_validated_answer_has_the_newer_fields
+    "9111 §3.2" "MUST" a_validated_response_has_the_newer_fields
     "Replace stored fields by those of the same name in a 304, and keep the others." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\" | x-a: 1 | x-a: 2 | x-b: 1 | content-type: text/x
@@ -134,7 +134,7 @@ rows! {
         > GET /a
         = 200 | x-a: 3 | !x-a: 2 | x-b: 1 | age: 30 | cache-control: max-age=60 | \"body-1\""
 
-    "9111 §3.2" "MUST NOT" a_validated_answer_keeps_its_length_and_coding
+    "9111 §3.2" "MUST NOT" a_validated_response_keeps_its_length_and_coding
     "Update `Content-Length`, `Content-Encoding` or `Content-Range` from a 304." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\" | content-encoding: x-a
@@ -144,7 +144,7 @@ rows! {
         < 304 | cache-control: max-age=60 | etag: \"1\" | content-encoding: x-b | content-range: bytes 0-1/2
         = 200 | content-encoding: x-a | !content-encoding: x-b | !content-range | content-length: 6 | \"body-1\""
 
-    "9111 §3.5" "MUST NOT" an_answer_to_authorization_is_not_shared_unmarked
+    "9111 §3.5" "MUST NOT" a_response_to_authorization_is_not_shared_unmarked
     "Reuse a response to a request with `Authorization` unless it has `public`, `must-revalidate` or `s-maxage`." "{\"shared\": true}" "
         > GET /a | authorization: Bearer one
         < 200 | cache-control: max-age=60
@@ -153,7 +153,7 @@ rows! {
         < 200
         = 200 | \"body-2\""
 
-    "9111 §3.5" "MAY" an_answer_to_authorization_is_shared_if_it_says_so
+    "9111 §3.5" "MAY" a_response_to_authorization_is_shared_if_it_says_so
     "Reuse such a response if it has one of them." "{\"shared\": true}" "
         > GET /public | authorization: Bearer one
         < 200 | cache-control: max-age=60, public
@@ -173,7 +173,7 @@ rows! {
 
     // ---- Reuse.
 
-    "9111 §4" "MUST" a_fresh_answer_is_served_with_its_age
+    "9111 §4" "MUST" a_fresh_response_is_served_with_its_age
     "Send `Age` with a response that was not validated for the request." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
@@ -182,7 +182,7 @@ rows! {
         > GET /a
         = 200 | age: 20 | cache-status: egret; hit; ttl=40 | \"body-1\""
 
-    "9111 §4" "MUST NOT" another_url_has_another_answer
+    "9111 §4" "MUST NOT" another_url_has_another_response
     "Serve a response that was stored for another URL." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
@@ -194,7 +194,7 @@ rows! {
         < 200
         = 200 | \"body-3\""
 
-    "9111 §4" "MAY" a_stored_answer_to_get_serves_head
+    "9111 §4" "MAY" a_stored_response_to_get_serves_head
     "Serve HEAD from a stored response to GET, without its body." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | x-a: 1
@@ -202,7 +202,7 @@ rows! {
         > HEAD /a
         = 200 | x-a: 1 | content-length: 6 | \"\""
 
-    "9111 §4" "MUST NOT" an_answer_to_head_serves_no_get
+    "9111 §4" "MUST NOT" a_response_to_head_serves_no_get
     "Serve GET from a stored response to HEAD." "{}" "
         > HEAD /a
         < 200 | cache-control: max-age=60 | \"\"
@@ -211,7 +211,7 @@ rows! {
         < 200
         = 200 | \"body-2\""
 
-    "9111 §4" "MUST" the_most_recent_answer_is_used
+    "9111 §4" "MUST" the_most_recent_response_is_used
     "Use the most recent of several suitable responses, by `Date`." "{}" "
         > GET /a | x-a: 1
         < 200 | cache-control: max-age=600 | date: {now} | vary: x-a
@@ -239,7 +239,7 @@ rows! {
 
     // ---- Vary.
 
-    "9111 §4.1" "MUST NOT" an_answer_that_varies_is_for_the_same_fields
+    "9111 §4.1" "MUST NOT" a_response_that_varies_is_for_the_same_fields
     "Serve a response to a request that differs in the fields named by `Vary`." "{}" "
         > GET /a | accept-language: de
         < 200 | cache-control: max-age=60 | vary: Accept-Language, x-a
@@ -275,7 +275,7 @@ rows! {
         < 200 | cache-control: max-age=60 | vary: x-a
         = 200 | \"body-2\""
 
-    "9111 §4.1" "MUST NOT" an_answer_that_varies_by_anything_is_not_reused
+    "9111 §4.1" "MUST NOT" a_response_that_varies_by_anything_is_not_reused
     "Match a request with a response that has `Vary: *`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | vary: x-a, *
@@ -309,7 +309,7 @@ rows! {
         < 200
         = 200 | \"body-4\""
 
-    "9111 §4.2" "MUST NOT" a_stale_answer_is_not_served
+    "9111 §4.2" "MUST NOT" a_stale_response_is_not_served
     "Serve a response that is no longer fresh." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
@@ -319,7 +319,7 @@ rows! {
         < 200
         = 200 | cache-status: egret; fwd=stale; detail=useless | \"body-2\""
 
-    "9111 §4.2.1" "SHOULD" contradictions_make_an_answer_stale
+    "9111 §4.2.1" "SHOULD" contradictions_make_a_response_stale
     "Treat a response with two different lifetimes, or with one that is not a number, as stale." "{}" "
         > GET /two
         < 200 | cache-control: max-age=60, max-age=30 | etag: \"1\"
@@ -457,7 +457,7 @@ rows! {
         < down
         = 502"
 
-    "9111 §4.2.4" "MAY" what_is_stale_is_served_where_nobody_answers
+    "9111 §4.2.4" "MAY" what_is_stale_is_served_where_nobody_responds
     "Serve a stale response if the provider closes without a response: for 5 minutes, unless a lifetime is given." "{}" "
         > GET /a
         < 200 | cache-control: max-age=10
@@ -489,7 +489,7 @@ rows! {
 
     // ---- Validation.
 
-    "9111 §4.3.1" "MUST" a_stale_answer_is_validated_by_its_tag
+    "9111 §4.3.1" "MUST" a_stale_response_is_validated_by_its_tag
     "Send the entity tags of the stored responses." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\" | last-modified: {now-100}
@@ -500,7 +500,7 @@ rows! {
         ? if-none-match: \"1\" | if-modified-since: {now-110}
         = 200 | cache-status: egret; fwd=stale; fwd-status=304; ttl=5; stored | \"body-1\""
 
-    "9111 §4.3.1" "SHOULD" a_stale_answer_without_a_tag_is_validated_by_its_date
+    "9111 §4.3.1" "SHOULD" a_stale_response_without_a_tag_is_validated_by_its_date
     "Send `If-Modified-Since` with the unchanged `Last-Modified`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | last-modified: Sunday, 06-Nov-94 08:49:37 GMT
@@ -593,7 +593,7 @@ rows! {
         > GET /a | if-modified-since: {now+10}
         = 404"
 
-    "9111 §4.3.3" "MUST" a_whole_answer_takes_the_place_of_what_was_stored
+    "9111 §4.3.3" "MUST" a_whole_response_takes_the_place_of_what_was_stored
     "Use the new response if the provider sends a complete one." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
@@ -605,7 +605,7 @@ rows! {
         > GET /a
         = 200 | etag: \"2\" | \"body-2\""
 
-    "9111 §4.3.3" "MAY" an_error_goes_on_where_stale_answers_are_not_allowed
+    "9111 §4.3.3" "MAY" an_error_goes_on_where_stale_responses_are_not_allowed
     "Forward an error that the provider sends instead of validating." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
@@ -644,7 +644,7 @@ rows! {
         > GET /a
         = 200 | age: 30 | \"body-1\""
 
-    "9111 §4.3.5" "SHOULD" an_answer_to_head_freshens_what_is_stored
+    "9111 §4.3.5" "SHOULD" a_response_to_head_freshens_what_is_stored
     "Update a stored response from a HEAD with the same validators and length." "{}" "
         > GET /a
         < 200 | cache-control: max-age=5 | etag: \"1\"
@@ -656,7 +656,7 @@ rows! {
         > GET /a
         = 200 | x-a: 1 | \"body-1\""
 
-    "9111 §4.3.5" "SHOULD" an_answer_to_head_that_differs_makes_it_void
+    "9111 §4.3.5" "SHOULD" a_response_to_head_that_differs_makes_it_void
     "Treat a stored response as stale if a HEAD differs." "{}" "
         > GET /a
         < 200 | cache-control: max-age=600 | etag: \"1\"
@@ -958,7 +958,7 @@ rows! {
         > GET /a
         = 200 | age: 31536000 | \"body-1\""
 
-    "9110 §6.6.1" "MUST" an_answer_without_a_date_gets_one
+    "9110 §6.6.1" "MUST" a_response_without_a_date_gets_one
     "Add `Date` to a response that is stored without one." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
@@ -1102,7 +1102,7 @@ rows! {
 
     // ---- Additional requirements.
 
-    "Egret" "MUST NOT" one_customers_answer_is_served_to_no_other
+    "Egret" "MUST NOT" one_customers_response_is_served_to_no_other
     "Serve a response obtained with one credential for another credential or for none." "{}" "
         > GET /a | x-api-key: one
         < 200 | cache-control: public, max-age=60
@@ -1206,7 +1206,7 @@ rows! {
         > GET /b
         = 200 | \"body-3\""
 
-    "Egret" "MUST NOT" who_asks_with_a_credential_and_another_field_gets_another_answer
+    "Egret" "MUST NOT" who_asks_with_a_credential_and_another_field_gets_another_response
     "Serve a response obtained with a credential to a request that differs in a field that may identify the caller." "{}" "
         > GET /a | authorization: Bearer one | x-grafana-org-id: 1
         < 200 | cache-control: max-age=60, public
@@ -1257,7 +1257,7 @@ rows! {
         < 200 | cache-control: no-store
         = 200 | cache-status: egret; fwd=uri-miss; detail=no-store"
 
-    "Egret" "MAY" the_config_overrides_what_an_answer_says
+    "Egret" "MAY" the_config_overrides_what_a_response_says
     "With `override`, store the responses that the config names, whatever they say." "{\"ttl\": {\"200\": \"60s\"}, \"override\": true}" "
         > GET /a | authorization: Bearer one
         < 200 | cache-control: no-store, private, max-age=0 | expires: 0
@@ -1285,7 +1285,7 @@ rows! {
         < 200
         = 200 | \"body-3\""
 
-    "Egret" "MUST NOT" an_answer_that_sets_a_cookie_is_not_stored
+    "Egret" "MUST NOT" a_response_that_sets_a_cookie_is_not_stored
     "Store a response that sets a cookie." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60 | set-cookie: session=1
@@ -1294,7 +1294,7 @@ rows! {
         < 200
         = 200 | \"body-2\""
 
-    "Egret" "MUST NOT" a_request_that_is_more_than_its_url_gets_no_stored_answer
+    "Egret" "MUST NOT" a_request_that_is_more_than_its_url_gets_no_stored_response
     "Serve or store for a GET that has a body, overrides its method, or asks to switch protocols." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60
@@ -1311,7 +1311,7 @@ rows! {
         > GET /a
         = 200 | \"body-1\""
 
-    "Egret" "MUST NOT" an_encoded_answer_is_served_only_to_who_asked_for_its_coding
+    "Egret" "MUST NOT" an_encoded_response_is_served_only_to_who_asked_for_its_coding
     "Serve a response with `Content-Encoding` to another `Accept-Encoding`, even without `Vary`." "{}" "
         > GET /a | accept-encoding: gzip
         < 200 | cache-control: max-age=60 | content-encoding: gzip
@@ -1322,7 +1322,7 @@ rows! {
         > GET /a
         = 200 | \"body-2\""
 
-    "Egret" "MUST NOT" an_answer_that_is_too_large_is_not_stored
+    "Egret" "MUST NOT" a_response_that_is_too_large_is_not_stored
     "Store more than `max_entry`." "{\"max_entry\": \"8B\"}" "
         > GET /a
         < 200 | cache-control: max-age=60 | \"123456789\"
@@ -1333,7 +1333,7 @@ rows! {
         > GET /b
         = 200 | \"12345678\""
 
-    "Egret" "MUST NOT" an_answer_whose_caching_cannot_be_read_is_not_stored
+    "Egret" "MUST NOT" a_response_whose_caching_cannot_be_read_is_not_stored
     "Store a response with an unterminated `Cache-Control`." "{}" "
         > GET /a
         < 200 | cache-control: max-age=60, x=\"private

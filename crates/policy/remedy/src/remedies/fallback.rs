@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_answer_takes_the_place_of_a_failure() {
+    fn a_fixed_response_takes_the_place_of_a_failure() {
         let harness =
             TestFlows::with(&json!([{ "fallback": { "response": { "status": 200, "body": "[]" } } }]));
         let TestStep::Fixed(fixed) = harness.exchange(GET, "502") else { panic!() };
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_the_place_of_a_refusal_says_when_to_try_again() {
+    fn a_response_in_the_place_of_a_refusal_says_when_to_try_again() {
         let harness = |headers: Value| {
             TestFlows::new(json!({
                 "quotas": { "q": { "limit": 1, "kind": "fixed", "starts": "first", "window": "10s" } },
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_may_tell_how_the_call_failed() {
+    fn a_response_may_tell_how_the_call_failed() {
         let harness = of_users(&json!({ "response": {
             "headers": { "content-type": "application/json" },
             "body": "{\"id\":\"${params.id}\",\"status\":${response.status}}",

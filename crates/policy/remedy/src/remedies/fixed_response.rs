@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_to_nothing_lets_the_exchange_pass_or_refuses_it() {
+    fn a_response_that_comes_to_nothing_lets_the_exchange_pass_or_refuses_it() {
         let lines = "GET https://one.example/?a=%0d%0aX:1";
         let harness = |on_error: &str| {
             TestFlows::with(&json!([

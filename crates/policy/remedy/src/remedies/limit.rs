@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_a_remedy_further_in_answers_costs_nothing() {
+    fn a_call_that_a_remedy_further_in_responds_costs_nothing() {
         let harness = TestFlows::new(json!({
             "quotas": { "q": { "limit": 2, "window": "10s" } },
             "flows": [{ "name": "f", "remedies": [{ "limit": { "quota": "q" } }, { "fixed-response": { "status": 204 } }] }],

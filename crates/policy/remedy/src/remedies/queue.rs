@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_given_up_without_an_answer_come_back() {
+    fn calls_that_are_given_up_without_a_response_come_back() {
         let mut harness = harness(&json!({}));
         assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
         let visits = (0..5).map(|_| waiting(&harness, GET)).collect();

@@ -172,7 +172,7 @@ fn nobody_listening_is_told_from_other_failures() {
 }
 
 #[test]
-fn a_name_without_answer_is_an_error_of_dns() {
+fn a_name_without_response_is_an_error_of_dns() {
     run(async {
         let error = dial_to("missing.example:80", &policy(&EgressConfig::default())).await.0.unwrap_err();
         assert!(matches!(error, DialError::Dns(_)), "{error:?}");

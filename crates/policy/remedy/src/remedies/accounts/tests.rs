@@ -330,7 +330,7 @@ fn calls_go_only_with_accounts_of_the_provider_that_is_called() {
 }
 
 #[test]
-fn what_another_provider_answers_is_not_held_against_an_account() {
+fn what_another_provider_responds_is_not_held_against_an_account() {
     let remedies = json!([
         { "accounts": { "use": ["a", "b"] } },
         { "fallback": { "on": ["5xx"], "provider": "two" } },

@@ -93,7 +93,7 @@ fn what_only_reports_stores_nothing_and_serves_nothing() {
 }
 
 #[test]
-fn what_another_provider_or_a_remedy_further_in_answers_is_not_stored() {
+fn what_another_provider_or_a_remedy_further_in_responds_is_not_stored() {
     let fallback = json!({ "fallback": { "on": ["5xx"], "provider": "two" } });
     let harness = TestFlows::with(&json!([{ "cache": {} }, fallback]));
     let mut exchange = harness.send(GET);
