@@ -26,7 +26,7 @@ pub fn now() -> String {
     write_system_time(SystemTime::now())
 }
 
-/// The time as [`write`] has it; one before 1970 is written as 1970.
+/// The time as [`write()`] has it; one before 1970 is written as 1970.
 pub fn write_system_time(time: SystemTime) -> String {
     write(Timestamp::from_secs(
         time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()),

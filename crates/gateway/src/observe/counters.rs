@@ -1,4 +1,4 @@
-//! The counters of each worker, and their sum as a [`StatsSnapshot`].
+//! The counters of each worker, and their sum as a [`StatsSnapshot`](crate::observe::stats::StatsSnapshot).
 
 use std::sync::Arc;
 

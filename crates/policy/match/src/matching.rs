@@ -86,7 +86,7 @@ fn is_all(share: &Percent) -> bool {
 
 impl MatchConfig {
     /// Returns the names of the parameters that any of its paths captures. A parameter that the matching path
-    /// does not have is empty. Invalid paths are skipped, because [`Matcher::compile`] reports them.
+    /// does not have is empty. Invalid paths are skipped, because compiling the match reports them.
     pub fn parameters(&self) -> Vec<String> {
         let paths = self.path.iter().filter_map(|text| PathPattern::parse(text).ok());
         let names =

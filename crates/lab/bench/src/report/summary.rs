@@ -182,7 +182,7 @@ impl Report<'_> {
     }
 }
 
-/// The JSON Schema of [`Summary`].
+/// The JSON Schema of `egret bench --json`.
 pub fn schema() -> String {
     let mut schema = schemars::schema_for!(Summary).to_value();
     schema["title"] = "Result of egret bench".into();
