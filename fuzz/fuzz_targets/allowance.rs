@@ -6,9 +6,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use egret_clock::Timestamp;
+use egret_clock::{Timestamp, retry_after};
 use egret_quota::{LearnConfig, QuotaConfig, Quotas};
-use egret_clock::retry_after;
 
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
 const LIMIT: u64 = 1_000_000;

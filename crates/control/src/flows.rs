@@ -6,12 +6,10 @@ use egret_accounts::token::TokenSnapshot;
 use egret_accounts::{AccountSnapshot, Ending};
 use egret_cache::{CacheEvent, CacheSnapshot};
 use egret_clock::Timestamp;
-use egret_diagnosis::OnPressure;
-use egret_diagnosis::{DiagnosisCounts, DiagnosisStats};
+use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, OnPressure};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
-use egret_remedy::Decision;
-use egret_remedy::Mode;
+use egret_remedy::{Decision, Mode};
 use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
 

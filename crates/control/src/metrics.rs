@@ -10,12 +10,10 @@ use std::collections::BTreeMap;
 
 use egret_accounts::{AccountSnapshot, Ending};
 use egret_cache::{AGE_BOUNDS_S, CacheEvent};
-use egret_diagnosis::{DiagnosisCounts, DiagnosisStats};
-use egret_diagnosis::{Family, Sample, SampleValue};
+use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, Family, Sample, SampleValue};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
-use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot};
-use egret_gateway::stats::{ProviderSnapshot, StatsSnapshot};
+use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 use egret_quota::GroupSnapshot;
 use egret_remedy::{Decision, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};

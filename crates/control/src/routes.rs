@@ -12,8 +12,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router, middleware};
 use egret_cache::label_of;
 use egret_diagnosis::propose;
-use egret_gateway::stats::StatsSnapshot;
-use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot};
+use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use egret_store::entries::Purge;
 use serde::{Deserialize, Serialize};
 

@@ -1,12 +1,11 @@
 //! Life cycle of the control port. It has its own thread and runtime, so it and the data path cannot block
 //! each other.
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, io};
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;

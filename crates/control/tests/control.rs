@@ -17,8 +17,7 @@ use egret_diagnosis::Discovered;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
-use egret_remedy::DecisionSums;
-use egret_remedy::Mode;
+use egret_remedy::{DecisionSums, Mode};
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use serde_json::{Value, json};
 

@@ -1,9 +1,8 @@
 //! The file of durable quotas, and the thread that reads and writes it.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::{fmt, io};
 
 use egret_clock::{Clock, Moment};
 use egret_store::{FileStore, Ledger, Loan, LoanRequest, Store, StoreError, ledger};

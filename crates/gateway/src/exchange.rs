@@ -10,6 +10,5 @@ pub(crate) mod hedge;
 pub(crate) mod reply;
 pub(crate) mod route;
 pub(crate) mod serve;
-pub(crate) mod slot;
 pub(crate) mod stored;
 pub(crate) mod tunnel;

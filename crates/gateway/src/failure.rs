@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use egret_clock::Timestamp;
-use egret_clock::http_date;
+use egret_clock::{Timestamp, http_date};
 use egret_config::Problem;
 use egret_http1::{BodyError, HeadError, reason};
 use egret_message::{CallFailure, FailureKind, Fixed, Reason, Refused};

@@ -15,9 +15,8 @@ use egret_http1::{Edits, HeadLimits, RequestHead};
 use egret_match::expression::Expression;
 use egret_match::matching::Question;
 use egret_match::router::{Match, Matches};
-use egret_message::ReceivedMessage;
-use egret_message::Via;
 use egret_message::authority::Authority;
+use egret_message::{ReceivedMessage, Via};
 use egret_net::dns::Resolver;
 use egret_net::event_loop::{EventLoop, Socket};
 use egret_net::stream::Stream;
@@ -31,9 +30,8 @@ use crate::exchange::forward::{edit_request, survey};
 use crate::exchange::route::{self as routing, Route};
 use crate::failure::Failure;
 use crate::plan::Plan;
-use crate::state::target::CallTarget;
-use crate::worker::Inbox;
-use crate::worker::{Shared, Worker};
+use crate::state::request::CallTarget;
+use crate::worker::{Inbox, Shared, Worker};
 
 /// A worker with one client.
 #[derive(Debug)]

@@ -3,13 +3,12 @@
 pub(crate) mod acceptor;
 pub(crate) mod thread;
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use egret_cache::CacheDisk;
 use egret_clock::Moment;

@@ -4,10 +4,9 @@ use egret_config::Problem;
 use egret_http1::{RequestHead, TargetForm};
 use egret_match::providers::Belongs;
 use egret_match::routing_fields::RoutingFields;
-use egret_message::Origin;
 use egret_message::authority::Authority;
-use egret_message::default_port;
 use egret_message::request_target::split_query;
+use egret_message::{Origin, default_port};
 
 use crate::config::Parts;
 use crate::plan::{OTHER_HOSTS, Plan};

@@ -1,12 +1,10 @@
 //! The plain data of one exchange, which its steps fill and read in turn.
 
 pub(crate) mod body;
-pub(crate) mod buffers;
 pub(crate) mod changes;
 pub(crate) mod flow_run;
 pub(crate) mod follow_up;
 pub(crate) mod gathered;
 pub(crate) mod hedge_order;
 pub(crate) mod mask;
-pub(crate) mod target;
-pub(crate) mod timing;
+pub(crate) mod request;

@@ -18,8 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 use crate::failure::{ErrorKind, Failure};
-use crate::observe::counters::ProviderCounters;
-use crate::observe::counters::WorkerCounters;
+use crate::observe::counters::{ProviderCounters, WorkerCounters};
 use crate::plan::{OpenPlace, UpstreamPlan};
 
 /// Subtracted from a provider's `Keep-Alive: timeout`, whose clock started before the response arrived here.

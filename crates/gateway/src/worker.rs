@@ -11,26 +11,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use egret_clock::Clock;
-use egret_clock::Moment;
+use egret_clock::{Clock, Moment};
 use egret_export::access_log::{AccessLog, LogLine};
-use egret_message::Origin;
-use egret_message::Via;
 use egret_message::authority::Authority;
+use egret_message::{Origin, Via};
 use egret_net::budget::Budget;
 use egret_net::deadline::Timers;
 use egret_net::dns::Resolver;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::failure::Failure;
+use crate::failure::{ErrorKind, Failure};
 use crate::observe::counters::WorkerCounters;
 use crate::observe::ring::{RecordSender, Records};
 use crate::plan::{Plan, UpstreamPlan};
-use crate::state::buffers::{Pools, RequestState};
 use crate::state::flow_run::FlowRun;
 use crate::state::follow_up::FollowUp;
-use crate::upstream::{Lent, Upstream};
-use crate::upstream::{LoanRequest, Network};
+use crate::state::request::{Pools, RequestState};
+use crate::upstream::{Lent, LoanRequest, Network, Upstream};
 use crate::view::View;
 
 /// Number of spare flow runs that a worker keeps.
@@ -394,4 +391,32 @@ fn make_room<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, most: usize) -> O
     }
     let first = map.keys().next().cloned()?;
     map.remove(&first)
+}
+
+/// A slot among the exchanges and tunnels that may run at once. It is released on drop. `None` if their
+/// number is unlimited.
+pub(crate) struct ExchangeSlot(Option<Rc<Worker>>);
+
+impl ExchangeSlot {
+    /// Takes a slot of at most `most`; 0 means that their number is unlimited.
+    pub fn take(worker: &Rc<Worker>, most: u32) -> Result<Self, Failure> {
+        if most == 0 {
+            return Ok(Self(None));
+        }
+        let place = Self(Some(Rc::clone(worker)));
+        let before = worker.shared.exchanges.fetch_add(1, Relaxed);
+        if before < most {
+            return Ok(place);
+        }
+        let detail = "the limit of concurrent exchanges and tunnels is reached (`gateway.limits.exchanges`)";
+        Err(Failure::new(ErrorKind::TooManyInFlight, detail))
+    }
+}
+
+impl Drop for ExchangeSlot {
+    fn drop(&mut self) {
+        if let Some(worker) = &self.0 {
+            worker.shared.exchanges.fetch_sub(1, Relaxed);
+        }
+    }
 }

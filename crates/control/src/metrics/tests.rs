@@ -6,8 +6,7 @@ use egret_accounts::CoolingSnapshot;
 use egret_clock::Timestamp;
 use egret_gateway::stats::{Count, ExchangeCount, Histogram};
 use egret_quota::{QuotaKind, QuotaSnapshot};
-use egret_remedy::DecisionSums;
-use egret_remedy::Mode;
+use egret_remedy::{DecisionSums, Mode};
 use proptest::prelude::*;
 
 use super::*;

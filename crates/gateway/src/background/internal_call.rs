@@ -9,7 +9,7 @@ use egret_net::stream::Stream;
 use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::forward::survey;
 use crate::plan::Plan;
-use crate::state::buffers::RequestState;
+use crate::state::request::RequestState;
 use crate::worker::Worker;
 
 /// The client's side of an internal call, with the request parsed.

@@ -18,7 +18,7 @@ use crate::exchange::reply::{Ended, Then};
 use crate::failure::ErrorKind;
 use crate::plan::token_origin;
 use crate::state::gathered::GatheredBody;
-use crate::state::target::CallTarget;
+use crate::state::request::CallTarget;
 use crate::upstream::Upstream;
 use crate::view::View;
 use crate::worker::Worker;

@@ -7,14 +7,12 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_net::deadline::Timer;
-use egret_net::pace::Patience;
-use egret_net::pace::{Verdict, hidden_bytes};
+use egret_net::pace::{Patience, Verdict, hidden_bytes};
 use egret_net::stream::Stream;
 use tracing::debug;
 

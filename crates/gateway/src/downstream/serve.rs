@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use crate::downstream::connection::{Client, ConnectionSlot, End};
 use crate::exchange::serve::serve_request;
 use crate::failure::{ErrorKind, Failure};
-use crate::state::buffers::RequestState;
+use crate::state::request::RequestState;
 use crate::worker::Worker;
 
 /// Time that a client may go on sending after a response that closes the connection. If the gateway closed at
@@ -101,11 +101,11 @@ impl Client {
     async fn serve_requests(&mut self) -> bool {
         let mut state = self.worker.pools.take_state();
         let end = self.serve_with(&mut state).await;
-        if end == End::Linger {
+        if matches!(end, End::Linger) {
             self.linger(&mut state.input).await;
         }
         self.worker.return_state(state);
-        end == End::Persist
+        matches!(end, End::Persist)
     }
 
     async fn serve_with(&mut self, state: &mut RequestState) -> End {
@@ -117,7 +117,7 @@ impl Client {
                 Arrival::Nothing => End::Persist,
                 Arrival::End(end) => end,
             };
-            if end != End::Persist || state.input.filled().is_empty() {
+            if !matches!(end, End::Persist) || state.input.filled().is_empty() {
                 return end;
             }
         }

@@ -21,11 +21,9 @@ use crate::failure::{ErrorKind, Failure};
 use crate::observe::recorder::Recording;
 use crate::plan::UpstreamTimeouts;
 use crate::state::body::{Kept, PipeError};
-use crate::state::buffers::{RequestState, ResponseState};
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::mask::mask_fields;
-use crate::state::target::CallTarget;
-use crate::state::timing::{Clock, Deadlines};
+use crate::state::request::{CallTarget, Clock, Deadlines, RequestState, ResponseState};
 use crate::upstream::{Connection, Upstream};
 use crate::view::View;
 

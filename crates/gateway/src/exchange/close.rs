@@ -16,8 +16,8 @@ use crate::exchange::reply::{Ended, Then};
 use crate::failure::ErrorKind;
 use crate::observe::recorder::Finished;
 use crate::state::body::Tap;
-use crate::state::buffers::{RequestState, ResponseState};
 use crate::state::flow_run::{ExchangeView, FlowRun};
+use crate::state::request::{RequestState, ResponseState};
 use crate::upstream::{Connection, Upstream};
 
 /// The fate of the client's connection.

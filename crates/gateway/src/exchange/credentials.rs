@@ -15,10 +15,9 @@ use egret_message::request_target::{split_query, split_target};
 
 use crate::exchange::call::{Call, Stop};
 use crate::failure::{ErrorKind, Failure};
-use crate::state::buffers::ResponseState;
 use crate::state::flow_run::FlowRun;
 use crate::state::mask::mask_fields;
-use crate::state::target::{CallTarget, EmptyPath};
+use crate::state::request::{CallTarget, EmptyPath, ResponseState};
 
 /// Fields removed from the request, because a partial body may begin or end within a secret.
 const PART_FIELDS: [&[u8]; 2] = [b"range", b"if-range"];

@@ -27,18 +27,16 @@ use egret_store::entries::Block;
 
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::close::close;
-use crate::exchange::credentials;
 use crate::exchange::gather::{gather_request, gather_response};
-use crate::exchange::hedge;
 use crate::exchange::reply::{self, Ended};
 use crate::exchange::stored::{self, write_head};
+use crate::exchange::{credentials, hedge};
 use crate::failure::{self, ErrorKind, Failure};
 use crate::observe::recorder::{RecordedRequest, Recording};
-use crate::state::buffers::ResponseState;
 use crate::state::changes::Outbound;
 use crate::state::flow_run::{ExchangeView, FlowRun, Held, is_plain_json};
 use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
-use crate::state::target::CallTarget;
+use crate::state::request::{CallTarget, ResponseState};
 use crate::upstream::{Connection, DialTimes, Upstream};
 
 /// Minimum time before a waiting remedy is polled again.

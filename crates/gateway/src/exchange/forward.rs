@@ -8,12 +8,11 @@ use egret_clock::http_date;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 use egret_match::named_fields::NamedFields;
 use egret_match::routing_fields::RoutingFields;
-use egret_message::Changes;
-use egret_message::Via;
+use egret_message::{Changes, Via};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::state::changes::{Inbound, Outbound};
-use crate::state::target::{CallTarget, EmptyPath};
+use crate::state::request::{CallTarget, EmptyPath};
 
 /// Inspects every field of a request once: notes the fields that name the provider, marks the fields that
 /// must not be forwarded, and rejects a request that has passed through this instance before.

@@ -13,9 +13,8 @@ use tracing::debug;
 
 use crate::exchange::call::{Call, Stop};
 use crate::failure::{ErrorKind, Failure};
-use crate::state::buffers::ResponseState;
 use crate::state::hedge_order::HedgeOrder;
-use crate::state::target::CallTarget;
+use crate::state::request::{CallTarget, ResponseState};
 use crate::upstream::{Connection, Upstream};
 use crate::view::View;
 use crate::worker::Worker;

@@ -17,9 +17,8 @@ use crate::exchange::call::{Call, Stop};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
 use crate::failure::{ErrorKind, Failure};
 use crate::state::body::{Kept, Pipe, PipeError, SecretMask};
-use crate::state::buffers::{RequestState, ResponseState};
 use crate::state::changes::{Inbound, Tail};
-use crate::state::target::CallTarget;
+use crate::state::request::{CallTarget, RequestState, ResponseState};
 use crate::upstream::Connection;
 
 /// The outcome of a response that was started.

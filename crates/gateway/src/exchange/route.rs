@@ -16,15 +16,14 @@ use egret_match::providers::Belongs;
 use egret_match::rewrite::BaseUrl;
 use egret_match::routing_fields::RoutingFields;
 use egret_match::target::TargetError;
-use egret_message::Origin;
 use egret_message::authority::{Authority, AuthorityError};
-use egret_message::default_port;
 use egret_message::request_target::split_query;
+use egret_message::{Origin, default_port};
 
 use crate::downstream::connection::Client;
 use crate::failure::{ErrorKind, Failure};
 use crate::plan::ListenerPlan;
-use crate::state::target::{CallTarget, EmptyPath, KeptHost};
+use crate::state::request::{CallTarget, EmptyPath, KeptHost};
 use crate::upstream::Upstream;
 use crate::view::View;
 use crate::worker::Site;

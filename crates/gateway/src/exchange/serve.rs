@@ -14,12 +14,11 @@ use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
 use crate::exchange::forward::survey;
 use crate::exchange::route::{Question, Route};
-use crate::exchange::slot::ExchangeSlot;
 use crate::exchange::tunnel::{self, ESTABLISHED};
 use crate::failure::Failure;
-use crate::state::buffers::RequestState;
-use crate::state::target::CallTarget;
+use crate::state::request::{CallTarget, RequestState};
 use crate::view::View;
+use crate::worker::ExchangeSlot;
 
 /// Serves the request whose head has just been parsed into `state`.
 pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState) -> End {

@@ -16,7 +16,7 @@ use crate::downstream::connection::Client;
 use crate::failure::Failure;
 use crate::plan::UpstreamPlan;
 use crate::state::body::{Kept, Pipe};
-use crate::state::buffers::{RequestState, ResponseState};
+use crate::state::request::{RequestState, ResponseState};
 use crate::upstream::{Connection, Network, Upstream};
 use crate::view::View;
 

@@ -10,18 +10,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use egret_clock::Moment;
-use egret_diagnosis::content_type;
-use egret_diagnosis::{Attempt, Diagnoses, Facts, PhaseTimes, Record, Url};
+use egret_diagnosis::{Attempt, Diagnoses, Facts, PhaseTimes, Record, Url, content_type};
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_match::router::Matches;
-use egret_message::Destination;
 use egret_message::authority::Authority;
-use egret_message::default_port;
+use egret_message::{Destination, default_port};
 
 use crate::observe::ring::RecordSender;
 use crate::state::body::Pipe;
-use crate::state::target::CallTarget;
-use crate::state::timing::Clock;
+use crate::state::request::{CallTarget, Clock};
 use crate::upstream::Connection;
 
 /// The host of a request that names no valid host (RFC 6761 §6.4).

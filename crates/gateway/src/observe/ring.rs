@@ -5,19 +5,15 @@
 //! wakes it only when its ring is half full. Records that do not fit are dropped and counted. If the thread
 //! stays behind for long, diagnoses are suspended for a while.
 
-use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use egret_clock::{Clock, Moment};
-use egret_diagnosis::Record;
-use egret_diagnosis::RecordReader;
-use egret_diagnosis::Tick;
-use egret_diagnosis::{Diagnoses, HandOver};
+use egret_diagnosis::{Diagnoses, HandOver, Record, RecordReader, Tick};
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
 

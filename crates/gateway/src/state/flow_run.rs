@@ -15,11 +15,10 @@ use egret_net::buffer::BUFFER_BYTES;
 use egret_remedy::{Exchange as FlowExchange, PendingChanges};
 use egret_store::coalescer::Background;
 
-use crate::state::buffers::{RequestState, ResponseState};
 use crate::state::changes::{Inbound, Outbound, Tail};
 use crate::state::gathered::GatheredBody;
 use crate::state::hedge_order::HedgeOrder;
-use crate::state::target::CallTarget;
+use crate::state::request::{CallTarget, RequestState, ResponseState};
 
 /// The state of one exchange's run through its flows. A worker lends one to each exchange that a flow
 /// matches.

@@ -9,8 +9,7 @@ use egret_match::router::Matches;
 use egret_remedy::PendingChanges;
 use egret_store::coalescer::Background;
 
-use crate::state::buffers::Pools;
-use crate::state::target::CallTarget;
+use crate::state::request::{CallTarget, Pools};
 use crate::view::View;
 
 /// Fields with which a client requests a part, or says that it has a stored response.

@@ -1,9 +1,8 @@
 //! TLS with ab's options, and the TLS details of ab's report.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 use egret_net::tls::{ClientConfigError, Identity, Verification, client_config, system_roots};
 use rustls::client::Resumption;

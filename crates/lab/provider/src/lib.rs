@@ -59,12 +59,11 @@ mod takeover;
 mod tls;
 mod websocket;
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, io};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;

@@ -1,14 +1,13 @@
 //! Threads and connections of the provider, and hyper on each connection.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, io};
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;

@@ -1,8 +1,7 @@
 //! The reason why a provider cannot start.
 
-use std::fmt;
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use egret_har::replay;
 

@@ -8,7 +8,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
 
 use crate::call::ProviderCall;
-use crate::echo;
 use crate::endpoint::Endpoint;
 use crate::error::{EndpointResult, ProviderError};
 use crate::fault_kind::Fault;
@@ -17,7 +16,7 @@ use crate::options::RateLimit;
 use crate::parameters::Parameters;
 use crate::respond::{self, field_value};
 use crate::state::Admission;
-use crate::status;
+use crate::{echo, status};
 
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {

@@ -11,8 +11,7 @@ use egret_aws::{
 };
 use egret_config::{Secret, Size};
 use egret_http1::is_field_value;
-use egret_message::BODY_BYTES_MAX;
-use egret_message::Fault;
+use egret_message::{BODY_BYTES_MAX, Fault};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

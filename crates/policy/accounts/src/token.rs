@@ -18,8 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egret_clock::Timestamp;
-use egret_clock::{Random, retry_after};
+use egret_clock::{Random, Timestamp, retry_after};
 use egret_config::Problem;
 use egret_message::{Reason, Refused};
 use egret_store::coalescer;

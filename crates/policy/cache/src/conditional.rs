@@ -1,8 +1,7 @@
 //! Conditional requests: those of clients, evaluated against stored responses (RFC 9111 §4.3.2), and those
 //! that validate stored responses (§4.3.1).
 
-use egret_clock::Timestamp;
-use egret_clock::http_date;
+use egret_clock::{Timestamp, http_date};
 use egret_http1::{is_white_space, trim};
 use egret_message::Request;
 

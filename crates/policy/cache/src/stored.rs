@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use egret_clock::Timestamp;
-use egret_clock::http_date;
+use egret_clock::{Timestamp, http_date};
 use egret_http1::{KnownField, is_token, list, trim};
 use egret_message::Fields;
 use egret_store::entries::StoredValue;

@@ -4,8 +4,7 @@
 //! RFC 9651), the forms of its earlier versions, and the many variants of `X-RateLimit-*`. If several are
 //! present, the strictest applies.
 
-use egret_clock::Timestamp;
-use egret_clock::retry_after;
+use egret_clock::{Timestamp, retry_after};
 
 use super::config::{LearnConfig, LearnFrom};
 

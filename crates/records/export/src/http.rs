@@ -1,10 +1,9 @@
 //! The HTTP client of exporters: one kept connection, one request at a time, with time limits.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
 use egret_net::tls::{ClientConfigError, Verification, client_config, provider, system_roots};

@@ -1,7 +1,6 @@
 //! The reasons why an exporter cannot be opened.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use egret_aws::BucketError;
 

@@ -4,13 +4,12 @@
 //! once they are closed. Waiting files are on disk, valid and limited in size, even if the store is
 //! unreachable or the process ends.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use egret_aws::{AccessKey, Addressing, Bucket, Signer};
 use egret_clock::{Clock, Moment};

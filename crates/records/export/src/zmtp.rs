@@ -4,8 +4,7 @@
 //! them when the connection ends. Here a batch counts as sent when the peer has answered a PING that follows
 //! it, so it has read the whole batch.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufWriter};
 use tokio::net::TcpStream;

@@ -8,13 +8,12 @@ use egret_json::tokenizer::Tokenizer;
 use crate::exclusions::Side;
 use crate::key::Key;
 use crate::media::{self, Syntax};
-use crate::media_obfuscation;
 use crate::memo::Pseudonymizer;
 use crate::multipart::{self, FormPart};
-use crate::names;
 use crate::parameters::{self, Encodings};
 use crate::pseudonym::TextDigest;
 use crate::rewrite::Rewriter;
+use crate::{media_obfuscation, names};
 
 /// Obfuscates a body that is pushed in pieces.
 pub struct Body<'a> {

@@ -8,10 +8,9 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::base64;
-use crate::media;
 use crate::named::{self, Meaning};
 use crate::pseudonym::is_pseudonym;
+use crate::{base64, media};
 
 /// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

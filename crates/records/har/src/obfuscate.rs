@@ -22,13 +22,10 @@ use crate::har::{
 };
 use crate::key::Key;
 use crate::memo::{Memo, Pseudonymizer};
-use crate::named;
-use crate::names;
 use crate::parameters::{self, Encodings};
 use crate::pseudonym::{Pseudonym, is_pseudonym};
 use crate::rewrite::Rewriter;
-use crate::{base64, url};
-use crate::{media, media_obfuscation};
+use crate::{base64, media, media_obfuscation, named, names, url};
 
 /// Field of an entry with the method and key of its obfuscation: `hmac-sha256:0123456789abcdef`.
 pub const MARK: &str = "_obfuscation";

@@ -6,17 +6,16 @@ use std::sync::Arc;
 use egret_json::tokenizer::{Sink, Tokenizer};
 use egret_json::write_escaped;
 
-use crate::base64;
 use crate::charset::{self, Charset};
 use crate::detect::{detect, is_short_word};
 use crate::har::{Content, Cookie, NameValue, Param, PostData};
 use crate::key::Key;
 use crate::media::{self, Syntax};
 use crate::named::{self, Meaning};
-use crate::names;
 use crate::obfuscate::is_same_site;
 use crate::parameters::{decode, encode, is_unreserved};
 use crate::pseudonym::is_number_pseudonym;
+use crate::{base64, names};
 
 /// Maximum number of further passes over a text: a replacement may join the text around it to another
 /// finding.

@@ -10,13 +10,12 @@ mod lookup;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use std::{fmt, io};
 
 use cache::Cache;
 use lookup::{Lookup, SystemLookup};

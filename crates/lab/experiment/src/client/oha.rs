@@ -2,8 +2,7 @@
 
 use std::ffi::OsString;
 
-use egret_measure::statistics::percentile;
-use egret_measure::statistics::real;
+use egret_measure::statistics::{percentile, real};
 
 use super::output_error::OutputError;
 use super::task::{ClientTask, body_options, words};

@@ -2,10 +2,9 @@
 
 use super::bounded_figure::bounded_figures;
 use super::case_summary::CaseSummary;
-use super::load_table;
 use super::slopes::slopes;
 use super::summary::Summary;
-use super::verdict;
+use super::{load_table, verdict};
 use crate::results::Results;
 
 impl Summary {

@@ -2,8 +2,7 @@ use std::fmt;
 
 use egret_clock::Timestamp;
 use egret_fixture::with_request;
-use egret_message::{Changes, Fields};
-use egret_message::{Request, Response};
+use egret_message::{Changes, Fields, Request, Response};
 use proptest::prelude::*;
 
 use super::*;

@@ -15,8 +15,7 @@ use std::task::{Context, Poll};
 
 use egret_accounts::token::TokenWaiter;
 use egret_accounts::{Account, AccountUse, CoolDown, Ending, RefusedCall};
-use egret_clock::Timestamp;
-use egret_clock::mixed;
+use egret_clock::{Timestamp, mixed};
 use egret_config::{Duration, Size};
 use egret_match::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
 use egret_message::{BODY_BYTES_MAX, Condition, Fault, Reason, Refused, any_meets};

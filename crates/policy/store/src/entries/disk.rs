@@ -15,12 +15,11 @@ mod load;
 mod status;
 mod stop;
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 use egret_clock::Moment;
 use files::{Directory, FileRecord, OpenError, Sealed};

@@ -13,9 +13,8 @@ use flate2::write::GzEncoder;
 
 use super::growing::{LINK, PART};
 use super::layout::Layout;
-use crate::background;
 use crate::counters::{Counters, DropReason};
-use crate::disk;
+use crate::{background, disk};
 
 /// Maintains the closed files of an exporter, on a thread that exists while there is work.
 #[derive(Debug)]

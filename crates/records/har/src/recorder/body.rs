@@ -7,13 +7,12 @@ use serde_json::Value;
 use super::characters::utf8_or_latin1;
 use super::coding::{Decoded, decode, is_coded};
 use super::completeness::Completeness;
-use crate::base64;
 use crate::charset::{self, Charset};
 use crate::har::{Content, Extra, Param, PostData};
 use crate::media::{self, Syntax};
 use crate::multipart::{self, FormPart};
 use crate::observed::Captured;
-use crate::parameters;
+use crate::{base64, parameters};
 
 /// Maximum decoded size of a compressed body, regardless of the size that was kept.
 const DECODED_BYTES_MAX: usize = 1 << 20;

@@ -6,14 +6,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Obfuscator;
-use crate::alf;
 use crate::fixture::any_json;
 use crate::har::Entry;
 use crate::observed::{Captured, HttpVersion};
 use crate::recording::RecordingConfig;
 use crate::scan::scan;
 use crate::validate::validate;
+use crate::{Obfuscator, alf};
 
 const KEY: [u8; 32] = [3; 32];
 

@@ -6,8 +6,7 @@ use std::task::{Context, Poll, Waker};
 use egret_clock::Timestamp;
 use proptest::prelude::*;
 
-use super::super::Entries;
-use super::super::{BodyWriter, EntryLimits};
+use super::super::{BodyWriter, Entries, EntryLimits};
 use super::*;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
