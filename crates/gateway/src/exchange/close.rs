@@ -115,7 +115,7 @@ pub(crate) fn finish_recording(
 /// Ends the exchange for its remedies, with the copy of its response in `tap`.
 fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, at: Moment) {
     let tap = tap.filter(Tap::wants_end);
-    let tail = call.inbound.take().and_then(|inbound| run.take_back_inbound(*inbound));
+    let tail = call.inbound.take().and_then(|inbound| run.take_back_inbound(inbound));
     let worker = &call.client.worker;
     let head = &call.state.response_state.response;
     let head_bytes = tail.as_ref().map_or(&[][..], |tail| &tail.head);

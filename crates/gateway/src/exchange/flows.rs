@@ -321,7 +321,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         self.call.replay_max = self.run.replay_bytes();
         let obtained = self.obtain_response(&target, outbound).await;
         if let Some(outbound) = self.call.outbound.take() {
-            self.run.take_back_outbound(*outbound);
+            self.run.take_back_outbound(outbound);
         }
         obtained
     }
@@ -329,14 +329,15 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn obtain_response(
         &mut self,
         target: &CallTarget,
-        outbound: Outbound,
+        outbound: Box<Outbound>,
     ) -> Result<Box<Connection>, Stop> {
         let hedge = outbound.hedge.clone();
-        self.call.outbound = Some(Box::new(outbound));
+        self.call.outbound = Some(outbound);
         match hedge {
             None => self.call.obtain_response(target).await,
             Some(order) => {
-                let (obtained, hedged) = hedge::obtain_response(self.call, target, &order).await;
+                // Boxed, because few calls are hedged.
+                let (obtained, hedged) = Box::pin(hedge::obtain_response(self.call, target, &order)).await;
                 self.run.draft.hedged = hedged;
                 obtained
             }
@@ -487,17 +488,17 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn conclude(&mut self, outcome: CallOutcome) -> Ended {
         match outcome {
             CallOutcome::Response(connection) => {
-                self.call.inbound = Some(Box::new(self.run.lend_inbound()));
+                self.call.inbound = Some(self.run.lend_inbound());
                 self.call.pass_on(connection).await
             }
             CallOutcome::LocalResponse(kind) => {
-                self.call.inbound = Some(Box::new(self.run.lend_inbound()));
+                self.call.inbound = Some(self.run.lend_inbound());
                 // Only a response that came from a provider names that provider's paths.
                 let is_stored = self.run.held == Held::Whole;
                 reply::deliver(self.call, kind, is_stored).await
             }
             CallOutcome::Stored(served) => {
-                self.call.inbound = Some(Box::new(self.run.lend_inbound()));
+                self.call.inbound = Some(self.run.lend_inbound());
                 stored::serve(self.call, &served, self.run.held == Held::Head).await
             }
             CallOutcome::Failure(failure) => {

@@ -48,6 +48,9 @@ pub(crate) struct FlowRun {
     pub takes_credentials: bool,
     /// Memory for the head of the response and the end of its body.
     tail: Tail,
+    /// Memory for the changes that are lent to a call and to its response.
+    outbound: Option<Box<Outbound>>,
+    inbound: Option<Box<Inbound>>,
 }
 
 /// The part of a stored response that the response state holds, so remedies see it like a received one.
@@ -188,10 +191,11 @@ impl FlowRun {
         &mut self,
         credential: Option<Applied>,
         mask: Option<Arc<SecretPatterns>>,
-    ) -> Outbound {
+    ) -> Box<Outbound> {
         self.mask.clone_from(&mask);
+        let mut outbound = self.outbound.take().unwrap_or_default();
         let PendingChanges { request, target, request_body, call, .. } = &mut self.draft;
-        Outbound {
+        *outbound = Outbound {
             fields: mem::take(request),
             target: target.clone(),
             body: request_body.clone(),
@@ -200,19 +204,22 @@ impl FlowRun {
             first_byte: call.first_byte,
             mask,
             hedge: call.hedge.map(HedgeOrder::new),
-        }
+        };
+        outbound
     }
 
     /// Takes the changes back from a call that has ended.
-    pub fn take_back_outbound(&mut self, outbound: Outbound) {
-        self.draft.request = outbound.fields;
+    pub fn take_back_outbound(&mut self, mut outbound: Box<Outbound>) {
+        self.draft.request = mem::take(&mut *outbound).fields;
+        self.outbound = Some(outbound);
     }
 
     /// Lends the remedies' changes to the response that is about to be sent. The response gives them back.
-    pub fn lend_inbound(&mut self) -> Inbound {
+    pub fn lend_inbound(&mut self) -> Box<Inbound> {
         let most = self.chain.needs().response_tail;
         let tail = (most > 0).then(|| Tail { most, ..mem::take(&mut self.tail) });
-        Inbound {
+        let mut inbound = self.inbound.take().unwrap_or_default();
+        *inbound = Inbound {
             fields: mem::take(&mut self.draft.response),
             body: self.draft.response_body.clone(),
             framed_len: self.response_body.framed_len,
@@ -220,13 +227,16 @@ impl FlowRun {
             mask: self.mask.clone(),
             tail,
             filling: self.draft.body_writer.take(),
-        }
+        };
+        inbound
     }
 
     /// Takes the changes back from a response that has ended, and the copy of its head.
-    pub fn take_back_inbound(&mut self, inbound: Inbound) -> Option<Tail> {
-        self.draft.response = inbound.fields;
-        inbound.tail
+    pub fn take_back_inbound(&mut self, mut inbound: Box<Inbound>) -> Option<Tail> {
+        let Inbound { fields, tail, .. } = mem::take(&mut *inbound);
+        self.draft.response = fields;
+        self.inbound = Some(inbound);
+        tail
     }
 
     /// Keeps the memory of a tail for the next response.
