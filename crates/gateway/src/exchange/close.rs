@@ -30,21 +30,21 @@ pub(crate) enum Closing {
 }
 
 /// Ends an exchange, which ran through the flows of `run` if there is one.
-pub(crate) fn close(mut call: Call<'_>, run: Option<Box<FlowRun>>, ended: Ended) -> Closing {
+pub(crate) fn close(call: &mut Call<'_>, run: Option<Box<FlowRun>>, ended: Ended) -> Closing {
     let Ended { status, at, then } = ended;
-    finish_recording(&mut call, run.as_deref(), status != 0, at);
+    finish_recording(call, run.as_deref(), status != 0, at);
     let down = &mut call.state.response_state.down;
     down.stop_filling();
     let tap = down.tap.take();
     if let Some(run) = run {
-        end_run(&mut call, run, tap, at);
+        end_run(call, run, tap, at);
     }
-    count(&call, status, at);
-    log(&call, status, at);
+    count(call, status, at);
+    log(call, status, at);
     let end = match then {
         Then::Next { persistent } => {
             call.client.last_active = at;
-            drop_request(&mut call);
+            drop_request(call);
             let is_drained = call.state.up.is_complete() && call.state.input.filled().is_empty();
             match (persistent, is_drained) {
                 (true, _) => End::Persist,
@@ -54,7 +54,7 @@ pub(crate) fn close(mut call: Call<'_>, run: Option<Box<FlowRun>>, ended: Ended)
         }
         Then::Persist => {
             call.client.last_active = at;
-            drop_request(&mut call);
+            drop_request(call);
             End::Persist
         }
         Then::Close => End::Close,
@@ -64,8 +64,8 @@ pub(crate) fn close(mut call: Call<'_>, run: Option<Box<FlowRun>>, ended: Ended)
             End::Close
         }
         Then::Relay(connection) => {
-            drop_request(&mut call);
-            return Closing::Relay(connection, call.upstream);
+            drop_request(call);
+            return Closing::Relay(connection, Rc::clone(&call.upstream));
         }
     };
     Closing::End(end)

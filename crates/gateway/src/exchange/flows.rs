@@ -141,7 +141,7 @@ pub(crate) async fn revalidate(
     }
     let ended = Box::pin(guided.run_or_stop(target)).await;
     let run = guided.run;
-    close(call, Some(run), ended);
+    close(&mut call, Some(run), ended);
     true
 }
 

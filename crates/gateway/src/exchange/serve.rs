@@ -64,9 +64,10 @@ async fn forward(
     } else {
         flows::serve(&mut call, target).await
     };
-    match close(call, run, ended) {
+    match close(&mut call, run, ended) {
         Closing::End(end) => end,
         Closing::Relay(connection, upstream) => {
+            drop(call);
             Box::pin(async move {
                 let mut stream = connection.stream;
                 tunnel::relay(client, state, &mut stream, &upstream).await;
@@ -90,7 +91,7 @@ async fn refuse(
     let mut call = Call::new(client, state, Rc::clone(view), nowhere, begun);
     flows::record_only(&mut call, target);
     let ended = call.respond_with_error(failure).await;
-    match close(call, None, ended) {
+    match close(&mut call, None, ended) {
         Closing::End(end) => end,
         Closing::Relay(..) => End::Close,
     }
