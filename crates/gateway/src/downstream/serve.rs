@@ -71,8 +71,8 @@ enum Arrival {
     Head,
     /// Spurious readiness: nothing to read after all.
     Nothing,
-    /// The client closed the connection, or sent a message that is refused.
-    End(End),
+    /// The connection was closed.
+    End,
 }
 
 impl Client {
@@ -112,22 +112,16 @@ impl Client {
         self.worker.pools.buffers.lend(&mut state.input);
         state.request.reset();
         loop {
-            let end = match self.next_request(state).await {
-                Arrival::Head => serve_request(self, state).await,
-                Arrival::Nothing => End::Persist,
-                Arrival::End(end) => end,
+            let end = match self.receive_head(state).await {
+                Ok(Arrival::Head) => serve_request(self, state).await,
+                Ok(Arrival::Nothing) => End::Persist,
+                Ok(Arrival::End) => End::Close,
+                // Boxed, because few messages are refused.
+                Err(failure) => Box::pin(self.refuse(state, &failure)).await,
             };
             if !matches!(end, End::Persist) || state.input.filled().is_empty() {
                 return end;
             }
-        }
-    }
-
-    /// Receives a request head, and refuses a message that is not one.
-    async fn next_request(&mut self, state: &mut RequestState) -> Arrival {
-        match self.receive_head(state).await {
-            Ok(arrival) => arrival,
-            Err(failure) => Arrival::End(self.refuse(state, &failure).await),
         }
     }
 
@@ -170,7 +164,7 @@ impl Client {
             })
             .await;
             match received {
-                Some(Ok(0) | Err(_)) => return Ok(Arrival::End(End::Close)),
+                Some(Ok(0) | Err(_)) => return Ok(Arrival::End),
                 Some(Ok(count)) => {
                     self.worker.counters().received_bytes.add(count as u64);
                     state.input.advance(count);

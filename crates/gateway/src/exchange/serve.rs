@@ -17,6 +17,7 @@ use crate::exchange::route::{Question, Route};
 use crate::exchange::tunnel::{self, ESTABLISHED};
 use crate::failure::Failure;
 use crate::state::request::{CallTarget, RequestState};
+use crate::upstream::{Connection, Upstream};
 use crate::view::View;
 use crate::worker::ExchangeSlot;
 
@@ -28,7 +29,22 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
     state.reset_up();
     let end = match route(client, state, &view) {
         Ok(Route::Forward(target)) => match ExchangeSlot::take(&client.worker, view.plan.limits.exchanges) {
-            Ok(_slot) => forward(client, state, view, &target, begun).await,
+            Ok(_slot) => {
+                let mut call = begin(&mut *client, &mut *state, view, &target, begun);
+                let (run, ended) = if call.view.plan.flows.is_empty() {
+                    (None, call.run(&target).await)
+                } else {
+                    flows::serve(&mut call, &target).await
+                };
+                let closing = close(&mut call, run, ended);
+                drop(call);
+                match closing {
+                    Closing::End(end) => end,
+                    Closing::Relay(connection, upstream) => {
+                        Box::pin(relay(client, state, connection, upstream)).await
+                    }
+                }
+            }
             Err(failure) => Box::pin(refuse(client, state, &view, &failure, Some(&target), begun)).await,
         },
         Ok(Route::Tunnel(authority)) => Box::pin(connect(client, state, &view, authority, begun)).await,
@@ -46,36 +62,32 @@ fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route
     Question { view, client, request, bytes, fields: &fields }.route()
 }
 
-/// Forwards the request to `target`.
-async fn forward(
-    client: &mut Client,
-    state: &mut RequestState,
+/// Begins to forward the request to `target`.
+fn begin<'a>(
+    client: &'a mut Client,
+    state: &'a mut RequestState,
     view: Rc<View>,
     target: &CallTarget,
     begun: Moment,
-) -> End {
+) -> Call<'a> {
     let upstream = Rc::clone(&target.upstream);
     let RequestState { input, request, .. } = &mut *state;
     upstream.plan.upgrades.settle(request, input.filled());
-    let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
+    let mut call = Call::new(client, state, view, upstream, begun);
     call.is_rewritten = target.is_rewritten;
-    let (run, ended) = if call.view.plan.flows.is_empty() {
-        (None, call.run(target).await)
-    } else {
-        flows::serve(&mut call, target).await
-    };
-    match close(&mut call, run, ended) {
-        Closing::End(end) => end,
-        Closing::Relay(connection, upstream) => {
-            drop(call);
-            Box::pin(async move {
-                let mut stream = connection.stream;
-                tunnel::relay(client, state, &mut stream, &upstream).await;
-                End::Close
-            })
-            .await
-        }
-    }
+    call
+}
+
+/// Relays bytes between the client and the provider, which have agreed on another protocol.
+async fn relay(
+    client: &mut Client,
+    state: &mut RequestState,
+    connection: Box<Connection>,
+    upstream: Rc<Upstream>,
+) -> End {
+    let mut stream = connection.stream;
+    tunnel::relay(client, state, &mut stream, &upstream).await;
+    End::Close
 }
 
 /// Responds with an error to a request that could not be routed or admitted.
