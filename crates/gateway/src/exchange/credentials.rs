@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use egret_accounts::{Account, Applied, Outgoing, SecretPatterns, is_unsearchable_charset};
-use egret_clock::Timestamp;
+use egret_clock::{Moment, Timestamp};
 use egret_http1::{KnownField, RequestFraming, ResponseFraming};
 use egret_message::Fields;
 use egret_message::request_target::{split_query, split_target};
@@ -35,13 +35,9 @@ pub(crate) fn account<'v>(call: &'v Call<'_>, run: &FlowRun) -> Option<&'v Accou
 /// Prepares the call that is about to be sent: applies the credential, if an account was chosen, and finds
 /// the secrets to mask. If there are any, the provider is asked for a response that can be masked: complete
 /// and without a content coding.
-pub(crate) fn prepare(
-    call: &Call<'_>,
-    run: &FlowRun,
-    target: &CallTarget,
-    now: Timestamp,
-) -> Result<Prepared, Stop> {
+pub(crate) fn prepare(call: &Call<'_>, run: &FlowRun, target: &CallTarget) -> Result<Prepared, Stop> {
     let Some(account) = account(call, run) else { return Ok((None, None)) };
+    let now = call.client.worker.shared.clock.timestamp(Moment::now());
     let mut applied = apply(account, call, run, target, now).map_err(Stop::Failure)?;
     let mask = if run.draft.call.masks_echoes {
         account.echoes().map_err(|why| {

@@ -315,8 +315,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         self.run.takes_credentials = target.destination().takes_credentials;
         self.call.upstream = Rc::clone(&upstream);
         let target = CallTarget { upstream, ..target };
-        let now = self.timestamp(Moment::now());
-        let (credential, mask) = credentials::prepare(self.call, &self.run, &target, now)?;
+        let (credential, mask) = credentials::prepare(self.call, &self.run, &target)?;
         let outbound = self.run.lend_outbound(credential, mask);
         self.call.replay_max = self.run.replay_bytes();
         let obtained = self.obtain_response(&target, outbound).await;
