@@ -30,14 +30,19 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
     let end = match route(client, state, &view) {
         Ok(Route::Forward(target)) => match ExchangeSlot::take(&client.worker, view.plan.limits.exchanges) {
             Ok(_slot) => {
-                let mut call = begin(&mut *client, &mut *state, view, &target, begun);
-                let (run, ended) = if call.view.plan.flows.is_empty() {
-                    (None, call.run(&target).await)
-                } else {
-                    flows::serve(&mut call, &target).await
+                let closing = {
+                    let upstream = Rc::clone(&target.upstream);
+                    let RequestState { input, request, .. } = &mut *state;
+                    upstream.plan.upgrades.settle(request, input.filled());
+                    let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
+                    call.is_rewritten = target.is_rewritten;
+                    let (run, ended) = if call.view.plan.flows.is_empty() {
+                        (None, call.run(&target).await)
+                    } else {
+                        flows::serve(&mut call, &target).await
+                    };
+                    close(&mut call, run, ended)
                 };
-                let closing = close(&mut call, run, ended);
-                drop(call);
                 match closing {
                     Closing::End(end) => end,
                     Closing::Relay(connection, upstream) => {
@@ -60,22 +65,6 @@ fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route
     let bytes = input.filled();
     let fields = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields)?;
     Question { view, client, request, bytes, fields: &fields }.route()
-}
-
-/// Begins to forward the request to `target`.
-fn begin<'a>(
-    client: &'a mut Client,
-    state: &'a mut RequestState,
-    view: Rc<View>,
-    target: &CallTarget,
-    begun: Moment,
-) -> Call<'a> {
-    let upstream = Rc::clone(&target.upstream);
-    let RequestState { input, request, .. } = &mut *state;
-    upstream.plan.upgrades.settle(request, input.filled());
-    let mut call = Call::new(client, state, view, upstream, begun);
-    call.is_rewritten = target.is_rewritten;
-    call
 }
 
 /// Relays bytes between the client and the provider, which have agreed on another protocol.
