@@ -234,3 +234,85 @@ impl Owners {
         Ok(itself)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(providers: &[(&str, &str)]) -> ProviderTable {
+        let named = |(name, url): &(&str, &str)| NamedProvider {
+            name: (*name).into(),
+            url: ProviderUrl::parse(url).unwrap(),
+        };
+        ProviderTable::new(providers.iter().map(named).collect())
+    }
+
+    #[test]
+    fn a_url_has_a_scheme_a_host_and_a_base_path_without_a_slash_at_its_end() {
+        for (url, path) in [
+            ("https://api.example", ""),
+            ("https://api.example/", ""),
+            ("http://api.example:8080/v1/", "/v1"),
+            ("http://[::1]/v1/a%20b", "/v1/a%20b"),
+        ] {
+            let parsed = ProviderUrl::parse(url).unwrap();
+            assert_eq!(String::from_utf8_lossy(&parsed.path), path, "{url}");
+            assert_eq!(parsed.origin.tls, url.starts_with("https"), "{url}");
+        }
+        let error = |url: &str| ProviderUrl::parse(url).unwrap_err();
+        assert_eq!(error("api.example"), ProviderUrlError::Scheme);
+        assert!(matches!(error("https://:80/"), ProviderUrlError::Authority(..)));
+        for url in ["https://api.example/a?b", "https://api.example/a#b", "https://api.example/a b"] {
+            assert_eq!(error(url), ProviderUrlError::Path, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_target_belongs_to_the_longest_base_path_that_holds_it() {
+        let table = table(&[
+            ("all", "https://api.example"),
+            ("v1", "https://api.example/v1"),
+            ("files", "https://api.example/v1/files"),
+            ("plain", "http://api.example/v1"),
+        ]);
+        let owners = table.owners_beside(0);
+        for (path, provider, base_len) in [
+            ("/", 0, 0),
+            ("/v2/files", 0, 0),
+            ("/v10", 0, 0),
+            ("/v1", 1, 3),
+            ("/v1/users", 1, 3),
+            ("/v1/files/7", 2, 9),
+        ] {
+            let belongs = owners.of(path.as_bytes()).unwrap();
+            assert_eq!(belongs, Some(Belongs { provider, base_len }), "{path}");
+        }
+        let other = table.owners_beside(3);
+        assert_eq!(other.of(b"/v2"), Ok(None), "another scheme is another origin");
+        assert_eq!(other.sole(), None, "part of the origin has no provider");
+    }
+
+    #[test]
+    fn a_named_provider_keeps_what_no_deeper_one_has() {
+        let table = table(&[("v1", "https://api.example/v1"), ("files", "https://api.example/v1/files")]);
+        let owners = table.owners_beside(0);
+        let belongs = |named, path: &str| owners.of_named(named, path.as_bytes());
+        assert_eq!(belongs(0, "/users"), Ok(Belongs { provider: 0, base_len: 0 }));
+        assert_eq!(belongs(0, "/files/7"), Ok(Belongs { provider: 1, base_len: 6 }));
+        assert_eq!(belongs(1, "/files/7"), Ok(Belongs { provider: 1, base_len: 0 }));
+        assert_eq!(belongs(0, "/../admin"), Err(TargetError::Above), "it would leave the base path");
+    }
+
+    #[test]
+    fn providers_are_found_by_name_authority_and_host() {
+        let table = table(&[("a", "https://one.example"), ("b", "http://two.example:8080/v1")]);
+        assert_eq!((table.by_name(b"b"), table.by_name(b"c")), (Some(1), None));
+        assert_eq!(&*table.provider(1).name, "b");
+        let two = &table.provider(1).url.origin;
+        assert_eq!(table.by_authority(&two.authority), Some(1));
+        assert_eq!(table.origin_number(two), Some(1));
+        assert_eq!(table.is_tls_host(&two.authority.host), Some(false));
+        assert_eq!(table.owners(0).sole(), Some(0));
+        assert_eq!(table.owners(1).widest(), Some(1));
+    }
+}
