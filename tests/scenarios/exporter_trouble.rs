@@ -62,10 +62,16 @@ fn under_load(egret: &Egret, what: &str, probe: impl Fn(&Value) -> bool) -> Valu
 fn assert_told(egret: &Egret, out: &Value) {
     assert_eq!(out["up"], false, "{out}");
     assert!(!out["last_error"].as_str().unwrap_or_default().is_empty(), "{out}");
-    let metrics = egret.control_get("/metrics");
+    // An entry may be dropped a moment after it was put, so the metrics are read between two equal counts.
+    let dropped = || until_exporter(egret, "out", "there are counts", |_| true)["dropped"].take();
+    let (metrics, dropped) = wait::until("no more is dropped", || {
+        let before = dropped();
+        let metrics = egret.control_get("/metrics");
+        (dropped() == before).then_some((metrics, before))
+    });
     let metrics = metrics.text();
     assert!(metrics.contains("egret_exporter_up{exporter=\"out\"} 0"), "{metrics}");
-    for (reason, count) in out["dropped"].as_object().unwrap() {
+    for (reason, count) in dropped.as_object().unwrap() {
         let line = format!("egret_exporter_dropped_total{{exporter=\"out\",reason=\"{reason}\"}} ");
         let counted = metrics.lines().find_map(|text| text.strip_prefix(line.as_str())?.parse::<u64>().ok());
         assert_eq!(counted.unwrap_or(0), count.as_u64().unwrap(), "{line}");
