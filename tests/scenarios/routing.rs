@@ -122,6 +122,23 @@ fn header_fields_name_the_host_and_are_not_forwarded() {
 }
 
 #[test]
+fn private_fields_are_not_forwarded_and_a_pattern_names_all_with_its_beginning() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).gateway("private_fields: [x-team, x-lunar-*]").start();
+    let request = format!(
+        "GET /origin/a HTTP/1.1\r\nHost: {}\r\nX-Team: a\r\nX-Lunar-Sequence-Id: 1\r\nx-lunar-interceptor: py\r\n\
+         X-Team-Name: b\r\nX-Luna: c\r\n\r\n",
+        egret.address()
+    );
+    egret.client().send(request).response().assert_forwarded(200);
+    let request = origin.only_request();
+    for name in ["x-team", "x-lunar-sequence-id", "x-lunar-interceptor"] {
+        assert_eq!(request.values(name), [""; 0], "{name}");
+    }
+    assert_eq!((request.values("x-team-name"), request.values("x-luna")), (vec!["b"], vec!["c"]));
+}
+
+#[test]
 fn a_foreign_host_field_names_the_host() {
     let origin = Provider::plain();
     let egret = Config::default().start();

@@ -81,7 +81,7 @@ pub struct GatewayConfig {
     /// the gateway sets it. These fields are trusted and not forwarded.
     pub scheme_fields: Vec<String>,
     /// Header fields that clients send to Egret only, such as fields that flows match on. They are not
-    /// forwarded.
+    /// forwarded. `x-team-*` matches a prefix.
     pub private_fields: Vec<String>,
     /// Rewrites redirects and cookies for clients that name a provider by base URL. A `Location` or
     /// `Content-Location` at a configured provider is changed to lead through the gateway. The `Path` of a
