@@ -102,6 +102,7 @@ mod scenarios {
     mod provider_websocket;
     mod quota_store;
     mod reload;
+    mod request_ids;
     mod rewriting;
     mod routing;
     mod scale;
@@ -109,4 +110,5 @@ mod scenarios {
     mod tls;
     mod tls_listener;
     mod tunnels;
+    mod who_was_called;
 }

@@ -55,8 +55,8 @@ fn exchanges(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
     text.family("egret_exchanges_total", "counter", "Finished exchanges.");
     for provider in providers {
         for exchanges in &provider.exchanges {
-            let labels =
-                [("provider", &*provider.name), ("method", exchanges.method), ("status", exchanges.status)];
+            let mut labels = labels(provider);
+            labels.extend([("method", exchanges.method), ("status", exchanges.status)]);
             text.sample("egret_exchanges_total", &labels, exchanges.count);
         }
     }
@@ -69,6 +69,12 @@ fn exchanges(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
     });
 }
 
+/// Returns the labels of a provider, or of a host without one.
+fn labels(provider: &ProviderSnapshot) -> Vec<(&'static str, &str)> {
+    let host = provider.host.as_deref().map(|host| ("host", host));
+    [("provider", &*provider.name)].into_iter().chain(host).collect()
+}
+
 fn histograms(
     text: &mut MetricsText,
     name: &str,
@@ -79,7 +85,7 @@ fn histograms(
     text.family(name, "histogram", help);
     for provider in providers {
         let histogram = read(provider);
-        let labels = [("provider", provider.name.as_str())];
+        let labels = labels(provider);
         let buckets = DurationBuckets { bounds_us: &BOUNDS_US, counts: &histogram.buckets };
         text.histogram(name, &labels, buckets, histogram.sum_us);
     }
@@ -130,7 +136,7 @@ fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
     for (name, kind, help, read) in PROVIDER_FIGURES {
         text.family(name, kind, help);
         for provider in providers {
-            text.sample(name, &[("provider", &provider.name)], read(provider));
+            text.sample(name, &labels(provider), read(provider));
         }
     }
 }

@@ -113,7 +113,7 @@ struct StatsView<'a> {
     ready: bool,
     /// Upper bounds of the histograms' buckets, in microseconds.
     bounds_us: &'static [u64],
-    /// Quantiles since start by provider, in microseconds.
+    /// Quantiles since start by provider, or by host without one, in microseconds.
     quantiles_us: BTreeMap<&'a str, ProviderQuantiles>,
     #[serde(flatten)]
     stats: &'a StatsSnapshot,
@@ -151,7 +151,7 @@ async fn stats(State(source): State<SharedSource>) -> Response {
                 latency: (&provider.latency).into(),
                 footprint: (&provider.footprint).into(),
             };
-            (provider.name.as_str(), quantiles)
+            (provider.host.as_deref().unwrap_or(&provider.name), quantiles)
         })
         .collect();
     let (version, ready) = (source.version(), source.ready());

@@ -89,6 +89,12 @@ pub struct GatewayConfig {
     pub rewrite: Rewrite,
     /// Appends the client's address to `X-Forwarded-For` in requests to providers.
     pub forwarded_for: bool,
+    /// Keeps a list of the endpoints that are called, in memory, at most 1 MiB. It has the words of paths, the
+    /// statuses, latencies and consumers, but no values of parameters. `egret discover` and the control API
+    /// show it.
+    pub discovery: bool,
+    /// The ids that requests carry in responses, logs and records.
+    pub request_ids: RequestIdsConfig,
     /// The format and content of the gateway's own error responses.
     pub errors: ErrorsConfig,
     /// One line for every finished exchange. Off by default.
@@ -125,9 +131,32 @@ impl Default for GatewayConfig {
             private_fields: Vec::new(),
             rewrite: Rewrite::On,
             forwarded_for: false,
+            discovery: true,
+            request_ids: RequestIdsConfig::default(),
             errors: ErrorsConfig::default(),
             access_log: AccessLogConfig::default(),
         }
+    }
+}
+
+/// The ids of requests.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestIdsConfig {
+    /// Gives every request an id. The response carries it as `x-egret-request-id`, and as `x-request-id` if
+    /// the provider sends none. Logs, records and error responses name it too.
+    pub enabled: bool,
+    /// Request fields that hold the client's own id, in order of precedence. The field is forwarded as it is.
+    /// Without a usable id (1 to 128 visible ASCII characters), Egret makes one (UUID version 7, RFC 9562).
+    pub fields: Vec<String>,
+    /// Sends an id that Egret made to the provider, as `x-request-id`.
+    pub send: bool,
+}
+
+impl Default for RequestIdsConfig {
+    fn default() -> Self {
+        let fields = ["x-request-id", "x-lunar-req-id", "x-lunar-sequence-id"];
+        Self { enabled: true, fields: fields.map(str::to_owned).to_vec(), send: false }
     }
 }
 
@@ -452,6 +481,9 @@ pub struct LimitsConfig {
     /// Maximum number of hosts without a configured provider for which idle connections are kept.
     #[schemars(range(min = 1))]
     pub dynamic_upstreams: u32,
+    /// Maximum number of hosts without a configured provider that metrics tell apart by the label `host`. All
+    /// further ones are counted together, without that label. `0` counts all of them together.
+    pub hosts_counted: u32,
 }
 
 impl Default for LimitsConfig {
@@ -467,6 +499,7 @@ impl Default for LimitsConfig {
             gathered: Size::from_kib(64 * 1024),
             body_rate: Size::from_bytes(64),
             dynamic_upstreams: 1_024,
+            hosts_counted: 100,
         }
     }
 }

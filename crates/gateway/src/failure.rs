@@ -142,6 +142,25 @@ impl ErrorKind {
         }
     }
 
+    /// Returns `true` if the provider failed; `false` if the gateway or the client did.
+    pub const fn is_of_provider(self) -> bool {
+        matches!(
+            self,
+            Self::DnsFailed
+                | Self::DnsTimeout
+                | Self::ConnectFailed
+                | Self::ConnectTimeout
+                | Self::TlsFailed
+                | Self::TlsTimeout
+                | Self::BadResponse
+                | Self::ProviderClosed
+                | Self::FirstByteTimeout
+                | Self::IdleTimeout
+                | Self::TotalTimeout
+                | Self::EchoUnreadable
+        )
+    }
+
     /// Returns the short name of the error.
     pub const fn slug(self) -> &'static str {
         self.row().slug
@@ -291,61 +310,108 @@ impl Failure {
     }
 
     /// Returns the whole response in wire format. `with_body` is false for HEAD. The connection is closed
-    /// after it unless `persistent`.
-    pub fn response(&self, responses: &ErrorResponses, with_body: bool, persistent: bool) -> Vec<u8> {
-        self.write(responses, with_body, Some(if persistent { b"keep-alive" } else { b"close" }))
+    /// after it unless `persistent`. The response carries the request's id if there is one.
+    pub fn response(
+        &self,
+        responses: &ErrorResponses,
+        with_body: bool,
+        persistent: bool,
+        request_id: Option<&str>,
+    ) -> Vec<u8> {
+        let mut message = self.head(responses, request_id);
+        if let Some(id) = request_id {
+            write_request_id(id.as_bytes(), &mut message.head);
+        }
+        field(&mut message.head, "Connection", if persistent { b"keep-alive" } else { b"close" });
+        message.finish(with_body)
     }
 
-    /// Returns the whole response without a `Connection` field.
-    pub fn message(&self, responses: &ErrorResponses, with_body: bool) -> Vec<u8> {
-        self.write(responses, with_body, None)
+    /// Returns the whole response without the fields that depend on the connection and the request, which
+    /// are added when it is sent. The body names the request's id if there is one.
+    pub fn message(&self, responses: &ErrorResponses, with_body: bool, request_id: Option<&str>) -> Vec<u8> {
+        self.head(responses, request_id).finish(with_body)
     }
 
     /// Returns the body's media type, and the body.
-    fn body(&self, responses: &ErrorResponses) -> (&'static str, String) {
+    fn body(&self, responses: &ErrorResponses, request_id: Option<&str>) -> (&'static str, String) {
         let status = self.status(responses);
         let changed = responses.changed(self.kind).and_then(|response| response.detail.as_deref());
         let detail = changed.unwrap_or(&self.detail);
         match responses.format {
             ErrorFormat::Problem => {
-                let problem = serde_json::json!({
+                let mut problem = serde_json::json!({
                     "type": "about:blank",
                     "title": reason(status),
                     "status": status,
                     "detail": detail,
                     "error": self.kind.slug(),
                 });
+                if let Some(id) = request_id {
+                    problem["request_id"] = id.into();
+                }
                 ("application/problem+json", problem.to_string())
             }
             ErrorFormat::Text => ("text/plain; charset=utf-8", format!("{status}: {detail}")),
         }
     }
 
-    fn write(&self, responses: &ErrorResponses, with_body: bool, connection: Option<&[u8]>) -> Vec<u8> {
+    fn head(&self, responses: &ErrorResponses, request_id: Option<&str>) -> Message {
         let (row, status) = (self.kind.row(), self.status(responses));
-        let (media_type, body) = self.body(responses);
-        let mut message = Vec::with_capacity(512 + body.len());
-        start(&mut message, status);
-        field(&mut message, "Content-Type", media_type.as_bytes());
-        field(&mut message, "Cache-Control", b"no-store");
-        field(&mut message, "x-egret-error", row.slug.as_bytes());
-        field(&mut message, "Proxy-Status", format!("egret; error={}", row.proxy_error).as_bytes());
+        let (media_type, body) = self.body(responses, request_id);
+        let mut head = Vec::with_capacity(512 + body.len());
+        start(&mut head, status);
+        field(&mut head, "Content-Type", media_type.as_bytes());
+        field(&mut head, "Cache-Control", b"no-store");
+        field(&mut head, "x-egret-error", row.slug.as_bytes());
+        field(&mut head, "Proxy-Status", format!("egret; error={}", row.proxy_error).as_bytes());
         let asked = self.more.as_ref().and_then(|more| more.retry_after_s);
         if let Some(seconds) = asked.or(matches!(status, 429 | 503).then_some(1)) {
-            field(&mut message, "Retry-After", seconds.to_string().as_bytes());
+            field(&mut head, "Retry-After", seconds.to_string().as_bytes());
         }
         if status == 405 {
-            field(&mut message, "Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+            field(&mut head, "Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
         }
         for (name, value) in self.more.iter().flat_map(|more| &more.fields) {
-            field(&mut message, name, value);
+            field(&mut head, name, value);
         }
-        field(&mut message, "Content-Length", body.len().to_string().as_bytes());
-        if let Some(option) = connection {
-            field(&mut message, "Connection", option);
-        }
-        finish(&mut message, body.as_bytes(), with_body);
-        message
+        field(&mut head, "Content-Length", body.len().to_string().as_bytes());
+        Message { head, body }
+    }
+}
+
+/// A response in the making.
+struct Message {
+    /// The head without the empty line at its end.
+    head: Vec<u8>,
+    body: String,
+}
+
+impl Message {
+    fn finish(mut self, with_body: bool) -> Vec<u8> {
+        finish(&mut self.head, self.body.as_bytes(), with_body);
+        self.head
+    }
+}
+
+/// The response field with the id of the request.
+pub(crate) const OWN_REQUEST_ID: &str = "x-egret-request-id";
+/// The usual name of that field, which many providers and applications use.
+pub(crate) const REQUEST_ID: &str = "x-request-id";
+
+/// Appends the fields with the id of the request to a head, which keeps the `x-request-id` that it has.
+pub(crate) fn write_request_id(id: &[u8], head: &mut Vec<u8>) {
+    if id.is_empty() {
+        return;
+    }
+    let is_named = |at: usize| {
+        let line = head.get(at + 1..).unwrap_or_default();
+        let (name, rest) = line.split_at_checked(REQUEST_ID.len()).unwrap_or_default();
+        name.eq_ignore_ascii_case(REQUEST_ID.as_bytes()) && rest.first() == Some(&b':')
+    };
+    let is_known = memchr::memchr_iter(b'\n', head).any(is_named);
+    field(head, OWN_REQUEST_ID, id);
+    if !is_known {
+        field(head, REQUEST_ID, id);
     }
 }
 
@@ -425,7 +491,9 @@ mod tests {
     #[test]
     fn a_response_says_who_made_it_and_why() {
         let failure = Failure::new(ErrorKind::PoolFull, "all 8 connections to \"slow\" are in use");
-        let response = String::from_utf8(failure.response(&ErrorResponses::default(), true, true)).unwrap();
+        let response =
+            String::from_utf8(failure.response(&ErrorResponses::default(), true, true, Some("req-1")))
+                .unwrap();
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         for line in [
             "HTTP/1.1 503 Service Unavailable",
@@ -447,8 +515,10 @@ mod tests {
     fn a_response_to_head_has_no_body_and_the_same_length_field() {
         let failure = Failure::new(ErrorKind::DnsFailed, "no such host");
         let responses = ErrorResponses::default();
-        let (with, without) =
-            (failure.response(&responses, true, false), failure.response(&responses, false, false));
+        let (with, without) = (
+            failure.response(&responses, true, false, None),
+            failure.response(&responses, false, false, None),
+        );
         assert!(with.starts_with(&without[..40]));
         assert!(without.ends_with(b"Connection: close\r\n\r\n"));
     }
@@ -470,7 +540,7 @@ mod tests {
         ] {
             let failure = Failure::new(kind, "so it is");
             assert_eq!(failure.status(&responses), status);
-            let response = String::from_utf8(failure.response(&responses, true, true)).unwrap();
+            let response = String::from_utf8(failure.response(&responses, true, true, None)).unwrap();
             assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
             assert!(response.contains("\r\nContent-Type: text/plain; charset=utf-8\r\n"), "{response}");
             assert!(response.contains(&format!("\r\nx-egret-error: {}\r\n", kind.slug())), "{response}");

@@ -148,7 +148,7 @@ impl Fixture {
             Route::Tunnel(authority) => Ok(Destination(Kind::Tunnel(authority))),
             Route::Forward(forward) => {
                 let via = &self.via;
-                edit_request(&self.request, request, &forward, via, None, None, &mut self.edits);
+                edit_request(&self.request, request, &forward, via, None, None, None, &mut self.edits);
                 self.request.render(request, &self.edits).for_each_piece(send);
                 Ok(Destination(Kind::Forward(forward)))
             }

@@ -180,14 +180,13 @@ impl Gateway {
     pub fn stats(&self) -> StatsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
         let workers = &self.shared.network.counters;
-        let providers =
-            plan.providers.iter().map(|provider| &provider.stats).chain([&plan.other_hosts.stats]);
+        let providers = plan.providers.iter().map(|provider| provider.stats.snapshot());
         let (diagnoses_shedding, diagnoses_sheds) = self.shared.records.shedding();
         StatsSnapshot {
             diagnoses_shedding,
             diagnoses_sheds,
             uptime_s: self.started.elapsed().as_secs(),
-            providers: providers.map(|stats| stats.snapshot()).collect(),
+            providers: providers.chain(plan.other_hosts.stats.snapshot()).collect(),
             clients: counters::clients(workers),
             generated: counters::generated(workers),
             dns: self.shared.network.resolver.snapshot(),
@@ -206,10 +205,12 @@ impl Gateway {
         plan.flows.snapshot(self.shared.clock.timestamp(Moment::now()), groups_max)
     }
 
-    /// Returns the endpoints that diagnoses have discovered.
+    /// Returns the endpoints that diagnoses have discovered, and after them those of all exchanges, unless the
+    /// config switches that off.
     pub fn discovered(&self) -> Vec<Discovered> {
         let plan = Arc::clone(&self.lock().plan);
-        plan.flows.diagnoses.discovered()
+        let all = plan.discovers.then(|| self.shared.tallies.discovered(&self.shared.clock));
+        plan.flows.diagnoses.discovered().into_iter().chain(all).collect()
     }
 
     /// Removes the responses that `purge` selects from all caches, or from those of one flow. Returns their

@@ -1,6 +1,7 @@
 //! The traces that exchanges leave: counters, and records for diagnoses.
 
 pub(crate) mod counters;
+pub(crate) mod hosts;
 pub(crate) mod recorder;
 pub(crate) mod ring;
 pub mod stats;

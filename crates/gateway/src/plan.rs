@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use egret_accounts::token::TokenEndpoint;
 use egret_config::Problem;
+use egret_diagnosis::{TalliedOrigin, Tallies};
 use egret_flow::{FlowParts, Flows};
 use egret_http1::{HeadLimits, TrailerNames};
 use egret_match::matching::{HostPattern, bare};
-use egret_match::named_fields::NamedFields;
+use egret_match::named_fields::{NamedFields, NamedLists};
 use egret_match::providers::{NamedProvider, ProviderTable, ProviderUrl};
 use egret_match::rewrite::Responder;
 use egret_message::authority::{Authority, AuthorityError, Host};
@@ -29,6 +30,7 @@ use crate::config::{
 };
 use crate::failure::ErrorResponses;
 use crate::observe::counters::ProviderStats;
+use crate::observe::hosts::HostStats;
 
 /// The name under which all hosts without a configured provider are counted.
 pub(crate) const OTHER_HOSTS: &str = "-";
@@ -54,6 +56,12 @@ pub(crate) struct Plan {
     pub rewrites: bool,
     /// `true` if providers receive the client's address in `X-Forwarded-For`.
     pub forwarded_for: bool,
+    /// `true` if the endpoints of all exchanges are listed.
+    pub discovers: bool,
+    /// `true` if every request has an id.
+    pub request_ids: bool,
+    /// `true` if providers receive the ids that the gateway makes.
+    pub sends_request_ids: bool,
     pub errors: ErrorResponses,
     /// The flows that apply to exchanges.
     pub flows: Flows,
@@ -118,6 +126,8 @@ pub(crate) struct UpstreamPlan {
     pub upgrades: Arc<Protocols>,
     /// `true` if the config names it.
     pub configured: bool,
+    /// Identifies the provider in the list of called endpoints.
+    pub tally_number: u64,
     pub stats: Arc<ProviderStats>,
     /// Number of open connections over all workers, including tunnels.
     open: Arc<AtomicU32>,
@@ -141,12 +151,18 @@ pub(crate) struct OtherHosts {
     timeouts: UpstreamTimeouts,
     policy: Arc<EgressPolicy>,
     upgrades: Arc<Protocols>,
-    pub stats: Arc<ProviderStats>,
+    pub stats: Arc<HostStats>,
 }
 
 impl OtherHosts {
     /// Returns the upstream for `origin`.
     pub fn upstream(&self, origin: Origin) -> UpstreamPlan {
+        let stats = self.stats.of(&String::from_utf8_lossy(&origin.host_field()));
+        self.counted(origin, stats)
+    }
+
+    /// Returns the upstream for `origin`, whose exchanges are counted in `stats`.
+    fn counted(&self, origin: Origin, stats: Arc<ProviderStats>) -> UpstreamPlan {
         UpstreamPlan {
             host_field: origin.host_field(),
             host_text: origin.authority.host.to_string().into(),
@@ -158,40 +174,42 @@ impl OtherHosts {
             policy: Arc::clone(&self.policy),
             upgrades: Arc::clone(&self.upgrades),
             configured: false,
-            stats: Arc::clone(&self.stats),
+            tally_number: 0,
+            stats,
             open: Arc::default(),
             source: None,
             origin,
         }
+        .numbered()
     }
 
     /// Returns the upstream of a tunnel to `authority`. The client decides about TLS inside the tunnel.
     /// `provider` is the configured one at that authority, if any; the tunnel counts as one of its
     /// connections.
     pub fn tunnel(&self, authority: Authority, provider: Option<&Arc<UpstreamPlan>>) -> UpstreamPlan {
-        let mut plan = self.upstream(Origin { tls: false, authority });
-        if let Some(provider) = provider {
-            plan.configured = true;
-            plan.stats = Arc::clone(&provider.stats);
-            plan.timeouts = provider.timeouts;
-            plan.pool.connections = provider.pool.connections;
-            plan.open = Arc::clone(&provider.open);
-        }
-        plan
+        let origin = Origin { tls: false, authority };
+        let Some(provider) = provider else { return self.upstream(origin) };
+        let mut plan = self.counted(origin, Arc::clone(&provider.stats));
+        plan.configured = true;
+        plan.timeouts = provider.timeouts;
+        plan.pool.connections = provider.pool.connections;
+        plan.open = Arc::clone(&provider.open);
+        plan.numbered()
     }
 
     /// Returns the upstream of a token endpoint at `origin`. It keeps no idle connections, because the next
     /// fetch is far off.
     pub fn endpoint(&self, origin: Origin) -> UpstreamPlan {
         let pool = PoolConfig { idle: 0, ..PoolConfig::default() };
-        UpstreamPlan { configured: true, pool, ..self.upstream(origin) }
+        UpstreamPlan { configured: true, pool, ..self.counted(origin, Arc::clone(self.stats.rest())) }
     }
 
     /// Returns the placeholder upstream under which requests are counted that get a response before they are
     /// routed.
     pub fn nowhere(&self) -> UpstreamPlan {
         let host = Host::Ip(std::net::Ipv4Addr::UNSPECIFIED.into());
-        self.upstream(Origin { tls: false, authority: Authority { host, port: 0 } })
+        let origin = Origin { tls: false, authority: Authority { host, port: 0 } };
+        self.counted(origin, Arc::clone(self.stats.rest()))
     }
 }
 
@@ -199,6 +217,23 @@ impl UpstreamPlan {
     /// Returns its name in flows.
     pub fn provider(&self) -> &str {
         if self.configured { self.stats.name() } else { OTHER_HOSTS }
+    }
+
+    /// Returns the origin of its endpoints in the list of called ones.
+    pub fn tallied_origin(&self) -> TalliedOrigin<'_> {
+        TalliedOrigin {
+            provider: self.provider(),
+            tls: self.origin.tls,
+            host: bare(&self.host_text),
+            port: self.origin.authority.port,
+            prefix: &self.path_prefix,
+        }
+    }
+
+    /// Sets the number of its origin.
+    fn numbered(mut self) -> Self {
+        self.tally_number = Tallies::number(self.tallied_origin());
+        self
     }
 
     /// Returns the host without a port, in lower case.
@@ -234,6 +269,7 @@ impl UpstreamPlan {
             policy: Arc::clone(&self.policy),
             upgrades: if named { Arc::clone(&self.upgrades) } else { Arc::default() },
             configured: self.configured,
+            tally_number: self.tally_number,
             stats: Arc::clone(&self.stats),
             open: Arc::clone(&self.open),
             source: self.source.clone(),
@@ -282,7 +318,7 @@ impl Plan {
         };
         let origins = provider_origins(providers, &mut problems);
         let listeners = compile_listeners(config, providers, &mut problems);
-        let named_fields = NamedFields::compile(&config.scheme_fields, &config.private_fields, &mut problems);
+        let named_fields = named_fields(config, &mut problems);
         let errors = ErrorResponses::compile(&config.errors, &mut problems);
         let upgrades = Arc::new(Protocols::compile(&config.upgrades, "gateway.upgrades", &mut problems));
         let flows = compile_flows(parts, &origins, workers, previous);
@@ -310,7 +346,7 @@ impl Plan {
             let stats =
                 previous.and_then(|previous| previous.provider(name)).map(|known| Arc::clone(&known.stats));
             let hosts = ok_or_push(host_patterns(name, &provider.hosts), &mut problems).unwrap_or_default();
-            plans.push(Arc::new(UpstreamPlan {
+            let plan = UpstreamPlan {
                 host_field: url.origin.host_field(),
                 host_text: url.origin.authority.host.to_string().into(),
                 path_prefix: url.path.clone(),
@@ -321,11 +357,13 @@ impl Plan {
                 policy: Arc::clone(&policy),
                 upgrades: upgrades_of(name, provider, &upgrades, &mut problems),
                 configured: true,
+                tally_number: 0,
                 stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),
                 open: Arc::default(),
                 source: Some(provider.clone()),
                 origin: url.origin.clone(),
-            }));
+            };
+            plans.push(Arc::new(plan.numbered()));
             named.push(NamedProvider { name: name.as_str().into(), url });
         }
         let other_hosts = match same_network {
@@ -333,7 +371,7 @@ impl Plan {
             None => ok_or_push(ClientTls::compile(&ProviderTlsConfig::default(), "gateway"), &mut problems)
                 .map(|tls| {
                     let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
-                    let stats = stats.unwrap_or_else(|| ProviderStats::new(OTHER_HOSTS, workers));
+                    let stats = stats.unwrap_or_else(|| HostStats::new(OTHER_HOSTS, workers));
                     Arc::new(OtherHosts {
                         tls,
                         timeouts: upstream_timeouts(&config.timeouts, None),
@@ -346,6 +384,7 @@ impl Plan {
         let certified = certified(&flows, &plans, &mut problems);
         check_token_endpoints(&flows, &mut problems);
         let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
+        other_hosts.stats.set_most(usize::try_from(config.limits.hosts_counted).unwrap_or(usize::MAX));
         Ok(Self {
             providers: plans,
             certified,
@@ -359,6 +398,9 @@ impl Plan {
             named_fields,
             rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
+            discovers: config.discovery,
+            request_ids: config.request_ids.enabled,
+            sends_request_ids: config.request_ids.enabled && config.request_ids.send,
             errors,
             flows,
             config: config.clone(),
@@ -545,6 +587,17 @@ fn upgrades_of(
 ) -> Arc<Protocols> {
     let Some(names) = &provider.upgrades else { return Arc::clone(others) };
     Arc::new(Protocols::compile(names, &format!("providers.{name}.upgrades"), problems))
+}
+
+/// Compiles the header fields to which the config gives a meaning.
+fn named_fields(config: &GatewayConfig, problems: &mut Vec<Problem>) -> NamedFields {
+    let ids = &config.request_ids;
+    let lists = NamedLists {
+        scheme: &config.scheme_fields,
+        private: &config.private_fields,
+        request_id: if ids.enabled { &ids.fields } else { &[] },
+    };
+    NamedFields::compile(lists, problems)
 }
 
 /// Returns the origin of an account's token endpoint.

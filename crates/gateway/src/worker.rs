@@ -11,13 +11,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use egret_clock::{Clock, Moment};
+use egret_clock::{Clock, Moment, Random};
+use egret_diagnosis::Tallies;
 use egret_export::access_log::{AccessLog, LogLine};
 use egret_message::authority::Authority;
-use egret_message::{Origin, Via};
+use egret_message::{Origin, RequestId, Via};
 use egret_net::budget::Budget;
 use egret_net::deadline::Timers;
 use egret_net::dns::Resolver;
+use egret_net::event_loop::now;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::failure::{ErrorKind, Failure};
@@ -45,6 +47,8 @@ pub(crate) struct Shared {
     inboxes: Box<[mpsc::UnboundedSender<Message>]>,
     pub access_log: AccessLog,
     pub records: Records,
+    /// The list of called endpoints.
+    pub tallies: Tallies,
     pub via: Via,
     /// The clock that remedies read.
     pub clock: Clock,
@@ -115,6 +119,7 @@ impl Shared {
             inboxes: inboxes.into_boxed_slice(),
             access_log,
             records,
+            tallies: Tallies::new(workers),
             via: Via::new(&pseudonym()),
             clock: Clock::new(),
             connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
@@ -153,6 +158,8 @@ pub(crate) struct Worker {
     /// Hands records of exchanges to the diagnoses.
     pub records: RefCell<RecordSender>,
     pub draining: Cell<bool>,
+    /// The source of request ids.
+    pub random: RefCell<Random>,
     view: RefCell<Rc<View>>,
     others: RefCell<Others>,
     /// Notified when a client's connection closes while draining.
@@ -206,6 +213,7 @@ impl Worker {
             follow_ups,
             records: RefCell::new(records),
             draining: Cell::new(false),
+            random: RefCell::default(),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
             others: RefCell::default(),
             closed: Notify::new(),
@@ -266,6 +274,15 @@ impl Worker {
     pub fn log_access<'a>(&self, line: impl FnOnce() -> LogLine<'a>) {
         if !self.shared.access_log.write_if_on(line) {
             self.counters().access_log_dropped.add(1);
+        }
+    }
+
+    /// Gives a request its id if requests have ids: `received`, the client's own, or a new one.
+    pub fn identify(&self, plan: &Plan, received: Option<&[u8]>, id: &mut RequestId) {
+        match received {
+            _ if !plan.request_ids => id.clear(),
+            Some(received) => id.set(received),
+            None => id.make(self.shared.clock.timestamp(now::turned()), &mut self.random.borrow_mut()),
         }
     }
 

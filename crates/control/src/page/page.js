@@ -50,7 +50,8 @@ function duration(seconds) {
 
 const sum = (values) => values.reduce((total, value) => total + value, 0);
 const exchanges = (provider) => sum(provider.exchanges.map((each) => each.count));
-const find = (stats, name) => stats?.providers.find((provider) => provider.name === name);
+const label = (provider) => provider.host ?? provider.name;
+const find = (stats, name) => stats?.providers.find((provider) => label(provider) === name);
 
 /** Returns the oldest moment of the last `span` ms; in a tab throttled by the browser, the last but one. */
 function past(span) {
@@ -173,12 +174,12 @@ function drawAnswers(row, provider, before) {
 }
 
 function drawProvider(provider, bounds) {
-  const { name } = provider;
+  const name = label(provider);
   if (!rows.has(name)) {
     const row = byId("row").content.cloneNode(true).firstElementChild;
     const title = row.querySelector("th");
     title.textContent = name === "-" ? "other hosts" : name;
-    title.classList.toggle("others", name === "-");
+    title.classList.toggle("others", provider.name === "-");
     rows.set(name, row);
   }
   const row = rows.get(name);

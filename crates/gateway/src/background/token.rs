@@ -77,7 +77,7 @@ async fn run(
         call.deadlines.total = call.deadlines.total.min(timeout_at);
         let fetched = obtain(&mut call, &target).await;
         let status = fetched.as_ref().map_or(0, |response| response.status);
-        close(&mut call, None, Ended { status, at: Moment::now(), then: Then::Close });
+        close(&mut call, None, None, Ended { status, at: Moment::now(), then: Then::Close });
         fetched
     } else {
         Err(unreachable())

@@ -9,6 +9,7 @@ use std::time::Duration;
 use egret_clock::Moment;
 use egret_export::access_log::LogLine;
 use egret_http1::{Method, Progress};
+use egret_message::RequestId;
 use egret_net::buffer::Buffer;
 use egret_net::event_loop::{self, Socket};
 use egret_net::stream::Stream;
@@ -186,18 +187,20 @@ impl Client {
         self.worker.counters().generated(failure.kind);
         let view = self.worker.view();
         let status = failure.status(&view.plan.errors);
+        self.worker.identify(&view.plan, None, &mut state.request_id);
         view.nowhere.counters().exchange(Method::Other, status);
-        self.log_refusal(failure, status);
+        self.log_refusal(failure, status, &state.request_id);
         state.input.clear();
-        self.send_all(&failure.response(&view.plan.errors, true, false)).await;
+        self.send_all(&failure.response(&view.plan.errors, true, false, state.request_id.text())).await;
         End::Linger
     }
 
-    fn log_refusal(&self, failure: &Failure, status: u16) {
+    fn log_refusal(&self, failure: &Failure, status: u16, id: &RequestId) {
         self.worker.log_access(|| LogLine {
             client: self.peer_address(),
             error: Some(failure.kind.slug()),
             status,
+            request_id: id.text(),
             ..LogLine::default()
         });
     }

@@ -61,6 +61,8 @@ pub(crate) struct Call<'a> {
     pub is_rewritten: bool,
     /// `true` while the response is gathered for remedies, before it is forwarded.
     pub is_gathering: bool,
+    /// `true` if the provider's response says when to try again.
+    pub has_retry_after: bool,
     /// The error that the gateway responded with.
     pub failed: Option<ErrorKind>,
     /// Number of bytes sent to the provider, and received from it, so far.
@@ -94,6 +96,7 @@ impl<'a> Call<'a> {
             informational: 0,
             is_rewritten: false,
             is_gathering: false,
+            has_retry_after: false,
             failed: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -195,13 +198,15 @@ impl<'a> Call<'a> {
         connection: &mut Connection,
     ) -> Result<(), Stop> {
         self.tap_request();
-        let RequestState { input, request, up, .. } = &mut *self.state;
+        let RequestState { input, request, request_id, up, .. } = &mut *self.state;
         let worker = &self.client.worker;
         let mut edits = worker.pools.edits.borrow_mut();
+        let request_id = if self.view.plan.sends_request_ids { request_id.made() } else { None };
         let client = if self.view.plan.forwarded_for { self.client.peer_address() } else { None };
         let client = client.map(|address| address.ip());
         let outbound = self.outbound.as_deref();
-        edit_request(request, input.filled(), forward, &worker.shared.via, client, outbound, &mut edits);
+        let via = &worker.shared.via;
+        edit_request(request, input.filled(), forward, via, client, request_id, outbound, &mut edits);
         let changed = outbound.and_then(Outbound::body);
         if let Some(body) = changed {
             up.reset(RequestFraming::Length(body.len() as u64), false);
@@ -475,7 +480,7 @@ impl<'a> Call<'a> {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
             let worker = &self.client.worker;
             let mut edits = worker.pools.edits.borrow_mut();
-            edit_response(response, output.filled(), reply, &worker.shared.via, None, &mut edits);
+            edit_response(response, output.filled(), reply, &worker.shared.via, b"", None, &mut edits);
             let head = response.render(output.filled(), &edits);
             if !down.is_blocked_on_sink() {
                 down.reset(ResponseFraming::None, false);

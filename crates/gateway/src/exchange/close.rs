@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use egret_clock::Moment;
+use egret_diagnosis::TalliedCall;
 use egret_export::access_log::LogLine;
 use egret_match::seen_at_end;
+use egret_message::request_target::split_target;
 use egret_message::{Fields, Outcome, ReceivedMessage};
 
 use crate::downstream::connection::End;
@@ -17,7 +19,7 @@ use crate::failure::ErrorKind;
 use crate::observe::recorder::Finished;
 use crate::state::body::Tap;
 use crate::state::flow_run::{ExchangeView, FlowRun};
-use crate::state::request::{RequestState, ResponseState};
+use crate::state::request::{CallTarget, RequestState, ResponseState};
 use crate::upstream::{Connection, Upstream};
 
 /// The fate of the client's connection.
@@ -29,8 +31,13 @@ pub(crate) enum Closing {
     Relay(Box<Connection>, Rc<Upstream>),
 }
 
-/// Ends an exchange, which ran through the flows of `run` if there is one.
-pub(crate) fn close(call: &mut Call<'_>, run: Option<Box<FlowRun>>, ended: Ended) -> Closing {
+/// Ends an exchange with `target`, which ran through the flows of `run` if there is one.
+pub(crate) fn close(
+    call: &mut Call<'_>,
+    target: Option<&CallTarget>,
+    run: Option<Box<FlowRun>>,
+    ended: Ended,
+) -> Closing {
     let Ended { status, at, then } = ended;
     finish_recording(call, run.as_deref(), status != 0, at);
     let down = &mut call.state.response_state.down;
@@ -40,6 +47,9 @@ pub(crate) fn close(call: &mut Call<'_>, run: Option<Box<FlowRun>>, ended: Ended
         end_run(call, run, tap, at);
     }
     count(call, status, at);
+    if let Some(target) = target.filter(|_| call.view.plan.discovers) {
+        tally(call, target, status, at);
+    }
     log(call, status, at);
     let end = match then {
         Then::Next { persistent } => {
@@ -90,9 +100,9 @@ pub(crate) fn finish_recording(
     let calls = run.map(|run| run.draft.calls);
     let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
     let account = account.map(|account| account.name().to_owned());
-    let is_called = !Rc::ptr_eq(&call.upstream, &call.view.nowhere);
+    let attempts = calls.unwrap_or_else(|| u32::from(is_called(call)));
     let worker = &call.client.worker;
-    let RequestState { input, up, response_state, .. } = &mut *call.state;
+    let RequestState { input, request_id, up, response_state, .. } = &mut *call.state;
     let finished = Finished {
         has_response,
         ended,
@@ -104,7 +114,8 @@ pub(crate) fn finish_recording(
         decisions: run.map(FlowRun::decisions),
         account: account.as_deref(),
         client: call.client.peer_address(),
-        attempts: calls.unwrap_or_else(|| u32::from(is_called)),
+        attempts,
+        request_id: request_id.bytes(),
         trace_seed: run.map_or(0, |run| run.draft.trace_seed),
         informational: call.informational,
         error: call.failed.map(ErrorKind::slug),
@@ -143,6 +154,11 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, at: Mom
     worker.return_flow_run(run);
 }
 
+/// Returns `true` if the request was routed.
+fn is_called(call: &Call<'_>) -> bool {
+    !Rc::ptr_eq(&call.upstream, &call.view.nowhere)
+}
+
 fn count(call: &Call<'_>, status: u16, ended: Moment) {
     let counters = call.upstream.counters();
     counters.exchange(call.state.request.method, status);
@@ -154,18 +170,48 @@ fn count(call: &Call<'_>, status: u16, ended: Moment) {
     counters.received_bytes.add(call.received_bytes + call.state.response_state.down.read_bytes);
 }
 
+/// Adds the exchange to the list of called endpoints, unless the gateway has refused it.
+fn tally(call: &Call<'_>, target: &CallTarget, status: u16, ended: Moment) {
+    let status = match call.failed {
+        Some(kind) if !kind.is_of_provider() => return,
+        Some(_) => 0,
+        None => status,
+    };
+    let RequestState { input, request, consumer, .. } = &*call.state;
+    let bytes = input.filled();
+    let (path, _) = split_target(target.target.of(bytes));
+    let tallied = TalliedCall {
+        origin: target.upstream.plan.tally_number,
+        method: request.method,
+        path,
+        status,
+        has_retry_after: call.has_retry_after,
+        consumer: consumer.of(bytes),
+        time_us: ended.nanos_since(call.clock.begun) / 1000,
+        ended,
+    };
+    let shared = &call.client.worker.shared;
+    let origin = || target.upstream.plan.tallied_origin();
+    shared.tallies.count(call.client.worker.number, &tallied, &shared.clock, origin);
+}
+
 fn log(call: &Call<'_>, status: u16, ended: Moment) {
-    let RequestState { input, request, response_state, .. } = &*call.state;
+    let RequestState { input, request, request_id, consumer, up, response_state, .. } = &*call.state;
     let ResponseState { down, .. } = &**response_state;
     call.client.worker.log_access(|| LogLine {
         client: call.client.peer_address(),
         provider: call.upstream.plan.stats.name(),
+        host: if is_called(call) { &call.upstream.plan.host_field } else { b"" },
+        consumer: Some(consumer.of(input.filled())).filter(|consumer| !consumer.is_empty()),
+        request_id: request_id.text(),
         method: request.method_text.of(input.filled()),
         target: request.target.of(input.filled()),
         status,
         duration: ended.since(call.clock.begun),
         footprint: Duration::from_nanos(call.clock.footprint_nanos()),
         sent_bytes: down.moved_bytes,
+        upstream_sent_bytes: call.sent_bytes + up.moved_bytes,
+        upstream_received_bytes: call.received_bytes + down.read_bytes,
         error: call.failed.map(ErrorKind::slug),
     });
 }

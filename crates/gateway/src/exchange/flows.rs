@@ -141,7 +141,7 @@ pub(crate) async fn revalidate(
     }
     let ended = Box::pin(guided.run_or_stop(target)).await;
     let run = guided.run;
-    close(&mut call, Some(run), ended);
+    close(&mut call, None, Some(run), ended);
     true
 }
 
@@ -521,7 +521,8 @@ impl<'c, 'a> Guided<'c, 'a> {
             LocalResponse::Refused(refused) => {
                 let now = self.timestamp(Moment::now());
                 let failure = Failure::refused(refused, now);
-                (failure.message(&self.call.view.plan.errors, with_body), Some(failure.kind))
+                let id = self.call.state.request_id.text();
+                (failure.message(&self.call.view.plan.errors, with_body, id), Some(failure.kind))
             }
         };
         match self.hold_message(&message) {

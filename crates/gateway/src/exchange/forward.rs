@@ -10,7 +10,7 @@ use egret_match::named_fields::NamedFields;
 use egret_match::routing_fields::RoutingFields;
 use egret_message::{Changes, Via};
 
-use crate::failure::{ErrorKind, Failure};
+use crate::failure::{ErrorKind, Failure, OWN_REQUEST_ID, REQUEST_ID};
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::request::{CallTarget, EmptyPath};
 
@@ -57,13 +57,15 @@ fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
 }
 
 /// Collects the changes to a request that [`survey`] has inspected and that is sent to `forward.upstream`. If
-/// `client` is given, its address is added to `X-Forwarded-For`.
+/// `client` is given, its address is added to `X-Forwarded-For`; if `request_id` is, it is added as
+/// `x-request-id`.
 pub(crate) fn edit_request(
     request: &RequestHead,
     bytes: &[u8],
     forward: &CallTarget,
     via: &Via,
     client: Option<IpAddr>,
+    request_id: Option<&[u8]>,
     outbound: Option<&Outbound>,
     edits: &mut Edits,
 ) {
@@ -134,6 +136,9 @@ pub(crate) fn edit_request(
         edits.insert("Connection", b"TE");
     }
     edits.insert_lines(via.line(request.version));
+    if let Some(id) = request_id {
+        edits.insert(REQUEST_ID, id);
+    }
     if let Some(outbound) = outbound {
         edit_fields(&request.fields, bytes, &outbound.fields, outbound.credential_fields(), edits);
         if let Some(body) = outbound.body() {
@@ -208,18 +213,24 @@ pub(crate) fn edit_response(
     bytes: &[u8],
     reply: Reply,
     via: &Via,
+    request_id: &[u8],
     inbound: Option<&Inbound>,
     edits: &mut Edits,
 ) {
     edits.clear();
     let mut dated = response.status < 200;
+    let mut has_request_id = false;
     for (index, field) in response.fields.iter().enumerate() {
         dated |= field.known == KnownField::Date;
         let remove = match field.known {
             KnownField::TransferEncoding => !(reply.chunked && response.framing == ResponseFraming::Chunked),
             KnownField::Upgrade if response.status == 101 => false,
             KnownField::ProxyStatus => true,
-            KnownField::Other => field.hop_by_hop || is_own_field(field.name.of(bytes)),
+            KnownField::Other => {
+                let name = field.name.of(bytes);
+                has_request_id |= is_request_id(name);
+                field.hop_by_hop || is_own_field(name)
+            }
             _ => field.hop_by_hop,
         };
         if remove {
@@ -246,8 +257,22 @@ pub(crate) fn edit_response(
         edits.insert("Connection", b"keep-alive");
     }
     edits.insert_lines(via.line(response.version));
+    insert_request_id(request_id, has_request_id, inbound, edits);
     if let Some(inbound) = inbound {
         edit_by_flows(response, bytes, inbound, edits);
+    }
+}
+
+/// Adds the id of the request. A response that `has_request_id` keeps the provider's `x-request-id`.
+fn insert_request_id(id: &[u8], has_request_id: bool, inbound: Option<&Inbound>, edits: &mut Edits) {
+    if id.is_empty() {
+        return;
+    }
+    edits.insert(OWN_REQUEST_ID, id);
+    let is_set =
+        || inbound.is_some_and(|inbound| inbound.fields.added().any(|(name, _)| is_request_id(name)));
+    if !has_request_id && !is_set() {
+        edits.insert(REQUEST_ID, id);
     }
 }
 
@@ -262,24 +287,32 @@ fn edit_by_flows(response: &ResponseHead, bytes: &[u8], inbound: &Inbound, edits
     }
 }
 
-/// Collects the changes to the gateway's own response, after it has passed through remedies.
+/// Collects the changes to the gateway's own response, or a stored one, after it has passed through remedies.
 pub(crate) fn edit_generated(
     response: &ResponseHead,
     bytes: &[u8],
     reply: Reply,
+    request_id: &[u8],
     inbound: Option<&Inbound>,
     edits: &mut Edits,
 ) {
     edits.clear();
+    let has_request_id = response.fields.iter().any(|field| is_request_id(field.name.of(bytes)));
+    insert_request_id(request_id, has_request_id, inbound, edits);
     edits.insert("Connection", if reply.persistent { b"keep-alive" } else { b"close" });
     if let Some(inbound) = inbound {
         edit_by_flows(response, bytes, inbound, edits);
     }
 }
 
+fn is_request_id(name: &[u8]) -> bool {
+    name.len() == REQUEST_ID.len() && name.eq_ignore_ascii_case(REQUEST_ID.as_bytes())
+}
+
 /// Returns `true` for the fields that report the gateway's own actions. A provider must not forge them.
 fn is_own_field(name: &[u8]) -> bool {
     match name.len() {
+        18 => name.eq_ignore_ascii_case(OWN_REQUEST_ID.as_bytes()),
         17 => name.eq_ignore_ascii_case(b"x-egret-generated"),
         13 => name.eq_ignore_ascii_case(b"x-egret-error") || name.eq_ignore_ascii_case(b"x-egret-trace"),
         _ => false,

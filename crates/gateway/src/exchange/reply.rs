@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use egret_clock::Moment;
 use egret_http1::{ResponseFraming, Version};
 use egret_match::rewrite::Rewriter;
+use egret_message::Fields;
 use egret_net::budget::{Budget, Share};
 use egret_net::event_loop::now;
 use egret_net::pace::{RateWindow, Taking};
@@ -184,8 +185,8 @@ impl Call<'_> {
         let ResponseState { output, response, down } = &mut *self.state.response_state;
         let worker = &self.client.worker;
         let mut edits = worker.pools.edits.borrow_mut();
-        let via = &worker.shared.via;
-        edit_response(response, output.filled(), reply, via, self.inbound.as_deref(), &mut edits);
+        let (via, id) = (&worker.shared.via, self.state.request_id.bytes());
+        edit_response(response, output.filled(), reply, via, id, self.inbound.as_deref(), &mut edits);
         down.start(framing, reply.chunked);
         let mut changed = None;
         if let Some(inbound) = &mut self.inbound {
@@ -193,6 +194,10 @@ impl Call<'_> {
             let budget = &worker.pools.buffers.budget;
             tap(inbound, &output.filled()[..response.len], down, budget);
             changed = inbound.body.clone().map(|body| (body, inbound.framed_len));
+        }
+        if matches!(response.status, 429 | 503) {
+            self.has_retry_after =
+                Fields::received(&response.fields, output.filled()).get(b"retry-after").is_some();
         }
         let head = response.render(output.filled(), &edits);
         if let Some(recording) = &mut self.recording {
@@ -379,7 +384,10 @@ impl Call<'_> {
         let persistent = self.can_persist_without_provider();
         let with_body = self.state.request.method != egret_http1::Method::Head;
         let errors = &self.view.plan.errors;
-        let (message, status) = (failure.response(errors, with_body, persistent), failure.status(errors));
+        let (message, status) = (
+            failure.response(errors, with_body, persistent, self.state.request_id.text()),
+            failure.status(errors),
+        );
         self.send_message(&message, &message, status, persistent).await
     }
 
@@ -496,7 +504,8 @@ pub(crate) async fn deliver(call: &mut Call<'_>, kind: Option<ErrorKind>, is_sto
     let message = {
         let mut edits = call.client.worker.pools.edits.borrow_mut();
         let inbound = call.inbound.as_deref();
-        edit_generated(response, output.filled(), reply, inbound, &mut edits);
+        let id = call.state.request_id.bytes();
+        edit_generated(response, output.filled(), reply, id, inbound, &mut edits);
         let mut message = response.render(output.filled(), &edits).to_vec();
         let changed = inbound.and_then(|inbound| inbound.body.as_deref());
         message.extend_from_slice(changed.unwrap_or(&output.filled()[response.len..]));

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use egret_clock::Moment;
 use egret_http1::Span;
+use egret_match::routing_fields::RoutingFields;
 use egret_message::authority::Authority;
 use egret_net::event_loop::now;
 
@@ -14,7 +15,7 @@ use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
 use crate::exchange::forward::survey;
 use crate::exchange::route::{Question, Route};
-use crate::exchange::tunnel::{self, ESTABLISHED};
+use crate::exchange::tunnel;
 use crate::failure::Failure;
 use crate::state::request::{CallTarget, RequestState};
 use crate::upstream::{Connection, Upstream};
@@ -41,7 +42,7 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
                     } else {
                         flows::serve(&mut call, &target).await
                     };
-                    close(&mut call, run, ended)
+                    close(&mut call, Some(&target), run, ended)
                 };
                 match closing {
                     Closing::End(end) => end,
@@ -61,9 +62,14 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
 }
 
 fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
-    let RequestState { input, request, .. } = state;
+    let RequestState { input, request, request_id, consumer, .. } = state;
     let bytes = input.filled();
-    let fields = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields)?;
+    let surveyed = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields);
+    let received = surveyed.as_ref().ok().and_then(RoutingFields::request_id);
+    client.worker.identify(&view.plan, received.map(|id| id.of(bytes)), request_id);
+    *consumer = Span::default();
+    let fields = surveyed?;
+    *consumer = fields.consumer().unwrap_or_default();
     Question { view, client, request, bytes, fields: &fields }.route()
 }
 
@@ -92,7 +98,7 @@ async fn refuse(
     let mut call = Call::new(client, state, Rc::clone(view), nowhere, begun);
     flows::record_only(&mut call, target);
     let ended = call.respond_with_error(failure).await;
-    match close(&mut call, None, ended) {
+    match close(&mut call, target, None, ended) {
         Closing::End(end) => end,
         Closing::Relay(..) => End::Close,
     }
@@ -121,18 +127,22 @@ async fn connect(
         }
     };
     upstream.counters().exchange(state.request.method, 200);
-    let established = client.send_all(ESTABLISHED).await;
+    if view.plan.discovers {
+        tunnel::tally(&client.worker, state, &upstream, begun);
+    }
+    let established = tunnel::established(state.request_id.bytes());
+    let is_established = client.send_all(&established).await;
     let mut call = Call::new(&mut *client, &mut *state, Rc::clone(view), Rc::clone(&upstream), begun);
     // The tunnel's contents are not inspected.
     flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
     if let Some(recording) = &mut call.recording {
         recording.note_connection(&connection);
-        recording.note_generated(ESTABLISHED, &call.client.worker.records);
+        recording.note_generated(&established, &call.client.worker.records);
         let now = Moment::now();
         call.clock.first_byte = now;
         finish_recording(&mut call, None, true, now);
     }
-    if !established {
+    if !is_established {
         return End::Close;
     }
     tunnel::serve(client, state, *connection, &upstream, begun).await;

@@ -21,8 +21,9 @@ use crate::downstream::connection::Client;
 use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::reply::{Ended, Finish, Then};
-use crate::failure::{ErrorKind, Failure};
+use crate::failure::{ErrorKind, Failure, write_request_id};
 use crate::state::body::GATHER_BYTES_MAX;
+use crate::state::request::ResponseState;
 
 /// Maximum number of slices passed to one vectored write.
 const SLICES_MAX: usize = 16;
@@ -133,14 +134,13 @@ fn write_served_head(
         let framing = framing_of(served, version);
         let persistent = can_persist && framing != Framing::UntilClose;
         let reply = Reply { version, persistent, chunked: false };
-        let response_state = &*call.state.response_state;
         let mut edits = worker.pools.edits.borrow_mut();
         let inbound = call.inbound.as_deref();
-        edit_generated(&response_state.response, response_state.output.filled(), reply, inbound, &mut edits);
-        response_state
-            .response
-            .render(response_state.output.filled(), &edits)
-            .for_each_piece(|piece| head.extend_from_slice(piece));
+        let ResponseState { response, output, .. } = &*call.state.response_state;
+        let id = call.state.request_id.bytes();
+        edit_generated(response, output.filled(), reply, id, inbound, &mut edits);
+        let rendering = response.render(output.filled(), &edits);
+        rendering.for_each_piece(|piece| head.extend_from_slice(piece));
         return (framing, persistent);
     }
     let framing = write_head(served, version, &worker.shared.via, head);
@@ -150,6 +150,7 @@ fn write_served_head(
         (true, Version::Http10) => head.extend_from_slice(b"connection: keep-alive\r\n"),
         (true, Version::Http11) => {}
     }
+    write_request_id(call.state.request_id.bytes(), head);
     if let Some(trace) = call.inbound.as_ref().and_then(|inbound| inbound.trace.as_deref()) {
         for part in ["x-egret-trace: ", trace, "\r\n"] {
             head.extend_from_slice(part.as_bytes());

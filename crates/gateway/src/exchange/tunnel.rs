@@ -7,22 +7,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Moment;
+use egret_diagnosis::{TalliedCall, TalliedOrigin};
 use egret_export::access_log::LogLine;
-use egret_http1::ResponseFraming;
+use egret_http1::{Method, ResponseFraming};
 use egret_message::authority::Authority;
+use egret_message::default_port;
 use egret_net::stream::Stream;
 
 use crate::downstream::connection::Client;
-use crate::failure::Failure;
+use crate::failure::{Failure, write_request_id};
 use crate::plan::UpstreamPlan;
 use crate::state::body::{Kept, Pipe};
 use crate::state::request::{RequestState, ResponseState};
 use crate::upstream::{Connection, Network, Upstream};
 use crate::view::View;
+use crate::worker::Worker;
 
-/// The response to a CONNECT that has opened a tunnel.
-pub(crate) const ESTABLISHED: &[u8] =
-    b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n\r\n";
+/// Returns the response to a CONNECT that has opened a tunnel.
+pub(crate) fn established(request_id: &[u8]) -> Vec<u8> {
+    let mut message = b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n".to_vec();
+    write_request_id(request_id, &mut message);
+    message.extend_from_slice(b"\r\n");
+    message
+}
 
 /// Creates the upstream of a tunnel to `authority`, where `provider` is configured if there is one.
 pub(crate) fn upstream(
@@ -48,6 +55,25 @@ pub(crate) async fn open(
     Ok(upstream.open(network).await?.0)
 }
 
+/// Adds a tunnel to the list of called endpoints: its host, and the time until it was open.
+pub(crate) fn tally(worker: &Worker, state: &RequestState, upstream: &Upstream, begun: Moment) {
+    let now = Moment::now();
+    let tallied = TalliedCall {
+        origin: upstream.plan.tally_number,
+        method: Method::Connect,
+        path: b"",
+        status: 200,
+        has_retry_after: false,
+        consumer: state.consumer.of(state.input.filled()),
+        time_us: now.nanos_since(begun) / 1000,
+        ended: now,
+    };
+    // Nobody knows what is in a tunnel, but nearly everything on this port is TLS.
+    let tls = upstream.plan.origin.authority.port == default_port(true);
+    let origin = || TalliedOrigin { tls, ..upstream.plan.tallied_origin() };
+    worker.shared.tallies.count(worker.number, &tallied, &worker.shared.clock, origin);
+}
+
 /// Relays the bytes of a tunnel that CONNECT has opened, and logs its end.
 pub(crate) async fn serve(
     client: &mut Client,
@@ -57,6 +83,7 @@ pub(crate) async fn serve(
     begun: Moment,
 ) {
     let target = state.request.target.of(state.input.filled()).to_vec();
+    let consumer = state.consumer.of(state.input.filled()).to_vec();
     // Bytes that the client sent ahead are relayed only now that the tunnel is open.
     state.input.remove(0, state.request.len);
     let mut stream = connection.stream;
@@ -64,11 +91,16 @@ pub(crate) async fn serve(
     client.worker.log_access(|| LogLine {
         client: client.peer_address(),
         provider: upstream.plan.stats.name(),
+        host: &upstream.plan.host_field,
+        consumer: Some(&*consumer).filter(|consumer| !consumer.is_empty()),
+        request_id: state.request_id.text(),
         method: b"CONNECT",
         target: &target,
         status: 200,
         duration: Moment::now().since(begun),
         sent_bytes: state.response_state.down.moved_bytes,
+        upstream_sent_bytes: state.up.moved_bytes,
+        upstream_received_bytes: state.response_state.down.read_bytes,
         ..LogLine::default()
     });
 }

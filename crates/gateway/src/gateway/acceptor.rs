@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use egret_message::RequestId;
 use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
 use socket2::{Domain, Protocol, Type};
 use tokio::sync::oneshot;
@@ -110,7 +111,10 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
                 ErrorKind::TooManyConnections,
                 "too many connections are open (`gateway.limits.connections`)",
             );
-            let response = failure.response(&worker.view().plan.errors, true, false);
+            let plan = &worker.view().plan;
+            let mut id = RequestId::default();
+            worker.identify(plan, None, &mut id);
+            let response = failure.response(&plan.errors, true, false, id.text());
             spawn(turn_away(socket, response, Rc::clone(turned_away)));
         }
         return;

@@ -81,16 +81,25 @@ fn add_exchanges(exchanges: &mut Vec<ExchangeCount>, method: &'static str, statu
 #[derive(Debug)]
 pub(crate) struct ProviderStats {
     name: String,
+    /// The host, if it is one without a configured provider.
+    host: Option<String>,
     workers: Box<[ProviderCounters]>,
 }
 
 impl ProviderStats {
     /// Creates counters that are zero.
     pub fn new(name: &str, workers: usize) -> Arc<Self> {
-        Arc::new(Self {
-            name: name.to_owned(),
-            workers: (0..workers).map(|_| ProviderCounters::default()).collect(),
-        })
+        Self::zero(name, None, workers)
+    }
+
+    /// Creates counters of a host without a configured provider.
+    pub fn of_host(name: &str, host: &str, workers: usize) -> Arc<Self> {
+        Self::zero(name, Some(host.to_owned()), workers)
+    }
+
+    fn zero(name: &str, host: Option<String>, workers: usize) -> Arc<Self> {
+        let workers = (0..workers).map(|_| ProviderCounters::default()).collect();
+        Arc::new(Self { name: name.to_owned(), host, workers })
     }
 
     /// Returns the configured name, or `-`.
@@ -111,7 +120,8 @@ impl ProviderStats {
 
     /// Returns the sum over all workers.
     pub fn snapshot(&self) -> ProviderSnapshot {
-        let mut total = ProviderSnapshot { name: self.name.clone(), ..ProviderSnapshot::default() };
+        let (name, host) = (self.name.clone(), self.host.clone());
+        let mut total = ProviderSnapshot { name, host, ..ProviderSnapshot::default() };
         for worker in &self.workers {
             worker.add_to(&mut total);
         }

@@ -170,6 +170,8 @@ pub(crate) struct Finished<'a> {
     /// The account that the last call was made with.
     pub account: Option<&'a str>,
     pub client: Option<SocketAddr>,
+    /// The id of the request; empty if there is none.
+    pub request_id: &'a [u8],
     /// Number of calls.
     pub attempts: u32,
     pub trace_seed: u64,
@@ -269,6 +271,7 @@ impl Recording {
         if let Some(account) = finished.account {
             record.set_account(account);
         }
+        record.set_request_id(finished.request_id);
         record.facts = Facts {
             started: finished.wall_clock.timestamp(finished.started),
             times: times(finished.clock, finished.has_response, finished.started, ended),

@@ -10,7 +10,8 @@ pub use egret_net::histogram::{BOUNDS_US, Histogram, HistogramSnapshot};
 pub struct StatsSnapshot {
     /// Seconds since the gateway started.
     pub uptime_s: u64,
-    /// Configured providers and, under the name `-`, all other hosts together.
+    /// Configured providers and, under the name `-`, hosts without one: first those that have no counters of
+    /// their own, then host by host.
     pub providers: Vec<ProviderSnapshot>,
     /// Client connections.
     pub clients: ClientsSnapshot,
@@ -48,6 +49,9 @@ pub struct Count {
 pub struct ProviderSnapshot {
     /// The configured name, or `-` for hosts without a configured provider.
     pub name: String,
+    /// The host without a configured provider, with the port if it is not the default one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Finished exchanges by method and status class.
     pub exchanges: Vec<ExchangeCount>,
     /// Time from the end of the client's request head until the last byte of the response was sent to the

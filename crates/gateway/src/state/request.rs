@@ -8,7 +8,7 @@ use std::task::Context;
 
 use egret_clock::Moment;
 use egret_http1::{Edits, RequestFraming, RequestHead, ResponseFraming, ResponseHead, Span};
-use egret_message::Destination;
+use egret_message::{Destination, RequestId};
 use egret_net::budget::Budget;
 use egret_net::buffer::{Buffer, BufferPool};
 use egret_net::deadline::Timer;
@@ -117,6 +117,9 @@ pub(crate) struct RequestState {
     /// Bytes received from the client: the request's head, then its body or the next request.
     pub input: Buffer,
     pub request: RequestHead,
+    pub request_id: RequestId,
+    /// The name that the client gives itself; empty if it gives none.
+    pub consumer: Span,
     /// The request's body.
     pub up: Pipe,
     /// The state of the response. Empty until [`take_response_state`](Self::take_response_state).
@@ -208,6 +211,7 @@ impl Pools {
     /// Returns a request state to the spare ones.
     pub fn return_state(&self, mut state: Box<RequestState>) {
         self.buffers.take_back(&mut state.input);
+        state.request_id.clear();
         let mut states = self.states.borrow_mut();
         if states.len() < SPARE_STATES {
             states.push(state);

@@ -130,7 +130,7 @@ pub(super) fn storable_lines(response: Fields<'_>, directives: &ResponseDirectiv
 }
 
 fn is_own(name: &[u8]) -> bool {
-    [&b"x-egret-generated"[..], b"x-egret-error", b"x-egret-trace"]
+    [&b"x-egret-generated"[..], b"x-egret-error", b"x-egret-trace", b"x-egret-request-id"]
         .iter()
         .any(|own| name.eq_ignore_ascii_case(own))
 }

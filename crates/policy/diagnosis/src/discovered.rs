@@ -7,9 +7,10 @@ use serde::Serialize;
 /// An inventory, for the control API.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Discovered {
-    /// Name of the flow.
+    /// Name of the flow; empty for the inventory of all exchanges.
     pub flow: String,
-    /// Number of exchanges whose endpoints did not fit into the inventory.
+    /// Number of exchanges that the list does not contain: their endpoints did not fit, or too many new paths
+    /// came at once.
     pub unlisted: u64,
     /// The endpoints, by provider and path.
     pub endpoints: Vec<DiscoveredEndpoint>,
@@ -47,4 +48,6 @@ pub struct DiscoveredEndpoint {
     pub consumers: BTreeMap<String, u64>,
     /// Number of exchanges of consumers that are not listed.
     pub other_consumers: u64,
+    /// Number of responses with `Retry-After`.
+    pub retry_after: u64,
 }

@@ -15,7 +15,7 @@ use egret_http1::{
 use egret_match::Parameters;
 use egret_match::expression::Inputs;
 use egret_match::matching::{PathPattern, Readings};
-use egret_message::{Fields, Request, Response};
+use egret_message::{Fields, Request, Response, consumer};
 
 use crate::record::{Attempt, Capture, Facts, RecordedExchange};
 
@@ -198,9 +198,20 @@ impl<'a> Finished<'a> {
         }
     }
 
+    /// Returns the id of the request in a form that may be exported: an id of the client's that looks like a
+    /// secret is replaced by its pseudonym. The result is empty if there is no id, or if a pseudonym is
+    /// needed and there is no key.
+    pub fn exportable_request_id(&self, key: Option<&Key>) -> Cow<'a, str> {
+        let id = self.record().request_id();
+        if !detect::holds_secret(id) {
+            return id.into();
+        }
+        key.map(|key| key.text(id.as_bytes()).to_string()).unwrap_or_default().into()
+    }
+
     /// Name of the consumer, if the request has one.
     pub fn consumer(&self) -> Option<&'a [u8]> {
-        self.request_field(b"x-egret-consumer").or_else(|| self.request_field(b"x-lunar-consumer-tag"))
+        consumer(Fields::received(&self.parsed.request.fields, self.record().request_head()))
     }
 
     /// Durations of the phases.
@@ -316,6 +327,7 @@ impl<'a> Finished<'a> {
                 remedies: record.remedies(),
                 attempts,
                 account: record.account(),
+                request_id: record.request_id(),
                 consumer: self.consumer().unwrap_or_default(),
                 error: error.unwrap_or_default(),
                 is_cut_short,

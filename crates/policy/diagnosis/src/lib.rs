@@ -17,6 +17,7 @@ mod finished;
 mod fixture;
 mod observers;
 mod record;
+mod tally;
 
 pub use context::{CompileContext, Exports, StateStore};
 pub use diagnoses::DiagnosisConfig;
@@ -29,3 +30,4 @@ pub use observers::{
     DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, HandOver, Record,
 };
 pub use record::{Attempt, Capture, Facts, PhaseTimes, RecordedExchange, Url};
+pub use tally::{TalliedCall, TalliedOrigin, Tallies};

@@ -42,6 +42,7 @@ struct Spans {
     response_head: Span,
     remedies: Span,
     account: Span,
+    request_id: Span,
 }
 
 /// Data about an exchange other than its texts.
@@ -243,6 +244,11 @@ impl RecordedExchange {
         self.spans.account = self.push(name.as_bytes());
     }
 
+    /// Records the id of the request.
+    pub fn set_request_id(&mut self, id: &[u8]) {
+        self.spans.request_id = self.push(id);
+    }
+
     fn push(&mut self, text: &[u8]) -> Span {
         let start = self.text.len();
         self.text.extend_from_slice(text);
@@ -292,6 +298,11 @@ impl RecordedExchange {
     /// Name of the account that the last call used; empty if there was none.
     pub fn account(&self) -> &str {
         str::from_utf8(self.spans.account.of(&self.text)).unwrap_or_default()
+    }
+
+    /// Id of the request; empty if there is none.
+    pub fn request_id(&self) -> &str {
+        str::from_utf8(self.spans.request_id.of(&self.text)).unwrap_or_default()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Header fields with a meaning given by the config: fields that name the scheme, and fields that are for the
-//! gateway alone.
+//! Header fields with a meaning given by the config: fields that name the scheme, fields that are for the
+//! gateway alone, and fields that hold the client's request id.
 
 use egret_config::Problem;
 use egret_http1::is_token;
@@ -26,6 +26,7 @@ const FIXED: [&str; 10] = [
 pub struct NamedFields {
     scheme: Box<[Box<[u8]>]>,
     private: Box<[NamePattern]>,
+    request_id: Box<[Box<[u8]>]>,
     /// One bit for each length that a name has. It rules out nearly all other fields.
     lengths: u64,
 }
@@ -72,41 +73,53 @@ impl NamePattern {
     }
 }
 
-/// The meaning that the config gives to a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Named {
-    /// The field names the scheme. If there are several, the one with the lowest number counts.
-    Scheme(usize),
-    /// The field is for the gateway alone and is not forwarded.
-    Private,
+/// The lists of the config that give fields a meaning.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NamedLists<'a> {
+    /// `gateway.scheme_fields`: names.
+    pub scheme: &'a [String],
+    /// `gateway.private_fields`: names and patterns.
+    pub private: &'a [String],
+    /// `gateway.request_ids.fields`: names.
+    pub request_id: &'a [String],
 }
 
 impl NamedFields {
-    /// Compiles the names of `gateway.scheme_fields`, and the names and patterns of `gateway.private_fields`.
-    pub fn compile(scheme: &[String], private: &[String], problems: &mut Vec<Problem>) -> Self {
-        let scheme = exact_names("scheme_fields", scheme, problems);
-        let private = patterns("private_fields", private, problems);
-        let exact = scheme.iter().fold(0, |lengths, name| lengths | 1 << (name.len() & 63));
+    /// Compiles the lists.
+    pub fn compile(lists: NamedLists<'_>, problems: &mut Vec<Problem>) -> Self {
+        let scheme = exact_names("scheme_fields", lists.scheme, problems);
+        let private = patterns("private_fields", lists.private, problems);
+        let request_id = exact_names("request_ids.fields", lists.request_id, problems);
+        let names = scheme.iter().chain(&request_id);
+        let exact = names.fold(0, |lengths, name| lengths | 1 << (name.len() & 63));
         let lengths = private.iter().fold(exact, |lengths, pattern| lengths | pattern.lengths());
-        Self { scheme, private, lengths }
+        Self { scheme, private, request_id, lengths }
     }
 
     /// Returns `true` if a name of that length may be one of them.
     pub fn may_be(&self, len: usize) -> bool {
-        // A length of 64 or more may match a bit too; `find` compares the whole name.
+        // A length of 64 or more may match a bit too; the look-ups compare the whole name.
         (self.lengths >> (len & 63)) & 1 != 0
     }
 
-    /// Returns the meaning that the config gives to the field `name`.
-    pub fn find(&self, name: &[u8]) -> Option<Named> {
-        if !self.may_be(name.len()) {
-            return None;
-        }
-        if let Some(number) = self.scheme.iter().position(|known| known.eq_ignore_ascii_case(name)) {
-            return Some(Named::Scheme(number));
-        }
-        self.private.iter().any(|pattern| pattern.matches(name)).then_some(Named::Private)
+    /// Returns the position of `name` among the fields that name the scheme.
+    pub fn scheme_position(&self, name: &[u8]) -> Option<usize> {
+        position(&self.scheme, name)
     }
+
+    /// Returns the position of `name` among the fields that hold a request id.
+    pub fn request_id_position(&self, name: &[u8]) -> Option<usize> {
+        position(&self.request_id, name)
+    }
+
+    /// Returns `true` if the field `name` is for the gateway alone.
+    pub fn is_private(&self, name: &[u8]) -> bool {
+        self.private.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+fn position(names: &[Box<[u8]>], name: &[u8]) -> Option<usize> {
+    names.iter().position(|known| known.eq_ignore_ascii_case(name))
 }
 
 /// Compiles the names of the list `gateway.key`, which cannot hold patterns.
@@ -150,8 +163,10 @@ mod tests {
 
     fn compile(scheme: &[&str], private: &[&str]) -> (NamedFields, Vec<String>) {
         let owned = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        let (scheme, private, request_id) = (owned(scheme), owned(private), owned(&["X-Request-Id"]));
+        let lists = NamedLists { scheme: &scheme, private: &private, request_id: &request_id };
         let mut problems = Vec::new();
-        let fields = NamedFields::compile(&owned(scheme), &owned(private), &mut problems);
+        let fields = NamedFields::compile(lists, &mut problems);
         (fields, problems.into_iter().map(|problem| problem.path).collect())
     }
 
@@ -160,23 +175,24 @@ mod tests {
         let (fields, problems) =
             compile(&["x-upstream-protocol", "X-Forwarded-Proto"], &["Service-Token", "X-Team-*"]);
         assert_eq!(problems, [""; 0]);
-        for (name, found) in [
-            ("X-Upstream-Protocol", Some(Named::Scheme(0))),
-            ("x-forwarded-proto", Some(Named::Scheme(1))),
-            ("SERVICE-TOKEN", Some(Named::Private)),
-            ("service-tokem", None),
-            ("a", None),
-            ("X-Team-", Some(Named::Private)),
-            (
-                "x-team-name-of-any-length-at-all-which-is-longer-than-sixty-four-letters",
-                Some(Named::Private),
-            ),
-            ("x-tea", None),
+        assert_eq!(fields.scheme_position(b"X-Upstream-Protocol"), Some(0));
+        assert_eq!(fields.scheme_position(b"x-forwarded-proto"), Some(1));
+        assert_eq!(fields.scheme_position(b"x-forwarded-for"), None);
+        assert_eq!(fields.request_id_position(b"x-REQUEST-id"), Some(0));
+        for (name, is_private) in [
+            ("SERVICE-TOKEN", true),
+            ("service-tokem", false),
+            ("a", false),
+            ("X-Team-", true),
+            ("x-team-name-of-any-length-at-all-which-is-longer-than-sixty-four-letters", true),
+            ("x-tea", false),
         ] {
-            assert_eq!(fields.find(name.as_bytes()), found, "{name}");
+            assert_eq!(fields.is_private(name.as_bytes()), is_private, "{name}");
+            assert!(fields.may_be(name.len()), "a prefix has names of every length: {name}");
         }
         let (fields, _) = compile(&[], &["Service-Token"]);
-        assert!(fields.may_be(13) && !fields.may_be(14) && !fields.may_be(64) && !fields.may_be(1 << 40));
+        assert!(fields.may_be(13) && fields.may_be(12) && !fields.may_be(14));
+        assert!(!fields.may_be(64) && !fields.may_be(1 << 40));
     }
 
     #[test]

@@ -1,17 +1,22 @@
-//! The header fields by which a client names a provider.
+//! The header fields by which a client names a provider, itself, and the request.
 
 use std::cmp::Reverse;
 
 use egret_http1::{Field, KnownField, Span};
 
-use crate::named_fields::{Named, NamedFields};
+use crate::named_fields::NamedFields;
 
 /// The routing fields of a request.
 #[derive(Debug, Default)]
 pub struct RoutingFields {
     host: Option<(Rank, Span)>,
     scheme: Option<(Rank, Span)>,
+    consumer: Option<(Rank, Span)>,
+    request_id: Option<(usize, Span)>,
 }
+
+/// Maximum length of a request id that is taken from a client.
+const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// The precedence of the names of a routing field. The highest one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +39,16 @@ impl RoutingFields {
         self.scheme.map(|(_, scheme)| scheme)
     }
 
+    /// Returns the name that the client gives itself.
+    pub fn consumer(&self) -> Option<Span> {
+        self.consumer.map(|(_, consumer)| consumer)
+    }
+
+    /// Returns the request id that the client sent.
+    pub fn request_id(&self) -> Option<Span> {
+        self.request_id.map(|(_, id)| id)
+    }
+
     /// Notes `field` and returns `true` if it is a routing field or is meant for flows. Such fields are not
     /// forwarded.
     pub fn note(&mut self, field: &Field, bytes: &[u8]) -> bool {
@@ -41,11 +56,12 @@ impl RoutingFields {
             return false;
         }
         let name = field.name.of(bytes);
-        if is_for_flows(name) {
-            return true;
-        }
         // The length rules out nearly all other fields without comparing them.
         let (slot, rank) = match name.len() {
+            // The request for a trace is meant for flows.
+            13 if name.eq_ignore_ascii_case(b"x-egret-trace") => return true,
+            16 if name.eq_ignore_ascii_case(b"x-egret-consumer") => (&mut self.consumer, Rank::Egret),
+            20 if name.eq_ignore_ascii_case(b"x-lunar-consumer-tag") => (&mut self.consumer, Rank::Lunar),
             12 if name.eq_ignore_ascii_case(b"x-egret-host") => (&mut self.host, Rank::Egret),
             12 if name.eq_ignore_ascii_case(b"x-lunar-host") => (&mut self.host, Rank::Lunar),
             14 if name.eq_ignore_ascii_case(b"x-egret-scheme") => (&mut self.scheme, Rank::Egret),
@@ -62,34 +78,36 @@ impl RoutingFields {
         true
     }
 
-    /// Notes `field` and returns `true` if the config reserves it for the gateway. Such fields are not
-    /// forwarded.
+    /// Notes `field` if the config gives it a meaning, and returns `true` if the field is not forwarded.
     pub fn note_named(&mut self, field: &Field, bytes: &[u8], named: &NamedFields) -> bool {
-        let number = match named.find(field.name.of(bytes)) {
-            Some(Named::Scheme(number)) => number,
-            Some(Named::Private) => return true,
-            None => return false,
-        };
+        let name = field.name.of(bytes);
+        if let Some(position) = named.request_id_position(name) {
+            self.note_request_id(position, field.value, bytes);
+        }
+        if let Some(position) = named.scheme_position(name) {
+            self.note_scheme(position, field.value, bytes);
+            return true;
+        }
+        named.is_private(name)
+    }
+
+    /// Notes an id if it is usable and comes from the first field of the config so far.
+    fn note_request_id(&mut self, position: usize, value: Span, bytes: &[u8]) {
+        let id = value.of(bytes);
+        let is_usable = (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic);
+        if is_usable && self.request_id.is_none_or(|(known, _)| position < known) {
+            self.request_id = Some((position, value));
+        }
+    }
+
+    fn note_scheme(&mut self, position: usize, value: Span, bytes: &[u8]) {
         // If several proxies appended values, the first is from the proxy nearest to the client.
-        let value = field.value.of(bytes);
-        let first = value.split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii_end();
-        let start = field.value.range().start;
+        let first = value.of(bytes).split(|byte| *byte == b',').next().unwrap_or_default().trim_ascii_end();
+        let start = value.range().start;
         let scheme = Span::new(start, start + first.len());
-        let rank = Rank::Configured(Reverse(number));
+        let rank = Rank::Configured(Reverse(position));
         if !first.is_empty() && self.scheme.is_none_or(|(known, _)| known < rank) {
             self.scheme = Some((rank, scheme));
         }
-        true
-    }
-}
-
-/// Returns `true` for fields meant for the gateway's flows: the name of the consumer, and the request for a
-/// trace.
-fn is_for_flows(name: &[u8]) -> bool {
-    match name.len() {
-        13 => name.eq_ignore_ascii_case(b"x-egret-trace"),
-        16 => name.eq_ignore_ascii_case(b"x-egret-consumer"),
-        20 => name.eq_ignore_ascii_case(b"x-lunar-consumer-tag"),
-        _ => false,
     }
 }

@@ -16,7 +16,9 @@ use egret_match::form::decode_form;
 use egret_match::router::{Match, Matches, Router};
 use egret_match::template::Template;
 use egret_message::request_target::split_target;
-use egret_message::{Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response};
+use egret_message::{
+    Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response, consumer,
+};
 use egret_store::coalescer::Background;
 use egret_store::entries::BodyWriter;
 
@@ -277,7 +279,7 @@ impl<'a> Exchange<'a> {
             fields,
             upgrade: head.upgrade,
             body: drafted_body.or(*body),
-            consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
+            consumer: consumer(fields),
         }
     }
 

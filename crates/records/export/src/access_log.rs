@@ -96,6 +96,12 @@ pub struct LogLine<'a> {
     pub client: Option<SocketAddr>,
     /// The configured name, `-` for other hosts, or empty if the request could not be parsed.
     pub provider: &'a str,
+    /// The provider's host, with the port if it is not the default one. Empty if none was found.
+    pub host: &'a [u8],
+    /// The name that the client gives itself.
+    pub consumer: Option<&'a [u8]>,
+    /// The id of the request.
+    pub request_id: Option<&'a str>,
     /// The received method.
     pub method: &'a [u8],
     /// The received target. Its query is left out of the line.
@@ -108,6 +114,10 @@ pub struct LogLine<'a> {
     pub footprint: Duration,
     /// Number of bytes sent to the client.
     pub sent_bytes: u64,
+    /// Number of bytes sent to the provider, heads and repeated calls included.
+    pub upstream_sent_bytes: u64,
+    /// Number of bytes received from the provider, heads and failed calls included.
+    pub upstream_received_bytes: u64,
     /// The slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
 }
@@ -229,22 +239,41 @@ impl LogLine<'_> {
         String::from_utf8_lossy(self.method).into_owned()
     }
 
+    fn host(&self) -> String {
+        String::from_utf8_lossy(self.host).into_owned()
+    }
+
+    fn consumer(&self) -> Option<String> {
+        self.consumer.map(|consumer| String::from_utf8_lossy(consumer).into_owned())
+    }
+
     fn text(&self) -> String {
         let mut line = format!("time={}", rfc3339::write(SystemTime::now()));
         // Writing to a `String` cannot fail.
         if let Some(client) = self.client {
             let _ = write!(line, " client={client}");
         }
+        if let Some(id) = self.request_id {
+            let _ = write!(line, " request_id={id}");
+        }
+        if let Some(consumer) = self.consumer() {
+            // A client may put spaces and quotation marks into its name.
+            let _ = write!(line, " consumer={consumer:?}");
+        }
         let _ = write!(
             line,
-            " provider={} method={} path={} status={} duration_us={} footprint_us={} sent_bytes={}",
+            " provider={} host={} method={} path={} status={} duration_us={} footprint_us={} sent_bytes={} \
+             upstream_sent_bytes={} upstream_received_bytes={}",
             or_dash(self.provider),
+            or_dash(&self.host()),
             or_dash(&self.method()),
             or_dash(&self.path()),
             self.status,
             self.duration.as_micros(),
             self.footprint.as_micros(),
             self.sent_bytes,
+            self.upstream_sent_bytes,
+            self.upstream_received_bytes,
         );
         if let Some(error) = self.error {
             let _ = write!(line, " error={error}");
@@ -257,13 +286,18 @@ impl LogLine<'_> {
         let mut line = serde_json::json!({
             "time": rfc3339::write(SystemTime::now()),
             "client": self.client,
+            "request_id": self.request_id,
+            "consumer": self.consumer(),
             "provider": self.provider,
+            "host": self.host(),
             "method": self.method(),
             "path": self.path(),
             "status": self.status,
             "duration_us": u64::try_from(self.duration.as_micros()).unwrap_or(u64::MAX),
             "footprint_us": u64::try_from(self.footprint.as_micros()).unwrap_or(u64::MAX),
             "sent_bytes": self.sent_bytes,
+            "upstream_sent_bytes": self.upstream_sent_bytes,
+            "upstream_received_bytes": self.upstream_received_bytes,
             "error": self.error,
         })
         .to_string();
@@ -284,12 +318,17 @@ mod tests {
         LogLine {
             client: "127.0.0.1:50000".parse().ok(),
             provider: "stripe",
+            host: b"api.stripe.com",
+            consumer: Some(b"web \"shop\""),
+            request_id: Some("req-1"),
             method: b"GET",
             target: b"/v1/charges?key=sk_live_1",
             status: 200,
             duration: Duration::from_micros(1500),
             footprint: Duration::from_micros(40),
             sent_bytes: 312,
+            upstream_sent_bytes: 140,
+            upstream_received_bytes: 250,
             error: None,
         }
     }
@@ -300,8 +339,9 @@ mod tests {
         let (_, rest) = line.split_once(' ').unwrap();
         assert_eq!(
             rest,
-            "client=127.0.0.1:50000 provider=stripe method=GET path=/v1/charges status=200 duration_us=1500 \
-             footprint_us=40 sent_bytes=312\n"
+            "client=127.0.0.1:50000 request_id=req-1 consumer=\"web \\\"shop\\\"\" provider=stripe \
+             host=api.stripe.com method=GET path=/v1/charges status=200 duration_us=1500 footprint_us=40 \
+             sent_bytes=312 upstream_sent_bytes=140 upstream_received_bytes=250\n"
         );
     }
 
@@ -310,6 +350,7 @@ mod tests {
         let line = sample().json();
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!((&value["path"], &value["status"]), (&"/v1/charges".into(), &200.into()));
+        assert_eq!((&value["host"], &value["request_id"]), (&"api.stripe.com".into(), &"req-1".into()));
         assert_eq!(line.matches('\n').count(), 1);
         assert!(!line.contains("sk_live"));
     }

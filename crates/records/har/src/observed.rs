@@ -116,7 +116,7 @@ pub struct Phases {
     pub receive_us: u64,
 }
 
-/// Additional information about an exchange, written to fields that begin with `_`. Empty values are left
+/// Additional information about an exchange, written to fields that begin with `_`, and to `comment`. Empty values are left
 /// out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notes<'a> {
@@ -130,6 +130,8 @@ pub struct Notes<'a> {
     pub attempts: u32,
     /// The account used.
     pub account: &'a str,
+    /// Id of the request.
+    pub request_id: &'a str,
     /// Consumer, as named by the client.
     pub consumer: &'a [u8],
     /// Slug of the error that the gateway responded with.

@@ -27,6 +27,7 @@ use redaction::Redaction;
 use serde::Serialize;
 use zeroize::Zeroize as _;
 
+use crate::detect;
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
 use crate::memo::{Memo, MemoKind};
@@ -371,6 +372,16 @@ impl Recorder {
                 write_escaped(value.as_bytes(), out);
                 out.push(b'"');
             }
+        }
+        if !notes.request_id.is_empty() {
+            let mut id = notes.request_id.to_owned();
+            // Logs name the same id, so it stays readable, unless a client's id looks like a secret.
+            if detect::holds_secret(&id) {
+                self.redaction.value(&mut id);
+            }
+            out.extend_from_slice(b",\"comment\":\"request_id=");
+            write_escaped(id.as_bytes(), out);
+            out.push(b'"');
         }
         if notes.attempts > 0 {
             out.extend_from_slice(b",\"_attempts\":");

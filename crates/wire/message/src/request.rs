@@ -23,10 +23,16 @@ pub struct Request<'a> {
     pub fields: Fields<'a>,
     /// `true` if the request asks to switch protocols (RFC 9110 §7.8).
     pub upgrade: bool,
-    /// The calling application: the value of `x-egret-consumer`, or of `x-lunar-consumer-tag`.
+    /// The calling application, see [`consumer`].
     pub consumer: Option<&'a [u8]>,
     /// The whole body, if a flow asks for it and it is within the size limit.
     pub body: Option<&'a [u8]>,
+}
+
+/// Returns the name that the client gives itself: the value of `x-egret-consumer`, or of
+/// `x-lunar-consumer-tag`.
+pub fn consumer(fields: Fields<'_>) -> Option<&[u8]> {
+    fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag"))
 }
 
 impl<'a> Request<'a> {

@@ -61,6 +61,7 @@ fn fields() -> Vec<String> {
     let names = [
         "time",
         "client",
+        "request_id",
         "consumer",
         "provider",
         "method",
@@ -122,6 +123,7 @@ enum Builtin {
     Endpoint,
     Client,
     Server,
+    RequestId,
     Consumer,
     Provider,
     Method,
@@ -143,12 +145,13 @@ enum Builtin {
     Remedies,
 }
 
-const BUILTINS: [(&str, Builtin); 24] = [
+const BUILTINS: [(&str, Builtin); 25] = [
     ("time", Builtin::Time),
     ("flow", Builtin::Flow),
     ("endpoint", Builtin::Endpoint),
     ("client", Builtin::Client),
     ("server", Builtin::Server),
+    ("request_id", Builtin::RequestId),
     ("consumer", Builtin::Consumer),
     ("provider", Builtin::Provider),
     ("method", Builtin::Method),
@@ -280,6 +283,7 @@ impl AccessLog {
             Builtin::Endpoint => text(exchange.endpoint().to_owned()),
             Builtin::Client => text(facts.client.map(|client| client.to_string()).unwrap_or_default()),
             Builtin::Server => text(facts.server.map(|server| server.to_string()).unwrap_or_default()),
+            Builtin::RequestId => text(exchange.exportable_request_id(Some(key)).into_owned()),
             Builtin::Consumer => text(exchange.exportable_consumer(Some(key)).into_owned()),
             Builtin::Provider => text(record.provider().to_owned()),
             Builtin::Method => text(mask.word(exchange.method_text())),

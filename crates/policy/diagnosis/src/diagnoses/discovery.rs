@@ -1,9 +1,9 @@
 //! `discovery`: an inventory of the endpoints that are called, with ids merged into parameters, and a
 //! proposal of flows for them.
 
-mod inventory;
+pub(crate) mod inventory;
 mod proposal;
-mod times;
+pub(crate) mod times;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,9 +13,10 @@ use egret_har::Key;
 use egret_http1::Method;
 use egret_match::target::normal_path;
 use egret_message::request_target::split_target;
-use inventory::{FoundEndpoint, Inventory, Origin, SeenCall};
+use inventory::{Bounds, FoundEndpoint, Inventory, Origin, SeenCalls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use times::TimeHistogram;
 
 use crate::context::{CompileContext, StateStore};
 use crate::diagnosis::{Diagnosis, Tick};
@@ -26,6 +27,8 @@ pub use proposal::propose;
 
 /// Maximum of `endpoints_max`.
 const ENDPOINTS_MAX: u32 = 10_000;
+/// Maximum number of consumers listed per endpoint.
+const CONSUMERS_MAX: usize = 32;
 /// Maximum of `variety`.
 const VARIETY_MAX: u32 = 1_000;
 /// Interval between writes of a changed inventory to storage.
@@ -49,6 +52,13 @@ pub struct DiscoveryConfig {
 impl Default for DiscoveryConfig {
     fn default() -> Self {
         Self { variety: 30, endpoints_max: 1_000, keep: false }
+    }
+}
+
+impl DiscoveryConfig {
+    fn bounds(&self) -> Bounds {
+        let (variety, endpoints) = (self.variety as usize, self.endpoints_max as usize);
+        Bounds { variety, endpoints, consumers: CONSUMERS_MAX, bytes: usize::MAX }
     }
 }
 
@@ -128,21 +138,21 @@ impl Diagnosis for Discovery {
             port: facts.port,
             prefix: text(base),
         };
-        let call = SeenCall {
+        let (mut times, started_us) = (TimeHistogram::default(), facts.started.as_micros());
+        times.count(facts.times.total_us());
+        let call = SeenCalls {
             method: exchange.method().name(),
             path: &text(&normal_path(path)),
             status: exchange.status(),
-            time_us: facts.times.total_us(),
-            at_us: facts.started.as_micros(),
+            has_retry_after: exchange.response_field(b"retry-after").is_some(),
             consumer: &exchange.exportable_consumer(self.key.as_deref()),
+            count: 1,
+            times,
+            first_us: started_us,
+            last_us: started_us,
         };
         let mut state = self.state();
-        state.inventory.count(
-            &origin,
-            call,
-            self.config.variety as usize,
-            self.config.endpoints_max as usize,
-        );
+        state.inventory.add(&origin, call, &self.config.bounds());
         state.has_changed = true;
     }
 
@@ -190,8 +200,7 @@ impl State {
             Ok(saved) => {
                 state.inventory.unlisted = saved.unlisted;
                 for endpoint in saved.endpoints {
-                    let (variety, most) = (config.variety as usize, config.endpoints_max as usize);
-                    state.inventory.restore(endpoint, variety, most);
+                    state.inventory.restore(endpoint, &config.bounds());
                 }
             }
             Err(error) => {
@@ -226,6 +235,7 @@ impl From<FoundEndpoint> for DiscoveredEndpoint {
             statuses: stats.statuses,
             consumers: stats.consumers,
             other_consumers: stats.other_consumers,
+            retry_after: stats.retry_after,
         }
     }
 }

@@ -105,6 +105,7 @@ impl Traces {
         let (record, facts) = (exchange.record(), exchange.facts());
         let status = exchange.status();
         let consumer = exchange.exportable_consumer(self.key.as_deref());
+        let request_id = exchange.exportable_request_id(self.key.as_deref());
         let client = facts.client.map(|client| client.ip().to_string()).unwrap_or_default();
         let mut attributes = common(exchange, record.host(), facts.port);
         attributes.extend([
@@ -114,6 +115,7 @@ impl Traces {
             ("egret.flow", Value::Text(exchange.flow())),
             ("egret.provider", Value::Text(record.provider())),
             ("egret.consumer", Value::Text(&consumer)),
+            ("egret.request_id", Value::Text(&request_id)),
             ("egret.remedies", Value::Text(record.remedies())),
             ("egret.attempts", Value::Number(facts.attempts.into())),
             ("egret.footprint_us", Value::Number(facts.times.footprint_us)),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::times::TimeHistogram;
 
 /// Maximum depth of a path in segments. Deeper ones are recorded as `/*`.
-const DEPTH_MAX: usize = 16;
+pub(crate) const DEPTH_MAX: usize = 16;
 /// Maximum length of a word.
 const WORD_BYTES_MAX: usize = 40;
 /// Maximum number of digits in a word, as in `oauth2`. More make it a value.
@@ -22,10 +22,15 @@ const WORD_DIGITS_MAX: usize = 3;
 const WORD_CASES_MAX: usize = 7;
 /// Minimum length of a hexadecimal string that is a value.
 const HEX_DIGITS_MIN: usize = 8;
-/// Maximum number of consumers recorded per endpoint.
-const CONSUMERS_MAX: usize = 32;
 /// Maximum number of status codes recorded per endpoint.
 const STATUSES_MAX: usize = 64;
+
+/// Estimates of memory, from above: a node of a path with its share of a tree; the statistics of an endpoint
+/// with a full histogram and a dozen statuses; a consumer; an origin.
+const NODE_BYTES: usize = 256;
+const STATS_BYTES: usize = 2 * 1024;
+const CONSUMER_BYTES: usize = 128;
+const ORIGIN_BYTES: usize = 256;
 
 /// Placeholder for segments below the maximum depth. It cannot be a word.
 const DEEPER: &str = "*";
@@ -47,21 +52,39 @@ pub struct Origin {
     pub prefix: String,
 }
 
-/// The recorded data of one exchange.
-#[derive(Debug, Clone, Copy)]
-pub struct SeenCall<'a> {
+/// Exchanges of one endpoint with the same status and consumer.
+#[derive(Debug, Clone)]
+pub struct SeenCalls<'a> {
     /// Method as sent; `other` for a non-standard one.
     pub method: &'a str,
     /// Path relative to the provider's URL, without the query.
     pub path: &'a str,
     /// Status code; 0 if the client received no response.
     pub status: u16,
-    /// Time that the client waited.
-    pub time_us: u64,
-    /// Start time, in microseconds since 1970.
-    pub at_us: u64,
+    /// `true` if the response says when to try again.
+    pub has_retry_after: bool,
     /// Consumer in a form that may be exported; empty if none is named.
     pub consumer: &'a str,
+    /// Number of exchanges.
+    pub count: u64,
+    /// Times that the client waited.
+    pub times: TimeHistogram,
+    /// Times of the first and the last exchange, in microseconds since 1970.
+    pub first_us: u64,
+    pub last_us: u64,
+}
+
+/// Bounds of an inventory.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Maximum number of words at one position.
+    pub variety: usize,
+    /// Maximum number of endpoints.
+    pub endpoints: usize,
+    /// Maximum number of consumers recorded per endpoint.
+    pub consumers: usize,
+    /// Memory that the inventory may take, estimated from above.
+    pub bytes: usize,
 }
 
 /// The bounded inventory.
@@ -69,6 +92,7 @@ pub struct SeenCall<'a> {
 pub struct Inventory {
     origins: BTreeMap<Origin, PathNode>,
     endpoints: usize,
+    bytes: usize,
     /// Number of exchanges whose endpoints did not fit.
     pub unlisted: u64,
 }
@@ -101,6 +125,9 @@ pub struct Stats {
     pub consumers: BTreeMap<String, u64>,
     /// Number of exchanges of consumers that are not listed.
     pub other_consumers: u64,
+    /// Number of responses that said when to try again.
+    #[serde(default)]
+    pub retry_after: u64,
 }
 
 /// An endpoint with its path. A segment is a word, `None` for a value, `{}` for words that became values, or
@@ -118,32 +145,32 @@ pub struct FoundEndpoint {
 }
 
 impl Inventory {
-    /// Counts an exchange. `variety` is the maximum number of words at one position, `most` the maximum
-    /// number of endpoints.
-    pub fn count(&mut self, origin: &Origin, call: SeenCall<'_>, variety: usize, most: usize) {
+    /// Adds exchanges.
+    pub fn add(&mut self, origin: &Origin, calls: SeenCalls<'_>, bounds: &Bounds) {
+        let (method, path) = (calls.method, calls.path);
         if let Some(root) = self.origins.get_mut(origin)
-            && let Some(stats) = root.stats(call, variety, false)
+            && let Some(stats) = root.stats(method, path, bounds.variety, false)
         {
-            return stats.count(call);
+            return stats.join(calls.into(), bounds.consumers);
         }
-        if self.endpoints >= most {
-            self.unlisted += 1;
+        if !self.has_room(bounds) {
+            self.unlisted += calls.count;
             return;
         }
         let root = self.origins.entry(origin.clone()).or_default();
-        if let Some(stats) = root.stats(call, variety, true) {
-            stats.count(call);
+        if let Some(stats) = root.stats(method, path, bounds.variety, true) {
+            stats.join(calls.into(), bounds.consumers);
         }
-        // One more, or fewer if words were merged.
-        self.endpoints = self.origins.values().map(PathNode::endpoints).sum();
+        self.measure(bounds);
     }
 
     /// Adds a stored endpoint.
-    pub fn restore(&mut self, endpoint: FoundEndpoint, variety: usize, most: usize) {
-        if self.endpoints >= most {
+    pub fn restore(&mut self, endpoint: FoundEndpoint, bounds: &Bounds) {
+        if !self.has_room(bounds) {
             self.unlisted += endpoint.stats.count;
             return;
         }
+        let variety = bounds.variety;
         let mut node = self.origins.entry(endpoint.origin).or_default();
         for segment in endpoint.path.iter().take(DEPTH_MAX + 1) {
             let next = match segment {
@@ -158,8 +185,23 @@ impl Inventory {
             let Some(next) = next else { return };
             node = next;
         }
-        node.methods.entry(endpoint.method.into()).or_default().join(endpoint.stats);
+        let stats = node.methods.entry(endpoint.method.into()).or_default();
+        stats.join(endpoint.stats, bounds.consumers);
+        self.measure(bounds);
+    }
+
+    fn has_room(&self, bounds: &Bounds) -> bool {
+        self.endpoints < bounds.endpoints && self.bytes < bounds.bytes
+    }
+
+    /// Counts the endpoints and their memory again: there is one endpoint more, or fewer if words were
+    /// merged.
+    fn measure(&mut self, bounds: &Bounds) {
+        let stats_bytes = STATS_BYTES + bounds.consumers * CONSUMER_BYTES;
+        let of_origin = |origin: &Origin| ORIGIN_BYTES + origin.host.len() + origin.prefix.len();
         self.endpoints = self.origins.values().map(PathNode::endpoints).sum();
+        let nodes = |(origin, root): (&Origin, &PathNode)| of_origin(origin) + root.bytes();
+        self.bytes = self.endpoints * stats_bytes + self.origins.iter().map(nodes).sum::<usize>();
     }
 
     /// Returns all endpoints, by origin and path.
@@ -175,9 +217,9 @@ impl Inventory {
 impl PathNode {
     /// Returns the statistics of an endpoint below this node. `None` if the endpoint is new and there is no
     /// room.
-    fn stats(&mut self, call: SeenCall<'_>, variety: usize, has_room: bool) -> Option<&mut Stats> {
+    fn stats(&mut self, method: &str, path: &str, variety: usize, has_room: bool) -> Option<&mut Stats> {
         let mut node = self;
-        let segments = call.path.split('/').filter(|segment| !segment.is_empty());
+        let segments = path.split('/').filter(|segment| !segment.is_empty());
         for (depth, segment) in segments.enumerate() {
             if depth >= DEPTH_MAX {
                 node = node.word(DEEPER, usize::MAX, has_room)?;
@@ -187,9 +229,9 @@ impl PathNode {
                 if is_word(segment) { node.word(segment, variety, has_room)? } else { node.value(has_room)? };
         }
         if has_room {
-            return Some(node.methods.entry(call.method.into()).or_default());
+            return Some(node.methods.entry(method.into()).or_default());
         }
-        node.methods.get_mut(call.method)
+        node.methods.get_mut(method)
     }
 
     /// Returns the node below a word, or below values if words are values here. `None` if it is new and there
@@ -231,7 +273,7 @@ impl PathNode {
     /// Merges another node into this one. Both are within the maximum depth.
     fn join(&mut self, other: Self, variety: usize) {
         for (method, stats) in other.methods {
-            self.methods.entry(method).or_default().join(stats);
+            self.methods.entry(method).or_default().join(stats, usize::MAX);
         }
         if let Some(values) = other.values {
             self.values.get_or_insert_default().join(*values, variety);
@@ -251,6 +293,13 @@ impl PathNode {
     fn endpoints(&self) -> usize {
         let below = self.words.values().chain(self.values.as_deref());
         self.methods.len() + below.map(Self::endpoints).sum::<usize>()
+    }
+
+    /// Returns an upper estimate of the memory of the nodes below, without statistics.
+    fn bytes(&self) -> usize {
+        let words = self.words.iter().map(|(word, node)| NODE_BYTES + word.len() + node.bytes());
+        let values = self.values.as_deref().map_or(0, |values| NODE_BYTES + values.bytes());
+        words.sum::<usize>() + values
     }
 
     fn collect(&self, origin: &Origin, path: &mut Vec<Option<String>>, found: &mut Vec<FoundEndpoint>) {
@@ -273,29 +322,21 @@ impl PathNode {
 }
 
 impl Stats {
-    fn count(&mut self, call: SeenCall<'_>) {
-        self.seen(call.at_us, call.at_us);
-        self.count += 1;
-        self.status(call.status, 1);
-        self.times.count(call.time_us);
-        if !call.consumer.is_empty() {
-            self.consumer(call.consumer, 1);
-        }
-    }
-
-    fn join(&mut self, other: Self) {
+    /// Adds the counts of `other`. Of the consumers, at most `consumers` are listed.
+    fn join(&mut self, other: Self, consumers: usize) {
         if other.count == 0 {
             return;
         }
         self.seen(other.first_seen_us, other.last_seen_us);
         self.count += other.count;
         self.other_consumers += other.other_consumers;
+        self.retry_after += other.retry_after;
         self.times.join(&other.times);
         for (status, count) in other.statuses {
             self.status(status, count);
         }
         for (consumer, count) in other.consumers {
-            self.consumer(&consumer, count);
+            self.consumer(consumer, count, consumers);
         }
     }
 
@@ -311,19 +352,36 @@ impl Stats {
         *self.statuses.entry(status).or_default() += count;
     }
 
-    fn consumer(&mut self, consumer: &str, count: u64) {
-        if let Some(known) = self.consumers.get_mut(consumer) {
+    fn consumer(&mut self, consumer: String, count: u64, most: usize) {
+        if let Some(known) = self.consumers.get_mut(&consumer) {
             *known += count;
-        } else if self.consumers.len() < CONSUMERS_MAX {
-            self.consumers.insert(consumer.to_owned(), count);
+        } else if self.consumers.len() < most {
+            self.consumers.insert(consumer, count);
         } else {
             self.other_consumers += count;
         }
     }
 }
 
+impl From<SeenCalls<'_>> for Stats {
+    fn from(calls: SeenCalls<'_>) -> Self {
+        let SeenCalls { status, has_retry_after, consumer, count, times, first_us, last_us, .. } = calls;
+        let consumers = (!consumer.is_empty()).then(|| (consumer.to_owned(), count));
+        Self {
+            count,
+            statuses: [(status, count)].into(),
+            times,
+            first_seen_us: first_us,
+            last_seen_us: last_us,
+            consumers: consumers.into_iter().collect(),
+            other_consumers: 0,
+            retry_after: if has_retry_after { count } else { 0 },
+        }
+    }
+}
+
 /// Returns `true` if a segment may be a word of an API. A segment that looks like a secret is never one.
-fn is_word(segment: &str) -> bool {
+pub(crate) fn is_word(segment: &str) -> bool {
     let bytes = segment.as_bytes();
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
@@ -359,8 +417,24 @@ mod tests {
         }
     }
 
-    fn call(path: &str) -> SeenCall<'_> {
-        SeenCall { method: "GET", path, status: 200, time_us: 1_000, at_us: 5, consumer: "" }
+    fn bounds(variety: usize, endpoints: usize) -> Bounds {
+        Bounds { variety, endpoints, consumers: 32, bytes: usize::MAX }
+    }
+
+    fn call(path: &str) -> SeenCalls<'_> {
+        let mut times = TimeHistogram::default();
+        times.count(1_000);
+        SeenCalls {
+            method: "GET",
+            path,
+            status: 200,
+            has_retry_after: false,
+            consumer: "",
+            count: 1,
+            times,
+            first_us: 5,
+            last_us: 5,
+        }
     }
 
     fn paths(inventory: &Inventory) -> Vec<String> {
@@ -415,7 +489,7 @@ mod tests {
     #[test]
     fn values_come_together_at_once_and_words_once_there_are_too_many() {
         let mut inventory = Inventory::default();
-        let mut see = |path: &str| inventory.count(&origin("a"), call(path), 3, 100);
+        let mut see = |path: &str| inventory.add(&origin("a"), call(path), &bounds(3, 100));
         for path in ["/users/1", "/users/2/", "//users/me", "/users/1/orders/9", "/"] {
             see(path);
         }
@@ -434,7 +508,7 @@ mod tests {
                 "GET /users/{}/orders/{} 1",
             ]
         );
-        let mut see = |path: &str| inventory.count(&origin("a"), call(path), 3, 100);
+        let mut see = |path: &str| inventory.add(&origin("a"), call(path), &bounds(3, 100));
         see("/tenants/black/items");
         see("/tenants/red");
         assert_eq!(paths(&inventory)[1..3], ["GET /tenants/{} 1", "GET /tenants/{}/items 4"]);
@@ -445,15 +519,28 @@ mod tests {
     fn what_is_beyond_the_bounds_is_counted() {
         let mut inventory = Inventory::default();
         for path in ["/a", "/b", "/c", "/a", "/d/e"] {
-            inventory.count(&origin("a"), call(path), 10, 2);
+            inventory.add(&origin("a"), call(path), &bounds(10, 2));
         }
-        inventory.count(&origin("b"), call("/a"), 10, 2);
+        inventory.add(&origin("b"), call("/a"), &bounds(10, 2));
         assert_eq!(paths(&inventory), ["GET /a 2", "GET /b 1"]);
         assert_eq!(inventory.unlisted, 3);
         let mut inventory = Inventory::default();
         let deep = "/a".repeat(DEPTH_MAX + 5);
-        inventory.count(&origin("a"), call(&deep), 10, 10);
+        inventory.add(&origin("a"), call(&deep), &bounds(10, 10));
         assert_eq!(paths(&inventory), [format!("GET {}/* 1", "/a".repeat(DEPTH_MAX))]);
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let mut inventory = Inventory::default();
+        let bounds = Bounds { bytes: 20_000, ..bounds(1_000, 1_000) };
+        for number in 0..100_u8 {
+            let letter = char::from(b'a' + number % 26);
+            let path = format!("/{}", letter.to_string().repeat(1 + usize::from(number) / 26));
+            inventory.add(&origin("a"), call(&path), &bounds);
+        }
+        assert!(inventory.bytes >= 20_000 && inventory.bytes < 30_000, "{}", inventory.bytes);
+        assert!(inventory.unlisted > 90, "{}", inventory.unlisted);
     }
 
     #[test]
@@ -461,14 +548,10 @@ mod tests {
         let mut inventory = Inventory::default();
         for (number, status) in [(1_u16, 200), (2, 500), (3, 0)] {
             let consumer = format!("c{number}");
-            let call = SeenCall {
-                status,
-                time_us: u64::from(number) * 100,
-                at_us: u64::from(number),
-                consumer: &consumer,
-                ..call("/a")
-            };
-            inventory.count(&origin("a"), call, 10, 10);
+            let at_us = u64::from(number);
+            let call =
+                SeenCalls { status, first_us: at_us, last_us: at_us, consumer: &consumer, ..call("/a") };
+            inventory.add(&origin("a"), call, &bounds(10, 10));
         }
         let [endpoint] = &inventory.endpoints()[..] else { panic!("one") };
         let stats = &endpoint.stats;
@@ -484,7 +567,7 @@ mod tests {
         ) {
             let mut inventory = Inventory::default();
             for path in &paths {
-                inventory.count(&origin("a"), call(path), variety, most);
+                inventory.add(&origin("a"), call(path), &bounds(variety, most));
             }
             let listed: u64 = inventory.endpoints().iter().map(|endpoint| endpoint.stats.count).sum();
             prop_assert_eq!(listed + inventory.unlisted, paths.len() as u64);
@@ -493,7 +576,7 @@ mod tests {
             // An inventory that is stored and restored is the same.
             let mut again = Inventory::default();
             for endpoint in inventory.endpoints() {
-                again.restore(endpoint, variety, most);
+                again.restore(endpoint, &bounds(variety, most));
             }
             prop_assert_eq!(again.endpoints(), inventory.endpoints());
         }

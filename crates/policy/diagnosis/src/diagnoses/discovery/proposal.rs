@@ -26,20 +26,34 @@ struct ProposedPath<'a> {
 struct Seen<'a> {
     methods: BTreeSet<&'a str>,
     count: u64,
+    /// Responses with 429 that said when to try again, as far as both are known.
+    throttled: u64,
+    /// Calls without a response, or with a status that may not come again.
+    failed: u64,
 }
 
+/// Statuses that a repeated call may not get again; 0 if there was no response.
+const PASSING: [u16; 5] = [0, 500, 502, 503, 504];
+/// A flow gets a `retry` if at least this many calls failed, and this share of all.
+const FAILED_MIN: u64 = 3;
+const FAILED_PER_CALLS: u64 = 100;
+
 /// Returns a YAML config that `egret check` accepts: the providers, and a flow for each path with its
-/// methods.
+/// methods. It comes from the inventories of flows, which somebody has configured for this, or from that of
+/// all exchanges if there are none. An endpoint in several inventories counts as in the one that saw more.
 pub fn propose(discovered: &[Discovered]) -> String {
     let (mut paths, mut providers) = (BTreeMap::<ProposedPath<'_>, Seen<'_>>::new(), BTreeMap::new());
-    for endpoint in discovered.iter().flat_map(|discovered| &discovered.endpoints) {
+    let mut tunnels = BTreeMap::new();
+    for endpoint in distinct(discovered) {
+        if endpoint.method == TUNNEL {
+            tunnels.insert(&*endpoint.host, endpoint.count);
+            continue;
+        }
         let Some(path) = proposed_path(endpoint) else { continue };
         if path.host.is_empty() {
             providers.insert(path.provider, &*endpoint.url);
         }
-        let seen = paths.entry(path).or_default();
-        seen.methods.insert(&endpoint.method);
-        seen.count += endpoint.count;
+        paths.entry(path).or_default().add(endpoint);
     }
     let all = paths.len();
     let mut paths: Vec<(ProposedPath<'_>, Seen<'_>)> = paths.into_iter().collect();
@@ -50,6 +64,9 @@ pub fn propose(discovered: &[Discovered]) -> String {
     );
     if all > paths.len() {
         let _ = writeln!(yaml, "# {} less called paths are left out.", all - paths.len());
+    }
+    for (host, count) in tunnels {
+        let _ = writeln!(yaml, "# {count} tunnels to {host}: Egret cannot see the calls in them.");
     }
     if !providers.is_empty() {
         yaml.push_str("providers:\n");
@@ -63,6 +80,47 @@ pub fn propose(discovered: &[Discovered]) -> String {
         flow(path, seen, &mut names, &mut yaml);
     }
     yaml
+}
+
+/// The method of a tunnel, which no flow applies to.
+const TUNNEL: &str = "CONNECT";
+
+/// Returns each endpoint once.
+fn distinct(discovered: &[Discovered]) -> impl Iterator<Item = &DiscoveredEndpoint> {
+    let has_flows = discovered.iter().any(|discovered| !discovered.flow.is_empty());
+    let chosen = discovered.iter().filter(|discovered| has_flows != discovered.flow.is_empty());
+    let mut distinct = BTreeMap::<_, &DiscoveredEndpoint>::new();
+    for endpoint in chosen.flat_map(|discovered| &discovered.endpoints) {
+        let key = (&endpoint.provider, &endpoint.url, &endpoint.path, &endpoint.method);
+        let known = distinct.entry(key).or_insert(endpoint);
+        if endpoint.count > known.count {
+            *known = endpoint;
+        }
+    }
+    distinct.into_values()
+}
+
+impl<'a> Seen<'a> {
+    fn add(&mut self, endpoint: &'a DiscoveredEndpoint) {
+        let with = |status: u16| endpoint.statuses.get(&status).copied().unwrap_or_default();
+        self.methods.insert(&endpoint.method);
+        self.count += endpoint.count;
+        self.throttled += endpoint.retry_after.min(with(429));
+        self.failed += PASSING.iter().map(|status| with(*status)).sum::<u64>();
+    }
+
+    /// Returns the remedies that the statuses call for, each with its reason.
+    fn remedies(&self) -> Vec<(&'static str, String)> {
+        let mut remedies = Vec::new();
+        if self.failed >= FAILED_MIN && self.failed * FAILED_PER_CALLS >= self.count {
+            remedies.push(("retry: {}", format!("no response or 5xx: {} times", self.failed)));
+        }
+        if self.throttled > 0 {
+            let reason = format!("429 with Retry-After: {} times", self.throttled);
+            remedies.push(("provider-throttle: { on: [429] }", reason));
+        }
+        remedies
+    }
 }
 
 /// Returns the subject of a flow for an endpoint, or `None` if no match can name it.
@@ -92,7 +150,15 @@ fn flow(proposed: &ProposedPath<'_>, seen: &Seen<'_>, names: &mut BTreeSet<Strin
         let methods: Vec<String> = seen.methods.iter().map(|method| quoted(method)).collect();
         let _ = write!(yaml, ", method: [{}]", methods.join(", "));
     }
-    let _ = writeln!(yaml, " }}\n    diagnoses: [metrics: {{}}]  # calls: {}", seen.count);
+    yaml.push_str(" }\n");
+    let remedies = seen.remedies();
+    if !remedies.is_empty() {
+        yaml.push_str("    remedies:\n");
+    }
+    for (remedy, reason) in remedies {
+        let _ = writeln!(yaml, "      - {remedy}  # {reason}");
+    }
+    let _ = writeln!(yaml, "    diagnoses: [metrics: {{}}]  # calls: {}", seen.count);
 }
 
 /// Returns a unique name from the provider and the words of the path: `stripe-v1-charges-charge_id`.
@@ -143,6 +209,7 @@ mod tests {
             last_seen: String::new(),
             consumers: BTreeMap::new(),
             other_consumers: 0,
+            retry_after: 0,
         }
     }
 
@@ -169,6 +236,52 @@ mod tests {
             diagnoses: [metrics: {}]  # calls: 3\n";
         assert_eq!(yaml, expected);
         assert!(proposed(Vec::new()).ends_with("\nflows: []\n"));
+    }
+
+    #[test]
+    fn remedies_are_proposed_where_the_statuses_call_for_them() {
+        let seen = |statuses: &[(u16, u64)], retry_after| DiscoveredEndpoint {
+            statuses: statuses.iter().copied().collect(),
+            count: statuses.iter().map(|(_, count)| count).sum(),
+            retry_after,
+            ..endpoint("p", "h", "GET", "/a", 0)
+        };
+        for (found, expected) in [
+            (
+                seen(&[(200, 500), (429, 40)], 40),
+                Some("provider-throttle: { on: [429] }  # 429 with Retry-After: 40 times"),
+            ),
+            (seen(&[(200, 500), (429, 40)], 0), None),
+            (seen(&[(200, 500), (503, 40)], 40), Some("retry: {}  # no response or 5xx: 40 times")),
+            (seen(&[(200, 97), (0, 2), (502, 1)], 0), Some("retry: {}  # no response or 5xx: 3 times")),
+            (seen(&[(200, 400), (500, 3)], 0), None),
+            (seen(&[(200, 4), (500, 2)], 0), None),
+        ] {
+            let statuses = found.statuses.clone();
+            let yaml = proposed(vec![found]);
+            let remedy = yaml.lines().find_map(|line| line.strip_prefix("      - "));
+            assert_eq!(remedy, expected, "{statuses:?}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_in_two_inventories_counts_once_and_flows_come_first() {
+        let inventory = |flow: &str, count| Discovered {
+            flow: flow.to_owned(),
+            unlisted: 0,
+            endpoints: vec![endpoint("p", "h", "GET", "/a", count)],
+        };
+        let calls = |inventories: &[Discovered]| {
+            propose(inventories).lines().last().and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        };
+        assert_eq!(calls(&[inventory("f", 5), inventory("g", 9), inventory("", 20)]), Some(9));
+        assert_eq!(calls(&[inventory("", 20)]), Some(20));
+    }
+
+    #[test]
+    fn a_tunnel_is_mentioned_because_no_flow_applies_to_it() {
+        let yaml = proposed(vec![endpoint("-", "api.example", "CONNECT", "/", 12)]);
+        assert!(yaml.contains("# 12 tunnels to api.example: Egret cannot see the calls in them.\nflows: []"));
     }
 
     #[test]

@@ -8,13 +8,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 const EXACT_US: u64 = 16;
 /// The last power of two. Its last bucket also counts longer times (nineteen hours or more).
 const DOUBLING_MAX: u32 = 35;
-const CLASSES: usize = 16 + 8 * (DOUBLING_MAX as usize - 3);
+pub(crate) const CLASSES: usize = 16 + 8 * (DOUBLING_MAX as usize - 3);
 
 /// Counts by bucket. The vector is only as long as the longest time requires.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TimeHistogram(Vec<u32>);
 
 impl TimeHistogram {
+    /// Creates a histogram with these counts.
+    pub fn of(counts: [u32; CLASSES]) -> Self {
+        let len = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        Self(counts[..len].to_vec())
+    }
+
     /// Counts a time.
     pub fn count(&mut self, time_us: u64) {
         self.add(class(time_us), 1);
@@ -53,7 +59,8 @@ impl TimeHistogram {
     }
 }
 
-fn class(time_us: u64) -> usize {
+/// Returns the bucket of a time, below [`CLASSES`].
+pub(crate) fn class(time_us: u64) -> usize {
     let time_us = time_us.min((1 << (DOUBLING_MAX + 1)) - 1);
     if time_us < EXACT_US {
         return usize::try_from(time_us).unwrap_or_default();

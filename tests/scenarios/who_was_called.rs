@@ -1,0 +1,154 @@
+//! The hosts and endpoints that are called, shown without any flow: metrics by host, and the list of endpoints.
+
+use egret_tests::egret::{Config, Egret, egret};
+use egret_tests::http::Response;
+use egret_tests::provider::{Provider, ok};
+use serde_json::Value;
+
+/// Sends a GET for a host without a configured provider.
+fn call(egret: &Egret, host: &str, path: &str, fields: &str) -> Response {
+    egret
+        .client()
+        .send(format!("GET http://{host}{path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"))
+        .response()
+}
+
+fn metrics(egret: &Egret) -> String {
+    egret.control_get("/metrics").text().to_owned()
+}
+
+/// Returns the endpoints of the list of all exchanges.
+fn endpoints(egret: &Egret) -> Vec<Value> {
+    let discovery = egret.control_get("/api/v1/discovery").json();
+    assert_eq!(discovery["flows"][0]["flow"], "", "{discovery}");
+    discovery["flows"][0]["endpoints"].as_array().unwrap().clone()
+}
+
+#[test]
+fn metrics_tell_hosts_without_a_configured_provider_apart() {
+    let origin = Provider::plain();
+    let egret = Config::default().start();
+    let port = origin.address().port();
+    for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("localhost:{port}")] {
+        call(&egret, &host, "/a", "").assert_forwarded(200);
+    }
+    let metrics = metrics(&egret);
+    for (host, count) in [("127.0.0.1", 1), ("localhost", 2)] {
+        let line = format!(
+            "egret_exchanges_total{{provider=\"-\",host=\"{host}:{port}\",method=\"GET\",status=\"2xx\"}} {count}\n"
+        );
+        assert!(metrics.contains(&line), "{line} in {metrics}");
+    }
+    let quantiles = &egret.stats()["quantiles_us"];
+    assert!(quantiles[format!("localhost:{port}")]["latency"]["p50"].is_number(), "{quantiles}");
+}
+
+#[test]
+fn hosts_beyond_the_bound_are_counted_together() {
+    let origin = Provider::plain();
+    let egret = Config::default().gateway("limits: { hosts_counted: 1 }").start();
+    let port = origin.address().port();
+    for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("127.0.0.1:{port}")] {
+        call(&egret, &host, "/a", "").assert_forwarded(200);
+    }
+    let metrics = metrics(&egret);
+    let own = format!(
+        "egret_exchanges_total{{provider=\"-\",host=\"127.0.0.1:{port}\",method=\"GET\",status=\"2xx\"}} 2\n"
+    );
+    assert!(metrics.contains(&own), "{metrics}");
+    assert!(
+        metrics.contains("egret_exchanges_total{provider=\"-\",method=\"GET\",status=\"2xx\"} 1\n"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn endpoints_are_listed_without_a_flow_and_without_values_of_parameters() {
+    let origin = Provider::with_responses(|request| {
+        if request.target().starts_with("/busy") {
+            b"HTTP/1.1 429 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n".to_vec()
+        } else {
+            ok("", "a")
+        }
+    });
+    let egret = Config::with_origin(origin.url()).start();
+    for id in [4711, 4712] {
+        egret.get(&format!("/users/{id}?key=hidden-4713")).assert_forwarded(200);
+    }
+    egret.get("/busy").assert_forwarded(429);
+    let host = origin.address().to_string().replace("127.0.0.1", "localhost");
+    call(&egret, &host, "/other", "x-egret-consumer: shop\r\n").assert_forwarded(200);
+    call(&egret, "nowhere.invalid", "/a", "").assert_generated(502, "dns-failed");
+    egret.client().get(egret.address(), "/unknown/a").response().assert_generated(404, "unknown-provider");
+    let found = endpoints(&egret);
+    let told: Vec<_> = found
+        .iter()
+        .map(|found| {
+            let text = |key: &str| found[key].as_str().unwrap();
+            let count = found["count"].as_u64().unwrap();
+            (text("provider"), text("url").to_owned(), text("path"), count, found["statuses"].to_string())
+        })
+        .collect();
+    let url = origin.url().to_string();
+    let expected = [
+        ("-", format!("http://{host}"), "/other", 1, r#"{"200":1}"#.to_owned()),
+        ("-", "http://nowhere.invalid".to_owned(), "/a", 1, r#"{"0":1}"#.to_owned()),
+        ("origin", url.clone(), "/busy", 1, r#"{"429":1}"#.to_owned()),
+        ("origin", url, "/users/{user_id}", 2, r#"{"200":2}"#.to_owned()),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!((&found[0]["consumers"]["shop"], &found[2]["retry_after"]), (&1.into(), &1.into()));
+    let all = egret.control_get("/api/v1/discovery").text().to_owned();
+    assert!(!all.contains("471"), "{all}");
+    let proposed = egret.control_get("/api/v1/discovery/flows").text().to_owned();
+    assert!(
+        proposed.contains("- provider-throttle: { on: [429] }  # 429 with Retry-After: 1 times"),
+        "{proposed}"
+    );
+    assert_eq!(egret.control_get("/metrics").status, 200);
+}
+
+#[test]
+fn a_tunnel_is_listed_with_its_host() {
+    let origin = Provider::plain();
+    let egret = Config::default().start();
+    let address = origin.address();
+    let mut client = egret.client();
+    client.send(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+    assert_eq!(client.head().status, 200);
+    let [tunnel] = &endpoints(&egret)[..] else { panic!("one") };
+    assert_eq!((&tunnel["method"], &tunnel["count"]), (&"CONNECT".into(), &1.into()));
+    assert_eq!(tunnel["url"], format!("http://{address}"));
+}
+
+#[test]
+fn the_list_is_off_if_the_config_says_so() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).gateway("discovery: false").start();
+    egret.get("/a").assert_forwarded(200);
+    assert_eq!(egret.control_get("/api/v1/discovery").json()["flows"], serde_json::json!([]));
+}
+
+#[test]
+fn egret_discover_prints_the_list_or_proposes_flows() {
+    let origin = Provider::plain();
+    let gateway = Config::with_origin(origin.url()).start();
+    gateway.get("/users/7").assert_forwarded(200);
+    let control = gateway.control().to_string();
+    let printed = |options: &[&str]| {
+        let output = egret(["discover", "--control", &control]).args(options).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let list = printed(&[]);
+    assert!(list.contains(&format!("GET {}/users/{{user_id}}", origin.url())), "{list}");
+    assert!(printed(&["--json"]).contains("\"count\":1"));
+    let file = gateway.directory().join("proposed.yaml");
+    std::fs::write(&file, printed(&["--flows"])).unwrap();
+    let checked = egret(["check", file.to_str().unwrap()]).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    drop(gateway);
+    let output = egret(["discover", "--control", &control]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is `egret run` running?"), "{output:?}");
+}
