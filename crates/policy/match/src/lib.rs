@@ -3,6 +3,7 @@
 //!
 //! The crate sees messages as views over the received bytes. It knows no remedy and no quota.
 
+mod capturing_patterns;
 pub mod expression;
 pub mod form;
 pub mod matching;
@@ -16,5 +17,6 @@ pub mod target;
 pub mod template;
 mod visible_body;
 
+pub use capturing_patterns::CapturingPatterns;
 pub use parameters::Parameters;
 pub use visible_body::seen_at_end;
