@@ -13,6 +13,7 @@ use crate::exchange::call::Call;
 use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
 use crate::exchange::forward::survey;
+use crate::exchange::query::{self, Translated};
 use crate::exchange::route::{Question, Route};
 use crate::exchange::tunnel::{self, ESTABLISHED};
 use crate::failure::Failure;
@@ -61,10 +62,24 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
 }
 
 fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
+    let listener = view.plan.listener(client.listener);
+    if listener.is_some_and(|listener| listener.routes_by_query) {
+        route_by_query(client, state, view)?;
+    }
     let RequestState { input, request, .. } = state;
     let bytes = input.filled();
     let fields = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields)?;
     Question { view, client, request, bytes, fields: &fields }.route()
+}
+
+/// Replaces the routing parameters of the request by header fields, before anything else sees them.
+fn route_by_query(client: &Client, state: &mut RequestState, view: &View) -> Result<(), Failure> {
+    let RequestState { input, request, .. } = state;
+    let (received_len, listener) = (request.len, view.plan.listener(client.listener));
+    let translated = query::translate(listener, request, input.filled(), &view.plan.head_limits)?;
+    let Some(Translated { head, outcome }) = translated else { return Ok(()) };
+    client.worker.pools.buffers.replace_front(input, received_len, &head);
+    outcome
 }
 
 /// Relays bytes between the client and the provider, which have agreed on another protocol.

@@ -13,6 +13,7 @@ pub mod providers;
 pub mod rewrite;
 pub mod router;
 pub mod routing_fields;
+pub mod routing_query;
 pub mod target;
 pub mod template;
 mod visible_body;
