@@ -446,7 +446,8 @@ fn compile_listeners(
     }
     let mut listeners: Vec<ListenerPlan> = Vec::new();
     for (number, listen) in config.listen.iter().enumerate() {
-        let ListenConfig { address, provider, https_provider, keep_host, scheme, route_by_query, tls } = listen;
+        let ListenConfig { address, provider, https_provider, keep_host, scheme, route_by_query, tls } =
+            listen;
         if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
                 format!("gateway.listen[{number}]"),

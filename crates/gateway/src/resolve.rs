@@ -49,7 +49,8 @@ impl Routes {
         // At any other host, the listener is unknown: the client may use any of them.
         let listener = own.or_else(|| self.0.listeners.iter().find(|listener| listener.provider.is_none()));
         let limits = HeadLimits::default();
-        let translated = translate(listener, head, bytes, &limits).map_err(|failure| failure.detail.into_owned())?;
+        let translated =
+            translate(listener, head, bytes, &limits).map_err(|failure| failure.detail.into_owned())?;
         let Some(Translated { head, outcome }) = translated else { return Ok(()) };
         *bytes = head;
         outcome.map_err(|failure| failure.detail.into_owned())

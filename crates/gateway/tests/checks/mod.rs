@@ -239,8 +239,12 @@ fn request(call: Call, way: Way, choices: &mut Choices<'_>, spell: Spell) -> Opt
         Way::Query(host, scheme) => {
             BY_QUERY.clone_into(&mut listener);
             let target = spell(path, choices);
-            let mut pairs: Vec<String> =
-                query.strip_prefix('?').into_iter().flat_map(|query| query.split('&')).map(str::to_owned).collect();
+            let mut pairs: Vec<String> = query
+                .strip_prefix('?')
+                .into_iter()
+                .flat_map(|query| query.split('&'))
+                .map(str::to_owned)
+                .collect();
             for (name, value) in [(host, &*authority), (scheme, "http")] {
                 let pair = format!("{}={}", octets(name, choices), octets(value, choices));
                 pairs.insert(choices.below(pairs.len() + 1), pair);

@@ -39,9 +39,9 @@ impl CapturingPatterns {
             readings.join();
         }
         let readings = &*readings;
-        let reading = pattern.and_then(|pattern| {
-            (0..readings.count()).find(|reading| pattern.matches(*reading, readings))
-        });
-        Parameters::of(reading.and(pattern), reading.unwrap_or_default(), readings).with_host(&self.hosts, host)
+        let reading = pattern
+            .and_then(|pattern| (0..readings.count()).find(|reading| pattern.matches(*reading, readings)));
+        Parameters::of(reading.and(pattern), reading.unwrap_or_default(), readings)
+            .with_host(&self.hosts, host)
     }
 }

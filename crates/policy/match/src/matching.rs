@@ -56,8 +56,8 @@ pub struct MatchConfig {
     #[serde(skip_serializing_if = "is_empty")]
     pub method: AnyOf,
     /// Query parameters and their values, both compared after decoding. `*` matches any text, so `*` alone
-    /// requires the parameter to be present; `\*` matches a star. `regex:` introduces a regular expression for
-    /// the whole value. If a parameter is repeated, one of its values must match.
+    /// requires the parameter to be present; `\*` matches a star. `regex:` introduces a regular expression
+    /// for the whole value. If a parameter is repeated, one of its values must match.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, AnyOf>,
     /// Header fields and their values, with patterns as under `query`. Names are case-insensitive, values are
@@ -300,9 +300,8 @@ impl Matcher {
 
     /// Returns the numbers of the first pattern that matches and of the first reading that it matches.
     pub fn capture(&self, readings: &Readings) -> Option<(usize, usize)> {
-        let fits = |pattern: &PathPattern| {
-            (0..readings.count()).find(|reading| pattern.matches(*reading, readings))
-        };
+        let fits =
+            |pattern: &PathPattern| (0..readings.count()).find(|reading| pattern.matches(*reading, readings));
         self.paths.iter().enumerate().find_map(|(at, pattern)| Some((at, fits(pattern)?)))
     }
 

@@ -39,7 +39,10 @@ impl<'a> Parameters<'a> {
             let group = regex.group(name, path.readings.joined(path.reading)).map(str::as_bytes);
             return group.or_else(|| self.of_host(name));
         }
-        self.of_segments().find(|(other, _)| *other == name).map(|(_, value)| value).or_else(|| self.of_host(name))
+        self.of_segments()
+            .find(|(other, _)| *other == name)
+            .map(|(_, value)| value)
+            .or_else(|| self.of_host(name))
     }
 
     /// Returns names and values, in the order of the host and then of the path.
@@ -56,7 +59,9 @@ impl<'a> Parameters<'a> {
 
     fn of_segments(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
         let found = self.path.and_then(|path| match path.pattern {
-            PathPattern::Segments(pattern) => Some((pattern, path.readings.segments(path.reading), path.readings)),
+            PathPattern::Segments(pattern) => {
+                Some((pattern, path.readings.segments(path.reading), path.readings))
+            }
             PathPattern::Regex(_) => None,
         });
         found.into_iter().flat_map(|(pattern, segments, readings)| {
@@ -66,7 +71,8 @@ impl<'a> Parameters<'a> {
     }
 
     fn of_groups(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        let found = self.path.and_then(|path| Some((path.pattern.regex()?, path.readings.joined(path.reading))));
+        let found =
+            self.path.and_then(|path| Some((path.pattern.regex()?, path.readings.joined(path.reading))));
         found.into_iter().flat_map(|(regex, text)| {
             regex.names().filter_map(move |name| Some((name, regex.group(name, text)?.as_bytes())))
         })

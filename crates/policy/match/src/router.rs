@@ -238,7 +238,8 @@ impl Router {
         readings.join();
         for (flow, pattern) in regexes {
             let regex = self.flows[*flow as usize].paths.get(*pattern as usize);
-            let fits = |reading: &u32| regex.is_some_and(|regex| readings.is_new_match(regex, *reading as usize));
+            let fits =
+                |reading: &u32| regex.is_some_and(|regex| readings.is_new_match(regex, *reading as usize));
             let count = u32::try_from(readings.count()).unwrap_or(u32::MAX);
             if let Some(reading) = (0..count).find(fits) {
                 found.push(IndexEntry { flow: *flow, pattern: *pattern, reading });

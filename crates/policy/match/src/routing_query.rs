@@ -256,7 +256,8 @@ mod tests {
             let expected = Some(Ok((kept.to_owned(), fields.to_owned())));
             assert_eq!(rewritten(target, ""), expected, "{target}");
         }
-        for target in ["/a", "/a?b", "/egret_host=h", "/a?EGRET_HOST=h", "/a?xegret_host=h", "/a?egret%255Fhost=h"]
+        for target in
+            ["/a", "/a?b", "/egret_host=h", "/a?EGRET_HOST=h", "/a?xegret_host=h", "/a?egret%255Fhost=h"]
         {
             assert_eq!(rewritten(target, ""), None, "{target}");
         }

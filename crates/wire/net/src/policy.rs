@@ -369,7 +369,10 @@ fn compile_host(text: &str, path: &str) -> Result<HostPattern, Problem> {
         return compile_regex(source, path);
     }
     let problem = |error| {
-        Problem::new(path.as_str(), format!("`{text}` is not a host name, `*.name`, `regex:` or address: {error}"))
+        Problem::new(
+            path.as_str(),
+            format!("`{text}` is not a host name, `*.name`, `regex:` or address: {error}"),
+        )
     };
     if let Some(parent) = text.strip_prefix("*.") {
         return match Host::parse(parent.as_bytes()).map_err(problem)? {
@@ -392,13 +395,17 @@ fn compile_host(text: &str, path: &str) -> Result<HostPattern, Problem> {
 
 fn compile_regex(source: &str, path: String) -> Result<HostPattern, Problem> {
     if source.contains('/') {
-        return Err(Problem::new(path, format!("`{source}` matches no host: a host has no scheme and no slash")));
+        return Err(Problem::new(
+            path,
+            format!("`{source}` matches no host: a host has no scheme and no slash"),
+        ));
     }
     match WholeRegex::compile(source, Case::Ignored) {
         // Nobody means a host without letters, but `.*` is easily written.
-        Ok(regex) if regex.is_match("") => {
-            Err(Problem::new(path, format!("`{source}` matches even an empty host: leave `host` out to match every one")))
-        }
+        Ok(regex) if regex.is_match("") => Err(Problem::new(
+            path,
+            format!("`{source}` matches even an empty host: leave `host` out to match every one"),
+        )),
         Ok(regex) => Ok(HostPattern::Name(NamePattern::Regex(regex))),
         Err(error) => Err(Problem::new(path, error.to_string())),
     }

@@ -484,13 +484,15 @@ impl Readings {
                 text.push(b'/');
             }
             let text = String::from_utf8(text);
-            self.joined.push(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()));
+            self.joined
+                .push(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()));
         }
     }
 
     /// Returns `true` if that reading matches a regular expression and no earlier one has the same text.
     pub(crate) fn is_new_match(&self, pattern: &PathPattern, reading: usize) -> bool {
-        let is_known = self.joined[..reading.min(self.joined.len())].iter().any(|known| known == self.joined(reading));
+        let is_known =
+            self.joined[..reading.min(self.joined.len())].iter().any(|known| known == self.joined(reading));
         !is_known && pattern.matches(reading, self)
     }
 

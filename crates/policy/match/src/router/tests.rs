@@ -261,10 +261,15 @@ fn configs() -> impl Strategy<Value = MatchConfig> {
          regex:/(a|b|\\[\\^/\\]\\+)(/a)?(/b)?",
         0..=3,
     );
-    (any_of("[xyz-]", 2), any_of(
-        "(\\*\\.)?([ab]\\.){0,2}c|([ab]\\.)?\\{t\\}\\.(a\\.)?(c|\\{u\\})|regex:([ab]\\\\\\.){0,2}c",
-        2,
-    ), path, any_of("GET|POST|HEAD|MOVE", 2))
+    (
+        any_of("[xyz-]", 2),
+        any_of(
+            "(\\*\\.)?([ab]\\.){0,2}c|([ab]\\.)?\\{t\\}\\.(a\\.)?(c|\\{u\\})|regex:([ab]\\\\\\.){0,2}c",
+            2,
+        ),
+        path,
+        any_of("GET|POST|HEAD|MOVE", 2),
+    )
         .prop_map(|(provider, host, path, method)| MatchConfig {
             provider: provider.into_iter().collect(),
             host: host.into_iter().collect(),

@@ -428,7 +428,9 @@ fn a_regular_expression_matches_whole_hosts_only() {
     for name in ["api-1.x.example", "API-22.Y.Example.", "files-0.y.example:8443"] {
         assert_eq!((host(&allowing, name), host(&denying, name)), (Allow, Deny(Rule)), "{name}");
     }
-    for name in ["api-1.x.example.evil", "evil.api-1.x.example", "api-1.x.examples", "api-.x.example", "[::1]"] {
+    for name in
+        ["api-1.x.example.evil", "evil.api-1.x.example", "api-1.x.examples", "api-.x.example", "[::1]"]
+    {
         assert_eq!((host(&allowing, name), host(&denying, name)), (Deny(NotAllowed), Allow), "{name}");
     }
 }
@@ -452,9 +454,6 @@ fn a_regular_expression_sees_an_address_as_requested_and_lifts_little() {
 #[test]
 fn an_ipv6_address_needs_no_brackets_in_a_rule() {
     for text in ["2001:4860:4860::8888", "[2001:4860:4860::8888]"] {
-        assert_eq!(
-            host(&at_home(&deny(&[rule(text, "", &[])])), "[2001:4860:4860::8888]"),
-            Deny(Rule)
-        );
+        assert_eq!(host(&at_home(&deny(&[rule(text, "", &[])])), "[2001:4860:4860::8888]"), Deny(Rule));
     }
 }
