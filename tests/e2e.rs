@@ -85,6 +85,7 @@ mod scenarios {
     mod limits;
     mod limits_allowance;
     mod loops;
+    mod matching_patterns;
     mod provider_auth;
     mod provider_caching;
     mod provider_content;
@@ -105,6 +106,7 @@ mod scenarios {
     mod request_ids;
     mod rewriting;
     mod routing;
+    mod routing_by_query;
     mod scale;
     mod slow_peers;
     mod tls;

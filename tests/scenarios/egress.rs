@@ -63,6 +63,39 @@ fn a_range_is_denied_whatever_name_leads_there() {
 }
 
 #[test]
+fn a_regular_expression_denies_in_every_way_of_routing() {
+    let origin = Provider::plain();
+    let port = origin.address().port();
+    let egret =
+        with_egress(r#"deny: [{ host: 'regex:(.+\.)?(local|inner)[a-z]*' }, { host: 'regex:127\.0\..*' }]"#)
+            .start();
+    for host in ["localhost", "LOCALHOST.", "a.localhost", "x.y.innermost", "127.0.0.1", "[::ffff:127.0.0.1]"]
+    {
+        assert_denied(&egret, format!("{host}:{port}"), "rule");
+        for fields in [
+            format!("Host: {host}:{port}\r\n"),
+            format!("Host: {}\r\nx-egret-host: {host}:{port}\r\n", egret.address()),
+            format!("Host: {}\r\nMashape-Host-Override: {host}:{port}\r\n", egret.address()),
+        ] {
+            let response = egret.client().send(format!("GET / HTTP/1.1\r\n{fields}\r\n")).response();
+            response.assert_generated(403, "egress-denied");
+        }
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn a_regular_expression_allows_whole_hosts_only() {
+    let origin = Provider::plain();
+    let there = origin.address();
+    let egret = with_egress(r#"default: deny, allow: [{ host: 'regex:127\.0\.0\.\d' }]"#).start();
+    ask(&egret, there).assert_forwarded(200);
+    for host in ["127.0.0.11", "127.0.0.1.example", "x127.0.0.1"] {
+        assert_denied(&egret, format!("{host}:{}", there.port()), "not-allowed");
+    }
+}
+
+#[test]
 fn ports_are_denied() {
     let (denied, allowed) = (Provider::plain(), Provider::plain());
     let egret = with_egress(&format!("deny: [{{ ports: [{}] }}]", denied.address().port())).start();

@@ -84,7 +84,7 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
         ),
         (
             quotas("  a: { limit: 1, window: 1s, group_by: 'param:id' }\n"),
-            &["2:40: quotas.a.group_by: no path of a match here has a parameter `{id}`"],
+            &["2:40: quotas.a.group_by: no path or host of a match here has a parameter `{id}`"],
         ),
     ]);
 }
@@ -111,7 +111,7 @@ fn remedies_that_contradict_themselves_or_their_flow_are_refused_where_they_do()
         (
             flow("      - queue: { quota: q, priority: { by: 'cel:request.params.idd', classes: [a] } }\n"),
             &[
-                "9:44: flows[0].remedies[0].queue.priority.by: no path of a match here has a parameter `{idd}`",
+                "9:44: flows[0].remedies[0].queue.priority.by: no path or host of a match here has a parameter `{idd}`",
             ],
         ),
         // Remedies that contradict themselves, each other or their flow.

@@ -6,7 +6,7 @@ use std::fs;
 use egret_tests::cached::{flow, ok_response, status};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
-use egret_tests::provider::{Provider, ok};
+use egret_tests::provider::Provider;
 use egret_tests::recorded::{content, files, until_recorded};
 use egret_tests::wait;
 use serde_json::Value;
@@ -55,7 +55,7 @@ fn a_response_carries_the_clients_id_or_one_that_egret_makes() {
 #[test]
 fn the_providers_id_stays_and_a_forged_one_of_egret_does_not() {
     let origin =
-        Provider::with_responses(|_| ok("X-Request-Id: theirs\r\nX-Egret-Request-Id: forged\r\n", "a"));
+        Provider::with_responses(|_| ok_response("X-Request-Id: theirs\r\nX-Egret-Request-Id: forged", "a"));
     let egret = Config::with_origin(origin.url()).start();
     let response = get(&egret, "x-request-id: mine\r\n");
     assert_eq!(response.values("x-request-id"), ["theirs"]);

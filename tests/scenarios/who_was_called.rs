@@ -68,7 +68,7 @@ fn endpoints_are_listed_without_a_flow_and_without_values_of_parameters() {
         if request.target().starts_with("/busy") {
             b"HTTP/1.1 429 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n".to_vec()
         } else {
-            ok("", "a")
+            ok("a")
         }
     });
     let egret = Config::with_origin(origin.url()).start();

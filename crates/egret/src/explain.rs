@@ -69,13 +69,14 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     let text = config_file::read(&arguments.file).map_err(Failure::misused)?;
     let name = arguments.file.display().to_string();
     let config = Config::parse(&name, &text).map_err(Failure::misused)?;
-    let bytes = head(arguments).into_bytes();
-    let head = parse(&bytes)?;
+    let mut bytes = head(arguments).into_bytes();
+    let mut head = parse(&bytes)?;
     let (Ok(routes), Ok(router)) =
         (Routes::of(config.gateway_parts(&Exports::default())), Router::compile(&match_rules(&config.flows)))
     else {
         return Err(Failure::Failed(format!("{name}: a file that it refers to has just changed; try again")));
     };
+    routes.translate(&mut head, &mut bytes).map_err(Failure::failed)?;
     let resolved = routes.resolve(&head, &bytes).map_err(Failure::failed)?;
     let (path, query) = match resolved.target.split_once('?') {
         Some((path, query)) => (path, Some(query.as_bytes())),

@@ -213,6 +213,9 @@ pub struct ListenConfig {
     /// The scheme of requests that name none, unless a configured provider at their host has one.
     #[serde(skip_serializing_if = "is_http")]
     pub scheme: Scheme,
+    /// Lets requests name host, scheme and consumer by query parameters, which are not forwarded.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub route_by_query: bool,
     /// The certificate for clients, which must then use TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenTlsConfig>,
@@ -242,6 +245,7 @@ impl From<SocketAddr> for ListenConfig {
             https_provider: None,
             keep_host: false,
             scheme: Scheme::Http,
+            route_by_query: false,
             tls: None,
         }
     }
@@ -254,7 +258,8 @@ impl From<SocketAddr> for ListenConfig {
 enum ListenSchema {
     /// `host:port`
     Address(String),
-    /// A listener for one provider, or for clients that use TLS to the gateway itself.
+    /// A listener for one provider, with other ways of routing, or for clients that use TLS to the gateway
+    /// itself.
     Special {
         /// `host:port`
         address: String,
@@ -269,6 +274,10 @@ enum ListenSchema {
         /// The scheme of requests that name none, unless a configured provider at their host has one.
         /// Default: `http`.
         scheme: Option<Scheme>,
+        /// Lets requests name their host, scheme and consumer by the query parameters `egret_host`,
+        /// `egret_scheme` and `egret_consumer`, or `lunar_original_host`, `lunar_original_scheme` and
+        /// `lunar_consumer_tag`. They are not forwarded. Not with `provider`. Default: `false`.
+        route_by_query: Option<bool>,
         /// The certificate for clients, which must then use TLS.
         tls: Option<ListenTlsConfig>,
     },
@@ -305,11 +314,13 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     keep_host: bool,
                     #[serde(default)]
                     scheme: Scheme,
+                    #[serde(default)]
+                    route_by_query: bool,
                     tls: Option<ListenTlsConfig>,
                 }
-                let Fields { address, provider, https_provider, keep_host, scheme, tls } =
+                let Fields { address, provider, https_provider, keep_host, scheme, route_by_query, tls } =
                     Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(ListenConfig { address, provider, https_provider, keep_host, scheme, tls })
+                Ok(ListenConfig { address, provider, https_provider, keep_host, scheme, route_by_query, tls })
             }
         }
         deserializer.deserialize_any(Visitor)

@@ -7,6 +7,7 @@ pub(crate) mod flows;
 pub(crate) mod forward;
 pub(crate) mod gather;
 pub(crate) mod hedge;
+pub(crate) mod query;
 pub(crate) mod reply;
 pub(crate) mod route;
 pub(crate) mod serve;

@@ -27,6 +27,7 @@ use tokio::sync::mpsc;
 use crate::config::{GatewayConfig, Parts, Providers};
 use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::forward::{edit_request, survey};
+use crate::exchange::query::{self, Translated};
 use crate::exchange::route::{self as routing, Route};
 use crate::failure::Failure;
 use crate::plan::Plan;
@@ -46,7 +47,11 @@ pub struct Fixture {
 
 /// The destination of a request.
 #[derive(Debug)]
-pub struct Destination(Kind);
+pub struct Destination {
+    kind: Kind,
+    /// The head that was routed, if it is not the one that was received.
+    rewritten: Option<Vec<u8>>,
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -56,7 +61,7 @@ enum Kind {
 
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.kind {
             Kind::Forward(forward) => {
                 let origin = &forward.upstream.plan.origin;
                 write!(f, "{}://{}", if origin.tls { "https" } else { "http" }, origin.authority)
@@ -69,9 +74,9 @@ impl fmt::Display for Destination {
 impl Destination {
     /// Returns the path and query of `request`, the head that was routed, as flows see it. Empty for a
     /// tunnel.
-    pub fn target<'a>(&self, request: &'a [u8]) -> &'a [u8] {
-        match &self.0 {
-            Kind::Forward(forward) => forward.target.of(request),
+    pub fn target<'a>(&'a self, request: &'a [u8]) -> &'a [u8] {
+        match &self.kind {
+            Kind::Forward(forward) => forward.target.of(self.rewritten.as_deref().unwrap_or(request)),
             Kind::Tunnel(_) => b"",
         }
     }
@@ -144,13 +149,15 @@ impl Fixture {
     /// Parses, routes and edits `request`, a whole head, and passes the forwarded head to `send` piece by
     /// piece. The error is the slug of the response that the client would get.
     pub fn forward(&mut self, request: &[u8], send: impl FnMut(&[u8])) -> Result<Destination, &'static str> {
-        match self.route(request)? {
-            Route::Tunnel(authority) => Ok(Destination(Kind::Tunnel(authority))),
+        let (route, rewritten) = self.route(request)?;
+        let request = rewritten.as_deref().unwrap_or(request);
+        match route {
+            Route::Tunnel(authority) => Ok(Destination { kind: Kind::Tunnel(authority), rewritten }),
             Route::Forward(forward) => {
                 let via = &self.via;
                 edit_request(&self.request, request, &forward, via, None, None, None, &mut self.edits);
                 self.request.render(request, &self.edits).for_each_piece(send);
-                Ok(Destination(Kind::Forward(forward)))
+                Ok(Destination { kind: Kind::Forward(forward), rewritten })
             }
         }
     }
@@ -164,7 +171,8 @@ impl Fixture {
         cache: &Policy,
         expression: &Expression<String>,
     ) -> Result<Option<Identity>, &'static str> {
-        let Route::Forward(forward) = self.route(request)? else { return Ok(None) };
+        let (Route::Forward(forward), rewritten) = self.route(request)? else { return Ok(None) };
+        let request = rewritten.as_deref().unwrap_or(request);
         let plan = &self.client.worker.view().plan;
         let (mut matches, mut draft) = (Matches::default(), PendingChanges::default());
         let received = ReceivedMessage { head: &self.request, bytes: request, body: None };
@@ -203,10 +211,19 @@ impl Fixture {
         }))
     }
 
-    fn route(&mut self, request: &[u8]) -> Result<Route, &'static str> {
+    /// Parses and routes a request. Returns the head that was routed, if it is not the received one.
+    fn route(&mut self, request: &[u8]) -> Result<(Route, Option<Vec<u8>>), &'static str> {
         let slug = |failure: Failure| failure.kind.slug();
-        self.request.parse(request, &HeadLimits::default()).map_err(Failure::bad_request).map_err(slug)?;
+        let limits = HeadLimits::default();
+        self.request.parse(request, &limits).map_err(Failure::bad_request).map_err(slug)?;
         let view = self.client.worker.view();
+        let listener = view.plan.listener(self.client.listener);
+        let translated = query::translate(listener, &mut self.request, request, &limits).map_err(slug)?;
+        let rewritten = match translated {
+            Some(Translated { head, outcome }) => outcome.map(|()| Some(head)).map_err(slug)?,
+            None => None,
+        };
+        let request = rewritten.as_deref().unwrap_or(request);
         let named = &view.plan.named_fields;
         let fields = survey(&mut self.request, request, &self.via, named).map_err(slug)?;
         let question = routing::Question {
@@ -216,6 +233,6 @@ impl Fixture {
             bytes: request,
             fields: &fields,
         };
-        question.route().map_err(slug)
+        Ok((question.route().map_err(slug)?, rewritten))
     }
 }

@@ -80,6 +80,8 @@ pub(crate) struct ListenerPlan {
     pub keep_host: bool,
     /// `true` if requests that name no scheme count as `https`.
     pub secure: bool,
+    /// `true` if query parameters may name the provider.
+    pub routes_by_query: bool,
     /// The TLS config for clients, if the listener uses TLS.
     pub tls: Option<ServerTls>,
     /// Values of `Host` that name the gateway itself, in lower case.
@@ -486,7 +488,8 @@ fn compile_listeners(
     }
     let mut listeners: Vec<ListenerPlan> = Vec::new();
     for (number, listen) in config.listen.iter().enumerate() {
-        let ListenConfig { address, provider, https_provider, keep_host, scheme, tls } = listen;
+        let ListenConfig { address, provider, https_provider, keep_host, scheme, route_by_query, tls } =
+            listen;
         if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
                 format!("gateway.listen[{number}]"),
@@ -510,6 +513,10 @@ fn compile_listeners(
                 problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
             }
         }
+        if *route_by_query && provider.is_some() {
+            let message = "not allowed on a listener with a `provider`, which receives every request";
+            problems.push(Problem::new(format!("gateway.listen[{number}].route_by_query"), message));
+        }
         let path = format!("gateway.listen[{number}].tls");
         let tls = tls.as_ref().and_then(|tls| ok_or_push(ServerTls::compile(tls, &path), problems));
         listeners.push(ListenerPlan {
@@ -518,6 +525,7 @@ fn compile_listeners(
             https_provider: https,
             keep_host: *keep_host,
             secure: *scheme == Scheme::Https,
+            routes_by_query: *route_by_query,
             tls,
             own_hosts: own_hosts(*address, &config.names),
         });

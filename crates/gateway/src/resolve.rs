@@ -1,7 +1,7 @@
 //! Reports the destination of a request without sending it.
 
 use egret_config::Problem;
-use egret_http1::{RequestHead, TargetForm};
+use egret_http1::{HeadLimits, RequestHead, TargetForm};
 use egret_match::providers::Belongs;
 use egret_match::routing_fields::RoutingFields;
 use egret_message::authority::Authority;
@@ -9,7 +9,8 @@ use egret_message::request_target::split_query;
 use egret_message::{Origin, default_port};
 
 use crate::config::Parts;
-use crate::plan::{OTHER_HOSTS, Plan};
+use crate::exchange::query::{Translated, translate};
+use crate::plan::{ListenerPlan, OTHER_HOSTS, Plan};
 
 /// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +42,25 @@ impl Routes {
         self.0.flows.describe(flow)
     }
 
+    /// Replaces the routing parameters of a request by header fields, if the listener that it names routes by
+    /// them. The error explains what is wrong with them.
+    pub fn translate(&self, head: &mut RequestHead, bytes: &mut Vec<u8>) -> Result<(), String> {
+        let own = head.authority.and_then(|authority| self.own(authority.of(bytes)));
+        // At any other host, the listener is unknown: the client may use any of them.
+        let listener = own.or_else(|| self.0.listeners.iter().find(|listener| listener.provider.is_none()));
+        let limits = HeadLimits::default();
+        let translated =
+            translate(listener, head, bytes, &limits).map_err(|failure| failure.detail.into_owned())?;
+        let Some(Translated { head, outcome }) = translated else { return Ok(()) };
+        *bytes = head;
+        outcome.map_err(|failure| failure.detail.into_owned())
+    }
+
+    /// Returns the listener that a client names by this authority.
+    fn own(&self, authority: &[u8]) -> Option<&ListenerPlan> {
+        self.0.listeners.iter().find(|listener| listener.is_own_host(authority))
+    }
+
     /// Returns the destination of a request with this head, which must be in absolute-form: the host that it
     /// names or, if that is the gateway itself, the provider that the client means. The error explains why
     /// there is none.
@@ -54,8 +74,7 @@ impl Routes {
         let rest = text(&target[authority_at + span.len()..]);
         let tls = is_tls(scheme)?;
         let authority = span.of(bytes);
-        let listener = self.0.listeners.iter().find(|listener| listener.is_own_host(authority));
-        let Some(listener) = listener else { return self.place(tls, authority, &rest) };
+        let Some(listener) = self.own(authority) else { return self.place(tls, authority, &rest) };
         let mut fields = RoutingFields::default();
         for field in &head.fields {
             let _ = fields.note(field, bytes) || fields.note_named(field, bytes, &self.0.named_fields);
@@ -161,7 +180,8 @@ mod tests {
             https_provider: provider.map(|_| "stripe".to_owned()),
             ..ListenConfig::from(address.parse::<std::net::SocketAddr>().unwrap())
         };
-        let listen = vec![listen(OWN, None), listen(REVERSE, Some("maps"))];
+        let own = ListenConfig { route_by_query: true, ..listen(OWN, None) };
+        let listen = vec![own, listen(REVERSE, Some("maps"))];
         let providers = serde_json::json!({
             "maps": { "url": "http://maps.example:8080/v2/" },
             "stripe": { "url": "https://api.stripe.example" },
@@ -172,7 +192,7 @@ mod tests {
     fn resolve(url: &str, fields: &str) -> Result<Resolved, String> {
         let (config, providers) = config();
         let bytes = format!("GET {url} HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
-        let mut head = RequestHead::new();
+        let (mut head, mut bytes) = (RequestHead::new(), bytes);
         head.parse(&bytes, &HeadLimits::default()).map_err(|error| error.to_string())?;
         let parts = Parts {
             gateway: &config,
@@ -184,7 +204,9 @@ mod tests {
             data_dir: None,
             exports: &Exports::default(),
         };
-        Routes::of(parts).unwrap().resolve(&head, &bytes)
+        let routes = Routes::of(parts).unwrap();
+        routes.translate(&mut head, &mut bytes)?;
+        routes.resolve(&head, &bytes)
     }
 
     #[test]
@@ -203,6 +225,9 @@ mod tests {
             ("http://127.0.0.1:8000/x", "x-egret-host: api.stripe.example\r\n", "stripe", "/x"),
             ("http://127.0.0.1:8000/v2/x?y", "x-egret-host: maps.example:8080\r\n", "maps", "/x?y"),
             ("http://maps.example:8080/v3/a", "", "-", "/v3/a"),
+            ("http://127.0.0.1:8000/v2/x?egret_host=maps.example:8080&y", "", "maps", "/x?y"),
+            ("http://127.0.0.1:8000/x?lunar_original_host=api.stripe.example", "", "stripe", "/x"),
+            ("http://127.0.0.1:8000/x?egret_host=b.example&egret_scheme=https", "", "-", "/x"),
             ("http://maps.example:8080/v2?a", "", "maps", "/?a"),
             (
                 "http://127.0.0.1:8000/x",
@@ -242,6 +267,7 @@ mod tests {
             ("http://127.0.0.1:8000/strip/x", "`strip` is not a provider's name"),
             ("ftp://other.example/", "only the schemes http and https"),
             ("http://0x7f.1/", "is not a valid host"),
+            ("http://127.0.0.1:8000/?egret_host=a&egret_host=b", "names the host more than once"),
         ] {
             assert!(resolve(url, "").unwrap_err().contains(message), "{url}");
         }

@@ -1,4 +1,5 @@
-//! Building blocks of all config structs: durations, sizes and secrets as people write them, and the loader.
+//! Building blocks of all config structs: durations, sizes, secrets and regular expressions as people write
+//! them, and the loader.
 //!
 //! The structs themselves are defined in the crates that use them. Each type here can be parsed, printed and
 //! described in the JSON Schema. One definition of a config key therefore yields the parser, the message, the
@@ -9,6 +10,7 @@ mod entry_kind;
 mod file;
 mod problem;
 mod read;
+mod regex;
 pub mod reload;
 mod report;
 mod secret;
@@ -19,6 +21,7 @@ pub use document::{CONFIG_BYTES_MAX, load};
 pub use entry_kind::EntryKind;
 pub use file::{CERTIFICATES_BYTES_MAX, read_file};
 pub use problem::{Problem, suggest};
+pub use regex::{Case, RegexError, WholeRegex};
 pub use report::{Finding, Report};
 pub use secret::{Secret, SecretError};
 pub use tree::Position;

@@ -1,10 +1,12 @@
-//! Routes requests: clients can name a provider in five ways, all on one port.
+//! Routes requests: clients can name a provider in six ways, all on one port.
 //!
 //! 1. forward proxy: the target is in absolute-form, or the method is CONNECT;
 //! 2. header fields: `x-egret-host` and `x-egret-scheme`, or the equivalent fields of other gateways;
-//! 3. base URL: `Host` is the gateway's own and the first path segment is a provider's name;
-//! 4. Host: any other value of `Host` names the destination;
-//! 5. reverse: the listener has a fixed provider, which takes precedence over all else.
+//! 3. query parameters, where the listener allows them. They arrive here as header fields, see
+//!    [`query`](crate::exchange::query);
+//! 4. base URL: `Host` is the gateway's own and the first path segment is a provider's name;
+//! 5. Host: any other value of `Host` names the destination;
+//! 6. reverse: the listener has a fixed provider, which takes precedence over all else.
 //!
 //! Header fields take precedence over the base URL: they are explicit, while a path may only look like one.
 

@@ -14,6 +14,7 @@ use crate::exchange::call::Call;
 use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
 use crate::exchange::forward::survey;
+use crate::exchange::query::{self, Translated};
 use crate::exchange::route::{Question, Route};
 use crate::exchange::tunnel;
 use crate::failure::Failure;
@@ -62,15 +63,32 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
 }
 
 fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
+    state.consumer = Span::default();
+    let listener = view.plan.listener(client.listener);
+    if listener.is_some_and(|listener| listener.routes_by_query)
+        && let Err(failure) = route_by_query(client, state, view)
+    {
+        client.worker.identify(&view.plan, None, &mut state.request_id);
+        return Err(failure);
+    }
     let RequestState { input, request, request_id, consumer, .. } = state;
     let bytes = input.filled();
     let surveyed = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields);
     let received = surveyed.as_ref().ok().and_then(RoutingFields::request_id);
     client.worker.identify(&view.plan, received.map(|id| id.of(bytes)), request_id);
-    *consumer = Span::default();
     let fields = surveyed?;
     *consumer = fields.consumer().unwrap_or_default();
     Question { view, client, request, bytes, fields: &fields }.route()
+}
+
+/// Replaces the routing parameters of the request by header fields, before anything else sees them.
+fn route_by_query(client: &Client, state: &mut RequestState, view: &View) -> Result<(), Failure> {
+    let RequestState { input, request, .. } = state;
+    let (received_len, listener) = (request.len, view.plan.listener(client.listener));
+    let translated = query::translate(listener, request, input.filled(), &view.plan.head_limits)?;
+    let Some(Translated { head, outcome }) = translated else { return Ok(()) };
+    client.worker.pools.buffers.replace_front(input, received_len, &head);
+    outcome
 }
 
 /// Relays bytes between the client and the provider, which have agreed on another protocol.

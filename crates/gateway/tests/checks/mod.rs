@@ -15,6 +15,8 @@ use egret_match::expression::{Expression, Scope};
 use serde_json::json;
 
 const FORWARD: &str = "127.0.0.1:8000";
+/// A listener that routes by query parameters.
+const BY_QUERY: &str = "127.0.0.1:8200";
 
 /// A call, with the provider that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub enum Way {
     Host,
     /// Fields that name host and scheme.
     Fields(&'static str, &'static str),
+    /// Query parameters that name host and scheme.
+    Query(&'static str, &'static str),
     /// The base URL of a provider.
     BaseUrl,
     /// A listener of one provider.
@@ -78,7 +82,7 @@ pub enum Way {
 
 impl Way {
     /// All ways.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Absolute,
         Self::Host,
         Self::Fields("x-egret-host", "x-egret-scheme"),
@@ -87,6 +91,8 @@ impl Way {
         Self::BaseUrl,
         Self::Listener,
         Self::KeptHost,
+        Self::Query("egret_host", "egret_scheme"),
+        Self::Query("lunar_original_host", "lunar_original_scheme"),
     ];
 }
 
@@ -119,6 +125,7 @@ impl Default for Subject {
         let mut listeners = vec![json!(FORWARD)];
         listeners.extend(named.iter().zip(8001..).map(|(name, port)| listen(port, name, false)));
         listeners.extend(named.iter().zip(8101..).map(|(name, port)| listen(port, name, true)));
+        listeners.push(json!({ "address": BY_QUERY, "route_by_query": true }));
         let config: GatewayConfig = serde_json::from_value(json!({ "listen": listeners })).unwrap();
         let providers: Providers = serde_json::from_value(json!({
             "root": { "url": "http://api.example:8080" },
@@ -141,6 +148,9 @@ impl Default for Subject {
             { "name": "blocked", "match": { "path": "/a/b" } },
             { "name": "based", "match": { "provider": "based", "path": "/{id}" } },
             { "name": "host", "match": { "host": "*.example" } },
+            { "name": "expression", "match": { "path": "regex:/(charges|a|teams)/.+" } },
+            { "name": "star", "match": { "path": "/*/b", "host": "{name}.example" } },
+            { "name": "hosts", "match": { "host": "regex:(api|based)\\.example", "path": "/*" } },
         ]))
         .unwrap();
         let fixture = Fixture::with_flows(&config, &providers, (&accounts, &flows), address(FORWARD));
@@ -225,6 +235,21 @@ fn request(call: Call, way: Way, choices: &mut Choices<'_>, spell: Spell) -> Opt
             format!(
                 "GET {target}{query} HTTP/1.1\r\nHost: {own}\r\n{host}: {authority}\r\n{scheme}: http\r\n\r\n"
             )
+        }
+        Way::Query(host, scheme) => {
+            BY_QUERY.clone_into(&mut listener);
+            let target = spell(path, choices);
+            let mut pairs: Vec<String> = query
+                .strip_prefix('?')
+                .into_iter()
+                .flat_map(|query| query.split('&'))
+                .map(str::to_owned)
+                .collect();
+            for (name, value) in [(host, &*authority), (scheme, "http")] {
+                let pair = format!("{}={}", octets(name, choices), octets(value, choices));
+                pairs.insert(choices.below(pairs.len() + 1), pair);
+            }
+            format!("GET {target}?{} HTTP/1.1\r\nHost: {BY_QUERY}\r\n\r\n", pairs.join("&"))
         }
         Way::BaseUrl | Way::Listener | Way::KeptHost if named.is_empty() => return None,
         Way::BaseUrl => {

@@ -12,9 +12,9 @@ use egret_har::{Key, detect};
 use egret_http1::{
     Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
 };
-use egret_match::Parameters;
+use egret_match::CapturingPatterns;
 use egret_match::expression::Inputs;
-use egret_match::matching::{PathPattern, Readings};
+use egret_match::matching::Readings;
 use egret_message::{Fields, Request, Response, consumer};
 
 use crate::record::{Attempt, Capture, Facts, RecordedExchange};
@@ -78,8 +78,19 @@ pub struct Parsed<'a> {
 pub struct Finished<'a> {
     parsed: Parsed<'a>,
     flow: &'a str,
-    endpoint: &'a str,
+    endpoint: Endpoint<'a>,
     body_bytes_max: [usize; 2],
+}
+
+/// The path of a flow's match that has matched an exchange.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Endpoint<'a> {
+    /// The path as configured, such as `/users/{id}`. Empty if the match has no paths.
+    pub text: &'a str,
+    /// Its number among the paths of the match.
+    pub number: usize,
+    /// The patterns of the match.
+    pub patterns: &'a CapturingPatterns,
 }
 
 impl<'a> Parsed<'a> {
@@ -88,7 +99,7 @@ impl<'a> Parsed<'a> {
     pub(crate) fn view_for(
         self,
         flow: &'a str,
-        endpoint: &'a str,
+        endpoint: Endpoint<'a>,
         wants_bodies: bool,
         wanted: impl Fn(&[u8]) -> usize,
     ) -> Finished<'a> {
@@ -118,7 +129,7 @@ impl<'a> Finished<'a> {
 
     /// Path of the flow's match that matched, such as `/users/{id}`; empty if the match has no paths.
     pub fn endpoint(&self) -> &'a str {
-        self.endpoint
+        self.endpoint.text
     }
 
     /// Method of the request.
@@ -274,15 +285,12 @@ impl<'a> Finished<'a> {
             fields: Fields::received(&head.fields, record.response_head()),
             body: bodies[1].as_deref(),
         });
-        let pattern = PathPattern::parse(self.endpoint).ok();
+        let Endpoint { number, patterns, .. } = self.endpoint;
         let mut readings = Readings::default();
-        if pattern.as_ref().is_some_and(|pattern| pattern.parameters().next().is_some()) {
-            readings.read(path);
-        }
         act(&Inputs {
             request: &request,
             response: response.as_ref(),
-            parameters: Parameters::captured(pattern.as_ref(), &readings),
+            parameters: patterns.captured(number, record.host(), path, &mut readings),
             attempt: self.facts().attempts.max(1),
             now: self.facts().started,
         })

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
 use egret_har::sink::Sink;
+use egret_match::CapturingPatterns;
 use egret_match::matching::MatchConfig;
 use egret_match::router::Matches;
 use tracing::error;
@@ -17,7 +18,7 @@ use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
 use crate::diagnosis::{OnPressure, Tick};
 use crate::discovered::Discovered;
 use crate::family::Family;
-use crate::finished::RecordReader;
+use crate::finished::{Endpoint, RecordReader};
 use crate::record::RecordedExchange;
 
 /// The compiled diagnoses of a config.
@@ -29,6 +30,8 @@ pub struct Diagnoses {
     starts: Vec<usize>,
     /// Paths of each flow's match, by flow number.
     endpoints: Vec<Vec<String>>,
+    /// The patterns of each flow's match.
+    patterns: Vec<CapturingPatterns>,
     sinks: Vec<Arc<dyn Sink>>,
     states: KeptStates,
 }
@@ -179,6 +182,7 @@ impl Diagnoses {
         for (number, flow) in config.iter().enumerate() {
             compiled.starts.push(compiled.slots.len());
             compiled.endpoints.push(flow.matching.path.iter().cloned().collect());
+            compiled.patterns.push(CapturingPatterns::of(flow.matching));
             compiled.add_flow(number, flow, context, workers, before, problems);
         }
         compiled.starts.push(compiled.slots.len());
@@ -278,12 +282,17 @@ impl Diagnoses {
         let parsed = reader.read(&record.exchange);
         for Observer { slot, pattern } in &record.observers {
             let Some(slot) = self.slots.get(*slot as usize) else { continue };
+            let (Some(endpoints), Some(patterns)) =
+                (self.endpoints.get(slot.flow), self.patterns.get(slot.flow))
+            else {
+                continue;
+            };
+            let number = *pattern as usize;
+            let text = endpoints.get(number).map_or("", String::as_str);
             let seen = parsed.is_some_and(|parsed| {
-                let endpoints = self.endpoints.get(slot.flow);
-                let endpoint = endpoints.and_then(|endpoints| endpoints.get(*pattern as usize));
                 let exchange = parsed.view_for(
                     &slot.identity.flow,
-                    endpoint.map_or("", String::as_str),
+                    Endpoint { text, number, patterns },
                     slot.wants_bodies,
                     |media_type| slot.diagnosis.wanted_bytes(media_type),
                 );

@@ -3,6 +3,7 @@
 //!
 //! The crate sees messages as views over the received bytes. It knows no remedy and no quota.
 
+mod capturing_patterns;
 pub mod expression;
 pub mod form;
 pub mod matching;
@@ -12,9 +13,11 @@ pub mod providers;
 pub mod rewrite;
 pub mod router;
 pub mod routing_fields;
+pub mod routing_query;
 pub mod target;
 pub mod template;
 mod visible_body;
 
+pub use capturing_patterns::CapturingPatterns;
 pub use parameters::Parameters;
 pub use visible_body::seen_at_end;

@@ -4,7 +4,7 @@
 //! defines the meaning of a match.
 
 mod any_of;
-mod host;
+pub(crate) mod host;
 pub(crate) mod path;
 mod sample;
 mod text;
@@ -23,11 +23,11 @@ use crate::form::{is_same_decoded, with_decoded};
 use crate::parameters::Parameters;
 
 pub use any_of::AnyOf;
-pub use host::{HostPattern, HostPatternError, bare};
+pub use host::{HostLabels, HostPattern, HostPatternError, bare};
 pub use sample::Percent;
 
 pub use path::decode;
-pub use path::{PathPattern, PathPatternError, Readings, SegmentError, SegmentPattern};
+pub use path::{PathPattern, PathPatternError, PathSegments, Readings, SegmentError, SegmentPattern};
 use sample::Sample;
 use text::TextPattern;
 
@@ -40,28 +40,31 @@ pub struct MatchConfig {
     /// configured provider.
     #[serde(skip_serializing_if = "is_empty")]
     pub provider: AnyOf,
-    /// Target hosts, without port: `api.example.com`, or `*.example.com` for every name below it.
+    /// Target hosts, without port: `api.example.com`, or `*.example.com` for every name below it. In
+    /// `{tenant}.example.com` the parameter matches any one label. `regex:` introduces a regular expression
+    /// for the whole host, whatever its case.
     #[serde(skip_serializing_if = "is_empty")]
     pub host: AnyOf,
-    /// Paths, relative to the provider's URL. A segment is a literal or a `{parameter}`, which matches any
-    /// one segment. A trailing `/*` matches any remainder of the path, including none. Percent-encoding is
-    /// decoded before the comparison; repeated and trailing slashes are ignored. A path that providers may
-    /// read in several ways (`..`, `%2F`, `;x=1`) matches if one of the readings does.
+    /// Paths, relative to the provider's URL. A segment is a literal, or a `{parameter}` or `*`, which match
+    /// any one segment. A trailing `/*` matches any remainder of the path, including none. `regex:`
+    /// introduces a regular expression for the whole path, whose named groups are parameters.
+    /// Percent-encoding is decoded before the comparison; repeated and trailing slashes are ignored. A path
+    /// that providers may read in several ways (`..`, `%2F`, `;x=1`) matches if one of the readings does.
     #[serde(skip_serializing_if = "is_empty")]
     pub path: AnyOf,
     /// Methods, case-sensitive. Default: all, including HEAD and OPTIONS.
     #[serde(skip_serializing_if = "is_empty")]
     pub method: AnyOf,
     /// Query parameters and their values, both compared after decoding. `*` matches any text, so `*` alone
-    /// requires the parameter to be present; `\*` matches a star. If a parameter is repeated, one of its
-    /// values must match.
+    /// requires the parameter to be present; `\*` matches a star. `regex:` introduces a regular expression
+    /// for the whole value. If a parameter is repeated, one of its values must match.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub query: BTreeMap<String, AnyOf>,
     /// Header fields and their values, with patterns as under `query`. Names are case-insensitive, values are
     /// case-sensitive.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub header: BTreeMap<String, AnyOf>,
-    /// Consumers, by the value of `x-egret-consumer`. `*` matches any text.
+    /// Consumers, by the value of `x-egret-consumer`, with patterns as under `query`.
     #[serde(skip_serializing_if = "is_empty")]
     pub consumer: AnyOf,
     /// Percentage of exchanges that the flow applies to, drawn at random once for each exchange.
@@ -85,13 +88,20 @@ fn is_all(share: &Percent) -> bool {
 }
 
 impl MatchConfig {
-    /// Returns the names of the parameters that any of its paths captures. A parameter that the matching path
-    /// does not have is empty. Invalid paths are skipped, because compiling the match reports them.
+    /// Returns the names of the parameters that any of its hosts and paths captures. A parameter that the
+    /// matching host and path do not have is empty. Invalid patterns are skipped, because compiling the match
+    /// reports them.
     pub fn parameters(&self) -> Vec<String> {
+        let hosts = self.host.iter().filter_map(|text| HostPattern::parse(text).ok());
         let paths = self.path.iter().filter_map(|text| PathPattern::parse(text).ok());
-        let names =
-            paths.flat_map(|path| path.parameters().map(|(_, name)| name.to_owned()).collect::<Vec<_>>());
-        names.collect()
+        let mut names = Vec::new();
+        for host in hosts {
+            names.extend(host.labels().into_iter().flat_map(HostLabels::names).map(str::to_owned));
+        }
+        for path in paths {
+            names.extend(path.names().map(str::to_owned));
+        }
+        names
     }
 }
 
@@ -190,6 +200,10 @@ pub(crate) struct Matcher {
     pub providers: Box<[Box<str>]>,
     pub hosts: Box<[HostPattern]>,
     pub paths: Box<[PathPattern]>,
+    /// `true` if a host has a parameter.
+    pub captures_host: bool,
+    /// `true` if the host must be checked although the router has found the flow.
+    pub rechecks_host: bool,
     methods: Option<Methods>,
     query: Box<[Named]>,
     headers: Box<[Named]>,
@@ -226,7 +240,11 @@ impl Matcher {
     /// Compiles the match of the flow `name`; `at` is its path in the config.
     pub fn compile(config: &MatchConfig, name: &str, at: &str) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
+        let hosts = each(&config.host, &format!("{at}.host"), &mut problems, HostPattern::parse);
         let paths = each(&config.path, &format!("{at}.path"), &mut problems, PathPattern::parse);
+        problems.extend(parameter_of_both(&hosts, &paths, at));
+        let captures_host = hosts.iter().any(|host| host.labels().is_some());
+        let rechecks_host = captures_host || !config.provider.is_empty() && !hosts.is_empty();
         let when = config.when.as_deref().and_then(|source| {
             let parameters = config.parameters();
             let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
@@ -236,8 +254,10 @@ impl Matcher {
         });
         let matcher = Self {
             providers: config.provider.iter().map(|name| name.as_str().into()).collect(),
-            hosts: each(&config.host, &format!("{at}.host"), &mut problems, HostPattern::parse),
+            hosts,
             paths,
+            captures_host,
+            rechecks_host,
             methods: methods(&config.method, &format!("{at}.method"), &mut problems),
             query: named(&config.query, &format!("{at}.query"), &mut problems, |_| None),
             headers: named(&config.header, &format!("{at}.header"), &mut problems, field_name_problem),
@@ -263,15 +283,25 @@ impl Matcher {
             return Some(Mismatch::Path);
         }
         let (pattern, reading) = capture.unwrap_or_default();
-        self.mismatch_of_rest(question, Parameters::of(self.paths.get(pattern), reading, readings))
+        self.mismatch_of_rest(question, self.parameters(pattern, reading, readings, request.host))
+    }
+
+    /// Returns the parameters of a request to `host` whose path matches that pattern in that reading.
+    pub fn parameters<'a>(
+        &'a self,
+        pattern: usize,
+        reading: usize,
+        readings: &'a Readings,
+        host: &'a str,
+    ) -> Parameters<'a> {
+        let parameters = Parameters::of(self.paths.get(pattern), reading, readings);
+        if self.captures_host { parameters.with_host(&self.hosts, host) } else { parameters }
     }
 
     /// Returns the numbers of the first pattern that matches and of the first reading that it matches.
     pub fn capture(&self, readings: &Readings) -> Option<(usize, usize)> {
-        let fits = |pattern: &PathPattern| {
-            (0..readings.count())
-                .find(|reading| pattern.matches(readings.segments(*reading), readings.text()))
-        };
+        let fits =
+            |pattern: &PathPattern| (0..readings.count()).find(|reading| pattern.matches(*reading, readings));
         self.paths.iter().enumerate().find_map(|(at, pattern)| Some((at, fits(pattern)?)))
     }
 
@@ -306,10 +336,31 @@ impl Matcher {
         self.when.as_ref().and_then(|when| mismatch_of_when(when, question, parameters))
     }
 
+    /// Number of its patterns that the router asks one after the other.
+    pub fn unindexed(&self) -> usize {
+        let hosts = self.hosts.iter().filter(|host| match host {
+            HostPattern::Exactly(_) | HostPattern::Below(_) => false,
+            HostPattern::Labels(labels) => labels.tail().is_empty(),
+            HostPattern::Regex(_) => true,
+        });
+        let paths = self.paths.iter().filter(|path| path.regex().is_some());
+        let named = self.query.iter().chain(&self.headers).flat_map(|named| &named.values);
+        let values = named.chain(&self.consumers).filter(|value| value.is_regex());
+        hosts.count() + paths.count() + values.count()
+    }
+
     /// Returns `true` if `when` reads the body.
     pub fn reads_body(&self) -> bool {
         self.when.as_ref().is_some_and(Expression::needs_request_body)
     }
+}
+
+/// Returns a problem if a parameter is in a host and in a path: only one of them could have its value.
+fn parameter_of_both(hosts: &[HostPattern], paths: &[PathPattern], at: &str) -> Option<Problem> {
+    let mut of_hosts = hosts.iter().filter_map(HostPattern::labels).flat_map(HostLabels::names);
+    let twice = of_hosts.find(|name| paths.iter().any(|path| path.names().any(|other| other == *name)))?;
+    let message = format!("the parameter `{twice}` is in a host and in a path: rename one of them");
+    Some(Problem::new(format!("{at}.path"), message))
 }
 
 fn mismatch_of_when(

@@ -2,7 +2,7 @@
 //!
 //! Flows are indexed by provider, by host, or under neither, and there by path in a tree of segments. A
 //! search follows the few branches that match and checks the rest of the match only for the flows found
-//! there.
+//! there. Only regular expressions, and hosts that end in a parameter, are asked one after the other.
 
 mod tree;
 
@@ -36,9 +36,13 @@ pub struct Router {
     everywhere: Option<Root>,
     by_provider: Index,
     by_host: Index,
-    /// Indexed by the part after `*.`.
+    /// Indexed by the part after `*.`, or after the last parameter.
     by_parent_host: Index,
+    /// Hosts that no index can find.
+    by_host_pattern: Vec<(HostPattern, Root)>,
     reads_bodies: bool,
+    /// `true` if the host of any flow has a parameter.
+    captures_hosts: bool,
 }
 
 type Index = HashMap<Box<str>, Root, BuildHasherDefault<ShortHasher>>;
@@ -46,17 +50,21 @@ type Index = HashMap<Box<str>, Root, BuildHasherDefault<ShortHasher>>;
 /// Maximum number of index entries of all flows: providers or hosts, times paths.
 const INDEX_ENTRIES_MAX: usize = 200_000;
 
+/// Maximum number of patterns of all flows that no index can find. Each may be asked for every request.
+const UNINDEXED_MAX: usize = 256;
+
 impl Router {
     /// Compiles the matches of `flows`.
     pub fn compile(flows: &[MatchRule<'_>]) -> Result<Self, Vec<Problem>> {
         let mut matchers = Vec::with_capacity(flows.len());
         let mut problems = Vec::new();
-        let mut indexed = 0_usize;
+        let (mut indexed, mut unindexed) = (0_usize, 0_usize);
         for (number, flow) in flows.iter().enumerate() {
             let at = format!("flows[{number}].match");
             match Matcher::compile(flow.matching, flow.name, &at) {
                 Ok(matcher) => {
                     indexed += origins(&matcher) * matcher.paths.len().max(1);
+                    unindexed += matcher.unindexed();
                     matchers.push(matcher);
                 }
                 Err(found) => problems.extend(found),
@@ -64,6 +72,13 @@ impl Router {
             if indexed > INDEX_ENTRIES_MAX {
                 let message =
                     format!("providers (or hosts) times paths of all flows exceed {INDEX_ENTRIES_MAX}");
+                problems.push(Problem::new(at, message));
+                break;
+            }
+            if unindexed > UNINDEXED_MAX {
+                let message = format!(
+                    "all flows together have more than {UNINDEXED_MAX} regular expressions for hosts, paths and values: join some with `|`"
+                );
                 problems.push(Problem::new(at, message));
                 break;
             }
@@ -77,6 +92,7 @@ impl Router {
             router.file(flow, matcher);
         }
         router.reads_bodies = flows.iter().any(Matcher::reads_body);
+        router.captures_hosts = flows.iter().any(|flow| flow.captures_host);
         router.flows = flows.into();
         router
     }
@@ -92,11 +108,14 @@ impl Router {
             return;
         }
         for host in &matcher.hosts {
-            let (index, name) = match host {
-                HostPattern::Exactly(name) => (&mut self.by_host, name),
-                HostPattern::Below(name) => (&mut self.by_parent_host, name),
+            let root = match host {
+                HostPattern::Exactly(name) => self.by_host.entry(name.clone()).or_default(),
+                HostPattern::Below(name) => self.by_parent_host.entry(name.clone()).or_default(),
+                HostPattern::Labels(labels) if !labels.tail().is_empty() => {
+                    self.by_parent_host.entry(labels.tail().into()).or_default()
+                }
+                HostPattern::Labels(_) | HostPattern::Regex(_) => root_of(&mut self.by_host_pattern, host),
             };
-            let root = index.entry(name.clone()).or_default();
             forest.file(root, flow, &matcher.paths);
         }
         if matcher.hosts.is_empty() {
@@ -123,7 +142,10 @@ impl Router {
             return;
         }
         self.gather(question, matches);
-        let Matches { found, readings, failures, is_undecided } = matches;
+        if self.captures_hosts {
+            matches.host.push_str(question.request.host);
+        }
+        let Matches { found, readings, failures, is_undecided, .. } = matches;
         // A flow with several index entries may be found more than once; its first pattern counts.
         found.sort_unstable();
         found.dedup_by_key(|found| found.flow);
@@ -150,11 +172,12 @@ impl Router {
     ) -> Option<Mismatch<'_>> {
         let IndexEntry { flow, pattern, reading } = found;
         let matcher = &self.flows[flow as usize];
-        // A flow that is indexed by host already matches the host.
-        if !matcher.providers.is_empty() && !matcher.has_host(question.request) {
+        // A flow that is indexed by its whole host already matches the host.
+        if matcher.rechecks_host && !matcher.has_host(question.request) {
             return Some(Mismatch::Host);
         }
-        let parameters = Parameters::of(matcher.paths.get(pattern as usize), reading as usize, readings);
+        let host = question.request.host;
+        let parameters = matcher.parameters(pattern as usize, reading as usize, readings, host);
         matcher.mismatch_of_rest(question, parameters)
     }
 
@@ -177,6 +200,12 @@ impl Router {
                     self.forest.search(root_node, readings, reading, found);
                 }
             }
+            if !root.regexes.is_empty() {
+                if readings.count() == 0 {
+                    readings.read(request.path);
+                }
+                self.search_regexes(&root.regexes, readings, found);
+            }
         };
         if let Some(root) = &self.everywhere {
             visit(root);
@@ -184,10 +213,13 @@ impl Router {
         if let Some(root) = get(&self.by_provider, request.provider) {
             visit(root);
         }
-        if self.by_host.is_empty() && self.by_parent_host.is_empty() {
+        if self.by_host.is_empty() && self.by_parent_host.is_empty() && self.by_host_pattern.is_empty() {
             return;
         }
         let host = bare(request.host);
+        for (_, root) in self.by_host_pattern.iter().filter(|(pattern, _)| pattern.matches(host)) {
+            visit(root);
+        }
         if let Some(root) = get(&self.by_host, host) {
             visit(root);
         }
@@ -201,20 +233,35 @@ impl Router {
         }
     }
 
+    /// Adds the flows whose regular expression matches a reading of the path to `found`.
+    fn search_regexes(&self, regexes: &[(u32, u32)], readings: &mut Readings, found: &mut Vec<IndexEntry>) {
+        readings.join();
+        for (flow, pattern) in regexes {
+            let regex = self.flows[*flow as usize].paths.get(*pattern as usize);
+            let fits =
+                |reading: &u32| regex.is_some_and(|regex| readings.is_new_match(regex, *reading as usize));
+            let count = u32::try_from(readings.count()).unwrap_or(u32::MAX);
+            if let Some(reading) = (0..count).find(fits) {
+                found.push(IndexEntry { flow: *flow, pattern: *pattern, reading });
+            }
+        }
+    }
+
     /// Explains why the flow with that number does not match. Returns `None` if it matches or does not exist.
     /// Checks only this flow.
     pub fn mismatch(&self, flow: usize, question: Question<'_>) -> Option<Mismatch<'_>> {
         let mut readings = Readings::default();
         readings.read(question.request.path);
+        readings.join();
         self.flows.get(flow)?.mismatch(question, &readings)
     }
 
-    /// Returns the parameters captured by the path of a match.
+    /// Returns the parameters captured by the path and the host of a match.
     pub fn parameters<'a>(&'a self, found: Match, matches: &'a Matches) -> Parameters<'a> {
         let IndexEntry { flow, pattern, reading } = found.0;
         match self.flows.get(flow as usize) {
             Some(flow) => {
-                Parameters::of(flow.paths.get(pattern as usize), reading as usize, &matches.readings)
+                flow.parameters(pattern as usize, reading as usize, &matches.readings, &matches.host)
             }
             None => Parameters::default(),
         }
@@ -224,6 +271,16 @@ impl Router {
 fn origins(matcher: &Matcher) -> usize {
     let origins = if matcher.providers.is_empty() { matcher.hosts.len() } else { matcher.providers.len() };
     origins.max(1)
+}
+
+/// Returns the root of the flows with that host, which no index can find.
+fn root_of<'a>(roots: &'a mut Vec<(HostPattern, Root)>, host: &HostPattern) -> &'a mut Root {
+    let known = roots.iter().position(|(pattern, _)| pattern == host);
+    let at = known.unwrap_or_else(|| {
+        roots.push((host.clone(), Root::default()));
+        roots.len() - 1
+    });
+    &mut roots[at].1
 }
 
 fn get<'a>(index: &'a Index, name: &str) -> Option<&'a Root> {
@@ -236,6 +293,8 @@ fn get<'a>(index: &'a Index, name: &str) -> Option<&'a Root> {
 pub struct Matches {
     found: Vec<IndexEntry>,
     readings: Readings,
+    /// The host of the request, if the host of any flow has a parameter.
+    host: String,
     failures: Vec<(u32, EvaluationError)>,
     is_undecided: bool,
 }
@@ -261,6 +320,7 @@ impl Matches {
     pub fn clear(&mut self) {
         self.found.clear();
         self.readings.clear();
+        self.host.clear();
         self.failures.clear();
         self.is_undecided = false;
     }

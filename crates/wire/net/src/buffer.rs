@@ -128,6 +128,17 @@ impl BufferPool {
         Ok(())
     }
 
+    /// Replaces the first `end` bytes of `buffer` by `bytes`, and moves the bytes behind them. Grows it if
+    /// there is no room.
+    pub fn replace_front(&self, buffer: &mut Buffer, end: usize, bytes: &[u8]) {
+        let end = end.min(buffer.filled);
+        let filled = buffer.filled - end + bytes.len();
+        self.grow(buffer, filled);
+        buffer.bytes.copy_within(end..buffer.filled, bytes.len());
+        buffer.bytes[..bytes.len()].copy_from_slice(bytes);
+        buffer.filled = filled;
+    }
+
     /// Takes back the buffer's memory.
     pub fn take_back(&self, buffer: &mut Buffer) {
         buffer.filled = 0;
@@ -194,6 +205,17 @@ mod tests {
         buffer.spare()[..text.len()].copy_from_slice(text);
         buffer.advance(text.len());
         buffer
+    }
+
+    #[test]
+    fn replacing_the_front_moves_the_rest_and_makes_room() {
+        let pool = BufferPool::default();
+        let mut buffer = filled_with(&pool, b"headbody");
+        for front in [&b"longer"[..], b"", b"h", &[b'x'; BUFFER_BYTES]] {
+            let end = buffer.filled().len() - b"body".len();
+            pool.replace_front(&mut buffer, end, front);
+            assert_eq!(buffer.filled(), [front, b"body"].concat());
+        }
     }
 
     #[test]

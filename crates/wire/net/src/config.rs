@@ -65,7 +65,8 @@ pub enum EgressDefault {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EgressRule {
-    /// A host name, `*.example.com` for every name below it, or an IP address.
+    /// A host name, `*.example.com` for every name below it, or an IP address. `regex:` introduces a regular
+    /// expression for the whole host, whatever its case: a name, or an address as the request has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// An address or range (`10.0.0.0/8`, `fd00::/8`), matched against the address that is connected to.

@@ -14,7 +14,7 @@ mod net;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use egret_config::Problem;
+use egret_config::{Case, Problem, WholeRegex};
 use egret_message::authority::{Authority, Host};
 use net::{Kind, METADATA_NAMES, Net, NetError};
 
@@ -250,14 +250,19 @@ enum NamePattern {
     Exact(Box<str>),
     /// `.example.com` for every name below `example.com`.
     Below(Box<str>),
+    /// The whole of a name in lower case without a trailing dot, or of an address in its usual form.
+    Regex(WholeRegex),
 }
 
 impl NamePattern {
-    fn matches(&self, name: &str) -> bool {
-        match self {
-            Self::Exact(exact) => **exact == *name,
+    fn matches(&self, host: &Host) -> bool {
+        match (self, host) {
+            (Self::Exact(exact), Host::Name(name)) => *exact == *name,
             // A name never starts with a dot, so at least one label precedes the suffix.
-            Self::Below(suffix) => name.ends_with(&**suffix),
+            (Self::Below(suffix), Host::Name(name)) => name.ends_with(&**suffix),
+            (Self::Exact(_) | Self::Below(_), Host::Ip(_)) => false,
+            (Self::Regex(regex), Host::Name(name)) => regex.is_match(name),
+            (Self::Regex(regex), Host::Ip(ip)) => regex.is_match(&ip.to_canonical().to_string()),
         }
     }
 }
@@ -266,10 +271,7 @@ impl Rule {
     /// Returns `true` if name and port match. The range is not checked.
     fn matches_authority(&self, authority: &Authority) -> bool {
         (self.ports.is_empty() || self.ports.contains(&authority.port))
-            && self
-                .name
-                .as_ref()
-                .is_none_or(|pattern| authority.host.name().is_some_and(|name| pattern.matches(name)))
+            && self.name.as_ref().is_none_or(|pattern| pattern.matches(&authority.host))
     }
 
     fn matches(&self, authority: &Authority, address: SocketAddr) -> bool {
@@ -363,8 +365,14 @@ fn compile_host(text: &str, path: &str) -> Result<HostPattern, Problem> {
     if text == "*" {
         return Err(Problem::new(path, "`*` would match every host: leave `host` out"));
     }
+    if let Some(source) = WholeRegex::prefixed(text) {
+        return compile_regex(source, path);
+    }
     let problem = |error| {
-        Problem::new(path.as_str(), format!("`{text}` is not a host name, `*.name` or address: {error}"))
+        Problem::new(
+            path.as_str(),
+            format!("`{text}` is not a host name, `*.name`, `regex:` or address: {error}"),
+        )
     };
     if let Some(parent) = text.strip_prefix("*.") {
         return match Host::parse(parent.as_bytes()).map_err(problem)? {
@@ -382,6 +390,24 @@ fn compile_host(text: &str, path: &str) -> Result<HostPattern, Problem> {
     {
         Host::Name(name) => Ok(HostPattern::Name(NamePattern::Exact(name))),
         Host::Ip(ip) => Ok(HostPattern::Ip(ip)),
+    }
+}
+
+fn compile_regex(source: &str, path: String) -> Result<HostPattern, Problem> {
+    if source.contains('/') {
+        return Err(Problem::new(
+            path,
+            format!("`{source}` matches no host: a host has no scheme and no slash"),
+        ));
+    }
+    match WholeRegex::compile(source, Case::Ignored) {
+        // Nobody means a host without letters, but `.*` is easily written.
+        Ok(regex) if regex.is_match("") => Err(Problem::new(
+            path,
+            format!("`{source}` matches even an empty host: leave `host` out to match every one"),
+        )),
+        Ok(regex) => Ok(HostPattern::Name(NamePattern::Regex(regex))),
+        Err(error) => Err(Problem::new(path, error.to_string())),
     }
 }
 

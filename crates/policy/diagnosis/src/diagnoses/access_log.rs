@@ -328,7 +328,7 @@ impl AccessLog {
             if segment.is_empty() {
                 return false;
             }
-            let expected = pattern.and_then(|pattern| pattern.segments.get(index.replace(index.get() + 1)));
+            let expected = pattern.and_then(|pattern| pattern.segments().get(index.replace(index.get() + 1)));
             match expected {
                 Some(SegmentPattern::Literal(literal)) if fits.get() => {
                     let mut spelt = Vec::new();

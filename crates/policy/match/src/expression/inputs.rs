@@ -15,17 +15,17 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 pub struct Scope<'a> {
     /// `true` if there is a response when the expression is evaluated.
     pub has_response: bool,
-    /// Parameters captured by the paths of the flow's match; for quotas, those of all flows.
+    /// Parameters captured by the paths and hosts of the flow's match; for quotas, those of all flows.
     pub parameters: &'a [&'a str],
 }
 
 impl Scope<'_> {
-    /// Returns an error if no path captures the parameter `name`.
+    /// Returns an error if neither a path nor a host captures the parameter `name`.
     pub fn missing_parameter(&self, name: &str) -> Option<ExpressionError> {
         if self.parameters.contains(&name) {
             return None;
         }
-        let message = format!("no path of a match here has a parameter `{{{name}}}`");
+        let message = format!("no path or host of a match here has a parameter `{{{name}}}`");
         let suggestion = suggest(name, self.parameters.iter().copied()).map(str::to_owned);
         Some(ExpressionError { message, suggestion })
     }
@@ -38,7 +38,7 @@ pub struct Inputs<'a> {
     pub request: &'a Request<'a>,
     /// The response, if there is one.
     pub response: Option<&'a Response<'a>>,
-    /// Parameters captured by the flow's path.
+    /// Parameters captured by the flow's path and host.
     pub parameters: Parameters<'a>,
     /// Number of the attempt, from 1.
     pub attempt: u32,

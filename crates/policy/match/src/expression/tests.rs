@@ -134,8 +134,11 @@ fn what_can_be_known_to_be_wrong_is_refused_with_what_was_meant() {
         ("reqest.path == 'a'", "there is no variable `reqest.path`; did you mean `request.path`?"),
         ("atempt == 1", "there is no variable `atempt`; did you mean `attempt`?"),
         ("request == 1", "`request` is not a value: use a member of it, like `request.headers`"),
-        ("request.params.idd == 'a'", "no path of a match here has a parameter `{idd}`; did you mean `id`?"),
-        ("request.params['x'] == 'a'", "no path of a match here has a parameter `{x}`"),
+        (
+            "request.params.idd == 'a'",
+            "no path or host of a match here has a parameter `{idd}`; did you mean `id`?",
+        ),
+        ("request.params['x'] == 'a'", "no path or host of a match here has a parameter `{x}`"),
         ("request.path.startWith('a')", "there is no function `startWith`; did you mean `startsWith`?"),
         ("request.path.has('a')", "wrong use of `has`: write it like `has(request.headers.accept)`"),
         (

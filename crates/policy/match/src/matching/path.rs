@@ -14,10 +14,14 @@
 //! - `%2F` and `%5C` (a backslash): part of a segment, or a separator;
 //! - the part of a segment after `;`: kept or dropped;
 //! - segments `.` and `..`, encoded or not: resolved (RFC 3986 §5.2.4), or ordinary segments.
+//!
+//! A regular expression sees a reading as one text: a slash before each segment, and `%2F` for a slash that
+//! is part of a segment.
 
 use std::fmt;
 use std::ops::Range;
 
+use egret_config::{Case, RegexError, WholeRegex};
 use egret_http1::Span;
 
 /// Maximum length of a pattern.
@@ -29,9 +33,18 @@ const SEGMENTS_MAX: usize = 32;
 /// Maximum length of a parameter's name.
 const PARAMETER_BYTES_MAX: usize = 64;
 
-/// A path pattern: `/v1/charges/{id}`, `/v1/*`.
+/// A path pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathPattern {
+pub enum PathPattern {
+    /// `/v1/charges/{id}`, `/v1/*/items`, `/v1/*`.
+    Segments(PathSegments),
+    /// A regular expression for the whole path. Its named groups are parameters.
+    Regex(Box<WholeRegex>),
+}
+
+/// A path pattern, segment by segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathSegments {
     /// The segments, without the trailing star.
     pub segments: Box<[SegmentPattern]>,
     /// `true` if it ends in `/*`: any number of segments may follow, including none.
@@ -45,6 +58,8 @@ pub enum SegmentPattern {
     Literal(Box<[u8]>),
     /// Any segment, captured under this name.
     Parameter(Box<str>),
+    /// Any segment.
+    Any,
 }
 
 /// The mistake in a path pattern.
@@ -67,6 +82,10 @@ pub enum PathPatternError {
         /// The parameter.
         name: Box<str>,
     },
+    /// The regular expression is wrong.
+    Regex(RegexError),
+    /// The regular expression matches no path, because it does not start with a slash.
+    RegexWithoutSlash(Box<str>),
 }
 
 /// The mistake in one segment of a path pattern.
@@ -76,7 +95,7 @@ pub enum SegmentError {
     ParameterName(Box<str>),
     /// This segment is a parameter only in part.
     PartOfSegment(Box<str>),
-    /// A star is not a whole last segment.
+    /// A star is only part of a segment.
     Star,
     /// The segment is empty.
     Empty,
@@ -99,6 +118,11 @@ impl fmt::Display for PathPatternError {
             Self::DuplicateParameter { pattern, name } => {
                 write!(f, "`{pattern}` has two parameters `{name}`")
             }
+            Self::Regex(error) => error.fmt(f),
+            Self::RegexWithoutSlash(source) => write!(
+                f,
+                "the regular expression `{source}` matches no path: a path starts with a slash; write `regex:/{source}`"
+            ),
         }
     }
 }
@@ -115,7 +139,7 @@ impl fmt::Display for SegmentError {
                 f,
                 "in `{segment}` the parameter is only part of a segment: it must be the whole segment"
             ),
-            Self::Star => f.write_str("a star must be the whole last segment: `/v1/*`"),
+            Self::Star => f.write_str("a star must be a whole segment: `/v1/*`, `/v1/*/items`"),
             Self::Empty => f.write_str("a segment is empty; empty segments of requests are skipped"),
             Self::Dots => f.write_str("`.` and `..` are resolved before a path is compared"),
         }
@@ -127,6 +151,55 @@ impl std::error::Error for SegmentError {}
 impl PathPattern {
     /// Parses a pattern.
     pub fn parse(text: &str) -> Result<Self, PathPatternError> {
+        let Some(source) = WholeRegex::prefixed(text) else {
+            return PathSegments::parse(text).map(Self::Segments);
+        };
+        let starts_wrong = source.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
+        if starts_wrong && !source.contains('|') {
+            return Err(PathPatternError::RegexWithoutSlash(source.into()));
+        }
+        let regex = WholeRegex::compile(source, Case::Matters).map_err(PathPatternError::Regex)?;
+        Ok(Self::Regex(Box::new(regex)))
+    }
+
+    /// Returns the names of the parameters.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let (segments, regex) = match self {
+            Self::Segments(pattern) => (Some(pattern.parameters().map(|(_, name)| name)), None),
+            Self::Regex(regex) => (None, Some(regex.names())),
+        };
+        segments.into_iter().flatten().chain(regex.into_iter().flatten())
+    }
+
+    /// Returns the segments of the pattern. A regular expression has none.
+    pub fn segments(&self) -> &[SegmentPattern] {
+        match self {
+            Self::Segments(pattern) => &pattern.segments,
+            Self::Regex(_) => &[],
+        }
+    }
+
+    /// Returns the regular expression, if the pattern is one.
+    pub fn regex(&self) -> Option<&WholeRegex> {
+        match self {
+            Self::Segments(_) => None,
+            Self::Regex(regex) => Some(regex),
+        }
+    }
+
+    /// Returns `true` if that reading of a path matches. For a regular expression, the readings must have
+    /// been [joined](Readings::join).
+    pub fn matches(&self, reading: usize, readings: &Readings) -> bool {
+        match self {
+            Self::Segments(pattern) => pattern.matches(readings.segments(reading), readings.text()),
+            Self::Regex(regex) => regex.is_match(readings.joined(reading)),
+        }
+    }
+}
+
+impl PathSegments {
+    /// Parses a pattern.
+    fn parse(text: &str) -> Result<Self, PathPatternError> {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(PathPatternError::TooLong);
         }
@@ -166,12 +239,12 @@ impl PathPattern {
     pub fn parameters(&self) -> impl Iterator<Item = (usize, &str)> {
         self.segments.iter().enumerate().filter_map(|(at, segment)| match segment {
             SegmentPattern::Parameter(name) => Some((at, &**name)),
-            SegmentPattern::Literal(_) => None,
+            SegmentPattern::Literal(_) | SegmentPattern::Any => None,
         })
     }
 
     /// Returns `true` if a reading of a path, given as its segments in `text`, matches.
-    pub fn matches(&self, segments: &[Span], text: &[u8]) -> bool {
+    fn matches(&self, segments: &[Span], text: &[u8]) -> bool {
         let has_length = if self.is_open {
             segments.len() >= self.segments.len()
         } else {
@@ -180,19 +253,18 @@ impl PathPattern {
         has_length
             && self.segments.iter().zip(segments).all(|(pattern, segment)| match pattern {
                 SegmentPattern::Literal(literal) => **literal == *segment.of(text),
-                SegmentPattern::Parameter(_) => true,
+                SegmentPattern::Parameter(_) | SegmentPattern::Any => true,
             })
     }
 }
 
 impl SegmentPattern {
     fn parse(segment: &str) -> Result<Self, SegmentError> {
-        if let Some(name) = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
-            return if is_parameter_name(name) {
-                Ok(Self::Parameter(name.into()))
-            } else {
-                Err(SegmentError::ParameterName(name.into()))
-            };
+        if let Some(name) = parameter_name(segment)? {
+            return Ok(Self::Parameter(name.into()));
+        }
+        if segment == "*" {
+            return Ok(Self::Any);
         }
         if segment.contains(['{', '}']) {
             return Err(SegmentError::PartOfSegment(segment.into()));
@@ -207,6 +279,15 @@ impl SegmentPattern {
             b"." | b".." => Err(SegmentError::Dots),
             _ => Ok(Self::Literal(literal.into())),
         }
+    }
+}
+
+/// Returns the name in `{name}`, or `None` if `text` is not in braces.
+pub(super) fn parameter_name(text: &str) -> Result<Option<&str>, SegmentError> {
+    match text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+        Some(name) if is_parameter_name(name) => Ok(Some(name)),
+        Some(name) => Err(SegmentError::ParameterName(name.into())),
+        None => Ok(None),
     }
 }
 
@@ -225,6 +306,8 @@ pub struct Readings {
     segments: Vec<Span>,
     /// The range in `segments` of each reading.
     found: Vec<Range<u32>>,
+    /// Each reading as one text. Empty until [`join`](Self::join).
+    joined: Vec<String>,
 }
 
 /// Capacity that is kept after a very long path.
@@ -258,6 +341,7 @@ impl Readings {
         self.text.clear();
         self.segments.clear();
         self.found.clear();
+        self.joined.clear();
         self.text.shrink_to(TEXT_BYTES_KEPT);
         self.segments.shrink_to(SEGMENTS_KEPT);
     }
@@ -387,6 +471,45 @@ impl Readings {
     pub fn text(&self) -> &[u8] {
         &self.text
     }
+
+    /// Makes the texts that regular expressions see, unless they exist.
+    pub fn join(&mut self) {
+        for reading in self.joined.len()..self.count() {
+            let mut text = Vec::new();
+            for segment in self.segments(reading) {
+                text.push(b'/');
+                push_escaped(segment.of(&self.text), &mut text);
+            }
+            if text.is_empty() {
+                text.push(b'/');
+            }
+            let text = String::from_utf8(text);
+            self.joined
+                .push(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()));
+        }
+    }
+
+    /// Returns `true` if that reading matches a regular expression and no earlier one has the same text.
+    pub(crate) fn is_new_match(&self, pattern: &PathPattern, reading: usize) -> bool {
+        let is_known =
+            self.joined[..reading.min(self.joined.len())].iter().any(|known| known == self.joined(reading));
+        !is_known && pattern.matches(reading, self)
+    }
+
+    /// Returns a reading as one text, once the readings are [joined](Self::join).
+    pub fn joined(&self, reading: usize) -> &str {
+        self.joined.get(reading).map_or("", String::as_str)
+    }
+}
+
+/// Appends a decoded segment, with `%2F` for a slash, so that a slash in `text` always ends a segment.
+fn push_escaped(segment: &[u8], text: &mut Vec<u8>) {
+    for (at, part) in segment.split(|byte| *byte == b'/').enumerate() {
+        if at > 0 {
+            text.extend_from_slice(b"%2F");
+        }
+        text.extend_from_slice(part);
+    }
 }
 
 fn is_dots(segment: &[u8]) -> bool {
@@ -442,7 +565,8 @@ mod tests {
         let pattern = PathPattern::parse(pattern).unwrap();
         let mut readings = Readings::default();
         readings.read(path.as_bytes());
-        (0..readings.count()).any(|reading| pattern.matches(readings.segments(reading), readings.text()))
+        readings.join();
+        (0..readings.count()).any(|reading| pattern.matches(reading, &readings))
     }
 
     #[test]
@@ -522,6 +646,45 @@ mod tests {
     }
 
     #[test]
+    fn a_star_elsewhere_takes_one_segment() {
+        for (pattern, good, bad) in [
+            ("/v1/*/items", &["/v1/a/items", "/v1/a%2Fb/items"][..], &["/v1/items", "/v1/a/b/items"][..]),
+            ("/*/items/*", &["/a/items", "/a/items/b/c"], &["/items", "/a/b"]),
+            ("/*/*", &["/a", "/a/b"], &["/"]),
+        ] {
+            assert!(good.iter().all(|path| matches(pattern, path)), "{pattern}");
+            assert!(!bad.iter().any(|path| matches(pattern, path)), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_regular_expression_sees_every_reading() {
+        let pattern = r"regex:/v1/(charges|refunds)/[^/]+";
+        for path in [
+            "/v1/charges/7",
+            "/v1/refunds/7/",
+            "//v1//charges//7",
+            "/v1/./charges/7",
+            "/x/../v1/charges/7",
+            "/v1/%63harges/7",
+            "/v1%2Fcharges/7",
+            "/v1/charges/7%2F8",
+            "/v1/charges/%ff%0A",
+            "/v1/charges;jsessionid=1/7",
+            "/v1%5Ccharges/7",
+        ] {
+            assert!(matches(pattern, path), "{path}");
+        }
+        for path in ["/v1/charges", "/v1/charges/7/x", "/v1/Charges/7", "/x/v1/charges/7", "*"] {
+            assert!(!matches(pattern, path), "{path}");
+        }
+        for path in ["/", "", "//"] {
+            assert!(matches("regex:/", path), "{path}");
+        }
+        assert!(matches("regex:/(?i)A", "/a"));
+    }
+
+    #[test]
     fn a_bad_pattern_is_refused_with_what_to_write() {
         let long = format!("/{}", "a/".repeat(SEGMENTS_MAX + 1));
         for (pattern, message) in [
@@ -532,8 +695,10 @@ mod tests {
             ("/a//b", "a segment is empty"),
             ("/a/../b", "are resolved"),
             ("/a/%2e/b", "are resolved"),
-            ("/*/a", "the whole last segment"),
-            ("/a*", "the whole last segment"),
+            ("/a*/b", "a whole segment"),
+            ("/a*", "a whole segment"),
+            ("regex:v1/.*", "write `regex:/v1/.*`"),
+            ("regex:/v1/(", "is not a regular expression"),
             ("/a{b}", "must be the whole segment"),
             ("/{a", "must be the whole segment"),
             ("/{}", "cannot name a parameter"),

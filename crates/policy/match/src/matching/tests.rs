@@ -10,6 +10,7 @@ fn mismatch(config: serde_json::Value, lines: &str) -> Option<String> {
     with_request("stripe", lines, |request| {
         let mut readings = Readings::default();
         readings.read(request.path);
+        readings.join();
         let question = Question { request, roll: 7, now: Timestamp::default(), has_body: false };
         let mismatch = matcher.mismatch(question, &readings)?;
         Some(mismatch.in_words(&config, request))
@@ -47,6 +48,8 @@ fn every_key_that_is_given_has_to_fit_and_of_a_list_one_entry() {
         json!({ "header": { "x-tenant": "acme-*" } }),
         json!({ "header": { "X-TENANT": ["no", "other"] } }),
         json!({ "consumer": "billing" }),
+        json!({ "consumer": "regex:bill.*" }),
+        json!({ "host": "{service}.stripe.com", "path": "regex:/v1/.*", "query": { "expand[]": "regex:a b" } }),
         json!({ "sample": 100 }),
         json!({ "provider": "stripe", "host": "api.stripe.com", "path": "/v1/charges", "method": "GET" }),
     ] {
@@ -104,9 +107,16 @@ fn bad_patterns_are_problems_at_their_place() {
         (json!({ "when": "request.pth == 1" }), "match.when: there is no variable `request.pth`"),
         (
             json!({ "path": "/{a}", "when": "request.params.b == ''" }),
-            "match.when: no path of a match here has",
+            "match.when: no path or host of a match here has",
         ),
         (json!({ "consumer": ["a", r"\"] }), "match.consumer[1]: a backslash"),
+        (json!({ "path": ["/a", "regex:/("] }), "match.path[1]: `/(` is not a regular expression"),
+        (json!({ "header": { "a": "regex:" } }), "match.header.a: no regular expression follows"),
+        (json!({ "host": "{a}.{a}.com" }), "match.host: `{a}.{a}.com` has two parameters"),
+        (
+            json!({ "host": "{id}.com", "path": ["/a", "/{id}"] }),
+            "match.path: the parameter `id` is in a host and in a path",
+        ),
     ] {
         let problems = problems(config);
         assert!(problems.len() == 1 && problems[0].starts_with(expected), "{problems:?}");

@@ -1,27 +1,33 @@
-//! Patterns for values of header fields and query parameters: texts with the wildcard `*`.
+//! Patterns for values of header fields and query parameters: texts with the wildcard `*`, or regular
+//! expressions.
 
 use std::fmt;
 
+use egret_config::{Case, RegexError, WholeRegex};
 use memchr::memmem;
 
 /// Maximum length of a pattern.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// A text in which each `*` matches any number of bytes, including none; `\*` is a star and `\\` a backslash.
-/// The comparison is case-sensitive, byte by byte, and takes time linear in the lengths of pattern and value.
+/// A pattern for a value. The comparison is case-sensitive and takes time linear in the length of the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TextPattern {
-    /// The literal parts around the stars: one more than there are stars.
-    parts: Box<[Box<[u8]>]>,
+pub(crate) enum TextPattern {
+    /// A text in which each `*` matches any number of bytes, including none; `\*` is a star and `\\` a
+    /// backslash. These are the literal parts around the stars: one more than there are stars.
+    Parts(Box<[Box<[u8]>]>),
+    /// A regular expression for the whole value.
+    Regex(Box<WholeRegex>),
 }
 
 /// The mistake in a text pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TextPatternError {
     /// The pattern is too long.
     TooLong,
     /// A backslash escapes neither a star nor a backslash.
     Backslash,
+    /// The regular expression is wrong.
+    Regex(RegexError),
 }
 
 impl fmt::Display for TextPatternError {
@@ -31,6 +37,7 @@ impl fmt::Display for TextPatternError {
             Self::Backslash => {
                 f.write_str(r"a backslash must be followed by `*` or another backslash: `\*`, `\\`")
             }
+            Self::Regex(error) => error.fmt(f),
         }
     }
 }
@@ -40,6 +47,10 @@ impl std::error::Error for TextPatternError {}
 impl TextPattern {
     /// Parses a pattern.
     pub fn parse(text: &str) -> Result<Self, TextPatternError> {
+        if let Some(source) = WholeRegex::prefixed(text) {
+            let regex = WholeRegex::compile(source, Case::Matters).map_err(TextPatternError::Regex)?;
+            return Ok(Self::Regex(Box::new(regex)));
+        }
         if text.len() > PATTERN_BYTES_MAX {
             return Err(TextPatternError::TooLong);
         }
@@ -61,13 +72,22 @@ impl TextPattern {
                 part.push(literal);
             }
         }
-        Ok(Self { parts: parts.into_iter().map(Vec::into_boxed_slice).collect() })
+        Ok(Self::Parts(parts.into_iter().map(Vec::into_boxed_slice).collect()))
+    }
+
+    /// Returns `true` if the pattern is a regular expression.
+    pub fn is_regex(&self) -> bool {
+        matches!(self, Self::Regex(_))
     }
 
     /// Returns `true` if `value` matches.
     pub fn matches(&self, value: &[u8]) -> bool {
-        let [first, middle @ .., last] = &*self.parts else {
-            return self.parts.first().is_some_and(|only| **only == *value);
+        let parts = match self {
+            Self::Parts(parts) => &**parts,
+            Self::Regex(regex) => return regex.is_match_bytes(value),
+        };
+        let [first, middle @ .., last] = parts else {
+            return parts.first().is_some_and(|only| **only == *value);
         };
         let Some(rest) = value.strip_prefix(&**first) else { return false };
         let Some(mut rest) = rest.strip_suffix(&**last) else { return false };
@@ -102,6 +122,8 @@ mod tests {
             ("a*a", &["aa", "aba"], &["a"]),
             (r"\*", &["*"], &["a", r"\*"]),
             (r"a\\*", &[r"a\", r"a\b"], &["a"]),
+            (r"regex:v\d+(\*|x)", &["v1*", "v12x"], &["v1", "av1x", "v1xx", "V1x"]),
+            ("regex:regex:.*", &["regex:a"], &["a"]),
         ] {
             assert!(good.iter().all(|value| matches(pattern, value)), "{pattern}");
             assert!(!bad.iter().any(|value| matches(pattern, value)), "{pattern}");
@@ -114,6 +136,7 @@ mod tests {
             assert!(TextPattern::parse(pattern).unwrap_err() == TextPatternError::Backslash, "{pattern}");
         }
         assert!(TextPattern::parse(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+        assert!(matches!(TextPattern::parse("regex:("), Err(TextPatternError::Regex(_))));
     }
 
     /// Textbook definition: a star matches nothing, or one byte and then a star again.

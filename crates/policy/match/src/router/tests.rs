@@ -83,6 +83,62 @@ fn a_parameter_is_captured_as_the_first_reading_that_fits_has_it() {
 }
 
 #[test]
+fn a_host_gives_parameters_too() {
+    let router = compile(&[
+        flow("tenant", json!({ "host": "{tenant}.api.example.com", "path": "/{id}" })),
+        flow("region", json!({ "host": ["x.com", "api.{region}"], "when": "request.params.region == 'eu'" })),
+        flow("provider", json!({ "provider": "p", "host": "{a}.{b}.example.com" })),
+        flow("below", json!({ "host": "*.api.example.com" })),
+    ])
+    .unwrap();
+    let matches = &mut Matches::default();
+    let mut ask = |provider: &str, url: &str| found(&router, matches, provider, &format!("GET {url}"), 0);
+    let with = |flow: usize, parameters: &str| (flow, parameters.to_owned());
+    let both = [with(0, "tenant=acme id=7"), with(3, "")];
+    assert_eq!(ask("-", "https://acme.api.example.com/7"), both);
+    assert_eq!(ask("-", "https://a.acme.api.example.com/7"), [with(3, "")], "one label only");
+    assert_eq!(ask("-", "https://api.eu/"), [with(1, "region=eu")]);
+    assert_eq!(ask("-", "https://api.us/"), []);
+    assert_eq!(ask("-", "https://x.com/"), [], "without the parameter its value is empty");
+    assert_eq!(ask("p", "https://x.y.example.com/"), [with(2, "a=x b=y")]);
+    assert_eq!(ask("p", "https://y.example.com/"), []);
+}
+
+#[test]
+fn regular_expressions_are_found_below_every_origin() {
+    let router = compile(&[
+        flow("path", json!({ "path": ["/x", r"regex:/v1/(?P<kind>[a-z]+)/(?P<id>\d+)"] })),
+        flow("provider", json!({ "provider": "p", "path": "regex:/v1/.*" })),
+        flow("host", json!({ "host": r"regex:(api|www)\d*\.example\.com", "path": ["/v1/*", "/v2/{id}"] })),
+        flow("both", json!({ "host": r"regex:(api|www)\d*\.example\.com", "path": "regex:/v[12]/.*" })),
+        flow("value", json!({ "header": { "x-tier": "regex:gold|silver" }, "query": { "q": r"regex:\d+" } })),
+        flow("id", json!({ "path": "regex:/v1/.*/(?P<id>.*)", "when": "request.params.id == '8'" })),
+    ])
+    .unwrap();
+    let matches = &mut Matches::default();
+    let mut ask = |provider: &str, lines: &str| found(&router, matches, provider, &format!("GET {lines}"), 0);
+    let with = |flow: usize, parameters: &str| (flow, parameters.to_owned());
+    assert_eq!(
+        ask("p", "https://other.com//v1/x/../charges/%38/"),
+        [with(0, "kind=charges id=8"), with(1, ""), with(5, "id=8")]
+    );
+    assert_eq!(ask("-", "https://API7.example.com/v2/a%2Fb"), [with(2, "id=a/b"), with(3, "")]);
+    assert_eq!(ask("-", "https://api.example.com.evil/v2/a"), []);
+    assert_eq!(ask("-", "https://h/?q=7%38\nx-tier: silver"), [with(4, "")]);
+    assert_eq!(ask("-", "https://h/?q=7a\nx-tier: silver"), []);
+    assert_eq!(ask("-", "https://h/?q=7\nx-tier: silverish"), []);
+}
+
+#[test]
+fn too_many_patterns_without_an_index_are_refused() {
+    let paths: Vec<String> = (0..100).map(|path| format!("regex:/{path}")).collect();
+    let flows: Vec<_> = (0..3).map(|_| flow("f", json!({ "path": paths }))).collect();
+    let problems = compile(&flows).unwrap_err();
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].path == "flows[2].match" && problems[0].message.contains("256"), "{problems:?}");
+}
+
+#[test]
 fn matches_that_multiply_beyond_bounds_are_refused() {
     let hosts: Vec<String> = (0..256).map(|host| format!("h{host}")).collect();
     let paths: Vec<String> = (0..256).map(|path| format!("/{path}")).collect();
@@ -135,6 +191,9 @@ fn a_flow_that_reads_the_body_is_undecided_until_the_body_is_here() {
 
 /// Second implementation of path patterns, as simple as possible, for paths with one reading.
 fn slow_path(pattern: &str, path: &str) -> Option<String> {
+    if let Some(source) = pattern.strip_prefix("regex:") {
+        return slow_path(&source.replace("[^/]+", "{p}"), path).map(|_| String::new());
+    }
     let segments =
         |path: &str| path.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect();
     let (mut pattern, mut path): (Vec<String>, Vec<String>) = (segments(pattern), segments(path));
@@ -144,6 +203,9 @@ fn slow_path(pattern: &str, path: &str) -> Option<String> {
     }
     let mut parameters = Vec::new();
     for (pattern, segment) in pattern.iter().zip(&path) {
+        if pattern == "*" {
+            continue;
+        }
         match pattern.strip_prefix('{') {
             Some(name) => parameters.push(format!("{}={segment}", name.trim_end_matches('}'))),
             None if pattern == segment => (),
@@ -157,7 +219,7 @@ fn slow(config: &MatchConfig, provider: &str, host: &str, method: &str, path: &s
     let is_in = |any: &[String], word: &str| any.is_empty() || any.iter().any(|other| other == word);
     let has_host = |pattern: &String| match pattern.strip_prefix('*') {
         Some(end) => host.ends_with(end),
-        None => pattern == host,
+        None => slow_host(pattern, host).is_some(),
     };
     if !is_in(&config.provider, provider) || !is_in(&config.method, method) {
         return None;
@@ -165,19 +227,49 @@ fn slow(config: &MatchConfig, provider: &str, host: &str, method: &str, path: &s
     if !config.host.is_empty() && !config.host.iter().any(has_host) {
         return None;
     }
-    if config.path.is_empty() {
-        return Some(String::new());
+    let of_host = config.host.iter().find(|pattern| has_host(pattern));
+    let of_host = of_host.and_then(|pattern| slow_host(pattern, host)).unwrap_or_default();
+    let of_path = if config.path.is_empty() {
+        String::new()
+    } else {
+        config.path.iter().find_map(|pattern| slow_path(pattern, path))?
+    };
+    Some([of_host, of_path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "))
+}
+
+/// Second implementation of host patterns without `*`.
+fn slow_host(pattern: &str, host: &str) -> Option<String> {
+    if let Some(source) = pattern.strip_prefix("regex:") {
+        return slow_host(&source.replace(r"\.", "."), host).map(|_| String::new());
     }
-    config.path.iter().find_map(|pattern| slow_path(pattern, path))
+    let (pattern, host): (Vec<_>, Vec<_>) = (pattern.split('.').collect(), host.split('.').collect());
+    let mut parameters = Vec::new();
+    for (pattern, label) in pattern.iter().zip(&host) {
+        match pattern.strip_prefix('{') {
+            Some(name) => parameters.push(format!("{}={label}", name.trim_end_matches('}'))),
+            None if pattern == label => (),
+            None => return None,
+        }
+    }
+    (pattern.len() == host.len()).then(|| parameters.join(" "))
 }
 
 fn configs() -> impl Strategy<Value = MatchConfig> {
     let any_of = |word: &'static str, most: usize| prop::collection::vec(word, 0..=most);
     let path = prop::collection::vec(
-        "/(a|b|\\{p\\}|\\{q\\})(/(a|b|\\{r\\}))?(/(a|b|\\{s\\}))?(/\\*)?/?|/\\*|/",
+        "/(a|b|\\*|\\{p\\}|\\{q\\})(/(a|b|\\*|\\{r\\}))?(/(a|b|\\{s\\}))?(/\\*)?/?|/\\*|/|\
+         regex:/(a|b|\\[\\^/\\]\\+)(/a)?(/b)?",
         0..=3,
     );
-    (any_of("[xyz-]", 2), any_of("(\\*\\.)?([ab]\\.){0,2}c", 2), path, any_of("GET|POST|HEAD|MOVE", 2))
+    (
+        any_of("[xyz-]", 2),
+        any_of(
+            "(\\*\\.)?([ab]\\.){0,2}c|([ab]\\.)?\\{t\\}\\.(a\\.)?(c|\\{u\\})|regex:([ab]\\\\\\.){0,2}c",
+            2,
+        ),
+        path,
+        any_of("GET|POST|HEAD|MOVE", 2),
+    )
         .prop_map(|(provider, host, path, method)| MatchConfig {
             provider: provider.into_iter().collect(),
             host: host.into_iter().collect(),
@@ -215,12 +307,14 @@ proptest! {
 
     #[test]
     fn the_router_and_the_flow_itself_agree_on_paths_with_many_readings(
-        patterns in prop::collection::vec("(/(a|b|\\{p\\}))(/(a|b|\\{q\\}))?(/(a|b|\\{r\\}))?(/\\*)?", 1..6),
+        patterns in prop::collection::vec("(/(a|b|\\{p\\}))(/(a|b|\\*|\\{q\\}))?(/(a|b|\\{r\\}))?(/\\*)?|regex:[/ab.\\*+]{1,6}", 1..6),
         path in "/[ab./;%2fF5cC]{0,24}",
         share in 0.0..100.0,
         roll in any::<u64>(),
     ) {
         let sample = Percent::new(share).unwrap();
+        let patterns: Vec<String> =
+            patterns.into_iter().filter(|text| crate::matching::PathPattern::parse(text).is_ok()).collect();
         let config = |path: &String| MatchConfig { path: [path.as_str()].into_iter().collect(), sample, ..MatchConfig::default() };
         let flows: Vec<Flow> = patterns.iter().map(|path| flow_with(path, config(path))).collect();
         let router = compile(&flows).unwrap();

@@ -20,6 +20,8 @@ pub(super) struct Root {
     pub pathless: Vec<u32>,
     /// The node of the path `/`, if any flow has a path.
     pub root_node: Option<u32>,
+    /// Paths that are regular expressions, as number of the flow and of the pattern in the flow.
+    pub regexes: Vec<(u32, u32)>,
 }
 
 /// A node of a tree: the position after some segments of a path.
@@ -48,8 +50,12 @@ impl Forest {
             root.pathless.push(flow);
             return;
         }
-        let root_node = *root.root_node.get_or_insert_with(|| self.grow());
         for (number, pattern) in (0..).zip(paths) {
+            let PathPattern::Segments(pattern) = pattern else {
+                root.regexes.push((flow, number));
+                continue;
+            };
+            let root_node = *root.root_node.get_or_insert_with(|| self.grow());
             let mut node = root_node;
             for segment in &pattern.segments {
                 node = self.child(node, segment);
@@ -64,7 +70,7 @@ impl Forest {
         let children = &self.nodes[node as usize];
         let known = match segment {
             SegmentPattern::Literal(bytes) => children.literals.get(bytes).copied(),
-            SegmentPattern::Parameter(_) => children.parameter,
+            SegmentPattern::Parameter(_) | SegmentPattern::Any => children.parameter,
         };
         known.unwrap_or_else(|| {
             let child = self.grow();
@@ -73,7 +79,7 @@ impl Forest {
                 SegmentPattern::Literal(bytes) => {
                     children.literals.insert(bytes.clone(), child);
                 }
-                SegmentPattern::Parameter(_) => children.parameter = Some(child),
+                SegmentPattern::Parameter(_) | SegmentPattern::Any => children.parameter = Some(child),
             }
             child
         })

@@ -86,7 +86,7 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
             "unknown value `request.header` in a template [request.headers]",
         ),
         ("${parms.id}", Escape::Text, "unknown value `parms.id` in a template [params]"),
-        ("${params.idd}", Escape::Text, "no path of a match here has a parameter `{idd}` [id]"),
+        ("${params.idd}", Escape::Text, "no path or host of a match here has a parameter `{idd}` [id]"),
         (
             "${request.headers}",
             Escape::Text,

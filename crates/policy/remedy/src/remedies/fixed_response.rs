@@ -216,6 +216,6 @@ mod tests {
         ];
         let expected = expected.map(|(at, key)| format!("flows[0].remedies[{at}].fixed-response.{key}"));
         assert_eq!(places, expected, "{found:#?}");
-        assert!(found[1].contains("no path of a match here has a parameter `{idd}`"), "{found:#?}");
+        assert!(found[1].contains("no path or host of a match here has a parameter `{idd}`"), "{found:#?}");
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of the egress policy's decisions.
 
-use Reason::{ClosedProxy, LinkLocal, Metadata, NotAllowed, OwnPort, Private};
+use Reason::{ClosedProxy, LinkLocal, Metadata, NotAllowed, OwnPort, Private, Rule};
 use Verdict::{Allow, Deny, Report};
 
 use super::*;
@@ -354,29 +354,29 @@ fn deny_comes_before_allow_and_before_what_is_configured() {
         allow: vec![rule("*.example.com", "", &[])],
         ..deny(&[rule("bad.example.com", "", &[]), rule("", "10.0.0.0/8", &[]), rule("", "", &[25])])
     });
-    assert_eq!(host(&policy, "bad.example.com"), Deny(Reason::Rule), "before the DNS look-up");
-    assert_eq!(host(&policy, "BAD.example.com."), Deny(Reason::Rule));
-    assert_eq!(host(&policy, "good.example.com:25"), Deny(Reason::Rule));
+    assert_eq!(host(&policy, "bad.example.com"), Deny(Rule), "before the DNS look-up");
+    assert_eq!(host(&policy, "BAD.example.com."), Deny(Rule));
+    assert_eq!(host(&policy, "good.example.com:25"), Deny(Rule));
     assert_eq!(host(&policy, "good.example.com"), Allow);
-    assert_eq!(provider(&policy, "bad.example.com", "8.8.8.8"), Deny(Reason::Rule));
+    assert_eq!(provider(&policy, "bad.example.com", "8.8.8.8"), Deny(Rule));
     for ip in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203", "2002:a01:203::1"] {
-        assert_eq!(at(&policy, "good.example.com", ip), Deny(Reason::Rule), "{ip}");
-        assert_eq!(provider(&policy, "good.example.com", ip), Deny(Reason::Rule), "{ip}");
+        assert_eq!(at(&policy, "good.example.com", ip), Deny(Rule), "{ip}");
+        assert_eq!(provider(&policy, "good.example.com", ip), Deny(Rule), "{ip}");
     }
     let pair = at_home(&deny(&[rule("api.example.com", "8.8.8.0/24", &[443])]));
-    assert_eq!(at(&pair, "api.example.com", "8.8.8.8"), Deny(Reason::Rule));
+    assert_eq!(at(&pair, "api.example.com", "8.8.8.8"), Deny(Rule));
     assert_eq!(at(&pair, "api.example.com", "8.8.4.4"), Allow);
     assert_eq!(at(&pair, "api.example.com:80", "8.8.8.8"), Allow);
     assert_eq!(at(&pair, "other.example.com", "8.8.8.8"), Allow);
     let address = at_home(&deny(&[rule("8.8.8.8", "", &[])]));
-    assert_eq!(host(&address, "8.8.8.8"), Deny(Reason::Rule));
-    assert_eq!(at(&address, "dns.example", "8.8.8.8"), Deny(Reason::Rule), "by any name");
+    assert_eq!(host(&address, "8.8.8.8"), Deny(Rule));
+    assert_eq!(at(&address, "dns.example", "8.8.8.8"), Deny(Rule), "by any name");
 }
 
 #[test]
 fn report_lets_through_and_off_does_not_look() {
     let policy = |mode| at_home(&EgressConfig { mode, ..deny(&[rule("bad.example", "", &[])]) });
-    assert_eq!(host(&policy(EgressMode::Report), "bad.example"), Report(Reason::Rule));
+    assert_eq!(host(&policy(EgressMode::Report), "bad.example"), Report(Rule));
     assert_eq!(at(&policy(EgressMode::Report), "x.example", "169.254.169.254"), Report(Metadata));
     assert_eq!(host(&policy(EgressMode::Report), "good.example"), Allow);
     assert_eq!(host(&policy(EgressMode::Off), "bad.example"), Allow);
@@ -392,6 +392,10 @@ fn a_bad_rule_is_refused_with_its_path() {
         (rule("api.*.com", "", &[]), ".host", "not a host name"),
         (rule("*.10.0.0.1", "", &[]), ".host", "range in `net`"),
         (rule("https://x.example", "", &[]), ".host", "not a host name"),
+        (rule("regex:(a", "", &[]), ".host", "is not a regular expression"),
+        (rule("regex:*.x.example", "", &[]), ".host", r"write `regex:.*\.x\.example`"),
+        (rule("regex:https://x", "", &[]), ".host", "no scheme and no slash"),
+        (rule("regex:.*", "", &[]), ".host", "leave `host` out"),
         (rule("10.0.0.1", "10.0.0.0/8", &[]), ".net", "remove `host` or `net`"),
         (rule("", "10.0.0.0/40", &[]), ".net", "not an address or range"),
         (rule("", "example.com", &[]), ".net", "not an address or range"),
@@ -417,11 +421,39 @@ fn a_bad_rule_is_refused_with_its_path() {
 }
 
 #[test]
+fn a_regular_expression_matches_whole_hosts_only() {
+    let expression = rule(r"regex:(api|files)-\d+\.(x|y)\.example", "", &[]);
+    let strict = EgressConfig { default: EgressDefault::Deny, ..allow(std::slice::from_ref(&expression)) };
+    let (allowing, denying) = (at_home(&strict), at_home(&deny(&[expression])));
+    for name in ["api-1.x.example", "API-22.Y.Example.", "files-0.y.example:8443"] {
+        assert_eq!((host(&allowing, name), host(&denying, name)), (Allow, Deny(Rule)), "{name}");
+    }
+    for name in
+        ["api-1.x.example.evil", "evil.api-1.x.example", "api-1.x.examples", "api-.x.example", "[::1]"]
+    {
+        assert_eq!((host(&allowing, name), host(&denying, name)), (Deny(NotAllowed), Allow), "{name}");
+    }
+}
+
+#[test]
+fn a_regular_expression_sees_an_address_as_requested_and_lifts_little() {
+    let denying = at_home(&deny(&[rule(r"regex:10\.1\..*", "", &[])]));
+    for address in ["10.1.2.3", "[::ffff:10.1.2.3]", "[::FFFF:a01:203]"] {
+        assert_eq!(host(&denying, address), Deny(Rule), "{address}");
+    }
+    assert_eq!(host(&denying, "10.10.2.3"), Allow);
+    assert_eq!(at(&denying, "x.example", "10.1.2.3"), Allow, "only `net` matches what a name leads to");
+    let allowing = exposed(&allow(&[rule("regex:.+", "", &[])]));
+    assert_eq!(at(&allowing, "metadata.google.internal", "169.254.169.254"), Deny(Metadata));
+    assert_eq!(at(&allowing, "169.254.169.254", "169.254.169.254"), Deny(Metadata));
+    assert_eq!(at(&allowing, "x.example", "169.254.7.7"), Deny(LinkLocal));
+    assert_eq!(at(&allowing, "127.0.0.1:8000", "127.0.0.1"), Deny(OwnPort));
+    assert_eq!(at(&allowing, "x.example", "10.0.0.1"), Allow, "as with any other name");
+}
+
+#[test]
 fn an_ipv6_address_needs_no_brackets_in_a_rule() {
     for text in ["2001:4860:4860::8888", "[2001:4860:4860::8888]"] {
-        assert_eq!(
-            host(&at_home(&deny(&[rule(text, "", &[])])), "[2001:4860:4860::8888]"),
-            Deny(Reason::Rule)
-        );
+        assert_eq!(host(&at_home(&deny(&[rule(text, "", &[])])), "[2001:4860:4860::8888]"), Deny(Rule));
     }
 }

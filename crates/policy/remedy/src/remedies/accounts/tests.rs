@@ -473,7 +473,7 @@ fn nonsense_is_refused() {
         (json!({ "use": [{ "account": "a", "weight": 0 }] }), "use[0].weight", "from 1 to 1000"),
         (json!({ "use": [{ "account": "a", "weight": 2 }], "by": "least-used" }), "by", "weights require"),
         (json!({ "use": ["a"], "sticky": "account" }), "sticky", "is the result of this choice"),
-        (json!({ "use": ["a"], "sticky": "param:name" }), "sticky", "no path of a match here"),
+        (json!({ "use": ["a"], "sticky": "param:name" }), "sticky", "no path or host of a match here"),
         (json!({ "use": ["a"], "sticky": "cel:1 +" }), "sticky", ""),
         (json!({ "use": ["a"], "cool_down": { "on": [] } }), "cool_down.on", "one or more statuses"),
         (json!({ "use": ["a"], "cool_down": { "on": ["connect"] } }), "cool_down.on", "one or more statuses"),

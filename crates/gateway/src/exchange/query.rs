@@ -1,0 +1,44 @@
+//! Routing by query parameters: makes a request of it that names its provider by header fields.
+
+use egret_http1::{HeadLimits, Progress, RequestHead};
+use egret_match::routing_query::{ADDED_BYTES_MAX, ADDED_FIELDS_MAX, Rewritten, rewrite};
+
+use crate::failure::{ErrorKind, Failure};
+use crate::plan::ListenerPlan;
+
+/// A request whose routing parameters have been replaced.
+pub(crate) struct Translated {
+    /// The head without the parameters. It replaces the received one.
+    pub head: Vec<u8>,
+    /// The error, if the parameters are wrong.
+    pub outcome: Result<(), Failure>,
+}
+
+/// Replaces the routing parameters of a request that `listener` has received, whose head is at the start of
+/// `bytes`. Parses the new head into `request`. Returns `None` if there is nothing to replace.
+pub(crate) fn translate(
+    listener: Option<&ListenerPlan>,
+    request: &mut RequestHead,
+    bytes: &[u8],
+    limits: &HeadLimits,
+) -> Result<Option<Translated>, Failure> {
+    if !listener.is_some_and(|listener| listener.routes_by_query) {
+        return Ok(None);
+    }
+    let Some(Rewritten { head, outcome }) = rewrite(request, bytes) else { return Ok(None) };
+    // What the gateway adds is not the client's excess.
+    let limits = HeadLimits {
+        head: limits.head + ADDED_BYTES_MAX,
+        fields: limits.fields + ADDED_FIELDS_MAX,
+        ..*limits
+    };
+    // Parsed aside: if it fails, the request is refused as it was received.
+    let mut parsed = RequestHead::new();
+    match parsed.parse(&head, &limits).map_err(Failure::bad_request)? {
+        Progress::Complete if parsed.len == head.len() => {}
+        _ => return Err(Failure::new(ErrorKind::BadRequest, "the query parameters for routing are invalid")),
+    }
+    *request = parsed;
+    let outcome = outcome.map_err(|error| Failure::new(ErrorKind::BadRequest, error.to_string()));
+    Ok(Some(Translated { head, outcome }))
+}

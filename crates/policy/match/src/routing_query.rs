@@ -1,0 +1,312 @@
+//! The query parameters by which a client names a provider, on listeners that allow it.
+//!
+//! Each parameter stands for a routing field. The head is rewritten as if the client had sent the fields, so
+//! everything behind this module sees one way of routing, and nothing sees the parameters.
+
+use std::fmt;
+
+use egret_http1::{RequestHead, Span};
+
+use crate::form::{decode_form, with_decoded};
+use crate::routing_fields::RoutingFields;
+
+/// Maximum number of bytes by which a rewritten head is longer than the received one.
+pub const ADDED_BYTES_MAX: usize = 64;
+
+/// Maximum number of fields that are added.
+pub const ADDED_FIELDS_MAX: usize = 3;
+
+/// The meaning of a routing parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The host, and the port if it is not the scheme's.
+    Host,
+    /// The scheme.
+    Scheme,
+    /// The name of the consumer.
+    Consumer,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Host, Self::Scheme, Self::Consumer];
+
+    /// Returns the meaning of the parameter with that name. Names are compared after decoding, and case
+    /// matters.
+    fn of(encoded: &[u8]) -> Option<Self> {
+        with_decoded(encoded, |name| match name {
+            b"egret_host" | b"lunar_original_host" => Some(Self::Host),
+            b"egret_scheme" | b"lunar_original_scheme" => Some(Self::Scheme),
+            b"egret_consumer" | b"lunar_consumer_tag" => Some(Self::Consumer),
+            _ => None,
+        })
+    }
+
+    /// Returns the field that the parameter stands for.
+    fn field(self) -> &'static str {
+        match self {
+            Self::Host => "x-egret-host",
+            Self::Scheme => "x-egret-scheme",
+            Self::Consumer => "x-egret-consumer",
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Scheme => "scheme",
+            Self::Consumer => "consumer",
+        })
+    }
+}
+
+/// The reason that a request with routing parameters is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoutingQueryError {
+    /// Several parameters name this part.
+    Twice(Part),
+    /// The parameter that names this part is empty.
+    Empty(Part),
+    /// The parameter that names this part has bytes that a header field must not have.
+    Bytes(Part),
+    /// A header field names another one.
+    Disagrees(Part),
+}
+
+impl fmt::Display for RoutingQueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Twice(part) => write!(f, "the query names the {part} more than once"),
+            Self::Empty(part) => write!(f, "the query parameter that names the {part} is empty"),
+            Self::Bytes(part) => {
+                write!(f, "the query parameter that names the {part} contains spaces or control characters")
+            }
+            Self::Disagrees(part) => {
+                write!(f, "the query and a header field name different values for the {part}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RoutingQueryError {}
+
+/// A head without the routing parameters of its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rewritten {
+    /// The whole head, with a routing field for each parameter unless there is an error.
+    pub head: Vec<u8>,
+    /// The error for which the request is refused.
+    pub outcome: Result<(), RoutingQueryError>,
+}
+
+/// Replaces the routing parameters of a request, whose head is at the start of `bytes`, by routing fields.
+/// The rest of the query stays as it is. Returns `None` if there are no such parameters.
+pub fn rewrite(request: &RequestHead, bytes: &[u8]) -> Option<Rewritten> {
+    let target = request.target.of(bytes);
+    let at = memchr::memchr(b'?', target)?;
+    let (path, query) = (&target[..at], &target[at + 1..]);
+    let routing = |pair: &&[u8]| Part::of(pair_of(pair).0).is_some();
+    if !query.split(is_ampersand).any(|pair| routing(&pair)) {
+        return None;
+    }
+    let named = Named::of(query).and_then(|named| named.without_known(request, bytes));
+    let kept: Vec<&[u8]> = query.split(is_ampersand).filter(|pair| !routing(pair)).collect();
+    let target_range = request.target.range();
+    let mut head = Vec::with_capacity(request.len + ADDED_BYTES_MAX);
+    head.extend_from_slice(&bytes[..target_range.start]);
+    head.extend_from_slice(path);
+    if !kept.is_empty() {
+        head.push(b'?');
+        head.extend_from_slice(&kept.join(&b'&'));
+    }
+    // The empty line that ends the head follows the added fields.
+    let end = request.len.saturating_sub(b"\r\n".len()).max(target_range.end);
+    head.extend_from_slice(&bytes[target_range.end..end]);
+    let outcome = named.map(|named| named.write(&mut head));
+    head.extend_from_slice(b"\r\n");
+    Some(Rewritten { head, outcome })
+}
+
+fn is_ampersand(byte: &u8) -> bool {
+    *byte == b'&'
+}
+
+/// Splits a parameter into its name and its value, both encoded.
+fn pair_of(pair: &[u8]) -> (&[u8], &[u8]) {
+    match memchr::memchr(b'=', pair) {
+        Some(at) => (&pair[..at], &pair[at + 1..]),
+        None => (pair, b""),
+    }
+}
+
+/// The decoded values of the routing parameters, in the order of [`Part::ALL`].
+#[derive(Debug, Default)]
+struct Named([Option<Vec<u8>>; 3]);
+
+impl Named {
+    fn of(query: &[u8]) -> Result<Self, RoutingQueryError> {
+        let mut named = Self::default();
+        let mut seen = [false; 3];
+        for pair in query.split(is_ampersand) {
+            let (name, value) = pair_of(pair);
+            let Some(part) = Part::of(name) else { continue };
+            if std::mem::replace(&mut seen[part as usize], true) {
+                return Err(RoutingQueryError::Twice(part));
+            }
+            let value = decode_form(value);
+            let value = value.trim_ascii();
+            let is_wrong = |byte: &u8| match part {
+                Part::Host | Part::Scheme => !byte.is_ascii_graphic(),
+                Part::Consumer => byte.is_ascii_control(),
+            };
+            if value.iter().any(is_wrong) {
+                return Err(RoutingQueryError::Bytes(part));
+            }
+            match (part, value) {
+                // Clients write the name of the consumer even if they have none.
+                (Part::Consumer, b"") => {}
+                (_, b"") => return Err(RoutingQueryError::Empty(part)),
+                _ => named.0[part as usize] = Some(value.to_vec()),
+            }
+        }
+        Ok(named)
+    }
+
+    /// Removes what a header field names too. Fails if a field names something else.
+    fn without_known(mut self, request: &RequestHead, bytes: &[u8]) -> Result<Self, RoutingQueryError> {
+        let mut fields = RoutingFields::default();
+        for field in &request.fields {
+            fields.note(field, bytes);
+        }
+        let text = |span: Span| span.of(bytes);
+        let known = [fields.host().map(text), fields.scheme().map(text), consumer(request, bytes)];
+        for (part, known) in Part::ALL.into_iter().zip(known) {
+            let (Some(known), Some(value)) = (known, &self.0[part as usize]) else { continue };
+            let is_same = match part {
+                Part::Host | Part::Scheme => known.eq_ignore_ascii_case(value),
+                Part::Consumer => known == value,
+            };
+            if !is_same {
+                return Err(RoutingQueryError::Disagrees(part));
+            }
+            self.0[part as usize] = None;
+        }
+        Ok(self)
+    }
+
+    fn write(&self, head: &mut Vec<u8>) {
+        for (part, value) in Part::ALL.into_iter().zip(&self.0) {
+            if let Some(value) = value {
+                head.extend_from_slice(part.field().as_bytes());
+                head.extend_from_slice(b": ");
+                head.extend_from_slice(value);
+                head.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+}
+
+/// Returns the consumer that a header field names.
+fn consumer<'a>(request: &RequestHead, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let first = |name: &[u8]| {
+        let field = request.fields.iter().find(|field| field.name.of(bytes).eq_ignore_ascii_case(name))?;
+        Some(field.value.of(bytes))
+    };
+    first(b"x-egret-consumer").or_else(|| first(b"x-lunar-consumer-tag"))
+}
+
+#[cfg(test)]
+mod tests {
+    use egret_http1::{HeadLimits, Progress};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(bytes: &[u8]) -> RequestHead {
+        let mut request = RequestHead::new();
+        assert_eq!(request.parse(bytes, &HeadLimits::default()), Ok(Progress::Complete));
+        request
+    }
+
+    /// Returns the rewritten target and the added fields of a request, `None` if it stays as it is.
+    fn rewritten(target: &str, fields: &str) -> Option<Result<(String, String), RoutingQueryError>> {
+        let bytes = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\nbody").into_bytes();
+        let Rewritten { head, outcome } = rewrite(&parse(&bytes), &bytes)?;
+        let text = String::from_utf8(head.clone()).unwrap();
+        assert!(head.len() <= bytes.len() + ADDED_BYTES_MAX && !text.contains("body"), "{text}");
+        let request = parse(&head);
+        let rest = text.split_once(&format!("Host: h\r\n{fields}")).unwrap().1;
+        let target = String::from_utf8(request.target.of(&head).to_vec()).unwrap();
+        Some(outcome.map(|()| (target, rest.trim_end().replace("\r\n", "\n"))))
+    }
+
+    #[test]
+    fn parameters_become_fields_and_the_rest_stays_byte_for_byte() {
+        for (target, kept, fields) in [
+            ("/a?lunar_original_host=api.example", "/a", "x-egret-host: api.example"),
+            ("/?egret_host=h%3A81&egret_scheme=https", "/", "x-egret-host: h:81\nx-egret-scheme: https"),
+            ("/a?b=%2f&egret%5Fhost=h&c=+&&d", "/a?b=%2f&c=+&&d", "x-egret-host: h"),
+            ("/a?%65gret_host=h&", "/a?", "x-egret-host: h"),
+            ("/a?egret_host=h?x=1&b", "/a?b", "x-egret-host: h?x=1"),
+            ("/a?lunar_consumer_tag=team+a%C3%A9&b", "/a?b", "x-egret-consumer: team aé"),
+            ("/a?lunar_consumer_tag=&b", "/a?b", ""),
+            ("http://x/a?b&lunar_original_scheme=http", "http://x/a?b", "x-egret-scheme: http"),
+        ] {
+            let expected = Some(Ok((kept.to_owned(), fields.to_owned())));
+            assert_eq!(rewritten(target, ""), expected, "{target}");
+        }
+        for target in
+            ["/a", "/a?b", "/egret_host=h", "/a?EGRET_HOST=h", "/a?xegret_host=h", "/a?egret%255Fhost=h"]
+        {
+            assert_eq!(rewritten(target, ""), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn what_names_something_twice_or_badly_is_refused() {
+        use RoutingQueryError::{Bytes, Disagrees, Empty, Twice};
+        for (target, fields, error) in [
+            ("/?egret_host=a&egret_host=a", "", Twice(Part::Host)),
+            ("/?egret_host=a&lunar_original_host=a", "", Twice(Part::Host)),
+            ("/?egret_consumer=&egret_consumer=a", "", Twice(Part::Consumer)),
+            ("/?egret_host", "", Empty(Part::Host)),
+            ("/?egret_scheme=", "", Empty(Part::Scheme)),
+            ("/?egret_host=a%0D%0Ax:y", "", Bytes(Part::Host)),
+            ("/?egret_host=a+b", "", Bytes(Part::Host)),
+            ("/?egret_consumer=a%00", "", Bytes(Part::Consumer)),
+            ("/?egret_host=a", "x-egret-host: b\r\n", Disagrees(Part::Host)),
+            ("/?egret_host=a", "Mashape-Host-Override: b\r\n", Disagrees(Part::Host)),
+            ("/?egret_scheme=http", "x-lunar-scheme: https\r\n", Disagrees(Part::Scheme)),
+            ("/?egret_consumer=a", "x-lunar-consumer-tag: A\r\n", Disagrees(Part::Consumer)),
+        ] {
+            assert_eq!(rewritten(target, fields), Some(Err(error)), "{target}");
+        }
+        let agreeing = "x-lunar-host: API.example\r\nx-egret-consumer: a\r\n";
+        let kept = rewritten("/?egret_host=api.example&egret_consumer=a&b", agreeing);
+        assert_eq!(kept, Some(Ok(("/?b".to_owned(), String::new()))));
+    }
+
+    #[test]
+    fn a_refused_target_shows_no_parameters_either() {
+        let bytes = b"GET /a?egret_host=a&b&egret_host=b HTTP/1.1\r\nHost: h\r\n\r\n";
+        let Rewritten { head, outcome } = rewrite(&parse(bytes), bytes).unwrap();
+        assert_eq!(head, b"GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(outcome, Err(RoutingQueryError::Twice(Part::Host)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_rewritten_head_is_a_head_with_no_parameters_left(
+            query in "((egret_host|egret%5fscheme|lunar_consumer_tag|a|)(=[a%0D&=+é ]{0,6})?&?){0,6}",
+        ) {
+            let query = query.replace(' ', "%20").replace('é', "%C3%A9");
+            let bytes = format!("GET /?{query} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
+            let Some(Rewritten { head, .. }) = rewrite(&parse(&bytes), &bytes) else { return Ok(()) };
+            let again = parse(&head);
+            prop_assert_eq!(again.len, head.len());
+            prop_assert!(again.fields.len() <= 1 + ADDED_FIELDS_MAX);
+            prop_assert_eq!(rewrite(&again, &head), None);
+        }
+    }
+}
