@@ -55,6 +55,15 @@ pub enum Lab {
         #[arg(long, value_name = "DIR", default_value = "results")]
         results: PathBuf,
     },
+    /// Serve a lab on another machine. `egret lab run` starts this command through ssh.
+    ///
+    /// Orders arrive on standard input. The command and all processes that it has started end with the
+    /// connection, and after a minute without an order.
+    #[command(hide = true)]
+    Agent {
+        /// The directory for the files of a turn.
+        directory: PathBuf,
+    },
 }
 
 /// The arguments of `egret lab run`.
@@ -63,7 +72,7 @@ pub struct RunArguments {
     /// The experiment file.
     #[arg(required_unless_present = "resume")]
     file: Option<PathBuf>,
-    /// Run the quick profile: less than a minute, with wider intervals.
+    /// Run the quick profile: at most two minutes for most experiments, with wider intervals.
     #[arg(long, conflicts_with = "resume")]
     quick: bool,
     /// The results folder, which must not exist. Default: a folder in `./results`, named after experiment,
@@ -79,6 +88,9 @@ pub struct RunArguments {
     /// Duration of each turn in seconds, for cases whose turns have a duration.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600), conflicts_with = "resume")]
     seconds: Option<u32>,
+    /// A file that says on which machines client, proxy and provider run, as the key `on` of an experiment.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    on: Option<PathBuf>,
     /// Exit with code 1 if a figure misses a target that the experiment sets.
     #[arg(long)]
     hold: bool,
@@ -94,14 +106,14 @@ impl Lab {
             Self::Run(arguments) => run_experiment(&arguments),
             Self::Report { directory } => report(&directory),
             Self::Compare { first, second, tolerance, any } => compare(&first, &second, tolerance, any),
+            Self::Agent { directory } => agent(&directory),
             Self::List { experiments, results } => print(&egret_experiment::list(&experiments, &results)),
         }
     }
 }
 
 fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
-    let egret = std::env::current_exe()
-        .map_err(|error| Failure::Failed(format!("cannot find the executable of egret itself: {error}")))?;
+    let egret = own_program()?;
     let run = match (&arguments.file, &arguments.resume) {
         (_, Some(directory)) => Run::resume(directory, egret),
         (Some(file), None) => {
@@ -110,6 +122,7 @@ fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
                 rounds: arguments.rounds,
                 cases: arguments.cases.clone(),
                 seconds: arguments.seconds,
+                machines: arguments.on.clone(),
             };
             Run::new(file, &changes, arguments.out.as_deref(), egret, env!("CARGO_PKG_VERSION"))
         }
@@ -134,6 +147,24 @@ fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
         return Err(Failure::Failed(format!("Not held: {count} of {all} figures:{}", broken.concat())));
     }
     Ok(())
+}
+
+fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::Failed(format!("cannot find the executable of egret itself: {error}")))
+}
+
+fn agent(directory: &Path) -> Result<(), Failure> {
+    let (interrupter, interrupt) = Interrupt::new();
+    watch_signals(interrupter)?;
+    let served = egret_experiment::serve(
+        directory,
+        own_program()?,
+        std::io::stdin(),
+        &mut std::io::stdout(),
+        &interrupt,
+    );
+    served.map_err(|error| Failure::Failed(format!("{}: {error}", directory.display())))
 }
 
 fn report(directory: &Path) -> Result<(), Failure> {

@@ -14,7 +14,8 @@ use super::summary::Summary;
 use super::svg::{Chart, SERIES, STYLE, Scale, abreast, escape};
 use super::text_table::TextTable;
 use crate::config::TableConfig;
-use crate::results::Results;
+use crate::machine::Machine;
+use crate::results::{PartMachine, Results};
 
 /// Highest percentile drawn. Beyond it a turn has too few samples.
 const PERCENTILE_MAX: f64 = 99.0;
@@ -504,11 +505,14 @@ fn cell_of(estimate: Option<&Estimate>) -> String {
 fn under_test(html: &mut String, results: &Results) {
     let metadata = &results.metadata;
     let machine = &metadata.machine;
-    let gib = f64::from(u32::try_from(machine.memory_bytes >> 20).unwrap_or(u32::MAX)) / 1024.0;
+    let described = |machine: &Machine| {
+        let gib = f64::from(u32::try_from(machine.memory_bytes >> 20).unwrap_or(u32::MAX)) / 1024.0;
+        format!("{}, {} cores, {gib:.0} GiB", machine.processor, machine.cores)
+    };
     let pinned: Vec<String> =
         metadata.pinned.iter().map(|(part, core)| format!("{part} on core {core}")).collect();
     let mut rows = vec![
-        ("machine", format!("{}, {} cores, {gib:.0} GiB", machine.processor, machine.cores)),
+        ("machine", described(machine)),
         ("system", format!("{}, {}", machine.system, machine.kernel)),
         ("pinned", if pinned.is_empty() { "none".into() } else { pinned.join(", ") }),
         ("load average before", metadata.load_average_before.to_string()),
@@ -518,6 +522,19 @@ fn under_test(html: &mut String, results: &Results) {
         ("Egret's program", metadata.egret.clone()),
     ];
     rows.extend(metadata.commit.clone().map(|commit| ("commit", commit)));
+    let part = |part: &PartMachine| {
+        let PartMachine { ssh, machine, .. } = part;
+        let reached = ssh.as_deref().unwrap_or("the lab's");
+        format!("{reached}: {}, {}, {}; {}", machine.host, described(machine), machine.kernel, part.egret)
+    };
+    let parts = metadata.machines.iter();
+    rows.extend(parts.filter_map(|(name, machine)| {
+        let row = ["client", "proxy", "provider"].iter().position(|each| each == name)?;
+        Some((
+            ["machine of the client", "machine of the proxy", "machine of the provider"][row],
+            part(machine),
+        ))
+    }));
     *html += "<h2>Test setup</h2>\n<div class=\"card\"><dl>\n";
     let versions = metadata.versions.iter().map(|(program, version)| (program.as_str(), version.clone()));
     for (name, value) in rows.into_iter().chain(versions) {

@@ -29,7 +29,9 @@ fn what_is_added_is_told_though_the_machine_drifts() {
     assert!((proxy.added_ms[99].value - 0.13).abs() < 1e-9);
     assert_eq!(
         summary.verdict,
-        ["`proxy` adds 0.130 ms ± 0.020 at p99; adds 0.130 ms ± 0.020 at p50 (94 % confidence, 5 rounds)."]
+        [
+            "`proxy` adds 0.130 ms ± 0.020 at p99; adds 0.130 ms ± 0.020 at p95; adds 0.130 ms ± 0.020 at p50 (94 % confidence, 5 rounds)."
+        ]
     );
     assert_eq!(summary.doubts, Vec::<String>::new());
     assert!(proxy.percentiles_csv().starts_with("Percentage served,Time in ms\n0,180.130\n"));
@@ -48,6 +50,7 @@ fn no_difference_and_too_few_rounds_are_called_so() {
         same.verdict
     );
     let few = Summary::of(&run(&TWO.replace("rounds: 5", "rounds: 3"), 20.0, drifting));
+    assert!(few.verdict[0].contains(" at p95 and "), "{:?}", few.verdict);
     assert!(few.verdict[0].ends_with("(3 rounds: too few for a verdict)."), "{:?}", few.verdict);
     assert!(few.doubts[0].contains("Fewer than 5 rounds"), "{:?}", few.doubts);
 }
