@@ -40,7 +40,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         (
             "titel: t\nprovider: {}\nscenarios: [{ name: direct }]\n",
             "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `scenarios`, \
-             `baseline`, `cases`, `rounds`, `failures_expected`, `hold`, `tables`, `quick`; did you mean `title`?",
+             `baseline`, `cases`, `rounds`, `failures_expected`, `hold`, `tables`, `on`, `quick`; did you mean `title`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nclient: { kind: abb }\n",
@@ -49,6 +49,42 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nbaseline: drect\n",
             "e.yaml:4:11: baseline: there is no scenario `drect`; did you mean `direct`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: direct }]\non: { client: { ssh: -x } }\n",
+            "e.yaml:4:22: on.client.ssh: must not start with `-`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: direct }]\non: { client: { ssh: me@c } }\n",
+            "e.yaml:4:1: on: `provider.address` is required: the client runs on another machine and connects to it",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, url: 'https://proxy' }]\n",
+            "e.yaml:3:29: scenarios[0].url: expected a URL that starts with `http://`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, url: '${env:A}-${env:B}' }]\n",
+            "e.yaml:3:29: scenarios[0].url: expected a URL or exactly `${env:NAME}`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, url: 'http://h', command: [nginx] }]\n",
+            "scenarios[0].url: cannot be combined with `egret`, `command` or `config`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, headers: { a: b } }]\n",
+            "scenarios[0].headers: requires the key `url`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, url: 'http://h', headers: { 'a b': c } }]\n",
+            "scenarios[0].headers.a b: expected the name of a header field other than `host`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, url: 'http://h', headers: { a: \"b\\r\\nc: d\" } }]\n",
+            "scenarios[0].headers.a: a value has at most 1,024 bytes and no control characters",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, url: 'http://h', headers: { a: '@{prot}' } }]\n",
+            "scenarios[0].headers.a: unknown placeholder `@{prot}`; did you mean `port`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x, command: [nginx, '@{prot}'] }]\n",
@@ -209,5 +245,32 @@ fn every_problem_of_a_client_names_its_key() {
         let text = format!("title: t\nprovider: {{}}\nscenarios: [{{ name: a }}]\nclient: {client}\n");
         let report = report(&text);
         assert!(report.contains(expected), "{report}\n--- is not\n{expected}");
+    }
+}
+
+#[test]
+fn a_url_from_the_environment_is_resolved_before_a_run() {
+    let text =
+        "title: t\nprovider: {}\nscenarios: [{ name: direct }, { name: x, url: '${env:EGRET_NO_SUCH}' }]\n";
+    let mut experiment = Experiment::parse("e.yaml", text, Path::new(".")).unwrap();
+    assert!(!experiment.scenarios[1].is_direct() && experiment.scenarios[0].is_direct());
+    let (scenario, error) = experiment.resolve_urls().unwrap_err();
+    assert_eq!(scenario, "x");
+    assert!(error.to_string().starts_with("the environment variable EGRET_NO_SUCH is not set"), "{error}");
+    experiment.scenarios[1].url = Some("http://h/".into());
+    assert!(experiment.resolve_urls().is_ok());
+    assert_eq!(experiment.scenarios[1].url.as_deref(), Some("http://h:80"));
+}
+
+#[test]
+fn quick_profiles_with_a_verdict_take_at_most_two_minutes() {
+    let directory = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../experiments"));
+    for name in ["modes", "active-flow", "correlation", "lunar"] {
+        let (experiment, _) = Experiment::read(&directory.join(format!("{name}.yaml"))).unwrap();
+        let all_cases = experiment.cases.len();
+        let quick = experiment.quick();
+        let time = crate::plan::estimate(&quick, &crate::plan::planned_turns(&quick)).unwrap();
+        assert!(quick.rounds >= 5 && quick.cases.len() == all_cases, "{name}");
+        assert!(time <= std::time::Duration::from_secs(110), "{name}: {time:?}");
     }
 }

@@ -28,6 +28,9 @@ const REPLY_DEADLINE: Duration = Duration::from_secs(60);
 /// Maximum time for the agent to end its processes after the end of the connection.
 const END_GRACE: Duration = Duration::from_secs(10);
 
+/// Maximum time to read what an ended ssh has printed.
+const RECORD_GRACE: Duration = Duration::from_secs(1);
+
 /// Interval between checks of an ending ssh.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -140,6 +143,8 @@ pub(crate) struct Connection {
     input: Option<ChildStdin>,
     incoming: Receiver<Incoming>,
     words: LastWords,
+    /// Disconnected once all that ssh printed is recorded.
+    recorded: Receiver<()>,
 }
 
 impl Connection {
@@ -164,13 +169,19 @@ impl Connection {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let (input, output, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let words = LastWords::default();
-        let (sender, incoming) = sync_channel(1);
-        let connection = Self { child, input, incoming, words: words.clone() };
+        let ((sender, incoming), (recording, recorded)) = (sync_channel(1), sync_channel(0));
+        let connection = Self { child, input, incoming, words: words.clone(), recorded };
         let spawn = |name: &str, read: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new().name(name.into()).spawn(read).map(drop).map_err(failed)
         };
         if let Some(stderr) = stderr {
-            spawn("egret-ssh-errors", Box::new(move || record(stderr, &words)))?;
+            spawn(
+                "egret-ssh-errors",
+                Box::new(move || {
+                    record(stderr, &words);
+                    drop(recording);
+                }),
+            )?;
         }
         if let Some(output) = output {
             let read = move || {
@@ -219,6 +230,8 @@ impl Connection {
         // Fails if it has ended.
         let _ = self.child.kill();
         let status = self.child.wait().map(|status| status.to_string()).unwrap_or_default();
+        // A process that ssh leaves behind may hold its standard error open.
+        let _ = self.recorded.recv_timeout(RECORD_GRACE);
         described(&status, &self.words.lines())
     }
 }
