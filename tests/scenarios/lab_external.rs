@@ -44,7 +44,7 @@ fn a_proxy_that_routes_by_header_fields_is_measured_by_its_url() {
     assert_eq!(lunar["counted"]["calls"], 2000, "all reached the provider");
     assert!(lunar["processes"]["proxy"].is_null() && turn("no-flow")["processes"]["proxy"].is_object());
     // The warm-up and the check before it also passed.
-    assert!(gateway.stat("/requests") >= 2200, "{}", gateway.stats());
+    assert!(gateway.stat("/clients/accepted") >= 2200, "{}", gateway.stats());
     let metadata = std::fs::read_to_string(directory.join("out/metadata.json")).unwrap();
     assert!(metadata.contains(&format!("\"url\": \"{}\"", gateway.url())), "{metadata}");
 }

@@ -381,8 +381,8 @@ fn machines(experiment: &Experiment, hosts: &Hosts) -> BTreeMap<String, PartMach
     described.map(|((name, host), machine)| (name.to_owned(), part(host, machine))).collect()
 }
 
-/// Assigns a core to each process. The processes of a machine with three or more cores have one each. With two
-/// cores the proxy has its own, or the provider if there is no proxy on that machine.
+/// Assigns a core to each process. The processes of a machine with three or more cores have one each. With
+/// two cores the proxy has its own, or the provider if there is no proxy on that machine.
 fn pinned(experiment: &Experiment, hosts: &Hosts) -> BTreeMap<String, usize> {
     let has_proxy =
         experiment.scenarios.iter().any(|scenario| !scenario.is_direct() && scenario.url.is_none());

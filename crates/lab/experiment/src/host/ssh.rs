@@ -105,7 +105,7 @@ impl fmt::Display for SshError {
 
 impl std::error::Error for SshError {}
 
-/// What ssh has printed to its standard error, the last lines of it.
+/// The last lines that ssh has printed to its standard error.
 #[derive(Debug, Clone, Default)]
 struct LastWords(Arc<Mutex<VecDeque<String>>>);
 
@@ -125,7 +125,7 @@ impl LastWords {
     }
 }
 
-/// What the reading thread passes on.
+/// An item from the reading thread.
 enum Incoming {
     /// The first line that looks like the agent's.
     Greeting(String),

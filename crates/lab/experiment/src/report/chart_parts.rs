@@ -1,4 +1,4 @@
-//! What the line charts of a report share: axes, points, and the note on their intervals.
+//! Parts that the line charts of a report share: axes, points, and the note on their intervals.
 
 use egret_measure::statistics::Estimate;
 
