@@ -115,7 +115,7 @@ impl Lab {
 fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
     let egret = own_program()?;
     let run = match (&arguments.file, &arguments.resume) {
-        (_, Some(directory)) => Run::resume(directory, egret),
+        (_, Some(directory)) => Run::resume(directory, &egret),
         (Some(file), None) => {
             let changes = Changes {
                 quick: arguments.quick,
@@ -124,7 +124,7 @@ fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
                 seconds: arguments.seconds,
                 machines: arguments.on.clone(),
             };
-            Run::new(file, &changes, arguments.out.as_deref(), egret, env!("CARGO_PKG_VERSION"))
+            Run::new(file, &changes, arguments.out.as_deref(), &egret, env!("CARGO_PKG_VERSION"))
         }
         (None, None) => {
             return Err(Failure::Misused(

@@ -24,7 +24,7 @@ use crate::http::Server;
 use crate::process::{Launch, Usage};
 use executor::{Executor, OrderError};
 use order::{Order, Reply};
-use ssh::{Connection, SshError};
+use ssh::{SshConnection, SshError};
 
 /// Interval between checks of the processes on this machine.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -78,7 +78,7 @@ pub(crate) struct Host {
 #[derive(Debug)]
 enum Link {
     Local(Executor),
-    Remote(Connection),
+    Remote(SshConnection),
 }
 
 /// The machines of all parts.
@@ -96,8 +96,9 @@ impl Hosts {
     /// Connects to all machines. `egret` is Egret's program on this one, and `here` the directory of the
     /// experiment's file.
     pub fn connect(machines: &MachinesConfig, egret: &Path, here: &Path) -> Result<Self, HostError> {
+        let here_by_default = MachineConfig::default();
         let open = |part: &str, machine: &Option<MachineConfig>| {
-            Host::connect(part, machine.clone().unwrap_or_default(), egret, here)
+            Host::connect(part, machine.as_ref().unwrap_or(&here_by_default), egret, here)
         };
         Ok(Self {
             client: open("client", &machines.client)?,
@@ -119,11 +120,11 @@ impl Hosts {
 }
 
 impl Host {
-    fn connect(part: &str, machine: MachineConfig, egret: &Path, here: &Path) -> Result<Self, HostError> {
+    fn connect(part: &str, machine: &MachineConfig, egret: &Path, here: &Path) -> Result<Self, HostError> {
         let (name, link) = match &machine.ssh {
             Some(ssh) => {
                 let name = format!("the machine of the {part} ({ssh})");
-                let opened = Connection::open(&machine, egret);
+                let opened = SshConnection::open(machine, egret);
                 (name.clone(), Link::Remote(opened.map_err(|error| HostError::Connection(name, error))?))
             }
             None => ("this machine".into(), Link::Local(Executor::new(egret.into(), here.into(), None))),
@@ -132,6 +133,9 @@ impl Host {
         let Reply::Introduction(about) = ask(&name, &link, Order::Introduce, b"")?.0 else {
             return Err(HostError::Reply(name));
         };
+        if about.scratch.is_some() != machine.ssh.is_some() {
+            return Err(HostError::Reply(name));
+        }
         Ok(Self { address: machine.address().into(), listen: machine.listen(), name, about: *about, link })
     }
 

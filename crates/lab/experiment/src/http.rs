@@ -60,7 +60,7 @@ impl Server {
         stream.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
         stream.set_write_timeout(Some(PROBE_TIMEOUT)).ok()?;
         let host = authority(&self.host, self.port);
-        let fields: String = self.fields.iter().map(|field| format!("{field}\r\n")).collect();
+        let fields = self.fields.iter().fold(String::new(), |lines, field| lines + field + "\r\n");
         // Sent in one write: a peer that responds and closes after the first part would reset the connection.
         let request =
             format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{fields}Connection: close\r\n\r\n");

@@ -178,7 +178,7 @@ impl Run {
         file: &Path,
         changes: &Changes,
         out: Option<&Path>,
-        egret: PathBuf,
+        egret: &Path,
         version: &str,
     ) -> Result<Self, RunError> {
         let (experiment, text) = Experiment::read(file)?;
@@ -194,7 +194,7 @@ impl Run {
         experiment
             .resolve_urls()
             .map_err(|(scenario, error)| RunError::Misused(format!("the scenario `{scenario}`: {error}")))?;
-        let hosts = Hosts::connect(&experiment.on, &egret, &here)?;
+        let hosts = Hosts::connect(&experiment.on, egret, &here)?;
         let left_out = leave_out(&mut experiment, &hosts)?;
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let now = SystemTime::now();
@@ -211,7 +211,7 @@ impl Run {
             command: command_line(),
             commit: commit(&here),
             versions: versions(&experiment, &hosts, version)?,
-            egret: describe(&egret),
+            egret: describe(egret),
             left_out,
             machine: Machine::detect(),
             machines: machines(&experiment, &hosts),
@@ -225,10 +225,10 @@ impl Run {
     }
 
     /// Prepares to resume a run, with the experiment and configs stored at its start.
-    pub fn resume(directory: &Path, egret: PathBuf) -> Result<Self, RunError> {
+    pub fn resume(directory: &Path, egret: &Path) -> Result<Self, RunError> {
         let mut results = Results::open(&absolute(directory))?;
         let metadata = &mut results.metadata;
-        let hosts = Hosts::connect(&metadata.experiment.on, &egret, &metadata.here)?;
+        let hosts = Hosts::connect(&metadata.experiment.on, egret, &metadata.here)?;
         leave_out(&mut metadata.experiment, &hosts)?;
         metadata.started.push(clock::iso(SystemTime::now()));
         metadata.machines = machines(&metadata.experiment, &hosts);

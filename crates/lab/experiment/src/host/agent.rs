@@ -100,7 +100,9 @@ mod tests {
     /// Has an agent carry out these orders. Returns its replies.
     fn replies(directory: &Path, orders: &[Order]) -> Vec<Reply> {
         let mut input = Vec::new();
-        orders.iter().for_each(|order| frame::write(&mut input, order, b"").unwrap());
+        for order in orders {
+            frame::write(&mut input, order, b"").unwrap();
+        }
         let mut output = Vec::new();
         let (_interrupter, interrupt) = Interrupt::new();
         serve(directory, "/egret".into(), io::Cursor::new(input), &mut output, &interrupt).unwrap();

@@ -34,7 +34,7 @@ mod tests {
         #[test]
         fn a_shell_takes_quoted_words_as_they_are(words in prop::collection::vec(r#"[^\x00]{0,12}|[-'"\\$`;&|<>()*?~#! \n]{0,8}"#, 1..4)) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let expected: String = words.iter().map(|word| format!("{word}\u{1}")).collect();
+            let expected = words.iter().fold(String::new(), |text, word| text + word + "\u{1}");
             let line = words.iter().fold("printf '%s\\001'".to_owned(), |line, word| line + " " + &quoted(word));
             prop_assert_eq!(run(&line), expected.as_bytes());
             // The words pass two shells: the login shell and the script's.

@@ -1,7 +1,7 @@
 //! The connection to an agent on another machine, through OpenSSH's client.
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -23,7 +23,7 @@ use crate::config::MachineConfig;
 const GREETING_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Maximum time until a reply. The longest order, to end a process, takes three seconds.
-const REPLY_DEADLINE: Duration = Duration::from_secs(60);
+const REPLY_DEADLINE: Duration = Duration::from_mins(1);
 
 /// Maximum time for the agent to end its processes after the end of the connection.
 const END_GRACE: Duration = Duration::from_secs(10);
@@ -137,7 +137,7 @@ enum Incoming {
 
 /// A connection with an agent at its other end. Dropping it ends the agent and all its processes.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct SshConnection {
     child: Child,
     /// `None` once it was closed.
     input: Option<ChildStdin>,
@@ -147,7 +147,7 @@ pub(crate) struct Connection {
     recorded: Receiver<()>,
 }
 
-impl Connection {
+impl SshConnection {
     /// Connects to a machine, copies Egret's program there if necessary, and starts the agent.
     pub fn open(machine: &MachineConfig, egret: &Path) -> Result<Self, SshError> {
         let directory = machine.directory();
@@ -236,7 +236,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for SshConnection {
     fn drop(&mut self) {
         self.end();
     }
@@ -344,7 +344,11 @@ fn checksum(file: &Path) -> io::Result<String> {
         }
         context.update(&piece[..length]);
     }
-    Ok(context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+    let mut digits = String::new();
+    for byte in context.finish().as_ref() {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    Ok(digits)
 }
 
 #[cfg(test)]
@@ -352,9 +356,9 @@ mod tests {
     use super::*;
 
     /// A connection whose other end is a shell script instead of ssh.
-    fn connection(script: &str) -> Connection {
+    fn connection(script: &str) -> SshConnection {
         let mut command = Command::new("sh");
-        Connection::start(command.args(["-c", script]).stderr(Stdio::piped())).unwrap()
+        SshConnection::start(command.args(["-c", script]).stderr(Stdio::piped())).unwrap()
     }
 
     #[test]

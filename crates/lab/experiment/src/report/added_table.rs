@@ -2,7 +2,7 @@
 
 use egret_measure::statistics::Estimate;
 
-use super::format::plus_minus;
+use super::format::signed_ms;
 use super::summary::Summary;
 use super::text_table::TextTable;
 use super::verdict::VERDICT_PERCENTILES;
@@ -13,13 +13,7 @@ impl Summary {
     pub fn added(&self) -> Option<TextTable> {
         let several = self.cases.len() > 1;
         let cell = |estimate: Option<&Estimate>| {
-            estimate.map_or_else(
-                || "–".into(),
-                |estimate| {
-                    let (value, margin) = plus_minus(estimate);
-                    format!("{value} ± {margin}")
-                },
-            )
+            estimate.map_or_else(|| "–".into(), |estimate| signed_ms(estimate).replacen(" ms", "", 1))
         };
         let mut rows = Vec::new();
         for case in &self.cases {

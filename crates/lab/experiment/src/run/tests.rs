@@ -74,7 +74,7 @@ fn a_new_run_stores_its_setup_before_the_first_turn() {
     let text = "title: t\nprovider: {}\nscenarios: [{ name: a }]\nrounds: 3\n";
     std::fs::write(&file, text).unwrap();
     let out = root.path().join("out");
-    let run = Run::new(&file, &Changes::default(), Some(&out), "/no/egret".into(), "9.9").unwrap();
+    let run = Run::new(&file, &Changes::default(), Some(&out), Path::new("/no/egret"), "9.9").unwrap();
     let metadata = &run.results.metadata;
     assert_eq!(
         (metadata.name.as_str(), metadata.quick, metadata.here.as_path()),
@@ -83,7 +83,7 @@ fn a_new_run_stores_its_setup_before_the_first_turn() {
     assert_eq!(metadata.versions["egret"], "egret 9.9");
     let stored = std::fs::read_to_string(root.path().join("out.partial/experiment.yaml")).unwrap();
     assert_eq!(stored, text);
-    let resumed = Run::resume(&out, "/no/egret".into()).unwrap();
+    let resumed = Run::resume(&out, Path::new("/no/egret")).unwrap();
     assert_eq!(resumed.results.metadata.started.len(), 2);
     assert_eq!(resumed.results.turns_planned(), 3);
 }

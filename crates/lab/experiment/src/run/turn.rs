@@ -466,7 +466,7 @@ impl Starting<'_> {
         let response = responds(&self.setup.hosts.client, &server, &path)?;
         response.map_err(|status| {
             let received = status.map_or_else(|| "no response".into(), |status| format!("status {status}"));
-            let to = fields.iter().map(|field| format!("\n    {field}")).collect::<String>();
+            let to = fields.iter().fold(String::new(), |lines, field| lines + "\n    " + field);
             format!(
                 "the proxy at {} does not forward to the provider: {received} for {path} with{to}\n\
                  It must run, and reach the provider under its address (`on.provider.address`).",
