@@ -34,7 +34,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test test-clients lint house doc instructions exchange fuzz regressions deny lab truth footprint earlier clean
+.PHONY: help run build test test-clients test-ssh lint house doc instructions exchange fuzz regressions deny lab modes truth footprint earlier clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,15 @@ test-clients: $(PEERS)/oha-$(OHA) ## Compare the lab's load client with ab, wrk 
 	@cargo build --locked --workspace --bins --tests
 	@cargo test --locked --package egret-tests --test clients -- --test-threads 1
 
+test-ssh: ## Run the lab with its parts on three machines: network namespaces with an sshd each; needs root
+	@$(say) "Checking for OpenSSH, iproute2 and util-linux"
+	@scripts/need sshd=openssh-server ssh=openssh-client ssh-keygen=openssh-client ip=iproute2 nsenter=util-linux
+	@$(say) "Checking that network namespaces can be created"
+	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
+	@$(say) "Building Egret and the tests"
+	@cargo build --locked --workspace --bins --tests
+	@cargo test --locked --package egret-tests --test ssh -- --test-threads 1
+
 instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path, the performance gate
 	@$(say) "Checking for valgrind"
 	@scripts/need valgrind +libc6-dbg
@@ -145,6 +154,16 @@ lab: build $(LAB_NEEDS) ## Run an experiment and write a report to results/ (EXP
 	@$(say) "Running $(EXPERIMENT): do not use the machine meanwhile"
 	@$(RELEASE) lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(if $(HOLD),--hold) \
 		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
+
+# The experiment that the README shows. Its chart is charts/default-added-at.svg of the results folder.
+PUBLISHED := results/modes-published-$(shell date +%Y-%m-%d-%H%M)
+modes: build ## Run the experiment `modes` in full, print what each mode adds, and write its chart to docs/images/modes.svg (ROUNDS)
+	@$(say) "Checking for ab"
+	@scripts/need ab=apache2-utils
+	@$(say) "Running modes in full, an hour: do not use the machine meanwhile"
+	@$(RELEASE) lab run experiments/modes.yaml --out $(PUBLISHED) $(if $(ROUNDS),--rounds $(ROUNDS))
+	@cp $(PUBLISHED)/charts/default-added-at.svg docs/images/modes.svg
+	@echo 'Chart: docs/images/modes.svg'
 
 # All three run, even if an earlier one fails.
 truth: export PATH := $(PROGRAMS):$(PATH)

@@ -79,6 +79,7 @@ mod scenarios {
     mod har_kills;
     mod har_secrets;
     mod har_surface;
+    mod lab_external;
     mod lab_limits;
     mod lab_report;
     mod lab_run;

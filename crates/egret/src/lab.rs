@@ -55,6 +55,15 @@ pub enum Lab {
         #[arg(long, value_name = "DIR", default_value = "results")]
         results: PathBuf,
     },
+    /// Serve a lab on another machine. `egret lab run` starts this command through ssh.
+    ///
+    /// Orders arrive on standard input. The command and all processes that it has started end with the
+    /// connection, and after a minute without an order.
+    #[command(hide = true)]
+    Agent {
+        /// The directory for the files of a turn.
+        directory: PathBuf,
+    },
 }
 
 /// The arguments of `egret lab run`.
@@ -63,7 +72,7 @@ pub struct RunArguments {
     /// The experiment file.
     #[arg(required_unless_present = "resume")]
     file: Option<PathBuf>,
-    /// Run the quick profile: less than a minute, with wider intervals.
+    /// Run the quick profile: at most two minutes for most experiments, with wider intervals.
     #[arg(long, conflicts_with = "resume")]
     quick: bool,
     /// The results folder, which must not exist. Default: a folder in `./results`, named after experiment,
@@ -79,6 +88,9 @@ pub struct RunArguments {
     /// Duration of each turn in seconds, for cases whose turns have a duration.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=600), conflicts_with = "resume")]
     seconds: Option<u32>,
+    /// A file that says on which machines client, proxy and provider run, as the key `on` of an experiment.
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    on: Option<PathBuf>,
     /// Exit with code 1 if a figure misses a target that the experiment sets.
     #[arg(long)]
     hold: bool,
@@ -94,24 +106,25 @@ impl Lab {
             Self::Run(arguments) => run_experiment(&arguments),
             Self::Report { directory } => report(&directory),
             Self::Compare { first, second, tolerance, any } => compare(&first, &second, tolerance, any),
+            Self::Agent { directory } => agent(&directory),
             Self::List { experiments, results } => print(&egret_experiment::list(&experiments, &results)),
         }
     }
 }
 
 fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
-    let egret = std::env::current_exe()
-        .map_err(|error| Failure::Failed(format!("cannot find the executable of egret itself: {error}")))?;
+    let egret = own_program()?;
     let run = match (&arguments.file, &arguments.resume) {
-        (_, Some(directory)) => Run::resume(directory, egret),
+        (_, Some(directory)) => Run::resume(directory, &egret),
         (Some(file), None) => {
             let changes = Changes {
                 quick: arguments.quick,
                 rounds: arguments.rounds,
                 cases: arguments.cases.clone(),
                 seconds: arguments.seconds,
+                machines: arguments.on.clone(),
             };
-            Run::new(file, &changes, arguments.out.as_deref(), egret, env!("CARGO_PKG_VERSION"))
+            Run::new(file, &changes, arguments.out.as_deref(), &egret, env!("CARGO_PKG_VERSION"))
         }
         (None, None) => {
             return Err(Failure::Misused(
@@ -136,6 +149,24 @@ fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
     Ok(())
 }
 
+fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::Failed(format!("cannot find the executable of egret itself: {error}")))
+}
+
+fn agent(directory: &Path) -> Result<(), Failure> {
+    let (interrupter, interrupt) = Interrupt::new();
+    watch_signals(interrupter)?;
+    let served = egret_experiment::serve(
+        directory,
+        own_program()?,
+        std::io::stdin(),
+        &mut std::io::stdout(),
+        &interrupt,
+    );
+    served.map_err(|error| Failure::Failed(format!("{}: {error}", directory.display())))
+}
+
 fn report(directory: &Path) -> Result<(), Failure> {
     let results = Results::open(directory)?;
     let summary = report::report(&results)?;
@@ -152,14 +183,15 @@ fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), 
     Ok(())
 }
 
-/// Returns the verdict, the tables, the targets, and the doubts about the results.
+/// Returns the verdict, the added times, the tables, the targets, and the doubts about the results.
 fn summary_text(summary: &Summary) -> String {
     let verdict = summary.verdict.iter().map(|sentence| format!("{sentence}\n"));
+    let added = summary.added().map(|table| format!("\n{table}"));
     let tables = summary.tables.iter().map(|table| format!("\n{table}"));
     let heading = (!summary.held.is_empty()).then(|| "\nFigures to hold, with their limits:\n".to_owned());
     let held = heading.into_iter().chain(summary.held.iter().map(|held| format!("{held}\n")));
     let doubts = summary.doubts.iter().map(|doubt| format!("Doubtful: {doubt}\n"));
-    verdict.chain(tables).chain(held).chain(doubts).collect::<Vec<_>>().concat()
+    verdict.chain(added).chain(tables).chain(held).chain(doubts).collect::<Vec<_>>().concat()
 }
 
 /// Stops the run on SIGINT and SIGTERM, on a thread that ends with the process.

@@ -9,24 +9,23 @@ mod siege;
 mod task;
 mod wrk;
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use crate::client_settings::ClientKind;
 use crate::figures::Figures;
 
 pub(crate) use output_error::OutputError;
-pub(crate) use task::ClientTask;
+pub(crate) use task::{ClientCommand, ClientTask};
 
 impl ClientKind {
-    /// Builds the arguments, and writes the files they refer to into the task's directory.
-    pub(crate) fn arguments(self, task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {
+    /// Builds the arguments, and the files that they refer to.
+    pub(crate) fn command(self, task: &ClientTask<'_>) -> ClientCommand {
         match self {
-            Self::Bench => bench::arguments(task),
-            Self::Ab => ab::arguments(task),
-            Self::Siege => siege::arguments(task),
-            Self::Wrk => wrk::arguments(task),
-            Self::Oha => oha::arguments(task),
+            Self::Bench => bench::command(task),
+            Self::Ab => ab::command(task),
+            Self::Siege => siege::command(task),
+            Self::Wrk => wrk::command(task),
+            Self::Oha => oha::command(task),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The experiment file: its keys and defaults, and the rules that types cannot express.
 
 mod hold;
+mod machines;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,9 +10,11 @@ use egret_config::{Duration, Problem, Report, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::client_settings::{Amount, ClientKind, ClientSettings};
+use crate::external_url::{self, ExternalUrl, UrlError};
 use crate::template;
 use crate::text_file::read_text;
 pub use hold::{Figure, HoldConfig};
+pub use machines::{MachineConfig, MachinesConfig};
 
 /// Maximum number of rounds. More bring no benefit and fill the disk.
 const ROUNDS_MAX: u32 = 1_000;
@@ -33,6 +36,9 @@ const THREADS_MAX: u32 = 64;
 
 /// Maximum size of a client's body, and of a provider's file.
 const CONTENT_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum length of a header field's value, in bytes.
+const HEADER_BYTES_MAX: usize = 1_024;
 
 /// Name of the default baseline.
 const DIRECT: &str = "direct";
@@ -73,6 +79,9 @@ pub struct Experiment {
     /// Tables that span two cases.
     #[serde(default)]
     pub tables: Vec<TableConfig>,
+    /// The machines on which the parts run, if not on this one.
+    #[serde(default, skip_serializing_if = "MachinesConfig::is_empty")]
+    pub on: MachinesConfig,
     /// Changes made by `--quick`.
     #[serde(default)]
     pub quick: QuickConfig,
@@ -150,7 +159,7 @@ pub struct ClientConfig {
     pub deadline: Option<Duration>,
 }
 
-/// A way from the client to the provider. Without `egret` and `command` it is direct.
+/// A way from the client to the provider. Without `egret`, `command` and `url` it is direct.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioConfig {
@@ -165,6 +174,13 @@ pub struct ScenarioConfig {
     /// A template of the proxy's config. The command receives the path of the filled-in file as `@{config}`.
     #[serde(default)]
     pub config: Option<PathBuf>,
+    /// URL of a proxy that runs already, instead of a program: `http://host:port`, or `${env:NAME}` for the
+    /// URL in an environment variable. A path precedes the requested path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// For `url`: field lines that each request carries, by name; placeholders are filled in.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
     /// Leaves the scenario out if its program is not installed.
     #[serde(default)]
     pub optional: bool,
@@ -204,7 +220,7 @@ pub struct TableConfig {
     pub at_rate: String,
 }
 
-/// Changes made by `--quick`, which shorten the experiment to at most a minute.
+/// Changes made by `--quick`, which shorten the experiment to at most two minutes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuickConfig {
@@ -271,7 +287,7 @@ impl ClientConfig {
 impl ScenarioConfig {
     /// Returns `true` if requests are sent directly to the provider.
     pub fn is_direct(&self) -> bool {
-        self.egret.is_none() && self.command.is_empty()
+        self.egret.is_none() && self.command.is_empty() && self.url.is_none()
     }
 
     /// The config template, if there is one.
@@ -348,6 +364,7 @@ impl Experiment {
         problems.extend(rounds("rounds", self.rounds));
         problems.extend(self.quick.rounds.and_then(|count| rounds("quick.rounds", count)));
         problems.extend(self.dangling());
+        problems.extend(self.machine_problems("on."));
         problems.extend(self.provider.problems(directory));
         for (index, scenario) in self.scenarios.iter().enumerate() {
             problems.extend(scenario.problems(&format!("scenarios[{index}]"), directory));
@@ -385,6 +402,32 @@ impl Experiment {
             }
         }
         once
+    }
+
+    /// Finds problems of the machines; `path` is the prefix of the keys.
+    fn machine_problems(&self, path: &str) -> Vec<Problem> {
+        let starts_proxy = |scenario: &ScenarioConfig| !scenario.is_direct() && scenario.url.is_none();
+        self.on.problems(path, self.scenarios.iter().any(starts_proxy))
+    }
+
+    /// Replaces the machines by those of a file.
+    pub(crate) fn set_machines(&mut self, file: &Path) -> Result<(), Report> {
+        self.on = MachinesConfig::read(file)?;
+        let problem = self.machine_problems("").into_iter().next();
+        let name = file.display().to_string();
+        problem.map_or(Ok(()), |problem| Err(Report::whole(&name, problem.message)))
+    }
+
+    /// Replaces the references to environment variables in the URLs of proxies. Fails with the name of the
+    /// scenario whose URL cannot be used.
+    pub(crate) fn resolve_urls(&mut self) -> Result<(), (String, UrlError)> {
+        for scenario in &mut self.scenarios {
+            if let Some(url) = &mut scenario.url {
+                let resolved = external_url::resolved(url, |name| std::env::var(name).ok());
+                *url = resolved.map_err(|error| (scenario.name.clone(), error))?.base();
+            }
+        }
+        Ok(())
     }
 
     /// The path and query requested in a case, with placeholders.
@@ -499,11 +542,47 @@ impl ScenarioConfig {
                 .push(Problem::new(format!("{path}.config"), "`config` requires a `command` that reads it"));
         }
         problems.extend(words(&format!("{path}.command"), &self.command, self.config.is_some()));
+        problems.extend(self.url_problems(path));
         let (key, file) =
             if self.egret.is_some() { ("egret", &self.egret) } else { ("config", &self.config) };
         problems.extend(
             file.as_ref().and_then(|file| template_problem(&format!("{path}.{key}"), file, directory)),
         );
+        problems
+    }
+
+    fn url_problems(&self, path: &str) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut add =
+            |key: &str, message: &str| problems.push(Problem::new(format!("{path}.{key}"), message));
+        let Some(url) = &self.url else {
+            if !self.headers.is_empty() {
+                add("headers", "requires the key `url`: the proxy that receives them");
+            }
+            return problems;
+        };
+        if self.egret.is_some() || !self.command.is_empty() || self.config.is_some() {
+            add("url", "cannot be combined with `egret`, `command` or `config`: the proxy runs already");
+        }
+        let parsed = external_url::variable(url).map(|variable| variable.is_some());
+        if let Err(error) = parsed
+            .and_then(|is_set_later| if is_set_later { Ok(()) } else { ExternalUrl::parse(url).map(drop) })
+        {
+            add("url", &error.to_string());
+        }
+        for (name, value) in &self.headers {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&*+-.^_|~".contains(c);
+            if name.is_empty() || !name.chars().all(plain) || name.eq_ignore_ascii_case("host") {
+                add(&format!("headers.{name}"), "expected the name of a header field other than `host`");
+            }
+            if value.contains(char::is_control) || value.len() > HEADER_BYTES_MAX {
+                add(&format!("headers.{name}"), "a value has at most 1,024 bytes and no control characters");
+            }
+            if let Err(unknown) = template::check(value) {
+                problems.push(unknown.problem(format!("{path}.headers.{name}")));
+                break;
+            }
+        }
         problems
     }
 }

@@ -8,7 +8,8 @@ use std::fmt;
 use egret_measure::statistics::real;
 use serde::{Deserialize, Serialize};
 
-use crate::local_http::request;
+use crate::host::{Host, HostError};
+use crate::http::Server;
 
 /// Path to read and reset the counters.
 const COUNTERS: &str = "/counters";
@@ -50,17 +51,17 @@ struct RateLimitTotals {
     refused: u64,
 }
 
-/// Resets the counters of the provider on this port, and the windows of its rate limits.
-pub(crate) fn reset(port: u16) -> Result<(), CountersError> {
-    match request(port, "DELETE", COUNTERS) {
+/// Resets the counters of the provider on this host, and the windows of its rate limits.
+pub(crate) fn reset(host: &Host, provider: &Server) -> Result<(), CountersError> {
+    match host.request(provider, "DELETE", COUNTERS)? {
         Some((200..=299, _)) => Ok(()),
         response => Err(CountersError::Status(response.map(|(status, _)| status))),
     }
 }
 
-/// Reads the counters of the provider on this port.
-pub(crate) fn read(port: u16) -> Result<ProviderCounters, CountersError> {
-    match request(port, "GET", COUNTERS) {
+/// Reads the counters of the provider on this host.
+pub(crate) fn read(host: &Host, provider: &Server) -> Result<ProviderCounters, CountersError> {
+    match host.request(provider, "GET", COUNTERS)? {
         Some((200, content)) => parse(&content),
         response => Err(CountersError::Status(response.map(|(status, _)| status))),
     }
@@ -69,6 +70,8 @@ pub(crate) fn read(port: u16) -> Result<ProviderCounters, CountersError> {
 /// The reason why the counters cannot be reset or read.
 #[derive(Debug)]
 pub(crate) enum CountersError {
+    /// The provider's machine did not send the request.
+    Host(HostError),
     /// The provider returned this status code, or no response.
     Status(Option<u16>),
     /// The response is not the document of the counters.
@@ -79,6 +82,7 @@ impl fmt::Display for CountersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("cannot read the provider's counters: ")?;
         match self {
+            Self::Host(error) => error.fmt(f),
             Self::Status(None) => write!(f, "{COUNTERS} returned no response"),
             Self::Status(Some(status)) => write!(f, "{COUNTERS} returned {status}"),
             Self::Malformed(error) => write!(f, "{COUNTERS}: {error}"),
@@ -87,6 +91,12 @@ impl fmt::Display for CountersError {
 }
 
 impl std::error::Error for CountersError {}
+
+impl From<HostError> for CountersError {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
+    }
+}
 
 fn parse(content: &[u8]) -> Result<ProviderCounters, CountersError> {
     let document: CountersDocument = serde_json::from_slice(content).map_err(CountersError::Malformed)?;

@@ -19,15 +19,18 @@ mod client_settings;
 mod clock;
 mod config;
 mod counters;
+mod external_url;
 mod figures;
 #[cfg(test)]
 mod fixture;
+mod host;
+mod http;
 mod interrupt;
 mod listing;
-mod local_http;
 mod machine;
 mod plan;
 mod process;
+mod programs;
 pub mod report;
 mod results;
 mod run;
@@ -35,6 +38,8 @@ mod template;
 mod text_file;
 mod turn_files;
 
+pub use config::MachinesConfig;
+pub use host::serve;
 pub use interrupt::{Interrupt, Interrupter};
 pub use listing::list;
 pub use results::{Results, ResultsError};

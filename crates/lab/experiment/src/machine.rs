@@ -49,6 +49,25 @@ impl Machine {
     }
 }
 
+/// Identifies the running system: the same in all containers and network namespaces of a machine.
+pub(crate) fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// The user who runs the experiment. An nginx started by root would otherwise run its workers as a user who
+/// may not read the results.
+pub(crate) fn user() -> String {
+    let id = rustix::process::geteuid().as_raw().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == id).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| "root".into())
+}
+
 /// The load average of the last minute: the number of threads that were running or ready to run.
 pub(crate) fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();

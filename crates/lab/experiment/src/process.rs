@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
 
 /// Time between SIGTERM and SIGKILL.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -22,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LAST_LINES: usize = 15;
 
 /// The parameters to start a process.
-#[derive(Debug)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Launch {
     /// Name used in messages: `the provider`, `the proxy of nginx`.
     pub name: String,
@@ -45,13 +46,12 @@ pub(crate) struct Launch {
 /// A running program with its children, in their own process group. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct MeasuredProcess {
-    name: String,
     child: Child,
     log: PathBuf,
 }
 
 /// Resources used so far by the processes of a group.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Usage {
     /// User and system time of all threads, in seconds.
     pub cpu_s: f64,
@@ -71,12 +71,7 @@ impl MeasuredProcess {
         }
         command.env("HOME", &launch.home).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let child = pinned(launch.core, || command.spawn())?;
-        Ok(Self { name: launch.name.clone(), child, log: launch.stderr.clone() })
-    }
-
-    /// Name used in messages.
-    pub fn name(&self) -> &str {
-        &self.name
+        Ok(Self { child, log: launch.stderr.clone() })
     }
 
     /// The exit status, if the process has ended.
@@ -127,12 +122,21 @@ impl Drop for MeasuredProcess {
 }
 
 /// The last lines of a log, indented, or a note that it is empty.
-pub(crate) fn last_lines(log: &Path) -> String {
+fn last_lines(log: &Path) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
     if last.is_empty() { "    (no output)".into() } else { format!("    {}", last.join("\n    ")) }
+}
+
+/// Raises the limit of open files for this process and its children, as far as the system permits.
+pub(crate) fn allow_many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If this fails, a high concurrency fails visibly in the client.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The cores that this process may use.

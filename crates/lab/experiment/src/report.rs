@@ -1,15 +1,18 @@
 //! The report on a results folder: a summary in figures and words, charts, and one page that contains them
 //! all.
 
+mod added_table;
 mod bars;
 mod bounded_figure;
 mod case_summary;
+mod chart_parts;
 mod compare;
 mod evaluation;
 mod format;
 mod lines;
 mod load_table;
 mod page;
+mod provider_time;
 mod slopes;
 mod summary;
 mod svg;

@@ -64,12 +64,32 @@ pub struct Metadata {
     pub left_out: BTreeMap<String, String>,
     /// The machine.
     pub machine: Machine,
+    /// The machines of the parts, by part; empty if all run on `machine`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub machines: BTreeMap<String, PartMachine>,
     /// The core of each process; empty if all share one core.
     pub pinned: BTreeMap<String, usize>,
     /// Load average before the experiment started.
     pub load_average_before: f64,
     /// The experiment as it was run, the quick profile applied.
     pub experiment: Experiment,
+}
+
+/// The machine of a part.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+pub struct PartMachine {
+    /// Destination for ssh; `None` for the machine of the lab.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ssh: Option<String>,
+    /// Name or address under which the other parts reach it; the client's has no meaning.
+    pub address: String,
+    /// Path and version of Egret's program there.
+    pub egret: String,
+    /// The machine.
+    #[serde(flatten)]
+    pub machine: Machine,
+    /// Load average before the experiment started.
+    pub load_average_before: f64,
 }
 
 /// One case through one scenario in one round.
@@ -329,10 +349,18 @@ impl Metadata {
     /// The version of the format that is written.
     pub const VERSION: u32 = 1;
 
-    /// Returns `true` if the machine was in use before the run started, which makes the figures doubtful.
+    /// The highest load average of any machine before the run started.
+    pub fn load_average_highest(&self) -> f64 {
+        self.machines.values().map(|part| part.load_average_before).fold(self.load_average_before, f64::max)
+    }
+
+    /// Returns `true` if a machine was in use before the run started, which makes the figures doubtful.
     pub fn machine_was_busy(&self) -> bool {
-        self.load_average_before
-            > LOAD_SHARE_MAX * f64::from(u32::try_from(self.machine.cores).unwrap_or(u32::MAX))
+        let is_busy = |load: f64, machine: &Machine| {
+            load > LOAD_SHARE_MAX * f64::from(u32::try_from(machine.cores).unwrap_or(u32::MAX))
+        };
+        is_busy(self.load_average_before, &self.machine)
+            || self.machines.values().any(|part| is_busy(part.load_average_before, &part.machine))
     }
 }
 

@@ -4,11 +4,11 @@ mod progress;
 mod setup;
 mod turn;
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use egret_config::{Duration, Report};
@@ -16,22 +16,21 @@ use progress::Progress;
 use setup::TurnSetup;
 use turn::TurnError;
 
-use crate::config::Experiment;
+use crate::client_settings::ClientKind;
+use crate::config::{Experiment, MachineConfig};
+use crate::host::{Host, HostError, Hosts};
 use crate::interrupt::Interrupt;
 use crate::machine::{self, Machine};
 use crate::plan::{self, PlannedTurn};
-use crate::results::{Metadata, Results, ResultsError, Turn};
-use crate::{clock, process, turn_files};
-
-/// Maximum number of characters kept of a program's version output.
-const VERSION_CHARS_MAX: usize = 200;
+use crate::results::{Metadata, PartMachine, Results, ResultsError, Turn};
+use crate::{clock, process, programs, turn_files};
 
 /// An experiment ready to start or resume.
 #[derive(Debug)]
 pub struct Run {
     results: Results,
     configs: BTreeMap<String, String>,
-    egret: PathBuf,
+    hosts: Hosts,
 }
 
 /// Changes to an experiment from the command line.
@@ -45,6 +44,8 @@ pub struct Changes {
     pub cases: Vec<String>,
     /// Duration in seconds of the turns that have a duration.
     pub seconds: Option<u32>,
+    /// A file with the machines of the parts, instead of the experiment's.
+    pub machines: Option<PathBuf>,
 }
 
 /// A case on the command line that the experiment does not have.
@@ -156,6 +157,12 @@ impl From<Report> for RunError {
     }
 }
 
+impl From<HostError> for RunError {
+    fn from(error: HostError) -> Self {
+        Self::Missing(error.to_string())
+    }
+}
+
 impl From<ResultsError> for RunError {
     fn from(error: ResultsError) -> Self {
         Self::Results(error)
@@ -171,7 +178,7 @@ impl Run {
         file: &Path,
         changes: &Changes,
         out: Option<&Path>,
-        egret: PathBuf,
+        egret: &Path,
         version: &str,
     ) -> Result<Self, RunError> {
         let (experiment, text) = Experiment::read(file)?;
@@ -181,7 +188,14 @@ impl Run {
         let here = absolute(file.parent().unwrap_or(Path::new(".")));
         let configs = turn_files::read_configs(&experiment, &here)
             .map_err(|error| RunError::Missing(error.to_string()))?;
-        let left_out = leave_out(&mut experiment, &here)?;
+        if let Some(file) = &changes.machines {
+            experiment.set_machines(file)?;
+        }
+        experiment
+            .resolve_urls()
+            .map_err(|(scenario, error)| RunError::Misused(format!("the scenario `{scenario}`: {error}")))?;
+        let hosts = Hosts::connect(&experiment.on, egret, &here)?;
+        let left_out = leave_out(&mut experiment, &hosts)?;
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let now = SystemTime::now();
         let profile = if quick { "-quick" } else { "" };
@@ -196,27 +210,31 @@ impl Run {
             ended: None,
             command: command_line(),
             commit: commit(&here),
-            versions: versions(&experiment, &here, version),
-            egret: describe(&egret),
+            versions: versions(&experiment, &hosts, version)?,
+            egret: describe(egret),
             left_out,
             machine: Machine::detect(),
-            pinned: pinned(&experiment),
+            machines: machines(&experiment, &hosts),
+            pinned: pinned(&experiment, &hosts),
             load_average_before: machine::load_average(),
             here,
             experiment,
         };
         let results = Results::create(&directory, metadata, &text, &configs)?;
-        Ok(Self { results, configs, egret })
+        Ok(Self { results, configs, hosts })
     }
 
     /// Prepares to resume a run, with the experiment and configs stored at its start.
-    pub fn resume(directory: &Path, egret: PathBuf) -> Result<Self, RunError> {
+    pub fn resume(directory: &Path, egret: &Path) -> Result<Self, RunError> {
         let mut results = Results::open(&absolute(directory))?;
-        leave_out(&mut results.metadata.experiment, &results.metadata.here)?;
-        results.metadata.started.push(clock::iso(SystemTime::now()));
-        results.metadata.pinned = pinned(&results.metadata.experiment);
+        let metadata = &mut results.metadata;
+        let hosts = Hosts::connect(&metadata.experiment.on, egret, &metadata.here)?;
+        leave_out(&mut metadata.experiment, &hosts)?;
+        metadata.started.push(clock::iso(SystemTime::now()));
+        metadata.machines = machines(&metadata.experiment, &hosts);
+        metadata.pinned = pinned(&metadata.experiment, &hosts);
         let configs = results.configs()?;
-        Ok(Self { results, configs, egret })
+        Ok(Self { results, configs, hosts })
     }
 
     /// Runs the remaining turns. Writes a line to `output` for each; `live` is `true` if `output` is a
@@ -227,7 +245,7 @@ impl Run {
         output: &mut dyn Write,
         live: bool,
     ) -> Result<Results, RunError> {
-        allow_many_files();
+        process::allow_many_files();
         let left: Vec<PlannedTurn> = plan::planned_turns(&self.results.metadata.experiment)
             .into_iter()
             .filter(|planned| !self.has(*planned))
@@ -271,8 +289,7 @@ impl Run {
             case,
             scenario,
             round: planned.round,
-            here: &metadata.here,
-            egret: &self.egret,
+            hosts: &self.hosts,
             configs: &self.configs,
             directory: &directory,
             pinned: &metadata.pinned,
@@ -308,95 +325,118 @@ impl Run {
 
 /// Leaves out optional scenarios whose program is missing, and returns them. Any other missing program is an
 /// error.
-fn leave_out(experiment: &mut Experiment, here: &Path) -> Result<BTreeMap<String, String>, RunError> {
+fn leave_out(experiment: &mut Experiment, hosts: &Hosts) -> Result<BTreeMap<String, String>, RunError> {
     let mut left_out = BTreeMap::new();
-    let installed = |program: &str| program.contains("@{") || turn_files::locate(program, here).is_some();
+    let installed = |host: &Host, program: &str| -> Result<bool, HostError> {
+        Ok(program.contains("@{") || host.locate(program)?.is_some())
+    };
     let missing = |what: &str, program: &str| {
         RunError::Missing(format!("{what} needs `{program}`, which is not installed or not in PATH"))
     };
     let baseline = experiment.baseline().to_owned();
     for scenario in &experiment.scenarios {
-        match turn_files::proxy_program(scenario) {
-            Some(program) if !installed(program) && scenario.optional && scenario.name != baseline => {
-                left_out.insert(scenario.name.clone(), format!("`{program}` is not installed"));
-            }
-            Some(program) if !installed(program) => {
-                return Err(missing(&format!("the scenario `{}`", scenario.name), program));
-            }
-            _ => {}
+        let Some(program) = turn_files::proxy_program(scenario) else { continue };
+        if installed(&hosts.proxy, program)? {
+            continue;
         }
+        if !scenario.optional || scenario.name == baseline {
+            return Err(missing(&format!("the scenario `{}`", scenario.name), program));
+        }
+        left_out.insert(scenario.name.clone(), format!("`{program}` is not installed"));
     }
     experiment.scenarios.retain(|scenario| !left_out.contains_key(&scenario.name));
-    if let Some(program) =
-        turn_files::provider_program(&experiment.provider).filter(|program| !installed(program))
+    if let Some(program) = turn_files::provider_program(&experiment.provider)
+        && !installed(&hosts.provider, program)?
     {
         return Err(missing("the provider", program));
     }
-    for (case, scenario) in experiment.pairs() {
-        if let Some(program) =
-            experiment.client(case, scenario).kind.program().filter(|program| !installed(program))
-        {
+    for program in client_programs(experiment) {
+        if !installed(&hosts.client, program)? {
             return Err(missing("the client", program));
         }
     }
     Ok(left_out)
 }
 
-/// Assigns a core to each process. With two cores the proxy has its own, or the provider if there is no
-/// proxy; with three or more each process has its own.
-fn pinned(experiment: &Experiment) -> BTreeMap<String, usize> {
-    let cores = process::cores();
-    let has_proxy = experiment.scenarios.iter().any(|scenario| !scenario.is_direct());
-    let given = match cores.as_slice() {
-        [] | [_] => return BTreeMap::new(),
-        [client, provider] if !has_proxy => [("client", client), ("provider", provider), ("proxy", provider)],
-        [load, proxy] => [("client", load), ("provider", load), ("proxy", proxy)],
-        [client, provider, proxy, ..] => [("client", client), ("provider", provider), ("proxy", proxy)],
-    };
-    given.into_iter().map(|(part, core)| (part.to_owned(), *core)).collect()
+/// Names of the clients' programs, each once.
+fn client_programs(experiment: &Experiment) -> BTreeSet<&'static str> {
+    let kinds = experiment.pairs().map(|(case, scenario)| experiment.client(case, scenario).kind);
+    kinds.filter_map(ClientKind::program).collect()
 }
 
-fn versions(experiment: &Experiment, here: &Path, version: &str) -> BTreeMap<String, String> {
-    let provider = turn_files::provider_program(&experiment.provider);
+/// Describes the machine of each part; none if all run on the lab's.
+fn machines(experiment: &Experiment, hosts: &Hosts) -> BTreeMap<String, PartMachine> {
+    let on = &experiment.on;
+    if [&on.client, &on.proxy, &on.provider].into_iter().flatten().all(|machine| machine.ssh.is_none()) {
+        return BTreeMap::new();
+    }
+    let described = hosts.all().into_iter().zip([&on.client, &on.proxy, &on.provider]);
+    let part = |host: &Host, machine: &Option<MachineConfig>| PartMachine {
+        ssh: machine.as_ref().and_then(|machine| machine.ssh.clone()),
+        address: host.address.clone(),
+        egret: format!("{}, egret {}", host.about.egret.display(), host.about.version),
+        machine: host.about.machine.clone(),
+        load_average_before: host.about.load_average,
+    };
+    described.map(|((name, host), machine)| (name.to_owned(), part(host, machine))).collect()
+}
+
+/// Assigns a core to each process. The processes of a machine with three or more cores have one each. With
+/// two cores the proxy has its own, or the provider if there is no proxy on that machine.
+fn pinned(experiment: &Experiment, hosts: &Hosts) -> BTreeMap<String, usize> {
+    let has_proxy =
+        experiment.scenarios.iter().any(|scenario| !scenario.is_direct() && scenario.url.is_none());
+    let parts = hosts.all().into_iter().filter(|(name, _)| has_proxy || *name != "proxy");
+    let mut by_machine: BTreeMap<&str, Vec<(&str, &[usize])>> = BTreeMap::new();
+    for (name, host) in parts {
+        by_machine.entry(&host.about.boot_id).or_default().push((name, &host.about.cores));
+    }
+    by_machine.values().flat_map(|parts| pinned_together(parts)).collect()
+}
+
+/// Assigns cores to the processes of one machine, given in the order client, proxy, provider. If the machine
+/// has one core, none is assigned.
+fn pinned_together(parts: &[(&str, &[usize])]) -> Vec<(String, usize)> {
+    let cores = parts.first().map_or(&[][..], |(_, cores)| *cores);
+    let of = |part: &str| match (cores, part) {
+        ([] | [_], _) => None,
+        (_, "client") => Some(cores[0]),
+        // With two cores, client and provider share one if a proxy is there.
+        ([load, _], "provider") if parts.len() == 3 => Some(*load),
+        ([_, own], _) => Some(*own),
+        (_, "provider") => Some(cores[1]),
+        _ => Some(cores[2]),
+    };
+    parts.iter().filter_map(|(part, _)| Some(((*part).to_owned(), of(part)?))).collect()
+}
+
+/// Versions of all programs, by file name.
+fn versions(
+    experiment: &Experiment,
+    hosts: &Hosts,
+    version: &str,
+) -> Result<BTreeMap<String, String>, HostError> {
+    let provider =
+        turn_files::provider_program(&experiment.provider).map(|program| (&hosts.provider, program));
     let proxies = experiment.scenarios.iter().filter_map(turn_files::proxy_program);
-    let clients =
-        experiment.pairs().filter_map(|(case, scenario)| experiment.client(case, scenario).kind.program());
+    let proxies = proxies.map(|program| (&hosts.proxy, program));
+    let clients = client_programs(experiment).into_iter().map(|program| (&hosts.client, program));
     let mut versions = BTreeMap::from([("egret".to_owned(), format!("egret {version}"))]);
-    for program in provider.into_iter().chain(proxies).chain(clients) {
-        if let Some(located) = turn_files::locate(program, here) {
-            let name = located.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            versions.entry(name).or_insert_with(|| {
-                version_output(&located, &[turn_files::version_option(&located)], here).unwrap_or_default()
-            });
+    for (host, program) in provider.into_iter().chain(proxies).chain(clients) {
+        let Some(located) = host.locate(program)? else { continue };
+        let name = located.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Entry::Vacant(entry) = versions.entry(name) {
+            entry.insert(host.version(&located)?.unwrap_or_default());
         }
     }
-    versions
+    Ok(versions)
 }
 
 /// The commit checked out in the experiment's directory.
 fn commit(here: &Path) -> Option<String> {
-    let git = turn_files::locate("git", here)?;
-    version_output(&git, &["describe", "--always", "--dirty", "--abbrev=12"], here)
+    let git = programs::locate("git", here)?;
+    programs::version_output(&git, &["describe", "--always", "--dirty", "--abbrev=12"], here)
         .filter(|line| !line.starts_with("fatal"))
-}
-
-/// The first line with a digit in a program's output, on either stream: its version.
-fn version_output(program: &Path, arguments: &[&str], directory: &Path) -> Option<String> {
-    // siege would write its settings file into the caller's home.
-    let home = std::env::temp_dir().join(format!("egret-lab-home-{}", std::process::id()));
-    std::fs::create_dir_all(&home).ok()?;
-    let mut command = Command::new(program);
-    let output =
-        command.args(arguments).env("HOME", &home).current_dir(directory).stdin(Stdio::null()).output();
-    // If this fails, a few files remain in the temporary directory.
-    let _ = std::fs::remove_dir_all(&home);
-    let output = output.ok()?;
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    let of_home = home.display().to_string();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.contains(&of_home));
-    let line = lines.find(|line| line.contains(|c: char| c.is_ascii_digit()))?;
-    Some(line.chars().take(VERSION_CHARS_MAX).collect())
 }
 
 fn describe(program: &Path) -> String {
@@ -417,15 +457,6 @@ fn command_line() -> String {
 fn absolute(path: &Path) -> PathBuf {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// Raises the limit of open files for this process and its children, as far as the system permits.
-fn allow_many_files() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // If this fails, a high concurrency fails visibly in the client.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 #[cfg(test)]

@@ -7,18 +7,20 @@ use std::collections::BTreeMap;
 use egret_config::Problem;
 
 /// The placeholders.
-pub(crate) const PLACEHOLDERS: [&str; 11] = [
-    "port",          // port of the proxy, or of the provider in its own template
-    "provider_port", // port of the provider
-    "provider_ca",   // certificate of the authority that signed the provider's certificate, if it uses TLS
-    "control_port",  // another free port
-    "scheme",        // `http`, or `https` if the provider uses TLS
-    "directory",     // working directory of the process
-    "config",        // path of the filled-in config
-    "here",          // directory of the experiment's file
-    "egret",         // Egret's program
-    "user",          // the user who runs the experiment
-    "delay_s",       // delay of the case in seconds, such as `0.15`
+pub(crate) const PLACEHOLDERS: [&str; 13] = [
+    "listen",           // address on which the process listens
+    "port",             // port of the proxy, or of the provider in its own template
+    "provider_address", // address or name of the provider
+    "provider_port",    // port of the provider
+    "provider_ca",      // certificate of the authority that signed the provider's certificate, if it uses TLS
+    "control_port",     // another free port
+    "scheme",           // `http`, or `https` if the provider uses TLS
+    "directory",        // working directory of the process
+    "config",           // path of the filled-in config
+    "here",             // directory of the experiment's file; on another machine, the lab's directory
+    "egret",            // Egret's program
+    "user",             // the user who runs the process
+    "delay_s",          // delay of the case in seconds, such as `0.15`
 ];
 
 /// An unknown placeholder.

@@ -2,30 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
 use crate::config::{Experiment, ProviderConfig, ProviderKind, ScenarioConfig};
+use crate::host::{Host, HostError, Hosts};
+use crate::http::{authority, bracketed};
 use crate::process::Launch;
 use crate::template::{self, Values};
 use crate::text_file::{TextFileError, read_text};
-
-/// Directories for daemons on Debian, which a user's PATH may omit.
-const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
-
-/// Finds a program. A path is relative to the experiment's file; a plain name is searched in PATH.
-pub(crate) fn locate(program: &str, here: &Path) -> Option<PathBuf> {
-    if program.contains('/') {
-        let file = here.join(program);
-        return file.is_file().then_some(file);
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = SYSTEM_DIRECTORIES.map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(system)
-        .map(|directory| directory.join(program))
-        .find(|file| file.is_file())
-}
 
 /// The file name under which a template is stored in the results.
 pub(crate) fn config_name(part: &str, template: &Path) -> String {
@@ -64,29 +49,31 @@ pub(crate) fn provider_program(provider: &ProviderConfig) -> Option<&str> {
     }
 }
 
-/// The option that prints a program's version. A program without such an option prints an error, which serves
-/// as well.
-pub(crate) fn version_option(program: &Path) -> &'static str {
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
-    match name.as_ref() {
-        "nginx" | "haproxy" | "wrk" => "-v",
-        "ab" | "siege" => "-V",
-        "egret" => "version",
-        _ => "--version",
-    }
+/// Directories for the files of a turn. On this machine they are the turn's folder in the results.
+#[derive(Debug, Clone)]
+pub(crate) struct TurnDirectories {
+    /// On the client's machine.
+    pub client: PathBuf,
+    /// On the proxy's machine.
+    pub proxy: PathBuf,
+    /// On the provider's machine.
+    pub provider: PathBuf,
 }
+
+/// File in a turn's directory for the certificate of the provider's authority.
+pub(crate) const PROVIDER_CA: &str = "provider-ca.pem";
 
 /// Everything needed to prepare the processes of a turn.
 #[derive(Debug)]
 pub(crate) struct TurnFiles<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// The directory of the experiment's file.
-    pub here: &'a Path,
+    /// The machines.
+    pub hosts: &'a Hosts,
     /// Contents of the templates.
     pub configs: &'a BTreeMap<String, String>,
-    /// Folder of the turn.
-    pub directory: &'a Path,
+    /// Directories for the files of the turn, on the machine of each part.
+    pub directories: &'a TurnDirectories,
     /// Placeholder values that all processes share.
     pub shared: Values,
 }
@@ -94,8 +81,8 @@ pub(crate) struct TurnFiles<'a> {
 /// The reason why the files or the command of a process cannot be prepared.
 #[derive(Debug)]
 pub(crate) enum StartProblem {
-    /// A file or directory cannot be written.
-    Io(PathBuf, io::Error),
+    /// A file or directory cannot be written, or the machine cannot be reached.
+    Host(HostError),
     /// The results lack this config.
     ConfigMissing(String),
     /// The part of this name has no command.
@@ -119,7 +106,7 @@ pub(crate) enum StartProblem {
 impl fmt::Display for StartProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Host(error) => error.fmt(f),
             Self::ConfigMissing(config) => write!(f, "the config {config} is missing from the results"),
             Self::NoCommand(name) => write!(f, "{name} has no command"),
             Self::NotInstalled { name, program } => write!(f, "{name}: {program} is not installed"),
@@ -129,6 +116,26 @@ impl fmt::Display for StartProblem {
 }
 
 impl std::error::Error for StartProblem {}
+
+impl From<HostError> for StartProblem {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
+    }
+}
+
+/// A part whose process is prepared.
+struct Part<'a> {
+    /// `provider` or `proxy`.
+    kind: &'static str,
+    /// Name for messages.
+    name: &'a str,
+    host: &'a Host,
+    /// Directory for the files of the turn.
+    directory: &'a Path,
+    /// The port on which the process listens.
+    port: u16,
+    core: Option<usize>,
+}
 
 /// A config template that cannot be read.
 #[derive(Debug)]
@@ -148,12 +155,14 @@ impl std::error::Error for UnreadableConfig {}
 impl TurnFiles<'_> {
     /// Prepares the provider to listen on `port`.
     pub fn provider(&self, port: u16, core: Option<usize>) -> Result<Launch, StartProblem> {
-        let config = &self.experiment.provider;
-        let listen = format!("127.0.0.1:{port}");
+        let (config, host) = (&self.experiment.provider, &self.hosts.provider);
+        let (address, number) = (host.listen.to_string(), port.to_string());
         let mut words: Vec<String> = match config.kind {
-            ProviderKind::Egret => vec!["@{egret}".into(), "provider".into(), "--listen".into(), listen],
+            ProviderKind::Egret => {
+                vec!["@{egret}".into(), "provider".into(), "--listen".into(), authority(&address, port)]
+            }
             ProviderKind::GoHttpbin => {
-                ["go-httpbin", "-host", "127.0.0.1", "-port", &port.to_string(), "-log-level", "ERROR"]
+                ["go-httpbin", "-host", &address, "-port", &number, "-log-level", "ERROR"]
                     .map(Into::into)
                     .to_vec()
             }
@@ -161,24 +170,25 @@ impl TurnFiles<'_> {
         };
         words.extend(config.arguments.iter().cloned());
         let template = config.config.as_deref().map(|file| config_name("provider", file));
-        let launch = self.launch("provider", "the provider", &words, template, port, core)?;
+        let directory = &self.directories.provider;
+        let part = Part { kind: "provider", name: "the provider", host, directory, port, core };
+        let launch = self.launch(&part, &words, template)?;
         for (name, size) in &config.files {
-            let file = launch.directory.join(name);
             let length = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
-            std::fs::write(&file, vec![b'x'; length])
-                .map_err(|error| StartProblem::Io(file.clone(), error))?;
+            host.write(&launch.directory.join(name), &vec![b'x'; length])?;
         }
         Ok(launch)
     }
 
-    /// Prepares the scenario's proxy to listen on `port`. Returns `None` for the direct way.
+    /// Prepares the scenario's proxy to listen on `port`. Returns `None` without a proxy, and for one that
+    /// runs already.
     pub fn proxy(
         &self,
         scenario: &ScenarioConfig,
         port: u16,
         core: Option<usize>,
     ) -> Result<Option<Launch>, StartProblem> {
-        if scenario.is_direct() {
+        if scenario.is_direct() || scenario.url.is_some() {
             return Ok(None);
         }
         let words = match scenario.egret {
@@ -187,37 +197,53 @@ impl TurnFiles<'_> {
         };
         let template = scenario.template().map(|file| config_name(&scenario.name, file));
         let name = format!("the proxy of `{}`", scenario.name);
-        self.launch("proxy", &name, &words, template, port, core).map(Some)
+        let (host, directory) = (&self.hosts.proxy, &self.directories.proxy);
+        let part = Part { kind: "proxy", name: &name, host, directory, port, core };
+        self.launch(&part, &words, template).map(Some)
+    }
+
+    /// The field lines that each request to a scenario's proxy carries.
+    pub fn fields(&self, scenario: &ScenarioConfig) -> Result<Vec<String>, StartProblem> {
+        let lines = scenario
+            .headers
+            .iter()
+            .map(|(name, value)| Ok(format!("{name}: {}", fill(value, &self.shared, "the headers")?)));
+        lines.collect()
     }
 
     fn launch(
         &self,
-        part: &str,
-        name: &str,
+        part: &Part<'_>,
         words: &[String],
         template: Option<String>,
-        port: u16,
-        core: Option<usize>,
     ) -> Result<Launch, StartProblem> {
-        let directory = self.directory.join(part);
-        std::fs::create_dir(&directory).map_err(|error| StartProblem::Io(directory.clone(), error))?;
+        let Part { kind, name, host, port, core, .. } = *part;
+        let directory = part.directory.join(kind);
+        host.empty_directory(&directory)?;
         let mut values = self.shared.clone();
-        values.insert("port", port.to_string());
-        values.insert("directory", directory.display().to_string());
+        values.extend([
+            ("listen", bracketed(&host.listen.to_string())),
+            ("port", port.to_string()),
+            ("directory", directory.display().to_string()),
+            ("provider_ca", part.directory.join(PROVIDER_CA).display().to_string()),
+            ("here", host.about.here.display().to_string()),
+            ("egret", host.about.egret.display().to_string()),
+            ("user", host.about.user.clone()),
+        ]);
         if let Some(template) = template {
             let text = self.configs.get(&template);
             let text = text.ok_or_else(|| StartProblem::ConfigMissing(template.clone()))?;
-            let file = self.directory.join(format!("{part}-{template}"));
-            std::fs::write(&file, fill(text, &values, name)?)
-                .map_err(|error| StartProblem::Io(file.clone(), error))?;
+            let file = part.directory.join(format!("{kind}-{template}"));
+            host.write(&file, fill(text, &values, name)?.as_bytes())?;
             values.insert("config", file.display().to_string());
         }
         let (program, arguments) =
             words.split_first().ok_or_else(|| StartProblem::NoCommand(name.to_owned()))?;
         let program = fill(program, &values, name)?;
-        let located = locate(&program, self.here)
+        let located = host
+            .locate(&program)?
             .ok_or_else(|| StartProblem::NotInstalled { name: name.to_owned(), program: program.clone() })?;
-        let log = self.directory.join(format!("{part}.log"));
+        let log = part.directory.join(format!("{kind}.log"));
         Ok(Launch {
             name: name.to_owned(),
             program: located,
@@ -259,7 +285,15 @@ mod tests {
         let turn = directory.join("turn");
         std::fs::create_dir_all(&turn).unwrap();
         let shared = Values::from([("provider_port", "7".to_owned())]);
-        prepare(&TurnFiles { experiment: &experiment, here: directory, configs, directory: &turn, shared })
+        let hosts = Hosts::connect(&experiment.on, Path::new("/egret"), directory).unwrap();
+        let directories = TurnDirectories { client: turn.clone(), proxy: turn.clone(), provider: turn };
+        prepare(&TurnFiles {
+            experiment: &experiment,
+            hosts: &hosts,
+            configs,
+            directories: &directories,
+            shared,
+        })
     }
 
     fn words(launch: &Launch) -> Vec<&str> {
@@ -272,7 +306,7 @@ mod tests {
         let turn = root.path().join("turn");
         let configs = BTreeMap::from([
             ("provider.conf".to_owned(), "listen @{port}".to_owned()),
-            ("x.conf".to_owned(), "to @{provider_port} in @{directory}".to_owned()),
+            ("x.conf".to_owned(), "to @{provider_port} in @{directory} on @{listen}".to_owned()),
         ]);
         let [provider, proxy] = prepared(root.path(), &configs, |files| {
             assert!(
@@ -288,7 +322,7 @@ mod tests {
         assert_eq!(std::fs::read(provider.directory.join("f")).unwrap(), b"xxxxx");
         let config = turn.join("proxy-x.conf");
         assert_eq!(words(&proxy), ["-c", &format!("7 {}", config.display())]);
-        let expected = format!("to 7 in {}", proxy.directory.display());
+        let expected = format!("to 7 in {} on 127.0.0.1", proxy.directory.display());
         assert_eq!(std::fs::read_to_string(config).unwrap(), expected);
         assert_eq!((proxy.core, proxy.name.as_str()), (Some(1), "the proxy of `x`"));
     }
@@ -305,20 +339,5 @@ mod tests {
         assert_eq!(problem(unset), "`@{delay_s}` has no value for the provider");
         let problem = StartProblem::NotInstalled { name: "the proxy".into(), program: "x".into() };
         assert_eq!(problem.to_string(), "the proxy: x is not installed");
-    }
-
-    #[test]
-    fn programs_are_found_beside_the_experiment_or_in_the_path() {
-        let root = tempfile::tempdir().unwrap();
-        std::fs::write(root.path().join("tool"), "").unwrap();
-        assert_eq!(locate("./tool", root.path()), Some(root.path().join("./tool")));
-        assert_eq!(locate("./none", root.path()), None);
-        assert!(locate("sh", root.path()).is_some_and(|path| path.is_absolute()));
-        assert_eq!(locate("no-such-program", root.path()), None);
-        for (program, option) in
-            [("/usr/sbin/nginx", "-v"), ("ab", "-V"), ("egret", "version"), ("envoy", "--version")]
-        {
-            assert_eq!(version_option(Path::new(program)), option);
-        }
     }
 }

@@ -1,25 +1,25 @@
 //! Apache's ab: percentiles come from its CSV, the other figures from its report.
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use super::output_error::OutputError;
 use super::percentiles::{PERCENTILES_CSV, percentiles};
-use super::task::{ClientTask, amount_options, body_options, words};
+use super::task::{ClientCommand, ClientTask, amount_options};
 use crate::figures::Figures;
 
 /// Builds the command line.
-pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {
+pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     // `-l`: lengths may vary, as those of an echo do. `-r`: a reset counts as a failure instead of ending the
     // run.
-    let mut arguments = words(&["-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
-    arguments.extend(amount_options(task.amount));
+    let mut command = ClientCommand::new(&["-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
+    command.add(amount_options(task.amount));
     if task.client.keep_alive {
-        arguments.push("-k".into());
+        command.add(["-k"]);
     }
-    arguments.extend(body_options(task, &["-T", "application/octet-stream"], "-p")?);
-    arguments.extend(["-e".into(), task.directory.join(PERCENTILES_CSV).into(), task.url.into()]);
-    Ok(arguments)
+    command.add_fields(task, "-H");
+    command.add_body(task, &["-T", "application/octet-stream"], "-p");
+    command.add(["-e".into(), task.directory.join(PERCENTILES_CSV).into_os_string(), task.url.into()]);
+    command
 }
 
 /// Parses the output.

@@ -1,14 +1,13 @@
 //! `egret bench`: percentiles come from its CSV, the other figures from its JSON. The HDR log is kept with
 //! the results.
 
-use std::ffi::OsString;
 use std::path::Path;
 
 use serde::Deserialize;
 
 use super::output_error::OutputError;
 use super::percentiles::{PERCENTILES_CSV, percentiles};
-use super::task::{ClientTask, body_options, words};
+use super::task::{ClientCommand, ClientTask, words};
 use crate::client_settings::Amount;
 use crate::figures::Figures;
 
@@ -18,32 +17,34 @@ const JSON: &str = "bench.json";
 const HDR: &str = "latency.hdr";
 
 /// Builds the command line.
-pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {
-    let mut arguments = words(&["bench", "-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
-    arguments.extend(match task.amount {
+pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
+    let mut command =
+        ClientCommand::new(&["bench", "-q", "-l", "-r", "-c", &task.client.concurrency.to_string()]);
+    command.add(match task.amount {
         Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
         Amount::For(duration) => words(&["-t", &duration.as_secs().to_string()]),
     });
     if task.client.keep_alive {
-        arguments.push("-k".into());
+        command.add(["-k"]);
     }
     if task.client.threads > 1 {
-        arguments.extend(words(&["--threads", &task.client.threads.to_string()]));
+        command.add(["--threads", &task.client.threads.to_string()]);
     }
     if let Some(rate) = task.client.requests_per_second {
-        arguments.extend(words(&["--rate", &rate.to_string()]));
+        command.add(["--rate", &rate.to_string()]);
     }
     if task.url.starts_with("https:") {
         // Like the other clients, which do not verify the provider's certificate: no trusted authority has
         // signed it.
-        arguments.push("--insecure".into());
+        command.add(["--insecure"]);
     }
-    arguments.extend(body_options(task, &["-T", "application/octet-stream"], "-p")?);
+    command.add_fields(task, "-H");
+    command.add_body(task, &["-T", "application/octet-stream"], "-p");
     for (option, file) in [("-e", PERCENTILES_CSV), ("--json", JSON), ("--hdr", HDR)] {
-        arguments.extend([option.into(), task.directory.join(file).into()]);
+        command.add([option.into(), task.directory.join(file).into_os_string()]);
     }
-    arguments.push(task.url.into());
-    Ok(arguments)
+    command.add([task.url]);
+    command
 }
 
 #[derive(Deserialize)]

@@ -1,28 +1,27 @@
 //! oha: prints a CSV row for each request, from which percentiles and rate are computed.
 
-use std::ffi::OsString;
-
 use egret_measure::statistics::{percentile, real};
 
 use super::output_error::OutputError;
-use super::task::{ClientTask, body_options, words};
+use super::task::{ClientCommand, ClientTask, words};
 use crate::client_settings::Amount;
 use crate::figures::Figures;
 
 /// Builds the command line.
-pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {
-    let mut arguments = words(&["--no-tui", "--output-format", "csv", "--redirect", "0"]);
-    arguments.extend(words(&["-c", &task.client.concurrency.to_string()]));
-    arguments.extend(match task.amount {
+pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
+    let mut command = ClientCommand::new(&["--no-tui", "--output-format", "csv", "--redirect", "0"]);
+    command.add(["-c", &task.client.concurrency.to_string()]);
+    command.add(match task.amount {
         Amount::Requests(requests) => words(&["-n", &requests.to_string()]),
         Amount::For(duration) => words(&["-z", &format!("{}s", duration.as_secs())]),
     });
     if !task.client.keep_alive {
-        arguments.push("--disable-keepalive".into());
+        command.add(["--disable-keepalive"]);
     }
-    arguments.extend(body_options(task, &["-m", "POST", "-T", "application/octet-stream"], "-D")?);
-    arguments.push(task.url.into());
-    Ok(arguments)
+    command.add_fields(task, "-H");
+    command.add_body(task, &["-m", "POST", "-T", "application/octet-stream"], "-D");
+    command.add([task.url]);
+    command
 }
 
 /// A CSV row.

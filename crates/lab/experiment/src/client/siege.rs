@@ -1,12 +1,10 @@
 //! siege: runs with its own settings file, so no user's `~/.siege` influences the measurement. Figures come
 //! from its JSON.
 
-use std::ffi::OsString;
-
 use serde::Deserialize;
 
 use super::output_error::OutputError;
-use super::task::{ClientTask, words};
+use super::task::{ClientCommand, ClientTask, words};
 use crate::client_settings::Amount;
 use crate::figures::Figures;
 
@@ -14,7 +12,7 @@ use crate::figures::Figures;
 const SETTINGS: &str = "siegerc";
 
 /// Builds the command line.
-pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {
+pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     let settings = task.directory.join(SETTINGS);
     let connection = if task.client.keep_alive { "keep-alive" } else { "close" };
     // `limit` caps the concurrency at 255 by default. `failures` is the number of failures after which siege
@@ -23,15 +21,16 @@ pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>>
         "verbose = false\nlogging = false\nprotocol = HTTP/1.1\nparser = false\nconnection = {connection}\nlimit = {}\nfailures = 1000000000\n",
         task.client.concurrency.max(255)
     );
-    std::fs::write(&settings, text)?;
     let concurrency = task.client.concurrency;
-    let mut arguments = words(&["-b", "-j", "-c", &concurrency.to_string()]);
-    arguments.extend(match task.amount {
+    let mut command = ClientCommand::new(&["-b", "-j", "-c", &concurrency.to_string()]);
+    command.files.push((SETTINGS, text.into_bytes()));
+    command.add(match task.amount {
         Amount::For(duration) => words(&["-t", &format!("{}S", duration.as_secs())]),
         Amount::Requests(requests) => words(&["-r", &requests.div_ceil(u64::from(concurrency)).to_string()]),
     });
-    arguments.extend(["-R".into(), settings.into(), task.url.into()]);
-    Ok(arguments)
+    command.add_fields(task, "-H");
+    command.add(["-R".into(), settings.into_os_string(), task.url.into()]);
+    command
 }
 
 #[derive(Deserialize)]

@@ -5,6 +5,9 @@ use std::path::Path;
 
 use crate::client_settings::{Amount, ClientSettings};
 
+/// Name of the file with the body.
+const BODY: &str = ".body";
+
 /// A run of a client.
 #[derive(Debug)]
 pub(crate) struct ClientTask<'a> {
@@ -14,31 +17,52 @@ pub(crate) struct ClientTask<'a> {
     pub amount: Amount,
     /// The URL to request.
     pub url: &'a str,
-    /// The directory for its files.
+    /// Additional field lines of each request, `name: value`.
+    pub fields: &'a [String],
+    /// The directory for its files, on the client's machine.
     pub directory: &'a Path,
+}
+
+/// The command line of a client.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientCommand {
+    /// The arguments.
+    pub arguments: Vec<OsString>,
+    /// Files that the arguments refer to: names in the task's directory, and contents.
+    pub files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl ClientCommand {
+    /// A command line that starts with these words.
+    pub fn new(first: &[&str]) -> Self {
+        Self { arguments: words(first), files: Vec::new() }
+    }
+
+    /// Adds words.
+    pub fn add(&mut self, more: impl IntoIterator<Item = impl Into<OsString>>) {
+        self.arguments.extend(more.into_iter().map(Into::into));
+    }
+
+    /// Adds the options that send a body with POST; nothing without a body. The body's file is hidden, so it
+    /// is not kept with the figures.
+    pub fn add_body(&mut self, task: &ClientTask<'_>, options: &[&str], file_option: &str) {
+        if task.client.body_bytes > 0 {
+            let length = usize::try_from(task.client.body_bytes).unwrap_or(usize::MAX);
+            self.files.push((BODY, vec![b'x'; length]));
+            self.add(options);
+            self.arguments.extend([file_option.into(), task.directory.join(BODY).into()]);
+        }
+    }
+
+    /// Adds an option for each additional field line.
+    pub fn add_fields(&mut self, task: &ClientTask<'_>, option: &str) {
+        task.fields.iter().for_each(|field| self.add([option, field]));
+    }
 }
 
 /// Converts the words of a command line.
 pub(crate) fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
-}
-
-/// Returns the options that send a body with POST, and writes the body's file; no options without a body. The
-/// file is hidden, so it is not kept with the figures.
-pub(crate) fn body_options(
-    task: &ClientTask<'_>,
-    options: &[&str],
-    file_option: &str,
-) -> std::io::Result<Vec<OsString>> {
-    if task.client.body_bytes == 0 {
-        return Ok(Vec::new());
-    }
-    let file = task.directory.join(".body");
-    let length = usize::try_from(task.client.body_bytes).unwrap_or(usize::MAX);
-    std::fs::write(&file, vec![b'x'; length])?;
-    let mut words = words(options);
-    words.extend([file_option.into(), file.into()]);
-    Ok(words)
 }
 
 /// Returns the options for a number of requests or a duration, as ab and similar clients take them.

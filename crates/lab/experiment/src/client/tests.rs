@@ -92,15 +92,18 @@ fn command(text: &str, url: &str) -> String {
     let text = format!("title: t\nprovider: {{}}\nscenarios: [{{ name: a }}]\nclient: {text}\n");
     let experiment = crate::fixture::experiment(&text);
     let client = experiment.client(&experiment.cases[0], &experiment.scenarios[0]);
-    let directory = tempfile::tempdir().unwrap();
-    let task = ClientTask { client: &client, amount: client.amount, url, directory: directory.path() };
-    let words = client.kind.arguments(&task).unwrap();
-    let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
-    let body = std::fs::read(directory.path().join(".body")).unwrap_or_default();
+    let directory = Path::new("DIR");
+    let task =
+        ClientTask { client: &client, amount: client.amount, url, fields: &["A: b c".into()], directory };
+    let command = client.kind.command(&task);
+    let words: Vec<_> = command.arguments.iter().map(|word| word.to_str().unwrap()).collect();
+    let body =
+        command.files.iter().find(|(name, _)| *name == ".body").map_or(0, |(_, content)| content.len());
     // wrk gets the size of the body and makes the body itself.
     let in_file = if client.kind == ClientKind::Wrk { 0 } else { client.body_bytes };
-    assert_eq!(body.len() as u64, in_file);
-    words.join(" ").replace(directory.path().to_str().unwrap(), "DIR")
+    assert_eq!(body as u64, in_file);
+    assert!(words.windows(2).any(|pair| pair == ["-H", "A: b c"]), "{words:?}");
+    words.join(" ").replacen(" -H A: b c", "", 1)
 }
 
 #[test]

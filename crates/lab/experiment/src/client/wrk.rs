@@ -1,12 +1,10 @@
 //! wrk: a Lua script makes it print its figures, percentiles included, as JSON.
 
-use std::ffi::OsString;
-
 use egret_measure::statistics::real;
 use serde::Deserialize;
 
 use super::output_error::OutputError;
-use super::task::{ClientTask, words};
+use super::task::{ClientCommand, ClientTask};
 use crate::client_settings::Amount;
 use crate::figures::Figures;
 
@@ -17,23 +15,20 @@ const SCRIPT: &str = "figures.lua";
 const WARM_UP_S: u64 = 1;
 
 /// Builds the command line.
-pub(crate) fn arguments(task: &ClientTask<'_>) -> std::io::Result<Vec<OsString>> {
+pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     let script = task.directory.join(SCRIPT);
-    std::fs::write(&script, include_str!("wrk/figures.lua"))?;
     let seconds = match task.amount {
         Amount::For(duration) => duration.as_secs(),
         Amount::Requests(_) => WARM_UP_S,
     };
     let threads = format!("-t{}", task.client.threads);
-    let mut arguments =
-        words(&[&threads, &format!("-c{}", task.client.concurrency), &format!("-d{seconds}s"), "-s"]);
-    arguments.extend([
-        script.into(),
-        task.url.into(),
-        "--".into(),
-        task.client.body_bytes.to_string().into(),
-    ]);
-    Ok(arguments)
+    let (connections, seconds) = (format!("-c{}", task.client.concurrency), format!("-d{seconds}s"));
+    let mut command = ClientCommand::new(&[&threads, &connections, &seconds]);
+    command.files.push((SCRIPT, include_bytes!("wrk/figures.lua").to_vec()));
+    command.add_fields(task, "-H");
+    command.add(["-s".into(), script.into_os_string(), task.url.into()]);
+    command.add(["--", &task.client.body_bytes.to_string()]);
+    command
 }
 
 #[derive(Deserialize)]

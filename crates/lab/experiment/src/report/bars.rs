@@ -24,7 +24,7 @@ pub(crate) struct Bar {
     pub value: Estimate,
 }
 
-/// A bar chart whose bars start at zero.
+/// A bar chart whose bars start at zero, to the left for negative values.
 #[derive(Debug, Clone)]
 pub(crate) struct BarChart {
     /// File name of the chart, without the extension.
@@ -46,7 +46,9 @@ impl BarChart {
         let height = HEADER + rows * ROW + BOTTOM;
         let mut drawing = Drawing::new(&self.title, &self.note, height);
         let most = self.bars.iter().map(|bar| bar.value.high).reduce(f64::max).unwrap_or(1.0);
-        let scale = Scale::around([0.0, most.max(f64::MIN_POSITIVE)].into_iter());
+        let least = self.bars.iter().map(|bar| bar.value.low).reduce(f64::min).unwrap_or(0.0);
+        let ends = [least.min(0.0), 0.0, most.max(f64::MIN_POSITIVE)];
+        let scale = Scale::around(ends.into_iter());
         let x = |value: f64| LEFT + scale.place(value) * (WIDTH - LEFT - RIGHT);
         self.axis(&mut drawing, scale, x, height);
         for (row, bar) in self.bars.iter().enumerate() {
@@ -66,6 +68,9 @@ impl BarChart {
             drawing.text("", At(x(*tick), bottom + 18.0), "middle", &tick_text(*tick, &ticks));
             drawing.close();
         }
+        if scale.place(0.0) > 0.0 {
+            drawing.line("zero", At(x(0.0), HEADER - 6.0), At(x(0.0), bottom));
+        }
         drawing.text("name", At(f64::midpoint(LEFT, WIDTH - RIGHT), height - 14.0), "middle", &self.label);
         drawing.close();
     }
@@ -77,11 +82,13 @@ fn draw_bar(drawing: &mut Drawing, bar: &Bar, y: f64, x: impl Fn(f64) -> f64) {
     drawing.open(&format!("bar {}", bar.class), &bar.name);
     drawing.text("label", At(LEFT - 10.0, middle + 4.5), "end", &bar.name);
     drawing.add(format_args!(
-        "<rect x=\"{start:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{BAR}\" rx=\"2\"/>",
-        (x(value) - start).max(0.5)
+        "<rect x=\"{:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{BAR}\" rx=\"2\"/>",
+        start.min(x(value)),
+        (x(value) - start).abs().max(0.5)
     ));
     drawing.line("whisker", At(x(low), middle), At(x(high), middle));
-    let text = if value >= 10_000.0 { thousands(value) } else { places(value, value) };
-    drawing.text("value", At(x(high) + 8.0, middle + 4.5), "start", &text);
+    let text =
+        if value >= 10_000.0 { thousands(value) } else { places(value, value.abs()).replace('-', "−") };
+    drawing.text("value", At(x(high).max(start) + 8.0, middle + 4.5), "start", &text);
     drawing.close();
 }

@@ -7,17 +7,17 @@ use egret_measure::statistics::Estimate;
 use super::bars::{Bar, BarChart};
 use super::bounded_figure::BoundedFigure;
 use super::case_summary::{CaseSummary, ProxyKind, ScenarioSummary};
+use super::chart_parts::{fitted, note, percentile_axis, percentile_points, point};
 use super::format::{plus_minus, thousands};
-use super::lines::{Axis, ChartLine, LineChart, Point};
-use super::slopes::SLOPE_PERCENTILES;
+use super::lines::{Axis, ChartLine, LineChart};
+use super::provider_time;
 use super::summary::Summary;
 use super::svg::{Chart, SERIES, STYLE, Scale, abreast, escape};
 use super::text_table::TextTable;
+use super::verdict::VERDICT_PERCENTILES;
 use crate::config::TableConfig;
-use crate::results::Results;
-
-/// Highest percentile drawn. Beyond it a turn has too few samples.
-const PERCENTILE_MAX: f64 = 99.0;
+use crate::machine::Machine;
+use crate::results::{PartMachine, Results};
 
 /// A group of charts.
 #[derive(Debug)]
@@ -31,12 +31,17 @@ pub(crate) struct Section {
 /// Returns all charts of a summary in display order: first those across the cases, then those of each case.
 pub(crate) fn sections(summary: &Summary) -> Vec<Section> {
     let across: Vec<Chart> =
-        [against_provider_time(summary), against_rate(summary)].into_iter().flatten().collect();
+        [provider_time::charts(summary), against_rate(summary)].into_iter().flatten().collect();
     let mut sections = vec![Section { heading: "Across the cases".into(), charts: across }];
-    let times = summary
-        .cases
-        .iter()
-        .map(|case| (case, [response(summary, case), added(summary, case)].into_iter().flatten().collect()));
+    let times = summary.cases.iter().map(|case| {
+        (
+            case,
+            [response(summary, case), added(summary, case), added_at(summary, case)]
+                .into_iter()
+                .flatten()
+                .collect(),
+        )
+    });
     let costs = summary.cases.iter().map(|case| (case, costs(summary, case)));
     let named = |what: &str, case: &CaseSummary| {
         if summary.cases.len() > 1 { format!("{what}: {}", case.case) } else { what.into() }
@@ -65,36 +70,6 @@ fn class(summary: &Summary, name: &str) -> String {
 /// Suffix for titles that names the case; empty if there is only one.
 fn of_case(summary: &Summary, case: &CaseSummary) -> String {
     if summary.cases.len() > 1 { format!(", {}", case.case) } else { String::new() }
-}
-
-/// Explanation of the bands or whiskers of a chart.
-fn note(estimates: Option<&Estimate>, rounds: usize, what: &str) -> String {
-    match estimates {
-        Some(estimate) if rounds > 1 => {
-            format!("median of {rounds} rounds; {what}: {:.0} % confidence", estimate.confidence * 100.0)
-        }
-        _ => "one round".into(),
-    }
-}
-
-fn percentile_points(estimates: &[Estimate]) -> Vec<Point> {
-    let percents = (0..=99_u8).map(f64::from);
-    percents.zip(estimates).map(|(x, estimate)| point(x, estimate)).collect()
-}
-
-fn point(x: f64, estimate: &Estimate) -> Point {
-    Point { x, y: estimate.value, low: estimate.low, high: estimate.high }
-}
-
-fn percentile_axis() -> Axis {
-    Axis { label: "share of requests completed, %".into(), scale: Scale::Tail(PERCENTILE_MAX) }
-}
-
-/// Creates an axis that fits all lines with their bounds, and the values in `with`.
-fn fitted(label: &str, lines: &[ChartLine], with: &[f64]) -> Axis {
-    let points = lines.iter().flat_map(|line| &line.points);
-    let values = points.flat_map(|point| [point.y, point.low, point.high]).chain(with.iter().copied());
-    Axis { label: label.into(), scale: Scale::around(values) }
 }
 
 /// Draws the response time per percentile.
@@ -147,47 +122,25 @@ fn added(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
     Some(chart.draw())
 }
 
-/// Draws the added response time against provider time: one chart per scenario, one line per percentile.
-fn against_provider_time(summary: &Summary) -> Vec<Chart> {
-    let mut timed: Vec<(f64, &CaseSummary)> =
-        summary.cases.iter().filter_map(|case| Some((case.delay_ms?, case))).collect();
-    timed.sort_by(|a, b| a.0.total_cmp(&b.0));
-    if timed.len() < 2 {
-        return Vec::new();
-    }
-    let scenarios = timed[0].1.scenarios.iter().filter(|scenario| !scenario.added_ms.is_empty());
-    scenarios
-        .map(|scenario| {
-            let name = &scenario.scenario;
-            let of = |case: &CaseSummary, percent: usize| Some(*case.scenario(name)?.added_ms.get(percent)?);
-            let lines: Vec<ChartLine> = (0..)
-                .zip(SLOPE_PERCENTILES)
-                .map(|(index, percent)| ChartLine {
-                    name: format!("p{percent}"),
-                    class: format!("s{}", index % SERIES),
-                    points: timed
-                        .iter()
-                        .filter_map(|(x, case)| Some(point(*x, &of(case, percent)?)))
-                        .collect(),
-                })
-                .collect();
-            let longest = timed.last().map_or(0.0, |(delay, _)| *delay);
-            LineChart {
-                name: format!("provider-time-{name}"),
-                title: format!("Time added by {name}, against provider time"),
-                note: note(scenario.added_ms.first(), scenario.rounds, "whiskers"),
-                x: Axis {
-                    label: "provider time, ms".into(),
-                    scale: Scale::around([0.0, longest].into_iter()),
-                },
-                y: fitted(&format!("added to {}, ms", summary.baseline), &lines, &[0.0]),
-                lines,
-                marked: true,
-                zero: Some(summary.baseline.clone()),
-            }
-            .draw()
-        })
-        .collect()
+/// Draws what each scenario adds to the baseline at the percentiles of the verdict.
+fn added_at(summary: &Summary, case: &CaseSummary) -> Option<Chart> {
+    let bar = |percent: usize, scenario: &ScenarioSummary| {
+        let (name, class) = (&scenario.scenario, class(summary, &scenario.scenario));
+        Some(Bar { name: format!("p{percent} {name}"), class, value: *scenario.added_ms.get(percent)? })
+    };
+    let bars: Vec<Bar> = VERDICT_PERCENTILES
+        .into_iter()
+        .flat_map(|percent| case.scenarios.iter().filter_map(move |scenario| bar(percent, scenario)))
+        .collect();
+    let rounds = case.scenarios.iter().map(|scenario| scenario.rounds).min()?;
+    let chart = BarChart {
+        name: format!("{}-added-at", case.case),
+        title: format!("Added to {} at p50, p95 and p99{}", summary.baseline, of_case(summary, case)),
+        note: note(bars.first().map(|bar| &bar.value), rounds, "whiskers"),
+        label: format!("added to {}, ms", summary.baseline),
+        bars,
+    };
+    (!chart.bars.is_empty()).then(|| chart.draw())
 }
 
 /// Draws the response time against the offered rate, one line per scenario, at p50 and p99.
@@ -412,13 +365,13 @@ fn table(html: &mut String, summary: &Summary, case: &CaseSummary) {
     let baseline = escape(&summary.baseline);
     let _ = writeln!(
         html,
-        "<thead><tr><th>scenario</th><th>p50, ms</th><th>p90, ms</th><th>p99, ms</th><th>added to {baseline} at p50, ms</th>\
-         <th>at p99, ms</th><th>requests/s</th><th>CPU, µs/request</th><th>memory, MiB</th><th>failed</th></tr></thead>\n<tbody>"
+        "<thead><tr><th>scenario</th><th>p50, ms</th><th>p95, ms</th><th>p99, ms</th><th>added to {baseline} at p50, ms</th>\
+         <th>at p95, ms</th><th>at p99, ms</th><th>requests/s</th><th>CPU, µs/request</th><th>memory, MiB</th><th>failed</th></tr></thead>\n<tbody>"
     );
     for scenario in &case.scenarios {
         let _ = write!(html, "<tr><td>{}</td>", escape(&scenario.scenario));
-        let percentiles = [50, 90, 99].map(|percent| scenario.response_ms.get(percent));
-        let added = [50, 99].map(|percent| scenario.added_ms.get(percent));
+        let percentiles = VERDICT_PERCENTILES.map(|percent| scenario.response_ms.get(percent));
+        let added = VERDICT_PERCENTILES.map(|percent| scenario.added_ms.get(percent));
         let costs = [
             Some(&scenario.requests_per_second),
             scenario.cpu_us_per_request.as_ref(),
@@ -504,11 +457,14 @@ fn cell_of(estimate: Option<&Estimate>) -> String {
 fn under_test(html: &mut String, results: &Results) {
     let metadata = &results.metadata;
     let machine = &metadata.machine;
-    let gib = f64::from(u32::try_from(machine.memory_bytes >> 20).unwrap_or(u32::MAX)) / 1024.0;
+    let described = |machine: &Machine| {
+        let gib = f64::from(u32::try_from(machine.memory_bytes >> 20).unwrap_or(u32::MAX)) / 1024.0;
+        format!("{}, {} cores, {gib:.0} GiB", machine.processor, machine.cores)
+    };
     let pinned: Vec<String> =
         metadata.pinned.iter().map(|(part, core)| format!("{part} on core {core}")).collect();
     let mut rows = vec![
-        ("machine", format!("{}, {} cores, {gib:.0} GiB", machine.processor, machine.cores)),
+        ("machine", described(machine)),
         ("system", format!("{}, {}", machine.system, machine.kernel)),
         ("pinned", if pinned.is_empty() { "none".into() } else { pinned.join(", ") }),
         ("load average before", metadata.load_average_before.to_string()),
@@ -518,6 +474,19 @@ fn under_test(html: &mut String, results: &Results) {
         ("Egret's program", metadata.egret.clone()),
     ];
     rows.extend(metadata.commit.clone().map(|commit| ("commit", commit)));
+    let part = |part: &PartMachine| {
+        let PartMachine { ssh, machine, .. } = part;
+        let reached = ssh.as_deref().unwrap_or("the lab's");
+        format!("{reached}: {}, {}, {}; {}", machine.host, described(machine), machine.kernel, part.egret)
+    };
+    let parts = metadata.machines.iter();
+    rows.extend(parts.filter_map(|(name, machine)| {
+        let row = ["client", "proxy", "provider"].iter().position(|each| each == name)?;
+        Some((
+            ["machine of the client", "machine of the proxy", "machine of the provider"][row],
+            part(machine),
+        ))
+    }));
     *html += "<h2>Test setup</h2>\n<div class=\"card\"><dl>\n";
     let versions = metadata.versions.iter().map(|(program, version)| (program.as_str(), version.clone()));
     for (name, value) in rows.into_iter().chain(versions) {

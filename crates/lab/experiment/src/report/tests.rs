@@ -29,9 +29,18 @@ fn what_is_added_is_told_though_the_machine_drifts() {
     assert!((proxy.added_ms[99].value - 0.13).abs() < 1e-9);
     assert_eq!(
         summary.verdict,
-        ["`proxy` adds 0.130 ms ± 0.020 at p99; adds 0.130 ms ± 0.020 at p50 (94 % confidence, 5 rounds)."]
+        [
+            "`proxy` adds 0.130 ms ± 0.020 at p99; adds 0.130 ms ± 0.020 at p95; adds 0.130 ms ± 0.020 at p50 (94 % confidence, 5 rounds)."
+        ]
     );
     assert_eq!(summary.doubts, Vec::<String>::new());
+    assert_eq!(
+        summary.added().unwrap().to_string(),
+        "Added to direct\n\n\
+         | scenario | p50, ms        | p95, ms        | p99, ms        |\n\
+         | -------- | -------------- | -------------- | -------------- |\n\
+         | proxy    | +0.130 ± 0.020 | +0.130 ± 0.020 | +0.130 ± 0.020 |\n"
+    );
     assert!(proxy.percentiles_csv().starts_with("Percentage served,Time in ms\n0,180.130\n"));
     assert_eq!(proxy.percentiles_csv().lines().count(), 102);
 }
@@ -48,6 +57,7 @@ fn no_difference_and_too_few_rounds_are_called_so() {
         same.verdict
     );
     let few = Summary::of(&run(&TWO.replace("rounds: 5", "rounds: 3"), 20.0, drifting));
+    assert!(few.verdict[0].contains(" at p95 and "), "{:?}", few.verdict);
     assert!(few.verdict[0].ends_with("(3 rounds: too few for a verdict)."), "{:?}", few.verdict);
     assert!(few.doubts[0].contains("Fewer than 5 rounds"), "{:?}", few.doubts);
 }
@@ -111,6 +121,7 @@ fn every_chart_has_its_lines_axes_and_units() {
     let count = |text: &str, what: &str| text.matches(what).count();
     for (name, lines, units) in [
         ("provider-time-proxy", 4, ["provider time, ms", "added to direct, ms"]),
+        ("provider-times-proxy", 3, ["share of requests completed, %", "added to direct, ms"]),
         ("a-response", 2, ["share of requests completed, %", "response time, ms"]),
         ("a-added", 1, ["share of requests completed, %", "added to direct, ms"]),
     ] {
@@ -122,11 +133,39 @@ fn every_chart_has_its_lines_axes_and_units() {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{name}");
         assert_eq!(count(&svg, "<g "), count(&svg, "</g>"), "{name}");
     }
+    let overlay = named("provider-times-proxy");
+    for delay in ["200 ms", "300 ms", "1000 ms"] {
+        assert!(overlay.contains(&format!("data-name=\"{delay}\"")), "{delay}");
+    }
+    let headings: Vec<&str> = sections[0].charts.iter().map(|chart| chart.name.as_str()).collect();
+    assert_eq!(headings, ["provider-times-proxy", "provider-time-proxy"], "side by side");
+    assert_eq!(count(&named("c-added-at"), "<g class=\"bar "), 3);
     assert_eq!(count(&named("c-throughput"), "<g class=\"bar "), 2);
     assert_eq!(count(&named("c-cpu"), "<g class=\"bar "), 1);
     let page = page::page(&results, &summary, &sections);
     assert_eq!(count(&page, "<svg "), charts.len());
     assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("<link"));
+}
+
+#[test]
+fn bars_of_saved_time_reach_to_the_left_of_zero() {
+    let saves = |_: usize, scenario: usize, round: u32, _: usize| {
+        150.0 + f64::from(round) * (1.0 - scenario_f64(scenario)) - 2.0 * scenario_f64(scenario)
+    };
+    let summary = Summary::of(&run(TWO, 20.0, saves));
+    assert!(summary.verdict[0].starts_with("`proxy` saves "), "{:?}", summary.verdict);
+    let sections = page::sections(&summary);
+    let charts = sections.iter().flat_map(|section| &section.charts);
+    let svg = charts.clone().find(|chart| chart.name == "default-added-at").unwrap().file();
+    for name in ["p50 proxy", "p95 proxy", "p99 proxy"] {
+        assert!(svg.contains(&format!("<g class=\"bar s0\" data-name=\"{name}\">")), "{name}");
+    }
+    assert!(svg.contains("class=\"zero\"") && svg.contains(">−5.00</text>"), "{svg}");
+    assert!(!svg.contains("width=\"-"), "no bar has a negative width: {svg}");
+    let summary = Summary::of(&run(TWO, 20.0, drifting));
+    let sections = page::sections(&summary);
+    let mut charts = sections.iter().flat_map(|section| &section.charts);
+    assert!(!charts.find(|chart| chart.name == "default-cpu").unwrap().file().contains("\"zero\""));
 }
 
 #[test]

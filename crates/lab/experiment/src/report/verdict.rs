@@ -13,6 +13,9 @@ use crate::results::Results;
 /// A higher rate counts as sustained if its p99 is at most this multiple of the p99 at the lowest rate.
 const SATURATION_FACTOR: f64 = 3.0;
 
+/// Percentiles that the verdict names.
+pub(crate) const VERDICT_PERCENTILES: [usize; 3] = [50, 95, 99];
+
 /// A rate counts as sustained if at least this share of the offered requests is completed.
 const CARRIED_SHARE: f64 = 0.98;
 
@@ -41,11 +44,12 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Describes the response time that a scenario adds at p50 and p99, or the ratio of the request rates if the
-/// client reports no times.
+/// Describes the response time that a scenario adds at p50, p95 and p99, or the ratio of the request rates if
+/// the client reports no times.
 fn footprint(baseline: &str, case: &CaseSummary, scenario: &ScenarioSummary) -> Option<String> {
     let name = &scenario.scenario;
-    let (Some(p50), Some(p99)) = (scenario.added_ms.get(50), scenario.added_ms.get(99)) else {
+    let [Some(p50), Some(p95), Some(p99)] = VERDICT_PERCENTILES.map(|percent| scenario.added_ms.get(percent))
+    else {
         let (own, theirs) =
             scenario.paired(case.scenario(baseline)?, |round| Some(round.requests_per_second));
         let ratio = ratio(&own, &theirs)?;
@@ -53,18 +57,18 @@ fn footprint(baseline: &str, case: &CaseSummary, scenario: &ScenarioSummary) -> 
     };
     let rounds = scenario.rounds;
     if !p99.is_firm() {
-        let (p99, p50) = (signed_ms(p99), signed_ms(p50));
+        let [p50, p95, p99] = [p50, p95, p99].map(signed_ms);
         let rounds = if rounds == 1 { "1 round".into() } else { format!("{rounds} rounds") };
         return Some(format!(
-            "`{name}`: about {p99} at p99 and {p50} at p50 compared with {baseline} ({rounds}: too few for a verdict)."
+            "`{name}`: about {p99} at p99, {p95} at p95 and {p50} at p50 compared with {baseline} ({rounds}: too few for a verdict)."
         ));
     }
     let confidence = percent(p99.confidence);
     let against = case.scenario(baseline)?;
-    let [p99, p50] = [(p99, 99), (p50, 50)].map(|(estimate, percent)| {
+    let [p99, p95, p50] = [(p99, 99), (p95, 95), (p50, 50)].map(|(estimate, percent)| {
         added(estimate, &format!("p{percent}"), baseline) + &large(scenario, against, percent)
     });
-    Some(format!("`{name}` {p99}; {p50} ({confidence} confidence, {rounds} rounds)."))
+    Some(format!("`{name}` {p99}; {p95}; {p50} ({confidence} confidence, {rounds} rounds)."))
 }
 
 /// For a change of a tenth or more, returns the ratio to the baseline's response time: `, 0.33 × direct`.
@@ -214,7 +218,7 @@ pub(crate) fn doubts(summary: &Summary, results: &Results) -> Vec<String> {
         doubts.push("Quick profile: suitable for a first look, not for conclusions.".into());
     }
     if metadata.machine_was_busy() {
-        let load = metadata.load_average_before;
+        let load = metadata.load_average_highest();
         doubts.push(format!(
             "The machine was busy before the run: load average {load} on {} cores.",
             metadata.machine.cores

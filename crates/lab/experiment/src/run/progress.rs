@@ -56,11 +56,15 @@ impl<'a> Progress<'a> {
         for (scenario, why) in &metadata.left_out {
             let _ = writeln!(output, "  left out: {scenario} ({why})");
         }
+        for (part, machine) in &metadata.machines {
+            let reached = machine.ssh.as_deref().unwrap_or("this machine");
+            let _ = writeln!(output, "  the {part} on {reached} ({})", machine.machine.host);
+        }
         if metadata.machine_was_busy() {
             let _ = writeln!(
                 output,
                 "  The machine is busy (load average {}): the figures will be unreliable.",
-                metadata.load_average_before
+                metadata.load_average_highest()
             );
         }
         if metadata.pinned.is_empty() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::config::{CaseConfig, Experiment, ScenarioConfig};
+use crate::host::Hosts;
 
 /// The parameters of a turn.
 #[derive(Debug)]
@@ -16,10 +17,8 @@ pub(crate) struct TurnSetup<'a> {
     pub scenario: &'a ScenarioConfig,
     /// Number of the round, from 1.
     pub round: u32,
-    /// The directory of the experiment's file.
-    pub here: &'a Path,
-    /// Path of Egret's program.
-    pub egret: &'a Path,
+    /// The machines.
+    pub hosts: &'a Hosts,
     /// Contents of the templates.
     pub configs: &'a BTreeMap<String, String>,
     /// Folder of the turn.

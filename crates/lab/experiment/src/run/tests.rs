@@ -7,6 +7,11 @@ const TEXT: &str = "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }
     client: { duration: 9s }\ncases: [{ name: one }, { name: two }, { name: three }]\n\
     quick: { rounds: 2, cases: [one], client: { duration: 1s } }\n";
 
+/// All parts on this machine.
+fn hosts() -> Hosts {
+    Hosts::connect(&crate::config::MachinesConfig::default(), Path::new("/egret"), Path::new("/")).unwrap()
+}
+
 fn names(experiment: &Experiment) -> Vec<&str> {
     experiment.cases.iter().map(|case| case.name.as_str()).collect()
 }
@@ -42,7 +47,7 @@ fn only_an_optional_scenario_is_left_out_without_its_program() {
             "title: t\nprovider: {{}}\nscenarios: [{{ name: direct }}, {{ name: x, command: [no-such-program], {scenario} }}]\n"
         );
         let mut experiment = experiment(&text);
-        leave_out(&mut experiment, Path::new("/")).map(|left_out| (left_out, experiment.scenarios.len()))
+        leave_out(&mut experiment, &hosts()).map(|left_out| (left_out, experiment.scenarios.len()))
     };
     let (reasons, scenarios) = left_out("optional: true").unwrap();
     assert_eq!((reasons["x"].as_str(), scenarios), ("`no-such-program` is not installed", 1));
@@ -50,7 +55,7 @@ fn only_an_optional_scenario_is_left_out_without_its_program() {
     assert_eq!(error, "the scenario `x` needs `no-such-program`, which is not installed or not in PATH");
     let mut provider =
         experiment("title: t\nprovider: { kind: command, command: [no-such] }\nscenarios: [{ name: a }]\n");
-    let error = leave_out(&mut provider, Path::new("/")).unwrap_err().to_string();
+    let error = leave_out(&mut provider, &hosts()).unwrap_err().to_string();
     assert!(error.starts_with("the provider needs `no-such`"), "{error}");
 }
 
@@ -58,21 +63,8 @@ fn only_an_optional_scenario_is_left_out_without_its_program() {
 fn a_baseline_is_never_left_out() {
     let text = "title: t\nprovider: {}\nbaseline: x\n\
         scenarios: [{ name: a }, { name: x, command: [no-such-program], optional: true }]\n";
-    let error = leave_out(&mut experiment(text), Path::new("/")).unwrap_err().to_string();
+    let error = leave_out(&mut experiment(text), &hosts()).unwrap_err().to_string();
     assert!(error.starts_with("the scenario `x` needs"), "{error}");
-}
-
-#[test]
-fn the_version_of_a_program_is_its_first_line_with_a_digit() {
-    let directory = tempfile::tempdir().unwrap();
-    let version = |script: &str| version_output(Path::new("/bin/sh"), &["-c", script], directory.path());
-    assert_eq!(version("echo usage; echo '  tool 1.2.3  '; echo 9"), Some("tool 1.2.3".into()));
-    assert_eq!(version("echo tool 4 >&2; exit 1"), Some("tool 4".into()), "on either stream");
-    assert_eq!(version("echo none"), None);
-    let long = version("printf '1%.0s' $(seq 500)").unwrap();
-    assert_eq!(long.len(), VERSION_CHARS_MAX);
-    // siege prints the settings file that it creates in the home directory.
-    assert_eq!(version("echo $HOME/1; echo v2"), Some("v2".into()));
 }
 
 #[test]
@@ -82,7 +74,7 @@ fn a_new_run_stores_its_setup_before_the_first_turn() {
     let text = "title: t\nprovider: {}\nscenarios: [{ name: a }]\nrounds: 3\n";
     std::fs::write(&file, text).unwrap();
     let out = root.path().join("out");
-    let run = Run::new(&file, &Changes::default(), Some(&out), "/no/egret".into(), "9.9").unwrap();
+    let run = Run::new(&file, &Changes::default(), Some(&out), Path::new("/no/egret"), "9.9").unwrap();
     let metadata = &run.results.metadata;
     assert_eq!(
         (metadata.name.as_str(), metadata.quick, metadata.here.as_path()),
@@ -91,7 +83,23 @@ fn a_new_run_stores_its_setup_before_the_first_turn() {
     assert_eq!(metadata.versions["egret"], "egret 9.9");
     let stored = std::fs::read_to_string(root.path().join("out.partial/experiment.yaml")).unwrap();
     assert_eq!(stored, text);
-    let resumed = Run::resume(&out, "/no/egret".into()).unwrap();
+    let resumed = Run::resume(&out, Path::new("/no/egret")).unwrap();
     assert_eq!(resumed.results.metadata.started.len(), 2);
     assert_eq!(resumed.results.turns_planned(), 3);
+}
+
+#[test]
+fn the_parts_of_a_machine_share_its_cores() {
+    let pinned = |parts: &[&str], cores: &[usize]| {
+        let parts: Vec<(&str, &[usize])> = parts.iter().map(|part| (*part, cores)).collect();
+        let cores: BTreeMap<String, usize> = pinned_together(&parts).into_iter().collect();
+        ["client", "proxy", "provider"].map(|part| cores.get(part).copied())
+    };
+    let all = ["client", "proxy", "provider"];
+    assert_eq!(pinned(&all, &[0]), [None; 3]);
+    assert_eq!(pinned(&all, &[0, 1]), [Some(0), Some(1), Some(0)]);
+    assert_eq!(pinned(&all, &[4, 5, 6]), [Some(4), Some(6), Some(5)]);
+    assert_eq!(pinned(&["client", "provider"], &[0, 1]), [Some(0), None, Some(1)]);
+    assert_eq!(pinned(&["proxy", "provider"], &[0, 1, 2]), [None, Some(2), Some(1)]);
+    assert_eq!(pinned(&["proxy"], &[0, 1]), [None, Some(1), None]);
 }

@@ -9,33 +9,35 @@ use egret_measure::statistics::real;
 
 use super::progress::Progress;
 use super::setup::TurnSetup;
-use crate::client::ClientTask;
+use crate::client::{ClientCommand, ClientTask};
 use crate::client_settings::{Amount, ClientKind, ClientSettings};
 use crate::counters::{self, CountersError, ProviderCounters};
+use crate::external_url::ExternalUrl;
 use crate::figures::Figures;
+use crate::host::{Host, HostError, HostProcess};
+use crate::http::{Server, authority, bracketed};
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::local_http::{self, Probe};
-use crate::process::{self, Launch, MeasuredProcess, Usage, last_lines};
-use crate::results::{ProcessFigures, ResultsError, Turn, make_directory, write_whole};
+use crate::process::{Launch, Usage};
+use crate::results::{ProcessFigures, ResultsError, Turn, write_whole};
 use crate::template::Values;
-use crate::turn_files::{self, StartProblem, TurnFiles};
+use crate::turn_files::{PROVIDER_CA, StartProblem, TurnDirectories, TurnFiles};
 use crate::{clock, machine};
 
 /// Maximum time for a process to become ready.
 const READY_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Interval between checks for readiness or exit of a process.
+/// Interval between checks for readiness.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Interval between samples of CPU and memory. Reading memory maps costs the measured process some
 /// microseconds.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
+/// File in the client's directory for its standard output.
+const CLIENT_OUT: &str = "client.out";
+
 /// Additional time for a client with a fixed duration to end.
 const END_GRACE: Duration = Duration::from_secs(30);
-
-/// File in a turn's folder for the certificate of the provider's authority.
-const PROVIDER_CA: &str = "provider-ca.pem";
 
 /// Maximum number of attempts with a client that hangs: siege 4.0.7 occasionally does.
 const TRIES_MAX: u32 = 3;
@@ -54,6 +56,12 @@ pub(crate) enum TurnError {
 impl From<Interrupted> for TurnError {
     fn from(_: Interrupted) -> Self {
         Self::Interrupted
+    }
+}
+
+impl From<HostError> for TurnError {
+    fn from(error: HostError) -> Self {
+        Self::Failed(error.to_string())
     }
 }
 
@@ -104,7 +112,7 @@ pub(crate) fn run(
     }
     write_whole(&setup.directory.join("samples.csv"), &measured.samples).map_err(TurnError::Results)?;
     let load_average = machine::load_average();
-    drop(running);
+    running.end()?;
     tidy(setup.directory)?;
     Ok(Turn {
         round: setup.round,
@@ -143,11 +151,14 @@ struct RunningTurn<'a> {
     setup: &'a TurnSetup<'a>,
     interrupt: &'a Interrupt,
     /// Declared before the provider, so it is dropped first.
-    proxy: Option<MeasuredProcess>,
-    provider: MeasuredProcess,
-    /// Port of the provider's counters, if it has them.
-    counters: Option<u16>,
+    proxy: Option<HostProcess<'a>>,
+    provider: HostProcess<'a>,
+    directories: TurnDirectories,
+    /// The provider, if it has counters.
+    counters: Option<Server>,
     url: String,
+    /// Field lines that each request carries.
+    fields: Vec<String>,
 }
 
 /// The results of a run of the client.
@@ -159,51 +170,69 @@ struct Measured {
 
 impl<'a> RunningTurn<'a> {
     fn start(setup: &'a TurnSetup<'a>, interrupt: &'a Interrupt) -> Result<Self, TurnError> {
-        let [provider_port, proxy_port, control_port] = [free_port()?, free_port()?, free_port()?];
+        let hosts = setup.hosts;
+        let [provider_port, proxy_port, control_port] =
+            [free_port(&hosts.provider)?, free_port(&hosts.proxy)?, free_port(&hosts.proxy)?];
         let config = &setup.experiment.provider;
         let scheme = if config.tls { "https" } else { "http" };
         let delay_s = setup.case.delay.map(|delay| delay.get().as_secs_f64().to_string());
         let mut shared = Values::from([
+            ("provider_address", bracketed(&hosts.provider.address)),
             ("provider_port", provider_port.to_string()),
-            ("provider_ca", setup.directory.join(PROVIDER_CA).display().to_string()),
             ("control_port", control_port.to_string()),
             ("scheme", scheme.to_owned()),
-            ("here", setup.here.display().to_string()),
-            ("egret", setup.egret.display().to_string()),
-            ("user", user()),
         ]);
         shared.extend(delay_s.map(|delay| ("delay_s", delay)));
         let path = crate::template::fill(setup.experiment.path_of(setup.case), &shared)
             .map_err(|unknown| format!("`@{{{}}}` in the path has no value", unknown.name))?;
-        let (experiment, here, configs) = (setup.experiment, setup.here, setup.configs);
-        let files = TurnFiles { experiment, here, configs, directory: setup.directory, shared };
+        let directories = TurnDirectories {
+            client: hosts.client.begin_turn(setup.directory)?,
+            proxy: hosts.proxy.begin_turn(setup.directory)?,
+            provider: hosts.provider.begin_turn(setup.directory)?,
+        };
+        let (experiment, configs) = (setup.experiment, setup.configs);
+        let files = TurnFiles { experiment, hosts, configs, directories: &directories, shared };
         let core = |part: &str| setup.pinned.get(part).copied();
-        let mut provider = start(&files.provider(provider_port, core("provider"))?)?;
-        let ready = &config.ready;
-        let responds = |port: u16| matches!(local_http::probe(port, ready), Probe::Status(200..=299));
-        let ca = config
-            .arguments
-            .iter()
-            .any(|word| word.contains("@{provider_ca}"))
-            .then(|| setup.directory.join(PROVIDER_CA));
-        let speaks_tls = || local_http::listens(provider_port) && ca.as_deref().is_none_or(is_certificate);
-        let is_there = || if config.tls { speaks_tls() } else { responds(provider_port) };
-        until_ready(&mut provider, interrupt, ready, is_there)?;
-        let (mut port, mut scheme) = (provider_port, scheme);
-        let mut proxy = None;
+        let provider = hosts.provider.start(files.provider(provider_port, core("provider"))?)?;
+        let provider_server = Server::at(hosts.provider.listen, provider_port);
+        let turn = Starting { setup, interrupt, directories: &directories };
+        turn.until_provider_ready(&provider, &provider_server)?;
+        let mut fields = Vec::new();
+        let (mut base, mut proxy) =
+            (format!("{scheme}://{}", authority(&hosts.provider.address, provider_port)), None);
         if let Some(launch) = files.proxy(setup.scenario, proxy_port, core("proxy"))? {
-            let mut part = start(&launch)?;
-            until_ready(&mut part, interrupt, ready, || responds(proxy_port))?;
-            (port, scheme, proxy) = (proxy_port, "http", Some(part));
+            let process = hosts.proxy.start(launch)?;
+            let server = Server::at(hosts.proxy.listen, proxy_port);
+            until_ready(&process, interrupt, &config.ready, || {
+                Ok(responds(&hosts.proxy, &server, &config.ready)?.is_ok())
+            })?;
+            (base, proxy) =
+                (format!("http://{}", authority(&hosts.proxy.address, proxy_port)), Some(process));
         }
-        let counters = config.counts().then_some(provider_port);
-        let url = format!("{scheme}://127.0.0.1:{port}{path}");
-        Ok(Self { setup, interrupt, proxy, provider, counters, url })
+        if let Some(url) = setup.scenario.url.as_deref() {
+            fields = files.fields(setup.scenario)?;
+            let url = ExternalUrl::parse(url).map_err(|error| error.to_string())?;
+            turn.check_external(&url, &fields)?;
+            base = url.base();
+        }
+        let counters = config.counts().then_some(provider_server);
+        let url = format!("{base}{path}");
+        Ok(Self { setup, interrupt, proxy, provider, directories, counters, url, fields })
+    }
+
+    /// Ends proxy and provider, and copies their files to the turn's folder.
+    fn end(self) -> Result<(), TurnError> {
+        let Self { setup, proxy, provider, directories, .. } = self;
+        drop(proxy);
+        drop(provider);
+        setup.hosts.proxy.fetch(&directories.proxy, setup.directory)?;
+        Ok(setup.hosts.provider.fetch(&directories.provider, setup.directory)?)
     }
 
     /// Reads the provider's counters since the last start of the client.
     fn counted(&self) -> Result<Option<ProviderCounters>, TurnError> {
-        Ok(self.counters.map(counters::read).transpose()?)
+        let read = |server: &Server| counters::read(&self.setup.hosts.provider, server);
+        Ok(self.counters.as_ref().map(read).transpose()?)
     }
 
     /// Runs the client to its end. Retries siege if it hangs.
@@ -239,70 +268,69 @@ impl<'a> RunningTurn<'a> {
         name: &str,
         progress: &mut Progress<'_>,
     ) -> Result<Option<Measured>, TurnError> {
-        let directory = self.setup.directory.join(name);
-        if directory.exists() {
-            // If this fails, the next line reports it.
-            let _ = std::fs::remove_dir_all(&directory);
-        }
-        make_directory(&directory).map_err(TurnError::Results)?;
+        let (hosts, host) = (self.setup.hosts, &self.setup.hosts.client);
+        let (directory, folder) = (self.directories.client.join(name), self.setup.directory.join(name));
+        host.empty_directory(&directory)?;
         let launch = self.client(client, amount, &directory)?;
-        if let Some(port) = self.counters {
-            counters::reset(port)?;
+        if let Some(server) = &self.counters {
+            counters::reset(&hosts.provider, server)?;
         }
-        let mut watch = ResourceSampler::start(self);
-        let ended_before_s = process::ended_cpu_s();
-        let mut part = start(&launch)?;
+        let mut watch = ResourceSampler::start(self)?;
+        let ended_before_s = host.ended_cpu_s()?;
+        let part = host.start(launch)?;
         let start = Instant::now();
         let status = loop {
-            if let Some(status) = part.ended() {
+            if let Some(status) = part.ended()? {
                 break status;
             }
             self.check()?;
             if start.elapsed() > deadline(client, amount) {
                 return Ok(None);
             }
-            watch.sample(self, &part);
+            watch.sample(self, &part)?;
             progress.tick(&format!("{name}, {} s", start.elapsed().as_secs()));
-            self.interrupt.wait(LOOK_AGAIN)?;
+            self.interrupt.wait(hosts.look_again())?;
         };
-        let used = watch.end(self, process::ended_cpu_s() - ended_before_s);
+        let used = watch.end(self, host.ended_cpu_s()? - ended_before_s)?;
         self.check()?;
-        let printed = std::fs::read(&launch.stdout).unwrap_or_default();
+        host.fetch(&directory, &folder)?;
+        let printed = std::fs::read(folder.join(CLIENT_OUT)).unwrap_or_default();
         let printed = String::from_utf8_lossy(&printed);
-        let figures = client.kind.figures(&directory, &printed);
+        let figures = client.kind.figures(&folder, &printed);
         let figures = figures.map_err(|why| {
-            format!("{}: {why} ({status}); its output:\n{}", client.kind, last_lines(&launch.stderr))
+            format!("{}: {why} ({status}); its output:\n{}", client.kind, part.last_lines())
         })?;
         let processes = used.into_iter().map(|(part, used)| (part, used.figures(figures.requests))).collect();
         Ok(Some(Measured { figures, processes, samples: watch.samples }))
     }
 
     fn client(&self, client: &ClientSettings, amount: Amount, directory: &Path) -> Result<Launch, TurnError> {
-        let task = ClientTask { client, amount, url: &self.url, directory };
-        let path = directory.join("client.err");
-        let unwritten = |error| TurnError::Results(ResultsError::Io { path: directory.to_owned(), error });
+        let host = &self.setup.hosts.client;
+        let task = ClientTask { client, amount, url: &self.url, fields: &self.fields, directory };
         let program = match client.kind.program() {
-            Some(name) => {
-                turn_files::locate(name, self.setup.here).ok_or_else(|| format!("{name} is not installed"))?
-            }
-            None => self.setup.egret.to_owned(),
+            Some(name) => host.locate(name)?.ok_or_else(|| format!("{name} is not installed"))?,
+            None => host.about.egret.clone(),
         };
+        let ClientCommand { arguments, files } = client.kind.command(&task);
+        for (name, content) in files {
+            host.write(&directory.join(name), &content)?;
+        }
         Ok(Launch {
             name: format!("the client {}", client.kind),
             program,
-            arguments: client.kind.arguments(&task).map_err(unwritten)?,
+            arguments,
             directory: directory.to_owned(),
             home: directory.to_owned(),
-            stdout: directory.join("client.out"),
-            stderr: path,
+            stdout: directory.join(CLIENT_OUT),
+            stderr: directory.join("client.err"),
             core: self.setup.pinned.get("client").copied(),
         })
     }
 
     /// Fails if the provider or the proxy has ended.
-    fn check(&mut self) -> Result<(), TurnError> {
-        for part in [Some(&mut self.provider), self.proxy.as_mut()].into_iter().flatten() {
-            if let Some(status) = part.ended() {
+    fn check(&self) -> Result<(), TurnError> {
+        for (_, part) in self.parts() {
+            if let Some(status) = part.ended()? {
                 let message = format!(
                     "{} ended during the measurement ({status}); its output:\n{}",
                     part.name(),
@@ -314,7 +342,7 @@ impl<'a> RunningTurn<'a> {
         Ok(())
     }
 
-    fn parts(&self) -> impl Iterator<Item = (&'static str, &MeasuredProcess)> {
+    fn parts(&self) -> impl Iterator<Item = (&'static str, &HostProcess<'a>)> {
         [Some(("provider", &self.provider)), self.proxy.as_ref().map(|proxy| ("proxy", proxy))]
             .into_iter()
             .flatten()
@@ -347,25 +375,28 @@ impl ResourceUse {
 }
 
 impl ResourceSampler {
-    fn start(running: &RunningTurn<'_>) -> Self {
+    fn start(running: &RunningTurn<'_>) -> Result<Self, HostError> {
         let now = Instant::now();
-        Self {
+        let before = running.parts().map(|(name, part)| Ok((name, part.cpu_s()?)));
+        Ok(Self {
             started: now,
             sampled: now,
-            before: running.parts().map(|(name, part)| (name, part.cpu_s())).collect(),
+            before: before.collect::<Result<_, _>>()?,
             used: BTreeMap::new(),
             samples: "seconds,part,cpu_s,memory_bytes\n".into(),
-        }
+        })
     }
 
-    fn sample(&mut self, running: &RunningTurn<'_>, client: &MeasuredProcess) {
+    fn sample(&mut self, running: &RunningTurn<'_>, client: &HostProcess<'_>) -> Result<(), HostError> {
         if self.sampled.elapsed() < SAMPLE_EVERY {
-            return;
+            return Ok(());
         }
         self.sampled = Instant::now();
-        for (name, part) in running.parts().chain([("client", client)]) {
-            self.note(name, part.usage());
+        for (name, part) in running.parts() {
+            self.note(name, part.usage()?);
         }
+        self.note("client", client.usage()?);
+        Ok(())
     }
 
     fn note(&mut self, name: &'static str, usage: Usage) {
@@ -380,12 +411,16 @@ impl ResourceSampler {
 
     /// Takes the last sample of provider and proxy after the end of the client, so all their work is
     /// included. The client's total CPU time is known only then.
-    fn end(&mut self, running: &RunningTurn<'_>, client_cpu_s: f64) -> BTreeMap<String, ResourceUse> {
+    fn end(
+        &mut self,
+        running: &RunningTurn<'_>,
+        client_cpu_s: f64,
+    ) -> Result<BTreeMap<String, ResourceUse>, HostError> {
         self.used.entry("client".to_owned()).or_default().cpu_s = client_cpu_s;
         for (name, part) in running.parts() {
-            self.note(name, part.usage());
+            self.note(name, part.usage()?);
         }
-        self.used.clone()
+        Ok(self.used.clone())
     }
 }
 
@@ -396,21 +431,67 @@ fn deadline(client: &ClientSettings, amount: Amount) -> Duration {
     }
 }
 
-fn start(launch: &Launch) -> Result<MeasuredProcess, TurnError> {
-    MeasuredProcess::start(launch).map_err(|error| {
-        format!("{} cannot be started: {}: {error}", launch.name, launch.program.display()).into()
-    })
+/// A turn whose processes are being started.
+struct Starting<'a> {
+    setup: &'a TurnSetup<'a>,
+    interrupt: &'a Interrupt,
+    directories: &'a TurnDirectories,
+}
+
+impl Starting<'_> {
+    /// Waits until the provider is ready, and passes the certificate of its authority to the proxy.
+    fn until_provider_ready(&self, process: &HostProcess<'_>, server: &Server) -> Result<(), TurnError> {
+        let hosts = self.setup.hosts;
+        let (config, host) = (&self.setup.experiment.provider, &hosts.provider);
+        let has_ca = config.arguments.iter().any(|word| word.contains("@{provider_ca}"));
+        let ca = self.directories.provider.join(PROVIDER_CA);
+        let is_ready = || -> Result<bool, HostError> {
+            if !config.tls {
+                return Ok(responds(host, server, &config.ready)?.is_ok());
+            }
+            Ok(host.reaches(server)? && (!has_ca || is_certificate(&host.read(&ca)?)))
+        };
+        until_ready(process, self.interrupt, &config.ready, is_ready)?;
+        if has_ca && (host.is_remote() || hosts.proxy.is_remote()) {
+            hosts.proxy.write(&self.directories.proxy.join(PROVIDER_CA), &host.read(&ca)?)?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless a proxy that runs already forwards requests to the provider.
+    fn check_external(&self, url: &ExternalUrl, fields: &[String]) -> Result<(), TurnError> {
+        let ExternalUrl { host, port, path } = url;
+        let server = Server { host: host.clone(), port: *port, fields: fields.to_vec() };
+        let path = format!("{path}{}", self.setup.experiment.provider.ready);
+        let response = responds(&self.setup.hosts.client, &server, &path)?;
+        response.map_err(|status| {
+            let received = status.map_or_else(|| "no response".into(), |status| format!("status {status}"));
+            let to = fields.iter().fold(String::new(), |lines, field| lines + "\n    " + field);
+            format!(
+                "the proxy at {} does not forward to the provider: {received} for {path} with{to}\n\
+                 It must run, and reach the provider under its address (`on.provider.address`).",
+                url.base()
+            )
+            .into()
+        })
+    }
+}
+
+/// Sends a request from a host. Fails with the status code, if there is one, unless the response is 2xx.
+fn responds(host: &Host, server: &Server, path: &str) -> Result<Result<(), Option<u16>>, HostError> {
+    let status = host.request(server, "GET", path)?.map(|(status, _)| status);
+    Ok(if matches!(status, Some(200..=299)) { Ok(()) } else { Err(status) })
 }
 
 fn until_ready(
-    part: &mut MeasuredProcess,
+    part: &HostProcess<'_>,
     interrupt: &Interrupt,
     path: &str,
-    is_there: impl Fn() -> bool,
+    is_ready: impl Fn() -> Result<bool, HostError>,
 ) -> Result<(), TurnError> {
     let start = Instant::now();
-    while !is_there() {
-        if let Some(status) = part.ended() {
+    while !is_ready()? {
+        if let Some(status) = part.ended()? {
             let message =
                 format!("{} did not start ({status}); its output:\n{}", part.name(), part.last_lines());
             return Err(message.into());
@@ -429,24 +510,11 @@ fn until_ready(
     Ok(())
 }
 
-/// Returns `true` if the file contains a complete certificate.
-fn is_certificate(file: &Path) -> bool {
-    std::fs::read_to_string(file).is_ok_and(|text| text.contains("-----END CERTIFICATE-----"))
+/// Returns `true` if the content has a complete certificate.
+fn is_certificate(content: &[u8]) -> bool {
+    String::from_utf8_lossy(content).contains("-----END CERTIFICATE-----")
 }
 
-fn free_port() -> Result<u16, TurnError> {
-    local_http::free_port().ok_or_else(|| "no free port".to_owned().into())
-}
-
-/// The user who runs the experiment. An nginx started by root would otherwise run its workers as a user who
-/// may not read the results.
-fn user() -> String {
-    let id = rustix::process::geteuid().as_raw().to_string();
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let named = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == id).then(|| name.to_owned())
-    });
-    named.unwrap_or_else(|| "root".into())
+fn free_port(host: &Host) -> Result<u16, TurnError> {
+    host.free_port()?.ok_or_else(|| format!("no free port on {}", host.listen).into())
 }
