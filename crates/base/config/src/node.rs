@@ -60,7 +60,8 @@ impl<'a> Node<'a> {
                 a.len() == b.len() && self.elements().zip(other.elements()).all(|(a, b)| a.is_same(b))
             }
             (YamlValue::Mapping(a), YamlValue::Mapping(b)) => {
-                let has_same = |(key, value): (&str, Node<'_>)| other.get(key).is_some_and(|b| value.is_same(b));
+                let has_same =
+                    |(key, value): (&str, Node<'_>)| other.get(key).is_some_and(|b| value.is_same(b));
                 a.entries.len() == b.entries.len() && self.entries().all(has_same)
             }
             _ => false,
@@ -98,9 +99,8 @@ mod tests {
             text: String,
         }
         let mut document = Document::parse("a.yaml", "file: x\ntext: x\n").unwrap();
-        let marked = |document: &Document<'_>| {
-            ["file", "text"].map(|key| document.root().get(key).unwrap().is_path())
-        };
+        let marked =
+            |document: &Document<'_>| ["file", "text"].map(|key| document.root().get(key).unwrap().is_path());
         assert_eq!(marked(&document), [false, false]);
         document.read::<Read>().unwrap();
         assert_eq!(marked(&document), [true, false]);
