@@ -13,7 +13,9 @@ use std::collections::BTreeSet;
 use egret_config::{Node, Problem};
 
 /// Sections that may be changed. All others stay as they are in the file.
-const SECTIONS: [&str; 4] = ["log", "providers", "quotas", "flows"];
+const SECTIONS: [&str; 4] = ["log", PROVIDERS, "quotas", "flows"];
+
+const PROVIDERS: &str = "providers";
 
 /// Keys of a provider that may be changed. The others decide where requests with credentials are sent.
 const PROVIDER_KEYS: [&str; 3] = ["timeouts", "pool", "upgrades"];
@@ -44,6 +46,10 @@ pub fn restricted(approved: Node<'_>, new: Node<'_>) -> Vec<Problem> {
                 && !known.iter().any(|known| known.name == entry.name && known.node.is_same(entry.node))
         };
         let reason = "it refers to a file or a variable, and the file has no entry with exactly this content";
+        // Providers have rules of their own: most of their keys are fixed.
+        if section == PROVIDERS {
+            continue;
+        }
         let is_refused = entries(section, node).into_iter().filter(is_new);
         problems.extend(is_refused.map(|entry| refused(&entry.path, reason)));
     }
@@ -62,29 +68,44 @@ pub fn unrestricted(approved: Node<'_>, new: Node<'_>) -> Vec<Problem> {
 /// that could make it receive the calls of another.
 fn providers(approved: Node<'_>, new: Node<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let known = approved.get("providers");
+    let known = approved.get(PROVIDERS);
     // A remedy could send what a reference stands for to a new provider.
     let flows = new.get("flows").map(|node| entries("flows", node)).unwrap_or_default();
     let has_values = flows.iter().any(has_value);
-    for (name, provider) in new.get("providers").into_iter().flat_map(Node::entries) {
-        let path = format!("providers.{name}");
+    for (name, provider) in new.get(PROVIDERS).into_iter().flat_map(Node::entries) {
+        let path = format!("{PROVIDERS}.{name}");
         if let Some(known) = known.and_then(|known| known.get(name)) {
-            let keys = names(known).chain(names(provider)).filter(|key| !PROVIDER_KEYS.contains(key));
-            let changed: BTreeSet<&str> = keys.filter(|key| is_changed(key, known, provider)).collect();
-            let reason = "it decides where requests and their credentials are sent";
-            problems.extend(changed.into_iter().map(|key| refused(&format!("{path}.{key}"), reason)));
+            problems.extend(existing_provider(&path, known, provider));
         } else if has_values {
-            problems.push(refused(
-                &path,
-                "a flow refers to a file or a variable, which must not reach a new provider",
-            ));
+            let reason = "a flow refers to a file or a variable, which must not reach a new provider";
+            problems.push(refused(&path, reason));
         } else {
-            let keys = names(provider).filter(|key| *key != "url" && !PROVIDER_KEYS.contains(key));
-            let reason = "a provider that is added over the API cannot have this key";
-            problems.extend(keys.map(|key| refused(&format!("{path}.{key}"), reason)));
+            problems.extend(new_provider(Entry { name, path, node: provider }));
         }
     }
     problems
+}
+
+fn existing_provider(path: &str, known: Node<'_>, provider: Node<'_>) -> Vec<Problem> {
+    let changed = names(known).chain(names(provider)).filter(|key| is_changed(key, known, provider));
+    let problem = |key| {
+        let path = format!("{path}.{key}");
+        if !PROVIDER_KEYS.contains(&key) {
+            return Some(refused(&path, "it decides where requests and their credentials are sent"));
+        }
+        let value = Entry { name: key, node: provider.get(key)?, path: String::new() };
+        has_reference(&value).then(|| refused(&path, "it refers to a file or a variable"))
+    };
+    changed.collect::<BTreeSet<_>>().into_iter().filter_map(problem).collect()
+}
+
+fn new_provider(provider: Entry<'_>) -> Vec<Problem> {
+    if has_reference(&provider) {
+        return vec![refused(&provider.path, "it refers to a file or a variable")];
+    }
+    let keys = names(provider.node).filter(|key| *key != "url" && !PROVIDER_KEYS.contains(key));
+    let reason = "a provider that is added over the API cannot have this key";
+    keys.map(|key| refused(&format!("{}.{key}", provider.path), reason)).collect()
 }
 
 /// Returns a problem for each of these sections that has changed.
@@ -274,6 +295,7 @@ control:",
             ("ca: /etc/ca.pem", "ca: /etc/shadow", "providers.stripe.tls"),
             ("tls: { ca: /etc/ca.pem }, ", "", "providers.stripe.tls"),
             ("url: https", "hosts: [a.example], url: https", "providers.stripe.hosts"),
+            ("connect: 1s", "connect: '${env:HOME}'", "providers.stripe.timeouts"),
             ("limit: 5", "limit: '${env:HOME}'", "quotas.live"),
             ("limit: 5", "'${env:HOME}': 5", "quotas.live"),
             ("/var/cache", "/etc", "flows[1]"),
@@ -286,7 +308,7 @@ control:",
                 "flows[0]",
             ),
             ("limit: { quota: live }", "fixed-response: { when: 'env (X) == 1' }", "flows[0]"),
-            ("limit: { quota: live }", "script: { source: a env[1] }", "flows[0]"),
+            ("limit: { quota: live }", "script: { source: 'a env[1]' }", "flows[0]"),
             (
                 "live: { limit",
                 "a: &a { x: '${file:/etc/shadow}' }

@@ -461,7 +461,7 @@ fn warn_unverified(providers: &Providers) {
 }
 
 /// Replaces an unspecified address by loopback, so the address can be called.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
         IpAddr::V6(ip) if ip.is_unspecified() => {

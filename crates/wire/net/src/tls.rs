@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ServerConfig};
-use trust::Trust;
+pub use trust::Trust;
 
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 
