@@ -166,16 +166,26 @@ fn any(key: &str, node: Node<'_>, test: &dyn Fn(&str, Node<'_>) -> bool) -> bool
         || node.elements().any(|node| any(key, node, test))
 }
 
+/// First words of references, which are never values of an exchange.
+const REFERENCE_WORDS: [&str; 5] = ["env", "file", "secret", "secrets", "include"];
+
 /// Returns `true` for a text that may be replaced by the content of a file or variable: `${file:PATH}`,
 /// `${env:NAME}`, and `env("NAME")` in an expression or a script. It may be `true` for other texts as well.
 fn is_reference(text: &str) -> bool {
     const CALL: &str = "env";
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let is_call = |(at, _): (usize, &str)| {
-        let is_part = |c: char| c.is_alphanumeric() || c == '_';
         let after = text[at + CALL.len()..].trim_start();
         !text[..at].ends_with(is_part) && after.starts_with(['(', '[', '.', '?'])
     };
-    text.contains("${") || text.match_indices(CALL).any(is_call)
+    // Values of the exchange in templates have the form `${a.b}`; only references have a colon.
+    let is_value = |rest: &str| {
+        let is_name = |c: char| is_part(c) || matches!(c, '.' | '-');
+        let (name, _) = rest.split_once('}').unwrap_or((":", ""));
+        let word = name.split(['.', '-']).next().unwrap_or_default();
+        !name.is_empty() && name.chars().all(is_name) && !REFERENCE_WORDS.contains(&word)
+    };
+    text.split("${").skip(1).any(|rest| !is_value(rest)) || text.match_indices(CALL).any(is_call)
 }
 
 #[cfg(test)]
@@ -240,6 +250,10 @@ quotas:",
                 "",
             ),
             ("- name: charges", "- name: sales"),
+            (
+                "limit: { quota: live }",
+                "fixed-response: { body: 'no ${params.id}, ${now}, ${request.headers.x-id}' }",
+            ),
             (
                 "- name: charges
 ",
@@ -307,6 +321,12 @@ control:",
                 "fixed-response: { body: '${env:X:-${file:/etc/shadow}}' }",
                 "flows[0]",
             ),
+            (
+                "limit: { quota: live }",
+                "fixed-response: { body: '${params.id${file:/etc/shadow}' }",
+                "flows[0]",
+            ),
+            ("limit: { quota: live }", "fixed-response: { body: '${params:-${env:X}}' }", "flows[0]"),
             ("limit: { quota: live }", "fixed-response: { when: 'env (X) == 1' }", "flows[0]"),
             ("limit: { quota: live }", "script: { source: 'a env[1]' }", "flows[0]"),
             (
