@@ -1,5 +1,5 @@
-//! Attacks with the token of the control port: whoever may change the config must not read or write other
-//! files through it, nor learn whether they exist.
+//! Attacks with the token of the control port: a client that may change the config must not read or write
+//! other files through it, nor learn whether they exist.
 
 use egret_tests::config_api::ConfigApi;
 use egret_tests::egret::{Config, Egret};

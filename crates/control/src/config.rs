@@ -37,8 +37,8 @@ pub enum ConfigChanges {
     /// secrets or variables, and send no requests with credentials elsewhere.
     #[default]
     Restricted,
-    /// All changes except those of `control` and `data_dir`. Whoever has the token can then read every file
-    /// that Egret can read.
+    /// All changes except those of `control` and `data_dir`. A client with the token can then read every
+    /// file that Egret can read.
     Unrestricted,
 }
 

@@ -26,7 +26,7 @@ pub struct ControlClient {
 pub enum ControlClientError {
     /// Nothing listens, or the connection failed.
     Io(io::Error),
-    /// What listens does not respond like a control port.
+    /// The response is not that of a control port.
     NoResponse,
     /// The response has this status.
     Status(u16),

@@ -65,7 +65,7 @@ fn report(arguments: &Arguments) -> (Value, usize) {
     examined.finish()
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Default)]
 struct Examined {
     wrong: Vec<String>,

@@ -1,5 +1,4 @@
-//! Whether providers can be reached from here: the name, a connection, and the TLS handshake. No request is
-//! sent.
+//! Tries to reach providers from here: the name, a connection, and the TLS handshake. No request is sent.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
