@@ -258,7 +258,7 @@ quotas:",
                 "- name: charges
 ",
                 "- name: first
-  match: { path: /env/{env}/x }
+  match: { path: '/env/{env}/x' }
 - name: charges
 ",
             ),
