@@ -22,6 +22,7 @@ mod scenarios {
     mod attack_bench;
     mod attack_cache;
     mod attack_clear;
+    mod attack_config;
     mod attack_control;
     mod attack_echoes;
     mod attack_fallbacks;
@@ -53,6 +54,8 @@ mod scenarios {
     mod cache_serving;
     mod clients;
     mod command;
+    mod config_changes;
+    mod config_kills;
     mod connections;
     mod control;
     mod diagnosis_access_log;
@@ -61,6 +64,7 @@ mod scenarios {
     mod diagnosis_records;
     mod diagnosis_traces;
     mod dns;
+    mod doctor;
     mod egress;
     mod explain;
     mod exporter_delivery;

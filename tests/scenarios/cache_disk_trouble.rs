@@ -168,7 +168,7 @@ fn a_config_that_is_checked_or_refused_makes_no_file() {
     egret.rewrite(config.listen([&listen]).yaml());
     egret.hang_up();
     until_true("the config is rejected", || egret.stat("/reloads_refused") >= 1);
-    assert!(!egret.directory().join("egret-data").exists());
+    assert!(!egret.directory().join("egret-data/cache").exists());
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn a_reload_that_brings_the_first_durable_quota_opens_the_file() {
     let durable = std::fs::read_to_string(&file).unwrap();
     directory.write("egret.yaml", durable.replace("store: file", "store: memory"));
     let (mut process, address) = start(&file);
-    assert!(!directory.join("data").exists());
+    assert!(!directory.join("data/quotas.redb").exists());
     directory.write("egret.yaml", &durable);
     process.until_prints("the new config is in force", |lines| {
         lines.iter().any(|line| line.contains("config reloaded")).then_some(())

@@ -16,6 +16,7 @@ pub mod bench;
 pub mod built_in;
 pub mod cached;
 pub mod clock;
+pub mod config_api;
 pub mod dns;
 pub mod egret;
 pub mod http;

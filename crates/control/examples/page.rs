@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Secret;
-use egret_control::{Control, ControlConfig, Source};
+use egret_control::{ConfigAccess, Control, ControlConfig, Source};
 use egret_diagnosis::Discovered;
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
@@ -168,7 +168,9 @@ fn main() {
         config.listen = address.parse().expect("the first argument is an address like 127.0.0.1:8001");
     }
     config.token = Secret::resolve("${env:EGRET_CONTROL_TOKEN}").ok();
-    let control = Control::start(&config, Arc::new(MadeUp { started: Instant::now() })).unwrap();
+    let (calls, _) = tokio::sync::mpsc::channel(1);
+    let access = ConfigAccess { token: None, calls };
+    let control = Control::start(&config, Arc::new(MadeUp { started: Instant::now() }), access).unwrap();
     println!("http://{}/", control.address());
     std::thread::park();
 }

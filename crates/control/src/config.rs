@@ -22,11 +22,34 @@ pub struct ControlConfig {
     /// Requests for any other host are rejected with 421, because a web page may have caused them (DNS
     /// rebinding).
     pub allowed_hosts: Vec<String>,
+    /// The changes of the config that the API accepts. They always need a token: `token`, or else one that
+    /// Egret creates at each start.
+    pub config_changes: ConfigChanges,
+}
+
+/// The changes of the config that the API accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigChanges {
+    /// None. The config can still be validated.
+    Off,
+    /// Changes of `log`, `providers`, `quotas` and `flows` that read and write no other files, use no other
+    /// secrets or variables, and send no requests with credentials elsewhere.
+    #[default]
+    Restricted,
+    /// All changes except those of `control` and `data_dir`. A client with the token can then read every
+    /// file that Egret can read.
+    Unrestricted,
 }
 
 impl Default for ControlConfig {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 8001)), token: None, allowed_hosts: Vec::new() }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8001)),
+            token: None,
+            allowed_hosts: Vec::new(),
+            config_changes: ConfigChanges::default(),
+        }
     }
 }
 

@@ -17,11 +17,14 @@ use std::future::Future;
 use std::io::{self, Error, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
+use egret_config::CONFIG_BYTES_MAX;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -42,6 +45,30 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum bytes that a peer may send before it reads a response.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+
+/// Timeout for the content of a trusted request, and for the change that it asks for.
+pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum bytes that a peer may send before it reads a response, once its request is trusted.
+pub const CHANGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + CONFIG_BYTES_MAX;
+
+/// Grants the request in progress on a connection more bytes and time. The token decides, which is known only
+/// above this layer.
+#[derive(Debug, Clone, Default)]
+pub struct Trust(Arc<AtomicBool>);
+
+impl Trust {
+    /// Trusts the peer until its response is written.
+    pub fn grant(&self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+impl Connected<IncomingStream<'_, LimitedListener>> for Trust {
+    fn connect_info(stream: IncomingStream<'_, LimitedListener>) -> Self {
+        stream.io().trust.clone()
+    }
+}
 
 /// A listener with at most [`CONNECTIONS_MAX`] open connections.
 #[derive(Debug)]
@@ -200,6 +227,9 @@ pub struct Limited<S> {
     phase: Phase,
     deadline: Pin<Box<Sleep>>,
     received_bytes: usize,
+    trust: Trust,
+    /// `true` once the deadline is that of a trusted request.
+    is_trusted: bool,
     /// The reason why the connection is over, once it is.
     closed_reason: Option<&'static str>,
     /// `None` once the listener is dropped.
@@ -213,6 +243,8 @@ impl<S> Limited<S> {
             phase: Phase::Idle,
             deadline: Box::pin(sleep(IDLE_TIMEOUT)),
             received_bytes: 0,
+            trust: Trust::default(),
+            is_trusted: false,
             closed_reason: None,
             slot,
         }
@@ -223,8 +255,23 @@ impl<S> Limited<S> {
         self.deadline.as_mut().reset(Instant::now() + timeout);
     }
 
+    /// Moves the deadline if the request has become trusted since the last call.
+    fn heed_trust(&mut self) {
+        if self.phase == Phase::Receiving && !self.is_trusted && self.trust.0.load(Relaxed) {
+            self.is_trusted = true;
+            self.deadline.as_mut().reset(Instant::now() + CHANGE_TIMEOUT);
+        }
+    }
+
+    /// Ends the trust with the response.
+    fn end_trust(&mut self) {
+        self.trust.0.store(false, Relaxed);
+        self.is_trusted = false;
+    }
+
     /// Fails if the phase has lasted too long, or if the connection was evicted.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        self.heed_trust();
         if self.closed_reason.is_none() {
             if self.deadline.as_mut().poll(context).is_ready() {
                 self.closed_reason = Some("the peer is too slow");
@@ -249,7 +296,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let received = buffer.filled().len() - before;
         self.received_bytes += received;
-        if self.received_bytes > REQUEST_BYTES_MAX {
+        let bytes_max = if self.is_trusted { CHANGE_BYTES_MAX } else { REQUEST_BYTES_MAX };
+        if self.received_bytes > bytes_max {
             return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, "the peer sends too much")));
         }
         if received > 0 && self.phase == Phase::Idle {
@@ -277,6 +325,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
         ready!(Pin::new(&mut self.inner).poll_flush(context))?;
         if self.phase == Phase::Writing {
             self.received_bytes = 0;
+            self.end_trust();
             self.enter(Phase::Idle, IDLE_TIMEOUT);
             if let Some(slot) = &self.slot {
                 slot.renew();
@@ -325,6 +374,17 @@ mod tests {
             }
         };
         (error.kind(), started.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trusted_request_gets_the_time_of_a_change_and_the_next_one_does_not() {
+        let (mut connection, mut peer) = pair();
+        trickle(&mut peer, &mut connection, 1).await.unwrap();
+        connection.trust.grant();
+        trickle(&mut peer, &mut connection, 20).await.unwrap();
+        connection.write_all(b"x").await.unwrap();
+        connection.flush().await.unwrap();
+        assert!(trickle(&mut peer, &mut connection, 20).await.is_err());
     }
 
     /// Timers have a resolution of a millisecond.

@@ -42,6 +42,8 @@ struct RemedyView<'a> {
     does: &'a str,
     mode: Mode,
     decisions: BTreeMap<&'static str, u64>,
+    /// Share of each decision, from 0 to 1; all 0 before the first one.
+    shares: BTreeMap<&'static str, f64>,
     waits: u64,
     waited_us: u64,
     /// The cache's content and counts, if the remedy stores responses.
@@ -208,16 +210,24 @@ impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
     fn from(stats: &'a RemedyStats) -> Self {
         let RemedyStats { remedy, description: does, mode, decisions: counts, cache } = stats;
         let decisions = Decision::ALL.iter().map(|decision| decision.word()).zip(counts.counts);
+        let total: u64 = counts.counts.iter().sum();
         Self {
             remedy,
             does,
             mode: *mode,
+            shares: decisions.clone().map(|(word, count)| (word, share(count, total))).collect(),
             decisions: decisions.collect(),
             waits: counts.waits.iter().sum(),
             waited_us: counts.waited_us,
             cache: cache.as_ref().map(CacheView::from),
         }
     }
+}
+
+/// Returns the share of `count` in `total`, rounded to a millionth; 0 if there is nothing.
+#[expect(clippy::cast_precision_loss, reason = "counts beyond 2^53 would be off by less than the rounding")]
+fn share(count: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { (count as f64 / total as f64 * 1e6).round() / 1e6 }
 }
 
 impl From<&CacheSnapshot> for CacheView {

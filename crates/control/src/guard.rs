@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::body::HttpBody;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -18,7 +18,8 @@ use axum::response::{IntoResponse, Response};
 use egret_config::Secret;
 
 use crate::config::ControlConfig;
-use crate::paths;
+use crate::connection::Trust;
+use crate::paths::{self, Access};
 use crate::problem::Problem;
 
 /// Maximum bytes of field names and values in a request.
@@ -33,34 +34,34 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
 pub struct Guard {
     listen: IpAddr,
     token: Option<Secret>,
+    /// The token for the config's files, if there is no other.
+    created_token: Option<Secret>,
     allowed_hosts: Vec<String>,
 }
 
 impl Guard {
-    /// Creates the rules of the config, for the actual listening address.
-    pub fn new(config: &ControlConfig, address: SocketAddr) -> Self {
+    /// Creates the rules of the config, for the actual listening address. Without a token in the config,
+    /// `created_token` gives access to the config's files.
+    pub fn new(config: &ControlConfig, address: SocketAddr, created_token: Option<Secret>) -> Self {
         Self {
             listen: address.ip().to_canonical(),
             token: config.token.clone(),
+            created_token,
             allowed_hosts: config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
         }
     }
 
     fn check(&self, request: &Request) -> Result<(), Problem> {
         self.check_hosts(request)?;
-        let requires_post = paths::requires_post(request.uri().path());
-        let is_allowed = match *request.method() {
-            Method::GET | Method::HEAD => !requires_post,
-            Method::POST => requires_post,
-            _ => false,
-        };
-        if !is_allowed {
+        let (path, method) = (request.uri().path(), request.method());
+        if !paths::accepts(path, method) {
             return Err(Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
-                "the method is not allowed here: use GET to read, and POST only to purge caches",
+                "this path does not accept the method; `Allow` names those that it accepts",
             ));
         }
-        if requires_post {
+        let access = Access::of(path);
+        if access == Access::Private || !matches!(*method, Method::GET | Method::HEAD) {
             check_origin(request.headers())?;
         }
         let head_bytes: usize =
@@ -71,10 +72,10 @@ impl Guard {
                 "the header fields are larger than the control port accepts",
             ));
         }
-        if !request.body().is_end_stream() {
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the control port accepts no content"));
+        if !request.body().is_end_stream() && !paths::has_content(path, method) {
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "this path accepts no content"));
         }
-        self.check_token(request)
+        self.check_token(request, access)
     }
 
     /// Requires exactly one Host field (RFC 9112 §3.2). It and an absolute-form target must both name the
@@ -115,14 +116,30 @@ impl Guard {
         name == "localhost" || self.allowed_hosts.contains(&name)
     }
 
-    fn check_token(&self, request: &Request) -> Result<(), Problem> {
-        let Some(token) = &self.token else { return Ok(()) };
-        if paths::is_public(request.uri().path())
-            || bearer(request.headers()).is_some_and(|given| same(given, token))
-        {
+    fn check_token(&self, request: &Request, access: Access) -> Result<(), Problem> {
+        let token = match access {
+            Access::Public => return Ok(()),
+            Access::Token if self.token.is_none() => return Ok(()),
+            Access::Token => &self.token,
+            Access::Private if self.token.is_none() => &self.created_token,
+            Access::Private => &self.token,
+        };
+        let Some(token) = token else {
+            return Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "the config's files need a token, and there is none: set `control.token`, or make `data_dir` writable for Egret",
+            ));
+        };
+        if bearer(request.headers()).is_some_and(|given| same(given, token)) {
             return Ok(());
         }
-        Err(Problem::new(StatusCode::UNAUTHORIZED, "send the control token as `Authorization: Bearer TOKEN`"))
+        let detail = match access {
+            Access::Private if self.token.is_none() => {
+                "send the token in the file `control-token` in `data_dir` as `Authorization: Bearer TOKEN`"
+            }
+            _ => "send the control token as `Authorization: Bearer TOKEN`",
+        };
+        Err(Problem::new(StatusCode::UNAUTHORIZED, detail))
     }
 }
 
@@ -182,9 +199,17 @@ fn same(given: &[u8], token: &Secret) -> bool {
 /// Passes valid requests on, rejects the others, and adds the security header fields for browsers to every
 /// response.
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let requires_post = paths::requires_post(request.uri().path());
+    let methods = paths::methods(request.uri().path());
+    let has_content = !request.body().is_end_stream();
     let mut response = match guard.check(&request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            if Access::of(request.uri().path()) == Access::Private
+                && let Some(ConnectInfo(trust)) = request.extensions().get::<ConnectInfo<Trust>>()
+            {
+                trust.grant();
+            }
+            next.run(request).await
+        }
         Err(problem) => problem.into_response(),
     };
     let status = response.status();
@@ -199,16 +224,13 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"egret\""));
         }
         StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(
-                header::ALLOW,
-                HeaderValue::from_static(if requires_post { "POST" } else { "GET, HEAD" }),
-            );
-        }
-        // The bytes that follow are not a request.
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+            headers.insert(header::ALLOW, HeaderValue::from_static(methods));
         }
         _ => {}
+    }
+    // Content may have been left unread, and the bytes that follow are then not a request.
+    if has_content {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

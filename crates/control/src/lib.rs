@@ -6,7 +6,9 @@
 //!
 //! It knows no connection of the data path and no exchange: whatever it shows comes from a [`Source`].
 
+mod changes;
 mod config;
+mod config_paths;
 mod connection;
 mod flows;
 mod guard;
@@ -18,6 +20,10 @@ mod routes;
 mod server;
 mod source;
 
-pub use config::ControlConfig;
+pub use changes::{
+    Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
+    ConfigRequest, EntityTags, Refusal, Version,
+};
+pub use config::{ConfigChanges, ControlConfig};
 pub use server::{Control, ControlError};
 pub use source::Source;

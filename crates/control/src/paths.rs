@@ -1,17 +1,63 @@
 //! The rules for single paths, which the router and the guard share.
 
+use axum::http::Method;
+
 /// The path that purges stored responses.
 pub(crate) const PURGE_PATH: &str = "/api/v1/cache/purge";
 
-/// Returns `true` if the path requires POST because it changes something; all others are read with GET.
-pub(crate) fn requires_post(path: &str) -> bool {
-    path == PURGE_PATH
+/// The paths that read and change the config's files.
+pub(crate) const VALIDATE_PATH: &str = "/api/v1/config/validate";
+pub(crate) const FILES_PATH: &str = "/api/v1/config/files";
+pub(crate) const FILE_PATH: &str = "/api/v1/config/files/{name}";
+pub(crate) const VERSIONS_PATH: &str = "/api/v1/config/versions";
+pub(crate) const VERSION_PATH: &str = "/api/v1/config/versions/{number}";
+pub(crate) const ROLLBACK_PATH: &str = "/api/v1/config/rollback";
+
+/// The access that a request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// None: the probes, which reveal only yes or no, and the page's own files, which contain no data (the
+    /// page asks for the token and fetches the data with it).
+    Public,
+    /// The token, if the config has one.
+    Token,
+    /// A token in any case: everything about the config's files. Also requests that only read must not come
+    /// from another site's page.
+    Private,
 }
 
-/// Returns `true` if a path needs no token: the probes, which reveal only yes or no, and the page's own
-/// files, which contain no data (the page asks for the token and fetches the data with it).
-pub(crate) fn is_public(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js")
+impl Access {
+    /// Returns the access that a path needs.
+    pub(crate) fn of(path: &str) -> Self {
+        match path {
+            "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js" => Self::Public,
+            _ if path.starts_with("/api/v1/config/") => Self::Private,
+            _ => Self::Token,
+        }
+    }
+}
+
+/// Returns the methods that a path accepts, as the value of `Allow`.
+pub(crate) fn methods(path: &str) -> &'static str {
+    match path {
+        PURGE_PATH | VALIDATE_PATH | ROLLBACK_PATH => "POST",
+        _ if is_file(path) => "GET, HEAD, PUT",
+        _ => "GET, HEAD",
+    }
+}
+
+/// Returns `true` if the path accepts the method.
+pub(crate) fn accepts(path: &str, method: &Method) -> bool {
+    methods(path).split(", ").any(|accepted| accepted == method.as_str())
+}
+
+/// Returns `true` if a request has content: the text of a config.
+pub(crate) fn has_content(path: &str, method: &Method) -> bool {
+    path == VALIDATE_PATH || (is_file(path) && method == Method::PUT)
+}
+
+fn is_file(path: &str) -> bool {
+    path.strip_prefix(FILES_PATH).is_some_and(|rest| rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -19,11 +65,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_and_changes_need_the_token_and_only_a_purge_is_posted() {
+    fn data_needs_the_token_and_files_of_the_config_always_do() {
         for path in ["/metrics", "/api/v1/config", "/healthz/", PURGE_PATH] {
-            assert!(!is_public(path), "{path}");
+            assert_eq!(Access::of(path), Access::Token, "{path}");
         }
-        assert!(is_public("/healthz") && is_public("/page.js"));
-        assert!(requires_post(PURGE_PATH) && !requires_post("/api/v1/cache"));
+        for path in [VALIDATE_PATH, FILES_PATH, FILE_PATH, VERSIONS_PATH, VERSION_PATH, ROLLBACK_PATH] {
+            assert_eq!(Access::of(path), Access::Private, "{path}");
+        }
+        for path in ["/healthz", "/page.js"] {
+            assert_eq!(Access::of(path), Access::Public, "{path}");
+        }
+    }
+
+    #[test]
+    fn changes_have_methods_of_their_own_and_only_configs_are_content() {
+        assert!(accepts(PURGE_PATH, &Method::POST) && !accepts(PURGE_PATH, &Method::GET));
+        assert!(accepts("/api/v1/cache", &Method::HEAD) && !accepts("/api/v1/cache", &Method::POST));
+        assert!(accepts(FILE_PATH, &Method::PUT) && accepts(FILE_PATH, &Method::GET));
+        assert!(!accepts(FILES_PATH, &Method::PUT) && !accepts(FILE_PATH, &Method::DELETE));
+        assert!(has_content(FILE_PATH, &Method::PUT) && has_content(VALIDATE_PATH, &Method::POST));
+        assert!(!has_content(FILE_PATH, &Method::GET) && !has_content(ROLLBACK_PATH, &Method::POST));
     }
 }

@@ -16,10 +16,14 @@ use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use egret_store::entries::Purge;
 use serde::{Deserialize, Serialize};
 
+use crate::changes::ConfigAccess;
 use crate::config::ControlConfig;
+use crate::config_paths::{self, ConfigCalls, SharedCalls};
 use crate::flows::{AccountsView, FlowView, QuotaView};
 use crate::guard::{Guard, guard};
-use crate::paths::PURGE_PATH;
+use crate::paths::{
+    FILE_PATH, FILES_PATH, PURGE_PATH, ROLLBACK_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
+};
 use crate::problem::Problem;
 use crate::source::Source;
 use crate::{metrics, process};
@@ -52,17 +56,43 @@ fn paths() -> [(&'static str, MethodRouter<SharedSource>); 13] {
 }
 
 /// The names of the paths.
-static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| paths().map(|(path, _)| path).to_vec());
+static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let (paths, of_config) = (paths().map(|(path, _)| path), config_paths().map(|(path, _)| path));
+    paths.into_iter().chain(of_config).collect()
+});
+
+/// Returns the paths of the config's files and their handlers.
+fn config_paths() -> [(&'static str, MethodRouter<SharedCalls>); 6] {
+    [
+        (VALIDATE_PATH, post(config_paths::validate)),
+        (FILES_PATH, get(config_paths::files)),
+        (FILE_PATH, get(config_paths::file).put(config_paths::replace)),
+        (VERSIONS_PATH, get(config_paths::versions)),
+        (VERSION_PATH, get(config_paths::version)),
+        (ROLLBACK_PATH, post(config_paths::rollback)),
+    ]
+}
 
 /// Builds the router of all paths, behind the guard.
-pub fn router(config: &ControlConfig, address: SocketAddr, source: SharedSource) -> Router {
+pub fn router(
+    config: &ControlConfig,
+    address: SocketAddr,
+    source: SharedSource,
+    access: ConfigAccess,
+) -> Router {
+    let ConfigAccess { token, calls } = access;
+    let of_config = config_paths()
+        .into_iter()
+        .fold(Router::new(), |router, (path, handler)| router.route(path, handler))
+        .with_state(ConfigCalls::new(calls));
     let page = Router::new().route("/page.css", get(page_style)).route("/page.js", get(page_script));
     paths()
         .into_iter()
         .fold(page, |router, (path, handler)| router.route(path, handler))
         .fallback(unknown_path)
         .with_state(source)
-        .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address)), guard))
+        .merge(of_config)
+        .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address, token)), guard))
 }
 
 async fn page() -> Response {
@@ -184,7 +214,7 @@ async fn discovery(State(source): State<SharedSource>) -> Response {
 
 /// Responds with a config for the discovered endpoints. RFC 9512 defines the media type.
 async fn proposed_flows(State(source): State<SharedSource>) -> Response {
-    ([(header::CONTENT_TYPE, "application/yaml")], propose(&source.discovered())).into_response()
+    ([(header::CONTENT_TYPE, config_paths::YAML)], propose(&source.discovered())).into_response()
 }
 
 /// The selection of a purge: one of the first four, and optionally a flow.
@@ -208,11 +238,13 @@ async fn purge(
     State(source): State<SharedSource>,
     query: Result<Query<PurgeQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let wrong = |detail| Problem::new(StatusCode::BAD_REQUEST, detail);
-    let one_of = wrong(
-        "select the responses to purge with exactly one of `url`, `prefix`, `tag` and `all=true`; add `flow` to purge one flow only",
-    );
-    let Query(PurgeQuery { url, prefix, tag, all, flow }) = query.map_err(|_| one_of)?;
+    let wrong = |detail: &'static str| Problem::new(StatusCode::BAD_REQUEST, detail);
+    let one_of = || {
+        wrong(
+            "select the responses to purge with exactly one of `url`, `prefix`, `tag` and `all=true`; add `flow` to purge one flow only",
+        )
+    };
+    let Query(PurgeQuery { url, prefix, tag, all, flow }) = query.map_err(|_| one_of())?;
     let label =
         |url: String| label_of(&url).ok_or(wrong("a URL must begin with `https://` or `http://` and a host"));
     let (url, prefix) = (url.map(label).transpose()?, prefix.map(label).transpose()?);
@@ -221,7 +253,7 @@ async fn purge(
         (None, Some(prefix), None, None) => Purge::Prefix(prefix),
         (None, None, Some(tag), None) => Purge::Tag(tag),
         (None, None, None, Some(true)) => Purge::All,
-        _ => return Err(one_of),
+        _ => return Err(one_of()),
     };
     let purged = source.purge(flow.as_deref(), selection);
     tracing::info!(purged, "purged stored responses");

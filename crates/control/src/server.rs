@@ -10,8 +10,9 @@ use std::{fmt, io};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::changes::ConfigAccess;
 use crate::config::ControlConfig;
-use crate::connection::LimitedListener;
+use crate::connection::{LimitedListener, Trust};
 use crate::routes;
 use crate::source::Source;
 
@@ -28,7 +29,11 @@ pub struct Control {
 
 impl Control {
     /// Binds the address and serves on its own thread until stopped.
-    pub fn start(config: &ControlConfig, source: Arc<dyn Source>) -> Result<Self, ControlError> {
+    pub fn start(
+        config: &ControlConfig,
+        source: Arc<dyn Source>,
+        access: ConfigAccess,
+    ) -> Result<Self, ControlError> {
         if config.is_exposed() {
             return Err(ControlError::MissingToken { address: config.listen });
         }
@@ -40,7 +45,7 @@ impl Control {
             .enable_all()
             .build()
             .map_err(ControlError::Thread)?;
-        let router = routes::router(config, address, source);
+        let router = routes::router(config, address, source, access);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("egret-control".into())
@@ -85,7 +90,8 @@ async fn serve(
 ) -> io::Result<()> {
     let listener = LimitedListener::new(TcpListener::from_std(listener)?);
     let (stopping, stopped) = oneshot::channel::<()>();
-    let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+    let service = router.into_make_service_with_connect_info::<Trust>();
+    let serving = axum::serve(listener, service).with_graceful_shutdown(async move {
         // A dropped sender also means stop.
         let _ = stop.await;
         drop(stopping);

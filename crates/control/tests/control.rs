@@ -12,7 +12,10 @@ use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_cache::CacheSnapshot;
 use egret_clock::Timestamp;
 use egret_config::Secret;
-use egret_control::{Control, ControlConfig, ControlError, Source};
+use egret_control::{
+    Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
+    ConfigRequest, Control, ControlConfig, ControlError, Refusal, Source,
+};
 use egret_diagnosis::Discovered;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
@@ -179,7 +182,54 @@ fn with_token() -> (ControlConfig, String) {
 }
 
 fn start(config: &ControlConfig) -> Control {
-    Control::start(config, Arc::new(Fixed::default())).unwrap()
+    Control::start(config, Arc::new(Fixed::default()), access(None)).unwrap()
+}
+
+/// The tag of the files of [`access`].
+const ETAG: &str = "\"1\"";
+
+/// Returns the access to made-up config files, with that created token. A text `wait` keeps the call waiting.
+fn access(token: Option<&str>) -> ConfigAccess {
+    let (calls, mut received) = tokio::sync::mpsc::channel::<ConfigCall>(CALLS_MAX);
+    std::thread::spawn(move || {
+        let mut waiting = Vec::new();
+        while let Some(ConfigCall { request, reply }) = received.blocking_recv() {
+            match &request {
+                ConfigRequest::Replace { text, .. } if text == "wait" => waiting.push(reply),
+                _ => drop(reply.send(reply_to(request))),
+            }
+        }
+    });
+    let token = token.map(|token| Secret::from_value("created", token.to_owned()));
+    ConfigAccess { token, calls }
+}
+
+fn reply_to(request: ConfigRequest) -> Result<ConfigReply, Refusal> {
+    let applied = || Applied {
+        etag: "\"2\"".into(),
+        version: Some(2),
+        applied: vec!["quotas".into()],
+        restart: Vec::new(),
+        warnings: Vec::new(),
+    };
+    match request {
+        ConfigRequest::Files => {
+            let file = ConfigFile { name: "egret.yaml".into(), text: "log: {}\n".into() };
+            Ok(ConfigReply::Files(ConfigFiles { etag: ETAG.into(), files: vec![file] }))
+        }
+        ConfigRequest::Validate { text } => Ok(ConfigReply::Checked(Checked {
+            valid: text == "log: {}\n",
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        })),
+        ConfigRequest::Replace { name, .. } if name != "egret.yaml" => Err(Refusal::UnknownFile),
+        ConfigRequest::Replace { etag, .. } if !etag.contains(ETAG) => Err(Refusal::Stale),
+        ConfigRequest::Replace { .. } => Ok(ConfigReply::Applied(applied())),
+        ConfigRequest::Versions => Ok(ConfigReply::Versions(Vec::new())),
+        ConfigRequest::Version(1) => Ok(ConfigReply::Text("log: {}\n".into())),
+        ConfigRequest::Rollback { number: 1, .. } => Ok(ConfigReply::Applied(applied())),
+        ConfigRequest::Version(_) | ConfigRequest::Rollback { .. } => Err(Refusal::UnknownVersion),
+    }
 }
 
 fn connect(control: &Control) -> TcpStream {
@@ -218,7 +268,7 @@ fn read_answer(stream: TcpStream) -> Answer {
 #[test]
 fn the_probes_tell_living_from_ready() {
     let source = Arc::new(Fixed::default());
-    let control = Control::start(&loopback(), Arc::clone(&source) as Arc<dyn Source>).unwrap();
+    let control = Control::start(&loopback(), Arc::clone(&source) as Arc<dyn Source>, access(None)).unwrap();
     assert_eq!((get(&control, "/healthz").status, get(&control, "/readyz").status), (200, 200));
     source.draining.store(true, Ordering::Relaxed);
     assert_eq!((get(&control, "/healthz").status, get(&control, "/readyz").problem()), (200, 503));
@@ -267,6 +317,7 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
         "does": "at most 5 requests per second",
         "mode": "report",
         "decisions": decisions,
+        "shares": { "next": 0.875, "wait": 0.0, "answer": 0.125, "repeat": 0.0, "fail": 0.0 },
         "waits": 0,
         "waited_us": 0,
         "cache": {
@@ -547,7 +598,7 @@ fn an_address_off_loopback_is_served_only_with_a_token_and_by_its_address() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let open = ControlConfig { listen: everywhere, ..loopback() };
     assert!(matches!(
-        Control::start(&open, Arc::new(Fixed::default())),
+        Control::start(&open, Arc::new(Fixed::default()), access(None)),
         Err(ControlError::MissingToken { .. })
     ));
 
@@ -556,6 +607,138 @@ fn an_address_off_loopback_is_served_only_with_a_token_and_by_its_address() {
         send(&control, &format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")).status
     };
     assert_eq!((probe("192.0.2.1:8001"), probe("egret.evil.test")), (200, 421));
+}
+
+const CREATED: &str = "0123456789abcdef";
+
+/// Every method and path about the config's files, with field lines and content that are accepted.
+const OF_CONFIG: [(&str, &str, &str); 8] = [
+    ("GET /api/v1/config/files", "", ""),
+    ("HEAD /api/v1/config/files", "", ""),
+    ("GET /api/v1/config/files/egret.yaml", "", ""),
+    ("PUT /api/v1/config/files/egret.yaml", "if-match: \"1\"\r\n", "log: {}\n"),
+    ("POST /api/v1/config/validate", "", "log: {}\n"),
+    ("GET /api/v1/config/versions", "", ""),
+    ("GET /api/v1/config/versions/1", "", ""),
+    ("POST /api/v1/config/rollback?version=1", "", ""),
+];
+
+fn send_config(control: &Control, of_config: (&str, &str, &str), host: &str, fields: &str) -> Answer {
+    let (line, own_fields, content) = of_config;
+    let length = content.len();
+    send(
+        control,
+        &format!(
+            "{line} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n{own_fields}{fields}\r\n{content}"
+        ),
+    )
+}
+
+#[test]
+fn attacks_are_refused_on_every_path_of_the_configs_files() {
+    let created = || Control::start(&loopback(), Arc::new(Fixed::default()), access(Some(CREATED))).unwrap();
+    let (configured, secret) = with_token();
+    let configured = Control::start(&configured, Arc::new(Fixed::default()), access(None)).unwrap();
+    for (control, token) in [(created(), CREATED), (configured, &secret)] {
+        let right = format!("authorization: Bearer {token}\r\n");
+        let attacks = [
+            ("the owner", 200, "localhost", right.clone()),
+            ("the page itself", 200, "localhost:80", format!("{right}origin: http://localhost:80\r\n")),
+            ("without the token", 401, "localhost", String::new()),
+            ("a guess", 401, "localhost", "authorization: Bearer 0123456789abcdee\r\n".to_owned()),
+            ("the token cut short", 401, "localhost", right.replace(token, &token[..8])),
+            ("the token as a password", 401, "localhost", right.replace("Bearer", "Basic")),
+            (
+                "the page of another site",
+                403,
+                "localhost",
+                format!("{right}origin: https://evil.example\r\n"),
+            ),
+            ("a sandboxed page", 403, "localhost", format!("{right}origin: null\r\n")),
+            ("another port's page", 403, "localhost", format!("{right}origin: http://localhost:9\r\n")),
+            ("a link of another site", 403, "localhost", format!("{right}sec-fetch-site: cross-site\r\n")),
+            ("a rebound name", 421, "evil.example", right.clone()),
+            ("two hosts", 400, "localhost", format!("{right}host: localhost\r\n")),
+        ];
+        for of_config in OF_CONFIG {
+            for (attack, status, host, fields) in &attacks {
+                let answer = send_config(&control, of_config, host, fields);
+                assert_eq!(answer.status, *status, "{attack}: {of_config:?}");
+                assert!(!answer.content.contains(token), "{attack}: {of_config:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_any_token_the_configs_files_are_out_of_reach() {
+    let control = start(&loopback());
+    for of_config in OF_CONFIG {
+        let answer = send_config(&control, of_config, "localhost", "authorization: Bearer x\r\n");
+        assert_eq!(answer.status, 403, "{of_config:?}");
+    }
+    assert_eq!(get(&control, "/api/v1/config").status, 200, "what needs no token is read as before");
+}
+
+#[test]
+fn a_file_is_read_changed_and_rolled_back() {
+    let control = Control::start(&loopback(), Arc::new(Fixed::default()), access(Some(CREATED))).unwrap();
+    let authorized = format!("authorization: Bearer {CREATED}\r\n");
+    let call = |line, fields: &str, content| {
+        send_config(&control, (line, fields, content), "localhost", &authorized)
+    };
+    let files = call("GET /api/v1/config/files", "", "");
+    assert_eq!(files.field("etag"), Some(ETAG));
+    assert_eq!(files.json()["files"][0], json!({ "name": "egret.yaml", "text": "log: {}\n" }));
+    let file = call("GET /api/v1/config/files/egret.yaml", "", "");
+    assert_eq!((file.content.as_str(), file.field("content-type")), ("log: {}\n", Some("application/yaml")));
+    const PUT: &str = "PUT /api/v1/config/files/egret.yaml";
+    for (line, fields, status) in [
+        (PUT, "", 428),
+        (PUT, "if-match: *\r\n", 428),
+        (PUT, "if-match: \"0\"\r\n", 412),
+        (PUT, "if-match: W/\"1\"\r\n", 412),
+        ("PUT /api/v1/config/files/other.yaml", "if-match: \"1\"\r\n", 404),
+        ("PUT /api/v1/config/files/..%2fegret.yaml", "if-match: \"1\"\r\n", 404),
+        ("POST /api/v1/config/rollback", "", 400),
+        ("POST /api/v1/config/rollback?version=7", "", 404),
+        ("GET /api/v1/config/versions/x", "", 404),
+    ] {
+        let content = if line.starts_with("PUT") { "log: {}\n" } else { "" };
+        assert_eq!(call(line, fields, content).problem(), status, "{line} {fields}");
+    }
+    let put = call(PUT, "if-match: \"0\", \"1\"\r\n", "log: {}\n");
+    assert_eq!((put.field("etag"), put.json()["version"].as_u64()), (Some("\"2\""), Some(2)));
+    assert_eq!(call("POST /api/v1/config/validate", "", "x").json()["valid"], false);
+    assert_eq!(call("DELETE /api/v1/config/files/egret.yaml", "", "").field("allow"), Some("GET, HEAD, PUT"));
+    assert_eq!(call("GET /api/v1/config/files", "", "x").problem(), 413);
+}
+
+#[test]
+fn a_config_has_at_most_a_mebibyte_and_only_with_the_token() {
+    let control = Control::start(&loopback(), Arc::new(Fixed::default()), access(Some(CREATED))).unwrap();
+    let authorized = format!("authorization: Bearer {CREATED}\r\n");
+    for (bytes, status) in [(1 << 20, 200), ((1 << 20) + 1, 413)] {
+        let content = "#".repeat(bytes);
+        let of_config = ("POST /api/v1/config/validate", "", content.as_str());
+        assert_eq!(send_config(&control, of_config, "localhost", &authorized).status, status, "{bytes}");
+    }
+}
+
+#[test]
+fn one_change_is_made_at_a_time() {
+    let control = Control::start(&loopback(), Arc::new(Fixed::default()), access(Some(CREATED))).unwrap();
+    let mut first = connect(&control);
+    let head = format!("host: localhost\r\nauthorization: Bearer {CREATED}\r\nif-match: \"1\"\r\n");
+    let put = "PUT /api/v1/config/files/egret.yaml HTTP/1.1";
+    write!(first, "{put}\r\n{head}content-length: 4\r\n\r\nwait").unwrap();
+    // The first change has begun once a second one finds it there.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let second = || send(&control, &format!("{put}\r\n{head}content-length: 2\r\n\r\n{{}}"));
+    while second().status != 409 {
+        assert!(Instant::now() < deadline, "the changes were made at the same time");
+    }
+    drop(first);
 }
 
 #[test]
@@ -577,7 +760,9 @@ fn an_unknown_path_names_those_that_there_are_and_the_page_leads_to_them() {
         let method = if *path == "/api/v1/cache/purge" { "POST" } else { "GET" };
         assert_ne!(call(&control, &format!("{method} {path}"), "").status, 404, "{path}");
         let is_linked = page.contains(&format!("<a href=\"{path}\""));
-        assert_eq!(is_linked, !matches!(*path, "/" | "/api/v1/cache/purge"), "{path}");
+        // A link cannot carry the token that the config's files always need.
+        let is_private = path.starts_with("/api/v1/config/");
+        assert_eq!(is_linked, !is_private && !matches!(*path, "/" | "/api/v1/cache/purge"), "{path}");
     }
     for path in GUARDED.into_iter().chain(["/", "/healthz", "/readyz", "/api/v1/cache/purge"]) {
         assert!(named.contains(&path), "{path}");
@@ -704,6 +889,6 @@ fn stopping_frees_the_port_and_waits_for_no_idle_connection() {
 fn an_address_in_use_is_named() {
     let control = start(&loopback());
     let again = ControlConfig { listen: control.address(), ..loopback() };
-    let error = Control::start(&again, Arc::new(Fixed::default())).unwrap_err();
+    let error = Control::start(&again, Arc::new(Fixed::default()), access(None)).unwrap_err();
     assert!(error.to_string().contains(&control.address().to_string()), "{error}");
 }

@@ -43,7 +43,17 @@ pub enum Command {
     Check {
         /// The config file to validate.
         file: PathBuf,
+        /// Print problems and warnings as JSON, as the control API does.
+        #[arg(long)]
+        json: bool,
     },
+    /// Exit with code 0 if the gateway is ready: for the health check of a container.
+    Health(crate::health::Gateway),
+    /// Print one report for a support ticket: program, machine, config and state of a gateway.
+    ///
+    /// The report contains no secrets. Exits with code 1 if something is wrong; the report begins with a list
+    /// of it.
+    Doctor(crate::doctor::Arguments),
     /// Show which flows match a request, why others do not, and what their remedies would do.
     ///
     /// Nothing is sent. Exits with code 1 if the gateway would reject the request.

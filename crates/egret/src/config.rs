@@ -161,7 +161,7 @@ impl Config {
     }
 
     /// Checks everything that the types cannot express: dangling names, contradictions.
-    fn problems(&self) -> Vec<Problem> {
+    pub fn problems(&self) -> Vec<Problem> {
         let mut problems = egret_gateway::validate(self.gateway_parts(&unopened::exports(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
         if self.secrets.world_readable == WorldReadable::Refuse {

@@ -46,6 +46,8 @@ pub struct Events {
     interrupt: Signal,
     hangup: Signal,
     file: Option<(Watch, Receiver<()>)>,
+    /// `true` from a change until it is returned as an event.
+    has_changed: bool,
 }
 
 impl Events {
@@ -62,19 +64,23 @@ impl Events {
             interrupt: handler(SignalKind::interrupt())?,
             hangup: handler(SignalKind::hangup())?,
             file: file.and_then(watch),
+            has_changed: false,
         })
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event. If the future is dropped meanwhile, no change of the file is lost.
     pub async fn next(&mut self) -> Event {
         // A signal during the wait drops the change. That is safe: reload reads the file anyway, and stop
         // does not need it.
+        let has_changed = &mut self.has_changed;
         let changed = async {
             let Some((_, changes)) = &mut self.file else { return std::future::pending().await };
-            match changes.recv().await {
-                Some(()) => tokio::time::sleep(DEBOUNCE).await,
-                None => std::future::pending().await,
+            if !*has_changed && changes.recv().await.is_none() {
+                return std::future::pending().await;
             }
+            *has_changed = true;
+            tokio::time::sleep(DEBOUNCE).await;
+            *has_changed = false;
         };
         tokio::select! {
             biased;

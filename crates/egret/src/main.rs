@@ -12,16 +12,23 @@ mod bench;
 mod check;
 mod cli;
 mod config;
+mod config_draft;
 mod config_file;
+mod config_rule;
+mod config_versions;
+mod control_client;
 mod control_source;
+mod control_token;
 mod demo;
 mod disks;
+mod doctor;
 mod durable;
 mod events;
 mod explain;
 mod exports;
 mod failure;
 mod har;
+mod health;
 mod lab;
 mod logging;
 mod memory;
@@ -76,13 +83,16 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Archiver(arguments) => arguments.run(),
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),
-        Command::Check { file } => {
+        Command::Check { file, json: true } => check::print_json(&file),
+        Command::Check { file, json: false } => {
             let checked = check::check(&file)?;
             for warning in checked.warnings {
                 say(format_args!("warning: {warning}"));
             }
             print(&checked.report)
         }
+        Command::Health(gateway) => health::run(&gateway),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Explain(arguments) => print(&explain::explain(&arguments)?),
         Command::Schema => print(&reference::schema_text()),
         Command::Lab(lab) => lab.run(),

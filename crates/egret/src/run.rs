@@ -1,11 +1,13 @@
 //! `egret run`: starts the parts, reloads them, and stops them in order.
 
+mod config_calls;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use egret_control::Control;
+use egret_control::{CALLS_MAX, ConfigAccess, ConfigCall, Control};
 use egret_diagnosis::Exports;
 use egret_export::{ExporterContext, Exporters};
 use egret_gateway::Gateway;
@@ -16,7 +18,9 @@ use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::config_file::{self, ConfigFileError};
+use crate::config_versions::{ConfigVersions, VersionOrigin};
 use crate::control_source::ControlSource;
+use crate::control_token::ControlToken;
 use crate::disks::Disks;
 use crate::durable::{DurableQuotas, QuotaFileError};
 use crate::events::{Event, Events, runtime};
@@ -97,15 +101,20 @@ impl Run {
     }
 
     fn parse(&self, text: &str, demo: Option<&Provider>) -> Result<Config, egret_config::Report> {
-        let mut config = match &self.origin {
+        let config = match &self.origin {
             Origin::Translated(config) => (**config).clone(),
             Origin::Default | Origin::File(_) => Config::parse(&self.name(), text)?,
         };
-        if let Some(provider) = demo {
-            config.providers.insert(demo::NAME.to_owned(), demo::provider_config(provider.address()));
-        }
-        Ok(config)
+        Ok(with_demo(config, demo))
     }
+}
+
+/// Adds the built-in provider, if it runs.
+fn with_demo(mut config: Config, demo: Option<&Provider>) -> Config {
+    if let Some(provider) = demo {
+        config.providers.insert(demo::NAME.to_owned(), demo::provider_config(provider.address()));
+    }
+    config
 }
 
 /// The running parts.
@@ -115,6 +124,11 @@ struct RunningEgret {
     last_read: Result<String, ConfigFileError>,
     /// The messages of the last rejected config, if it was rejected.
     rejected: Option<Vec<String>>,
+    /// The last text in effect that came from the file itself: the measure of changes over the API.
+    approved: String,
+    /// The text in effect.
+    in_effect: String,
+    versions: ConfigVersions,
     config: Config,
     /// Opened by the first config that needs it.
     quotas: Option<DurableQuotas>,
@@ -125,6 +139,10 @@ struct RunningEgret {
     gateway: Arc<Gateway>,
     source: Arc<ControlSource>,
     control: Control,
+    /// Calls from the control port about the config's files.
+    calls: mpsc::Receiver<ConfigCall>,
+    /// Removes its file at the end.
+    _token: ControlToken,
     demo: Option<Provider>,
     logging: Logging,
 }
@@ -141,7 +159,10 @@ impl RunningEgret {
         let exporters =
             Exporters::default().open(&config.exporters, open_options(&config)).map_err(Failure::failed)?;
         let source = Arc::new(ControlSource::new(config.clone(), exporters.clone()));
-        let control = Control::start(&config.control, Arc::<ControlSource>::clone(&source))
+        let token = ControlToken::create(&config.control, &config.data_dir);
+        let (sender, calls) = mpsc::channel(CALLS_MAX);
+        let access = ConfigAccess { token: token.token(), calls: sender };
+        let control = Control::start(&config.control, Arc::<ControlSource>::clone(&source), access)
             .map_err(|error| start_failure::of_control(&error))?;
         let quotas = open_quotas(&config).map_err(Failure::failed)?;
         let mut key = PseudonymKey::default();
@@ -152,10 +173,18 @@ impl RunningEgret {
         let mut disks = Disks::default();
         disks.apply(gateway.cache_disks());
         log_listeners(&[], &gateway.addresses());
+        token.announce(reachable(control.address()));
+        let versions = ConfigVersions::new(&config.data_dir);
+        if run.file().is_some() {
+            versions.record(&text, VersionOrigin::Start);
+        }
         let running = Self {
             run,
-            last_read: Ok(text),
+            last_read: Ok(text.clone()),
             rejected: None,
+            approved: text.clone(),
+            in_effect: text,
+            versions,
             config,
             quotas,
             disks,
@@ -164,6 +193,8 @@ impl RunningEgret {
             gateway,
             source,
             control,
+            calls,
+            _token: token,
             demo,
             logging,
         };
@@ -183,7 +214,15 @@ impl RunningEgret {
         // The file may have changed after it was read and before it was watched.
         self.reload(events, false).await;
         loop {
-            match events.next().await {
+            let event = tokio::select! {
+                biased;
+                event = events.next() => event,
+                Some(call) = self.calls.recv() => {
+                    self.handle(call);
+                    continue;
+                }
+            };
+            match event {
                 Event::Hangup => self.reload(events, true).await,
                 Event::FileChanged => self.reload(events, false).await,
                 Event::Stop(signal) => {
@@ -254,18 +293,30 @@ impl RunningEgret {
         if let Ok(text) = &read {
             events.watch_secrets(text);
         }
-        let parsed = read.map_err(messages).and_then(|text| self.parse_again(&text));
+        let parsed = read.clone().map_err(messages).and_then(|text| self.parse_again(&text));
         // The same text may refer to secrets that have changed.
         let is_repeat = !forced && is_known;
         if is_repeat && parsed.as_ref().is_ok_and(|config| self.with_fixed(config.clone()) == self.config) {
             return;
         }
         let applied = parsed.and_then(|config| self.apply(config));
+        if let (Ok(()), Ok(text)) = (&applied, read) {
+            self.approve(text);
+        }
         let rejected = applied.clone().err();
         let is_logged = rejected.is_some() && rejected == self.rejected;
         self.rejected = rejected;
         if !(is_repeat && is_logged) {
             self.log_rejected(applied, &file.display().to_string());
+        }
+    }
+
+    /// Remembers a text of the file that is now in effect. The API's own text is in effect already.
+    fn approve(&mut self, text: String) {
+        if text != self.in_effect {
+            self.versions.record(&text, VersionOrigin::File);
+            self.approved.clone_from(&text);
+            self.in_effect = text;
         }
     }
 
@@ -334,6 +385,14 @@ impl RunningEgret {
     /// Returns the new config with the old values of keys that cannot change while Egret runs, and logs which
     /// have changed.
     fn keep_fixed(&self, new: Config) -> Config {
+        for key in self.fixed_changes(&new) {
+            tracing::warn!(key, "this key has changed, but only a restart applies it");
+        }
+        self.with_fixed(new)
+    }
+
+    /// Returns the keys that have changed in the new config, but cannot change while Egret runs.
+    fn fixed_changes(&self, new: &Config) -> Vec<&'static str> {
         let old = &self.config;
         let fixed = [
             ("control", old.control != new.control),
@@ -341,10 +400,7 @@ impl RunningEgret {
             ("log.format", old.log.format != new.log.format),
             ("gateway.workers", old.gateway.workers != new.gateway.workers),
         ];
-        for (key, _) in fixed.iter().filter(|(_, changed)| *changed) {
-            tracing::warn!(key, "this key has changed, but only a restart applies it");
-        }
-        self.with_fixed(new)
+        fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
     }
 
     /// Does the same without logging.
@@ -405,7 +461,7 @@ fn warn_unverified(providers: &Providers) {
 }
 
 /// Replaces an unspecified address by loopback, so the address can be called.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
         IpAddr::V6(ip) if ip.is_unspecified() => {

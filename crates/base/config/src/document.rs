@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::de::DeserializeOwned;
 
+use crate::node::Node;
 use crate::problem::{Problem, suggest};
 use crate::read::{ReadError, ReadErrorKind};
 use crate::report::{Finding, Report, Spot};
@@ -25,13 +26,7 @@ pub fn load<T: DeserializeOwned>(
     text: &str,
     validate: impl FnOnce(&T) -> Vec<Problem>,
 ) -> Result<T, Report> {
-    if text.len() > CONFIG_BYTES_MAX {
-        let message = format!("the config is longer than {CONFIG_BYTES_MAX} bytes");
-        return Err(Report::whole(name, message));
-    }
-    // Some editors start the file with a byte order mark, which would shift the columns.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut document = Document { name, text, root: parse(name, text)? };
+    let mut document = Document::parse(name, text)?;
     let config: T = document.read()?;
     let problems = validate(&config);
     if problems.is_empty() { Ok(config) } else { Err(document.locate(problems)) }
@@ -44,16 +39,42 @@ fn parse(name: &str, text: &str) -> Result<YamlNode, Report> {
     })
 }
 
-struct Document<'a> {
+/// A parsed config text whose values have not been read into a struct yet, so nothing that it refers to has
+/// been read either.
+pub struct Document<'a> {
     name: &'a str,
     text: &'a str,
     root: YamlNode,
 }
 
-impl Document<'_> {
+impl<'a> Document<'a> {
+    /// Parses the YAML of `text`; `name` is its name in reports.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is too long or not a single YAML document.
+    pub fn parse(name: &'a str, text: &'a str) -> Result<Self, Report> {
+        if text.len() > CONFIG_BYTES_MAX {
+            let message = format!("the config is longer than {CONFIG_BYTES_MAX} bytes");
+            return Err(Report::whole(name, message));
+        }
+        // Some editors start the file with a byte order mark, which would shift the columns.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        Ok(Self { name, text, root: parse(name, text)? })
+    }
+
+    /// Returns the whole config, with aliases and merge keys resolved.
+    pub fn root(&self) -> Node<'_> {
+        Node::new(&self.root)
+    }
+
     /// Deserializes in passes. Each pass finds one problem and skips its entry, so the next pass finds the
-    /// next problem.
-    fn read<T: DeserializeOwned>(&mut self) -> Result<T, Report> {
+    /// next problem. Secrets that the text refers to are read.
+    ///
+    /// # Errors
+    ///
+    /// Fails with every unknown, duplicate and missing key, and every wrong value.
+    pub fn read<T: DeserializeOwned>(&mut self) -> Result<T, Report> {
         let mut findings = Vec::new();
         loop {
             let error = match T::deserialize(&self.root) {
@@ -148,7 +169,7 @@ impl Document<'_> {
     }
 
     /// Locates each problem at the value that its path leads to, or at the nearest parent that the text has.
-    fn locate(&self, problems: Vec<Problem>) -> Report {
+    pub fn locate(&self, problems: Vec<Problem>) -> Report {
         let mut findings: Vec<Finding> = problems
             .into_iter()
             .map(|problem| {

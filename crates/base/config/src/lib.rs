@@ -8,6 +8,7 @@
 mod document;
 mod entry_kind;
 mod file;
+mod node;
 mod problem;
 mod read;
 mod regex;
@@ -17,12 +18,13 @@ mod secret;
 mod tree;
 mod units;
 
-pub use document::{CONFIG_BYTES_MAX, load};
+pub use document::{CONFIG_BYTES_MAX, Document, load};
 pub use entry_kind::EntryKind;
 pub use file::{CERTIFICATES_BYTES_MAX, read_file};
+pub use node::Node;
 pub use problem::{Problem, suggest};
 pub use regex::{Case, RegexError, WholeRegex};
-pub use report::{Finding, Report};
+pub use report::{Finding, LocatedProblem, Report};
 pub use secret::{Secret, SecretError};
 pub use tree::Position;
 pub use units::{Duration, QuantityError, Size};

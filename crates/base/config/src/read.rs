@@ -99,6 +99,9 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
+/// The expectation of serde for a `PathBuf`.
+const PATH: &str = "path string";
+
 /// The expectation of a boolean.
 const TRUE_OR_FALSE: &str = "`true` or `false`";
 
@@ -109,7 +112,7 @@ fn plain(expected: &str) -> String {
         "a map" => "a mapping".to_owned(),
         "a boolean" => TRUE_OR_FALSE.to_owned(),
         "a string" => "a text".to_owned(),
-        "path string" => "a path".to_owned(),
+        PATH => "a path".to_owned(),
         "socket address" => "an address like `127.0.0.1:8000`".to_owned(),
         "u8" => format!("a whole number from 0 to {}", u8::MAX),
         "u16" => format!("a whole number from 0 to {}", u16::MAX),
@@ -241,8 +244,17 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
         visitor.visit_unit()
     }
 
+    /// Remembers which texts are paths. Their type reveals it, so no key has to be listed anywhere.
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        let expected: &dyn de::Expected = &visitor;
+        if expected.to_string() == PATH {
+            self.is_path.set(true);
+        }
+        self.deserialize_any(visitor)
+    }
+
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit unit_struct seq tuple
         tuple_struct map identifier
     }
 }

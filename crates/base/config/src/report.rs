@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::problem::Problem;
 use crate::tree::Position;
 
@@ -27,6 +29,42 @@ impl Report {
     /// Returns each problem as one line for the log, without the excerpt.
     pub fn summaries(&self) -> Vec<String> {
         self.findings.iter().map(|finding| Summary { name: &self.name, finding }.to_string()).collect()
+    }
+
+    /// Returns each problem in its parts, for programs.
+    pub fn problems(&self) -> Vec<LocatedProblem> {
+        self.findings.iter().map(|finding| LocatedProblem::new(&self.name, finding)).collect()
+    }
+}
+
+/// A problem in its parts, as `egret check --json` and the control API show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LocatedProblem {
+    /// Name of the text, usually the file's path.
+    pub file: String,
+    /// Line, from 1; `None` for the text as a whole.
+    pub line: Option<usize>,
+    /// Column in characters, from 1.
+    pub column: Option<usize>,
+    /// Path from the root of the config; empty for the config as a whole.
+    pub path: String,
+    /// The error and the expected value.
+    pub message: String,
+    /// The word that was probably intended.
+    pub suggestion: Option<String>,
+}
+
+impl LocatedProblem {
+    fn new(file: &str, finding: &Finding) -> Self {
+        let Problem { path, message, suggestion } = &finding.problem;
+        Self {
+            file: file.to_owned(),
+            line: finding.at.map(|at| at.line),
+            column: finding.at.map(|at| at.column),
+            path: Sanitized(path).to_string(),
+            message: Sanitized(message).to_string(),
+            suggestion: suggestion.as_ref().map(|word| Sanitized(word).to_string()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! YAML as a tree whose keys and values carry their line and column.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess};
@@ -29,6 +30,14 @@ pub(crate) struct YamlNode {
     pub value: YamlValue,
     /// `true` if it is not read: a problem was found in it, and others may follow.
     pub skipped: bool,
+    /// `true` once it was read as the path of a file or directory.
+    pub is_path: Cell<bool>,
+}
+
+impl YamlNode {
+    fn new(at: Position, value: YamlValue) -> Self {
+        Self { at, value, skipped: false, is_path: Cell::new(false) }
+    }
 }
 
 /// A value without its position.
@@ -81,11 +90,9 @@ pub(crate) fn parse(text: &str) -> Result<YamlNode, ParseError> {
     match read(text, DuplicateKeyPolicy::Error) {
         Ok(Some(root)) => Ok(root.into()),
         // The text holds only comments: every key has its default.
-        Ok(None) => Ok(YamlNode {
-            at: Position { line: 1, column: 1 },
-            value: YamlValue::Mapping(Mapping::default()),
-            skipped: false,
-        }),
+        Ok(None) => {
+            Ok(YamlNode::new(Position { line: 1, column: 1 }, YamlValue::Mapping(Mapping::default())))
+        }
         Err(error) => {
             let at = error.location().unwrap_or(Location::UNKNOWN).into();
             Err(ParseError { at, message: message(&error, text) })
@@ -166,7 +173,7 @@ impl YamlNode {
 
 impl From<Spanned<YamlValue>> for YamlNode {
     fn from(spanned: Spanned<YamlValue>) -> Self {
-        Self { at: spanned.defined.into(), value: spanned.value, skipped: false }
+        Self::new(spanned.defined.into(), spanned.value)
     }
 }
 

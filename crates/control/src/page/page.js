@@ -341,4 +341,14 @@ byId("ask").querySelector("form").addEventListener("submit", (event) => {
 });
 byId("ask").addEventListener("close", () => poll());
 
+/** Takes the token from the address that Egret prints at its start, and removes it from the address bar and the history. */
+function takeToken() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token === null) return;
+  sessionStorage.setItem(TOKEN_KEY, token);
+  history.replaceState(null, "", location.pathname);
+}
+
+window.addEventListener("hashchange", takeToken);
+takeToken();
 poll();

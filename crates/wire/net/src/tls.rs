@@ -16,13 +16,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ServerConfig};
-use trust::Trust;
 
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 
 pub use client::{ClientConfigError, Identity, Verification, client_config, provider, system_roots};
 pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, accept, handshake};
+pub use trust::Trust;
 
 /// Maximum number of sessions kept for resumption per [`ClientTls`], eight per host. Their table is allocated
 /// at once.

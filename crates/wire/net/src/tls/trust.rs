@@ -17,7 +17,7 @@ use super::client::{provider, system_roots};
 
 /// The trusted authorities and certificates for a provider.
 #[derive(Debug)]
-pub(super) struct Trust {
+pub struct Trust {
     roots: Arc<RootCertStore>,
     pins: Vec<Pin>,
 }
@@ -69,6 +69,10 @@ impl Trust {
     }
 
     /// Returns the verifier for a provider's certificate.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are no authorities.
     pub fn verifier(self) -> Result<Arc<dyn ServerCertVerifier>, String> {
         let builder = WebPkiServerVerifier::builder_with_provider(self.roots, provider());
         let signed = builder.build().map_err(|error| error.to_string())?;

@@ -1,0 +1,287 @@
+//! `egret doctor`: one report about a gateway and its machine, for a support ticket. It contains no secrets.
+
+mod machine;
+mod probe;
+mod redact;
+mod text;
+
+use std::path::Path;
+
+use clap::Args;
+use egret_gateway::config::ProviderConfig;
+use serde_json::{Map, Value, json};
+
+use crate::config::Config;
+use crate::config_file;
+use crate::control_client::ControlClient;
+use crate::failure::Failure;
+use crate::health::Gateway;
+use crate::output::print;
+use redact::Redactor;
+
+/// `egret doctor`
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    gateway: Gateway,
+    /// Also resolve, connect to and shake hands with every provider. No request is sent.
+    #[arg(long)]
+    probe: bool,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The paths of the API that are part of a report, by the member that holds their content.
+const PATHS: [(&str, &str); 5] = [
+    ("flows", "/api/v1/flows"),
+    ("quotas", "/api/v1/quotas"),
+    ("accounts", "/api/v1/accounts"),
+    ("exporters", "/api/v1/exporters"),
+    ("config", "/api/v1/config"),
+];
+
+/// Prints the report. Fails if something is wrong.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (report, count) = report(arguments);
+    let shown = if arguments.json { format!("{report:#}\n") } else { text::render(&report) };
+    print(&shown)?;
+    match count {
+        0 => Ok(()),
+        1 => Err(Failure::Failed("1 problem was found: see `wrong` in the report".to_owned())),
+        count => Err(Failure::Failed(format!("{count} problems were found: see `wrong` in the report"))),
+    }
+}
+
+/// Returns the report, and the number of things that are wrong.
+fn report(arguments: &Arguments) -> (Value, usize) {
+    let mut examined = Examined::default();
+    let config = arguments.gateway.config.as_deref().and_then(|file| examined.file(file));
+    let client = arguments.gateway.client(config.as_ref());
+    examined.gateway(&client);
+    if arguments.probe {
+        examined.probe(config.as_ref());
+    }
+    examined.finish()
+}
+
+/// The findings so far.
+#[derive(Default)]
+struct Examined {
+    wrong: Vec<String>,
+    sections: Map<String, Value>,
+    redactor: Redactor,
+}
+
+impl Examined {
+    /// Checks the config file. Returns the config if it is valid.
+    fn file(&mut self, file: &Path) -> Option<Config> {
+        let name = file.display().to_string();
+        let (config, problems, warnings) = check_file(file, &name);
+        for problem in &problems {
+            self.wrong.push(format!("config: {problem}"));
+        }
+        if let Some(config) = &config {
+            self.redactor.add_references(&serde_json::to_value(config).unwrap_or_default());
+        }
+        let section =
+            json!({ "file": name, "valid": config.is_some(), "problems": problems, "warnings": warnings });
+        self.sections.insert("config_file".to_owned(), section);
+        config
+    }
+
+    /// Reads the state of the running gateway.
+    fn gateway(&mut self, client: &ControlClient) {
+        let ready = client.get("/readyz").map_err(|error| error.to_string());
+        if let Err(error) = &ready {
+            self.wrong.push(format!("gateway: not ready at {}: {error}", client.address));
+        }
+        let control =
+            json!({ "address": client.address.to_string(), "ready": ready.is_ok(), "error": ready.err() });
+        self.sections.insert("control".to_owned(), control);
+        let Some(mut stats) = self.read(client, "/api/v1/stats") else { return };
+        if stats["version"] != env!("CARGO_PKG_VERSION") {
+            let (other, own) = (&stats["version"], env!("CARGO_PKG_VERSION"));
+            self.wrong.push(format!("gateway: its version is {other}, this program's is {own}"));
+        }
+        without_histograms(&mut stats);
+        self.sections.insert("stats".to_owned(), stats);
+        for (name, path) in PATHS {
+            let Some(mut value) = self.read(client, path) else { continue };
+            if name == "flows" {
+                self.sections.insert("remedies".to_owned(), remedies(&value));
+            }
+            if name == "config" {
+                self.redactor.add_references(&value);
+            } else if let Some(list) = value.get_mut(name) {
+                value = list.take();
+            }
+            self.wrong.extend(troubles(name, &value));
+            self.sections.insert(name.to_owned(), value);
+        }
+    }
+
+    fn read(&mut self, client: &ControlClient, path: &str) -> Option<Value> {
+        let content = client.get(path).map_err(|error| error.to_string());
+        let parsed =
+            content.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
+        parsed.map_err(|error| self.wrong.push(format!("gateway: {path}: {error}"))).ok()
+    }
+
+    /// Probes the providers of the gateway, or else those of the file.
+    fn probe(&mut self, config: Option<&Config>) {
+        let file = config.and_then(|config| serde_json::to_value(config).ok());
+        let providers =
+            self.sections.get("config").or(file.as_ref()).map(|config| config["providers"].clone());
+        let mut probes = Map::new();
+        for (name, provider) in providers.as_ref().and_then(Value::as_object).into_iter().flatten() {
+            let probed = probe_provider(provider);
+            if let Some(error) = &probed.error {
+                self.wrong.push(format!("provider {name}: {error}"));
+            }
+            let mut facts = probed.facts;
+            facts["error"] = json!(probed.error);
+            probes.insert(name.clone(), facts);
+        }
+        self.sections.insert("probes".to_owned(), Value::Object(probes));
+    }
+
+    /// Completes the report, with what is wrong first.
+    fn finish(self) -> (Value, usize) {
+        let count = self.wrong.len();
+        let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+        let mut report = json!({
+            "wrong": self.wrong,
+            "egret": { "version": env!("CARGO_PKG_VERSION"), "build": build },
+            "machine": machine::facts(),
+        });
+        if let Some(report) = report.as_object_mut() {
+            report.extend(self.sections);
+        }
+        self.redactor.redact(&mut report);
+        (report, count)
+    }
+}
+
+/// Probes the provider of a config as the API shows it: without its client certificate, whose key is a
+/// secret.
+fn probe_provider(provider: &Value) -> probe::Probed {
+    let mut provider = provider.clone();
+    if let Some(tls) = provider.get_mut("tls").and_then(Value::as_object_mut) {
+        tls.remove("certificate");
+        tls.remove("key");
+    }
+    match serde_json::from_value::<ProviderConfig>(provider) {
+        Ok(provider) => probe::probe(&provider.url, &provider.tls),
+        Err(error) => {
+            probe::Probed { facts: json!({}), error: Some(format!("its config cannot be read: {error}")) }
+        }
+    }
+}
+
+/// Returns the config of a file if it is valid, its problems and its warnings.
+fn check_file(file: &Path, name: &str) -> (Option<Config>, Vec<String>, Vec<String>) {
+    let text = match config_file::read(file) {
+        Ok(text) => text,
+        Err(error) => return (None, vec![error.to_string()], Vec::new()),
+    };
+    match Config::parse(name, &text) {
+        Ok(config) => {
+            let warnings = config.warnings();
+            let warnings = warnings.iter().map(|warning| format!("{}: {}", warning.path, warning.message));
+            (Some(config), Vec::new(), warnings.collect())
+        }
+        Err(report) => (None, report.summaries(), Vec::new()),
+    }
+}
+
+/// Removes the buckets of histograms; their quantiles stay.
+fn without_histograms(stats: &mut Value) {
+    let Some(map) = stats.as_object_mut() else { return };
+    map.remove("bounds_us");
+    for provider in map.get_mut("providers").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(provider) = provider.as_object_mut() {
+            provider.remove("latency");
+            provider.remove("footprint");
+        }
+    }
+}
+
+/// Returns a line for each remedy: its flow, how many decisions it made, and the share of each.
+fn remedies(flows: &Value) -> Value {
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let mut lines = Vec::new();
+    for flow in list(flows, "flows") {
+        for remedy in list(&flow, "remedies") {
+            let decided = remedy["decisions"].as_object().into_iter().flatten();
+            let count: u64 = decided.filter_map(|(_, count)| count.as_u64()).sum();
+            let shares = remedy["shares"].as_object().into_iter().flatten();
+            let shares =
+                shares.filter_map(|(name, share)| Some((name, share.as_f64().filter(|share| *share > 0.0)?)));
+            let shares: Vec<String> =
+                shares.map(|(name, share)| format!("{name} {:.1} %", 100.0 * share)).collect();
+            let name = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+            let (flow, remedy) = (name(&flow, "name"), name(&remedy, "remedy"));
+            lines.push(
+                format!("{flow} / {remedy}: {count} decisions {}", shares.join(", ")).trim_end().to_owned(),
+            );
+        }
+    }
+    json!(lines)
+}
+
+/// Returns what is wrong in a list of the API.
+fn troubles(section: &str, list: &Value) -> Vec<String> {
+    let mut troubles = Vec::new();
+    for entry in list.as_array().into_iter().flatten() {
+        let name = entry["name"].as_str().unwrap_or_default();
+        match section {
+            "exporters" if entry["up"] == false => {
+                let error = entry["last_error"].as_str().unwrap_or("no error was recorded");
+                troubles.push(format!("exporter {name}: down: {error}"));
+            }
+            "accounts" if entry["state"] == "cooling" => {
+                let reason = entry["reason"].as_str().unwrap_or_default();
+                troubles.push(format!("account {name}: cooling because of {reason}"));
+            }
+            "quotas" => {
+                let groups = entry["groups"].as_array().into_iter().flatten();
+                let failed = groups.filter(|group| group["store_failed"] == true).count();
+                if failed > 0 {
+                    troubles.push(format!("quota {name}: its store failed for {failed} groups"));
+                }
+            }
+            _ => {}
+        }
+    }
+    troubles
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let exporters =
+            json!([{ "name": "a", "up": false, "last_error": "disk full" }, { "name": "b", "up": true }]);
+        assert_eq!(troubles("exporters", &exporters), ["exporter a: down: disk full"]);
+        let accounts =
+            json!([{ "name": "a", "state": "cooling", "reason": "429" }, { "name": "b", "state": "usable" }]);
+        assert_eq!(troubles("accounts", &accounts), ["account a: cooling because of 429"]);
+        let quotas =
+            json!([{ "name": "q", "groups": [{ "store_failed": true }, { "store_failed": false }] }]);
+        assert_eq!(troubles("quotas", &quotas), ["quota q: its store failed for 1 groups"]);
+    }
+
+    #[test]
+    fn remedies_are_shown_with_the_share_of_each_decision() {
+        let remedy = json!({ "remedy": "limit", "decisions": { "next": 7, "answer": 1 }, "shares": { "next": 0.875, "answer": 0.125 } });
+        let idle = json!({ "remedy": "retry", "decisions": { "next": 0 }, "shares": { "next": 0.0 } });
+        let lines = remedies(&json!({ "flows": [{ "name": "charges", "remedies": [remedy, idle] }] }));
+        let lines: Vec<&str> = lines.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("charges / limit: 8 decisions ") && lines[0].contains("next 87.5 %"));
+        assert_eq!(lines[1], "charges / retry: 0 decisions");
+    }
+}
