@@ -365,10 +365,14 @@ fn diagnoses(text: &mut MetricsText, stats: &StatsSnapshot, flows: &[FlowStats])
     let name = "egret_diagnosis_exchanges_total";
     text.family(name, "counter", "Exchanges selected for the diagnosis, by result; each is counted once.");
     for (flow, diagnosis) in each_diagnosis(flows) {
-        let DiagnosisCounts { recorded, dropped, shed, failed, .. } = diagnosis.counts;
-        for (result, count) in
-            [("recorded", recorded), ("dropped", dropped), ("shed", shed), ("failed", failed)]
-        {
+        let DiagnosisCounts { recorded, dropped, shed, skipped, failed, .. } = diagnosis.counts;
+        for (result, count) in [
+            ("recorded", recorded),
+            ("dropped", dropped),
+            ("shed", shed),
+            ("skipped", skipped),
+            ("failed", failed),
+        ] {
             let labels = [("flow", flow), ("diagnosis", &*diagnosis.diagnosis), ("result", result)];
             text.sample(name, &labels, count);
         }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use egret_config::Size;
 use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
@@ -13,7 +12,7 @@ use egret_http1::{
     Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
 };
 use egret_match::Parameters;
-use egret_match::expression::Inputs;
+use egret_match::expression::{Ended, Inputs};
 use egret_match::matching::{PathPattern, Readings};
 use egret_message::{Fields, Request, Response};
 
@@ -225,8 +224,7 @@ impl<'a> Finished<'a> {
 
     /// Returns the bodies of request and response without their content codings. A body is `None` unless all
     /// of it was captured and it is at most `most` long.
-    pub(crate) fn whole_bodies(&self, most: Size) -> [Option<Cow<'a, [u8]>>; 2] {
-        let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
+    pub(crate) fn whole_bodies(&self, most: usize) -> [Option<Cow<'a, [u8]>>; 2] {
         let whole = |body: Captured<'a>, codings: Option<&[u8]>| {
             if body.is_wanted { whole_body(&body, codings.unwrap_or_default(), most) } else { None }
         };
@@ -237,6 +235,7 @@ impl<'a> Finished<'a> {
     }
 
     /// Calls `act` with the inputs of expressions. Bodies are those of [`whole_bodies`](Self::whole_bodies).
+    /// If the client received no response, its status is 0 and it has no fields.
     pub(crate) fn with_inputs<T>(
         &self,
         bodies: &[Option<Cow<'_, [u8]>>; 2],
@@ -258,11 +257,12 @@ impl<'a> Finished<'a> {
             consumer: self.consumer(),
             body: bodies[0].as_deref(),
         };
-        let response = response.map(|head| Response {
-            status: head.status,
-            fields: Fields::received(&head.fields, record.response_head()),
+        let response_fields = response.map_or(&[][..], |head| &head.fields);
+        let response = Response {
+            status: self.status(),
+            fields: Fields::received(response_fields, record.response_head()),
             body: bodies[1].as_deref(),
-        });
+        };
         let pattern = PathPattern::parse(self.endpoint).ok();
         let mut readings = Readings::default();
         if pattern.as_ref().is_some_and(|pattern| pattern.parameters().next().is_some()) {
@@ -270,11 +270,24 @@ impl<'a> Finished<'a> {
         }
         act(&Inputs {
             request: &request,
-            response: response.as_ref(),
+            response: Some(&response),
             parameters: Parameters::captured(pattern.as_ref(), &readings),
             attempt: self.facts().attempts.max(1),
             now: self.facts().started,
+            ended: Some(self.ended()),
         })
+    }
+
+    /// Returns the facts that expressions can use.
+    fn ended(&self) -> Ended<'a> {
+        let Facts { times, attempts, error, is_generated, .. } = *self.facts();
+        let provider_us = if attempts > 0 { self.phases().wait_us } else { 0 };
+        Ended {
+            duration_ms: in_millis(times.total_us()),
+            provider_ms: in_millis(provider_us),
+            error: error.unwrap_or_default(),
+            is_generated,
+        }
     }
 
     /// Returns the data for a HAR entry.
@@ -338,6 +351,11 @@ fn field<'a>(fields: &[Field], bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]>
 fn captured(capture: &Capture, most: usize) -> Captured<'_> {
     let bytes = &capture.bytes[..capture.bytes.len().min(most)];
     Captured { bytes, is_whole: bytes.len() as u64 == capture.body_bytes, is_wanted: most > 0 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]
+fn in_millis(us: u64) -> f64 {
+    us as f64 / 1e3
 }
 
 fn version(version: Version) -> HttpVersion {

@@ -11,7 +11,7 @@ use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_config::reload::StateKeeper;
 use egret_http1::Method;
-use egret_match::expression::{Expression, ExpressionValue, Scope};
+use egret_match::expression::{Expression, ExpressionValue, Scope, Stage};
 use egret_match::matching::MatchConfig;
 use egret_match::template::{Escape, Template};
 use egret_message::{Fault, Refused};
@@ -35,6 +35,12 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
 
     /// State for one exchange, created on the request side. Dropping it releases everything it holds.
     type Held: Debug + Default;
+
+    /// Returns the reason why the remedy cannot depend on the response (`when_response` of its flow), with
+    /// the key concerned, which is empty for the remedy as a whole. Returns `None` if it can.
+    fn conflict_with_condition(_config: &Self::Config) -> Option<(&'static str, &'static str)> {
+        Some(("", "it acts before the response is known"))
+    }
 
     /// Creates the remedy from its config. Pushes at least one problem when it returns `None`.
     fn compile(config: &Self::Config, context: &mut CompileContext<'_>) -> Option<Self>;
@@ -239,7 +245,7 @@ impl CompileContext<'_> {
 
     /// Returns the names that expressions and templates of this remedy may use.
     pub(crate) fn scope(&self, has_response: bool) -> Scope<'_> {
-        Scope { has_response, parameters: self.parameters }
+        Scope { stage: Stage::after_response(has_response), parameters: self.parameters }
     }
 
     /// Compiles the expression `source` of `key`. Adds a problem if it is invalid. `has_response` is `true`

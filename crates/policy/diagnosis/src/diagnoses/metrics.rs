@@ -9,7 +9,7 @@ use egret_config::{Duration, Size};
 use egret_export::otlp;
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
-use egret_match::expression::{Expression, Scope};
+use egret_match::expression::{self, Expression, Scope, Stage};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -366,14 +366,16 @@ impl Metrics {
         if self.counters.is_empty() && self.gauges.is_empty() {
             return Vec::new();
         }
-        let bodies = if self.wants_bodies() { exchange.whole_bodies(BODY_BYTES_MAX) } else { [None, None] };
+        let bodies = if self.wants_bodies() {
+            exchange.whole_bodies(expression::BODY_BYTES_MAX)
+        } else {
+            [None, None]
+        };
         exchange.with_inputs(&bodies, |inputs| {
             let read = |value: &Value| match &value.source {
                 Source::ResponseField(name) => exchange.response_field(name).map(number).transpose(),
                 Source::RequestField(name) => exchange.request_field(name).map(number).transpose(),
-                Source::Expression(expression)
-                    if expression.needs_response() && inputs.response.is_none() =>
-                {
+                Source::Expression(expression) if expression.needs_response() && exchange.status() == 0 => {
                     Ok(None)
                 }
                 Source::Expression(expression) => expression.evaluate(inputs).map(Some).map_err(|_| ()),
@@ -572,7 +574,8 @@ fn source(config: &ValueConfig, at: &str, context: &mut CompileContext<'_>) -> O
         (None, None, Some(source)) => {
             let parameters = context.matching.parameters();
             let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
-            let compiled = Expression::compile(source, Scope { has_response: true, parameters: &parameters });
+            let compiled =
+                Expression::compile(source, Scope { stage: Stage::Finished, parameters: &parameters });
             let path = format!("{}.{at}.cel", context.path);
             compiled.map_err(|error| context.problems.push(error.at(path))).ok().map(Source::Expression)
         }

@@ -161,6 +161,11 @@ impl Remedy for Transform {
     type Config = TransformConfig;
     type Held = ();
 
+    fn conflict_with_condition(config: &TransformConfig) -> Option<(&'static str, &'static str)> {
+        (config.request != RequestChanges::default())
+            .then_some(("request", "the request is already sent when the response is known"))
+    }
+
     fn compile(config: &TransformConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
         let TransformConfig { request, response, body } = config;
