@@ -406,7 +406,7 @@ fn figures(text: &mut MetricsText, flows: &[FlowStats]) {
     for (name, (Family { kind, help, .. }, samples)) in families {
         text.family(name, kind.word(), help);
         for (flow, sample) in samples {
-            let own = sample.labels.iter().map(|(label, value)| (*label, value.as_str()));
+            let own = sample.labels.iter().map(|(label, value)| (&**label, value.as_str()));
             let labels: Vec<_> = [("flow", flow)].into_iter().chain(own).collect();
             match &sample.value {
                 SampleValue::Number(number) => text.sample(name, &labels, number),

@@ -18,8 +18,8 @@ use egret_message::{Fields, Request, Response};
 
 use crate::record::{Attempt, Capture, Facts, RecordedExchange};
 
-/// Maximum length of a consumer name. A longer name is replaced by its pseudonym.
-const CONSUMER_BYTES_MAX: usize = 64;
+/// Maximum length of an exported text, such as a consumer's name. A longer one is replaced by its pseudonym.
+const EXPORTABLE_BYTES_MAX: usize = 64;
 
 /// Parser for records. Reuses its memory between records.
 #[derive(Debug, Default)]
@@ -184,17 +184,7 @@ impl<'a> Finished<'a> {
     /// or looks like a secret is replaced by its pseudonym. The result is empty if the request does not name
     /// a consumer, or if a pseudonym is needed and there is no key.
     pub fn exportable_consumer(&self, key: Option<&Key>) -> Cow<'a, str> {
-        let name = self.consumer().unwrap_or_default();
-        match std::str::from_utf8(name) {
-            Ok(text)
-                if name.len() <= CONSUMER_BYTES_MAX
-                    && !text.contains(char::is_control)
-                    && !detect::holds_secret(text) =>
-            {
-                text.into()
-            }
-            _ => key.map(|key| key.text(name).to_string()).unwrap_or_default().into(),
-        }
+        exportable(self.consumer().unwrap_or_default(), key)
     }
 
     /// Name of the consumer, if the request has one.
@@ -335,6 +325,21 @@ impl<'a> Finished<'a> {
                 is_generated,
             },
         }
+    }
+}
+
+/// Returns `text` in a form that may be exported. A text that is too long, is not plain or looks like a secret
+/// is replaced by its pseudonym, or by nothing if there is no key.
+pub(crate) fn exportable<'a>(text: &'a [u8], key: Option<&Key>) -> Cow<'a, str> {
+    match std::str::from_utf8(text) {
+        Ok(plain)
+            if text.len() <= EXPORTABLE_BYTES_MAX
+                && !plain.contains(char::is_control)
+                && !detect::holds_secret(plain) =>
+        {
+            plain.into()
+        }
+        _ => key.map(|key| key.text(text).to_string()).unwrap_or_default().into(),
     }
 }
 

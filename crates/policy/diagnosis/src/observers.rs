@@ -1,5 +1,6 @@
 //! All diagnoses of a config, compiled, with their counters.
 
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::context::{CompileContext, Exports};
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
 use crate::diagnosis::{OnPressure, Tick};
 use crate::discovered::Discovered;
-use crate::family::Family;
+use crate::family::{Family, FamilyKind};
 use crate::finished::{Parsed, RecordReader};
 use crate::record::RecordedExchange;
 
@@ -191,7 +192,33 @@ impl Diagnoses {
             compiled.add_flow(number, flow, context, workers, before, problems);
         }
         compiled.starts.push(compiled.slots.len());
+        compiled.check_families(problems);
         compiled
+    }
+
+    /// Adds a problem for each metric that has two kinds: readers would refuse all metrics.
+    fn check_families(&self, problems: &mut Vec<Problem>) {
+        let mut kinds: HashMap<String, (FamilyKind, &str)> = HashMap::new();
+        for slot in &self.slots {
+            for Family { name, kind, .. } in slot.diagnosis.metrics() {
+                // A histogram has three metrics besides its own name.
+                let endings: &[&str] = match kind {
+                    FamilyKind::Histogram => &["", "_bucket", "_sum", "_count"],
+                    _ => &[""],
+                };
+                for ending in endings {
+                    let (known, flow) =
+                        *kinds.entry(format!("{name}{ending}")).or_insert((kind, &slot.identity.flow));
+                    if known != kind {
+                        let path = format!("flows[{}].diagnoses", slot.flow);
+                        let message = format!(
+                            "the metric `{name}{ending}` is of another kind in the flow `{flow}`: choose another name"
+                        );
+                        problems.push(Problem::new(path, message));
+                    }
+                }
+            }
+        }
     }
 
     /// Compiles the diagnoses of one flow.
