@@ -38,6 +38,11 @@ pub struct FlowConfig {
 }
 
 impl FlowConfig {
+    /// Returns `true` if it needs the key of the pseudonyms.
+    pub fn needs_key(&self) -> bool {
+        !self.diagnoses.is_empty() || self.remedies.iter().any(RemedyConfig::needs_key)
+    }
+
     /// Returns the flow with its diagnoses alone, and its compiled `condition`.
     pub(crate) fn diagnosed<'a>(&'a self, condition: Option<&'a ResponseCondition>) -> DiagnosedFlow<'a> {
         let Self { name, matching, diagnoses, .. } = self;

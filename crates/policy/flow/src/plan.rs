@@ -14,6 +14,7 @@ use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
 use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats, Exports, ResponseCondition};
+use egret_har::Key;
 use egret_match::matching::Question;
 use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
@@ -88,6 +89,8 @@ struct FlowSource<'a> {
     providers: &'a [&'a str],
     workers: usize,
     data_dir: Option<&'a Path>,
+    /// Key of the pseudonyms.
+    key: Option<&'a Arc<Key>>,
     before: Option<&'a Flows>,
 }
 
@@ -186,6 +189,7 @@ impl Flows {
                 providers: &names,
                 workers,
                 data_dir,
+                key: exports.key.as_ref(),
                 before,
             };
             compiled.add_flow(&flow, &mut problems);
@@ -203,7 +207,16 @@ impl Flows {
 
     /// Compiles the remedies of one flow.
     fn add_flow(&mut self, flow: &FlowSource<'_>, problems: &mut Vec<Problem>) {
-        let FlowSource { number, config, parameters, providers, workers, data_dir, before } = *flow;
+        let FlowSource {
+            number,
+            config,
+            parameters,
+            providers,
+            workers,
+            data_dir,
+            key: pseudonym_key,
+            before,
+        } = *flow;
         self.starts.push(self.slots.len());
         let match_failures =
             before.and_then(|before| before.match_failures(&config.name)).unwrap_or_default();
@@ -217,6 +230,7 @@ impl Flows {
         });
         let mut identities = Identities::new(&config.name);
         let remedies = config.remedies.iter().enumerate();
+        let mut switched_provider = None;
         let inner: Vec<_> = remedies.clone().filter_map(|(number, remedy)| remedy.as_inner(number)).collect();
         for (at, remedy) in remedies {
             let path = format!("flows[{number}].remedies[{at}]");
@@ -224,6 +238,8 @@ impl Flows {
             let identity = identities.next(key);
             let context = CompileContext {
                 providers,
+                switched_provider,
+                key: pseudonym_key,
                 matching: &config.matching,
                 parameters,
                 inner: &inner[inner.partition_point(|inner| inner.number <= at)..],
@@ -240,6 +256,9 @@ impl Flows {
                     &mut self.states,
                 ),
             };
+            if remedy.mode == Mode::Enforce {
+                switched_provider = remedy.switched_provider().or(switched_provider);
+            }
             let condition = condition.clone();
             self.slots.extend(RemedySlot::compile(remedy, condition, context, identity, workers, before));
         }

@@ -4,12 +4,14 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_accounts::{Account, Accounts};
 use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_config::reload::StateKeeper;
+use egret_har::Key;
 use egret_http1::Method;
 use egret_match::expression::{Expression, ExpressionValue, Scope, Stage};
 use egret_match::matching::MatchConfig;
@@ -40,6 +42,16 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     /// the key concerned, which is empty for the remedy as a whole. Returns `None` if it can.
     fn conflict_with_condition(_config: &Self::Config) -> Option<(&'static str, &'static str)> {
         Some(("", "it acts before the response is known"))
+    }
+
+    /// Returns the name of the provider that it sends all calls to, instead of the request's.
+    fn switched_provider(_config: &Self::Config) -> Option<&str> {
+        None
+    }
+
+    /// Returns `true` if it needs the key of the pseudonyms.
+    fn needs_key(_config: &Self::Config) -> bool {
+        false
     }
 
     /// Creates the remedy from its config. Pushes at least one problem when it returns `None`.
@@ -195,6 +207,10 @@ pub struct InnerRemedy<'a> {
 pub struct CompileContext<'a> {
     /// Names of the providers, in the order of their numbers.
     pub providers: &'a [&'a str],
+    /// Name of the provider that an outer remedy of the flow sends the calls to, instead of the request's.
+    pub switched_provider: Option<&'a str>,
+    /// Key of the pseudonyms; `None` while a config is only checked.
+    pub key: Option<&'a Arc<Key>>,
     /// The match of the flow.
     pub matching: &'a MatchConfig,
     /// Parameters captured by the paths of the flow's match. A parameter is empty for an exchange whose path
@@ -292,11 +308,16 @@ impl CompileContext<'_> {
         };
         let account = self.accounts.get(number)?;
         let providers = &self.matching.provider;
-        if !providers.is_empty() && !providers.iter().any(|provider| account.is_for(provider)) {
+        let (is_used, why) = match self.switched_provider {
+            Some(provider) => (account.is_for(provider), "but the flow sends its calls to another provider"),
+            None => (
+                providers.is_empty() || providers.iter().any(|provider| account.is_for(provider)),
+                "which the flow does not match",
+            ),
+        };
+        if !is_used {
             let own = account.providers().join("`, `");
-            let message = format!(
-                "the account `{name}` is for `{own}`, which the flow does not match: it would never be used"
-            );
+            let message = format!("the account `{name}` is for `{own}`, {why}: it would never be used");
             self.problem(key, message);
             return None;
         }
