@@ -328,8 +328,8 @@ impl<'a> Finished<'a> {
     }
 }
 
-/// Returns `text` in a form that may be exported. A text that is too long, is not plain or looks like a secret
-/// is replaced by its pseudonym, or by nothing if there is no key.
+/// Returns `text` in a form that may be exported. A text that is too long, is not plain or looks like a
+/// secret is replaced by its pseudonym, or by nothing if there is no key.
 pub(crate) fn exportable<'a>(text: &'a [u8], key: Option<&Key>) -> Cow<'a, str> {
     match std::str::from_utf8(text) {
         Ok(plain)

@@ -613,8 +613,8 @@ mod tests {
             assert_eq!(is_met(condition, |_| {}), expected, "{condition}");
         }
         assert!(is_met("response.provider_ms == 4.9 && attempt == 2", |record| record.facts.attempts = 2));
-        assert!(is_met("response.error == 'upstream-timeout' && response.generated", |record| {
-            record.facts.error = Some("upstream-timeout");
+        assert!(is_met("response.error == 'first-byte-timeout' && response.generated", |record| {
+            record.facts.error = Some("first-byte-timeout");
             record.facts.is_generated = true;
         }));
     }

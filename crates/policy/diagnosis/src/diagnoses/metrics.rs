@@ -62,12 +62,12 @@ pub struct MetricsConfig {
     /// Values from the last exchange, by name: `remaining` is exported as `egret_custom_remaining`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub gauges: BTreeMap<String, ValueConfig>,
-    /// Sums of values that may also be negative, by name: `open` is exported as the gauge `egret_custom_open`,
-    /// and over OTLP as a sum that is not monotonic.
+    /// Sums of values that may also be negative, by name: `open` is exported as the gauge
+    /// `egret_custom_open`, and over OTLP as a sum that is not monotonic.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub up_down_counters: BTreeMap<String, ValueConfig>,
-    /// Distributions of values from exchanges, by name: `cost` is exported as `egret_custom_cost`, with its own
-    /// buckets.
+    /// Distributions of values from exchanges, by name: `cost` is exported as `egret_custom_cost`, with its
+    /// own buckets.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub histograms: BTreeMap<String, HistogramConfig>,
     /// Labels of all metrics, by name, with values from exchanges: at most eight. A value of more than 64

@@ -37,7 +37,7 @@ fn evaluate_on<T: ExpressionValue>(source: &str, body: Option<&[u8]>) -> Result<
 }
 
 const ENDED: Ended<'_> =
-    Ended { duration_ms: 1_500.25, provider_ms: 40.0, error: "upstream-timeout", is_generated: true };
+    Ended { duration_ms: 1_500.25, provider_ms: 40.0, error: "first-byte-timeout", is_generated: true };
 
 const BODY: &[u8] = br#"{"model":"large","amount":250,"items":[{"price":5},{"price":7}],"ratio":0.5,"big":18446744073709551615}"#;
 
@@ -66,7 +66,7 @@ fn every_variable_is_what_its_name_says() {
         "response.status == 429 && response.status in [429, 503]",
         "response.body.error.code == 'rate'",
         "response.duration_ms > 1000 && response.duration_ms < 1500.5 && response.provider_ms == 40",
-        "response.error == 'upstream-timeout' && response.error.endsWith('timeout') && response.generated",
+        "response.error == 'first-byte-timeout' && response.error.endsWith('timeout') && response.generated",
         "attempt == 2 && now == 1000000 && now % 86400 / 3600 == 13",
     ] {
         assert_eq!(is(source), Ok(true), "{source}");
@@ -282,7 +282,7 @@ proptest! {
     #[test]
     fn anything_that_looks_like_an_expression_is_compiled_and_evaluated_without_a_panic(
         words in prop::collection::vec(prop::sample::select(vec![
-            "request", "response", ".body", ".headers", ".path", ".query", "['x']", "[0]", ".x", "(", ")", "[", "]", "{", "}", ":", ",",
+            "request", "response", ".body", ".duration_ms", ".error", ".generated", ".status", ".headers", ".path", ".query", "['x']", "[0]", ".x", "(", ")", "[", "]", "{", "}", ":", ",",
             " == ", " && ", " || ", " ? ", "!", "-", " + ", " * ", " / ", " % ", " in ", " < ", "1", "0", "2u", "1.5", "'a'", "b'a'", "true", "null",
             "size(", "has(", "int(", "string(", "type(", "dyn(", ".all(x, ", ".map(x, ", ".exists(x, ", ".filter(x, ", "x", ".contains(", "attempt", "now",
             "9223372036854775807", "-9223372036854775808", "duration('1s')", "Msg{", "`a`", "\"", "'''", "\\", "\u{e9}", ".?x", "[?0]",

@@ -123,8 +123,8 @@ pub struct JsonChanges {
     /// Removes these members.
     pub remove: Vec<String>,
     /// Replaces these values by pseudonyms, after all other changes: every text and number in them, except
-    /// empty texts. The pseudonyms are those of recordings (`egret-data/har.key`). A value that does not exist
-    /// is skipped.
+    /// empty texts. The pseudonyms are those of recordings, made with the same key (`har.key` in `data_dir`).
+    /// A value that does not exist is skipped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub obfuscate: Vec<String>,
 }
