@@ -78,6 +78,7 @@ mod scenarios {
     mod flow_limits;
     mod flow_retries;
     mod flow_transform;
+    mod flow_when_response;
     mod gathered_bodies;
     mod har_bodies;
     mod har_kills;

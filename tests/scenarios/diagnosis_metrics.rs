@@ -124,3 +124,34 @@ fn labels_are_bounded_and_hold_no_secret() {
         assert!(!samples.contains(core.as_str()), "{secret} is in\n{samples}");
     }
 }
+
+#[test]
+fn custom_histograms_and_labels_are_read_by_the_reference_parser() {
+    let origin = provider();
+    let flows = "flows:\n\
+        - name: api\n\
+        \x20 diagnoses:\n\
+        \x20   - metrics:\n\
+        \x20       labels: [status]\n\
+        \x20       custom_labels: { tenant: { request_header: x-egret-consumer } }\n\
+        \x20       histograms:\n\
+        \x20         tokens: { cel: response.body.usage.total_tokens, buckets: [10, 35, 100], help: Paid for. }\n\
+        \x20       up_down_counters: { balance: { cel: 'response.status < 400 ? 1 : -1' } }\n";
+    let egret = Config::with_origin(origin.url()).flows(flows).start();
+    for (path, tenant) in [("/a", "acme"), ("/b", "acme"), ("/c", "nobody"), ("/broken", "acme")] {
+        ask(&egret, path, tenant);
+    }
+    until_recorded(&egret, 4);
+    let samples = scrape(&egret);
+    for (bound, count) in [("10", "0.0"), ("35", "2.0"), ("100", "2.0"), ("+Inf", "2.0")] {
+        assert_has(
+            &samples,
+            &format!("egret_custom_tokens_bucket{{flow=api,le={bound},status=2xx,tenant=acme}} {count}"),
+        );
+    }
+    assert_has(&samples, "egret_custom_tokens_sum{flow=api,status=2xx,tenant=acme} 70.0");
+    assert_has(&samples, "egret_custom_tokens_count{flow=api,status=2xx,tenant=nobody} 1.0");
+    assert_has(&samples, "egret_custom_balance{flow=api,status=5xx,tenant=acme} -1.0");
+    assert_has(&samples, "egret_flow_exchange_seconds_count{flow=api,status=2xx,tenant=acme} 2.0");
+    assert_has(&samples, "egret_custom_failures_total{flow=api,metric=tokens} 1.0");
+}

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use egret_tests::built_in::BuiltIn;
-use egret_tests::egret::{Config, Egret};
+use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::http::Client;
 use egret_tests::peers::{Httpbin, curl};
-use egret_tests::process::run_checked;
+use egret_tests::process::{Directory, run, run_checked};
 use egret_tests::provider::{Provider, Request, ok};
 use serde_json::{Value, json};
 
@@ -418,4 +418,76 @@ fn a_response_from_further_in_is_changed_like_one_of_the_provider() {
         assert_eq!((response.status, response.text()), (200, r#"{"source":"egret"}"#));
     }
     assert!(origin.requests().is_empty());
+}
+
+#[test]
+fn a_request_goes_to_another_provider_with_a_credential_from_the_environment() {
+    let (first, second) = (Provider::plain(), Provider::responding(ok("from the second")));
+    let flows = "flows:\n\
+        - name: moved\n\
+        \x20 match: { provider: origin, path: '/users/{id}' }\n\
+        \x20 remedies:\n\
+        \x20   - transform:\n\
+        \x20       request:\n\
+        \x20         provider: second\n\
+        \x20         path: '/people/${params.id}'\n\
+        \x20         headers: { set: { x-key: '${env:EGRET_TEST_KEY}', x-region: '${env:EGRET_TEST_NONE:-eu}' } }\n\
+        - { name: of-second, match: { provider: second }, remedies: [fixed-response: { status: 418 }] }\n";
+    let config = Config::with_origin(first.url()).provider("second", second.url()).flows(flows);
+    let egret = Egret::start_with(&config, |command| {
+        command.env("EGRET_TEST_KEY", "hunter-2");
+    });
+    let request = format!(
+        "GET /origin/users/7?page=2&api_key=k HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer t\r\nX-Kept: 1\r\n\r\n",
+        egret.address()
+    );
+    let response = egret.client().send(request).response();
+    // The flows of the original request apply, and only those.
+    assert_eq!(response.assert_forwarded(200).text(), "from the second");
+    let seen = second.only_request();
+    assert_eq!(seen.target(), "/people/7?page=2");
+    let fields = ["authorization", "x-kept", "x-key", "x-region"].map(|name| seen.values(name).concat());
+    assert_eq!(fields, ["", "1", "hunter-2", "eu"]);
+    assert_eq!(only(&seen, "host"), second.address().to_string());
+    assert!(first.requests().is_empty());
+    for path in ["/api/v1/config", "/api/v1/flows", "/metrics"] {
+        assert!(!egret.control_get(path).text().contains("hunter-2"), "{path}");
+    }
+    assert!(!egret.log().contains("hunter-2"));
+}
+
+#[test]
+fn a_variable_that_is_not_set_is_a_mistake_in_the_config() {
+    let directory = Directory::default();
+    let file = directory.write(
+        "egret.yaml",
+        "flows:\n- name: f\n  remedies:\n  - fixed-response: { body: 'a ${env:EGRET_TEST_NONE} b' }\n",
+    );
+    let output = run(egret(["check"]).arg(&file));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let message = "fixed-response.body: the environment variable EGRET_TEST_NONE is not set";
+    assert!(output.status.code() == Some(2) && stderr.contains(message), "{stderr}");
+}
+
+#[test]
+fn members_are_obfuscated_in_both_messages_with_one_pseudonym() {
+    let origin = Provider::with_responses(|request| {
+        with_length(&format!(
+            r#"{{"echo":{},"owner":"ann@example.com"}}"#,
+            String::from_utf8_lossy(&request.body)
+        ))
+    });
+    let transform = "{ transform: { request: { json: { obfuscate: [/user/email] } }, \
+                     response: { json: { obfuscate: [/owner] } } }, on_error: closed }";
+    let egret = with_remedies(&origin.url(), transform);
+    let body = r#"{"user":{"email":"ann@example.com","name":"Ann"}}"#;
+    let response = egret.client().send(post_with_length(&egret, body)).response();
+    let told = response.assert_forwarded(200).json();
+    let pseudonym = told["owner"].as_str().unwrap();
+    assert!(pseudonym.starts_with("egr_") && pseudonym.len() == 28, "{told}");
+    // The provider received the same pseudonym, and the rest as it was.
+    assert_eq!(told["echo"], json!({ "user": { "email": pseudonym, "name": "Ann" } }));
+    assert!(egret.directory().path().join("egret-data/har.key").exists());
+    let refused = egret.client().send(post_with_length(&egret, "{")).response();
+    refused.assert_generated(503, "remedy-failed");
 }

@@ -17,7 +17,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub struct FlowView<'a> {
     name: &'a str,
-    /// Number of exchanges for which `when` could not be evaluated.
+    /// Number of exchanges for which `when` or `when_response` could not be evaluated.
     match_failures: u64,
     /// Outermost first.
     remedies: Vec<RemedyView<'a>>,
@@ -32,6 +32,7 @@ struct DiagnosisView<'a> {
     recorded: u64,
     dropped: u64,
     shed: u64,
+    skipped: u64,
     failed: u64,
     queued: u64,
 }
@@ -201,8 +202,9 @@ impl<'a> From<&'a FlowStats> for FlowView<'a> {
 impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
     fn from(stats: &'a DiagnosisStats) -> Self {
         let DiagnosisStats { diagnosis, description: does, on_pressure, counts, .. } = stats;
-        let DiagnosisCounts { recorded, dropped, shed, failed, queued } = *counts;
-        Self { diagnosis, does, on_pressure: *on_pressure, recorded, dropped, shed, failed, queued }
+        let DiagnosisCounts { recorded, dropped, shed, skipped, failed, queued } = *counts;
+        let on_pressure = *on_pressure;
+        Self { diagnosis, does, on_pressure, recorded, dropped, shed, skipped, failed, queued }
     }
 }
 

@@ -371,10 +371,14 @@ fn diagnoses(text: &mut MetricsText, stats: &StatsSnapshot, flows: &[FlowStats])
     let name = "egret_diagnosis_exchanges_total";
     text.family(name, "counter", "Exchanges selected for the diagnosis, by result; each is counted once.");
     for (flow, diagnosis) in each_diagnosis(flows) {
-        let DiagnosisCounts { recorded, dropped, shed, failed, .. } = diagnosis.counts;
-        for (result, count) in
-            [("recorded", recorded), ("dropped", dropped), ("shed", shed), ("failed", failed)]
-        {
+        let DiagnosisCounts { recorded, dropped, shed, skipped, failed, .. } = diagnosis.counts;
+        for (result, count) in [
+            ("recorded", recorded),
+            ("dropped", dropped),
+            ("shed", shed),
+            ("skipped", skipped),
+            ("failed", failed),
+        ] {
             let labels = [("flow", flow), ("diagnosis", &*diagnosis.diagnosis), ("result", result)];
             text.sample(name, &labels, count);
         }
@@ -408,7 +412,7 @@ fn figures(text: &mut MetricsText, flows: &[FlowStats]) {
     for (name, (Family { kind, help, .. }, samples)) in families {
         text.family(name, kind.word(), help);
         for (flow, sample) in samples {
-            let own = sample.labels.iter().map(|(label, value)| (*label, value.as_str()));
+            let own = sample.labels.iter().map(|(label, value)| (&**label, value.as_str()));
             let labels: Vec<_> = [("flow", flow)].into_iter().chain(own).collect();
             match &sample.value {
                 SampleValue::Number(number) => text.sample(name, &labels, number),

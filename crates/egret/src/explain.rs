@@ -198,6 +198,9 @@ fn verdict_text(verdict: &ExplainedFlow) -> String {
     if let Some(share) = verdict.sample {
         let _ = write!(words, " {share} % of such requests");
     }
+    if let Some(condition) = &verdict.when_response {
+        let _ = write!(words, " if the response meets `{condition}`");
+    }
     for (number, (name, value)) in verdict.parameters.iter().enumerate() {
         let _ = write!(words, "{} {name} = `{value}`", if number == 0 { "," } else { " and" });
     }

@@ -23,9 +23,9 @@ pub struct PseudonymKey {
 }
 
 impl PseudonymKey {
-    /// Returns the resources for the diagnoses of `config`, with `exporters` open.
+    /// Returns the resources for the flows of `config`, with `exporters` open.
     pub fn exports(&mut self, config: &Config, exporters: &Exporters) -> Result<Exports, KeyFileError> {
-        if self.key.is_none() && config.flows.iter().any(|flow| !flow.diagnoses.is_empty()) {
+        if self.key.is_none() && config.flows.iter().any(|flow| flow.needs_key()) {
             self.key = Some(Arc::new(load(&config.data_dir)?));
         }
         Ok(Exports {

@@ -20,7 +20,12 @@ pub enum Action {
     Add(usize),
     /// Removes the value.
     Remove,
+    /// Replaces the value by what the caller of [`JsonEdits::apply_with`] makes of it, if it exists.
+    Rewrite,
 }
+
+/// Appends the replacement of a value, both as JSON.
+pub type Rewrite<'r> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<(), JsonError> + 'r;
 
 /// The reason why an edit cannot be added to others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,12 +108,26 @@ impl JsonEdits {
     }
 
     /// Applies the edits to `text`, with `values` as JSON. Returns `None` if nothing changes.
+    /// [`Action::Rewrite`] keeps the value.
     pub fn apply(&self, text: &[u8], values: &[&[u8]]) -> Result<Option<Vec<u8>>, JsonError> {
+        self.apply_with(text, values, &mut |value, new| {
+            new.extend_from_slice(value);
+            Ok(())
+        })
+    }
+
+    /// Like [`apply`](Self::apply), with `rewrite` for the values of [`Action::Rewrite`].
+    pub fn apply_with(
+        &self,
+        text: &[u8],
+        values: &[&[u8]],
+        rewrite: &mut Rewrite<'_>,
+    ) -> Result<Option<Vec<u8>>, JsonError> {
         if let Err(error) = std::str::from_utf8(text) {
             return Err(JsonError::Malformed(error.valid_up_to()));
         }
         let scanner = Scanner { text, at: 0, depth: 0 };
-        let mut editor = Editor { scanner, values, edited: Vec::new(), copied: 0, name: Vec::new() };
+        let mut editor = Editor { scanner, values, rewrite, edited: Vec::new(), copied: 0, name: Vec::new() };
         editor.scanner.space();
         editor.value(&self.root)?;
         editor.scanner.space();
@@ -140,7 +159,7 @@ impl EditNode {
                 out.extend_from_slice(values[value]);
                 return true;
             }
-            Some(Action::Remove) => return false,
+            Some(Action::Remove | Action::Rewrite) => return false,
             None => {}
         }
         // Only `-` identifies a list.
@@ -208,9 +227,10 @@ impl Members {
 }
 
 /// Walks through a text and applies the edits.
-struct Editor<'a> {
+struct Editor<'a, 'r> {
     scanner: Scanner<'a>,
     values: &'a [&'a [u8]],
+    rewrite: &'a mut Rewrite<'r>,
     /// The new text; it corresponds to the old text up to `copied`.
     edited: Vec<u8>,
     copied: usize,
@@ -218,7 +238,7 @@ struct Editor<'a> {
     name: Vec<u8>,
 }
 
-impl Editor<'_> {
+impl Editor<'_, '_> {
     /// Replaces a range, which must follow all earlier ones, by `new`.
     fn replace(&mut self, old: std::ops::Range<usize>, new: &[u8]) -> Result<(), JsonError> {
         let text = self.scanner.text;
@@ -236,6 +256,13 @@ impl Editor<'_> {
                 let start = self.scanner.at;
                 self.scanner.skip()?;
                 self.replace(start..self.scanner.at, values[value])
+            }
+            (Some(Action::Rewrite), _) => {
+                let start = self.scanner.at;
+                self.scanner.skip()?;
+                let mut new = Vec::new();
+                (self.rewrite)(&self.scanner.text[start..self.scanner.at], &mut new)?;
+                self.replace(start..self.scanner.at, &new)
             }
             (Some(Action::Add(value)), Some(b'[')) => self.list(&[], Some(values[value])),
             (Some(Action::Add(_) | Action::Remove), _) => self.scanner.skip(),

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use egret_gateway::stats::Count;
 
 /// Label names and values of one sample.
-pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
+pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// The individual counts of a histogram's buckets.
 #[derive(Debug)]

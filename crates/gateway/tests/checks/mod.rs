@@ -11,7 +11,7 @@ use egret_cache::{CacheConfig, KeySecret, Policy};
 use egret_flow::config::FlowConfig;
 use egret_gateway::config::{GatewayConfig, Providers};
 use egret_gateway::fixture::{Fixture, Identity};
-use egret_match::expression::{Expression, Scope};
+use egret_match::expression::{Expression, Scope, Stage};
 use serde_json::json;
 
 const FORWARD: &str = "127.0.0.1:8000";
@@ -156,7 +156,8 @@ impl Default for Subject {
         let fixture = Fixture::with_flows(&config, &providers, (&accounts, &flows), address(FORWARD));
         let cache = Policy::new(&CacheConfig::default(), "all", Arc::new(KeySecret::new(&[7; 32])));
         let source = "request.scheme + ' ' + request.host + ' ' + request.provider + ' ' + request.path";
-        let expression = Expression::compile(source, Scope { has_response: false, parameters: &[] }).unwrap();
+        let expression =
+            Expression::compile(source, Scope { stage: Stage::Request, parameters: &[] }).unwrap();
         Self { fixture, cache, expression }
     }
 }

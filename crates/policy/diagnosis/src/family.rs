@@ -1,5 +1,6 @@
 //! Metrics of diagnoses, in the form of Prometheus.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Metrics of one name, as in Prometheus.
@@ -20,6 +21,8 @@ pub struct Family {
 pub enum FamilyKind {
     /// A value that only grows.
     Counter,
+    /// A sum that goes up and down. Prometheus knows it as a gauge.
+    UpDownCounter,
     /// A value that goes up and down.
     Gauge,
     /// Counts by bucket.
@@ -31,7 +34,7 @@ impl FamilyKind {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Counter => "counter",
-            Self::Gauge => "gauge",
+            Self::UpDownCounter | Self::Gauge => "gauge",
             Self::Histogram => "histogram",
         }
     }
@@ -41,7 +44,7 @@ impl FamilyKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Labels: names and values.
-    pub labels: Vec<(&'static str, String)>,
+    pub labels: Vec<(Cow<'static, str>, String)>,
     /// Value.
     pub value: SampleValue,
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use egret_config::Size;
 use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
@@ -13,14 +12,14 @@ use egret_http1::{
     Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
 };
 use egret_match::CapturingPatterns;
-use egret_match::expression::Inputs;
+use egret_match::expression::{Ended, Inputs};
 use egret_match::matching::Readings;
 use egret_message::{Fields, Request, Response, consumer};
 
 use crate::record::{Attempt, Capture, Facts, RecordedExchange};
 
-/// Maximum length of a consumer name. A longer name is replaced by its pseudonym.
-const CONSUMER_BYTES_MAX: usize = 64;
+/// Maximum length of an exported text, such as a consumer's name. A longer one is replaced by its pseudonym.
+const EXPORTABLE_BYTES_MAX: usize = 64;
 
 /// Parser for records. Reuses its memory between records.
 #[derive(Debug, Default)]
@@ -196,17 +195,7 @@ impl<'a> Finished<'a> {
     /// or looks like a secret is replaced by its pseudonym. The result is empty if the request does not name
     /// a consumer, or if a pseudonym is needed and there is no key.
     pub fn exportable_consumer(&self, key: Option<&Key>) -> Cow<'a, str> {
-        let name = self.consumer().unwrap_or_default();
-        match std::str::from_utf8(name) {
-            Ok(text)
-                if name.len() <= CONSUMER_BYTES_MAX
-                    && !text.contains(char::is_control)
-                    && !detect::holds_secret(text) =>
-            {
-                text.into()
-            }
-            _ => key.map(|key| key.text(name).to_string()).unwrap_or_default().into(),
-        }
+        exportable(self.consumer().unwrap_or_default(), key)
     }
 
     /// Returns the id of the request in a form that may be exported: an id of the client's that looks like a
@@ -247,8 +236,7 @@ impl<'a> Finished<'a> {
 
     /// Returns the bodies of request and response without their content codings. A body is `None` unless all
     /// of it was captured and it is at most `most` long.
-    pub(crate) fn whole_bodies(&self, most: Size) -> [Option<Cow<'a, [u8]>>; 2] {
-        let most = usize::try_from(most.bytes()).unwrap_or(usize::MAX);
+    pub(crate) fn whole_bodies(&self, most: usize) -> [Option<Cow<'a, [u8]>>; 2] {
         let whole = |body: Captured<'a>, codings: Option<&[u8]>| {
             if body.is_wanted { whole_body(&body, codings.unwrap_or_default(), most) } else { None }
         };
@@ -259,6 +247,7 @@ impl<'a> Finished<'a> {
     }
 
     /// Calls `act` with the inputs of expressions. Bodies are those of [`whole_bodies`](Self::whole_bodies).
+    /// If the client received no response, its status is 0 and it has no fields.
     pub(crate) fn with_inputs<T>(
         &self,
         bodies: &[Option<Cow<'_, [u8]>>; 2],
@@ -280,20 +269,34 @@ impl<'a> Finished<'a> {
             consumer: self.consumer(),
             body: bodies[0].as_deref(),
         };
-        let response = response.map(|head| Response {
-            status: head.status,
-            fields: Fields::received(&head.fields, record.response_head()),
+        let response_fields = response.map_or(&[][..], |head| &head.fields);
+        let response = Response {
+            status: self.status(),
+            fields: Fields::received(response_fields, record.response_head()),
             body: bodies[1].as_deref(),
-        });
+        };
         let Endpoint { number, patterns, .. } = self.endpoint;
         let mut readings = Readings::default();
         act(&Inputs {
             request: &request,
-            response: response.as_ref(),
+            response: Some(&response),
             parameters: patterns.captured(number, record.host(), path, &mut readings),
             attempt: self.facts().attempts.max(1),
             now: self.facts().started,
+            ended: Some(self.ended()),
         })
+    }
+
+    /// Returns the facts that expressions can use.
+    fn ended(&self) -> Ended<'a> {
+        let Facts { times, attempts, error, is_generated, .. } = *self.facts();
+        let provider_us = if attempts > 0 { self.phases().wait_us } else { 0 };
+        Ended {
+            duration_ms: in_millis(times.total_us()),
+            provider_ms: in_millis(provider_us),
+            error: error.unwrap_or_default(),
+            is_generated,
+        }
     }
 
     /// Returns the data for a HAR entry.
@@ -345,6 +348,21 @@ impl<'a> Finished<'a> {
     }
 }
 
+/// Returns `text` in a form that may be exported. A text that is too long, is not plain or looks like a
+/// secret is replaced by its pseudonym, or by nothing if there is no key.
+pub(crate) fn exportable<'a>(text: &'a [u8], key: Option<&Key>) -> Cow<'a, str> {
+    match std::str::from_utf8(text) {
+        Ok(plain)
+            if text.len() <= EXPORTABLE_BYTES_MAX
+                && !plain.contains(char::is_control)
+                && !detect::holds_secret(plain) =>
+        {
+            plain.into()
+        }
+        _ => key.map(|key| key.text(text).to_string()).unwrap_or_default().into(),
+    }
+}
+
 /// Returns the value of `content-type`; empty if there is none.
 pub fn content_type<'a>(fields: &[Field], bytes: &'a [u8]) -> &'a [u8] {
     field(fields, bytes, b"content-type").unwrap_or_default()
@@ -358,6 +376,11 @@ fn field<'a>(fields: &[Field], bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]>
 fn captured(capture: &Capture, most: usize) -> Captured<'_> {
     let bytes = &capture.bytes[..capture.bytes.len().min(most)];
     Captured { bytes, is_whole: bytes.len() as u64 == capture.body_bytes, is_wanted: most > 0 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]
+fn in_millis(us: u64) -> f64 {
+    us as f64 / 1e3
 }
 
 fn version(version: Version) -> HttpVersion {

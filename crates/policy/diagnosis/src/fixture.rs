@@ -1,6 +1,7 @@
 //! Test fixture: flows with diagnoses, and records of exchanges for them to see.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use egret_clock::Timestamp;
@@ -9,10 +10,12 @@ use egret_fixture::{Sent, respond, with_request};
 use egret_har::Key;
 use egret_har::key::KEY_BYTES;
 use egret_har::sink::{Content, Exported, Sink};
+use egret_match::expression::{Expression, Scope, Stage};
 use egret_match::matching::{MatchConfig, Question};
 use egret_match::router::{MatchRule, Matches, Router};
 use serde_json::{Value, json};
 
+use crate::condition::ResponseCondition;
 use crate::context::{Exports, StateStore};
 use crate::diagnoses::DiagnosisConfig;
 use crate::family::Family;
@@ -59,12 +62,19 @@ pub(crate) struct Archive {
     pub(crate) diagnoses: Arc<Diagnoses>,
     router: Router,
     kept: Arc<Kept>,
+    /// Number of conditions without a value.
+    failures: Arc<AtomicU64>,
 }
 
 impl Archive {
     /// Creates an archive with one flow that has these diagnoses.
     pub(crate) fn with(diagnoses: &Value) -> Self {
         Self::compile(diagnoses, None).unwrap()
+    }
+
+    /// Creates an archive with one flow that has these diagnoses and `when_response`.
+    pub(crate) fn with_condition(when_response: &str, diagnoses: &Value) -> Self {
+        Self::compile_with(diagnoses, Arc::default(), None, Some(when_response)).unwrap()
     }
 
     /// Returns the problems in the diagnoses of one flow, as `path: message`.
@@ -79,10 +89,15 @@ impl Archive {
 
     fn compile(diagnoses: &Value, before: Option<&Self>) -> Result<Self, Vec<String>> {
         let kept = before.map_or_else(Arc::default, |before| Arc::clone(&before.kept));
-        Self::compile_with(diagnoses, kept, before)
+        Self::compile_with(diagnoses, kept, before, None)
     }
 
-    fn compile_with(diagnoses: &Value, kept: Arc<Kept>, before: Option<&Self>) -> Result<Self, Vec<String>> {
+    fn compile_with(
+        diagnoses: &Value,
+        kept: Arc<Kept>,
+        before: Option<&Self>,
+        when_response: Option<&str>,
+    ) -> Result<Self, Vec<String>> {
         let sink: Arc<dyn Sink> = Arc::<Kept>::clone(&kept);
         let keeper: Arc<dyn StateStore> = Arc::<Kept>::clone(&kept);
         let exports = Exports {
@@ -92,7 +107,13 @@ impl Archive {
         };
         let matching: MatchConfig = serde_json::from_value(json!({ "path": ["/users/{id}", "/*"] })).unwrap();
         let configs: Vec<DiagnosisConfig> = serde_json::from_value(diagnoses.clone()).unwrap();
-        let flow = DiagnosedFlow { name: "f", matching: &matching, diagnoses: &configs };
+        let failures = Arc::<AtomicU64>::default();
+        let condition = when_response.map(|source| {
+            let scope = Scope { stage: Stage::Finished, parameters: &["id"] };
+            ResponseCondition::new(Expression::compile(source, scope).unwrap(), Arc::clone(&failures))
+        });
+        let condition = condition.as_ref();
+        let flow = DiagnosedFlow { name: "f", matching: &matching, diagnoses: &configs, condition };
         let context = DiagnosesContext { exports: &exports, secret_names: &Arc::default() };
         let before = before.map(|before| &*before.diagnoses);
         let mut problems = Vec::new();
@@ -102,7 +123,7 @@ impl Archive {
             return Err(problems.iter().map(text).collect());
         }
         let router = Router::compile(&[MatchRule { name: "f", matching: &matching }]).unwrap();
-        Ok(Self { diagnoses: Arc::new(diagnoses), router, kept })
+        Ok(Self { diagnoses: Arc::new(diagnoses), router, kept, failures })
     }
 
     /// Creates the record of an exchange: a request as for [`TestFlows::send`], and a response as for
@@ -161,12 +182,17 @@ impl Archive {
 
     /// Simulates a restart: another process with the same storage.
     pub(crate) fn restarted(&self, diagnoses: &Value) -> Self {
-        Self::compile_with(diagnoses, Arc::clone(&self.kept), None).unwrap()
+        Self::compile_with(diagnoses, Arc::clone(&self.kept), None, None).unwrap()
     }
 
     /// Returns the metrics of the first diagnosis.
     pub(crate) fn metrics(&self) -> Vec<Family> {
         self.diagnoses.stats(0).remove(0).metrics
+    }
+
+    /// Returns the number of conditions without a value.
+    pub(crate) fn condition_failures(&self) -> u64 {
+        self.failures.load(Relaxed)
     }
 
     /// Returns the counters of each diagnosis.

@@ -7,6 +7,7 @@
 //! A diagnosis never sees a running exchange, a socket or a remedy, and knows the config only as far as it is
 //! its own.
 
+mod condition;
 mod context;
 mod diagnoses;
 mod diagnosis;
@@ -19,6 +20,7 @@ mod observers;
 mod record;
 mod tally;
 
+pub use condition::{CONDITION_BODY_BYTES_MAX, ResponseCondition};
 pub use context::{CompileContext, Exports, StateStore};
 pub use diagnoses::DiagnosisConfig;
 pub use diagnoses::discovery::propose;

@@ -1,5 +1,6 @@
 //! All diagnoses of a config, compiled, with their counters.
 
+use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,12 +14,13 @@ use egret_match::matching::MatchConfig;
 use egret_match::router::Matches;
 use tracing::error;
 
+use crate::condition::ResponseCondition;
 use crate::context::{CompileContext, Exports};
 use crate::diagnoses::{AnyDiagnosis, DiagnosisConfig};
 use crate::diagnosis::{OnPressure, Tick};
 use crate::discovered::Discovered;
-use crate::family::Family;
-use crate::finished::{Endpoint, RecordReader};
+use crate::family::{Family, FamilyKind};
+use crate::finished::{Endpoint, Parsed, RecordReader};
 use crate::record::RecordedExchange;
 
 /// The compiled diagnoses of a config.
@@ -32,6 +34,8 @@ pub struct Diagnoses {
     endpoints: Vec<Vec<String>>,
     /// The patterns of each flow's match.
     patterns: Vec<CapturingPatterns>,
+    /// `when_response` of each flow, by flow number.
+    conditions: Vec<Option<ResponseCondition>>,
     sinks: Vec<Arc<dyn Sink>>,
     states: KeptStates,
 }
@@ -92,6 +96,7 @@ struct HandOverCounts {
     workers: Box<[Cells]>,
     /// Written only by the diagnosis thread.
     recorded: AtomicU64,
+    skipped: AtomicU64,
     failed: AtomicU64,
 }
 
@@ -123,6 +128,8 @@ pub struct DiagnosisCounts {
     pub dropped: u64,
     /// Not recorded because diagnoses were shed.
     pub shed: u64,
+    /// Not recorded because the flow's `when_response` is not met.
+    pub skipped: u64,
     /// Lost because the diagnosis panicked, which is a bug.
     pub failed: u64,
     /// Waiting in the queue.
@@ -153,6 +160,8 @@ pub struct DiagnosedFlow<'a> {
     pub matching: &'a MatchConfig,
     /// The diagnoses, in the order of the config.
     pub diagnoses: &'a [DiagnosisConfig],
+    /// The condition on finished exchanges, if it has one.
+    pub condition: Option<&'a ResponseCondition>,
 }
 
 /// The parts of the config that all diagnoses share.
@@ -183,10 +192,37 @@ impl Diagnoses {
             compiled.starts.push(compiled.slots.len());
             compiled.endpoints.push(flow.matching.path.iter().cloned().collect());
             compiled.patterns.push(CapturingPatterns::of(flow.matching));
+            compiled.conditions.push(flow.condition.cloned());
             compiled.add_flow(number, flow, context, workers, before, problems);
         }
         compiled.starts.push(compiled.slots.len());
+        compiled.check_families(problems);
         compiled
+    }
+
+    /// Adds a problem for each metric that has two kinds: readers would refuse all metrics.
+    fn check_families(&self, problems: &mut Vec<Problem>) {
+        let mut kinds: HashMap<String, (FamilyKind, &str)> = HashMap::new();
+        for slot in &self.slots {
+            for Family { name, kind, .. } in slot.diagnosis.metrics() {
+                // A histogram has three metrics besides its own name.
+                let endings: &[&str] = match kind {
+                    FamilyKind::Histogram => &["", "_bucket", "_sum", "_count"],
+                    _ => &[""],
+                };
+                for ending in endings {
+                    let (known, flow) =
+                        *kinds.entry(format!("{name}{ending}")).or_insert((kind, &slot.identity.flow));
+                    if known != kind {
+                        let path = format!("flows[{}].diagnoses", slot.flow);
+                        let message = format!(
+                            "the metric `{name}{ending}` is of another kind in the flow `{flow}`: choose another name"
+                        );
+                        problems.push(Problem::new(path, message));
+                    }
+                }
+            }
+        }
     }
 
     /// Compiles the diagnoses of one flow.
@@ -277,30 +313,52 @@ impl Diagnoses {
         !record.observers.is_empty()
     }
 
-    /// Passes the record to each of its diagnoses.
+    /// Passes the record to each of its diagnoses whose flow's `when_response` is met.
     pub fn see(&self, record: &Record, reader: &mut RecordReader) {
         let parsed = reader.read(&record.exchange);
+        // The flow judged last. The observers of one flow follow each other.
+        let mut judged: Option<(usize, bool)> = None;
         for Observer { slot, pattern } in &record.observers {
             let Some(slot) = self.slots.get(*slot as usize) else { continue };
-            let (Some(endpoints), Some(patterns)) =
-                (self.endpoints.get(slot.flow), self.patterns.get(slot.flow))
-            else {
+            let Some(parsed) = parsed else {
+                slot.counts.failed.fetch_add(1, Relaxed);
                 continue;
             };
-            let number = *pattern as usize;
-            let text = endpoints.get(number).map_or("", String::as_str);
-            let seen = parsed.is_some_and(|parsed| {
-                let exchange = parsed.view_for(
-                    &slot.identity.flow,
-                    Endpoint { text, number, patterns },
-                    slot.wants_bodies,
-                    |media_type| slot.diagnosis.wanted_bytes(media_type),
-                );
-                slot.guarded(|| slot.diagnosis.see(&exchange))
-            });
-            let count = if seen { &slot.counts.recorded } else { &slot.counts.failed };
+            let Some(endpoint) = self.endpoint(slot.flow, *pattern) else { continue };
+            let is_met = match judged.filter(|(flow, _)| *flow == slot.flow) {
+                Some((_, is_met)) => is_met,
+                None => self.is_met(slot, parsed, endpoint),
+            };
+            judged = Some((slot.flow, is_met));
+            let count = if is_met { slot.see(parsed, endpoint) } else { &slot.counts.skipped };
             count.fetch_add(1, Relaxed);
         }
+    }
+
+    /// Returns the path of the flow's match that has this number.
+    fn endpoint(&self, flow: usize, pattern: u32) -> Option<Endpoint<'_>> {
+        let (endpoints, patterns) = (self.endpoints.get(flow)?, self.patterns.get(flow)?);
+        let number = pattern as usize;
+        let text = endpoints.get(number).map_or("", String::as_str);
+        Some(Endpoint { text, number, patterns })
+    }
+
+    fn condition(&self, flow: usize) -> Option<&ResponseCondition> {
+        self.conditions.get(flow)?.as_ref()
+    }
+
+    /// Returns `true` if the exchange meets the condition of the slot's flow.
+    fn is_met(&self, slot: &DiagnosisSlot, parsed: Parsed<'_>, endpoint: Endpoint<'_>) -> bool {
+        let Some(condition) = self.condition(slot.flow) else { return true };
+        let exchange =
+            parsed.view_for(&slot.identity.flow, endpoint, condition.wants_bodies(), |media_type| {
+                condition.wanted_bytes(media_type)
+            });
+        let mut is_met = false;
+        if !slot.guarded(|| is_met = condition.is_met(&exchange)) {
+            condition.count_failure();
+        }
+        is_met
     }
 
     /// Ticks all diagnoses and sinks.
@@ -373,15 +431,17 @@ impl Record {
 
     /// Returns `true` if any of its diagnoses wants copies of bodies.
     pub fn wants_bodies(&self) -> bool {
-        self.slots().any(|slot| slot.wants_bodies)
+        self.slots().any(|slot| slot.wants_bodies) || self.conditions().any(ResponseCondition::wants_bodies)
     }
 
-    /// Returns the number of bytes that its diagnoses want from the beginning of a body with that media type.
+    /// Returns the number of bytes that its diagnoses, and the conditions of their flows, want from the
+    /// beginning of a body with that media type.
     pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
         let wanted = |slot: &DiagnosisSlot| {
             if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 }
         };
-        self.slots().map(wanted).max().unwrap_or_default()
+        let conditions = self.conditions().map(|condition| condition.wanted_bytes(media_type));
+        self.slots().map(wanted).chain(conditions).max().unwrap_or_default()
     }
 
     /// Counts `fate` for each of its diagnoses.
@@ -393,9 +453,27 @@ impl Record {
         let slots = self.diagnoses.as_ref().map_or(&[][..], |diagnoses| &diagnoses.slots);
         self.observers.iter().filter_map(|observer| slots.get(observer.slot as usize))
     }
+
+    /// The conditions of the flows whose diagnoses see the record.
+    fn conditions(&self) -> impl Iterator<Item = &ResponseCondition> {
+        let diagnoses = self.diagnoses.as_ref();
+        self.slots().filter_map(move |slot| diagnoses?.condition(slot.flow))
+    }
 }
 
 impl DiagnosisSlot {
+    /// Shows the exchange to the diagnosis. Returns the counter of the result.
+    fn see(&self, parsed: Parsed<'_>, endpoint: Endpoint<'_>) -> &AtomicU64 {
+        let exchange = parsed.view_for(&self.identity.flow, endpoint, self.wants_bodies, |media_type| {
+            self.diagnosis.wanted_bytes(media_type)
+        });
+        if self.guarded(|| self.diagnosis.see(&exchange)) {
+            &self.counts.recorded
+        } else {
+            &self.counts.failed
+        }
+    }
+
     /// Runs a diagnosis' code and catches panics. A panic is a bug, and it must not affect other diagnoses.
     /// Returns `true` if there was no panic.
     fn guarded(&self, act: impl FnOnce()) -> bool {
@@ -426,7 +504,8 @@ impl DiagnosisSlot {
 impl HandOverCounts {
     fn new(workers: usize) -> Self {
         let workers = (0..workers).map(|_| Cells::default()).collect();
-        Self { workers, recorded: AtomicU64::new(0), failed: AtomicU64::new(0) }
+        let [recorded, skipped, failed] = [0; 3].map(AtomicU64::new);
+        Self { workers, recorded, skipped, failed }
     }
 
     /// Increments a counter. Only its own worker writes a cell, so no locked operation is needed.
@@ -442,7 +521,8 @@ impl HandOverCounts {
 
     fn sums(&self) -> DiagnosisCounts {
         // Read the counters in reverse order of counting, so nothing seems seen before it was handed over.
-        let (recorded, failed) = (self.recorded.load(Relaxed), self.failed.load(Relaxed));
+        let [recorded, skipped, failed] =
+            [&self.recorded, &self.skipped, &self.failed].map(|count| count.load(Relaxed));
         let sum =
             |cell: fn(&Cells) -> &AtomicU64| self.workers.iter().map(|cells| cell(cells).load(Relaxed)).sum();
         let handed_over: u64 = sum(|cells| &cells.handed_over);
@@ -450,8 +530,9 @@ impl HandOverCounts {
             recorded,
             dropped: sum(|cells| &cells.dropped),
             shed: sum(|cells| &cells.shed),
+            skipped,
             failed,
-            queued: handed_over.saturating_sub(recorded + failed),
+            queued: handed_over.saturating_sub(recorded + skipped + failed),
         }
     }
 }
@@ -461,6 +542,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::condition::CONDITION_BODY_BYTES_MAX;
     use crate::fixture::{Archive, hand_over};
 
     const GET: &str = "GET https://one.example/users/7?a=1";
@@ -478,7 +560,7 @@ mod tests {
         // Diagnoses with `on_pressure: wait` are never shed.
         assert!(archive.assign(GET, true, &mut record));
         record.count(0, HandOver::HandedOver);
-        let one = DiagnosisCounts { recorded: 1, dropped: 1, shed: 1, failed: 0, queued: 0 };
+        let one = DiagnosisCounts { recorded: 1, dropped: 1, shed: 1, ..DiagnosisCounts::default() };
         let other = DiagnosisCounts { shed: 0, queued: 1, ..one };
         assert_eq!(archive.counts(), [one, other]);
         assert_eq!(archive.entries().len(), 2);
@@ -494,6 +576,87 @@ mod tests {
         let counts = archive.counts();
         assert_eq!((counts[0].recorded, counts[0].failed), (0, 1));
         assert_eq!((counts[1].recorded, counts[1].failed), (1, 0));
+    }
+
+    /// Hands over one exchange for each response, and returns the counters.
+    fn counted(archive: &Archive, responses: &[&str]) -> DiagnosisCounts {
+        for response in responses {
+            hand_over(&archive.record(GET, response));
+        }
+        archive.counts()[0]
+    }
+
+    #[test]
+    fn diagnoses_see_what_meets_the_condition_of_their_flow() {
+        let archive = Archive::with_condition(
+            "response.status == 0 || response.status >= 500 || response.headers['x-wait'] == 'long'",
+            &json!([{ "har": { "export": "kept" } }, { "discovery": {} }]),
+        );
+        let counts = counted(&archive, &["200", "503", "", "404", "200\nX-Wait: long"]);
+        assert_eq!((counts.recorded, counts.skipped, counts.queued), (3, 2, 0));
+        assert_eq!(archive.counts()[1], counts);
+        assert_eq!((archive.entries().len(), archive.condition_failures()), (3, 0));
+    }
+
+    #[test]
+    fn a_condition_knows_how_the_exchange_ended() {
+        let is_met = |condition: &str, change: fn(&mut Record)| {
+            let archive = Archive::with_condition(condition, &json!([{ "har": { "export": "kept" } }]));
+            let mut record = archive.record(GET, "502");
+            change(&mut record);
+            hand_over(&record);
+            archive.counts()[0].recorded == 1
+        };
+        for (condition, expected) in [
+            // The record's times: sent after 0.1 ms, first byte after 5 ms, ended after 5.1 ms.
+            ("response.duration_ms == 5.1", true),
+            ("response.duration_ms > 5", true),
+            ("response.provider_ms == 0", true),
+            ("response.error == '' && !response.generated", true),
+            ("request.params.id == '7' && attempt == 1", true),
+            ("response.body != null", false),
+        ] {
+            assert_eq!(is_met(condition, |_| {}), expected, "{condition}");
+        }
+        assert!(is_met("response.provider_ms == 4.9 && attempt == 2", |record| record.facts.attempts = 2));
+        assert!(is_met("response.error == 'first-byte-timeout' && response.generated", |record| {
+            record.facts.error = Some("first-byte-timeout");
+            record.facts.is_generated = true;
+        }));
+    }
+
+    #[test]
+    fn a_condition_without_a_value_is_not_met_and_counted() {
+        let archive = Archive::with_condition(
+            "response.body.code == 1",
+            &json!([{ "har": { "export": "kept" } }, { "har": { "export": "kept" } }]),
+        );
+        let counts = counted(&archive, &["200", "200"]);
+        assert_eq!((counts.recorded, counts.skipped), (0, 2));
+        // Once for each exchange, whatever the number of diagnoses.
+        assert_eq!(archive.condition_failures(), 2);
+    }
+
+    #[test]
+    fn bodies_are_captured_for_a_condition_only_if_it_reads_them() {
+        let archive = |condition: &str| {
+            Archive::with_condition(condition, &json!([{ "har": { "export": "kept", "bodies": "none" } }]))
+        };
+        let blind = archive("response.status == 200").record(GET, "200");
+        assert!(!blind.wants_bodies());
+        assert_eq!(blind.wanted_bytes(b"application/json"), 0);
+        let reading = archive("response.body.code == 7");
+        let mut record = reading.record(GET, "200\nContent-Type: application/json");
+        assert!(record.wants_bodies());
+        assert_eq!(record.wanted_bytes(b"application/json"), CONDITION_BODY_BYTES_MAX);
+        assert_eq!(record.wanted_bytes(b"video/mp4"), 0);
+        let body = br#"{"code":7,"hidden":"from the archive"}"#;
+        record.response_body.bytes.extend_from_slice(body);
+        record.response_body.body_bytes = body.len() as u64;
+        hand_over(&record);
+        assert_eq!(reading.counts()[0].recorded, 1);
+        // The diagnosis itself sees no more of the body than it asks for.
+        assert!(!reading.entries()[0].contains("code"), "{}", reading.entries()[0]);
     }
 
     #[test]

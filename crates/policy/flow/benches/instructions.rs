@@ -42,6 +42,7 @@ fn case(flows: &[Value], expected: usize) -> Case {
     let flow = |(number, config): (usize, &Value)| FlowConfig {
         name: format!("flow-{number}"),
         matching: serde_json::from_value(config.clone()).unwrap_or_default(),
+        when_response: None,
         remedies: Vec::new(),
         diagnoses: Vec::new(),
     };

@@ -203,7 +203,13 @@ impl RemedyChain {
             exchange.params.found = Some(found);
             let held = &mut self.held[outer];
             let checkpoint = (slot.mode == Mode::Report).then(|| exchange.draft.checkpoint());
-            let decided = guarded(slot, || slot.remedy.response(exchange, held));
+            let decided = guarded(slot, || {
+                if slot.is_for_response(exchange) {
+                    slot.remedy.response(exchange, held)
+                } else {
+                    Reaction::Pass
+                }
+            });
             if let Some(checkpoint) = checkpoint {
                 exchange.draft.restore(&checkpoint);
             }

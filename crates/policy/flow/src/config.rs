@@ -6,7 +6,7 @@ use egret_config::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use egret_diagnosis::{DiagnosedFlow, DiagnosisConfig};
+use egret_diagnosis::{DiagnosedFlow, DiagnosisConfig, ResponseCondition};
 use egret_match::matching::{HostPattern, MatchConfig, path_of_entry};
 use egret_match::router::{MatchRule, Router};
 use egret_message::{KnownProvider, OTHER_HOSTS};
@@ -21,6 +21,14 @@ pub struct FlowConfig {
     /// Exchanges that the flow applies to. Default: all.
     #[serde(rename = "match", default)]
     pub matching: MatchConfig,
+    /// A CEL expression about the response. The flow's diagnoses see only exchanges for which it is true, and
+    /// its `transform` changes only such responses; no other remedy can be in such a flow. It can use
+    /// `request`, `now` and `attempt`, and of `response` the `status` (0 if the client received none),
+    /// `headers`, `body` (JSON of up to 64 KiB), `duration_ms`, `provider_ms`, `error` and `generated`; with
+    /// `transform`, only `status` and `headers`. If its evaluation fails, it counts as false and the failure
+    /// is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_response: Option<String>,
     /// Remedies, outermost first: the first one sees the request first and the response last.
     #[serde(default)]
     pub remedies: Vec<RemedyConfig>,
@@ -30,9 +38,15 @@ pub struct FlowConfig {
 }
 
 impl FlowConfig {
-    /// Returns the flow with its diagnoses alone.
-    pub(crate) fn diagnosed(&self) -> DiagnosedFlow<'_> {
-        DiagnosedFlow { name: &self.name, matching: &self.matching, diagnoses: &self.diagnoses }
+    /// Returns `true` if it needs the key of the pseudonyms.
+    pub fn needs_key(&self) -> bool {
+        !self.diagnoses.is_empty() || self.remedies.iter().any(RemedyConfig::needs_key)
+    }
+
+    /// Returns the flow with its diagnoses alone, and its compiled `condition`.
+    pub(crate) fn diagnosed<'a>(&'a self, condition: Option<&'a ResponseCondition>) -> DiagnosedFlow<'a> {
+        let Self { name, matching, diagnoses, .. } = self;
+        DiagnosedFlow { name, matching, diagnoses, condition }
     }
 }
 

@@ -18,6 +18,9 @@ pub struct ExplainedFlow {
     /// The first part of the match that does not fit, in words, if the flow does not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
+    /// The condition on the response that the flow also depends on, if it matches and has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when_response: Option<String>,
     /// Percentage of such requests that the flow applies to, if it is less than 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<f64>,
@@ -45,6 +48,7 @@ fn verdict(number: usize, flow: &FlowConfig, router: &Router, question: Question
         flow: flow.name.clone(),
         matches: mismatch.is_none(),
         why_not: mismatch.map(|mismatch| mismatch.in_words(&flow.matching, question.request)),
+        when_response: flow.when_response.clone().filter(|_| mismatch.is_none()),
         sample: (mismatch.is_none() && !share.is_all()).then(|| share.get()),
         parameters: if mismatch.is_none() {
             parameters(number, router, Question { roll, ..question })
@@ -78,7 +82,7 @@ mod tests {
             { "name": "charge", "match": { "provider": "stripe", "path": "/v1/{kind}/{id}", "sample": 1 } },
             { "name": "post", "match": { "method": "POST" } },
             { "name": "never", "match": { "sample": 0 } },
-            { "name": "all" },
+            { "name": "all", "when_response": "response.status >= 500" },
         ]))
         .unwrap();
         let router = Router::compile(&match_rules(&flows)).unwrap();
@@ -92,7 +96,7 @@ mod tests {
                 { "flow": "charge", "matches": true, "sample": 1.0, "parameters": { "kind": "charges", "id": "7" } },
                 { "flow": "post", "matches": false, "why_not": "its method is GET, not `POST`" },
                 { "flow": "never", "matches": false, "why_not": "it is not among the sampled 0 %" },
-                { "flow": "all", "matches": true },
+                { "flow": "all", "matches": true, "when_response": "response.status >= 500" },
             ])
         );
     }

@@ -10,6 +10,7 @@ extern crate self as egret_flow;
 
 mod causes;
 mod chain;
+mod condition;
 pub mod config;
 pub mod explain;
 #[cfg(test)]

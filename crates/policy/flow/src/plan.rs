@@ -13,13 +13,14 @@ use egret_cache::{CacheDisk, CacheSnapshot};
 use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
-use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats, Exports};
+use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats, Exports, ResponseCondition};
+use egret_har::Key;
 use egret_match::matching::Question;
 use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
 use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas};
 use egret_remedy::{
-    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Mode, Needs, OnError, Params,
+    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, Mode, Needs, OnError, Params,
     RemedyConfig,
 };
 use egret_store::Ledger;
@@ -54,6 +55,8 @@ struct FlowCount {
     name: String,
     /// Failures are rare enough for all workers to share one counter.
     match_failures: Arc<AtomicU64>,
+    /// `when_response`, if the flow has one.
+    condition: Option<ResponseCondition>,
 }
 
 /// The parts of a config that flows are compiled from.
@@ -86,6 +89,8 @@ struct FlowSource<'a> {
     providers: &'a [&'a str],
     workers: usize,
     data_dir: Option<&'a Path>,
+    /// Key of the pseudonyms.
+    key: Option<&'a Arc<Key>>,
     before: Option<&'a Flows>,
 }
 
@@ -101,6 +106,8 @@ pub(crate) struct RemedySlot {
     pub counts: Arc<DecisionCounts>,
     /// Causes already logged for letting exchanges go on without a decision.
     pub causes: LoggedCauses,
+    /// `when_response` of its flow. Without it, the remedy sees every response.
+    condition: Option<ResponseCondition>,
     identity: Identity,
     /// `true` makes every call of the remedy panic, for tests.
     #[cfg(test)]
@@ -128,7 +135,7 @@ pub const ACCOUNTS_SHOWN_MAX: usize = 1_000;
 pub struct FlowStats {
     /// Name.
     pub name: String,
-    /// Number of times that `when` had no value, so the flow did not match.
+    /// Number of times that `when` or `when_response` had no value, so the flow did not apply.
     pub match_failures: u64,
     /// Its remedies, outermost first.
     pub remedies: Vec<RemedyStats>,
@@ -182,13 +189,16 @@ impl Flows {
                 providers: &names,
                 workers,
                 data_dir,
+                key: exports.key.as_ref(),
                 before,
             };
             compiled.add_flow(&flow, &mut problems);
         }
         compiled.starts.push(compiled.slots.len());
         let diagnoses_before = before.map(|before| &*before.diagnoses);
-        let diagnosed: Vec<_> = config.iter().map(FlowConfig::diagnosed).collect();
+        let conditions = compiled.counts.iter().map(|count| count.condition.as_ref());
+        let diagnosed: Vec<_> =
+            config.iter().zip(conditions).map(|(flow, condition)| flow.diagnosed(condition)).collect();
         let context = DiagnosesContext { exports, secret_names: &secret_names };
         let diagnoses = Diagnoses::compile(&diagnosed, context, workers, diagnoses_before, &mut problems);
         compiled.diagnoses = Arc::new(diagnoses);
@@ -197,13 +207,30 @@ impl Flows {
 
     /// Compiles the remedies of one flow.
     fn add_flow(&mut self, flow: &FlowSource<'_>, problems: &mut Vec<Problem>) {
-        let FlowSource { number, config, parameters, providers, workers, data_dir, before } = *flow;
+        let FlowSource {
+            number,
+            config,
+            parameters,
+            providers,
+            workers,
+            data_dir,
+            key: pseudonym_key,
+            before,
+        } = *flow;
         self.starts.push(self.slots.len());
         let match_failures =
             before.and_then(|before| before.match_failures(&config.name)).unwrap_or_default();
-        self.counts.push(FlowCount { name: config.name.clone(), match_failures });
+        let condition = config
+            .condition(number, parameters, problems)
+            .map(|expression| ResponseCondition::new(expression, Arc::clone(&match_failures)));
+        self.counts.push(FlowCount {
+            name: config.name.clone(),
+            match_failures,
+            condition: condition.clone(),
+        });
         let mut identities = Identities::new(&config.name);
         let remedies = config.remedies.iter().enumerate();
+        let mut switched_provider = None;
         let inner: Vec<_> = remedies.clone().filter_map(|(number, remedy)| remedy.as_inner(number)).collect();
         for (at, remedy) in remedies {
             let path = format!("flows[{number}].remedies[{at}]");
@@ -211,6 +238,8 @@ impl Flows {
             let identity = identities.next(key);
             let context = CompileContext {
                 providers,
+                switched_provider,
+                key: pseudonym_key,
                 matching: &config.matching,
                 parameters,
                 inner: &inner[inner.partition_point(|inner| inner.number <= at)..],
@@ -227,7 +256,11 @@ impl Flows {
                     &mut self.states,
                 ),
             };
-            self.slots.extend(RemedySlot::compile(remedy, context, identity, workers, before));
+            if remedy.mode == Mode::Enforce {
+                switched_provider = remedy.switched_provider().or(switched_provider);
+            }
+            let condition = condition.clone();
+            self.slots.extend(RemedySlot::compile(remedy, condition, context, identity, workers, before));
         }
     }
 
@@ -316,6 +349,7 @@ impl Flows {
 impl RemedySlot {
     fn compile(
         config: &RemedyConfig,
+        condition: Option<ResponseCondition>,
         mut context: CompileContext<'_>,
         identity: Identity,
         workers: usize,
@@ -335,6 +369,7 @@ impl RemedySlot {
             label: label.into(),
             counts,
             causes: LoggedCauses::default(),
+            condition,
             identity,
             #[cfg(test)]
             panics: false,
@@ -349,6 +384,17 @@ impl RemedySlot {
             decisions: self.counts.snapshot(),
             cache: self.remedy.as_cache().map(Cache::snapshot),
         }
+    }
+
+    /// Returns `true` if the response of `exchange` meets `when_response` of the flow. A failure without a
+    /// response does not meet it.
+    pub fn is_for_response(&self, exchange: &Exchange<'_>) -> bool {
+        let Some(condition) = &self.condition else { return true };
+        exchange.response().is_some()
+            && exchange.evaluate(condition.expression()).unwrap_or_else(|_| {
+                condition.count_failure();
+                false
+            })
     }
 
     /// Name of the flow.

@@ -9,6 +9,8 @@
 //! | `request.headers["x"]`, `request.query["x"]`, `request.params["x"]` | text: the first value, empty if there is none; test with `has(request.headers.x)` and `"x" in request.headers` |
 //! | `request.body`, `response.body` | the body as JSON; `null` if there is none or it is not JSON |
 //! | `response.status`, `response.headers["x"]` | the status code as a number, and header fields as above |
+//! | `response.duration_ms`, `.provider_ms` | only once the exchange is over: milliseconds, as numbers |
+//! | `response.error`, `.generated` | only once the exchange is over: slug of Egret's error, empty if there is none; `true` if Egret made the response |
 //! | `attempt` | number of the attempt, from 1 |
 //! | `now` | seconds since the Unix epoch, as a number |
 //!
@@ -34,7 +36,7 @@ use cel::{Context, Env, Value};
 use check::{Known, Variables};
 
 pub use error::{EvaluationError, ExpressionError};
-pub use inputs::{BODY_BYTES_MAX, Inputs, Scope};
+pub use inputs::{BODY_BYTES_MAX, Ended, Inputs, Scope, Stage};
 pub(crate) use values::{ValueTable, Variable};
 
 /// Maximum length of an expression.
@@ -203,11 +205,12 @@ impl<T: ExpressionValue> Expression<T> {
         self.variables.contains(Variable::ResponseBody)
     }
 
-    /// Returns `true` if the expression reads any part of the response.
+    /// Returns `true` if the expression reads any part of the response itself.
     pub fn needs_response(&self) -> bool {
-        [Variable::ResponseStatus, Variable::ResponseHeaders, Variable::ResponseBody]
-            .into_iter()
-            .any(|variable| self.variables.contains(variable))
+        Variable::ALL
+            .iter()
+            .filter(|(_, variable)| matches!(variable.stage(), Stage::ResponseHead | Stage::Response))
+            .any(|(_, variable)| self.variables.contains(*variable))
     }
 }
 

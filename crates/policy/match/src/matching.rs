@@ -18,7 +18,7 @@ use egret_message::Request;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::expression::{EvaluationError, Expression, Inputs, Scope};
+use crate::expression::{EvaluationError, Expression, Inputs, Scope, Stage};
 use crate::form::{is_same_decoded, with_decoded};
 use crate::parameters::Parameters;
 
@@ -248,7 +248,7 @@ impl Matcher {
         let when = config.when.as_deref().and_then(|source| {
             let parameters = config.parameters();
             let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
-            let scope = Scope { has_response: false, parameters: &parameters };
+            let scope = Scope { stage: Stage::Request, parameters: &parameters };
             let compiled = Expression::compile(source, scope);
             compiled.map_err(|error| problems.push(error.at(format!("{at}.when")))).ok()
         });
@@ -372,7 +372,7 @@ fn mismatch_of_when(
         return Some(Mismatch::Undecided);
     }
     let Question { request, now, .. } = question;
-    match when.evaluate(&Inputs { request, response: None, parameters, attempt: 1, now }) {
+    match when.evaluate(&Inputs { request, response: None, parameters, attempt: 1, now, ended: None }) {
         Ok(true) => None,
         Ok(false) => Some(Mismatch::When),
         Err(error) => Some(Mismatch::Failed(error)),

@@ -6,19 +6,20 @@
 //! | `request.headers.x-id`, `query.page`, `params.id` | the first value of that name; empty if there is none |
 //! | `response.status`, `response.headers.x-id` | only if there is a response |
 //! | `attempt`, `now` | number of the attempt, from 1; seconds since the Unix epoch |
+//! | `env:NAME`, `env:NAME:-default` | an environment variable, read when the template is compiled |
 //!
 //! `$${` is a literal `${`. Each value is escaped for its [`Escape`] context, so data from a client or a
-//! provider cannot become more than a value. Secrets (`${env:NAME}`) are not allowed in templates, because
-//! their results are sent to any caller.
+//! provider cannot become more than a value. A value from the environment is a secret: it is in the result,
+//! and nowhere else.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 
-use egret_config::{Problem, suggest};
+use egret_config::{Problem, Secret, SecretError, suggest};
 use egret_json::write_escaped;
 
-use crate::expression::{Inputs, Scope, ValueTable, Variable};
+use crate::expression::{Inputs, Scope, Stage, ValueTable, Variable};
 
 /// Maximum length of a template.
 const TEMPLATE_BYTES_MAX: usize = 64 << 10;
@@ -54,6 +55,8 @@ enum Piece {
     Literal(Box<str>),
     /// A variable and, if it is a table, the name to look up.
     Value(Variable, Box<str>),
+    /// A value from the environment, escaped.
+    Secret(Secret),
 }
 
 /// Reason why a template cannot be rendered. Contains no values, so it can be logged.
@@ -109,7 +112,7 @@ impl Template {
     pub fn literals(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Literal(text) => Some(&**text),
-            Piece::Value(..) => None,
+            Piece::Value(..) | Piece::Secret(_) => None,
         })
     }
 
@@ -125,6 +128,7 @@ impl Template {
             match piece {
                 Piece::Literal(text) => out.extend_from_slice(text.as_bytes()),
                 Piece::Value(variable, name) => self.escape.write(&value(*variable, name, inputs), out)?,
+                Piece::Secret(secret) => out.extend_from_slice(secret.expose().as_bytes()),
             }
             if out.len() - start > RESULT_BYTES_MAX {
                 return Err(TemplateError::TooLong);
@@ -191,22 +195,59 @@ impl Compiler<'_> {
     }
 
     fn value(&mut self, name: &str) -> Result<(), Problem> {
+        if let Some(variable) = name.strip_prefix("env:") {
+            self.check_quotes(name)?;
+            let secret = self.environment(variable)?;
+            self.close();
+            self.pieces.push(Piece::Secret(secret));
+            return Ok(());
+        }
         let (variable, key) = self.named(name)?;
-        let is_number = matches!(variable, Variable::ResponseStatus | Variable::Attempt | Variable::Now);
-        if self.escape == Escape::Json && !is_number && !self.quotes.is_open {
-            return Err(self.problem(format!("a text value in JSON must be quoted: write `\"${{{name}}}\"`")));
+        if !matches!(variable, Variable::ResponseStatus | Variable::Attempt | Variable::Now) {
+            self.check_quotes(name)?;
         }
         self.close();
         self.pieces.push(Piece::Value(variable, key.into()));
         Ok(())
     }
 
+    /// Checks that a text value in JSON is inside quotes.
+    fn check_quotes(&self, name: &str) -> Result<(), Problem> {
+        if self.escape == Escape::Json && !self.quotes.is_open {
+            return Err(self.problem(format!("a text value in JSON must be quoted: write `\"${{{name}}}\"`")));
+        }
+        Ok(())
+    }
+
+    /// Reads `NAME` or `NAME:-default` from the environment, and escapes the value. The default replaces a
+    /// variable that is missing or empty.
+    fn environment(&self, text: &str) -> Result<Secret, Problem> {
+        let (name, default) = match text.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (text, None),
+        };
+        if name.is_empty() {
+            return Err(self.problem("`${env:}` names no variable: write `${env:NAME}`".to_owned()));
+        }
+        let source = format!("${{env:{name}}}");
+        let value = match (Secret::resolve(&source), default) {
+            (Ok(secret), _) => secret,
+            (Err(SecretError::NotSet { .. } | SecretError::Empty { .. }), Some(default)) => {
+                Secret::from_value(source.clone(), default.to_owned())
+            }
+            (Err(error), _) => return Err(self.problem(error.to_string())),
+        };
+        let mut escaped = Vec::new();
+        let written = self.escape.write(value.expose().as_bytes(), &mut escaped);
+        written.map_err(|error| self.problem(error.to_string()))?;
+        // Escaping keeps UTF-8.
+        Ok(Secret::from_value(source, String::from_utf8(escaped).unwrap_or_default()))
+    }
+
     /// Returns the variable of that name, and the name to look up in it.
     fn named<'n>(&self, name: &'n str) -> Result<(Variable, &'n str), Problem> {
-        if name.starts_with("env:") || name.starts_with("file:") {
-            return Err(
-                self.problem(format!("`${{{name}}}` is a secret, and secrets are not allowed in templates"))
-            );
+        if name.starts_with("file:") {
+            return Err(self.problem("files are not available in templates: use `${env:NAME}`".to_owned()));
         }
         let full = match name.split_once('.') {
             Some(("params" | "query", _)) => Cow::Owned(format!("request.{name}")),
@@ -218,10 +259,10 @@ impl Compiler<'_> {
                 None => rest.is_empty() && !variable.is_table(),
             })
         });
-        let Some((known, variable)) = known.filter(|(_, variable)| !variable.is_body()) else {
+        let Some((known, variable)) = known.filter(|(_, variable)| is_available(*variable)) else {
             return Err(self.unknown(name));
         };
-        if known.starts_with("response.") && !self.scope.has_response {
+        if variable.stage() > self.scope.stage {
             return Err(self.problem(format!(
                 "`{known}` is not available here: this template is rendered before the call"
             )));
@@ -240,9 +281,12 @@ impl Compiler<'_> {
         if ["request.body", "response.body"].iter().any(|body| name.starts_with(body)) {
             return self.problem("bodies are not available in templates".to_owned());
         }
+        if Variable::named(name).is_some_and(|variable| variable.stage() == Stage::Finished) {
+            return self.problem(format!("`{name}` is not available in templates: it is known at the end"));
+        }
         let mut known: Vec<&str> = vec!["params", "query"];
         known.extend(
-            Variable::ALL.iter().filter(|(_, variable)| !variable.is_body()).map(|(known, _)| *known),
+            Variable::ALL.iter().filter(|(_, variable)| is_available(*variable)).map(|(known, _)| *known),
         );
         let shown = match name.match_indices('.').nth(1) {
             Some((dot, _)) => &name[..dot],
@@ -257,6 +301,11 @@ impl Compiler<'_> {
         }
         problem
     }
+}
+
+/// Returns `true` for a variable that templates may use: no body, and nothing that is known only at the end.
+fn is_available(variable: Variable) -> bool {
+    !variable.is_body() && variable.stage() < Stage::Finished
 }
 
 /// Tracks whether the JSON read so far ends inside a string.
@@ -280,7 +329,7 @@ impl Quotes {
 }
 
 fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]> {
-    let Inputs { request, response, parameters, attempt, now } = *inputs;
+    let Inputs { request, response, parameters, attempt, now, .. } = *inputs;
     let number = |number: u64| Cow::Owned(number.to_string().into_bytes());
     let look_up = |table: ValueTable<'a>| table.first(key).unwrap_or_default();
     match variable {
@@ -299,7 +348,13 @@ fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]
         }
         Variable::Attempt => number(attempt.into()),
         Variable::Now => number(now.as_secs()),
-        Variable::RequestBody | Variable::ResponseBody => Cow::default(),
+        // Templates are compiled without these.
+        Variable::RequestBody
+        | Variable::ResponseBody
+        | Variable::ResponseDuration
+        | Variable::ResponseProviderTime
+        | Variable::ResponseError
+        | Variable::ResponseGenerated => Cow::default(),
     }
 }
 

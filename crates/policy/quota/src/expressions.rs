@@ -1,7 +1,7 @@
 //! The expressions of a quota: the group of a call, and its cost.
 
 use egret_config::Problem;
-use egret_match::expression::{Expression, ExpressionError, ExpressionValue, Scope};
+use egret_match::expression::{Expression, ExpressionError, ExpressionValue, Scope, Stage};
 
 use super::config::{GroupBy, QuotaConfig};
 
@@ -32,7 +32,7 @@ impl QuotaExpressions {
             _ => None,
         };
         let (before, after) =
-            (Scope { has_response: false, parameters }, Scope { has_response: true, parameters });
+            (Scope { stage: Stage::Request, parameters }, Scope { stage: Stage::Response, parameters });
         let (request, response) = (config.cost.request.as_deref(), config.cost.response.as_deref());
         Self {
             group: compile(group, before, |error| report(error, "group_by")),

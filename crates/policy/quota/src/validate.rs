@@ -2,7 +2,7 @@
 
 use egret_config::{Duration, Problem};
 use egret_http1::is_token;
-use egret_match::expression::Scope;
+use egret_match::expression::{Scope, Stage};
 
 use super::calendar::Calendar;
 use super::config::{
@@ -169,7 +169,7 @@ impl Checks<'_> {
 
     fn parameter(&mut self, quota: &QuotaConfig, parameters: &[&str]) {
         let Some(GroupBy::Param(name)) = &quota.group_by else { return };
-        let missing = Scope { has_response: false, parameters }.missing_parameter(name);
+        let missing = Scope { stage: Stage::Request, parameters }.missing_parameter(name);
         self.problems.extend(missing.map(|missing| missing.at(format!("{}.group_by", self.path))));
     }
 

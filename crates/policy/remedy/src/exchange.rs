@@ -368,6 +368,7 @@ impl<'a> Exchange<'a> {
             parameters: self.params(),
             attempt: self.draft.calls.max(1),
             now: self.now,
+            ended: None,
         })
     }
 

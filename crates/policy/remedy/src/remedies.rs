@@ -56,6 +56,30 @@ macro_rules! registry {
                 Self::KIND.only_key(&keys.into_iter().flatten().collect::<Vec<_>>(), path, problems)
             }
 
+            /// See [`Remedy::conflict_with_condition`].
+            pub fn conflict_with_condition(&self) -> Option<(&'static str, &'static str)> {
+                $(if let Some(config) = &self.$field {
+                    return <$module::$Remedy as Remedy>::conflict_with_condition(config);
+                })*
+                None
+            }
+
+            /// See [`Remedy::switched_provider`].
+            pub fn switched_provider(&self) -> Option<&str> {
+                $(if let Some(config) = &self.$field {
+                    return <$module::$Remedy as Remedy>::switched_provider(config);
+                })*
+                None
+            }
+
+            /// See [`Remedy::needs_key`].
+            pub fn needs_key(&self) -> bool {
+                $(if let Some(config) = &self.$field {
+                    return <$module::$Remedy as Remedy>::needs_key(config);
+                })*
+                false
+            }
+
             /// Returns this entry as the remedies outside it see it; `number` is its number in the flow.
             pub fn as_inner(&self, number: usize) -> Option<InnerRemedy<'_>> {
                 $(if let Some(config) = &self.$field {

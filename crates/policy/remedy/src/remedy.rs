@@ -4,14 +4,16 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_accounts::{Account, Accounts};
 use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_config::reload::StateKeeper;
+use egret_har::Key;
 use egret_http1::Method;
-use egret_match::expression::{Expression, ExpressionValue, Scope};
+use egret_match::expression::{Expression, ExpressionValue, Scope, Stage};
 use egret_match::matching::MatchConfig;
 use egret_match::template::{Escape, Template};
 use egret_message::{Fault, Refused};
@@ -35,6 +37,22 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
 
     /// State for one exchange, created on the request side. Dropping it releases everything it holds.
     type Held: Debug + Default;
+
+    /// Returns the reason why the remedy cannot depend on the response (`when_response` of its flow), with
+    /// the key concerned, which is empty for the remedy as a whole. Returns `None` if it can.
+    fn conflict_with_condition(_config: &Self::Config) -> Option<(&'static str, &'static str)> {
+        Some(("", "it acts before the response is known"))
+    }
+
+    /// Returns the name of the provider that it sends all calls to, instead of the request's.
+    fn switched_provider(_config: &Self::Config) -> Option<&str> {
+        None
+    }
+
+    /// Returns `true` if it needs the key of the pseudonyms.
+    fn needs_key(_config: &Self::Config) -> bool {
+        false
+    }
 
     /// Creates the remedy from its config. Pushes at least one problem when it returns `None`.
     fn compile(config: &Self::Config, context: &mut CompileContext<'_>) -> Option<Self>;
@@ -189,6 +207,10 @@ pub struct InnerRemedy<'a> {
 pub struct CompileContext<'a> {
     /// Names of the providers, in the order of their numbers.
     pub providers: &'a [&'a str],
+    /// Name of the provider that an outer remedy of the flow sends the calls to, instead of the request's.
+    pub switched_provider: Option<&'a str>,
+    /// Key of the pseudonyms; `None` while a config is only checked.
+    pub key: Option<&'a Arc<Key>>,
     /// The match of the flow.
     pub matching: &'a MatchConfig,
     /// Parameters captured by the paths of the flow's match. A parameter is empty for an exchange whose path
@@ -239,7 +261,7 @@ impl CompileContext<'_> {
 
     /// Returns the names that expressions and templates of this remedy may use.
     pub(crate) fn scope(&self, has_response: bool) -> Scope<'_> {
-        Scope { has_response, parameters: self.parameters }
+        Scope { stage: Stage::after_response(has_response), parameters: self.parameters }
     }
 
     /// Compiles the expression `source` of `key`. Adds a problem if it is invalid. `has_response` is `true`
@@ -286,11 +308,16 @@ impl CompileContext<'_> {
         };
         let account = self.accounts.get(number)?;
         let providers = &self.matching.provider;
-        if !providers.is_empty() && !providers.iter().any(|provider| account.is_for(provider)) {
+        let (is_used, why) = match self.switched_provider {
+            Some(provider) => (account.is_for(provider), "but the flow sends its calls to another provider"),
+            None => (
+                providers.is_empty() || providers.iter().any(|provider| account.is_for(provider)),
+                "which the flow does not match",
+            ),
+        };
+        if !is_used {
             let own = account.providers().join("`, `");
-            let message = format!(
-                "the account `{name}` is for `{own}`, which the flow does not match: it would never be used"
-            );
+            let message = format!("the account `{name}` is for `{own}`, {why}: it would never be used");
             self.problem(key, message);
             return None;
         }

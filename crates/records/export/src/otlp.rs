@@ -198,6 +198,8 @@ pub struct Metric<'a> {
 pub enum MetricKind {
     /// A value that goes up and down.
     Gauge,
+    /// A sum that goes up and down.
+    UpDownCounter,
     /// A value that only goes up.
     Counter,
     /// Counts per bucket.
@@ -232,7 +234,7 @@ pub fn write_metric(metric: &Metric<'_>, out: &mut Vec<u8>) {
     message.text(3, metric.unit);
     let field = match metric.kind {
         MetricKind::Gauge => 5,
-        MetricKind::Counter => 7,
+        MetricKind::Counter | MetricKind::UpDownCounter => 7,
         MetricKind::Histogram => 9,
     };
     message.message(field, |data| {

@@ -40,6 +40,36 @@ fn what_no_pointer_names_stays_as_it_is_written() {
 }
 
 #[test]
+fn a_value_is_rewritten_wherever_its_name_occurs() {
+    let rewritten = |text: &str, pointers: &[&str]| {
+        let mut edits = JsonEdits::default();
+        for pointer in pointers {
+            edits.insert(pointer, Action::Rewrite).unwrap();
+        }
+        let new = edits.apply_with(text.as_bytes(), &[], &mut |value, new| {
+            new.extend_from_slice(&[b"<", value, b">"].concat());
+            Ok(())
+        });
+        new.map(|new| new.map_or_else(|| text.to_owned(), |new| String::from_utf8(new).unwrap()))
+    };
+    for (text, pointers, expected) in [
+        (r#"{"a": 1 , "b": [2, "c"]}"#, &["/a", "/b/1"][..], r#"{"a": <1> , "b": [2, <"c">]}"#),
+        (r#"{"a":{"b": null },"\u0061":2}"#, &["/a"], r#"{"a":<{"b": null }>,"\u0061":<2>}"#),
+        (r#"{"a":1}"#, &["/b", "/a/b", "/c/0"], r#"{"a":1}"#),
+        ("7", &[""], "<7>"),
+    ] {
+        assert_eq!(rewritten(text, pointers).as_deref(), Ok(expected), "{text} {pointers:?}");
+    }
+    assert_eq!(rewritten(r#"{"a":1"#, &["/a"]), Err(JsonError::Malformed(6)));
+    let mut edits = JsonEdits::default();
+    edits.insert("/a", Action::Rewrite).unwrap();
+    let refused = edits.apply_with(br#"{"a":1}"#, &[], &mut |_, _| Err(JsonError::TooLong));
+    assert_eq!(refused, Err(JsonError::TooLong));
+    // Without a function, the value stays.
+    assert_eq!(edits.apply(br#"{"a":1}"#, &[]), Ok(None));
+}
+
+#[test]
 fn a_member_is_put_where_one_was_or_last() {
     assert_edited(r#"{"a":1,"b":2}"#, &["set /a [3]"], r#"{"a":[3],"b":2}"#);
     assert_edited(r#"{"a":1 }"#, &["set /c 3"], r#"{"a":1,"c":3 }"#);

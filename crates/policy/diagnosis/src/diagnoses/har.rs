@@ -334,7 +334,7 @@ impl Diagnosis for Har {
     fn metrics(&self) -> Vec<Family> {
         let Some(writer) = &self.writer else { return Vec::new() };
         let sample = |(end, count): (&End, &AtomicU64)| Sample {
-            labels: vec![("result", end.word().to_owned())],
+            labels: vec![("result".into(), end.word().to_owned())],
             #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^53")]
             value: SampleValue::Number(count.load(Relaxed) as f64),
         };

@@ -1,5 +1,7 @@
-//! `metrics`: histograms of the durations of exchanges, and counters and gauges of values from their
-//! messages.
+//! `metrics`: histograms of the durations of exchanges, and counters, gauges and histograms of values from
+//! their messages.
+
+mod custom;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,23 +11,24 @@ use egret_config::{Duration, Size};
 use egret_export::otlp;
 use egret_har::Key;
 use egret_har::sink::{Content, Exported, Sink};
-use egret_match::expression::{Expression, Scope};
+use egret_match::expression;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::CompileContext;
 use crate::diagnosis::{Diagnosis, Tick};
 use crate::family::{Family, FamilyKind, Sample, SampleValue};
-use crate::finished::Finished;
+use crate::finished::{Finished, exportable};
+
+pub use custom::{HistogramConfig, LabelConfig, ValueConfig};
+use custom::{Label, LabelName, Value};
 
 /// Maximum of `series_max`.
 const SERIES_MAX: u32 = 10_000;
-/// Maximum number of counters and gauges of one diagnosis.
+/// Maximum number of custom values of one diagnosis.
 const VALUES_MAX: usize = 32;
 /// Maximum number of buckets of a histogram.
 const BUCKETS_MAX: usize = 40;
-/// Maximum length of the name of a counter or gauge.
-const NAME_BYTES_MAX: usize = 64;
 /// Maximum of `bodies`.
 const BODY_BYTES_MAX: Size = Size::from_kib(1024);
 
@@ -59,6 +62,18 @@ pub struct MetricsConfig {
     /// Values from the last exchange, by name: `remaining` is exported as `egret_custom_remaining`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub gauges: BTreeMap<String, ValueConfig>,
+    /// Sums of values that may also be negative, by name: `open` is exported as the gauge
+    /// `egret_custom_open`, and over OTLP as a sum that is not monotonic.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub up_down_counters: BTreeMap<String, ValueConfig>,
+    /// Distributions of values from exchanges, by name: `cost` is exported as `egret_custom_cost`, with its
+    /// own buckets.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub histograms: BTreeMap<String, HistogramConfig>,
+    /// Labels of all metrics, by name, with values from exchanges: at most eight. A value of more than 64
+    /// bytes, or one that looks like a secret, is replaced by its pseudonym.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub custom_labels: BTreeMap<String, LabelConfig>,
     /// Maximum length of a JSON body that expressions can read, as sent, up to `1MiB`. A longer one is
     /// `null`.
     pub bodies: Size,
@@ -80,6 +95,9 @@ impl Default for MetricsConfig {
             series_max: 1_000,
             counters: BTreeMap::new(),
             gauges: BTreeMap::new(),
+            up_down_counters: BTreeMap::new(),
+            histograms: BTreeMap::new(),
+            custom_labels: BTreeMap::new(),
             bodies: Size::from_kib(64),
             export: None,
             interval: Duration::from_secs(15),
@@ -117,52 +135,35 @@ impl MetricsLabel {
     }
 }
 
-/// Source of a number: exactly one of `header`, `request_header` and `cel`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ValueConfig {
-    /// Response field. Exchanges without it are not counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub header: Option<String>,
-    /// Request field. Exchanges without it are not counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_header: Option<String>,
-    /// CEL expression that evaluates to a number, such as `response.body.usage.total_tokens`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cel: Option<String>,
-    /// Help text of the metric.
-    pub help: String,
-}
-
 /// Records durations and values of exchanges.
 #[derive(Debug)]
 pub struct Metrics {
     config: MetricsConfig,
     bounds_us: Vec<u64>,
-    counters: Vec<Value>,
-    gauges: Vec<Value>,
+    custom: Custom,
     key: Option<Arc<Key>>,
     flow: String,
     sink: Option<Arc<dyn Sink>>,
     state: Arc<State>,
 }
 
-/// A number read from exchanges.
+/// The custom values and labels.
 #[derive(Debug)]
-struct Value {
-    name: String,
-    /// Name of the exported metric.
-    family: String,
-    help: String,
-    source: Source,
+struct Custom {
+    counters: Vec<Value>,
+    up_down_counters: Vec<Value>,
+    gauges: Vec<Value>,
+    /// Each with its bounds.
+    histograms: Vec<(Value, Arc<[f64]>)>,
+    labels: Vec<Label>,
 }
 
-#[derive(Debug)]
-enum Source {
-    /// Names of header fields, in lower case.
-    ResponseField(Box<[u8]>),
-    RequestField(Box<[u8]>),
-    Expression(Expression<f64>),
+/// The custom values and labels of one exchange, in the order of [`Custom::values`] and of the labels.
+#[derive(Debug, Default)]
+struct Read {
+    /// `None` if a value is absent, an error if it is not a number.
+    numbers: Vec<Result<Option<f64>, ()>>,
+    labels: Vec<Result<String, ()>>,
 }
 
 /// The counted values. They outlive a reload unless the counting config changes.
@@ -179,7 +180,8 @@ struct SeriesTable {
     series: BTreeMap<Box<str>, Series>,
     /// Series of all exchanges that have no series of their own.
     overflow: Option<Box<Series>>,
-    /// Number of values that were not numbers, by index of the value, counters first.
+    /// Number of values that were not numbers, in the order of [`Custom::values`], and of labels without a
+    /// value.
     failures: Vec<u64>,
     /// Start of counting.
     since: Option<Timestamp>,
@@ -191,12 +193,20 @@ struct SeriesTable {
 
 #[derive(Debug)]
 struct Series {
-    labels: Vec<(&'static str, String)>,
+    labels: Vec<(LabelName, String)>,
     exchange: Histogram,
     provider: Histogram,
     footprint: Histogram,
     sums: Vec<Option<f64>>,
     lasts: Vec<Option<f64>>,
+    distributions: Vec<Distribution>,
+}
+
+/// Observations of a custom value.
+#[derive(Debug)]
+struct Distribution {
+    counts: Box<[u64]>,
+    sum: f64,
 }
 
 #[derive(Debug)]
@@ -219,8 +229,13 @@ impl Diagnosis for Metrics {
         check(config, context);
         let export = config.export.as_ref();
         let sink = export.map(|name| context.sink("export", name, Content::Telemetry));
-        let counters = values(&config.counters, "counters", "_total", context);
-        let gauges = values(&config.gauges, "gauges", "", context);
+        let custom = Custom {
+            counters: custom::values(&config.counters, "counters", "_total", context),
+            up_down_counters: custom::values(&config.up_down_counters, "up_down_counters", "", context),
+            gauges: custom::values(&config.gauges, "gauges", "", context),
+            histograms: custom::histograms(&config.histograms, context),
+            labels: custom::labels(&config.custom_labels, context),
+        };
         if context.problems.len() > problems {
             return None;
         }
@@ -231,7 +246,7 @@ impl Diagnosis for Metrics {
             || State {
                 config: counted.clone(),
                 table: Mutex::new(SeriesTable {
-                    failures: vec![0; config.counters.len() + config.gauges.len()],
+                    failures: vec![0; custom.values().count() + custom.labels.len()],
                     ..SeriesTable::default()
                 }),
             },
@@ -240,8 +255,7 @@ impl Diagnosis for Metrics {
         Some(Self {
             bounds_us: config.buckets.iter().map(micros).collect(),
             config: config.clone(),
-            counters,
-            gauges,
+            custom,
             key: context.exports.key.as_ref().map(Arc::clone),
             flow: context.flow().to_owned(),
             sink: sink.flatten(),
@@ -250,10 +264,10 @@ impl Diagnosis for Metrics {
     }
 
     fn describe(&self) -> String {
-        let labels: Vec<&str> = self.config.labels.iter().map(|label| label.word()).collect();
+        let custom = self.custom.labels.iter().map(|label| label.name.as_str());
+        let labels: Vec<&str> = self.config.labels.iter().map(|label| label.word()).chain(custom).collect();
         let by = if labels.is_empty() { String::new() } else { format!(" by {}", labels.join(", ")) };
-        let names: Vec<&str> =
-            self.counters.iter().chain(&self.gauges).map(|value| value.name.as_str()).collect();
+        let names: Vec<&str> = self.custom.values().map(|value| value.name.as_str()).collect();
         let also = if names.is_empty() { String::new() } else { format!(", and {}", names.join(", ")) };
         let to =
             self.config.export.as_ref().map_or_else(String::new, |export| format!(", exported to {export}"));
@@ -261,8 +275,7 @@ impl Diagnosis for Metrics {
     }
 
     fn wants_bodies(&self) -> bool {
-        self.expressions()
-            .any(|expression| expression.needs_request_body() || expression.needs_response_body())
+        self.custom.reads_bodies()
     }
 
     fn wanted_bytes(&self, media_type: &[u8]) -> usize {
@@ -275,29 +288,19 @@ impl Diagnosis for Metrics {
         let total_us = exchange.facts().times.total_us();
         let provider_us = (exchange.facts().attempts > 0).then_some(phases.wait_us);
         let footprint_us = exchange.facts().times.footprint_us;
-        let numbers = self.numbers(exchange);
+        let read = self.custom.read(exchange);
         let mut table = self.state.table();
-        let SeriesTable { failures, .. } = &mut *table;
-        for (number, failed) in numbers.iter().zip(failures) {
-            *failed += u64::from(number.is_err());
+        let results = read.numbers.iter().map(Result::is_err).chain(read.labels.iter().map(Result::is_err));
+        for (failed, count) in results.zip(&mut table.failures) {
+            *count += u64::from(failed);
         }
-        let series = self.series(&mut table, exchange);
+        let series = self.series(&mut table, exchange, &read);
         series.exchange.count(&self.bounds_us, total_us);
         series.footprint.count(&FOOTPRINT_BOUNDS_US, footprint_us);
         if let Some(provider_us) = provider_us {
             series.provider.count(&self.bounds_us, provider_us);
         }
-        let (sums, lasts) = numbers.split_at(self.counters.len());
-        for (sum, number) in series.sums.iter_mut().zip(sums) {
-            if let Ok(Some(number)) = number {
-                *sum = Some(sum.unwrap_or_default() + number);
-            }
-        }
-        for (last, number) in series.lasts.iter_mut().zip(lasts) {
-            if let Ok(Some(number)) = number {
-                *last = Some(*number);
-            }
-        }
+        self.custom.count(&read, series);
     }
 
     fn tick(&self, tick: Tick) {
@@ -339,12 +342,7 @@ impl Diagnosis for Metrics {
                 |series| &series.footprint,
             ),
         ];
-        for (index, value) in self.counters.iter().enumerate() {
-            families.push(table.numbers(value, FamilyKind::Counter, |series| series.sums[index]));
-        }
-        for (index, value) in self.gauges.iter().enumerate() {
-            families.push(table.numbers(value, FamilyKind::Gauge, |series| series.lasts[index]));
-        }
+        families.extend(self.custom.families(&table));
         if !table.failures.is_empty() {
             families.push(self.failures(&table));
         }
@@ -353,42 +351,8 @@ impl Diagnosis for Metrics {
 }
 
 impl Metrics {
-    fn expressions(&self) -> impl Iterator<Item = &Expression<f64>> {
-        self.counters.iter().chain(&self.gauges).filter_map(|value| match &value.source {
-            Source::Expression(expression) => Some(expression),
-            _ => None,
-        })
-    }
-
-    /// Reads the values of all counters and gauges from the exchange: `None` if a value is absent, an error
-    /// if it is not a number.
-    fn numbers(&self, exchange: &Finished<'_>) -> Vec<Result<Option<f64>, ()>> {
-        if self.counters.is_empty() && self.gauges.is_empty() {
-            return Vec::new();
-        }
-        let bodies = if self.wants_bodies() { exchange.whole_bodies(BODY_BYTES_MAX) } else { [None, None] };
-        exchange.with_inputs(&bodies, |inputs| {
-            let read = |value: &Value| match &value.source {
-                Source::ResponseField(name) => exchange.response_field(name).map(number).transpose(),
-                Source::RequestField(name) => exchange.request_field(name).map(number).transpose(),
-                Source::Expression(expression)
-                    if expression.needs_response() && inputs.response.is_none() =>
-                {
-                    Ok(None)
-                }
-                Source::Expression(expression) => expression.evaluate(inputs).map(Some).map_err(|_| ()),
-            };
-            let counted = |value| match read(value) {
-                // A counter must not decrease.
-                Ok(Some(number)) if number < 0.0 => Err(()),
-                other => other,
-            };
-            self.counters.iter().map(counted).chain(self.gauges.iter().map(read)).collect()
-        })
-    }
-
     /// Returns the series of an exchange, or the overflow series if there is no room for another.
-    fn series<'t>(&self, table: &'t mut SeriesTable, exchange: &Finished<'_>) -> &'t mut Series {
+    fn series<'t>(&self, table: &'t mut SeriesTable, exchange: &Finished<'_>, read: &Read) -> &'t mut Series {
         let SeriesTable { series, overflow, key, .. } = table;
         key.clear();
         for label in &self.config.labels {
@@ -397,14 +361,21 @@ impl Metrics {
             // patterns have none.
             key.push('\x1f');
         }
+        let custom = self.custom_labels(read);
+        for value in &custom {
+            key.push_str(value);
+            key.push('\x1f');
+        }
         if !series.contains_key(key.as_str()) {
             if series.len() >= self.config.series_max as usize {
-                let labels = || vec![("overflow", "true".to_owned())];
+                let labels = || vec![("overflow".into(), "true".to_owned())];
                 return overflow.get_or_insert_with(|| Box::new(self.blank(labels())));
             }
             let labels = self.config.labels.iter();
-            let labels = labels.map(|label| (label.word(), self.value(*label, exchange).into_owned()));
-            series.insert(key.as_str().into(), self.blank(labels.collect()));
+            let labels = labels.map(|label| (label.word().into(), self.value(*label, exchange).into_owned()));
+            let names = self.custom.labels.iter().map(|label| LabelName::from(label.name.clone()));
+            let labels = labels.chain(names.zip(custom)).collect();
+            series.insert(key.as_str().into(), self.blank(labels));
         }
         // The series exists at this point.
         series.entry(key.as_str().into()).or_insert_with(|| self.blank(Vec::new()))
@@ -420,32 +391,154 @@ impl Metrics {
         }
     }
 
-    fn blank(&self, labels: Vec<(&'static str, String)>) -> Series {
+    /// Returns the values of the custom labels, in a form that may be exported.
+    fn custom_labels(&self, read: &Read) -> Vec<String> {
+        let key = self.key.as_deref();
+        let text = |label: &Result<String, ()>| {
+            let text = label.as_deref().unwrap_or_default();
+            exportable(text.as_bytes(), key).into_owned()
+        };
+        read.labels.iter().map(text).collect()
+    }
+
+    fn blank(&self, labels: Vec<(LabelName, String)>) -> Series {
         let histogram = |bounds: usize| Histogram { counts: vec![0; bounds + 1].into(), sum_us: 0 };
         Series {
             labels,
             exchange: histogram(self.bounds_us.len()),
             provider: histogram(self.bounds_us.len()),
             footprint: histogram(FOOTPRINT_BOUNDS_US.len()),
-            sums: vec![None; self.counters.len()],
-            lasts: vec![None; self.gauges.len()],
+            sums: vec![None; self.custom.counters.len() + self.custom.up_down_counters.len()],
+            lasts: vec![None; self.custom.gauges.len()],
+            distributions: self
+                .custom
+                .histograms
+                .iter()
+                .map(|(_, bounds)| Distribution::new(bounds))
+                .collect(),
         }
     }
 
     fn failures(&self, table: &SeriesTable) -> Family {
-        let values = self.counters.iter().chain(&self.gauges);
-        let samples = values.zip(&table.failures).map(|(value, count)| Sample {
-            labels: vec![("metric", value.name.clone())],
+        let values = self.custom.values().map(|value| ("metric", &value.name));
+        let labels = self.custom.labels.iter().map(|label| ("label", &label.name));
+        let samples = values.chain(labels).zip(&table.failures).map(|((kind, name), count)| Sample {
+            labels: vec![(kind.into(), name.clone())],
             #[expect(clippy::cast_precision_loss, reason = "a count of exchanges is below 2^53")]
             value: SampleValue::Number(*count as f64),
         });
         Family {
             name: "egret_custom_failures_total".to_owned(),
-            help: "Exchanges whose value was not a number.".to_owned(),
+            help: "Exchanges whose value was not a number, or whose label could not be evaluated.".to_owned(),
             kind: FamilyKind::Counter,
             samples: samples.collect(),
         }
     }
+}
+
+impl Custom {
+    /// Returns all values: counters, up-down counters, gauges, histograms.
+    fn values(&self) -> impl Iterator<Item = &Value> {
+        let Self { counters, up_down_counters, gauges, histograms, .. } = self;
+        let histograms = histograms.iter().map(|(value, _)| value);
+        counters.iter().chain(up_down_counters).chain(gauges).chain(histograms)
+    }
+
+    fn reads_bodies(&self) -> bool {
+        self.values().any(|value| value.source.reads_bodies())
+            || self.labels.iter().any(|label| label.source.reads_bodies())
+    }
+
+    /// Reads all values and labels of the exchange.
+    fn read(&self, exchange: &Finished<'_>) -> Read {
+        if self.labels.is_empty() && self.values().next().is_none() {
+            return Read::default();
+        }
+        let bodies = if self.reads_bodies() {
+            exchange.whole_bodies(expression::BODY_BYTES_MAX)
+        } else {
+            [None, None]
+        };
+        exchange.with_inputs(&bodies, |inputs| {
+            let Self { counters, up_down_counters, gauges, histograms, labels } = self;
+            let any = |value: &Value| value.number(exchange, inputs);
+            let positive = |value: &Value| value.positive_number(exchange, inputs);
+            let numbers = counters.iter().map(positive).chain(up_down_counters.iter().map(any));
+            let numbers = numbers.chain(gauges.iter().map(any));
+            let numbers = numbers.chain(histograms.iter().map(|(value, _)| positive(value)));
+            Read {
+                numbers: numbers.collect(),
+                labels: labels.iter().map(|label| label.text(exchange, inputs)).collect(),
+            }
+        })
+    }
+
+    /// Counts the values of an exchange in its series.
+    fn count(&self, read: &Read, series: &mut Series) {
+        let (sums, rest) = read.numbers.split_at(series.sums.len().min(read.numbers.len()));
+        let (lasts, observed) = rest.split_at(series.lasts.len().min(rest.len()));
+        for (sum, number) in series.sums.iter_mut().zip(sums) {
+            if let Ok(Some(number)) = number {
+                *sum = Some(added(sum.unwrap_or_default(), *number));
+            }
+        }
+        for (last, number) in series.lasts.iter_mut().zip(lasts) {
+            if let Ok(Some(number)) = number {
+                *last = Some(*number);
+            }
+        }
+        let distributions = series.distributions.iter_mut().zip(&self.histograms);
+        for ((distribution, (_, bounds)), number) in distributions.zip(observed) {
+            if let Ok(Some(number)) = number {
+                distribution.count(bounds, *number);
+            }
+        }
+    }
+
+    /// Returns the metrics of all values.
+    fn families(&self, table: &SeriesTable) -> Vec<Family> {
+        let Self { counters, up_down_counters, gauges, histograms, .. } = self;
+        let mut families = Vec::new();
+        let sums = counters.iter().map(|value| (value, FamilyKind::Counter));
+        let sums = sums.chain(up_down_counters.iter().map(|value| (value, FamilyKind::UpDownCounter)));
+        for (index, (value, kind)) in sums.enumerate() {
+            families.push(table.numbers(value, kind, |series| series.sums[index]));
+        }
+        for (index, value) in gauges.iter().enumerate() {
+            families.push(table.numbers(value, FamilyKind::Gauge, |series| series.lasts[index]));
+        }
+        for (index, (value, bounds)) in histograms.iter().enumerate() {
+            let sample = |series: &Series| {
+                let Distribution { counts, sum } = &series.distributions[index];
+                let (bounds, counts) = (Arc::clone(bounds), counts.to_vec());
+                let value = SampleValue::Histogram { bounds, counts, sum: *sum };
+                Sample { labels: series.labels.clone(), value }
+            };
+            families.push(Family {
+                name: value.family.clone(),
+                help: value.help.clone(),
+                kind: FamilyKind::Histogram,
+                samples: table.all().map(sample).collect(),
+            });
+        }
+        families
+    }
+}
+
+impl Distribution {
+    fn new(bounds: &[f64]) -> Self {
+        Self { counts: vec![0; bounds.len() + 1].into(), sum: 0.0 }
+    }
+
+    fn count(&mut self, bounds: &[f64], value: f64) {
+        self.counts[bounds.partition_point(|bound| *bound < value)] += 1;
+        self.sum = added(self.sum, value);
+    }
+}
+
+/// Adds to a sum. It stays finite: infinity would stay in it for ever.
+fn added(sum: f64, number: f64) -> f64 {
+    (sum + number).clamp(f64::MIN, f64::MAX)
 }
 
 impl State {
@@ -502,7 +595,7 @@ impl Histogram {
     }
 }
 
-/// Checks the config, except the counters and gauges.
+/// Checks the config, except the custom values and labels.
 fn check(config: &MetricsConfig, context: &mut CompileContext<'_>) {
     let is_ascending = config.buckets.is_sorted_by(|one, next| one < next);
     if config.buckets.is_empty() || config.buckets.len() > BUCKETS_MAX || !is_ascending {
@@ -519,67 +612,10 @@ fn check(config: &MetricsConfig, context: &mut CompileContext<'_>) {
     if config.interval.get() < INTERVAL_MIN {
         context.problem("interval", "must be at least `1s`");
     }
-    if config.counters.len() + config.gauges.len() > VALUES_MAX {
-        context.problem("counters", format!("more than {VALUES_MAX} counters and gauges in total"));
-    }
-}
-
-fn values(
-    config: &BTreeMap<String, ValueConfig>,
-    key: &str,
-    ending: &str,
-    context: &mut CompileContext<'_>,
-) -> Vec<Value> {
-    let mut values = Vec::new();
-    for (name, value) in config {
-        let at = format!("{key}.{name}");
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
-            context
-                .problem(&at, format!("a name has 1 to {NAME_BYTES_MAX} lower-case letters, digits and `_`"));
-        } else if name.ends_with("_total") || name == "failures" {
-            context.problem(
-                &at,
-                "this name is reserved: Egret uses `failures`, and appends `_total` to counters",
-            );
-        }
-        let Some(source) = source(value, &at, context) else { continue };
-        let help =
-            if value.help.is_empty() { format!("Value of {name} in exchanges.") } else { value.help.clone() };
-        // A line break would end the HELP line.
-        let help = help.replace(|letter: char| letter.is_control() || letter == '\\', " ");
-        values.push(Value {
-            name: name.clone(),
-            family: format!("egret_custom_{name}{ending}"),
-            help,
-            source,
-        });
-    }
-    values
-}
-
-fn source(config: &ValueConfig, at: &str, context: &mut CompileContext<'_>) -> Option<Source> {
-    let mut field = |key: &str, name: &str| {
-        if egret_http1::is_token(name.as_bytes()) {
-            return Some(name.to_ascii_lowercase().into_bytes().into_boxed_slice());
-        }
-        context.problem(&format!("{at}.{key}"), format!("`{name}` is not a valid header field name"));
-        None
-    };
-    match (&config.header, &config.request_header, &config.cel) {
-        (Some(name), None, None) => field("header", name).map(Source::ResponseField),
-        (None, Some(name), None) => field("request_header", name).map(Source::RequestField),
-        (None, None, Some(source)) => {
-            let parameters = context.matching.parameters();
-            let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
-            let compiled = Expression::compile(source, Scope { has_response: true, parameters: &parameters });
-            let path = format!("{}.{at}.cel", context.path);
-            compiled.map_err(|error| context.problems.push(error.at(path))).ok().map(Source::Expression)
-        }
-        _ => {
-            context.problem(at, "expected exactly one of `header`, `request_header` and `cel`");
-            None
-        }
+    let MetricsConfig { counters, up_down_counters, gauges, histograms, .. } = config;
+    if counters.len() + up_down_counters.len() + gauges.len() + histograms.len() > VALUES_MAX {
+        context
+            .problem("counters", format!("more than {VALUES_MAX} counters, gauges and histograms in total"));
     }
 }
 
@@ -587,6 +623,7 @@ fn source(config: &ValueConfig, at: &str, context: &mut CompileContext<'_>) -> O
 fn export(family: &Family, flow: &str, since: Timestamp, now: Timestamp, sink: &dyn Sink) {
     let kind = match family.kind {
         FamilyKind::Counter => otlp::MetricKind::Counter,
+        FamilyKind::UpDownCounter => otlp::MetricKind::UpDownCounter,
         FamilyKind::Gauge => otlp::MetricKind::Gauge,
         FamilyKind::Histogram => otlp::MetricKind::Histogram,
     };
@@ -609,7 +646,7 @@ fn export(family: &Family, flow: &str, since: Timestamp, now: Timestamp, sink: &
 }
 
 fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
-    let label = |(name, value): &'a (&'static str, String)| match *name {
+    let label = |(name, value): &'a (LabelName, String)| match &**name {
         // The attribute name used by OpenTelemetry's own libraries.
         "overflow" => ("otel.metric.overflow", otlp::AttributeValue::Flag(true)),
         name => (name, otlp::AttributeValue::Text(value)),
@@ -621,12 +658,6 @@ fn point<'a>(sample: &'a Sample, flow: &'a str) -> otlp::Point<'a> {
         SampleValue::Histogram { bounds, counts, sum } => otlp::PointValue::Histogram(bounds, counts, *sum),
     };
     otlp::Point { attributes, value: figure }
-}
-
-/// Parses the number in a field. Rejects infinity and NaN, which would stay in a sum for ever.
-fn number(text: &[u8]) -> Result<f64, ()> {
-    let number: Option<f64> = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
-    number.filter(|number| number.is_finite()).ok_or(())
 }
 
 fn seconds(bounds_us: &[u64]) -> Arc<[f64]> {
@@ -767,6 +798,147 @@ mod tests {
         let failures = numbers(&archive, "egret_custom_failures_total");
         let of = |name: &str| failures.iter().find(|(labels, _)| labels.ends_with(name)).unwrap().1;
         assert_eq!((of("tokens"), of("cost"), of("remaining"), of("offered")), (2.0, 2.0, 1.0, 0.0));
+    }
+
+    #[test]
+    fn a_histogram_has_buckets_of_its_own_and_an_up_down_counter_may_fall() {
+        let archive = Archive::with(&json!([{ "metrics": {
+            "labels": [],
+            "histograms": {
+                "cost": { "header": "x-cost", "buckets": [0, 0.5, 2] },
+                "wait": { "cel": "response.duration_ms", "buckets": [5, 10] },
+            },
+            "up_down_counters": { "open": { "cel": "request.method == 'POST' ? 1 : -1" } },
+        } }]));
+        for (method, response) in [
+            ("POST", "200\nx-cost: 0.5"),
+            ("GET", "200\nx-cost: 7"),
+            ("GET", "200\nx-cost: -1"),
+            ("GET", "200"),
+            ("GET", ""),
+        ] {
+            hand_over(&archive.record(&format!("{method} https://one.example/"), response));
+        }
+        let observed = |name: &str| {
+            let family = family(&archive, name);
+            assert_eq!(family.kind, FamilyKind::Histogram);
+            match &family.samples[0].value {
+                SampleValue::Histogram { bounds, counts, sum } => (bounds.to_vec(), counts.clone(), *sum),
+                SampleValue::Number(_) => panic!("a number"),
+            }
+        };
+        assert_eq!(observed("egret_custom_cost"), (vec![0.0, 0.5, 2.0], vec![0, 1, 0, 1], 7.5));
+        // A time exists even if the client received no response.
+        let (_, counts, sum) = observed("egret_custom_wait");
+        assert_eq!((counts, (sum - 25.5).abs() < 1e-9), (vec![0, 5, 0], true));
+        assert_eq!(numbers(&archive, "egret_custom_open"), [(String::new(), -3.0)]);
+        assert_eq!(family(&archive, "egret_custom_open").kind, FamilyKind::UpDownCounter);
+        let failures = numbers(&archive, "egret_custom_failures_total");
+        let expected = [("metric=open", 0.0), ("metric=cost", 1.0), ("metric=wait", 0.0)]
+            .map(|(l, n)| (l.to_owned(), n));
+        assert_eq!(failures, expected);
+    }
+
+    #[test]
+    fn a_sum_stays_finite() {
+        let archive = Archive::with(&json!([{ "metrics": {
+            "labels": [],
+            "counters": { "a": { "header": "x" } },
+            "histograms": { "b": { "header": "x", "buckets": [1] } },
+        } }]));
+        for _ in 0..2 {
+            hand_over(&archive.record("GET https://one.example/", "200\nx: 1.7e308"));
+        }
+        assert_eq!(numbers(&archive, "egret_custom_a_total"), [(String::new(), f64::MAX)]);
+        let SampleValue::Histogram { sum, .. } = family(&archive, "egret_custom_b").samples[0].value else {
+            panic!("a number")
+        };
+        assert!(sum.is_finite());
+    }
+
+    #[test]
+    fn custom_labels_are_bounded_and_hide_what_looks_like_a_secret() {
+        let archive = Archive::with(&json!([{ "metrics": {
+            "labels": ["status"],
+            "custom_labels": {
+                "model": { "cel": "request.headers['x-model']" },
+                "tenant": { "request_header": "X-Tenant" },
+                "tier": { "cel": "response.body.tier" },
+            },
+            "counters": { "tokens": { "header": "x-tokens" } },
+            "series_max": 4,
+        } }]));
+        let secret = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0".repeat(2));
+        let long = "x".repeat(65);
+        for tenant in ["acme", "acme", &secret, &long, "", "one too many"] {
+            let lines = format!("GET https://one.example/\nx-model: large\nx-tenant: {tenant}");
+            hand_over(&archive.record(&lines, "200\nx-tokens: 2"));
+        }
+        let told = numbers(&archive, "egret_custom_tokens_total");
+        let of = |tenant: &str| {
+            let wanted = format!("status=2xx,model=large,tenant={tenant},tier=");
+            told.iter().find(|(labels, _)| *labels == wanted).map(|(_, number)| *number)
+        };
+        assert_eq!((of("acme"), of("")), (Some(4.0), Some(2.0)), "{told:?}");
+        let hidden = told.iter().filter(|(labels, _)| labels.contains("tenant=egr_")).count();
+        assert_eq!((hidden, told.len()), (2, 5), "{told:?}");
+        assert!(told.iter().any(|(labels, number)| labels == "overflow=true" && *number == 2.0));
+        assert!(!format!("{told:?}").contains(&secret));
+        // The body is no JSON, so the label has no value.
+        let failures = numbers(&archive, "egret_custom_failures_total");
+        assert!(failures.contains(&("label=tier".to_owned(), 6.0)), "{failures:?}");
+    }
+
+    #[test]
+    fn custom_values_and_labels_are_checked() {
+        let problems = Archive::problems(&json!([{ "metrics": {
+            "histograms": {
+                "a": { "header": "x" },
+                "b": { "header": "x", "buckets": [2, 1] },
+                "c": { "header": "x", "buckets": [-1, 1] },
+                "d": { "buckets": [1] },
+            },
+            "custom_labels": {
+                "flow": { "header": "x" },
+                "status": { "header": "x" },
+                "1st": { "header": "x" },
+                "Big": { "header": "x" },
+                "none": {},
+                "list": { "cel": "[1]" },
+                "p7": { "header": "x" }, "p8": { "header": "x" }, "p9": { "header": "x" },
+            },
+        } }]));
+        let places: Vec<&str> = problems.iter().map(|problem| problem.split(": ").next().unwrap()).collect();
+        let expected = [
+            "histograms.a.buckets",
+            "histograms.b.buckets",
+            "histograms.c.buckets",
+            "histograms.d",
+            "custom_labels",
+            "custom_labels.1st",
+            "custom_labels.Big",
+            "custom_labels.flow",
+            "custom_labels.list.cel",
+            "custom_labels.none",
+            "custom_labels.status",
+        ]
+        .map(|key| format!("flows[0].diagnoses[0].metrics.{key}"));
+        assert_eq!(places, expected, "{problems:#?}");
+    }
+
+    #[test]
+    fn a_metric_has_one_kind() {
+        let problems = Archive::problems(&json!([{ "metrics": {
+            "gauges": { "a": { "header": "x" }, "b_sum": { "header": "x" } },
+            "up_down_counters": { "a": { "header": "x" } },
+            "histograms": { "b": { "header": "x", "buckets": [1] } },
+        } }]));
+        assert_eq!(problems.len(), 2, "{problems:#?}");
+        assert!(
+            problems
+                .iter()
+                .all(|problem| problem.starts_with("flows[0].diagnoses: the metric `egret_custom_"))
+        );
     }
 
     #[test]

@@ -16,13 +16,13 @@ use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use egret_json::JsonError;
 use egret_json::edit::{Action, JsonEdits};
 use egret_match::Parameters;
-use egret_match::expression::{Expression, ExpressionValue, Inputs, Scope};
+use egret_match::expression::{Expression, ExpressionValue, Inputs, Scope, Stage};
 use egret_match::template::{Escape, Template};
 use egret_message::{Changes, Fields, KnownProvider, Request, Response};
 use egret_store::entries::{EntryFile, StoredValue as _};
 use serde::de::IgnoredAny;
 
-const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
+const SCOPE: Scope<'_> = Scope { stage: Stage::Response, parameters: &["id"] };
 
 /// Checks an expression: nothing panics, nothing runs long, and its value does not change. The first line, up
 /// to a NUL, is an expression and a template; the rest is a body. Returns `true` if the expression compiled.
@@ -49,7 +49,8 @@ pub fn expression(bytes: &[u8]) -> bool {
     };
     let response = Response { status: 429, fields, body: Some(body) };
     let (parameters, now) = (Parameters::default(), Timestamp::from_secs(1_000_000));
-    let inputs = Inputs { request: &request, response: Some(&response), parameters, attempt: 1, now };
+    let inputs =
+        Inputs { request: &request, response: Some(&response), parameters, attempt: 1, now, ended: None };
     template(source, &inputs);
     evaluate::<String>(source, &inputs);
     evaluate::<u64>(source, &inputs);

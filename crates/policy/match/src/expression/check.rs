@@ -20,7 +20,7 @@ use super::values::{LOOK_UP, Variable};
 
 /// A set of variables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Variables(u16);
+pub(super) struct Variables(u32);
 
 impl Variables {
     /// Returns `true` if the set contains `variable`.
@@ -121,10 +121,9 @@ impl Check<'_> {
             name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         });
         let Some((known, variable)) = found else { return Err(self.unknown(name)) };
-        if known.starts_with("response.") && !self.scope.has_response {
-            return Err(ExpressionError::new(format!(
-                "`{known}` is not available: this expression is evaluated before the call"
-            )));
+        if variable.stage() > self.scope.stage {
+            let why = self.scope.stage.limitation();
+            return Err(ExpressionError::new(format!("`{known}` is not available: {why}")));
         }
         self.variables.insert(*variable);
         let fields: Vec<&str> = name[known.len()..].split('.').filter(|field| !field.is_empty()).collect();
@@ -140,9 +139,8 @@ impl Check<'_> {
     }
 
     fn unknown(&self, name: &str) -> ExpressionError {
-        let candidates = Variable::ALL.iter().map(|(known, _)| *known);
-        let candidates =
-            candidates.filter(|known| self.scope.has_response || !known.starts_with("response."));
+        let candidates = Variable::ALL.iter().filter(|(_, variable)| variable.stage() <= self.scope.stage);
+        let candidates = candidates.map(|(known, _)| *known);
         let depth = name.split('.').count().min(2);
         let start: String = name.split('.').take(depth).collect::<Vec<_>>().join(".");
         let suggestion = suggest(&start, candidates).map(str::to_owned);
@@ -372,7 +370,12 @@ fn of_literal(literal: &LiteralValue) -> Known {
 fn of_variable(variable: Variable) -> Known {
     match variable {
         Variable::RequestBody | Variable::ResponseBody => Known::Unknown,
-        Variable::ResponseStatus | Variable::Attempt | Variable::Now => Known::Number,
+        Variable::ResponseStatus
+        | Variable::ResponseDuration
+        | Variable::ResponseProviderTime
+        | Variable::Attempt
+        | Variable::Now => Known::Number,
+        Variable::ResponseGenerated => Known::Bool,
         variable if variable.is_table() => Known::Other,
         _ => Known::Text,
     }

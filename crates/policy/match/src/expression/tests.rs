@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::parameters::Parameters;
 
-const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
+const SCOPE: Scope<'_> = Scope { stage: Stage::Finished, parameters: &["id"] };
 
 const REQUEST: &str = "POST https://api.stripe.com/v1/charges?limit=10&expand%5B%5D=a+b\n\
                        X-Tier: gold\nX-Tier: silver\nX-Egret-Consumer: billing";
@@ -31,9 +31,13 @@ fn evaluate_on<T: ExpressionValue>(source: &str, body: Option<&[u8]>) -> Result<
             parameters: Parameters::default(),
             attempt: 2,
             now: Timestamp::from_secs(1_000_000),
+            ended: Some(ENDED),
         })
     })
 }
+
+const ENDED: Ended<'_> =
+    Ended { duration_ms: 1_500.25, provider_ms: 40.0, error: "first-byte-timeout", is_generated: true };
 
 const BODY: &[u8] = br#"{"model":"large","amount":250,"items":[{"price":5},{"price":7}],"ratio":0.5,"big":18446744073709551615}"#;
 
@@ -61,9 +65,39 @@ fn every_variable_is_what_its_name_says() {
         "request.body.ratio < 1 && request.body.big > 5u",
         "response.status == 429 && response.status in [429, 503]",
         "response.body.error.code == 'rate'",
+        "response.duration_ms > 1000 && response.duration_ms < 1500.5 && response.provider_ms == 40",
+        "response.error == 'first-byte-timeout' && response.error.endsWith('timeout') && response.generated",
         "attempt == 2 && now == 1000000 && now % 86400 / 3600 == 13",
     ] {
         assert_eq!(is(source), Ok(true), "{source}");
+    }
+}
+
+#[test]
+fn what_is_not_known_yet_is_refused_with_the_reason() {
+    let refusal = |source: &str, stage| {
+        let scope = Scope { stage, parameters: &[] };
+        Expression::<bool>::compile(source, scope).map(drop).map_err(|error| error.message)
+    };
+    let known_from = [
+        ("response.status == 1", Stage::ResponseHead),
+        ("response.headers.a == ''", Stage::ResponseHead),
+        ("response.body.a == 1", Stage::Response),
+        ("response.duration_ms > 1", Stage::Finished),
+        ("response.provider_ms > 1", Stage::Finished),
+        ("response.error == ''", Stage::Finished),
+        ("response.generated", Stage::Finished),
+    ];
+    for (source, first) in known_from {
+        for stage in [Stage::Request, Stage::ResponseHead, Stage::Response, Stage::Finished] {
+            match refusal(source, stage) {
+                Ok(()) => assert!(stage >= first, "{source} at {stage:?}"),
+                Err(message) => {
+                    assert!(stage < first, "{source} at {stage:?}");
+                    assert!(message.contains("is not available: this expression is evaluated"), "{message}");
+                }
+            }
+        }
     }
 }
 
@@ -159,7 +193,7 @@ fn what_can_be_known_to_be_wrong_is_refused_with_what_was_meant() {
     assert!(
         refusal::<String>("request.headers").starts_with("this evaluates to a list, a map or another type")
     );
-    let before = Scope { has_response: false, parameters: &[] };
+    let before = Scope { stage: Stage::Request, parameters: &[] };
     let error = Expression::<bool>::compile("response.status == 1", before).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -251,7 +285,7 @@ proptest! {
     #[test]
     fn anything_that_looks_like_an_expression_is_compiled_and_evaluated_without_a_panic(
         words in prop::collection::vec(prop::sample::select(vec![
-            "request", "response", ".body", ".headers", ".path", ".query", "['x']", "[0]", ".x", "(", ")", "[", "]", "{", "}", ":", ",",
+            "request", "response", ".body", ".duration_ms", ".error", ".generated", ".status", ".headers", ".path", ".query", "['x']", "[0]", ".x", "(", ")", "[", "]", "{", "}", ":", ",",
             " == ", " && ", " || ", " ? ", "!", "-", " + ", " * ", " / ", " % ", " in ", " < ", "1", "0", "2u", "1.5", "'a'", "b'a'", "true", "null",
             "size(", "has(", "int(", "string(", "type(", "dyn(", ".all(x, ", ".map(x, ", ".exists(x, ", ".filter(x, ", "x", ".contains(", "attempt", "now",
             "9223372036854775807", "-9223372036854775808", "duration('1s')", "Msg{", "`a`", "\"", "'''", "\\", "\u{e9}", ".?x", "[?0]",

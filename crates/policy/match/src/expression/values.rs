@@ -17,7 +17,7 @@ use cel::{DeclarationError, Env, ExecutionError};
 use egret_message::{Fields, Request};
 use serde::de;
 
-use super::inputs::{BODY_BYTES_MAX, Inputs};
+use super::inputs::{BODY_BYTES_MAX, Inputs, Stage};
 use crate::form::{decode_form, is_same_decoded};
 use crate::parameters::Parameters;
 use crate::target::normal_path;
@@ -38,13 +38,17 @@ pub(crate) enum Variable {
     ResponseStatus,
     ResponseHeaders,
     ResponseBody,
+    ResponseDuration,
+    ResponseProviderTime,
+    ResponseError,
+    ResponseGenerated,
     Attempt,
     Now,
 }
 
 impl Variable {
     /// All variables with their names.
-    pub const ALL: [(&'static str, Self); 15] = [
+    pub const ALL: [(&'static str, Self); 19] = [
         ("request.method", Self::Method),
         ("request.path", Self::Path),
         ("request.host", Self::Host),
@@ -58,6 +62,10 @@ impl Variable {
         ("response.status", Self::ResponseStatus),
         ("response.headers", Self::ResponseHeaders),
         ("response.body", Self::ResponseBody),
+        ("response.duration_ms", Self::ResponseDuration),
+        ("response.provider_ms", Self::ResponseProviderTime),
+        ("response.error", Self::ResponseError),
+        ("response.generated", Self::ResponseGenerated),
         ("attempt", Self::Attempt),
         ("now", Self::Now),
     ];
@@ -65,6 +73,19 @@ impl Variable {
     /// Returns the variable with that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(other, _)| *other == name).map(|(_, variable)| *variable)
+    }
+
+    /// Returns the first stage of an exchange that knows it.
+    pub fn stage(self) -> Stage {
+        match self {
+            Self::ResponseStatus | Self::ResponseHeaders => Stage::ResponseHead,
+            Self::ResponseBody => Stage::Response,
+            Self::ResponseDuration
+            | Self::ResponseProviderTime
+            | Self::ResponseError
+            | Self::ResponseGenerated => Stage::Finished,
+            _ => Stage::Request,
+        }
     }
 
     /// Returns `true` if it is a body.
@@ -114,7 +135,7 @@ impl<'a> Values<'a> {
 
 impl VariableResolver for Values<'_> {
     fn resolve<'b>(&'b self, name: &str) -> Option<CowVal<'b, 'b>> {
-        let Inputs { request, response, parameters, attempt, now } = *self.inputs;
+        let Inputs { request, response, parameters, attempt, now, ended } = *self.inputs;
         let text = |text: &'b str| CowVal::owned(CelString::from(text));
         let lossy = |bytes: &'b [u8]| CowVal::owned(CelString::from(String::from_utf8_lossy(bytes)));
         let table = |table: ValueTable<'b>| CowVal::owned(table);
@@ -137,6 +158,10 @@ impl VariableResolver for Values<'_> {
             Variable::ResponseStatus => CowVal::owned(CelInt::from(i64::from(response?.status))),
             Variable::ResponseHeaders => table(ValueTable::Fields(response?.fields)),
             Variable::ResponseBody => self.body(&self.response_body, response?.body),
+            Variable::ResponseDuration => CowVal::owned(CelDouble::from(ended?.duration_ms)),
+            Variable::ResponseProviderTime => CowVal::owned(CelDouble::from(ended?.provider_ms)),
+            Variable::ResponseError => text(ended?.error),
+            Variable::ResponseGenerated => CowVal::owned(CelBool::from(ended?.is_generated)),
             Variable::Attempt => CowVal::owned(CelInt::from(i64::from(attempt))),
             Variable::Now => CowVal::owned(CelInt::from(i64::try_from(now.as_secs()).unwrap_or(i64::MAX))),
         })

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::parameters::Parameters;
 
-const SCOPE: Scope<'_> = Scope { has_response: true, parameters: &["id"] };
+const SCOPE: Scope<'_> = Scope { stage: Stage::Response, parameters: &["id"] };
 
 fn render_for(lines: &str, text: &str, escape: Escape) -> Result<String, TemplateError> {
     let template = Template::compile(text, escape, SCOPE, "body")
@@ -22,6 +22,7 @@ fn render_for(lines: &str, text: &str, escape: Escape) -> Result<String, Templat
                 parameters: Parameters::default(),
                 attempt: 2,
                 now: Timestamp::from_secs(1_700_000_000),
+                ended: None,
             },
             &mut out,
         )?;
@@ -95,7 +96,24 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
         ("${request.body}", Escape::Text, "bodies are not available in templates"),
         ("${}", Escape::Text, "unknown value `` in a template"),
         ("${request.path", Escape::Text, "`${` without `}`: write `$${` for a literal `${`"),
-        ("${env:KEY}", Escape::Text, "`${env:KEY}` is a secret, and secrets are not allowed in templates"),
+        ("${file:/key}", Escape::Text, "files are not available in templates: use `${env:NAME}`"),
+        ("${env:EGRET_NONE}", Escape::Text, "the environment variable EGRET_NONE is not set"),
+        ("${env:}", Escape::Text, "`${env:}` names no variable: write `${env:NAME}`"),
+        (
+            "${env:EGRET_NONE:-a\nb}",
+            Escape::Field,
+            "a value contains control characters, which are not allowed in a header field",
+        ),
+        (
+            "{\"a\":${env:CARGO_PKG_NAME}}",
+            Escape::Json,
+            "a text value in JSON must be quoted: write `\"${env:CARGO_PKG_NAME}\"`",
+        ),
+        (
+            "${response.duration_ms}",
+            Escape::Text,
+            "`response.duration_ms` is not available in templates: it is known at the end",
+        ),
         ("a\nb", Escape::Field, "control characters, such as line ends, are not allowed in a header field"),
         ("{\"a\":${query.a}}", Escape::Json, "a text value in JSON must be quoted: write `\"${query.a}\"`"),
         (
@@ -106,7 +124,7 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
     ] {
         assert_eq!(refusal(text, escape), message, "{text}");
     }
-    let before = Scope { has_response: false, parameters: &[] };
+    let before = Scope { stage: Stage::Request, parameters: &[] };
     let problem = Template::compile("${response.status}", Escape::Text, before, "body").unwrap_err();
     assert_eq!(
         problem.message,
@@ -116,6 +134,22 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
     assert!(
         refusal(&"a".repeat(TEMPLATE_BYTES_MAX + 1), Escape::Text).contains("must not exceed 65536 bytes")
     );
+}
+
+#[test]
+fn a_value_of_the_environment_is_read_once_and_never_shown() {
+    let name = env!("CARGO_PKG_NAME");
+    let template = Template::compile("a ${env:CARGO_PKG_NAME} b", Escape::Text, SCOPE, "body").unwrap();
+    assert_eq!(template.as_literal(), None);
+    let shown = format!("{template:?} {:?}", template.literals().collect::<Vec<_>>());
+    assert!(!shown.contains(name) && shown.contains("${env:CARGO_PKG_NAME}"), "{shown}");
+    let render = |text: &str, escape| render_for("GET http://h/", text, escape).unwrap();
+    assert_eq!(render("a ${env:CARGO_PKG_NAME} b", Escape::Text), format!("a {name} b"));
+    assert_eq!(render("${env:CARGO_PKG_NAME:-other}", Escape::Text), name);
+    // A default is escaped for its place, like any value.
+    assert_eq!(render("/${env:EGRET_NONE:-a/b c}", Escape::Url), "/a%2Fb%20c");
+    assert_eq!(render(r#"{"a":"${env:EGRET_NONE:-say "x"}"}"#, Escape::Json), r#"{"a":"say \"x\""}"#);
+    assert_eq!(render("[${env:EGRET_NONE:-}]", Escape::Text), "[]");
 }
 
 #[test]
@@ -136,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn any_template_compiles_or_is_refused(text in "[${}a.\"\\\\ ]{0,24}|\\$\\{(request|query|params|now)[.a-z]{0,10}\\}") {
+    fn any_template_compiles_or_is_refused(text in "[${}a.\"\\\\ ]{0,24}|\\$\\{(request|query|params|now|env|file|response)[.:a-z-]{0,10}\\}") {
         for escape in [Escape::Text, Escape::Json, Escape::Field, Escape::Url] {
             let _ = Template::compile(&text, escape, SCOPE, "body");
         }

@@ -114,7 +114,7 @@ impl Remedy for Cache {
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
         let context = key_context(exchange);
-        if exchange.draft.call.is_alternate {
+        if is_elsewhere(exchange) {
             // The request asks for a response of the original provider, not of another one.
             self.bypass(exchange, held, FwdReason::Bypass);
             return Poll::Ready(Step::Next);
@@ -440,7 +440,7 @@ impl Cache {
     ) -> Reaction {
         let State { entries, counts, .. } = &*self.state;
         let worker = exchange.worker;
-        if exchange.draft.call.is_alternate {
+        if is_elsewhere(exchange) {
             // Another provider has responded, on behalf of an inner remedy.
             add_cache_status(exchange, forwarded.status);
             return Reaction::Pass;
@@ -639,6 +639,11 @@ impl Cache {
 }
 
 /// Returns the target of the request and its account, with the remedies' changes so far.
+/// Returns `true` if the call goes to another provider than the request's.
+fn is_elsewhere(exchange: &Exchange<'_>) -> bool {
+    exchange.draft.call.is_alternate || exchange.draft.call.provider.is_some()
+}
+
 fn key_context<'a>(exchange: &Exchange<'a>) -> KeyContext<'a> {
     key_context_for(exchange, exchange.account())
 }

@@ -213,7 +213,12 @@ impl Fallback {
         }
         held.has_alternate = true;
         let provider = to.map(|(number, _)| *number);
-        let is_other = to.is_some_and(|(_, name)| exchange.destination.provider != name);
+        // An outer `transform` may have sent the call to another provider than the request's, with that
+        // provider's credentials.
+        let is_other = to.is_some_and(|(number, name)| match held.provider {
+            Some(other) => other != *number,
+            None => exchange.destination.provider != name,
+        });
         let without_credentials = is_other && !self.forwards_credentials;
         Ok(Reaction::CallInstead(Box::new(AlternateCall { provider, path, without_credentials })))
     }

@@ -1,5 +1,5 @@
-//! `transform`: sets, adds and removes header fields, query parameters and members of JSON bodies, and sets
-//! the path.
+//! `transform`: sets, adds and removes header fields, query parameters and members of JSON bodies, replaces
+//! members by pseudonyms, and sets the path and the provider.
 //!
 //! All changes are computed from the message as this remedy received it, before any of them is applied. If
 //! one change fails, the remedy fails and changes nothing. Each remedy sees the changes of the remedies
@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 
 use egret_config::Size;
+use egret_har::obfuscate::MessageKind;
+use egret_har::{Exclusions, Key, Obfuscator};
 use egret_http1::{RequestFraming, ResponseFraming};
+use egret_json::JsonError;
 use egret_json::edit::{Action, JsonEdits};
 use egret_match::form::is_same_decoded;
 use egret_match::template::{Escape, Template, write_url};
@@ -21,7 +24,7 @@ use serde_json::Value;
 
 use crate::exchange::Exchange;
 use crate::message_templates::{PathTemplate, field_name_problem};
-use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, Needs, Reaction, Remedy, Step};
 
 /// Maximum length of a rendered value.
 const FIELD_BYTES_MAX: usize = 16 << 10;
@@ -31,6 +34,10 @@ const TARGET_BYTES_MAX: usize = 16 << 10;
 
 /// Maximum total length of all values for one body.
 const VALUES_BYTES_MAX: usize = 1 << 20;
+
+/// Maximum total length of the values of one body that are replaced by pseudonyms. Each takes a digest, which
+/// the worker computes.
+const OBFUSCATED_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum number of changes of one kind.
 const CHANGES_MAX: usize = 256;
@@ -63,6 +70,14 @@ impl Default for TransformConfig {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestChanges {
+    /// Provider to call instead of the request's: the name of a configured one, which determines scheme, host
+    /// and the beginning of the path. The flows of the original request still apply. A provider chosen by an
+    /// outer `fallback` is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Sends the credentials of the client's request to `provider` too. By default, header fields and query
+    /// parameters that look like credentials by name are removed before the other changes are made.
+    pub forward_credentials: bool,
     /// Header fields.
     pub headers: TextChanges,
     /// Path to call, beginning with `/`. Slashes in values are encoded.
@@ -107,6 +122,11 @@ pub struct JsonChanges {
     pub add: BTreeMap<String, Value>,
     /// Removes these members.
     pub remove: Vec<String>,
+    /// Replaces these values by pseudonyms, after all other changes: every text and number in them, except
+    /// empty texts. The pseudonyms are those of recordings, made with the same key (`har.key` in `data_dir`).
+    /// A value that does not exist is skipped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub obfuscate: Vec<String>,
 }
 
 /// Changes requests and responses.
@@ -119,10 +139,19 @@ pub struct Transform {
 
 #[derive(Debug)]
 struct RequestPlan {
+    provider: Option<ProviderPlan>,
     fields: TextPlan,
     path: Option<PathTemplate>,
     query: TextPlan,
     json: JsonPlan,
+}
+
+/// The provider to call instead of the request's.
+#[derive(Debug)]
+struct ProviderPlan {
+    number: usize,
+    name: String,
+    forwards_credentials: bool,
 }
 
 #[derive(Debug)]
@@ -145,6 +174,11 @@ struct JsonPlan {
     edits: JsonEdits,
     values: Vec<Template>,
     len: usize,
+    /// The places of values to replace by pseudonyms.
+    obfuscated: JsonEdits,
+    obfuscated_len: usize,
+    /// `None` if there are none, or while a config is only checked.
+    obfuscator: Option<Box<Obfuscator>>,
 }
 
 /// A name with its rendered value.
@@ -161,6 +195,19 @@ impl Remedy for Transform {
     type Config = TransformConfig;
     type Held = ();
 
+    fn conflict_with_condition(config: &TransformConfig) -> Option<(&'static str, &'static str)> {
+        (config.request != RequestChanges::default())
+            .then_some(("request", "the request is already sent when the response is known"))
+    }
+
+    fn switched_provider(config: &TransformConfig) -> Option<&str> {
+        config.request.provider.as_deref()
+    }
+
+    fn needs_key(config: &TransformConfig) -> bool {
+        [&config.request.json, &config.response.json].iter().any(|json| !json.obfuscate.is_empty())
+    }
+
     fn compile(config: &TransformConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
         let TransformConfig { request, response, body } = config;
@@ -171,6 +218,7 @@ impl Remedy for Transform {
             context.problem("request", "nothing is changed: add a change here, or in `response`");
         }
         let request = RequestPlan {
+            provider: ProviderPlan::compile(request, context),
             fields: TextPlan::of_fields(&request.headers, "request.headers", false, context),
             path: request.path.as_deref().and_then(|path| context.path_template("request.path", path, false)),
             query: TextPlan::of_query(&request.query, "request.query", context),
@@ -185,10 +233,16 @@ impl Remedy for Transform {
     }
 
     fn describe(&self) -> String {
-        let RequestPlan { fields, path, query, json } = &self.request;
+        let RequestPlan { provider, fields, path, query, json } = &self.request;
+        let provider = provider.as_ref().map(|provider| format!("the provider to {}", provider.name));
         let path = path.as_ref().map(|_| "the path".to_owned());
-        let parts =
-            [counted(fields.len(), "field"), path, counted(query.len(), "parameter"), json.describe()];
+        let parts = [
+            provider,
+            counted(fields.len(), "field"),
+            path,
+            counted(query.len(), "parameter"),
+            json.describe(),
+        ];
         let request = side("the request", &parts);
         let ResponsePlan { fields, json } = &self.response;
         let response = side("the response", &[counted(fields.len(), "field"), json.describe()]);
@@ -196,7 +250,7 @@ impl Remedy for Transform {
     }
 
     fn needs(&self) -> Needs {
-        let bytes = |json: &JsonPlan| if json.edits.is_empty() { 0 } else { self.body_bytes_max };
+        let bytes = |json: &JsonPlan| if json.is_empty() { 0 } else { self.body_bytes_max };
         Needs {
             request_json: bytes(&self.request.json),
             response_json: bytes(&self.response.json),
@@ -205,7 +259,15 @@ impl Remedy for Transform {
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
-        Poll::Ready(self.change_request(exchange).map_or_else(Step::Fail, |()| Step::Next))
+        let before = self.request.provider.is_some().then(|| exchange.draft.checkpoint());
+        if let Some(provider) = &self.request.provider {
+            provider.switch(exchange);
+        }
+        let changed = self.change_request(exchange);
+        if let (Err(_), Some(before)) = (&changed, &before) {
+            exchange.draft.restore(before);
+        }
+        Poll::Ready(changed.map_or_else(Step::Fail, |()| Step::Next))
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, _held: &mut ()) -> Reaction {
@@ -219,7 +281,7 @@ impl Transform {
         let target = self.target(exchange)?;
         let body = self.request_body(exchange)?;
         let draft = &mut *exchange.draft;
-        if !self.response.json.edits.is_empty() {
+        if !self.response.json.is_empty() {
             draft.request.set(b"accept-encoding", b"identity");
         }
         if let Some(target) = target {
@@ -309,7 +371,7 @@ impl Transform {
         body: Option<&[u8]>,
         exchange: &Exchange<'_>,
     ) -> Result<Option<Vec<u8>>, Fault> {
-        if plan.edits.is_empty() {
+        if plan.is_empty() {
             return Ok(None);
         }
         match fields.json() {
@@ -327,6 +389,62 @@ impl Transform {
             )),
         }
     }
+}
+
+impl ProviderPlan {
+    /// Compiles `provider` of the request. Adds a problem if there is no such provider, or if the change has
+    /// no effect.
+    fn compile(config: &RequestChanges, context: &mut CompileContext<'_>) -> Option<Self> {
+        let Some(name) = config.provider.as_deref() else {
+            if config.forward_credentials {
+                context.problem("request.forward_credentials", "has no effect without `provider`");
+            }
+            return None;
+        };
+        let Some(number) = context.providers.iter().position(|other| *other == name) else {
+            context.unknown_name("request.provider", name, "provider");
+            return None;
+        };
+        if let Some(problem) = no_effect(name, context) {
+            context.problem("request.provider", problem);
+            return None;
+        }
+        Some(Self { number, name: name.to_owned(), forwards_credentials: config.forward_credentials })
+    }
+
+    /// Sends the next call to this provider, unless it is the call's own or an outer remedy has made the call
+    /// in place of a failed one.
+    fn switch(&self, exchange: &mut Exchange<'_>) {
+        let call = exchange.draft.call;
+        let is_own = match call.provider {
+            Some(number) => number == self.number || call.is_alternate,
+            None => exchange.destination.provider == self.name,
+        };
+        if is_own {
+            return;
+        }
+        if !self.forwards_credentials {
+            exchange.drop_credentials();
+        }
+        exchange.draft.call.provider = Some(self.number);
+    }
+}
+
+/// Returns the reason why sending the calls of the flow to the provider `name` would change nothing.
+fn no_effect(name: &str, context: &CompileContext<'_>) -> Option<String> {
+    let inner = context.inner.iter().find(|inner| {
+        let config = inner.config.downcast_ref::<TransformConfig>();
+        inner.mode == Mode::Enforce && config.is_some_and(|config| config.request.provider.is_some())
+    });
+    if let Some(InnerRemedy { number, .. }) = inner {
+        return Some(format!("has no effect: the transform in `remedies[{number}]` sets the provider again"));
+    }
+    let from = &context.matching.provider;
+    let is_own = context.switched_provider.map_or_else(
+        || !from.is_empty() && from.iter().all(|other| other == name),
+        |switched| switched == name,
+    );
+    is_own.then(|| format!("has no effect: the calls of the flow already go to `{name}`"))
 }
 
 /// Formats a count: `2 fields`. Returns `None` for zero.
@@ -498,10 +616,24 @@ impl JsonPlan {
         for pointer in &config.remove {
             plan.insert(pointer, Action::Remove, &format!("{at}.remove"), context);
         }
-        if plan.len > CHANGES_MAX {
+        for pointer in &config.obfuscate {
+            plan.obfuscated_len += 1;
+            if let Err(problem) = plan.obfuscated.insert(pointer, Action::Rewrite) {
+                context.problem(&format!("{at}.obfuscate"), problem.to_string());
+            }
+        }
+        if plan.len + plan.obfuscated_len > CHANGES_MAX {
             context.problem(at, format!("at most {CHANGES_MAX} changes"));
         }
+        if let Some(key) = context.key.filter(|_| plan.obfuscated_len > 0) {
+            let obfuscator = Obfuscator::new(Key::clone(key), Exclusions::default());
+            plan.obfuscator = Some(Box::new(obfuscator));
+        }
         plan
+    }
+
+    fn is_empty(&self) -> bool {
+        self.edits.is_empty() && self.obfuscated.is_empty()
     }
 
     fn insert(&mut self, pointer: &str, action: Action, key: &str, context: &mut CompileContext<'_>) {
@@ -521,10 +653,46 @@ impl JsonPlan {
     }
 
     fn describe(&self) -> Option<String> {
-        counted(self.len, "member").map(|members| format!("{members} of the JSON"))
+        let changed = counted(self.len, "member").map(|members| format!("{members} of the JSON"));
+        let hidden = counted(self.obfuscated_len, "member")
+            .map(|members| format!("{members} of the JSON replaced by pseudonyms"));
+        let parts: Vec<String> = changed.into_iter().chain(hidden).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
     }
 
+    /// Applies the changes, then replaces values by pseudonyms. Returns `None` if nothing changes.
     fn apply(&self, body: &[u8], exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
+        let edited = if self.edits.is_empty() { None } else { self.edit(body, exchange)? };
+        if self.obfuscated.is_empty() {
+            return Ok(edited);
+        }
+        let obfuscated = self.obfuscate(edited.as_deref().unwrap_or(body))?;
+        Ok(obfuscated.or(edited))
+    }
+
+    fn obfuscate(&self, body: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        let obfuscator = self.obfuscator.as_deref().ok_or_else(|| Fault("there is no key".into()))?;
+        let mut total = 0;
+        let obfuscated = self.obfuscated.apply_with(body, &[], &mut |value, new| {
+            total += value.len();
+            if total > OBFUSCATED_BYTES_MAX {
+                return Err(JsonError::TooLong);
+            }
+            // Both sides are alike without exclusions.
+            let mut hidden = obfuscator.body(MessageKind::Response, "application/json");
+            hidden.push(value);
+            new.extend_from_slice(&hidden.finish());
+            Ok(())
+        });
+        if total > OBFUSCATED_BYTES_MAX {
+            let message =
+                format!("the values to obfuscate are longer than {OBFUSCATED_BYTES_MAX} bytes in total");
+            return Err(Fault(message.into()));
+        }
+        obfuscated.map_err(|error| Fault(format!("cannot obfuscate the body: {error}").into()))
+    }
+
+    fn edit(&self, body: &[u8], exchange: &Exchange<'_>) -> Result<Option<Vec<u8>>, Fault> {
         let mut values = Vec::with_capacity(self.values.len());
         let mut total = 0;
         for template in &self.values {

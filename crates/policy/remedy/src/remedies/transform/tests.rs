@@ -1,4 +1,4 @@
-use egret_fixture::{Decision, TestExchange, TestFlows, TestStep, problems};
+use egret_fixture::{Decision, TestExchange, TestFlows, TestStep, compiled, problems, pseudonym_key};
 use egret_message::{FailureKind, Reason};
 use serde_json::json;
 
@@ -302,4 +302,132 @@ fn nonsense_is_refused_where_it_stands() {
     ];
     let expected = expected.map(|(at, key)| format!("flows[0].remedies[{at}].transform.{key}"));
     assert_eq!(places, expected, "{found:#?}");
+}
+
+const WITH_CREDENTIALS: &str =
+    "GET https://one.example/users/7?page=2&api_key=k\nAuthorization: Bearer t\nCookie: s=1\nX-Kept: 1";
+
+#[test]
+fn a_request_goes_to_another_provider_without_the_credentials_meant_for_its_own() {
+    let sent = |change: Value| {
+        let harness = of_users(&json!([{ "transform": { "request": change } }]));
+        let mut exchange = harness.send(WITH_CREDENTIALS);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.provider, Some(1));
+        let (target, mut fields, _) = exchange.sent(&harness);
+        fields.retain(|field| !field.starts_with("Host"));
+        (target, fields)
+    };
+    // The other changes see the request without credentials, and may set those of the other provider.
+    let (target, fields) = sent(json!({
+        "provider": "two",
+        "headers": { "set": { "authorization": "Bearer ${env:CARGO_PKG_NAME}", "x-copy": "[${query.api_key}]" } },
+        "query": { "set": { "page": "3" } },
+    }));
+    assert_eq!(target, "/users/7?page=3");
+    assert_eq!(fields, ["X-Kept: 1", "authorization: Bearer egret-remedy", "x-copy: []"]);
+    let (target, fields) = sent(json!({ "provider": "two", "forward_credentials": true }));
+    assert_eq!(target, "/users/7?page=2&api_key=k");
+    assert_eq!(fields, ["Authorization: Bearer t", "Cookie: s=1", "X-Kept: 1"]);
+}
+
+#[test]
+fn a_change_that_fails_leaves_the_provider_and_the_credentials() {
+    let harness = of_users(&json!([{ "transform": { "request": {
+        "provider": "two", "path": "/a/${query.up}",
+    } } }]));
+    let mut exchange = harness.send("GET https://one.example/users/7?up=..\nAuthorization: Bearer t");
+    assert_eq!(exchange.poll(&harness), TestStep::Call);
+    assert_eq!(exchange.draft.call.provider, None);
+    assert_eq!(exchange.sent(&harness).1, ["Host: one.example", "Authorization: Bearer t"]);
+    assert_eq!(harness.decided(0, Decision::Fail), 1);
+}
+
+#[test]
+fn a_provider_that_a_fallback_has_chosen_is_kept_and_gets_no_credential_of_the_one_before() {
+    let to_two = json!({ "transform": { "request": {
+        "provider": "two", "headers": { "set": { "authorization": "of two" } },
+    } } });
+    let fallback = json!({ "fallback": { "provider": "one" } });
+    for (remedies, provider, credentials) in [
+        // Outside the transformation, the fallback's choice is kept; the header field is still set.
+        (json!([fallback, to_two]), Some(0), 1),
+        // Inside it, the credential set for `two` does not go to `one`.
+        (json!([to_two, fallback]), Some(0), 0),
+    ] {
+        let harness = of_users(&remedies);
+        let mut exchange = harness.send(WITH_CREDENTIALS);
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.provider, Some(1));
+        assert_eq!(exchange.response(&harness, "503"), TestStep::Repeat(harness.now));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert_eq!(exchange.draft.call.provider, provider);
+        let fields = exchange.sent(&harness).1;
+        let found = fields.iter().filter(|field| *field == "authorization: of two").count();
+        assert_eq!(found, credentials, "{remedies}: {fields:?}");
+    }
+}
+
+#[test]
+fn a_provider_that_changes_nothing_is_refused() {
+    let to = |provider: &str| json!({ "transform": { "request": { "provider": provider } } });
+    let found = |matching: Value, remedies: Value| {
+        let account = json!({ "provider": "two", "bearer": { "token": "${env:CARGO_PKG_NAME}" } });
+        let config = json!({
+            "accounts": { "b": account },
+            "flows": [{ "name": "f", "match": matching, "remedies": remedies }],
+        });
+        compiled(config).err().unwrap_or_default().concat()
+    };
+    let at = "flows[0].remedies[0].transform.request.provider: ";
+    let all = json!({});
+    assert_eq!(found(all.clone(), json!([to("tow")])), format!("{at}no provider is called `tow`"));
+    let only = json!({ "provider": "two" });
+    let message = format!("{at}has no effect: the calls of the flow already go to `two`");
+    assert_eq!(found(only, json!([to("two")])), message);
+    let message = format!("{at}has no effect: the transform in `remedies[1]` sets the provider again");
+    assert_eq!(found(all, json!([to("two"), to("one")])), message);
+    // An account of the other provider can be used once the call is switched, and only then.
+    let of_one = json!({ "provider": "one" });
+    let authenticate = json!({ "authenticate": { "account": "b" } });
+    assert_eq!(found(of_one.clone(), json!([to("two"), authenticate])), "");
+    assert!(found(of_one, json!([authenticate, to("two")])).contains("would never be used"));
+}
+
+/// Returns the body of a POST after these changes to its JSON.
+fn body_after(changes: Value, body: &str) -> Option<String> {
+    let harness = of_users(&json!([{ "transform": { "request": { "json": changes } } }]));
+    let mut exchange = post(&harness, body);
+    assert_eq!(exchange.poll(&harness), TestStep::Call);
+    exchange.sent(&harness).2
+}
+
+#[test]
+fn obfuscated_members_have_the_pseudonyms_of_recordings() {
+    let key = pseudonym_key();
+    let text = |text: &str| key.text(text.as_bytes()).to_string();
+    let sent = body_after(
+        json!({ "set": { "/user/id": "7" }, "remove": ["/user/phone"], "obfuscate": ["/user", "/none", "/n"] }),
+        r#"{"user": {"email": "a\u0040b", "phone": "1", "tags": ["x", ""], "old": true}, "n": 1.0, "kept": "y"}"#,
+    );
+    let expected = format!(
+        r#"{{"user": {{"email":"{}","tags":["{}",""],"old":true,"id":"{}"}}, "n": {}, "kept": "y"}}"#,
+        text("a@b"),
+        text("x"),
+        text("7"),
+        key.number(b"1"),
+    );
+    assert_eq!(sent.as_deref(), Some(&*expected));
+    let unchanged = r#"{"a": 1}"#;
+    assert_eq!(body_after(json!({ "obfuscate": ["/none"] }), unchanged).as_deref(), Some(unchanged));
+}
+
+#[test]
+fn what_is_too_long_to_be_obfuscated_fails_the_remedy() {
+    let harness = of_users(&json!([
+        { "transform": { "request": { "json": { "obfuscate": ["/a"] } } }, "on_error": "closed" },
+    ]));
+    let mut exchange = post(&harness, &format!(r#"{{"a":"{}"}}"#, "x".repeat(OBFUSCATED_BYTES_MAX)));
+    assert_eq!(exchange.poll(&harness).refusal(&harness).0, Reason::RemedyFailed);
+    exchange.end(&harness);
 }
