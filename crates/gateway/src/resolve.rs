@@ -41,6 +41,14 @@ impl Routes {
         self.0.flows.describe(flow)
     }
 
+    /// Runs the scripts of flow number `flow` on a request, and tells what each of its remedies does, if that
+    /// depends on the request.
+    pub fn rehearse(&self, flow: usize, matches: &Matches, exchange: &mut Exchange<'_>) -> Vec<String> {
+        exchange.params = self.0.flows.params(matches);
+        exchange.params.found = matches.iter().find(|found| found.flow() == flow);
+        self.0.flows.rehearse(flow, exchange)
+    }
+
     /// Returns the destination of a request with this head, which must be in absolute-form: the host that it
     /// names or, if that is the gateway itself, the provider that the client means. The error explains why
     /// there is none.

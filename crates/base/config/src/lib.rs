@@ -12,6 +12,7 @@ mod read;
 pub mod reload;
 mod report;
 mod secret;
+mod text_file;
 mod tree;
 mod units;
 
@@ -21,5 +22,6 @@ pub use file::{CERTIFICATES_BYTES_MAX, read_file};
 pub use problem::{Problem, suggest};
 pub use report::{Finding, Report};
 pub use secret::{Secret, SecretError};
+pub use text_file::TextFile;
 pub use tree::Position;
 pub use units::{Duration, QuantityError, Size};

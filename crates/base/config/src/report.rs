@@ -75,7 +75,7 @@ struct Summary<'a> {
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Problem { path, message, suggestion } = &self.finding.problem;
+        let Problem { path, message, suggestion, .. } = &self.finding.problem;
         f.write_str(self.name)?;
         if let Some(Position { line, column }) = self.finding.at {
             write!(f, ":{line}:{column}")?;

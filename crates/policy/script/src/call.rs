@@ -120,9 +120,14 @@ impl MessageCopy {
         self.new_body.take()
     }
 
-    /// `true` if the script has changed header fields.
-    pub fn has_changed_fields(&self) -> bool {
-        self.changes.len() > self.before
+    /// Returns the body that the script has set.
+    pub fn new_body(&self) -> Option<&str> {
+        self.new_body.as_deref()
+    }
+
+    /// Number of changes that were made before the script.
+    pub fn changes_before(&self) -> usize {
+        self.before
     }
 
     pub(crate) fn fields(&self) -> Fields<'_> {
