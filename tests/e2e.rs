@@ -73,6 +73,7 @@ mod scenarios {
     mod flow_hedge;
     mod flow_limits;
     mod flow_retries;
+    mod flow_scripts;
     mod flow_transform;
     mod gathered_bodies;
     mod har_bodies;

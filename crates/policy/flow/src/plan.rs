@@ -19,7 +19,7 @@ use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
 use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas};
 use egret_remedy::{
-    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Mode, Needs, OnError, Params,
+    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, Mode, Needs, OnError, Params,
     RemedyConfig,
 };
 use egret_store::Ledger;
