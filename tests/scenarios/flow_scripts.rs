@@ -25,8 +25,10 @@ fn send(egret: &Egret, request: &str, fields: &str, body: &str) -> Response {
 
 fn json_response(fields: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{fields}Content-Length: {length}\r\n\r\n{body}")
-        .into_bytes()
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
 }
 
 #[test]
@@ -48,7 +50,8 @@ fn both_messages_are_edited_and_framed_again() {
         ", bodies: 64KiB",
         ", on_error: closed",
     );
-    let response = send(&egret, "POST /origin/items?page=1", "Content-Type: application/json\r\n", r#"{"a":1}"#);
+    let response =
+        send(&egret, "POST /origin/items?page=1", "Content-Type: application/json\r\n", r#"{"a":1}"#);
     assert_eq!(response.assert_forwarded(200).text(), r#"{"count":3}"#);
     assert_eq!((response.field("etag"), response.field("x-inner")), (Some("W/\"1\""), None));
     let request = origin.only_request();

@@ -63,7 +63,7 @@ struct RemedyStep {
     flow: String,
     remedy: String,
     does: String,
-    /// What it does with this request, if it is a script.
+    /// Its effect on this request, if it is a script.
     #[serde(skip_serializing_if = "String::is_empty")]
     now: String,
 }
@@ -103,7 +103,8 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     let now = Clock::new().timestamp(Moment::now());
     let question = Question { request: &request, roll: 0, now, has_body: true };
     let flows = egret_flow::explain::explain(&config.flows, &router, question);
-    let steps = steps(&flows, &routes, &Rehearsal { question, resolved: &resolved, head: &head, bytes: &bytes });
+    let steps =
+        steps(&flows, &routes, &Rehearsal { question, resolved: &resolved, head: &head, bytes: &bytes });
     let explanation = Explanation {
         method: String::from_utf8_lossy(request.method).into_owned(),
         remedies: steps,
@@ -169,8 +170,7 @@ impl Rehearsal<'_> {
     ) -> Vec<String> {
         let Self { question, resolved, head, bytes } = self;
         let Resolved { provider, tls, host, port, target } = resolved;
-        let destination =
-            Destination { provider, tls: *tls, host, port: *port, ..Destination::NO_UPSTREAM };
+        let destination = Destination { provider, tls: *tls, host, port: *port, ..Destination::NO_UPSTREAM };
         let received = ReceivedMessage { head, bytes, body: question.request.body };
         let mut exchange = Exchange::new(question.now, destination, received, target.as_bytes(), draft);
         routes.rehearse(flow, matches, &mut exchange)

@@ -109,7 +109,9 @@ mod tests {
         let report = load::<Config>("egret.yaml", "text: no-such.js", |_| Vec::new()).unwrap_err();
         assert!(report.to_string().contains("egret.yaml:1:7: text: cannot read no-such.js"), "{report}");
         std::fs::write(directory.join("a.js"), b"\xff").unwrap();
-        assert!(load::<Config>(&name, "text: a.js", |_| Vec::new()).unwrap_err().to_string().contains("UTF-8"));
+        assert!(
+            load::<Config>(&name, "text: a.js", |_| Vec::new()).unwrap_err().to_string().contains("UTF-8")
+        );
         std::fs::remove_dir_all(directory).unwrap();
     }
 

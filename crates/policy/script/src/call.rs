@@ -1,4 +1,4 @@
-//! What a script sees and changes during one call: copies of the messages, and its decision.
+//! One call as its script sees it: copies of the messages, which it may change, and its decision.
 
 use std::borrow::Cow;
 

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::call::{Call, from_latin1, to_latin1};
 
-/// What the functions of the host share with the instance.
+/// The state that the functions of the host share with the instance.
 #[derive(Debug)]
 pub(crate) struct Shared {
     call: Mutex<Call>,
@@ -95,8 +95,7 @@ enum Given {
 
 impl Given {
     fn into_value<'js>(self, ctx: &Ctx<'js>) -> Result<Value<'js>> {
-        let text =
-            |text: &str| Ok(rquickjs::String::from_str(ctx.clone(), text)?.into_value());
+        let text = |text: &str| Ok(rquickjs::String::from_str(ctx.clone(), text)?.into_value());
         match self {
             Self::Nothing => Ok(Value::new_undefined(ctx.clone())),
             Self::Null => Ok(Value::new_null(ctx.clone())),

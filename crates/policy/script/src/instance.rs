@@ -37,7 +37,7 @@ pub enum CallError {
     Exhausted,
     /// It threw something.
     Threw {
-        /// What it threw, for the author. It may contain data of the exchange.
+        /// The thrown error, for the author. It may contain data of the exchange.
         message: String,
         /// Line and column in the source, from 1, if they are known.
         at: Option<(usize, usize)>,

@@ -36,7 +36,7 @@ fn fill(call: &mut Call, lines: &str) {
 
 const HEAD: &str = "POST /users/7 HTTP/1.1\nHost: one.example\nX-A: 1\nx-a: 2\nX-Bytes: \u{e9}";
 
-/// What a call did: its decision, changed fields, target, and body.
+/// The effect of a call: its decision, changed fields, target, and body.
 #[derive(Debug)]
 struct Done {
     decision: Decision,
@@ -108,9 +108,15 @@ fn a_request_is_read() {
         ("secrets.signing", "hunter2"),
         ("btoa('h\\u00e9')", "aOk="),
         ("atob('aGk=')", "hi"),
-        ("/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(crypto.randomUUID())", "true"),
+        (
+            "/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(crypto.randomUUID())",
+            "true",
+        ),
         ("crypto.hash('sha256', 'abc')", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
-        ("crypto.hmac('sha1', 'key', 'The quick brown fox jumps over the lazy dog', 'base64')", "3nybhbi3iqa8ino29wqQcBydtNk="),
+        (
+            "crypto.hmac('sha1', 'key', 'The quick brown fox jumps over the lazy dog', 'base64')",
+            "3nybhbi3iqa8ino29wqQcBydtNk=",
+        ),
         ("['b', 'a', 10, 9].sort()", "10,9,a,b"),
         ("[3, 1, 2].sort((a, b) => a - b)", "1,2,3"),
         ("[1, [2, [3]]].flat().length", "3"),
@@ -150,7 +156,9 @@ fn a_script_decides_only_by_what_it_returns() {
         let result = run(&format!("return {returned}")).unwrap_err();
         assert_eq!(result, CallError::Returned { promise: false }, "{returned}");
     }
-    for statements in ["return Promise.resolve()", "Promise.resolve().then(() => {})", "(async () => { await 1 })()"] {
+    for statements in
+        ["return Promise.resolve()", "Promise.resolve().then(() => {})", "(async () => { await 1 })()"]
+    {
         assert_eq!(run(statements).unwrap_err(), CallError::Returned { promise: true }, "{statements}");
     }
 }
@@ -208,7 +216,8 @@ fn nothing_invalid_is_set() {
 
 #[test]
 fn an_error_has_its_place_and_its_message_only_for_the_author() {
-    let script = script("function onRequest(request) {\n  const a = request.headers.get('x-a');\n  a.b.c();\n}");
+    let script =
+        script("function onRequest(request) {\n  const a = request.headers.get('x-a');\n  a.b.c();\n}");
     let error = call(&script.instance().unwrap()).unwrap_err();
     let CallError::Threw { message, at } = &error else { panic!("{error:?}") };
     assert_eq!(*at, Some((3, 3)), "{error:?}");
@@ -229,7 +238,11 @@ fn mistakes_are_found_when_the_script_is_compiled() {
         ("import a from 'b'; function onRequest() {}", "", None),
         ("\nundefined.a; function onRequest() {}", "does not start: TypeError", Some((2, 1))),
         ("for (;;); function onRequest() {}", "for longer", None),
-        ("const a = []; for (;;) a.push('a'.repeat(1000) + a.length); function onRequest() {}", "more than", None),
+        (
+            "const a = []; for (;;) a.push('a'.repeat(1000) + a.length); function onRequest() {}",
+            "more than",
+            None,
+        ),
         ("function onrequest() {}", "it has `onrequest`", None),
         ("const onRequest = 1", "expected `function onRequest(request)`", None),
         ("", "expected `function onRequest(request)`", None),
@@ -290,7 +303,12 @@ fn nothing_survives_a_call() {
         let result = run(statement);
         assert!(matches!(result, Err(CallError::Threw { .. })), "{statement}: {result:?}");
     }
-    assert_eq!(value("(() => { class Mine extends Error { constructor() { super('a'); this.name = 'Mine' } } return new Mine() })()"), "Mine: a");
+    assert_eq!(
+        value(
+            "(() => { class Mine extends Error { constructor() { super('a'); this.name = 'Mine' } } return new Mine() })()"
+        ),
+        "Mine: a"
+    );
 }
 
 /// A native setter could keep a value in the engine although its object is frozen.
@@ -314,7 +332,9 @@ fn no_setter_can_keep_a_value() {
             return respond({ body: setters.filter((path) => !/Error\\.prototype\\.(name|message)$/.test(path)).join() });
         }",
     );
-    let Decision::Respond { body, .. } = call(&script.instance().unwrap()).unwrap().decision else { panic!() };
+    let Decision::Respond { body, .. } = call(&script.instance().unwrap()).unwrap().decision else {
+        panic!()
+    };
     // The native ones define a property of the object that they are called on, or throw.
     let native = "globalThis.__proto__.toString.__proto__.caller,globalThis.__proto__.toString.__proto__.arguments,\
                   globalThis.__proto__.__proto__,globalThis.Error.prototype.stack,";
@@ -324,9 +344,26 @@ fn no_setter_can_keep_a_value() {
 #[test]
 fn what_a_script_must_not_have_is_missing() {
     for name in [
-        "eval", "Function", "BigInt", "Proxy", "WeakRef", "FinalizationRegistry", "SharedArrayBuffer", "Atomics",
-        "Uint8Array", "performance", "console", "setTimeout", "fetch", "process", "require", "queueMicrotask", "std",
-        "os", "host", "navigator",
+        "eval",
+        "Function",
+        "BigInt",
+        "Proxy",
+        "WeakRef",
+        "FinalizationRegistry",
+        "SharedArrayBuffer",
+        "Atomics",
+        "Uint8Array",
+        "performance",
+        "console",
+        "setTimeout",
+        "fetch",
+        "process",
+        "require",
+        "queueMicrotask",
+        "std",
+        "os",
+        "host",
+        "navigator",
     ] {
         assert_eq!(value(&format!("typeof {name}")), "undefined", "{name}");
     }
@@ -345,7 +382,10 @@ fn a_runaway_script_is_ended() {
         ("const f = () => { try { f() } catch { f() } }; f()", 500),
         ("/(a+)+$/.test('a'.repeat(40) + 'b')", 100),
         ("/(.*)*x/.exec('a'.repeat(5000))", 200),
-        ("(function* () { for (;;) yield 1 })().next(); for (const a of (function* () { for (;;) yield 1 })());", 200),
+        (
+            "(function* () { for (;;) yield 1 })().next(); for (const a of (function* () { for (;;) yield 1 })());",
+            200,
+        ),
         ("[1, 2].sort(() => { for (;;); })", 100),
         ("JSON.parse('[1]', () => { for (;;); })", 100),
         ("`${{ toString() { for (;;); } }}`", 100),
@@ -426,7 +466,9 @@ fn the_declarations_and_the_engine_have_the_same_members() {
         let global = line.strip_prefix("declare function ").or_else(|| line.strip_prefix("declare const "));
         let (holder, rest) = match (global, line.strip_prefix("  ")) {
             (Some(rest), _) => ("globalThis", rest),
-            (None, Some(rest)) if !rest.starts_with(['/', ' ']) && line.contains(['(', ':']) => (object, rest),
+            (None, Some(rest)) if !rest.starts_with(['/', ' ']) && line.contains(['(', ':']) => {
+                (object, rest)
+            }
             _ => continue,
         };
         let rest = ["readonly ", "get ", "set "].iter().fold(rest, |rest, word| {
@@ -437,7 +479,8 @@ fn the_declarations_and_the_engine_have_the_same_members() {
         if global.is_none() && ["status", "headers", "body"].contains(&name) && rest.contains("?:") {
             continue;
         }
-        let text = format!("function onResponse(request, response) {{ if (!('{name}' in {holder})) throw 1 }}");
+        let text =
+            format!("function onResponse(request, response) {{ if (!('{name}' in {holder})) throw 1 }}");
         let instance = script(&text).instance().unwrap();
         let result = instance.call(Side::Response, |call| fill(call, HEAD), |_, decision| decision);
         assert_eq!(result, Ok(Decision::Next), "{holder}.{name}");
@@ -445,16 +488,18 @@ fn the_declarations_and_the_engine_have_the_same_members() {
     }
     assert!(members > 35, "{members}");
     for holder in ["request", "request.headers", "request.query", "response", "crypto"] {
-        let text = format!("function onResponse(request, response) {{ return respond({{ body: Object.keys({holder}).join() }}) }}");
+        let text = format!(
+            "function onResponse(request, response) {{ return respond({{ body: Object.keys({holder}).join() }}) }}"
+        );
         let instance = script(&text).instance().unwrap();
         let result = instance.call(Side::Response, |call| fill(call, HEAD), |_, decision| decision);
         let Ok(Decision::Respond { body, .. }) = result else { panic!("{result:?}") };
         for name in body.split(',') {
             let is_declared = |line: &str| {
                 ["", "readonly ", "get "].iter().any(|word| {
-                    line.strip_prefix("  ").and_then(|line| line.strip_prefix(word)?.strip_prefix(name)).is_some_and(
-                        |rest| rest.starts_with(['(', ':']),
-                    )
+                    line.strip_prefix("  ")
+                        .and_then(|line| line.strip_prefix(word)?.strip_prefix(name))
+                        .is_some_and(|rest| rest.starts_with(['(', ':']))
                 })
             };
             assert!(DECLARATIONS.lines().any(is_declared), "{holder}.{name}");

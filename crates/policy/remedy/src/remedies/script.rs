@@ -102,7 +102,8 @@ impl Remedy for Script {
             context.problem("memory", "must be from `1MiB` to `256MiB`");
         }
         if config.time.is_zero() || config.time > TIME_MAX {
-            context.problem("time", "must be from `1ms` to `100ms`: all exchanges of a worker wait for a call");
+            context
+                .problem("time", "must be from `1ms` to `100ms`: all exchanges of a worker wait for a call");
         }
         let bodies = config.bodies.map_or(0, Size::bytes);
         if config.bodies.is_some() && !(1..=memory / 4).contains(&bodies) {
@@ -295,7 +296,8 @@ impl Script {
         if self.body_bytes_max > 0 && (json == Json::No || received.head.status == 206) {
             return Err(Body::Unavailable("the body of a response is available only if it is all JSON"));
         }
-        let body = self.available(exchange.response().and_then(|response| response.body), json == Json::Encoded);
+        let body =
+            self.available(exchange.response().and_then(|response| response.body), json == Json::Encoded);
         // An empty body has nothing to parse.
         body.and_then(|body| if body.is_empty() { Err(Body::None) } else { Ok(body) })
     }
@@ -329,7 +331,8 @@ impl Script {
     }
 }
 
-const RESTS: &str = "the script rests for 30 seconds, after ten calls within 10 seconds that ran out of time or memory";
+const RESTS: &str =
+    "the script rests for 30 seconds, after ten calls within 10 seconds that ran out of time or memory";
 
 fn copy(to: &mut Vec<u8>, from: &[u8]) {
     to.clear();
@@ -379,9 +382,10 @@ fn local_response(decision: Decision) -> LocalResponse {
             fields: fields.into_iter().map(|(name, value)| (name.into(), value)).collect(),
             body: body.into_bytes(),
         })),
-        Decision::Refuse { status, detail } => {
-            LocalResponse::Refused(Refused { status: Some(status), ..Refused::new(Reason::ScriptRefused, detail) })
-        }
+        Decision::Refuse { status, detail } => LocalResponse::Refused(Refused {
+            status: Some(status),
+            ..Refused::new(Reason::ScriptRefused, detail)
+        }),
         // Not reached: the caller goes on.
         Decision::Next => LocalResponse::Refused(Refused::new(Reason::ScriptRefused, "")),
     }

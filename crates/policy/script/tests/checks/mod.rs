@@ -9,18 +9,25 @@ use egret_script::{Decision, Limits, Rules, Script, Side};
 
 const RULES: Rules = Rules {
     field_problem: |name| (!is_token(name.as_bytes()) || name == "host").then(|| "not valid".to_owned()),
-    is_path: |path| path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'/'),
+    is_path: |path| {
+        path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'/')
+    },
 };
 
 const LIMITS: Limits = Limits { memory: 2 << 20, time: Duration::from_millis(2) };
 
-const HEAD: &[u8] = b"POST /a HTTP/1.1\r\nHost: one.example\r\nX-A: 1\r\nX-A: \xff\r\nContent-Length: 9\r\n\r\n";
+const HEAD: &[u8] =
+    b"POST /a HTTP/1.1\r\nHost: one.example\r\nX-A: 1\r\nX-A: \xff\r\nContent-Length: 9\r\n\r\n";
 
-/// Checks a script: nothing panics or aborts, and what it sets is valid in a message. A text without a function
-/// is run as statements of one. Returns `true` if it was compiled and its call did not fail.
+/// Checks a script: nothing panics or aborts, and what it sets is valid in a message. A text without a
+/// function is run as statements of one. Returns `true` if it was compiled and its call did not fail.
 pub fn script(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
-    let text = if text.contains("onRequest") { text.to_owned() } else { format!("function onRequest(request) {{ {text} }}") };
+    let text = if text.contains("onRequest") {
+        text.to_owned()
+    } else {
+        format!("function onRequest(request) {{ {text} }}")
+    };
     let Ok(script) = Script::compile(&text, LIMITS, Vec::new(), RULES) else { return false };
     let Ok(instance) = script.instance() else { return false };
     let mut is_good = script.has(Side::Request);

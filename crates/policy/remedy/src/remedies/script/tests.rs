@@ -199,7 +199,10 @@ fn in_report_mode_a_script_runs_and_changes_nothing() {
 fn what_it_does_is_told() {
     let harness = of("function onRequest() {}\nfunction onResponse() {}");
     let (_, does) = harness.flows.describe(0).next().unwrap();
-    assert_eq!(does, "runs a script on requests and responses, for at most 100ms and with 8MiB of memory each");
+    assert_eq!(
+        does,
+        "runs a script on requests and responses, for at most 100ms and with 8MiB of memory each"
+    );
 }
 
 #[test]
@@ -231,7 +234,13 @@ fn nonsense_is_refused_where_it_stands() {
 /// A text that a script sets, as a JavaScript literal: any characters, with those that could end a line or a
 /// header more often.
 fn text() -> impl Strategy<Value = String> {
-    let piece = prop_oneof!["\\PC{0,8}", "[a-zA-Z-]{1,12}", "[\\r\\n\\t :\\x00\\x7f]{1,3}", Just("/../".to_owned()), Just("transfer-encoding".to_owned())];
+    let piece = prop_oneof![
+        "\\PC{0,8}",
+        "[a-zA-Z-]{1,12}",
+        "[\\r\\n\\t :\\x00\\x7f]{1,3}",
+        Just("/../".to_owned()),
+        Just("transfer-encoding".to_owned())
+    ];
     prop::collection::vec(piece, 0..4).prop_map(|pieces| pieces.concat())
 }
 
