@@ -77,6 +77,7 @@ mod scenarios {
     mod flow_hedge;
     mod flow_limits;
     mod flow_retries;
+    mod flow_scripts;
     mod flow_transform;
     mod flow_when_response;
     mod gathered_bodies;

@@ -105,4 +105,6 @@ pub enum Page {
     Cli,
     /// Every endpoint of the built-in provider.
     Provider,
+    /// TypeScript declarations of what a script of the remedy `script` sees.
+    Script,
 }

@@ -102,12 +102,15 @@ impl Events {
         }
     }
 
-    /// Watches the secret files that `text`, a config, refers to, besides the config file.
-    pub fn watch_secrets(&mut self, text: &str) {
+    /// Watches the secret files and scripts that `text`, the config in `file`, refers to, besides the config
+    /// file.
+    pub fn watch_others(&mut self, file: &Path, text: &str) {
         if let Some((watch, _)) = &mut self.file {
-            watch.set_others(secret_files::paths(text).map(PathBuf::from));
+            let directory = file.parent().unwrap_or(Path::new(""));
+            let scripts = secret_files::named_files(text, directory);
+            watch.set_others(secret_files::paths(text).map(PathBuf::from).chain(scripts));
             if let Err(error) = watch.refresh() {
-                tracing::warn!(%error, "changes of a secret file may be missed; send SIGHUP to reload it");
+                tracing::warn!(%error, "changes of a secret file or a script may be missed; send SIGHUP to reload it");
             }
         }
     }

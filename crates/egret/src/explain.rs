@@ -7,11 +7,12 @@ use egret_clock::{Clock, Moment};
 use egret_diagnosis::Exports;
 use egret_flow::config::match_rules;
 use egret_flow::explain::ExplainedFlow;
-use egret_gateway::Routes;
+use egret_gateway::{Resolved, Routes};
 use egret_http1::{HeadLimits, Progress, RequestHead};
 use egret_match::matching::Question;
-use egret_match::router::Router;
-use egret_message::{Changes, Fields, Request};
+use egret_match::router::{Matches, Router};
+use egret_message::{Changes, Destination, Fields, ReceivedMessage, Request};
+use egret_remedy::{Exchange, PendingChanges};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -62,6 +63,9 @@ struct RemedyStep {
     flow: String,
     remedy: String,
     does: String,
+    /// Its effect on this request, if it is a script.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    now: String,
 }
 
 /// Returns the text to print.
@@ -100,9 +104,11 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
     let now = Clock::new().timestamp(Moment::now());
     let question = Question { request: &request, roll: 0, now, has_body: true };
     let flows = egret_flow::explain::explain(&config.flows, &router, question);
+    let steps =
+        steps(&flows, &routes, &Rehearsal { question, resolved: &resolved, head: &head, bytes: &bytes });
     let explanation = Explanation {
         method: String::from_utf8_lossy(request.method).into_owned(),
-        remedies: steps(&flows, &routes),
+        remedies: steps,
         flows,
         scheme: if resolved.tls { "https" } else { "http" },
         provider: resolved.provider,
@@ -117,6 +123,9 @@ pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
 fn head(arguments: &Arguments) -> String {
     let (method, url) = arguments.request.trim().split_once(' ').unwrap_or(("GET", arguments.request.trim()));
     let mut head = format!("{method} {} HTTP/1.1\r\n", url.trim());
+    if let Some(data) = &arguments.data {
+        let _ = write!(head, "Content-Length: {}\r\n", data.len());
+    }
     let names_host = |field: &&String| field.to_ascii_lowercase().starts_with("host:");
     if !arguments.header.iter().any(|field| names_host(&field)) {
         head.push_str("Host: localhost\r\n");
@@ -142,17 +151,47 @@ fn parse(bytes: &[u8]) -> Result<RequestHead, Failure> {
     }
 }
 
-fn steps(flows: &[ExplainedFlow], routes: &Routes) -> Vec<RemedyStep> {
-    let matching = flows.iter().enumerate().filter(|(_, verdict)| verdict.matches);
-    let of_flow = |(number, verdict): (usize, &ExplainedFlow)| {
-        let step = |(remedy, does): (&str, String)| RemedyStep {
-            flow: verdict.flow.clone(),
-            remedy: remedy.to_owned(),
-            does,
-        };
-        routes.remedies(number).map(step).collect::<Vec<_>>()
-    };
-    matching.flat_map(of_flow).collect()
+/// A request that scripts are run on.
+struct Rehearsal<'a> {
+    question: Question<'a>,
+    resolved: &'a Resolved,
+    head: &'a RequestHead,
+    bytes: &'a [u8],
+}
+
+impl Rehearsal<'_> {
+    /// Returns what each remedy of a flow does with the request, with the changes that scripts of outer flows
+    /// have put into `draft`.
+    fn run<'e>(
+        &'e self,
+        flow: usize,
+        routes: &'e Routes,
+        matches: &'e Matches,
+        draft: &'e mut PendingChanges,
+    ) -> Vec<String> {
+        let Self { question, resolved, head, bytes } = *self;
+        let Resolved { provider, tls, host, port, target } = resolved;
+        let destination = Destination { provider, tls: *tls, host, port: *port, ..Destination::NO_UPSTREAM };
+        let received = ReceivedMessage { head, bytes, body: question.request.body };
+        let mut exchange = Exchange::new(question.now, destination, received, target.as_bytes(), draft);
+        routes.rehearse(flow, matches, &mut exchange)
+    }
+}
+
+fn steps(flows: &[ExplainedFlow], routes: &Routes, rehearsal: &Rehearsal<'_>) -> Vec<RemedyStep> {
+    let mut matches = Matches::default();
+    routes.find(rehearsal.question, &mut matches);
+    let mut draft = PendingChanges::default();
+    let mut steps = Vec::new();
+    for (number, verdict) in flows.iter().enumerate().filter(|(_, verdict)| verdict.matches) {
+        let mut now = rehearsal.run(number, routes, &matches, &mut draft).into_iter();
+        for (remedy, does) in routes.remedies(number) {
+            // Diagnoses follow the remedies.
+            let now = now.next().unwrap_or_default();
+            steps.push(RemedyStep { flow: verdict.flow.clone(), remedy: remedy.to_owned(), does, now });
+        }
+    }
+    steps
 }
 
 fn to_json(explanation: &Explanation) -> Result<String, Failure> {
@@ -181,8 +220,11 @@ fn to_text(explanation: &Explanation) -> String {
         return text;
     }
     text.push_str("\nRemedies, outermost first\n");
-    for (number, RemedyStep { flow, remedy, does }) in (1..).zip(remedies) {
+    for (number, RemedyStep { flow, remedy, does, now }) in (1..).zip(remedies) {
         let _ = writeln!(text, "  {number}. {remedy} of {flow}: {does}");
+        if !now.is_empty() {
+            let _ = writeln!(text, "     with this request: {now}");
+        }
     }
     if remedies.is_empty() {
         text.push_str("  none\n");

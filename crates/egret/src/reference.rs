@@ -30,6 +30,7 @@ pub fn page(page: Page) -> String {
         Page::Config => config_page(),
         Page::Cli => cli_page(),
         Page::Provider => egret_provider::reference(),
+        Page::Script => egret_script::DECLARATIONS.to_owned(),
     }
 }
 

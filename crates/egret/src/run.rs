@@ -291,7 +291,7 @@ impl RunningEgret {
         let is_known = read == self.last_read;
         self.last_read.clone_from(&read);
         if let Ok(text) = &read {
-            events.watch_secrets(text);
+            events.watch_others(&file, text);
         }
         let parsed = read.clone().map_err(messages).and_then(|text| self.parse_again(&text));
         // The same text may refer to secrets that have changed.

@@ -1,9 +1,13 @@
 //! The secret files that a config refers to: their paths and their permissions.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use egret_config::Problem;
 use serde_json::Value;
+
+/// Maximum number of files that are watched beside a config.
+const NAMED_FILES_MAX: usize = 256;
 
 /// Permission of others to read (POSIX `S_IROTH`).
 const READ_BY_OTHERS: u32 = 0o004;
@@ -49,6 +53,23 @@ pub fn paths(text: &str) -> impl Iterator<Item = &str> {
     text.split(PREFIX).skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
 }
 
+/// Returns the files beside a config that its text names with a key `file`, such as scripts, even if the
+/// config is invalid. Paths are relative to `directory`. Words that only look like such a key name no file,
+/// or one that is watched in vain.
+pub fn named_files(text: &str, directory: &Path) -> Vec<PathBuf> {
+    let value = |rest: &str| {
+        let rest = rest.trim_start();
+        let end = match rest.chars().next()? {
+            quote @ ('"' | '\'') => return Some(rest[1..].split(quote).next()?.to_owned()),
+            _ => rest.find([',', '}', '\n', '\r', '#']).unwrap_or(rest.len()),
+        };
+        Some(rest[..end].trim_end().to_owned())
+    };
+    let paths = text.split("file: ").skip(1).filter_map(value).filter(|path| !path.is_empty());
+    let files = paths.map(|path| directory.join(path)).filter(|path| path.is_file());
+    files.take(NAMED_FILES_MAX).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +78,17 @@ mod tests {
     fn the_paths_are_found_in_any_text() {
         let text = "a: ${file:/run/a}\nb: '${file:b}' # nothing\nc: ${env:C}";
         assert_eq!(paths(text).collect::<Vec<_>>(), ["/run/a", "b"]);
+    }
+
+    #[test]
+    fn files_beside_a_config_are_found_where_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["a.js", "b c.js"] {
+            std::fs::write(directory.path().join(name), "").unwrap();
+        }
+        let text = "- script: { file: a.js, time: 1ms }\n- script:\n    file: 'b c.js' # x\n  file: no-such.js\nfile:";
+        let expected = ["a.js", "b c.js"].map(|name| directory.path().join(name));
+        assert_eq!(named_files(text, directory.path()), expected);
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub(crate) enum ErrorKind {
     AccountUnavailable,
     EchoUnreadable,
     BodiesFull,
+    /// A script has refused the exchange.
+    ScriptRefused,
 }
 
 /// One row of the table of errors.
@@ -61,7 +63,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -97,6 +99,7 @@ impl ErrorKind {
         Self::AccountUnavailable,
         Self::EchoUnreadable,
         Self::BodiesFull,
+        Self::ScriptRefused,
     ];
 
     const fn row(self) -> Row {
@@ -138,6 +141,7 @@ impl ErrorKind {
             Self::NotCached => row("not-cached", 504, "http_request_denied"),
             Self::AccountUnavailable => row("account-unavailable", 503, "http_request_denied"),
             Self::BodiesFull => row("bodies-full", 503, "proxy_internal_error"),
+            Self::ScriptRefused => row("script-refused", 403, "http_request_denied"),
             Self::EchoUnreadable => row("echo-unreadable", 502, "http_response_content_coding"),
         }
     }
@@ -463,6 +467,7 @@ impl From<Reason> for ErrorKind {
             Reason::RemedyFailed => Self::RemedyFailed,
             Reason::NotCached => Self::NotCached,
             Reason::AccountUnavailable => Self::AccountUnavailable,
+            Reason::ScriptRefused => Self::ScriptRefused,
         }
     }
 }

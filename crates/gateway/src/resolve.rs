@@ -2,11 +2,14 @@
 
 use egret_config::Problem;
 use egret_http1::{HeadLimits, RequestHead, TargetForm};
+use egret_match::matching::Question;
 use egret_match::providers::Belongs;
+use egret_match::router::Matches;
 use egret_match::routing_fields::RoutingFields;
 use egret_message::authority::Authority;
 use egret_message::request_target::split_query;
 use egret_message::{Origin, default_port};
+use egret_remedy::Exchange;
 
 use crate::config::Parts;
 use crate::exchange::query::{Translated, translate};
@@ -59,6 +62,24 @@ impl Routes {
     /// Returns the listener that a client names by this authority.
     fn own(&self, authority: &[u8]) -> Option<&ListenerPlan> {
         self.0.listeners.iter().find(|listener| listener.is_own_host(authority))
+    }
+
+    /// Finds the flows that match a request.
+    pub fn find(&self, question: Question<'_>, matches: &mut Matches) {
+        self.0.flows.find(question, matches);
+    }
+
+    /// Runs the scripts of flow number `flow` on a request, and tells what each of its remedies does, if that
+    /// depends on the request.
+    pub fn rehearse<'e>(
+        &'e self,
+        flow: usize,
+        matches: &'e Matches,
+        exchange: &mut Exchange<'e>,
+    ) -> Vec<String> {
+        exchange.params = self.0.flows.params(matches);
+        exchange.params.found = matches.iter().find(|found| found.flow() == flow);
+        self.0.flows.rehearse(flow, exchange)
     }
 
     /// Returns the destination of a request with this head, which must be in absolute-form: the host that it

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::problem::{Problem, suggest};
 use crate::read::{ReadError, ReadErrorKind};
 use crate::report::{Finding, Report, Spot};
+use crate::text_file::Directory;
 use crate::tree::{self, Position, YamlNode, YamlValue};
 
 /// Maximum length of a config text, in bytes.
@@ -20,13 +21,14 @@ const PROBLEMS_MAX: usize = 20;
 ///
 /// `name` is the name of the text in the report, usually the file's path. Unknown, duplicate and missing keys
 /// and wrong values are collected first. Only a config without them is passed to `validate`, whose problems
-/// are then located in the text.
+/// are then located in the text. Files that the config names are relative to the directory of `name`.
 pub fn load<T: DeserializeOwned>(
     name: &str,
     text: &str,
     validate: impl FnOnce(&T) -> Vec<Problem>,
 ) -> Result<T, Report> {
     let mut document = Document::parse(name, text)?;
+    let _directory = Directory::enter(name);
     let config: T = document.read()?;
     let problems = validate(&config);
     if problems.is_empty() { Ok(config) } else { Err(document.locate(problems)) }
@@ -174,6 +176,7 @@ impl<'a> Document<'a> {
             .into_iter()
             .map(|problem| {
                 let spot = self.spot(&problem.path);
+                let spot = problem.within.and_then(|within| spot.within(within, self.text)).unwrap_or(spot);
                 Finding::new(problem, spot, self.text)
             })
             .collect();
@@ -251,6 +254,21 @@ impl YamlNode {
 impl Spot {
     fn of(node: &YamlNode, text: &str) -> Self {
         Self { at: node.at, width: width(node, text), hide_value: false }
+    }
+
+    /// The position `within` a text of several lines (`|`) whose content begins here. `None` for a text in
+    /// another form, whose lines are not those of the file.
+    fn within(&self, within: Position, text: &str) -> Option<Self> {
+        let before = text.lines().take(self.at.line.saturating_sub(1)).enumerate();
+        let (number, header) = before.filter(|(_, line)| !line.trim().is_empty()).last()?;
+        let header = header.split(" #").next().unwrap_or_default().trim_end();
+        if !["|", "|-", "|+"].iter().any(|style| header.ends_with(style)) {
+            return None;
+        }
+        let first = text.lines().skip(number + 1).find(|line| !line.trim().is_empty())?;
+        let indentation = first.len() - first.trim_start_matches(' ').len();
+        let at = Position { line: number + 1 + within.line, column: indentation + within.column };
+        Some(Self { at, width: 1, hide_value: self.hide_value })
     }
 
     fn of_key(entry: &tree::Entry, text: &str) -> Self {

@@ -15,6 +15,7 @@ mod regex;
 pub mod reload;
 mod report;
 mod secret;
+mod text_file;
 mod tree;
 mod units;
 
@@ -26,5 +27,6 @@ pub use problem::{Problem, suggest};
 pub use regex::{Case, RegexError, WholeRegex};
 pub use report::{Finding, LocatedProblem, Report};
 pub use secret::{Secret, SecretError};
+pub use text_file::TextFile;
 pub use tree::Position;
 pub use units::{Duration, QuantityError, Size};

@@ -1,5 +1,7 @@
 //! A problem in a config, with a suggestion of the intended name.
 
+use crate::tree::Position;
+
 /// One problem in a config: its position, its message, and a suggestion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -9,12 +11,21 @@ pub struct Problem {
     pub message: String,
     /// The word that was probably intended; shown as ``did you mean `word`?``.
     pub suggestion: Option<String>,
+    /// Line and column in the value at `path`, both from 1, if it is a text of several lines.
+    pub within: Option<Position>,
 }
 
 impl Problem {
     /// Creates a problem at `path` without a suggestion.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into(), suggestion: None }
+        Self { path: path.into(), message: message.into(), suggestion: None, within: None }
+    }
+
+    /// Adds the position in the value, which is a text of several lines.
+    #[must_use]
+    pub fn within(mut self, line: usize, column: usize) -> Self {
+        self.within = Some(Position { line, column });
+        self
     }
 
     /// Adds the candidate nearest to `word` as the suggestion, if one is near enough.

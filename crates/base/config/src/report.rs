@@ -56,7 +56,7 @@ pub struct LocatedProblem {
 
 impl LocatedProblem {
     fn new(file: &str, finding: &Finding) -> Self {
-        let Problem { path, message, suggestion } = &finding.problem;
+        let Problem { path, message, suggestion, .. } = &finding.problem;
         Self {
             file: file.to_owned(),
             line: finding.at.map(|at| at.line),
@@ -113,7 +113,7 @@ struct Summary<'a> {
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Problem { path, message, suggestion } = &self.finding.problem;
+        let Problem { path, message, suggestion, .. } = &self.finding.problem;
         f.write_str(self.name)?;
         if let Some(Position { line, column }) = self.finding.at {
             write!(f, ":{line}:{column}")?;

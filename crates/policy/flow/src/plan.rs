@@ -276,6 +276,13 @@ impl Flows {
         remedies.chain(self.diagnoses.describe(flow))
     }
 
+    /// Runs the scripts of a flow on the request of `exchange`, in order, and tells what each does. Remedies
+    /// of other kinds are skipped, and have an empty text.
+    pub fn rehearse(&self, flow: usize, exchange: &mut Exchange<'_>) -> Vec<String> {
+        let mut tell = |slot: &RemedySlot| slot.remedy.as_script().map(|script| script.rehearse(exchange));
+        self.slots[self.slots_of(flow)].iter().map(|slot| tell(slot).unwrap_or_default()).collect()
+    }
+
     /// Returns a snapshot of all flows, quotas and accounts, with at most `groups_max` groups per quota.
     pub fn snapshot(&self, now: Timestamp, groups_max: usize) -> FlowsSnapshot {
         let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {

@@ -145,6 +145,26 @@ impl PendingChanges {
         self.call = outer.call;
     }
 
+    /// Replaces the body of the request, and removes the digests of the other one.
+    pub(crate) fn replace_request_body(&mut self, body: Vec<u8>) {
+        self.request.remove_digests();
+        self.request_body = Some(body.into());
+    }
+
+    /// Replaces the body of the response, and removes or weakens the fields that describe the other one.
+    /// `etag` is its tag.
+    pub(crate) fn replace_response_body(&mut self, body: Vec<u8>, etag: Option<&[u8]>) {
+        self.response.remove_digests();
+        // Byte ranges of the provider's body do not apply to the new one.
+        self.response.remove(b"accept-ranges");
+        // A weak tag instead of none: the client can still revalidate, but cannot combine byte ranges of this
+        // body with the original's.
+        if let Some(etag) = etag.filter(|etag| etag.starts_with(b"\"")) {
+            self.response.set(b"etag", &[b"W/", etag].concat());
+        }
+        self.response_body = Some(body.into());
+    }
+
     /// Discards the changes to a response that is not forwarded.
     pub fn forget_response(&mut self) {
         self.response.clear();

@@ -101,6 +101,12 @@ impl CompileContext<'_> {
     }
 }
 
+/// Returns `true` if a whole path, without a query, can be called: it begins with `/`, has no segment that
+/// any provider may treat as `.` or `..`, and needs no further encoding.
+pub(crate) fn is_literal_path(path: &str) -> bool {
+    path.starts_with('/') && is_path_text(path) && !has_dot_segments(path.as_bytes())
+}
+
 /// Returns the reason why a config must not set a field of that name, if there is one.
 pub(crate) fn field_name_problem(name: &str) -> Option<String> {
     if !is_token(name.as_bytes()) {

@@ -22,6 +22,7 @@ pub mod limit;
 pub mod provider_throttle;
 pub mod queue;
 pub mod retry;
+pub mod script;
 pub mod timeout;
 pub mod trace;
 pub mod transform;
@@ -172,6 +173,13 @@ impl AnyRemedy {
     }
 }
 
+impl AnyRemedy {
+    /// The script, if this remedy is one.
+    pub fn as_script(&self) -> Option<&script::Script> {
+        if let Self::Script(script) = self { Some(script) } else { None }
+    }
+}
+
 registry! {
     /// Chooses one of several accounts for each call, and skips an account for a while after the provider
     /// refuses it.
@@ -198,6 +206,8 @@ registry! {
     "queue" queue: queue::Queue;
     /// Repeats failed calls.
     "retry" retry: retry::Retry;
+    /// Runs JavaScript on requests and responses.
+    "script" script: script::Script;
     /// Limits the time that the provider may take.
     "timeout" timeout: timeout::Timeout;
     /// Propagates W3C Trace Context, or starts a trace.

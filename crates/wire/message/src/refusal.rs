@@ -62,4 +62,6 @@ pub enum Reason {
     NotCached,
     /// There is no usable credential: the token endpoint fails, or every account is cooling down.
     AccountUnavailable,
+    /// A script has refused the exchange.
+    ScriptRefused,
 }

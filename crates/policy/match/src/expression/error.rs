@@ -23,7 +23,7 @@ impl ExpressionError {
 impl ExpressionError {
     /// Converts the error to a problem of the config at `path`.
     pub fn at(self, path: impl Into<String>) -> Problem {
-        Problem { path: path.into(), message: self.message, suggestion: self.suggestion }
+        Problem { suggestion: self.suggestion, ..Problem::new(path, self.message) }
     }
 }
 

@@ -288,8 +288,7 @@ impl Transform {
             draft.target = Some(target.into());
         }
         if let Some(body) = body {
-            draft.request.remove_digests();
-            draft.request_body = Some(body.into());
+            draft.replace_request_body(body);
         }
         texts.write(&mut draft.request);
         Ok(())
@@ -297,21 +296,12 @@ impl Transform {
 
     fn change_response(&self, exchange: &mut Exchange<'_>) -> Result<(), Fault> {
         let Some(response) = exchange.response() else { return Ok(()) };
-        let etag = response.fields.get(b"etag").filter(|etag| etag.starts_with(b"\""));
-        let weak_etag = etag.map(|etag| [b"W/", etag].concat());
+        let etag = response.fields.get(b"etag").map(<[u8]>::to_vec);
         let texts = self.response.fields.render(exchange)?;
         let body = self.response_body(exchange)?;
         let draft = &mut *exchange.draft;
         if let Some(body) = body {
-            draft.response.remove_digests();
-            // Byte ranges of the provider's body do not apply to the new one.
-            draft.response.remove(b"accept-ranges");
-            // A weak tag instead of none: the client can still revalidate, but cannot combine byte ranges of
-            // this body with the original's.
-            if let Some(etag) = weak_etag {
-                draft.response.set(b"etag", &etag);
-            }
-            draft.response_body = Some(body.into());
+            draft.replace_response_body(body, etag.as_deref());
         }
         texts.write(&mut draft.response);
         Ok(())
