@@ -16,7 +16,7 @@ use crate::run::{Origin, Run};
 
 pub use args::ArchiverArgs;
 
-/// The subcommand. Only the program's name precedes it.
+/// The subcommand. Only the program's name precedes it. `import harchiver` takes the same arguments.
 pub const NAME: &str = "archiver";
 
 impl ArchiverArgs {
@@ -27,28 +27,41 @@ impl ArchiverArgs {
             let printed = if self.version { version.to_owned() } else { format!("egret {version}") };
             return print(&format!("{printed}\n"));
         }
+        if self.print_config {
+            return self.print();
+        }
+        let translation = self.translation()?;
+        let config = translation.config().map_err(Failure::misused)?;
+        print(&translation.banner())?;
+        Run { origin: Origin::Translated(Box::new(config)), demo: false }.run()
+    }
+
+    /// Prints the config that the command line stands for.
+    pub fn print(&self) -> Result<(), Failure> {
+        print(&self.translation()?.yaml())
+    }
+
+    fn translation(&self) -> Result<Translation<'_>, Failure> {
         let in_environment = || std::env::var(TOKEN_VARIABLE).ok().and_then(|token| secret(&token).ok());
         let token = self.service_token.clone().or_else(in_environment);
         let token = token.filter(|token| !token.expose().is_empty());
         let translation = Translation { arguments: self, token };
         translation.check().map_err(Failure::misused)?;
-        if self.print_config {
-            return print(&translation.yaml());
-        }
-        let config = translation.config().map_err(Failure::misused)?;
-        print(&translation.banner())?;
-        Run { origin: Origin::Translated(Box::new(config)), demo: false }.run()
+        Ok(translation)
     }
 }
 
 /// Converts the command line for clap: HARchiver's long options have one dash, clap's have two.
 pub fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.get(1).is_none_or(|name| name != NAME) {
-        return arguments;
-    }
+    let is = |number: usize, name: &str| arguments.get(number).is_some_and(|argument| argument == name);
+    let words = match () {
+        () if is(1, NAME) => 2,
+        () if is(1, "import") && is(2, "harchiver") => 3,
+        () => return arguments,
+    };
     let mut is_value = false;
-    for argument in arguments.iter_mut().skip(2) {
+    for argument in arguments.iter_mut().skip(words) {
         let Some(text) = argument.to_str().filter(|_| !is_value) else {
             is_value = false;
             continue;

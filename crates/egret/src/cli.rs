@@ -76,6 +76,9 @@ pub enum Command {
     /// `egret archiver 15000 TOKEN -https 15001 -rev api.example`. `docs/archiver.md` lists the differences.
     #[command(name = crate::archiver::NAME, infer_long_args = true)]
     Archiver(Box<ArchiverArgs>),
+    /// Translate another product's config into Egret's.
+    #[command(subcommand)]
+    Import(crate::import::Import),
     /// Print a page of the reference, as Markdown.
     Reference {
         /// The page to print.

@@ -22,6 +22,7 @@ mod explain;
 mod exports;
 mod failure;
 mod har;
+mod import;
 mod lab;
 mod logging;
 mod memory;
@@ -85,6 +86,7 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Explain(arguments) => print(&explain::explain(&arguments)?),
         Command::Schema => print(&reference::schema_text()),
+        Command::Import(import) => import.run(),
         Command::Lab(lab) => lab.run(),
         Command::Har(har) => har.run(),
         Command::Reference { page } => print(&reference::page(page)),

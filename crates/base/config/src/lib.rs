@@ -21,5 +21,5 @@ pub use file::{CERTIFICATES_BYTES_MAX, read_file};
 pub use problem::{Problem, suggest};
 pub use report::{Finding, Report};
 pub use secret::{Secret, SecretError};
-pub use tree::Position;
+pub use tree::{Entry, Mapping, ParseError, Position, YamlNode, YamlValue, parse as parse_yaml};
 pub use units::{Duration, QuantityError, Size};

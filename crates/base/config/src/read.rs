@@ -12,7 +12,7 @@ use crate::tree::{Entry, Mapping, YamlNode, YamlValue};
 
 /// An error and the path to it.
 #[derive(Debug)]
-pub(crate) struct ReadError {
+pub struct ReadError {
     pub kind: ReadErrorKind,
     /// Indices of entries and elements, the innermost first.
     pub steps: Vec<usize>,
@@ -24,7 +24,7 @@ pub(crate) struct ReadError {
 
 /// The kinds of errors that get a suggestion, or are about a missing key, and all others.
 #[derive(Debug)]
-pub(crate) enum ReadErrorKind {
+pub enum ReadErrorKind {
     UnknownKey { key: String, expected: &'static [&'static str] },
     MissingKey(&'static str),
     UnknownWord { word: String, expected: &'static [&'static str] },

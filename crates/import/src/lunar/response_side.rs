@@ -1,0 +1,81 @@
+//! The response side of a flow: retries, and what depends on the status.
+
+use crate::report::Verdict;
+use crate::yaml::Node;
+
+use super::Import;
+use super::flow::{Done, Parts, Source};
+use super::graph::Way;
+use super::remedies::{repeated, unsafe_method, verdict};
+
+/// The outcomes that Egret repeats if none are named.
+const REPEATED: [&str; 2] = ["429", "502-504"];
+
+impl<'a> Import<'a> {
+    /// Translates the processors of a way. Retries go into their own list, because they are outermost.
+    pub(super) fn response_way(
+        &mut self,
+        source: &Source<'a>,
+        way: &Way,
+        done: &mut Done,
+        retries: &mut Vec<Node>,
+    ) -> Parts {
+        let mut parts = Parts::default();
+        for key in &way.steps {
+            let kind = source.graph.processors.get(key).map_or("", |processor| processor.kind.as_str());
+            if kind == "Retry" {
+                if done.seen.insert(key.clone()) {
+                    retries.push(self.retry(source, way, key));
+                }
+                continue;
+            }
+            let is_conditional = way.choices.iter().any(|(filter, _)| {
+                matches!(source.filters.get(filter), Some(Ok(criteria)) if criteria.is_on_response())
+            });
+            if kind == "CustomScript" && is_conditional {
+                done.seen.insert(key.clone());
+                let reason = "a script after a filter on the response: ask for the status within the script".to_owned();
+                let at = source.graph.processors[key].at;
+                self.findings.item(source.file, at, source.what(key), Verdict::Lost(reason));
+                continue;
+            }
+            let step = self.step(source, key, false, done);
+            // The last one to see a response is the outermost.
+            parts.remedies.splice(0..0, step.remedies);
+            parts.diagnoses.extend(step.diagnoses);
+        }
+        parts
+    }
+
+    fn retry(&mut self, source: &Source<'a>, way: &Way, key: &str) -> Node {
+        let processor = &source.graph.processors[key];
+        let parameters = &processor.parameters;
+        let mut notes = Vec::new();
+        let attempts = parameters.required_whole("attempts") + 1;
+        let cooldown = parameters.number("cooldown_between_attempts_seconds").unwrap_or(0.0);
+        let step = parameters.number("cooldown_multiplier").unwrap_or(0.0);
+        let max = parameters.number("maximum_cooldown_seconds");
+        parameters.unread();
+        let mut on: Vec<String> = source.filter.criteria.statuses.clone();
+        for (filter, is_hit) in &way.choices {
+            if let (Some(Ok(criteria)), true) = (source.filters.get(filter), *is_hit) {
+                on.extend(criteria.statuses.iter().cloned());
+            }
+        }
+        if on.is_empty() {
+            on = REPEATED.map(str::to_owned).to_vec();
+            notes.push("no filter names the statuses to repeat: 429 and 502 to 504 are".to_owned());
+        }
+        let (factor, base) = if step > 0.0 {
+            notes.push("each wait is twice the one before; in Lunar it grows by the same time".to_owned());
+            (2.0, cooldown + step)
+        } else {
+            (1.0, cooldown)
+        };
+        notes.extend(unsafe_method(&source.filter.methods));
+        notes.push("a `Retry-After` of the provider is obeyed up to 30 s (`retry_after_max`)".to_owned());
+        let node = repeated(attempts, on, base, factor, max, &mut notes);
+        self.findings.item(source.file, processor.at, source.what(key), verdict(notes));
+        node
+    }
+}
