@@ -19,6 +19,7 @@ pub mod clock;
 pub mod dns;
 pub mod egret;
 pub mod http;
+pub mod imported;
 pub mod load;
 pub mod metered;
 pub mod peers;

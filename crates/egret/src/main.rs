@@ -21,6 +21,7 @@ mod events;
 mod explain;
 mod exports;
 mod failure;
+mod foreign_keys;
 mod har;
 mod import;
 mod lab;

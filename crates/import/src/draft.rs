@@ -88,7 +88,10 @@ impl Match {
 pub(crate) fn conjunction(expressions: &[String]) -> Option<String> {
     match expressions {
         [] => None,
-        [one] => Some(one.clone()),
+        [one] => {
+            let inner = one.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+            Some(inner.filter(|inner| !inner.contains(['(', ')'])).unwrap_or(one).to_owned())
+        }
         several => {
             let grouped = |each: &String| if each.contains("||") { format!("({each})") } else { each.clone() };
             Some(several.iter().map(grouped).collect::<Vec<_>>().join(" && "))
@@ -117,9 +120,7 @@ impl Flow {
 /// A list whose elements stand on lines of their own.
 fn open_list(nodes: Vec<Node>) -> Node {
     let open = |node: Node| match node.value {
-        Value::Map(entries, false) if entries.len() == 1 => {
-            Node { comments: node.comments, value: Value::Map(entries, true) }
-        }
+        Value::Map(entries, false) => Node { comments: node.comments, value: Value::Map(entries, true) },
         _ => node,
     };
     list(nodes.into_iter().map(open))

@@ -105,11 +105,18 @@ pub(crate) fn document(head: &[String], sections: &[(String, Node)]) -> String {
     out
 }
 
+/// A key. A config's keys are never read as booleans, unlike its values.
+fn key_text(key: &str) -> String {
+    let is_word = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    match text(key).value {
+        Value::Scalar(_) if is_word && key != "null" && key != "true" && key != "false" => key.to_owned(),
+        Value::Scalar(quoted) => quoted,
+        _ => String::new(),
+    }
+}
+
 fn entry(key: &str, node: &Node, indent: usize, out: &mut String) {
-    let key = match text(key).value {
-        Value::Scalar(key) => key,
-        _ => return,
-    };
+    let key = key_text(key);
     let _ = write!(out, "{:indent$}{key}:", "");
     after(node, indent, key.len() + 1, out);
 }
@@ -205,7 +212,7 @@ fn inline(value: &Value) -> Option<String> {
         Value::Map(entries, false) if entries.is_empty() => Some("{}".to_owned()),
         Value::Map(entries, false) => {
             let parts = entries.iter().map(|(key, node)| {
-                let Value::Scalar(key) = text(key).value else { return None };
+                let key = key_text(key);
                 part(node).map(|value| format!("{key}: {value}"))
             });
             let parts: Option<Vec<String>> = parts.collect();

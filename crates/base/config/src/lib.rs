@@ -15,7 +15,7 @@ mod secret;
 mod tree;
 mod units;
 
-pub use document::{CONFIG_BYTES_MAX, load};
+pub use document::{CONFIG_BYTES_MAX, Hint, load, load_with_hints};
 pub use entry_kind::EntryKind;
 pub use file::{CERTIFICATES_BYTES_MAX, read_file};
 pub use problem::{Problem, suggest};

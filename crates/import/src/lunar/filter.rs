@@ -159,7 +159,7 @@ fn criteria(fields: &Fields<'_>) -> Result<Criteria, String> {
         let cel = any(found.statuses.iter().map(|status| status_cel(status)));
         found.all.push(Criterion { key: None, cel: Some(cel), side: Side::Response });
     }
-    if let Some(percent) = fields.number("sample_percentage") {
+    if let Some(percent) = fields.number("sample_percentage").filter(|percent| *percent < 100.0) {
         found.all.push(Criterion { key: Some(Key::Sample(percent)), cel: None, side: Side::Request });
     }
     if fields.get("body").is_some() {

@@ -41,10 +41,31 @@ pub(super) struct Done {
     pub seen: BTreeSet<String>,
 }
 
-/// A part of a translated flow: the conditions beyond the flow's own, and what applies under them.
-struct Piece<'w> {
-    way: &'w Way,
+/// A choice at a filter: its key, and `true` if it hits.
+type Choice = (String, bool);
+
+/// A part of a translated flow: the choices that lead to it, and what applies there.
+#[derive(Debug)]
+struct Piece {
+    choices: Vec<Choice>,
+    steps: BTreeSet<String>,
     parts: Parts,
+}
+
+/// Adds the parts of a step to the piece with the same choices, unless another way has brought them there.
+fn place(pieces: &mut Vec<Piece>, choices: &[Choice], key: &str, parts: Parts, is_request: bool) {
+    let number = pieces.iter().position(|piece| piece.choices == choices).unwrap_or_else(|| {
+        pieces.push(Piece { choices: choices.to_vec(), steps: BTreeSet::new(), parts: Parts::default() });
+        pieces.len() - 1
+    });
+    let piece = &mut pieces[number];
+    if !piece.steps.insert(key.to_owned()) {
+        return;
+    }
+    // The last one to see a response is the outermost.
+    let at = if is_request { piece.parts.remedies.len() } else { 0 };
+    piece.parts.remedies.splice(at..at, parts.remedies);
+    piece.parts.diagnoses.extend(parts.diagnoses);
 }
 
 impl<'a> Import<'a> {
@@ -98,18 +119,18 @@ impl<'a> Import<'a> {
         let mut retries = Vec::new();
         let mut response = Vec::new();
         for way in &source.response {
-            let parts = self.response_way(source, way, &mut done, &mut retries);
-            response.push(Piece { way, parts });
+            for step in &way.steps {
+                let parts = self.response_step(source, way, step, &mut done, &mut retries);
+                place(&mut response, &way.choices[..step.choices], &step.key, parts, false);
+            }
         }
+        response.reverse();
         let mut request = Vec::new();
         for way in &source.request {
-            let mut parts = Parts::default();
-            for key in &way.steps {
-                let step = self.step(source, key, true, &mut done);
-                parts.remedies.extend(step.remedies);
-                parts.diagnoses.extend(step.diagnoses);
+            for step in &way.steps {
+                let parts = self.step(source, &step.key, true, &mut done);
+                place(&mut request, &way.choices[..step.choices], &step.key, parts, true);
             }
-            request.push(Piece { way, parts });
         }
         self.unreached(source, &done);
         let mut problems = Vec::new();
@@ -163,25 +184,24 @@ impl<'a> Import<'a> {
         source: &Source<'a>,
         base: &Match,
         retries: &[Node],
-        request: &[Piece<'_>],
-        response: &[Piece<'_>],
+        request: &[Piece],
+        response: &[Piece],
         problems: &mut Vec<String>,
     ) {
         let mut on_request = base.clone();
         on_request.when_response.clear();
-        let is_simple = request.iter().all(|piece| piece.way.choices.is_empty());
         let mut flows: Vec<Flow> = Vec::new();
         if !retries.is_empty() {
             flows.push(Flow { matching: on_request.clone(), remedies: retries.to_vec(), ..Flow::default() });
         }
         for piece in request.iter().filter(|piece| !piece.parts.is_empty()) {
-            let Some(matching) = source.conditions(piece.way, &on_request, problems) else { continue };
+            let Some(matching) = source.conditions(&piece.choices, &on_request, problems) else { continue };
             if !matching.when_response.is_empty() || !base.when_response.is_empty() {
                 problems.push("its request side depends on the response, which is not known yet".to_owned());
                 continue;
             }
             let Parts { remedies, diagnoses } = piece.parts.clone();
-            match flows.last_mut().filter(|flow| is_simple && flow.matching == matching) {
+            match flows.last_mut().filter(|flow| flow.matching == matching) {
                 Some(flow) => {
                     flow.remedies.extend(remedies);
                     flow.diagnoses.extend(diagnoses);
@@ -190,7 +210,7 @@ impl<'a> Import<'a> {
             }
         }
         for piece in response.iter().filter(|piece| !piece.parts.is_empty()) {
-            let Some(matching) = source.conditions(piece.way, base, problems) else { continue };
+            let Some(matching) = source.conditions(&piece.choices, base, problems) else { continue };
             let Parts { remedies, diagnoses } = piece.parts.clone();
             match flows.last_mut().filter(|flow| flow.matching == matching) {
                 Some(flow) => {
@@ -220,15 +240,21 @@ impl Source<'_> {
         processor.map_or(egret_config::Position { line: 1, column: 1 }, |processor| processor.at)
     }
 
+    /// Returns `true` if a processor of this kind is on a way of the request side.
+    pub fn has_on_request(&self, kind: &str) -> bool {
+        let is_it = |key: &str| self.graph.processors.get(key).is_some_and(|processor| processor.kind == kind);
+        self.request.iter().flat_map(|way| &way.steps).any(|step| is_it(&step.key))
+    }
+
     pub fn what(&self, key: &str) -> String {
         let kind = self.graph.processors.get(key).map_or("", |processor| processor.kind.as_str());
         format!("flow `{}`: processor `{}` ({})", cut(&self.name), cut(key), cut(kind))
     }
 
     /// The conditions of a way; `None` if one of them cannot be written.
-    fn conditions(&self, way: &Way, base: &Match, problems: &mut Vec<String>) -> Option<Match> {
+    fn conditions(&self, choices: &[Choice], base: &Match, problems: &mut Vec<String>) -> Option<Match> {
         let mut matching = base.clone();
-        for (filter, is_hit) in &way.choices {
+        for (filter, is_hit) in choices {
             let applied = match self.filters.get(filter) {
                 Some(Ok(criteria)) if *is_hit => {
                     criteria.apply(&mut matching);

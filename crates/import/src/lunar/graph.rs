@@ -45,10 +45,18 @@ enum Place {
     Processor(String, Option<String>),
 }
 
+/// A processor on a way.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub key: String,
+    /// The number of choices before it.
+    pub choices: usize,
+}
+
 /// A way from the start to its end: processors, and the choices that lead along it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Way {
-    pub steps: Vec<String>,
+    pub steps: Vec<Step>,
     /// Filters on the way, and whether they hit.
     pub choices: Vec<(String, bool)>,
 }
@@ -148,10 +156,10 @@ impl<'a> Graph<'a> {
             ways.push(way);
             return if ways.len() > WAYS_MAX { Err(format!("more than {WAYS_MAX} ways lead through it")) } else { Ok(()) };
         };
-        if way.steps.contains(name) || way.steps.len() >= STEPS_MAX {
+        if way.steps.iter().any(|step| step.key == *name) || way.steps.len() >= STEPS_MAX {
             return Err("the arrows form a circle, or a chain that is too long".to_owned());
         }
-        way.steps.push(name.clone());
+        way.steps.push(Step { key: name.clone(), choices: way.choices.len() });
         let kind = self.processors.get(name).map_or("", |processor| processor.kind.as_str());
         if kind == "Filter" {
             for (condition, is_hit) in [("hit", true), ("miss", false)] {

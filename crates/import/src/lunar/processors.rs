@@ -65,7 +65,7 @@ impl<'a> Import<'a> {
             ("TransformAPICall", _) => self.transform(parameters, is_request),
             ("CustomScript", _) => script(parameters, is_request),
             ("HARCollector", _) => self.har_collector(parameters),
-            ("ReadCache", true) => read_cache(source, parameters, done),
+            ("ReadCache", true) => self.read_cache(source, parameters, done),
             ("WriteCache", false) => lost("it needs a `ReadCache` on the request side, which decides the key"),
             ("UserDefinedMetrics", _) => metrics(parameters),
             ("UserDefinedTraces", _) => self.traces(parameters),
@@ -225,6 +225,44 @@ impl<'a> Import<'a> {
         diagnosis(har.node(), notes)
     }
 
+    /// The pair of `ReadCache` and `WriteCache`.
+    fn read_cache(&self, source: &Source<'a>, parameters: &Fields<'_>, done: &mut Done) -> Outcome {
+        let writes = source.response.iter().flat_map(|way| way.steps.iter().map(move |step| (way, &step.key)));
+        let is_write = |key: &str| source.graph.processors.get(key).is_some_and(|processor| processor.kind == "WriteCache");
+        let mut writes = writes.filter(|(_, key)| is_write(key));
+        let Some((way, key)) = writes.next() else { return lost("no `WriteCache` on the response side stores anything") };
+        let write = &source.graph.processors[key].parameters;
+        let mut notes = Vec::new();
+        let mut cache = emit::Cache {
+            ttl_s: write.number("ttl_seconds").unwrap_or(600.0),
+            max_entry: write.text("record_max_size_bytes").and_then(|size| size.parse().ok()).filter(|size| *size > 0),
+            memory: Some(write.whole("max_cache_size_mb").unwrap_or(100).saturating_mul(1 << 20)),
+            post: source.filter.methods == ["POST"],
+            ..emit::Cache::default()
+        };
+        write.ignore(&["caching_key_parts"]);
+        write.unread();
+        done.seen.insert(key.clone());
+        let write_at = source.graph.processors[key].at;
+        self.findings.item(source.file, write_at, source.what(key), Verdict::Translated);
+        for (filter, is_hit) in &way.choices {
+            if let (Some(Ok(criteria)), true) = (source.filters.get(filter), *is_hit) {
+                cache.statuses.extend(criteria.statuses.iter().cloned());
+            }
+        }
+        if cache.statuses.is_empty() {
+            cache.statuses.push("200-599".to_owned());
+        }
+        for part in parameters.texts("caching_key_parts") {
+            key_part(&part, &mut cache, &mut notes);
+        }
+        notes.push("method, URL with its query, and the credential always belong to the key".to_owned());
+        if source.filter.methods.len() > 1 {
+            notes.push("only responses to GET and HEAD are stored".to_owned());
+        }
+        remedies(vec![cache.node()], notes)
+    }
+
     fn traces(&mut self, parameters: &Fields<'_>) -> Outcome {
         let mut notes = Vec::new();
         let name = parameters.text("trace_exporter_id");
@@ -349,42 +387,6 @@ fn script(parameters: &Fields<'_>, is_request: bool) -> Outcome {
     let node = emit::script(&format!("{head}\n{}\n}}\n", body.join("\n")));
     let node = commented(node, &[format!("{}.", note.replace("the text", "The text"))]);
     remedies(vec![node], vec![note.to_owned()])
-}
-
-/// The pair of `ReadCache` and `WriteCache`.
-fn read_cache(source: &Source<'_>, parameters: &Fields<'_>, done: &mut Done) -> Outcome {
-    let writes = source.response.iter().flat_map(|way| way.steps.iter().map(move |key| (way, key)));
-    let is_write = |key: &str| source.graph.processors.get(key).is_some_and(|processor| processor.kind == "WriteCache");
-    let mut writes = writes.filter(|(_, key)| is_write(key));
-    let Some((way, key)) = writes.next() else { return lost("no `WriteCache` on the response side stores anything") };
-    let write = &source.graph.processors[key].parameters;
-    let mut notes = Vec::new();
-    let mut cache = emit::Cache {
-        ttl_s: write.number("ttl_seconds").unwrap_or(600.0),
-        max_entry: write.text("record_max_size_bytes").and_then(|size| size.parse().ok()).filter(|size| *size > 0),
-        memory: Some(write.whole("max_cache_size_mb").unwrap_or(100).saturating_mul(1 << 20)),
-        post: source.filter.methods == ["POST"],
-        ..emit::Cache::default()
-    };
-    write.ignore(&["caching_key_parts"]);
-    write.unread();
-    done.seen.insert(key.clone());
-    for (filter, is_hit) in &way.choices {
-        if let (Some(Ok(criteria)), true) = (source.filters.get(filter), *is_hit) {
-            cache.statuses.extend(criteria.statuses.iter().cloned());
-        }
-    }
-    if cache.statuses.is_empty() {
-        cache.statuses.push("200-599".to_owned());
-    }
-    for part in parameters.texts("caching_key_parts") {
-        key_part(&part, &mut cache, &mut notes);
-    }
-    notes.push("method, URL with its query, and the credential always belong to the key".to_owned());
-    if source.filter.methods.len() > 1 {
-        notes.push("only responses to GET and HEAD are stored".to_owned());
-    }
-    remedies(vec![cache.node()], notes)
 }
 
 fn key_part(part: &str, cache: &mut emit::Cache, notes: &mut Vec<String>) {

@@ -109,8 +109,7 @@ impl<'a> Import<'a> {
             groups.unread();
         }
         let status = config.whole("response_status_code");
-        let mut node = quota.node();
-        node.comments.clone_from(&notes);
+        let node = commented(quota.node(), &notes);
         let quota = self.draft.name(Kind::Quota, name);
         self.draft.quotas.push((quota.clone(), node));
         (refusing(emit::limit, &quota, status, "Too many requests", &["quota-exceeded"]), verdict(notes))
@@ -327,9 +326,7 @@ fn caching(config: &Fields<'_>, scope: &Scope) -> Outcome {
         memory: config.whole("max_cache_size_megabytes").map(|size| size.saturating_mul(1 << 20)),
         ..emit::Cache::default()
     };
-    let mut node = cache.node();
-    node.comments.clone_from(&notes);
-    (vec![Placed::inner(node)], verdict(notes))
+    (vec![Placed::inner(commented(cache.node(), &notes))], verdict(notes))
 }
 
 fn response_based_throttling(config: &Fields<'_>, scope: &Scope) -> Outcome {
@@ -424,10 +421,13 @@ pub(super) fn name_list(names: &[String], prefix: &str) -> Vec<String> {
     names.iter().map(|name| format!("{prefix}{name}")).collect()
 }
 
-/// A text in the notes of a verdict.
-pub(super) fn commented(node: Node, notes: &[String]) -> Node {
-    let mut node = node;
-    node.comments.extend(notes.iter().cloned());
+/// Adds the notes of a verdict as comments, each a sentence.
+pub(super) fn commented(mut node: Node, notes: &[String]) -> Node {
+    node.comments.extend(notes.iter().map(|note| {
+        let mut characters = note.trim_end_matches('.').chars();
+        let first = characters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+        format!("{first}{}.", characters.as_str())
+    }));
     node
 }
 

@@ -5,46 +5,45 @@ use crate::yaml::Node;
 
 use super::Import;
 use super::flow::{Done, Parts, Source};
-use super::graph::Way;
+use super::graph::{Step, Way};
 use super::remedies::{repeated, unsafe_method, verdict};
 
 /// The outcomes that Egret repeats if none are named.
 const REPEATED: [&str; 2] = ["429", "502-504"];
 
 impl<'a> Import<'a> {
-    /// Translates the processors of a way. Retries go into their own list, because they are outermost.
-    pub(super) fn response_way(
+    /// Translates a processor of a way. Retries go into their own list, because they are outermost.
+    pub(super) fn response_step(
         &mut self,
         source: &Source<'a>,
         way: &Way,
+        step: &Step,
         done: &mut Done,
         retries: &mut Vec<Node>,
     ) -> Parts {
-        let mut parts = Parts::default();
-        for key in &way.steps {
-            let kind = source.graph.processors.get(key).map_or("", |processor| processor.kind.as_str());
-            if kind == "Retry" {
-                if done.seen.insert(key.clone()) {
-                    retries.push(self.retry(source, way, key));
+        let Some(processor) = source.graph.processors.get(&step.key) else {
+            return self.step(source, &step.key, false, done);
+        };
+        let is_conditional = way.choices[..step.choices].iter().any(|(filter, _)| {
+            matches!(source.filters.get(filter), Some(Ok(criteria)) if criteria.is_on_response())
+        });
+        match processor.kind.as_str() {
+            "Retry" => {
+                if done.seen.insert(step.key.clone()) {
+                    retries.push(self.retry(source, way, &step.key));
                 }
-                continue;
+                Parts::default()
             }
-            let is_conditional = way.choices.iter().any(|(filter, _)| {
-                matches!(source.filters.get(filter), Some(Ok(criteria)) if criteria.is_on_response())
-            });
-            if kind == "CustomScript" && is_conditional {
-                done.seen.insert(key.clone());
+            // It is read together with its `ReadCache`.
+            "WriteCache" if source.has_on_request("ReadCache") => Parts::default(),
+            "CustomScript" if is_conditional => {
+                done.seen.insert(step.key.clone());
                 let reason = "a script after a filter on the response: ask for the status within the script".to_owned();
-                let at = source.graph.processors[key].at;
-                self.findings.item(source.file, at, source.what(key), Verdict::Lost(reason));
-                continue;
+                self.findings.item(source.file, processor.at, source.what(&step.key), Verdict::Lost(reason));
+                Parts::default()
             }
-            let step = self.step(source, key, false, done);
-            // The last one to see a response is the outermost.
-            parts.remedies.splice(0..0, step.remedies);
-            parts.diagnoses.extend(step.diagnoses);
+            _ => self.step(source, &step.key, false, done),
         }
-        parts
     }
 
     fn retry(&mut self, source: &Source<'a>, way: &Way, key: &str) -> Node {
