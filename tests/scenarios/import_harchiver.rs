@@ -5,9 +5,22 @@ use egret_tests::process::{Directory, run, run_checked};
 
 #[test]
 fn a_command_line_becomes_a_config_that_passes_check() {
-    let line = ["import", "harchiver", "15000", "-rev", "api.example:81", "-c", "9", "-replays", "-host", "collector.example"];
+    let line = [
+        "import",
+        "harchiver",
+        "15000",
+        "-rev",
+        "api.example:81",
+        "-c",
+        "9",
+        "-replays",
+        "-host",
+        "collector.example",
+    ];
     let config = run_checked(&mut egret(line));
-    for part in ["# ", "exchanges: 9", "bodies: 1MiB", "tcp://collector.example:5500", "http://api.example:81"] {
+    for part in
+        ["# ", "exchanges: 9", "bodies: 1MiB", "tcp://collector.example:5500", "http://api.example:81"]
+    {
         assert!(config.contains(part), "{part} is not in\n{config}");
     }
     let directory = Directory::default();
@@ -17,7 +30,8 @@ fn a_command_line_becomes_a_config_that_passes_check() {
 
 #[test]
 fn its_token_is_named_and_not_shown() {
-    let config = run_checked(&mut egret(["import", "harchiver", "15000", "my-own-token", "-host", "a.example"]));
+    let config =
+        run_checked(&mut egret(["import", "harchiver", "15000", "my-own-token", "-host", "a.example"]));
     assert!(config.contains("${env:") && !config.contains("my-own-token"), "{config}");
 }
 

@@ -13,10 +13,14 @@ use egret_tests::wait::{until, until_true};
 fn limits_within_a_quota_refuse_with_the_response_of_their_branch() {
     let provider = Provider::plain();
     let imported = Imported::start("limits", "api.orders.example", provider.address());
-    let of = |tenant: &str| imported.send("GET", "/orders", &format!("x-lunar-consumer-tag: {tenant}\r\n"), "");
+    let of =
+        |tenant: &str| imported.send("GET", "/orders", &format!("x-lunar-consumer-tag: {tenant}\r\n"), "");
     assert_eq!([of("a").status, of("a").status], [200, 200]);
     let refused = of("a");
-    assert_eq!((refused.status, refused.text(), refused.field("x-reason")), (420, "slow down", Some("tenant")));
+    assert_eq!(
+        (refused.status, refused.text(), refused.field("x-reason")),
+        (420, "slow down", Some("tenant"))
+    );
     assert_eq!([of("b").status, of("b").status, of("c").status], [200; 3]);
     // Half of the parent's ten are used.
     let refused = of("d");
@@ -98,8 +102,11 @@ fn a_cache_is_keyed_by_path_and_field_and_only_where_the_filter_hits() {
 fn tokens_are_counted_from_the_response_and_end_the_quota() {
     let provider = Provider::with_responses(|_| {
         let body = "{\"usage\":{\"total_tokens\":60}}";
-        format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
-            .into_bytes()
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes()
     });
     let imported = Imported::start("responses", "api.llm.example", provider.address());
     let ask = || imported.send("POST", "/chat", "Content-Type: application/json\r\n", "{}");
@@ -109,7 +116,9 @@ fn tokens_are_counted_from_the_response_and_end_the_quota() {
     assert_eq!(provider.requests().len(), 2);
     until_true("the tokens are counted", || {
         let metrics = imported.egret.control_get("/metrics").text().to_owned();
-        metrics.lines().any(|line| line.starts_with("egret_custom_llm_tokens_total") && line.ends_with(" 120"))
+        metrics
+            .lines()
+            .any(|line| line.starts_with("egret_custom_llm_tokens_total") && line.ends_with(" 120"))
     });
 }
 

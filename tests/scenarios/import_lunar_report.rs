@@ -5,7 +5,16 @@ use egret_tests::imported::{fixture, import, with_secrets};
 use egret_tests::process::{Directory, run};
 
 const FIXTURES: [&str; 10] = [
-    "accounts", "caching", "everything", "filters", "limits", "queueing", "queues", "records", "responses", "throttling",
+    "accounts",
+    "caching",
+    "everything",
+    "filters",
+    "limits",
+    "queueing",
+    "queues",
+    "records",
+    "responses",
+    "throttling",
 ];
 
 #[test]
@@ -46,7 +55,9 @@ fn the_report_says_what_was_lost_and_what_to_do_instead() {
 
 #[test]
 fn strict_fails_if_something_was_lost() {
-    let code = |name: &str| run(with_secrets(egret(["import", "lunar", "--strict"]).arg(fixture(name)))).status.code();
+    let code = |name: &str| {
+        run(with_secrets(egret(["import", "lunar", "--strict"]).arg(fixture(name)))).status.code()
+    };
     assert_eq!((code("everything"), code("caching")), (Some(1), Some(0)));
 }
 
@@ -56,7 +67,9 @@ fn the_report_can_go_to_a_file() {
     let file = directory.join("report.txt");
     let output = run(egret(["import", "lunar", "--report"]).arg(&file).arg(fixture("caching")));
     assert!(output.status.success() && output.stderr.is_empty());
-    assert!(std::fs::read_to_string(file).unwrap().starts_with("0 translated, 4 translated with a difference"));
+    assert!(
+        std::fs::read_to_string(file).unwrap().starts_with("0 translated, 4 translated with a difference")
+    );
 }
 
 #[test]

@@ -28,8 +28,7 @@ pub fn with_secrets(command: &mut Command) -> &mut Command {
 
 /// Imports a fixture: the config, and the report.
 pub fn import(name: &str) -> (String, String) {
-    let Output { status, stdout, stderr } =
-        run(with_secrets(egret(["import", "lunar"]).arg(fixture(name))));
+    let Output { status, stdout, stderr } = run(with_secrets(egret(["import", "lunar"]).arg(fixture(name))));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let (config, report) = (text(stdout), text(stderr));
     assert!(status.success(), "{report}");
@@ -62,7 +61,8 @@ impl Imported {
     /// Sends a request as Lunar's clients do, with more field lines and a body.
     pub fn send(&self, method: &str, path: &str, fields: &str, body: &str) -> Response {
         let Self { egret, provider } = self;
-        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let length =
+            if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nx-lunar-host: {provider}\r\n{fields}{length}\r\n{body}",
             egret.address()

@@ -127,10 +127,7 @@ mod tests {
             ),
             ("exporters: { a: { type: file, directory: ./har } }", "`file` is Lunar's: use `har`"),
             ("quotas: { a: { limit: 1, window: 60 } }", "did you mean `60s`?"),
-            (
-                "flows: [{ name: a, remedies: [{ retry: { on: '5xx,429' } }] }]",
-                "did you mean `[5xx, 429]`?",
-            ),
+            ("flows: [{ name: a, remedies: [{ retry: { on: '5xx,429' } }] }]", "did you mean `[5xx, 429]`?"),
         ] {
             let report = Config::parse("egret.yaml", text).unwrap_err().to_string();
             assert!(report.contains(expected), "{report}");

@@ -61,8 +61,9 @@ impl Lunar {
             }
         }
         match &self.report {
-            Some(file) => std::fs::write(file, &report)
-                .map_err(|error| Failure::Failed(format!("{}: cannot write the file: {error}", file.display())))?,
+            Some(file) => std::fs::write(file, &report).map_err(|error| {
+                Failure::Failed(format!("{}: cannot write the file: {error}", file.display()))
+            })?,
             None => say(report.trim_end()),
         }
         print(&translation.config)?;

@@ -52,7 +52,12 @@ use output::print;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(archiver::with_two_dashes(std::env::args_os())) {
+    let arguments = archiver::with_two_dashes(std::env::args_os());
+    if let Some(message) = archiver::ambiguous(&arguments) {
+        say(message);
+        return ExitCode::from(Failure::misused("").exit_code());
+    }
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version also end here, with code 0. If printing fails, the exit code must suffice.

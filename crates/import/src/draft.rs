@@ -69,7 +69,12 @@ pub(crate) struct Match {
 impl Match {
     fn node(&self) -> Option<Node> {
         let mut entries = Vec::new();
-        let lists = [("host", &self.host), ("path", &self.path), ("method", &self.method), ("consumer", &self.consumer)];
+        let lists = [
+            ("host", &self.host),
+            ("path", &self.path),
+            ("method", &self.method),
+            ("consumer", &self.consumer),
+        ];
         for (key, texts) in lists.into_iter().filter(|(_, texts)| !texts.is_empty()) {
             entries.push((key, one_or_list(texts)));
         }
@@ -93,7 +98,8 @@ pub(crate) fn conjunction(expressions: &[String]) -> Option<String> {
             Some(inner.filter(|inner| !inner.contains(['(', ')'])).unwrap_or(one).to_owned())
         }
         several => {
-            let grouped = |each: &String| if each.contains("||") { format!("({each})") } else { each.clone() };
+            let grouped =
+                |each: &String| if each.contains("||") { format!("({each})") } else { each.clone() };
             Some(several.iter().map(grouped).collect::<Vec<_>>().join(" && "))
         }
     }

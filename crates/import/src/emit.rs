@@ -10,16 +10,13 @@ const THROTTLE_MAX_S: u64 = 744 * 3_600;
 /// A listener at the address of Lunar's gateway, on loopback.
 pub(crate) fn listener(routes_by_query: bool) -> Node {
     let address = plain("127.0.0.1:8000");
-    if routes_by_query {
-        map([("address", address), ("route_by_query", plain(true))])
-    } else {
-        address
-    }
+    if routes_by_query { map([("address", address), ("route_by_query", plain(true))]) } else { address }
 }
 
 /// Fields that Lunar's clients send for the gateway alone.
 pub(crate) fn private_fields() -> Node {
-    const FIELDS: [&str; 4] = ["x-lunar-req-id", "x-lunar-sequence-id", "x-lunar-interceptor", "x-lunar-internal"];
+    const FIELDS: [&str; 4] =
+        ["x-lunar-req-id", "x-lunar-sequence-id", "x-lunar-interceptor", "x-lunar-internal"];
     list(FIELDS.map(text))
 }
 
@@ -195,7 +192,10 @@ fn literal(text: &str) -> String {
 /// A response in place of refusals by inner remedies.
 pub(crate) fn on_refused(reasons: &[&str], response: &Response) -> Node {
     let reasons = list(reasons.iter().map(|reason| plain(reason)));
-    named("fallback", [Some(("on", list([]))), Some(("on_refused", reasons)), Some(("response", response.node()))])
+    named(
+        "fallback",
+        [Some(("on", list([]))), Some(("on_refused", reasons)), Some(("response", response.node()))],
+    )
 }
 
 /// Repeated calls.
@@ -215,7 +215,10 @@ impl Retry {
         backoff.push(("max", duration(self.max_s)));
         backoff.push(("jitter", plain("none")));
         let on = list(self.on.iter().map(|on| plain(on)));
-        named("retry", [Some(("attempts", plain(self.attempts))), Some(("on", on)), Some(("backoff", map(backoff)))])
+        named(
+            "retry",
+            [Some(("attempts", plain(self.attempts))), Some(("on", on)), Some(("backoff", map(backoff)))],
+        )
     }
 }
 
@@ -355,7 +358,9 @@ impl Changes {
     /// `transform: { request: … }`, or `response`.
     pub fn node(&self, side: &str) -> Node {
         let texts = |names: &[String]| list(names.iter().map(|name| text(name)));
-        let set = |values: &[(String, String)]| map(values.iter().map(|(name, value)| (name.as_str(), text(value))));
+        let set = |values: &[(String, String)]| {
+            map(values.iter().map(|(name, value)| (name.as_str(), text(value))))
+        };
         let part = |set: Option<Node>, remove: Option<Node>| {
             let entries = [remove.map(|node| ("remove", node)), set.map(|node| ("set", node))];
             map(entries.into_iter().flatten())
@@ -452,8 +457,9 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub fn node(&self) -> Node {
-        let sources =
-            |sources: &[(String, Source)]| map(sources.iter().map(|(name, source)| (name.clone(), map([source.entry()]))));
+        let sources = |sources: &[(String, Source)]| {
+            map(sources.iter().map(|(name, source)| (name.clone(), map([source.entry()]))))
+        };
         let mut entries = Vec::new();
         entries.extend(self.labels.as_ref().map(|labels| ("labels", list(labels.iter().map(plain)))));
         if !self.custom_labels.is_empty() {
@@ -483,7 +489,12 @@ pub(crate) fn har_files(directory: &str) -> Node {
 
 pub(crate) fn s3(endpoint: &str, bucket: &str, region: Option<&str>) -> Node {
     let region = region.map(|region| ("region", text(region)));
-    let entries = [Some(("type", plain("s3"))), Some(("endpoint", text(endpoint))), Some(("bucket", text(bucket))), region];
+    let entries = [
+        Some(("type", plain("s3"))),
+        Some(("endpoint", text(endpoint))),
+        Some(("bucket", text(bucket))),
+        region,
+    ];
     map(entries.into_iter().flatten())
 }
 

@@ -1,7 +1,7 @@
 //! Translates the configs of other products into Egret's, and reports what was lost.
 //!
-//! A translation is text, because it carries comments for its reader. Whoever calls this crate checks the
-//! text with the parser of the config.
+//! A translation is text, because it carries comments for its reader. The caller checks the text with the
+//! parser of the config.
 
 mod draft;
 mod emit;

@@ -15,6 +15,7 @@ mod processors;
 mod quotas;
 mod remedies;
 mod response_side;
+mod shared;
 mod url;
 
 use std::path::Path;
@@ -23,15 +24,7 @@ use crate::draft::Draft;
 use crate::report::Translation;
 use crate::source::{Findings, Folder, ImportError, YamlFile};
 
-/// What all parts of the translation share.
-#[derive(Debug)]
-struct Import<'a> {
-    findings: &'a Findings,
-    draft: Draft,
-    accounts: accounts::Accounts<'a>,
-    exporters: exporters::Exporters,
-    quotas: quotas::Quotas,
-}
+use shared::{Accounts, Exporters, Import, Quotas};
 
 /// Translates the directory of a config.
 ///
@@ -65,9 +58,9 @@ pub fn import(directory: &Path) -> Result<Translation, ImportError> {
     let mut import = Import {
         findings: &findings,
         draft: Draft::default(),
-        accounts: accounts::Accounts::default(),
-        exporters: exporters::Exporters::default(),
-        quotas: quotas::Quotas::default(),
+        accounts: Accounts::default(),
+        exporters: Exporters::default(),
+        quotas: Quotas::default(),
     };
     if let Some(file) = &gateway {
         import.gateway(file);

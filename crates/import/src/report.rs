@@ -20,11 +20,11 @@ pub struct Item {
     pub line: usize,
     /// The part: ``remedy `limit` (strategy_based_throttling)``.
     pub what: String,
-    /// What became of it.
+    /// Its outcome.
     pub verdict: Verdict,
 }
 
-/// What became of a part of the original.
+/// The outcome of a part of the original.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Its translation behaves alike.
@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn the_report_groups_items_by_what_became_of_them() {
-        let item = |line, what: &str, verdict| Item { file: "a.yaml".into(), line, what: what.into(), verdict };
+        let item =
+            |line, what: &str, verdict| Item { file: "a.yaml".into(), line, what: what.into(), verdict };
         let translation = Translation {
             config: String::new(),
             items: vec![

@@ -139,7 +139,7 @@ pub(crate) struct YamlFile {
     pub root: YamlNode,
 }
 
-/// What is found on the way through the files: mistakes, and what became of each item.
+/// Findings on the way through the files: mistakes, and what became of each item.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     problems: RefCell<Vec<BadInput>>,

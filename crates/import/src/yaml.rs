@@ -78,7 +78,8 @@ pub(crate) fn block<K: Into<String>>(entries: impl IntoIterator<Item = (K, Node)
 /// Returns `true` if YAML reads the text as itself without quotes, also within braces.
 fn is_plain(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./:@%+ ".contains(&byte);
-    let starts_well = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || b"/.".contains(&byte));
+    let starts_well =
+        text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || b"/.".contains(&byte));
     let is_special = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
         .iter()
         .any(|word| text.eq_ignore_ascii_case(word));
@@ -226,7 +227,8 @@ fn comments(comments: &[String], indent: usize, out: &mut String) {
     for comment in comments {
         let mut line = String::new();
         for word in comment.split(|c: char| c.is_whitespace() || c.is_control()) {
-            if !line.is_empty() && indent + 2 + line.chars().count() + 1 + word.chars().count() > COLUMNS_MAX {
+            if !line.is_empty() && indent + 2 + line.chars().count() + 1 + word.chars().count() > COLUMNS_MAX
+            {
                 let _ = writeln!(out, "{:indent$}# {line}", "");
                 line.clear();
             }
@@ -249,7 +251,10 @@ mod tests {
         let node = block([
             ("short", map([("a", plain(1)), ("b", list([text("c"), text("d e")]))])),
             ("long", map([("key", text(&long)), ("other", plain("5s"))]).commented("why it is long")),
-            ("items", list([map([("one", map([("k", plain(1))]))]), map([("a", text(&long)), ("b", plain(2))])])),
+            (
+                "items",
+                list([map([("one", map([("k", plain(1))]))]), map([("a", text(&long)), ("b", plain(2))])]),
+            ),
             ("code", program("a\n  b\n")),
         ]);
         let expected = format!(
@@ -264,7 +269,10 @@ mod tests {
         for unquoted in ["api.example.com", "/v1/items", "text/plain", "a b", "./har"] {
             assert_eq!(text(unquoted), plain(unquoted));
         }
-        for quoted in ["", "1", "true", "No", "a: b", "a #b", "{id}", "*", "a:", "- a", "~", ".5", ".inf", "a\nb", "x'", "é"] {
+        for quoted in [
+            "", "1", "true", "No", "a: b", "a #b", "{id}", "*", "a:", "- a", "~", ".5", ".inf", "a\nb", "x'",
+            "é",
+        ] {
             assert_eq!(text(quoted), plain(serde_json::Value::from(quoted)), "{quoted}");
         }
     }

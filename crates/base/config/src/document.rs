@@ -120,8 +120,11 @@ impl Document<'_> {
             // The numbers of elements count from what remains.
             YamlValue::Sequence(nodes) => {
                 let is_shifted = nodes.iter().any(|node| node.skipped);
-                let number = path[end..].strip_prefix('[').and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
-                !is_shifted && number.and_then(|number| nodes.get(number)).is_some_and(|node| !node.has_skipped())
+                let number = path[end..]
+                    .strip_prefix('[')
+                    .and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
+                !is_shifted
+                    && number.and_then(|number| nodes.get(number)).is_some_and(|node| !node.has_skipped())
             }
             _ => !section.node.skipped,
         }
@@ -173,7 +176,8 @@ impl Document<'_> {
         let problem = Problem::new(path, error.to_string());
         let hint = |word: &str| self.hints.iter().find(|hint| hint.word == word);
         match &error.kind {
-            ReadErrorKind::UnknownKey { key: word, expected } | ReadErrorKind::UnknownWord { word, expected } => {
+            ReadErrorKind::UnknownKey { key: word, expected }
+            | ReadErrorKind::UnknownWord { word, expected } => {
                 let suggested = problem.suggest(word, expected.iter().copied());
                 match hint(word) {
                     // A slip of the pen is likelier than another product's word only if no hint is about it.
@@ -181,8 +185,12 @@ impl Document<'_> {
                     None => suggested,
                 }
             }
-            ReadErrorKind::WrongType { meant, .. } if !error.secret => Problem { suggestion: meant.clone(), ..problem },
-            ReadErrorKind::WrongType { .. } | ReadErrorKind::MissingKey(_) | ReadErrorKind::Other(_) => problem,
+            ReadErrorKind::WrongType { meant, .. } if !error.secret => {
+                Problem { suggestion: meant.clone(), ..problem }
+            }
+            ReadErrorKind::WrongType { .. } | ReadErrorKind::MissingKey(_) | ReadErrorKind::Other(_) => {
+                problem
+            }
         }
     }
 

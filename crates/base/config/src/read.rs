@@ -25,11 +25,20 @@ pub struct ReadError {
 /// The kinds of errors that get a suggestion, or are about a missing key, and all others.
 #[derive(Debug)]
 pub enum ReadErrorKind {
-    UnknownKey { key: String, expected: &'static [&'static str] },
+    UnknownKey {
+        key: String,
+        expected: &'static [&'static str],
+    },
     MissingKey(&'static str),
-    UnknownWord { word: String, expected: &'static [&'static str] },
+    UnknownWord {
+        word: String,
+        expected: &'static [&'static str],
+    },
     /// A value of another type; `meant` is it in the right one, if that is plain.
-    WrongType { message: String, meant: Option<String> },
+    WrongType {
+        message: String,
+        meant: Option<String>,
+    },
     Other(String),
 }
 
@@ -141,7 +150,9 @@ fn meant(unexpected: Unexpected<'_>, expected: &str) -> Option<String> {
         Unexpected::Unsigned(number) if expected == "a list" => Some(format!("[{number}]")),
         Unexpected::Str(text) if expected == "a list" && text.len() <= VALUE_CHARS_MAX => {
             let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
-            let is_plain = |item: &&str| item.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./*".contains(&byte));
+            let is_plain = |item: &&str| {
+                item.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./*".contains(&byte))
+            };
             (!items.is_empty() && items.iter().all(is_plain)).then(|| format!("[{}]", items.join(", ")))
         }
         _ => None,

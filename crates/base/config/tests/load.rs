@@ -478,7 +478,10 @@ listen:
         };
         let unknown = |(number, listen): (usize, &Listen)| {
             let name = listen.provider.as_ref().filter(|name| !config.providers.contains_key(*name))?;
-            Some(Problem::new(format!("listen[{number}].provider"), format!("no provider is called `{name}`")))
+            Some(Problem::new(
+                format!("listen[{number}].provider"),
+                format!("no provider is called `{name}`"),
+            ))
         };
         let urls = config.providers.iter().filter_map(bad_url);
         urls.chain(config.listen.iter().enumerate().filter_map(unknown)).collect()

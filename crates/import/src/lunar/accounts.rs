@@ -1,6 +1,6 @@
 //! `accounts`: credentials, which Egret takes from the environment alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::draft::Kind;
 use crate::emit;
@@ -8,24 +8,7 @@ use crate::report::Verdict;
 use crate::source::{Fields, YamlFile, cut};
 use crate::yaml::{Node, text};
 
-use super::Import;
-
-/// The accounts of `policies.yaml`, and their translation as far as remedies use them.
-#[derive(Debug, Default)]
-pub(super) struct Accounts<'a> {
-    known: BTreeMap<String, Fields<'a>>,
-    /// The providers of each account that is used, or all of them.
-    uses: BTreeMap<String, Use>,
-}
-
-/// The use of an account.
-#[derive(Debug)]
-struct Use {
-    /// Its name in Egret.
-    name: String,
-    providers: BTreeSet<String>,
-    everywhere: bool,
-}
+use super::shared::{Import, Use};
 
 /// A value that may be a secret.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +24,9 @@ pub(super) struct SecretValue {
 /// Finds the environment variable of a value: that of its template, or a new one.
 pub(super) fn secret_value(value: &str, name: &str) -> SecretValue {
     let (prefix, rest) = match value.trim().split_once(' ') {
-        Some((word, rest)) if word.bytes().all(|byte| byte.is_ascii_alphabetic()) => (format!("{word} "), rest.trim()),
+        Some((word, rest)) if word.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
+            (format!("{word} "), rest.trim())
+        }
         _ => (String::new(), value.trim()),
     };
     match template(rest) {
@@ -154,7 +139,8 @@ impl<'a> Import<'a> {
 
     /// Writes the accounts that are used, now that all of their providers are known.
     pub(super) fn finish_accounts(&mut self) {
-        let all: BTreeSet<String> = self.draft.providers.iter().map(|provider| provider.name.clone()).collect();
+        let all: BTreeSet<String> =
+            self.draft.providers.iter().map(|provider| provider.name.clone()).collect();
         for (name, account) in std::mem::take(&mut self.accounts.known) {
             let what = format!("account `{}`", cut(&name));
             let verdict = match self.accounts.uses.get(&name) {
@@ -188,7 +174,9 @@ fn proof(account: &Fields<'_>) -> Proof {
         });
         tokens.collect()
     };
-    let Some(authentication) = account.fields("authentication") else { return Proof::Fields(tokens(account)) };
+    let Some(authentication) = account.fields("authentication") else {
+        return Proof::Fields(tokens(account));
+    };
     if let Some(basic) = authentication.fields("basic") {
         return Proof::Basic(basic.required_text("username"), basic.required_text("password"));
     }

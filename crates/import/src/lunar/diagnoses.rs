@@ -5,8 +5,8 @@ use crate::report::Verdict;
 use crate::source::{Fields, cut};
 use crate::yaml::Node;
 
-use super::Import;
 use super::remedies::{Scope, name_list, verdict};
+use super::shared::Import;
 
 /// Bytes of a body that are archived if the original has no limit.
 const BODY_BYTES: u64 = 64 << 10;
@@ -30,7 +30,12 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn har_exporter(&mut self, config: &Fields<'_>, export: Option<&str>, scope: &Scope) -> (Option<Node>, Verdict) {
+    fn har_exporter(
+        &mut self,
+        config: &Fields<'_>,
+        export: Option<&str>,
+        scope: &Scope,
+    ) -> (Option<Node>, Verdict) {
         let mut notes = Vec::new();
         // Egret finds the coding by itself.
         config.ignore(&["request_header_names", "response_header_names"]);
@@ -49,7 +54,9 @@ impl<'a> Import<'a> {
             obfuscate.unread();
         }
         if har.obfuscate {
-            notes.push("pseudonyms are made with a key of this installation, not with a plain SHA-256".to_owned());
+            notes.push(
+                "pseudonyms are made with a key of this installation, not with a plain SHA-256".to_owned(),
+            );
         } else {
             notes.push("what looks like a secret is still replaced (`detect_secrets`)".to_owned());
         }
@@ -57,12 +64,18 @@ impl<'a> Import<'a> {
     }
 
     fn metrics_collector(&self, config: &Fields<'_>) -> (Option<Node>, Verdict) {
-        let mut notes = vec!["the histograms are `egret_flow_exchange_seconds` and its neighbours, in seconds".to_owned()];
-        let mut metrics = emit::Metrics { buckets_ms: self.exporters.buckets_ms.clone(), ..emit::Metrics::default() };
+        let mut notes = vec![
+            "the histograms are `egret_flow_exchange_seconds` and its neighbours, in seconds".to_owned(),
+        ];
+        let mut metrics =
+            emit::Metrics { buckets_ms: self.exporters.buckets_ms.clone(), ..emit::Metrics::default() };
         for (key, prefix) in [("request_header_names", "request"), ("response_header_names", "response")] {
             for name in config.texts(key) {
-                let source =
-                    if prefix == "request" { Source::RequestHeader(name.clone()) } else { Source::Header(name.clone()) };
+                let source = if prefix == "request" {
+                    Source::RequestHeader(name.clone())
+                } else {
+                    Source::Header(name.clone())
+                };
                 metrics.custom_labels.push((label(&format!("{prefix}_{name}")), source));
             }
         }
@@ -70,7 +83,9 @@ impl<'a> Import<'a> {
             let (name, key) = (counter.required_text("name_suffix"), counter.required_text("key"));
             match counter.text("payload").as_deref() {
                 Some("response_headers") | None => metrics.counters.push((label(&name), Source::Header(key))),
-                Some(other) => notes.push(format!("counters of `{}` do not work in Lunar either", cut(other))),
+                Some(other) => {
+                    notes.push(format!("counters of `{}` do not work in Lunar either", cut(other)))
+                }
             }
             counter.unread();
         }
@@ -89,7 +104,9 @@ fn exclude(exclusions: &Fields<'_>, scope: &Scope, notes: &mut Vec<String>) -> V
     for name in exclusions.texts("path_params") {
         match scope.target.as_ref().and_then(|target| target.parameter(&name)) {
             Some(position) => paths.push(format!("request.path[{position}]")),
-            None => notes.push(format!("the URL has no parameter `{}`, so nothing is exempt by it", cut(&name))),
+            None => {
+                notes.push(format!("the URL has no parameter `{}`, so nothing is exempt by it", cut(&name)))
+            }
         }
     }
     paths.extend(name_list(&exclusions.texts("request_headers"), "request.headers."));

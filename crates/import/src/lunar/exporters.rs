@@ -1,21 +1,11 @@
 //! Exporters: files, object stores, and Prometheus, which needs none in Egret.
 
-use std::collections::BTreeMap;
-
 use crate::draft::Kind;
 use crate::emit;
 use crate::report::Verdict;
 use crate::source::{Fields, cut};
 
-use super::Import;
-
-/// The exporters of the original, and what they are called in Egret.
-#[derive(Debug, Default)]
-pub(super) struct Exporters {
-    names: BTreeMap<String, String>,
-    /// Boundaries of Prometheus' histograms, in milliseconds.
-    pub buckets_ms: Vec<f64>,
-}
+use super::shared::Import;
 
 impl<'a> Import<'a> {
     pub(super) fn read_exporters(&mut self, root: &Fields<'a>) {
@@ -49,13 +39,20 @@ impl<'a> Import<'a> {
                 (emit::s3(&url, &bucket, None), KEYS)
             }
             "prometheus" => {
-                self.exporters.buckets_ms = fields.texts("bucket_boundaries").iter().filter_map(|text| text.parse().ok()).collect();
+                self.exporters.buckets_ms =
+                    fields.texts("bucket_boundaries").iter().filter_map(|text| text.parse().ok()).collect();
                 return Verdict::Translated;
             }
-            "otlp" | "otel" | "trace" => {
-                (emit::otlp(&fields.text("endpoint").unwrap_or_else(|| COLLECTOR.to_owned())), "it speaks OTLP over HTTP, not gRPC")
+            "otlp" | "otel" | "trace" => (
+                emit::otlp(&fields.text("endpoint").unwrap_or_else(|| COLLECTOR.to_owned())),
+                "it speaks OTLP over HTTP, not gRPC",
+            ),
+            other => {
+                return Verdict::Lost(format!(
+                    "`{}` is no kind of exporter that the importer knows",
+                    cut(other)
+                ));
             }
-            other => return Verdict::Lost(format!("`{}` is no kind of exporter that the importer knows", cut(other))),
         };
         let egret = self.draft.name(Kind::Exporter, name);
         self.draft.exporters.push((egret.clone(), node));

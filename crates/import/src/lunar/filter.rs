@@ -8,8 +8,7 @@ use crate::draft::Match;
 use crate::emit;
 use crate::source::{Fields, cut, scalar_text};
 
-use super::json_path::{CallPath, Side};
-use super::remedies::quoted;
+use super::json_path::{CallPath, Side, quoted};
 use super::url::{Target, matches};
 
 /// The methods that a filter without any matches.
@@ -97,10 +96,15 @@ pub(super) fn processor_filter(parameters: &Fields<'_>) -> Result<Criteria, Stri
 
 /// URLs of a `Filter`, which are regular expressions in Lunar if they are no plain path or host.
 fn urls_criterion(urls: &[String]) -> Result<Criterion, String> {
-    let is_plain =
-        |url: &String| url.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~/{}*:%".contains(&byte)) && !url.contains(".*");
+    let is_plain = |url: &String| {
+        url.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~/{}*:%".contains(&byte))
+            && !url.contains(".*")
+    };
     if let Some(regex) = urls.iter().find(|url| !is_plain(url)) {
-        return Err(format!("the URL `{}` is a regular expression: write `path: \"regex:…\"` in a flow's match", cut(regex)));
+        return Err(format!(
+            "the URL `{}` is a regular expression: write `path: \"regex:…\"` in a flow's match",
+            cut(regex)
+        ));
     }
     let targets: Vec<Target> = urls.iter().map(|url| Target::parse(url)).collect();
     let found = matches(&targets);
@@ -144,7 +148,9 @@ fn criteria(fields: &Fields<'_>) -> Result<Criteria, String> {
         found.all.push(header(Side::Request, &name, &operation, &value)?);
     }
     let groups: [(&str, Side, fn(&str) -> String); 3] = [
-        ("response_headers", Side::Response, |name| format!("response.headers[{}]", quoted(&name.to_ascii_lowercase()))),
+        ("response_headers", Side::Response, |name| {
+            format!("response.headers[{}]", quoted(&name.to_ascii_lowercase()))
+        }),
         ("query_params", Side::Request, |name| format!("request.query[{}]", quoted(name))),
         ("path_params", Side::Request, |name| format!("request.params[{}]", quoted(name))),
     ];
@@ -175,8 +181,10 @@ fn any_of(
     side: Side,
     subject: fn(&str) -> String,
 ) -> Result<Option<Criterion>, String> {
-    let parts: Result<Vec<String>, String> =
-        conditions.iter().map(|(name, operation, value)| compared(&subject(name), operation, value)).collect();
+    let parts: Result<Vec<String>, String> = conditions
+        .iter()
+        .map(|(name, operation, value)| compared(&subject(name), operation, value))
+        .collect();
     let parts = parts?;
     let key = match conditions {
         [(name, operation, value)] if key == "query_params" && operation == "eq" => {
@@ -189,8 +197,11 @@ fn any_of(
 
 fn header(side: Side, name: &str, operation: &str, value: &str) -> Result<Criterion, String> {
     let name = name.to_ascii_lowercase();
-    let subject =
-        if name == "x-lunar-consumer-tag" { "request.consumer".to_owned() } else { format!("request.headers[{}]", quoted(&name)) };
+    let subject = if name == "x-lunar-consumer-tag" {
+        "request.consumer".to_owned()
+    } else {
+        format!("request.headers[{}]", quoted(&name))
+    };
     let is_field = !subject.ends_with("consumer");
     let key = match operation {
         "eq" if is_field => Some(Key::Header(name, value.replace('*', "\\*"))),
@@ -240,7 +251,11 @@ fn conditions(fields: &Fields<'_>, key: &str) -> Vec<(String, String, String)> {
     let Some(node) = fields.get(key) else { return Vec::new() };
     if let YamlValue::Mapping(mapping) = &node.value {
         let text = |node: &YamlNode| scalar_text(node).unwrap_or_default();
-        return mapping.entries.iter().map(|entry| (entry.key.clone(), "eq".to_owned(), text(&entry.node))).collect();
+        return mapping
+            .entries
+            .iter()
+            .map(|entry| (entry.key.clone(), "eq".to_owned(), text(&entry.node)))
+            .collect();
     }
     let condition = |fields: Fields<'_>| {
         let name = fields.required_text("key");
@@ -298,8 +313,9 @@ impl Criteria {
                     (fields.required_text("key"), operation, fields.text("value").unwrap_or_default())
                 }
             };
-            let parsed = CallPath::parse(&path)
-                .ok_or_else(|| format!("the expression `{}` selects several places: write it as CEL", cut(&path)))?;
+            let parsed = CallPath::parse(&path).ok_or_else(|| {
+                format!("the expression `{}` selects several places: write it as CEL", cut(&path))
+            })?;
             if parsed.side == Side::Response {
                 side = Side::Response;
             }
@@ -337,14 +353,19 @@ impl Criteria {
     /// Adds the opposite of the conditions to a match. An error is the reason why there is none.
     pub fn apply_opposite(&self, matching: &mut Match) -> Result<(), String> {
         let parts: Option<Vec<String>> = self.all.iter().map(|criterion| criterion.cel.clone()).collect();
-        let parts = parts.ok_or("the opposite of a pattern or of a sample cannot be written as a condition")?;
+        let parts =
+            parts.ok_or("the opposite of a pattern or of a sample cannot be written as a condition")?;
         let mixed = self.is_on_response() && self.all.iter().any(|criterion| criterion.side == Side::Request);
         if mixed {
             return Err("the opposite of conditions on request and response together".to_owned());
         }
         let opposite = match parts.as_slice() {
-            [one] if one.contains(" != ") && !one.contains(['(', '|', '&']) => one.replacen(" != ", " == ", 1),
-            [one] if one.contains(" == ") && !one.contains(['(', '|', '&']) => one.replacen(" == ", " != ", 1),
+            [one] if one.contains(" != ") && !one.contains(['(', '|', '&']) => {
+                one.replacen(" != ", " == ", 1)
+            }
+            [one] if one.contains(" == ") && !one.contains(['(', '|', '&']) => {
+                one.replacen(" == ", " != ", 1)
+            }
             parts => format!("!({})", all(parts)),
         };
         if self.is_on_response() {

@@ -9,9 +9,9 @@ use crate::report::Verdict;
 use crate::source::{Fields, YamlFile, cut};
 use crate::yaml::Node;
 
-use super::Import;
 use super::filter::{Criteria, FlowFilter, flow_filter, processor_filter};
 use super::graph::{Graph, Way};
+use super::shared::Import;
 use super::url::Target;
 
 /// A flow of the original.
@@ -142,7 +142,13 @@ impl<'a> Import<'a> {
     }
 
     /// Returns the parts of a processor, which is translated and reported once.
-    pub(super) fn step(&mut self, source: &Source<'a>, key: &str, is_request: bool, done: &mut Done) -> Parts {
+    pub(super) fn step(
+        &mut self,
+        source: &Source<'a>,
+        key: &str,
+        is_request: bool,
+        done: &mut Done,
+    ) -> Parts {
         if let Some(known) = done.parts.get(&(is_request, key.to_owned())) {
             return known.clone();
         }
@@ -242,7 +248,8 @@ impl Source<'_> {
 
     /// Returns `true` if a processor of this kind is on a way of the request side.
     pub fn has_on_request(&self, kind: &str) -> bool {
-        let is_it = |key: &str| self.graph.processors.get(key).is_some_and(|processor| processor.kind == kind);
+        let is_it =
+            |key: &str| self.graph.processors.get(key).is_some_and(|processor| processor.kind == kind);
         self.request.iter().flat_map(|way| &way.steps).any(|step| is_it(&step.key))
     }
 

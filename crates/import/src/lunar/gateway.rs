@@ -9,7 +9,7 @@ use crate::report::Verdict;
 use crate::source::{Fields, TextFile, YamlFile, cut};
 use crate::yaml::{map, text};
 
-use super::Import;
+use super::shared::Import;
 
 impl<'a> Import<'a> {
     pub(super) fn gateway(&mut self, file: &'a YamlFile) {
@@ -23,7 +23,9 @@ impl<'a> Import<'a> {
     pub(super) fn domains(&mut self, root: &Fields<'a>) {
         for (key, rule) in [("allowed_domains", "allow"), ("blocked_domains", "deny")] {
             let domains = root.texts(key);
-            let Some(at) = root.get(key).map(|node| node.at).filter(|_| !domains.is_empty()) else { continue };
+            let Some(at) = root.get(key).map(|node| node.at).filter(|_| !domains.is_empty()) else {
+                continue;
+            };
             let hosts: Vec<String> = domains.iter().map(|domain| host_pattern(domain)).collect();
             let is_regex = hosts.iter().any(|host| host.starts_with("regex:"));
             if rule == "allow" {
@@ -33,7 +35,8 @@ impl<'a> Import<'a> {
             let verdict = match (rule, is_regex) {
                 ("allow", false) => Verdict::Different("configured providers are allowed too".to_owned()),
                 (_, true) => Verdict::Different(
-                    "a regular expression must match the whole host; configured providers are allowed too".to_owned(),
+                    "a regular expression must match the whole host; configured providers are allowed too"
+                        .to_owned(),
                 ),
                 _ => Verdict::Translated,
             };
@@ -49,7 +52,8 @@ impl<'a> Import<'a> {
     /// A client certificate for a domain.
     fn client_certificate(&mut self, entry: Fields<'_>) {
         let host = ["domain", "host", "url"].iter().find_map(|key| entry.text(key));
-        let certificate = ["cert", "certificate", "cert_file", "certificate_file"].iter().find_map(|key| entry.text(key));
+        let certificate =
+            ["cert", "certificate", "cert_file", "certificate_file"].iter().find_map(|key| entry.text(key));
         let key = ["key", "private_key", "key_file"].iter().find_map(|key| entry.text(key));
         let provider = host.as_deref().and_then(|host| self.draft.provider(host));
         let verdict = match (provider, certificate, key) {
@@ -63,7 +67,8 @@ impl<'a> Import<'a> {
                 Verdict::Different("Egret also verifies the provider's certificate".to_owned())
             }
             _ => Verdict::Lost(
-                "write `tls: { certificate: FILE, key: \"${file:FILE}\" }` under the provider by hand".to_owned(),
+                "write `tls: { certificate: FILE, key: \"${file:FILE}\" }` under the provider by hand"
+                    .to_owned(),
             ),
         };
         entry.done("client certificate (`mTLS`)", verdict);
@@ -82,8 +87,13 @@ impl<'a> Import<'a> {
         let mut seen = BTreeMap::new();
         for (number, line) in file.text.lines().enumerate() {
             let line = line.trim().trim_start_matches("export ");
-            let Some((name, value)) = line.split_once('=').filter(|_| !line.starts_with('#')) else { continue };
-            seen.insert(name.trim().to_owned(), (number + 1, value.trim().trim_matches(['"', '\'']).to_owned()));
+            let Some((name, value)) = line.split_once('=').filter(|_| !line.starts_with('#')) else {
+                continue;
+            };
+            seen.insert(
+                name.trim().to_owned(),
+                (number + 1, value.trim().trim_matches(['"', '\'']).to_owned()),
+            );
         }
         for (name, (line, value)) in seen {
             let at = Position { line, column: 1 };
@@ -113,9 +123,9 @@ impl<'a> Import<'a> {
                 self.draft.timeouts.push(("first_byte".to_owned(), emit::duration(seconds)));
                 Some(Verdict::Translated)
             }
-            (name, _) if name.starts_with("LUNAR_") => {
-                Some(Verdict::Lost("the importer does not know it; docs/reference/config.md lists Egret's settings".to_owned()))
-            }
+            (name, _) if name.starts_with("LUNAR_") => Some(Verdict::Lost(
+                "the importer does not know it; docs/reference/config.md lists Egret's settings".to_owned(),
+            )),
             _ => None,
         }
     }
@@ -124,9 +134,11 @@ impl<'a> Import<'a> {
 /// The pattern of a host: a name, `*.` and a name, or a regular expression.
 fn host_pattern(domain: &str) -> String {
     let plain = domain.trim().trim_start_matches('^').trim_end_matches('$').replace("\\.", ".");
-    let name = plain.strip_prefix(".*.").or_else(|| plain.strip_prefix("*.")).or_else(|| plain.strip_prefix(".+."));
+    let name =
+        plain.strip_prefix(".*.").or_else(|| plain.strip_prefix("*.")).or_else(|| plain.strip_prefix(".+."));
     let is_name = |name: &str| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
     };
     match name {
         Some(name) if is_name(name) => format!("*.{name}"),

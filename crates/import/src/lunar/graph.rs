@@ -154,7 +154,11 @@ impl<'a> Graph<'a> {
     fn follow(&self, edges: &[Edge], place: &Place, mut way: Way, ways: &mut Vec<Way>) -> Result<(), String> {
         let Place::Processor(name, _) = place else {
             ways.push(way);
-            return if ways.len() > WAYS_MAX { Err(format!("more than {WAYS_MAX} ways lead through it")) } else { Ok(()) };
+            return if ways.len() > WAYS_MAX {
+                Err(format!("more than {WAYS_MAX} ways lead through it"))
+            } else {
+                Ok(())
+            };
         };
         if way.steps.iter().any(|step| step.key == *name) || way.steps.len() >= STEPS_MAX {
             return Err("the arrows form a circle, or a chain that is too long".to_owned());

@@ -2,8 +2,6 @@
 
 use crate::emit::Source;
 
-use super::remedies::quoted;
-
 /// The message that a path leads into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
@@ -110,6 +108,14 @@ impl CallPath {
     }
 }
 
+/// A text in CEL.
+pub(super) fn quoted(text: &str) -> String {
+    let json = serde_json::Value::from(text).to_string();
+    let inner = json.trim_start_matches('"');
+    let inner = inner.strip_suffix('"').unwrap_or(inner);
+    if inner.contains(['\\', '\'']) { json } else { format!("'{inner}'") }
+}
+
 fn is_identifier(name: &str) -> bool {
     const RESERVED: [&str; 5] = ["in", "true", "false", "null", "as"];
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
@@ -124,7 +130,8 @@ fn steps(mut rest: &str) -> Option<Vec<Step>> {
         if let Some(after) = rest.strip_prefix('.') {
             let end = after.find(['.', '[']).unwrap_or(after.len());
             let name = &after[..end];
-            let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+            let is_plain = !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
             steps.push(is_plain.then(|| Step::Name(name.to_owned()))?);
             rest = &after[end..];
         } else {
@@ -161,7 +168,16 @@ mod tests {
         ] {
             assert_eq!(CallPath::parse(path).map(|path| path.cel()).as_deref(), Some(cel), "{path}");
         }
-        for path in ["", "$", "$.request", "$.response.body[*].id", "$..a", "$.request.body[?(@.a == 1)]", "$.a.b", "$["] {
+        for path in [
+            "",
+            "$",
+            "$.request",
+            "$.response.body[*].id",
+            "$..a",
+            "$.request.body[?(@.a == 1)]",
+            "$.a.b",
+            "$[",
+        ] {
             assert_eq!(CallPath::parse(path), None, "{path}");
         }
     }

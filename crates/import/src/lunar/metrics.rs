@@ -5,7 +5,7 @@ use crate::emit;
 use crate::report::Verdict;
 use crate::source::{Fields, YamlFile};
 
-use super::Import;
+use super::shared::Import;
 use super::url::{Target, matches};
 
 impl<'a> Import<'a> {
@@ -36,7 +36,8 @@ impl<'a> Import<'a> {
 
     pub(super) fn metrics_file(&mut self, file: &'a YamlFile) {
         let root = Fields::of(&file.name, &file.root, self.findings);
-        let targets: Vec<Target> = root.texts("labeled_endpoints").iter().map(|url| Target::parse(url)).collect();
+        let targets: Vec<Target> =
+            root.texts("labeled_endpoints").iter().map(|url| Target::parse(url)).collect();
         self.endpoints("labeled", &targets);
         root.ignore(&["general_metrics", "system_metrics"]);
         let _ = root.all();

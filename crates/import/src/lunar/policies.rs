@@ -7,8 +7,8 @@ use crate::report::Verdict;
 use crate::source::{Fields, YamlFile, cut};
 use crate::yaml::Node;
 
-use super::Import;
 use super::remedies::{Placed, Scope};
+use super::shared::Import;
 use super::url::Target;
 
 impl<'a> Import<'a> {
@@ -40,7 +40,10 @@ impl<'a> Import<'a> {
         let matching = Match {
             host: Some(target.host.clone()).filter(|host| !host.is_empty()).into_iter().collect(),
             path: target.path.clone().into_iter().collect(),
-            method: Some(method.clone()).filter(|method| !matches!(method.as_str(), "" | "*")).into_iter().collect(),
+            method: Some(method.clone())
+                .filter(|method| !matches!(method.as_str(), "" | "*"))
+                .into_iter()
+                .collect(),
             ..Match::default()
         };
         if let Some(host) = target.authority() {

@@ -7,7 +7,6 @@ use crate::report::Verdict;
 use crate::source::{Fields, cut, scalar_text, scalar_whole};
 use crate::yaml::{Node, text};
 
-use super::Import;
 use super::accounts::template;
 use super::diagnoses::label;
 use super::flow::{Done, Parts, Source};
@@ -15,8 +14,9 @@ use super::graph::{Branch, Processor};
 use super::json_path::{CallPath, Part, Side};
 use super::quotas::Found;
 use super::remedies::{classes, commented, group_by, verdict};
+use super::shared::Import;
 
-/// Where the branch of a refusal leads.
+/// End of the branch of a refusal.
 enum Refusal {
     /// To the remedy's own refusal.
     Own,
@@ -66,25 +66,34 @@ impl<'a> Import<'a> {
             ("CustomScript", _) => script(parameters, is_request),
             ("HARCollector", _) => self.har_collector(parameters),
             ("ReadCache", true) => self.read_cache(source, parameters, done),
-            ("WriteCache", false) => lost("it needs a `ReadCache` on the request side, which decides the key"),
+            ("WriteCache", false) => {
+                lost("it needs a `ReadCache` on the request side, which decides the key")
+            }
             ("UserDefinedMetrics", _) => metrics(parameters),
             ("UserDefinedTraces", _) => self.traces(parameters),
             ("CountLLMTokens", _) => lost(
                 "Egret has no tokeniser: let a quota count what the response reports, \
                  `cost: { request: \"0\", response: \"int(response.body.usage.total_tokens)\" }`",
             ),
-            ("AsyncQueue", _) => lost("a call cannot be answered with 202 and fetched later: `queue` lets it wait"),
-            ("AsyncRetry", _) => lost("a call cannot be repeated after its response: `retry` repeats it before"),
-            ("MockProcessor", _) => {
-                (Parts::default(), Verdict::Different("it does nothing but test Lunar, so it is left out".to_owned()))
+            ("AsyncQueue", _) => {
+                lost("a call cannot be answered with 202 and fetched later: `queue` lets it wait")
             }
+            ("AsyncRetry", _) => {
+                lost("a call cannot be repeated after its response: `retry` repeats it before")
+            }
+            ("MockProcessor", _) => (
+                Parts::default(),
+                Verdict::Different("it does nothing but test Lunar, so it is left out".to_owned()),
+            ),
             ("QuotaProcessorInc" | "QuotaProcessorDec", _) => {
                 (Parts::default(), Verdict::Different("quotas count by themselves".to_owned()))
             }
             ("Limiter" | "Queue" | "GenerateResponse" | "ReadCache" | "WriteCache" | "Retry", _) => {
                 lost("Egret does this on the other side of an exchange alone")
             }
-            _ => lost("plugins cannot be loaded: the remedy `script` runs JavaScript, and `transform` changes messages"),
+            _ => lost(
+                "plugins cannot be loaded: the remedy `script` runs JavaScript, and `transform` changes messages",
+            ),
         }
     }
 
@@ -100,7 +109,11 @@ impl<'a> Import<'a> {
                 if matches!(refusal, Refusal::Passes) {
                     return remedies(vec![emit::counted(&name)], Vec::new());
                 }
-                let reasons: &[&str] = if is_concurrency { &["quota-exceeded", "too-many-in-flight"] } else { &["quota-exceeded"] };
+                let reasons: &[&str] = if is_concurrency {
+                    &["quota-exceeded", "too-many-in-flight"]
+                } else {
+                    &["quota-exceeded"]
+                };
                 (emit::limit(&name, None), reasons)
             }
         };
@@ -122,9 +135,15 @@ impl<'a> Import<'a> {
             None => return lost(format!("no quota is called `{}`, or it was not translated", cut(&id))),
         };
         let max_wait_s = parameters.number("ttl_seconds").unwrap_or(10.0);
-        let mut queue = emit::Queue { quota: name, size: parameters.whole("queue_size"), max_wait_s, ..emit::Queue::default() };
+        let mut queue = emit::Queue {
+            quota: name,
+            size: parameters.whole("queue_size"),
+            max_wait_s,
+            ..emit::Queue::default()
+        };
         if let Some(header) = parameters.text("priority_group_by_header") {
-            let groups = parameters.fields("priority_groups").map(|groups| priorities(&groups)).unwrap_or_default();
+            let groups =
+                parameters.fields("priority_groups").map(|groups| priorities(&groups)).unwrap_or_default();
             queue.priority = classes(&header, groups, max_wait_s, &mut notes);
             notes.push("callers without the field come last; in Lunar they come first".to_owned());
         }
@@ -135,7 +154,7 @@ impl<'a> Import<'a> {
             ));
         }
         if matches!(refusal, Refusal::Passes) {
-            notes.push("whoever cannot wait is refused; in Lunar the call is made".to_owned());
+            notes.push("a call that cannot wait is refused; in Lunar it is made".to_owned());
         }
         refusing(queue.node(), refusal, &["queue-full", "queue-timeout", "quota-exceeded"], notes)
     }
@@ -145,13 +164,20 @@ impl<'a> Import<'a> {
         let mut notes = Vec::new();
         let mut set = Vec::new();
         if let Some(values) = parameters.fields("set") {
-            set.extend(values.all().into_iter().map(|pair| (pair.key.to_owned(), scalar_text(pair.node), scalar_whole(pair.node))));
+            set.extend(
+                values
+                    .all()
+                    .into_iter()
+                    .map(|pair| (pair.key.to_owned(), scalar_text(pair.node), scalar_whole(pair.node))),
+            );
         }
         for (path, value, number) in set {
             let Some(parsed) = CallPath::parse(&path) else {
                 return lost(format!("`{}` selects several places, or is none that can be set", cut(&path)));
             };
-            let Some(value) = value else { return lost(format!("`{}` is set to a list or mapping", cut(&path))) };
+            let Some(value) = value else {
+                return lost(format!("`{}` is set to a list or mapping", cut(&path)));
+            };
             let changes = if parsed.side == Side::Request { &mut request } else { &mut response };
             if let Err(reason) = self.set(changes, &parsed, &value, number.is_some()) {
                 return lost(reason);
@@ -168,22 +194,34 @@ impl<'a> Import<'a> {
                     if is_removal { remove(changes, parsed) } else { obfuscate(changes, parsed) }
                 });
                 if !is_done {
-                    return lost(format!("`{}` cannot be named as one place: see `transform` in the reference", cut(&path)));
+                    return lost(format!(
+                        "`{}` cannot be named as one place: see `transform` in the reference",
+                        cut(&path)
+                    ));
                 }
             }
         }
         if !request.obfuscate.is_empty() || !response.obfuscate.is_empty() {
-            notes.push("values become pseudonyms under a key of this installation, not a plain SHA-256".to_owned());
+            notes.push(
+                "values become pseudonyms under a key of this installation, not a plain SHA-256".to_owned(),
+            );
         }
         if !is_request && !request.is_empty() {
             return lost("a request cannot be changed once its response is there");
         }
         let sides = [("request", request), ("response", response)];
-        let nodes = sides.iter().filter(|(_, changes)| !changes.is_empty()).map(|(side, changes)| changes.node(side));
+        let nodes =
+            sides.iter().filter(|(_, changes)| !changes.is_empty()).map(|(side, changes)| changes.node(side));
         remedies(nodes.collect(), notes)
     }
 
-    fn set(&mut self, changes: &mut emit::Changes, path: &CallPath, value: &str, is_number: bool) -> Result<(), String> {
+    fn set(
+        &mut self,
+        changes: &mut emit::Changes,
+        path: &CallPath,
+        value: &str,
+        is_number: bool,
+    ) -> Result<(), String> {
         let template = template_of(value);
         match &path.part {
             Part::Header(name) => changes.set_headers.push((name.clone(), template)),
@@ -198,7 +236,9 @@ impl<'a> Import<'a> {
                 changes.set_json.push((path.pointer().unwrap_or_default(), node));
             }
             Part::Method | Part::Status | Part::PathParameter(_) => {
-                return Err("the method, the status and path parameters cannot be set: a `script` can".to_owned());
+                return Err(
+                    "the method, the status and path parameters cannot be set: a `script` can".to_owned()
+                );
             }
         }
         Ok(())
@@ -227,15 +267,23 @@ impl<'a> Import<'a> {
 
     /// The pair of `ReadCache` and `WriteCache`.
     fn read_cache(&self, source: &Source<'a>, parameters: &Fields<'_>, done: &mut Done) -> Outcome {
-        let writes = source.response.iter().flat_map(|way| way.steps.iter().map(move |step| (way, &step.key)));
-        let is_write = |key: &str| source.graph.processors.get(key).is_some_and(|processor| processor.kind == "WriteCache");
+        let writes =
+            source.response.iter().flat_map(|way| way.steps.iter().map(move |step| (way, &step.key)));
+        let is_write = |key: &str| {
+            source.graph.processors.get(key).is_some_and(|processor| processor.kind == "WriteCache")
+        };
         let mut writes = writes.filter(|(_, key)| is_write(key));
-        let Some((way, key)) = writes.next() else { return lost("no `WriteCache` on the response side stores anything") };
+        let Some((way, key)) = writes.next() else {
+            return lost("no `WriteCache` on the response side stores anything");
+        };
         let write = &source.graph.processors[key].parameters;
         let mut notes = Vec::new();
         let mut cache = emit::Cache {
             ttl_s: write.number("ttl_seconds").unwrap_or(600.0),
-            max_entry: write.text("record_max_size_bytes").and_then(|size| size.parse().ok()).filter(|size| *size > 0),
+            max_entry: write
+                .text("record_max_size_bytes")
+                .and_then(|size| size.parse().ok())
+                .filter(|size| *size > 0),
             memory: Some(write.whole("max_cache_size_mb").unwrap_or(100).saturating_mul(1 << 20)),
             post: source.filter.methods == ["POST"],
             ..emit::Cache::default()
@@ -285,7 +333,9 @@ fn refusing(node: Node, refusal: Refusal, reasons: &[&str], mut notes: Vec<Strin
             remedies(vec![node], notes)
         }
         Refusal::Passes => remedies(vec![node], notes),
-        Refusal::Other(reason) => (Parts { remedies: vec![node], diagnoses: Vec::new() }, Verdict::Lost(reason)),
+        Refusal::Other(reason) => {
+            (Parts { remedies: vec![node], diagnoses: Vec::new() }, Verdict::Lost(reason))
+        }
     }
 }
 
@@ -294,14 +344,16 @@ fn refusal(source: &Source<'_>, key: &str, condition: &str, done: &mut Done) -> 
         Branch::Nowhere => Refusal::Own,
         Branch::Passes => Refusal::Passes,
         Branch::Processor(name) => match source.graph.processors.get(&name) {
-            Some(processor) if processor.kind == "GenerateResponse" => match response(&processor.parameters) {
-                Ok(response) => {
-                    done.seen.insert(name);
-                    processor.parameters.unread();
-                    Refusal::Response(response)
+            Some(processor) if processor.kind == "GenerateResponse" => {
+                match response(&processor.parameters) {
+                    Ok(response) => {
+                        done.seen.insert(name);
+                        processor.parameters.unread();
+                        Refusal::Response(response)
+                    }
+                    Err(reason) => Refusal::Other(reason),
                 }
-                Err(reason) => Refusal::Other(reason),
-            },
+            }
             _ => Refusal::Other(format!(
                 "`{condition}` leads to `{}`: a refused call can only get a response, so it gets 429",
                 cut(&name)
@@ -320,7 +372,11 @@ fn response(parameters: &Fields<'_>) -> Result<emit::Response, String> {
     if !(200..=599).contains(&status) {
         return Err(format!("{status} is not the status of a final response, from 200 to 599"));
     }
-    let mut response = emit::Response { status, headers: BTreeMap::new(), body: parameters.text("body").unwrap_or_else(|| "OK".to_owned()) };
+    let mut response = emit::Response {
+        status,
+        headers: BTreeMap::new(),
+        body: parameters.text("body").unwrap_or_else(|| "OK".to_owned()),
+    };
     response.headers.insert("content-type".to_owned(), "text/plain".to_owned());
     for pair in parameters.all() {
         let name = pair.key.to_ascii_lowercase();
@@ -334,7 +390,8 @@ fn response(parameters: &Fields<'_>) -> Result<emit::Response, String> {
 /// The template of a value: `$NAME` is a variable of the environment, anything else stands for itself.
 fn template_of(value: &str) -> String {
     let variable = value.strip_prefix('$').filter(|name| {
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
     });
     match variable.map(str::to_owned).or_else(|| template(value)) {
         Some(name) => format!("${{env:{name}}}"),
@@ -375,13 +432,16 @@ fn exclusion(path: &str) -> Option<String> {
             return Some(format!("{side}.headers.{name}"));
         }
     }
-    let is_known = rest.starts_with("query.") || rest == "path[*]" || rest.strip_prefix("path[").is_some_and(|index| index.trim_end_matches(']').parse::<u16>().is_ok());
+    let is_known = rest.starts_with("query.")
+        || rest == "path[*]"
+        || rest.strip_prefix("path[").is_some_and(|index| index.trim_end_matches(']').parse::<u16>().is_ok());
     is_known.then(|| format!("{side}.{rest}"))
 }
 
 fn script(parameters: &Fields<'_>, is_request: bool) -> Outcome {
     let source = parameters.required_text("script_text");
-    let head = if is_request { "function onRequest(request) {" } else { "function onResponse(request, response) {" };
+    let head =
+        if is_request { "function onRequest(request) {" } else { "function onResponse(request, response) {" };
     let body: Vec<String> = source.trim_end().lines().map(|line| format!("  {line}")).collect();
     let note = "the text is Lunar's: its objects have other members than Egret's, so test it";
     let node = emit::script(&format!("{head}\n{}\n}}\n", body.join("\n")));
@@ -409,10 +469,13 @@ fn metrics(parameters: &Fields<'_>) -> Outcome {
     let source = match (value.as_str(), CallPath::parse(&value)) {
         ("api_call_count", _) => Figure::Cel("1".to_owned()),
         (_, Some(path)) => path.source(),
-        ("api_call_size", None) => return lost("sizes are no value of an expression: `egret_bytes_total` counts them by provider"),
+        ("api_call_size", None) => {
+            return lost("sizes are no value of an expression: `egret_bytes_total` counts them by provider");
+        }
         _ => return lost(format!("`{}` selects several places", cut(&value))),
     };
-    let mut metrics = emit::Metrics { labels: Some(labels(parameters, &mut notes)), ..emit::Metrics::default() };
+    let mut metrics =
+        emit::Metrics { labels: Some(labels(parameters, &mut notes)), ..emit::Metrics::default() };
     match kind.as_str() {
         "counter" => metrics.counters.push((name, source)),
         "gauge" => metrics.gauges.push((name, source)),
@@ -421,8 +484,13 @@ fn metrics(parameters: &Fields<'_>) -> Outcome {
             metrics.gauges.push((name, source));
         }
         "histogram" => {
-            let buckets = parameters.texts("buckets").iter().filter_map(|bound| bound.parse().ok()).collect::<Vec<f64>>();
-            let buckets = if buckets.is_empty() { vec![1.0, 10.0, 100.0, 1_000.0, 10_000.0] } else { buckets };
+            let buckets = parameters
+                .texts("buckets")
+                .iter()
+                .filter_map(|bound| bound.parse().ok())
+                .collect::<Vec<f64>>();
+            let buckets =
+                if buckets.is_empty() { vec![1.0, 10.0, 100.0, 1_000.0, 10_000.0] } else { buckets };
             metrics.histograms.push((name, source, buckets));
         }
         other => return lost(format!("`{}` is no type of a metric", cut(other))),

@@ -1,16 +1,14 @@
 //! `quotas/*.yaml`: quotas, and limits within them.
 
-use std::collections::BTreeMap;
-
-use crate::draft::{Flow, Kind, Match};
+use crate::draft::{Flow, Kind};
 use crate::emit;
 use crate::report::Verdict;
 use crate::source::{Fields, YamlFile, cut};
 
-use super::Import;
 use super::filter::flow_filter;
 use super::json_path::{CallPath, Part, Side};
 use super::remedies::{commented, group_by, verdict};
+use super::shared::{Import, Known, Strategy};
 
 /// Largest number of units of a quota.
 const UNITS_MAX: u64 = 1_000_000_000_000;
@@ -18,31 +16,7 @@ const UNITS_MAX: u64 = 1_000_000_000_000;
 /// The field in which Lunar puts its estimate of a model's tokens.
 const ESTIMATE_FIELD: &str = "x-lunar-estimated-tokens";
 
-/// The quotas read so far, by their ids.
-#[derive(Debug, Default)]
-pub(super) struct Quotas {
-    known: BTreeMap<String, Known>,
-}
-
-/// A quota.
-#[derive(Debug, Clone)]
-struct Known {
-    name: String,
-    strategy: Strategy,
-    parent: Option<String>,
-    matches: Vec<Match>,
-    is_used: bool,
-}
-
-/// The way in which a quota counts.
-#[derive(Debug, Clone)]
-enum Strategy {
-    Counted(Box<emit::Quota>),
-    /// The provider says in these fields what is left.
-    ByHeaders(Box<emit::Throttle>),
-}
-
-/// What a `Limiter` or `Queue` finds under the id of a quota.
+/// The quota that a `Limiter` or `Queue` finds under an id.
 #[derive(Debug)]
 pub(super) enum Found {
     Counted { name: String, is_concurrency: bool },
@@ -107,7 +81,10 @@ impl<'a> Import<'a> {
             Ok(mut strategy) => {
                 let name = self.draft.name(Kind::Quota, &id);
                 if let Strategy::Counted(quota) = &mut strategy {
-                    quota.parent = above.as_ref().filter(|above| matches!(above.strategy, Strategy::Counted(_))).map(|above| above.name.clone());
+                    quota.parent = above
+                        .as_ref()
+                        .filter(|above| matches!(above.strategy, Strategy::Counted(_)))
+                        .map(|above| above.name.clone());
                     self.draft.quotas.push((name.clone(), commented(quota.node(), &notes)));
                 }
                 self.quotas.known.insert(id, Known { name, strategy, parent, matches, is_used: false });
@@ -119,7 +96,9 @@ impl<'a> Import<'a> {
     /// Finds a quota for a remedy that draws from it.
     pub(super) fn draw(&mut self, id: &str) -> Option<Found> {
         let mut next = Some(id.to_owned());
-        while let Some(known) = next.and_then(|id| self.quotas.known.get_mut(&id)).filter(|known| !known.is_used) {
+        while let Some(known) =
+            next.and_then(|id| self.quotas.known.get_mut(&id)).filter(|known| !known.is_used)
+        {
             known.is_used = true;
             next = known.parent.clone();
         }
@@ -136,15 +115,19 @@ impl<'a> Import<'a> {
     pub(super) fn unused_quotas(&mut self) {
         let unused: Vec<Known> = self.quotas.known.values().filter(|known| !known.is_used).cloned().collect();
         let parents: Vec<String> = unused.iter().filter_map(|known| known.parent.clone()).collect();
-        let parents: Vec<String> =
-            parents.iter().filter_map(|id| self.quotas.known.get(id)).map(|known| known.name.clone()).collect();
+        let parents: Vec<String> = parents
+            .iter()
+            .filter_map(|id| self.quotas.known.get(id))
+            .map(|known| known.name.clone())
+            .collect();
         for known in unused {
             if !matches!(known.strategy, Strategy::Counted(_)) || parents.contains(&known.name) {
                 continue;
             }
             for matching in known.matches {
                 let name = self.draft.name(Kind::Flow, &format!("{}-count", known.name));
-                let comments = vec!["No flow draws from this quota: it is counted, and nothing is refused.".to_owned()];
+                let comments =
+                    vec!["No flow draws from this quota: it is counted, and nothing is refused.".to_owned()];
                 let remedies = vec![emit::counted(&known.name)];
                 self.draft.flows.push(Flow { name, comments, matching, remedies, diagnoses: Vec::new() });
             }
@@ -152,7 +135,11 @@ impl<'a> Import<'a> {
     }
 }
 
-fn strategy_of(strategy: &Fields<'_>, above: Option<&Known>, notes: &mut Vec<String>) -> Result<Strategy, String> {
+fn strategy_of(
+    strategy: &Fields<'_>,
+    above: Option<&Known>,
+    notes: &mut Vec<String>,
+) -> Result<Strategy, String> {
     if let Some(window) = strategy.fields("fixed_window") {
         let quota = fixed_window(&window, notes);
         window.unread();
@@ -177,7 +164,12 @@ fn strategy_of(strategy: &Fields<'_>, above: Option<&Known>, notes: &mut Vec<Str
         let header = headers.text("retry_after_header");
         headers.unread();
         let on = if remaining.is_some() && header.is_none() { Vec::new() } else { vec![429, 503] };
-        return Ok(Strategy::ByHeaders(Box::new(emit::Throttle { on, header, remaining, ..emit::Throttle::default() })));
+        return Ok(Strategy::ByHeaders(Box::new(emit::Throttle {
+            on,
+            header,
+            remaining,
+            ..emit::Throttle::default()
+        })));
     }
     if let Some(percent) = strategy.number("allocation_percentage") {
         return share_of(percent, above, notes);
@@ -234,7 +226,8 @@ fn fixed_window(window: &Fields<'_>, notes: &mut Vec<String>) -> emit::Quota {
 
 fn monthly(renewal: &Fields<'_>, notes: &mut Vec<String>) -> emit::Renewal {
     let day = renewal.whole("day").unwrap_or(1).clamp(1, 31);
-    let (hour, minute) = (renewal.whole("hour").unwrap_or(0).min(23), renewal.whole("minute").unwrap_or(0).min(59));
+    let (hour, minute) =
+        (renewal.whole("hour").unwrap_or(0).min(23), renewal.whole("minute").unwrap_or(0).min(59));
     let time_zone = match renewal.text("timezone").as_deref() {
         None | Some("UTC") => "UTC".to_owned(),
         Some("Local") => {
@@ -252,7 +245,8 @@ fn cost(path: &str, notes: &mut Vec<String>) -> Result<emit::Cost, String> {
         .ok_or_else(|| format!("`{}` selects several places: write the cost as CEL (`cost`)", cut(path)))?;
     if parsed.part == Part::Header(ESTIMATE_FIELD.to_owned()) {
         notes.push(
-            "Egret does not estimate tokens: it counts what the response reports, as `usage.total_tokens`".to_owned(),
+            "Egret does not estimate tokens: it counts what the response reports, as `usage.total_tokens`"
+                .to_owned(),
         );
         let response = Some("int(response.body.usage.total_tokens)".to_owned());
         return Ok(emit::Cost { request: "0".to_owned(), response });

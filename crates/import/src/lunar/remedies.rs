@@ -8,7 +8,8 @@ use crate::report::Verdict;
 use crate::source::{Fields, cut};
 use crate::yaml::{Node, map, plain};
 
-use super::Import;
+use super::json_path::quoted;
+use super::shared::Import;
 use super::url::Target;
 
 /// Seconds in 31 days: the longest time for which unused units pile up before they are reset.
@@ -20,7 +21,7 @@ const UNITS_MAX: u64 = 1_000_000_000_000;
 /// Largest number of calls that a retry makes.
 const ATTEMPTS_MAX: u64 = 20;
 
-/// Where a remedy applies.
+/// The calls that a remedy applies to.
 #[derive(Debug)]
 pub(super) struct Scope {
     pub name: String,
@@ -129,7 +130,8 @@ impl<'a> Import<'a> {
             ..emit::Queue::default()
         };
         if let Some(priority) = config.fields("prioritization") {
-            let header = priority.fields("group_by").map(|by| by.required_text("header_name")).unwrap_or_default();
+            let header =
+                priority.fields("group_by").map(|by| by.required_text("header_name")).unwrap_or_default();
             let mut groups = Vec::new();
             if let Some(listed) = priority.fields("groups") {
                 for entry in listed.all() {
@@ -139,9 +141,7 @@ impl<'a> Import<'a> {
                 }
             }
             queue.priority = classes(&header, groups, queue.max_wait_s, &mut notes);
-            notes.push(
-                "callers without a listed group come last; in Lunar they come first".to_owned(),
-            );
+            notes.push("callers without a listed group come last; in Lunar they come first".to_owned());
             priority.unread();
         }
         let status = config.whole("response_status_code");
@@ -282,14 +282,6 @@ pub(super) fn classes(
     Some((by, names))
 }
 
-/// A text in CEL.
-pub(super) fn quoted(text: &str) -> String {
-    let json = serde_json::Value::from(text).to_string();
-    let inner = json.trim_start_matches('"');
-    let inner = inner.strip_suffix('"').unwrap_or(inner);
-    if inner.contains(['\\', '\'']) { json } else { format!("'{inner}'") }
-}
-
 fn concurrency(config: &Fields<'_>, scope: &Scope) -> Outcome {
     let max = config.required_whole("max_concurrent_requests");
     let status = config.whole("response_status_code");
@@ -331,7 +323,8 @@ fn caching(config: &Fields<'_>, scope: &Scope) -> Outcome {
 
 fn response_based_throttling(config: &Fields<'_>, scope: &Scope) -> Outcome {
     config.ignore(&["quota_group", "retry_after_type"]);
-    let on: Vec<u64> = config.texts("relevant_statuses").iter().filter_map(|text| text.parse().ok()).collect();
+    let on: Vec<u64> =
+        config.texts("relevant_statuses").iter().filter_map(|text| text.parse().ok()).collect();
     let on: Vec<u64> = on.into_iter().filter(|status| (200..=599).contains(status)).collect();
     if on.is_empty() {
         return (Vec::new(), Verdict::Lost("`relevant_statuses` lists no status from 200 to 599".to_owned()));
@@ -412,7 +405,8 @@ pub(super) fn repeated(
     let exponent = i32::try_from(attempts.saturating_sub(2)).unwrap_or(i32::MAX);
     let grown = base_s * factor.powi(exponent);
     let max_s = max_s.unwrap_or(f64::INFINITY).min(grown).clamp(base_s, 86_400.0_f64.max(base_s));
-    notes.push("at most one call in five is repeated, and three per second in any case (`budget`)".to_owned());
+    notes
+        .push("at most one call in five is repeated, and three per second in any case (`budget`)".to_owned());
     emit::Retry { attempts, on, base_s, factor, max_s }.node()
 }
 
@@ -430,4 +424,3 @@ pub(super) fn commented(mut node: Node, notes: &[String]) -> Node {
     }));
     node
 }
-

@@ -3,10 +3,10 @@
 use crate::report::Verdict;
 use crate::yaml::Node;
 
-use super::Import;
 use super::flow::{Done, Parts, Source};
 use super::graph::{Step, Way};
 use super::remedies::{repeated, unsafe_method, verdict};
+use super::shared::Import;
 
 /// The outcomes that Egret repeats if none are named.
 const REPEATED: [&str; 2] = ["429", "502-504"];
@@ -38,7 +38,8 @@ impl<'a> Import<'a> {
             "WriteCache" if source.has_on_request("ReadCache") => Parts::default(),
             "CustomScript" if is_conditional => {
                 done.seen.insert(step.key.clone());
-                let reason = "a script after a filter on the response: ask for the status within the script".to_owned();
+                let reason = "a script after a filter on the response: ask for the status within the script"
+                    .to_owned();
                 self.findings.item(source.file, processor.at, source.what(&step.key), Verdict::Lost(reason));
                 Parts::default()
             }

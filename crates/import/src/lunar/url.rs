@@ -59,14 +59,21 @@ impl Target {
 pub(super) fn matches(urls: &[Target]) -> Vec<Match> {
     let mut found: Vec<Match> = Vec::new();
     for target in urls {
-        let host: Vec<String> = Some(target.host.clone()).filter(|host| !host.is_empty()).into_iter().collect();
+        let host: Vec<String> =
+            Some(target.host.clone()).filter(|host| !host.is_empty()).into_iter().collect();
         match found.iter_mut().find(|known| known.host == host) {
             Some(known) => match &target.path {
                 None => known.path.clear(),
-                Some(path) if !known.path.is_empty() && !known.path.contains(path) => known.path.push(path.clone()),
+                Some(path) if !known.path.is_empty() && !known.path.contains(path) => {
+                    known.path.push(path.clone())
+                }
                 Some(_) => {}
             },
-            None => found.push(Match { host, path: target.path.clone().into_iter().collect(), ..Match::default() }),
+            None => found.push(Match {
+                host,
+                path: target.path.clone().into_iter().collect(),
+                ..Match::default()
+            }),
         }
     }
     if found.is_empty() { vec![Match::default()] } else { found }
@@ -109,8 +116,8 @@ mod tests {
 
     #[test]
     fn parents_come_first() {
-        let mut urls =
-            ["a.example/v1/{id}", "a.example/v1/*", "a.example/*", "*.example/*"].map(|url| Target::parse(url).depth());
+        let mut urls = ["a.example/v1/{id}", "a.example/v1/*", "a.example/*", "*.example/*"]
+            .map(|url| Target::parse(url).depth());
         urls.reverse();
         assert!(urls.is_sorted(), "{urls:?}");
     }
