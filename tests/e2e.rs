@@ -83,6 +83,7 @@ mod scenarios {
     mod import_lunar_flows;
     mod import_lunar_policies;
     mod import_lunar_report;
+    mod import_lunar_shapes;
     mod lab_limits;
     mod lab_report;
     mod lab_run;

@@ -22,7 +22,7 @@ fn limits_within_a_quota_refuse_with_the_response_of_their_branch() {
         (420, "slow down", Some("tenant"))
     );
     assert_eq!([of("b").status, of("b").status, of("c").status], [200; 3]);
-    // Half of the parent's ten are used.
+    // A quarter of the parent's twenty is used.
     let refused = of("d");
     assert_eq!((refused.status, refused.text()), (429, "too many"));
     assert_eq!(provider.requests().len(), 5);

@@ -4,7 +4,7 @@ use egret_tests::egret::egret;
 use egret_tests::imported::{fixture, import, with_secrets};
 use egret_tests::process::{Directory, run};
 
-const FIXTURES: [&str; 10] = [
+const FIXTURES: [&str; 11] = [
     "accounts",
     "caching",
     "everything",
@@ -14,6 +14,7 @@ const FIXTURES: [&str; 10] = [
     "queues",
     "records",
     "responses",
+    "shapes",
     "throttling",
 ];
 
@@ -81,7 +82,7 @@ fn bad_input_is_refused_with_its_place() {
         (
             "endpoints:\n  - url: a.example\n    method: GET\n    remedies:\n      - name: r\n        enabled: true\n        config:\n          \
              concurrency_based_throttling: { max_concurrent_requests: many }\n",
-            "policies.yaml:8:67: `max_concurrent_requests`: expected a whole number from 0, found another text",
+            "policies.yaml:8:68: `max_concurrent_requests`: expected a whole number from 0, found another text",
         ),
         ("a: &a [x, x]\nb: &b [*a, *a]\n", ""),
     ] {

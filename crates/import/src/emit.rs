@@ -378,13 +378,13 @@ impl Changes {
                 entries.push((key, part(set, (!names.is_empty()).then(|| texts(names)))));
             }
         }
-        if !self.set_json.is_empty() || !self.remove_json.is_empty() {
-            let set = (!self.set_json.is_empty()).then(|| map(self.set_json.iter().cloned()));
-            let remove = (!self.remove_json.is_empty()).then(|| texts(&self.remove_json));
-            entries.push(("json", part(set, remove)));
-        }
-        if !self.obfuscate.is_empty() {
-            entries.push(("obfuscate", texts(&self.obfuscate)));
+        if !self.set_json.is_empty() || !self.remove_json.is_empty() || !self.obfuscate.is_empty() {
+            let json = [
+                (!self.remove_json.is_empty()).then(|| ("remove", texts(&self.remove_json))),
+                (!self.set_json.is_empty()).then(|| ("set", map(self.set_json.iter().cloned()))),
+                (!self.obfuscate.is_empty()).then(|| ("obfuscate", texts(&self.obfuscate))),
+            ];
+            entries.push(("json", map(json.into_iter().flatten())));
         }
         map([("transform", map([(side, map(entries))]))])
     }
@@ -451,6 +451,7 @@ pub(crate) struct Metrics {
     pub custom_labels: Vec<(String, Source)>,
     pub buckets_ms: Vec<f64>,
     pub counters: Vec<(String, Source)>,
+    pub up_down_counters: Vec<(String, Source)>,
     pub gauges: Vec<(String, Source)>,
     pub histograms: Vec<(String, Source, Vec<f64>)>,
 }
@@ -468,7 +469,12 @@ impl Metrics {
         if !self.buckets_ms.is_empty() {
             entries.push(("buckets", list(self.buckets_ms.iter().map(|bound| duration(bound / 1_000.0)))));
         }
-        for (key, values) in [("counters", &self.counters), ("gauges", &self.gauges)] {
+        let sums = [
+            ("counters", &self.counters),
+            ("up_down_counters", &self.up_down_counters),
+            ("gauges", &self.gauges),
+        ];
+        for (key, values) in sums {
             if !values.is_empty() {
                 entries.push((key, sources(values)));
             }

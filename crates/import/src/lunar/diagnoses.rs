@@ -47,8 +47,13 @@ impl<'a> Import<'a> {
         notes.push("longer bodies are cut; Lunar drops the whole exchange".to_owned());
         if let Some(obfuscate) = config.fields("obfuscate") {
             har.obfuscate = obfuscate.flag("enabled").unwrap_or(false);
+            if har.obfuscate {
+                // Lunar hides parameters of a path, not the words that its URL names.
+                let words = scope.target.iter().flat_map(|target| target.literals());
+                har.exclude.extend(words.map(|position| format!("request.path[{position}]")));
+            }
             if let Some(exclusions) = obfuscate.fields("exclusions") {
-                har.exclude = exclude(&exclusions, scope, &mut notes);
+                har.exclude.extend(exclude(&exclusions, scope, &mut notes));
                 exclusions.unread();
             }
             obfuscate.unread();
@@ -95,7 +100,9 @@ impl<'a> Import<'a> {
 
 /// A name for a metric or a label.
 pub(super) fn label(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
+    let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' });
+    let plain: String = plain.take(48).collect();
+    if plain.starts_with(|c: char| c.is_ascii_alphabetic()) { plain } else { format!("x_{plain}") }
 }
 
 /// The values that are not obfuscated, as paths of Egret.

@@ -479,10 +479,7 @@ fn metrics(parameters: &Fields<'_>) -> Outcome {
     match kind.as_str() {
         "counter" => metrics.counters.push((name, source)),
         "gauge" => metrics.gauges.push((name, source)),
-        "up_down_counter" => {
-            notes.push("the gauge has the last value, not the sum of all".to_owned());
-            metrics.gauges.push((name, source));
-        }
+        "up_down_counter" => metrics.up_down_counters.push((name, source)),
         "histogram" => {
             let buckets = parameters
                 .texts("buckets")

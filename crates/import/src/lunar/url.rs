@@ -48,6 +48,13 @@ impl Target {
         (!is_pattern, segments, !path.ends_with("/*"))
     }
 
+    /// The positions of the words among the segments of the path.
+    pub fn literals(&self) -> Vec<usize> {
+        let segments = self.path.as_deref().unwrap_or_default().split('/').skip(1).enumerate();
+        let is_word = |segment: &str| !segment.is_empty() && !segment.contains(['{', '*']);
+        segments.filter(|(_, segment)| is_word(segment)).map(|(position, _)| position).collect()
+    }
+
     /// The position of a parameter among the segments of the path.
     pub fn parameter(&self, name: &str) -> Option<usize> {
         let path = self.path.as_deref()?;
@@ -100,6 +107,7 @@ mod tests {
         assert_eq!(Target::parse("a.example:8443/x").authority().as_deref(), Some("a.example:8443"));
         assert_eq!(Target::parse("*.example/x").authority(), None);
         assert_eq!(Target::parse("a/v1/{id}/x").parameter("id"), Some(1));
+        assert_eq!(Target::parse("a/v1/{id}/x/*").literals(), [0, 2]);
     }
 
     #[test]
