@@ -227,8 +227,7 @@ fn short_name(host: &str) -> String {
     }
     let labels: Vec<&str> = host.split('.').collect();
     match labels.as_slice() {
-        ["api" | "www", name, _, ..] => (*name).to_owned(),
-        [.., name, _] => (*name).to_owned(),
+        ["api" | "www", name, _, ..] | [.., name, _] => (*name).to_owned(),
         _ => host.to_owned(),
     }
 }

@@ -191,7 +191,7 @@ fn literal(text: &str) -> String {
 
 /// A response in place of refusals by inner remedies.
 pub(crate) fn on_refused(reasons: &[&str], response: &Response) -> Node {
-    let reasons = list(reasons.iter().map(|reason| plain(reason)));
+    let reasons = list(reasons.iter().map(plain));
     named(
         "fallback",
         [Some(("on", list([]))), Some(("on_refused", reasons)), Some(("response", response.node()))],
@@ -214,7 +214,7 @@ impl Retry {
         backoff.push(("factor", plain(self.factor)));
         backoff.push(("max", duration(self.max_s)));
         backoff.push(("jitter", plain("none")));
-        let on = list(self.on.iter().map(|on| plain(on)));
+        let on = list(self.on.iter().map(plain));
         named(
             "retry",
             [Some(("attempts", plain(self.attempts))), Some(("on", on)), Some(("backoff", map(backoff)))],

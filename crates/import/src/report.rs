@@ -1,6 +1,6 @@
 //! The outcome of a translation: the config, and what became of each item of the original.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// A translated config.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,9 @@ pub enum Verdict {
     Lost(String),
 }
 
+/// A test of a verdict.
+type Test = fn(&Verdict) -> bool;
+
 impl Translation {
     /// Returns `true` if a part of the original has no translation.
     pub fn is_lossy(&self) -> bool {
@@ -43,8 +46,8 @@ impl Translation {
 
     /// Returns the report: the counts, then every item, grouped by its verdict.
     pub fn report(&self) -> String {
-        let of = |kind: fn(&Verdict) -> bool| self.items.iter().filter(move |item| kind(&item.verdict));
-        let groups: [(&str, fn(&Verdict) -> bool); 3] = [
+        let of = |kind: Test| self.items.iter().filter(move |item| kind(&item.verdict));
+        let groups: [(&str, Test); 3] = [
             ("translated", |verdict| matches!(verdict, Verdict::Translated)),
             ("translated with a difference", |verdict| matches!(verdict, Verdict::Different(_))),
             ("not translated", |verdict| matches!(verdict, Verdict::Lost(_))),
@@ -54,7 +57,7 @@ impl Translation {
         for (name, kind) in groups {
             let items: Vec<String> = of(kind).map(ToString::to_string).collect();
             if !items.is_empty() {
-                text += &format!("\n{name}:\n{}\n", items.join("\n"));
+                let _ = write!(text, "\n{name}:\n{}\n", items.join("\n"));
             }
         }
         text

@@ -120,7 +120,7 @@ impl<'a> Folder<'a> {
         let mut names = BTreeSet::new();
         for entry in std::fs::read_dir(&path).map_err(unreadable)? {
             let name = entry.map_err(unreadable)?.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".yaml") || name.ends_with(".yml") {
+            if Path::new(&name).extension().is_some_and(|kind| kind == "yaml" || kind == "yml") {
                 names.insert(name);
             }
             if names.len() > FILES_MAX {

@@ -88,7 +88,8 @@ fn is_plain(text: &str) -> bool {
         && text.bytes().all(is_word)
         && !text.ends_with([' ', ':'])
         && !text.contains(": ")
-        && !(is_special || is_number)
+        && !is_special
+        && !is_number
         && !["inf", "nan", ".inf", ".nan"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 

@@ -91,7 +91,7 @@ impl<'a> Import<'a> {
                 continue;
             };
             match proof(account) {
-                Proof::Body(members) => remedies.push(self.body_members(name, &members, &mut notes)),
+                Proof::Body(members) => remedies.push(body_members(name, &members, &mut notes)),
                 Proof::Fields(_) | Proof::Basic(..) => used.push(self.use_account(name, providers)),
             }
         }
@@ -117,26 +117,6 @@ impl<'a> Import<'a> {
         known.name.clone()
     }
 
-    /// Members of a JSON body, as `o_auth` sets them.
-    fn body_members(&self, account: &str, members: &[(String, String)], notes: &mut Vec<String>) -> Node {
-        let mut changes = emit::Changes::default();
-        for (name, value) in members {
-            let is_public = ["grant_type", "client_id", "scope", "audience", "response_type", "redirect_uri"]
-                .contains(&name.as_str());
-            let value = match template(value) {
-                Some(variable) => emit::environment(&variable),
-                None if is_public => text(value),
-                None => {
-                    let variable = variable_name(&format!("{account}_{name}"));
-                    notes.push(moved(&variable, name));
-                    emit::environment(&variable)
-                }
-            };
-            changes.set_json.push((format!("/{}", name.replace('~', "~0").replace('/', "~1")), value));
-        }
-        changes.node("request")
-    }
-
     /// Writes the accounts that are used, now that all of their providers are known.
     pub(super) fn finish_accounts(&mut self) {
         let all: BTreeSet<String> =
@@ -157,6 +137,26 @@ impl<'a> Import<'a> {
             account.done(what, verdict);
         }
     }
+}
+
+/// Members of a JSON body, as `o_auth` sets them.
+fn body_members(account: &str, members: &[(String, String)], notes: &mut Vec<String>) -> Node {
+    let mut changes = emit::Changes::default();
+    for (name, value) in members {
+        let is_public = ["grant_type", "client_id", "scope", "audience", "response_type", "redirect_uri"]
+            .contains(&name.as_str());
+        let value = match template(value) {
+            Some(variable) => emit::environment(&variable),
+            None if is_public => text(value),
+            None => {
+                let variable = variable_name(&format!("{account}_{name}"));
+                notes.push(moved(&variable, name));
+                emit::environment(&variable)
+            }
+        };
+        changes.set_json.push((format!("/{}", name.replace('~', "~0").replace('/', "~1")), value));
+    }
+    changes.node("request")
 }
 
 fn moved(variable: &str, name: &str) -> String {

@@ -7,6 +7,7 @@ use crate::yaml::Node;
 
 use super::remedies::{Scope, name_list, verdict};
 use super::shared::Import;
+use super::url::Target;
 
 /// Bytes of a body that are archived if the original has no limit.
 const BODY_BYTES: u64 = 64 << 10;
@@ -49,7 +50,7 @@ impl<'a> Import<'a> {
             har.obfuscate = obfuscate.flag("enabled").unwrap_or(false);
             if har.obfuscate {
                 // Lunar hides parameters of a path, not the words that its URL names.
-                let words = scope.target.iter().flat_map(|target| target.literals());
+                let words = scope.target.iter().flat_map(Target::literals);
                 har.exclude.extend(words.map(|position| format!("request.path[{position}]")));
             }
             if let Some(exclusions) = obfuscate.fields("exclusions") {
@@ -65,7 +66,7 @@ impl<'a> Import<'a> {
         } else {
             notes.push("what looks like a secret is still replaced (`detect_secrets`)".to_owned());
         }
-        (Some(har.node()), verdict(notes))
+        (Some(har.node()), verdict(&notes))
     }
 
     fn metrics_collector(&self, config: &Fields<'_>) -> (Option<Node>, Verdict) {
@@ -89,12 +90,12 @@ impl<'a> Import<'a> {
             match counter.text("payload").as_deref() {
                 Some("response_headers") | None => metrics.counters.push((label(&name), Source::Header(key))),
                 Some(other) => {
-                    notes.push(format!("counters of `{}` do not work in Lunar either", cut(other)))
+                    notes.push(format!("counters of `{}` do not work in Lunar either", cut(other)));
                 }
             }
             counter.unread();
         }
-        (Some(metrics.node()), verdict(notes))
+        (Some(metrics.node()), verdict(&notes))
     }
 }
 
@@ -112,7 +113,7 @@ fn exclude(exclusions: &Fields<'_>, scope: &Scope, notes: &mut Vec<String>) -> V
         match scope.target.as_ref().and_then(|target| target.parameter(&name)) {
             Some(position) => paths.push(format!("request.path[{position}]")),
             None => {
-                notes.push(format!("the URL has no parameter `{}`, so nothing is exempt by it", cut(&name)))
+                notes.push(format!("the URL has no parameter `{}`, so nothing is exempt by it", cut(&name)));
             }
         }
     }

@@ -141,13 +141,16 @@ fn short_header(text: &str) -> Result<Criterion, String> {
     header(Side::Request, name, operation, value)
 }
 
+/// The expression of a value by its name.
+type Subject = fn(&str) -> String;
+
 /// The criteria that flows and processors have in common.
 fn criteria(fields: &Fields<'_>) -> Result<Criteria, String> {
     let mut found = Criteria::default();
     for (name, operation, value) in conditions(fields, "headers") {
         found.all.push(header(Side::Request, &name, &operation, &value)?);
     }
-    let groups: [(&str, Side, fn(&str) -> String); 3] = [
+    let groups: [(&str, Side, Subject); 3] = [
         ("response_headers", Side::Response, |name| {
             format!("response.headers[{}]", quoted(&name.to_ascii_lowercase()))
         }),
@@ -179,7 +182,7 @@ fn any_of(
     conditions: &[(String, String, String)],
     key: &str,
     side: Side,
-    subject: fn(&str) -> String,
+    subject: Subject,
 ) -> Result<Option<Criterion>, String> {
     let parts: Result<Vec<String>, String> = conditions
         .iter()
@@ -305,13 +308,12 @@ impl Criteria {
         let mut parts = Vec::new();
         let mut side = Side::Request;
         for node in fields.list("expressions") {
-            let (path, operation, value) = match scalar_text(node) {
-                Some(path) => (path, "exists".to_owned(), String::new()),
-                None => {
-                    let fields = fields.of_node(node);
-                    let operation = fields.text("operation").unwrap_or_else(|| "eq".to_owned());
-                    (fields.required_text("key"), operation, fields.text("value").unwrap_or_default())
-                }
+            let (path, operation, value) = if let Some(path) = scalar_text(node) {
+                (path, "exists".to_owned(), String::new())
+            } else {
+                let fields = fields.of_node(node);
+                let operation = fields.text("operation").unwrap_or_else(|| "eq".to_owned());
+                (fields.required_text("key"), operation, fields.text("value").unwrap_or_default())
             };
             let parsed = CallPath::parse(&path).ok_or_else(|| {
                 format!("the expression `{}` selects several places: write it as CEL", cut(&path))

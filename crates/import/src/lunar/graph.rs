@@ -125,7 +125,7 @@ impl<'a> Graph<'a> {
             if let Some(stream) = place.fields(kind) {
                 stream.ignore(&["name"]);
                 return match (stream.text("at").as_deref(), key) {
-                    (Some("start"), "from") | (Some("end"), "from") if kind == "flow" => Some(Place::Start),
+                    (Some("start" | "end"), "from") if kind == "flow" => Some(Place::Start),
                     (Some("start"), _) => Some(Place::Start),
                     (Some("end"), _) => Some(Place::End),
                     _ => {
@@ -191,9 +191,9 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The place where a processor's condition leads.
-    pub fn branch(&self, edges: &[Edge], name: &str, condition: &str) -> Branch {
-        match next(edges, name, condition) {
+    /// The end of a processor's condition on the request side.
+    pub fn branch(&self, name: &str, condition: &str) -> Branch {
+        match next(&self.request, name, condition) {
             None => Branch::Nowhere,
             Some(Place::Start | Place::End) => Branch::Passes,
             Some(Place::Processor(name, _)) => Branch::Processor(name.clone()),

@@ -136,15 +136,12 @@ fn steps(mut rest: &str) -> Option<Vec<Step>> {
             rest = &after[end..];
         } else {
             let after = rest.strip_prefix('[')?;
-            let (step, remaining) = match after.chars().next()? {
-                quote @ ('"' | '\'') => {
-                    let (name, remaining) = after[1..].split_once(quote)?;
-                    (Step::Name(name.to_owned()), remaining.strip_prefix(']')?)
-                }
-                _ => {
-                    let (index, remaining) = after.split_once(']')?;
-                    (Step::Index(index.parse().ok()?), remaining)
-                }
+            let (step, remaining) = if let quote @ ('"' | '\'') = after.chars().next()? {
+                let (name, remaining) = after[1..].split_once(quote)?;
+                (Step::Name(name.to_owned()), remaining.strip_prefix(']')?)
+            } else {
+                let (index, remaining) = after.split_once(']')?;
+                (Step::Index(index.parse().ok()?), remaining)
             };
             steps.push(step);
             rest = remaining;

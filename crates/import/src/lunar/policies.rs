@@ -20,7 +20,7 @@ impl<'a> Import<'a> {
         let endpoints = root.each("endpoints");
         // Endpoints come first, so that every provider is known when a global remedy needs them all.
         let mut flows: Vec<Flow> = Vec::new();
-        for endpoint in endpoints {
+        for endpoint in &endpoints {
             flows.extend(self.endpoint(endpoint));
         }
         if let Some(global) = root.fields("global") {
@@ -34,7 +34,7 @@ impl<'a> Import<'a> {
         root.unread();
     }
 
-    fn endpoint(&mut self, endpoint: Fields<'a>) -> Vec<Flow> {
+    fn endpoint(&mut self, endpoint: &Fields<'a>) -> Vec<Flow> {
         let target = Target::parse(&endpoint.required_text("url"));
         let method = endpoint.required_text("method");
         let matching = Match {
@@ -52,7 +52,7 @@ impl<'a> Import<'a> {
         let path = target.path.as_deref().unwrap_or("");
         let name = format!("{method} {}{path}", target.host);
         let scope = Scope { name, target: Some(target), matching };
-        let (outer, inner) = self.scope(&endpoint, &scope);
+        let (outer, inner) = self.scope(endpoint, &scope);
         endpoint.unread();
         outer.into_iter().chain(inner).collect()
     }
@@ -94,12 +94,11 @@ impl<'a> Import<'a> {
         for Placed { node, header, .. } in placed {
             let mut matching = scope.matching.clone();
             matching.header.extend(header);
-            match flows.last_mut().filter(|flow| flow.matching == matching) {
-                Some(flow) => flow.remedies.push(node),
-                None => {
-                    let name = self.draft.name(Kind::Flow, name);
-                    flows.push(Flow { name, matching, remedies: vec![node], ..Flow::default() });
-                }
+            if let Some(flow) = flows.last_mut().filter(|flow| flow.matching == matching) {
+                flow.remedies.push(node);
+            } else {
+                let name = self.draft.name(Kind::Flow, name);
+                flows.push(Flow { name, matching, remedies: vec![node], ..Flow::default() });
             }
         }
         flows
@@ -149,11 +148,9 @@ fn single<'a>(fields: &Fields<'a>) -> Option<(&'a str, &'a YamlNode)> {
         fields.missing("config");
         return None;
     };
-    match config.all().as_slice() {
-        [entry] => Some((entry.key, entry.node)),
-        _ => {
-            config.bad(config.at, "`config` must have exactly one key, the kind");
-            None
-        }
+    if let [entry] = config.all().as_slice() {
+        return Some((entry.key, entry.node));
     }
+    config.bad(config.at, "`config` must have exactly one key, the kind");
+    None
 }

@@ -34,11 +34,11 @@ fn lost(reason: impl Into<String>) -> Outcome {
     (Parts::default(), Verdict::Lost(reason.into()))
 }
 
-fn remedies(remedies: Vec<Node>, notes: Vec<String>) -> Outcome {
+fn remedies(remedies: Vec<Node>, notes: &[String]) -> Outcome {
     (Parts { remedies, diagnoses: Vec::new() }, verdict(notes))
 }
 
-fn diagnosis(node: Node, notes: Vec<String>) -> Outcome {
+fn diagnosis(node: Node, notes: &[String]) -> Outcome {
     (Parts { remedies: Vec::new(), diagnoses: vec![node] }, verdict(notes))
 }
 
@@ -59,7 +59,7 @@ impl<'a> Import<'a> {
                 _ => (Parts::default(), Verdict::Translated),
             },
             ("GenerateResponse", true) => match response(parameters) {
-                Ok(response) => remedies(vec![response.fixed()], Vec::new()),
+                Ok(response) => remedies(vec![response.fixed()], &[]),
                 Err(reason) => lost(reason),
             },
             ("TransformAPICall", _) => self.transform(parameters, is_request),
@@ -107,7 +107,7 @@ impl<'a> Import<'a> {
             Some(Found::ByHeaders(throttle)) => (throttle.node(), &["provider-throttled"]),
             Some(Found::Counted { name, is_concurrency }) => {
                 if matches!(refusal, Refusal::Passes) {
-                    return remedies(vec![emit::counted(&name)], Vec::new());
+                    return remedies(vec![emit::counted(&name)], &[]);
                 }
                 let reasons: &[&str] = if is_concurrency {
                     &["quota-exceeded", "too-many-in-flight"]
@@ -212,7 +212,7 @@ impl<'a> Import<'a> {
         let sides = [("request", request), ("response", response)];
         let nodes =
             sides.iter().filter(|(_, changes)| !changes.is_empty()).map(|(side, changes)| changes.node(side));
-        remedies(nodes.collect(), notes)
+        remedies(nodes.collect(), &notes)
     }
 
     fn set(
@@ -262,7 +262,7 @@ impl<'a> Import<'a> {
         if !har.obfuscate {
             notes.push("what looks like a secret is still replaced (`detect_secrets`)".to_owned());
         }
-        diagnosis(har.node(), notes)
+        diagnosis(har.node(), &notes)
     }
 
     /// The pair of `ReadCache` and `WriteCache`.
@@ -308,7 +308,7 @@ impl<'a> Import<'a> {
         if source.filter.methods.len() > 1 {
             notes.push("only responses to GET and HEAD are stored".to_owned());
         }
-        remedies(vec![cache.node()], notes)
+        remedies(vec![cache.node()], &notes)
     }
 
     fn traces(&mut self, parameters: &Fields<'_>) -> Outcome {
@@ -320,19 +320,19 @@ impl<'a> Import<'a> {
         }
         notes.push("the context goes on as W3C `traceparent` alone, without baggage and B3".to_owned());
         let parts = Parts { remedies: vec![emit::trace()], diagnoses: vec![emit::traces(&export)] };
-        (parts, verdict(notes))
+        (parts, verdict(&notes))
     }
 }
 
 /// A remedy, with what happens to the calls that it refuses.
 fn refusing(node: Node, refusal: Refusal, reasons: &[&str], mut notes: Vec<String>) -> Outcome {
     match refusal {
-        Refusal::Response(response) => remedies(vec![emit::on_refused(reasons, &response), node], notes),
+        Refusal::Response(response) => remedies(vec![emit::on_refused(reasons, &response), node], &notes),
         Refusal::Own => {
             notes.push("no arrow says what a refused call gets: it gets 429".to_owned());
-            remedies(vec![node], notes)
+            remedies(vec![node], &notes)
         }
-        Refusal::Passes => remedies(vec![node], notes),
+        Refusal::Passes => remedies(vec![node], &notes),
         Refusal::Other(reason) => {
             (Parts { remedies: vec![node], diagnoses: Vec::new() }, Verdict::Lost(reason))
         }
@@ -340,7 +340,7 @@ fn refusing(node: Node, refusal: Refusal, reasons: &[&str], mut notes: Vec<Strin
 }
 
 fn refusal(source: &Source<'_>, key: &str, condition: &str, done: &mut Done) -> Refusal {
-    match source.graph.branch(&source.graph.request, key, condition) {
+    match source.graph.branch(key, condition) {
         Branch::Nowhere => Refusal::Own,
         Branch::Passes => Refusal::Passes,
         Branch::Processor(name) => match source.graph.processors.get(&name) {
@@ -427,10 +427,8 @@ fn exclusion(path: &str) -> Option<String> {
     if let Some(body) = rest.strip_prefix("body") {
         return Some(format!("{side}.body.${body}"));
     }
-    if let Some(parsed) = CallPath::parse(&path) {
-        if let Part::Header(name) = &parsed.part {
-            return Some(format!("{side}.headers.{name}"));
-        }
+    if let Some(CallPath { part: Part::Header(name), .. }) = CallPath::parse(&path) {
+        return Some(format!("{side}.headers.{name}"));
     }
     let is_known = rest.starts_with("query.")
         || rest == "path[*]"
@@ -446,7 +444,7 @@ fn script(parameters: &Fields<'_>, is_request: bool) -> Outcome {
     let note = "the text is Lunar's: its objects have other members than Egret's, so test it";
     let node = emit::script(&format!("{head}\n{}\n}}\n", body.join("\n")));
     let node = commented(node, &[format!("{}.", note.replace("the text", "The text"))]);
-    remedies(vec![node], vec![note.to_owned()])
+    remedies(vec![node], &[note.to_owned()])
 }
 
 fn key_part(part: &str, cache: &mut emit::Cache, notes: &mut Vec<String>) {
@@ -500,7 +498,7 @@ fn metrics(parameters: &Fields<'_>) -> Outcome {
             }
         }
     }
-    diagnosis(metrics.node(), notes)
+    diagnosis(metrics.node(), &notes)
 }
 
 /// Lunar's labels in Egret's words.

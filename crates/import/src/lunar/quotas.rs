@@ -88,19 +88,17 @@ impl<'a> Import<'a> {
                     self.draft.quotas.push((name.clone(), commented(quota.node(), &notes)));
                 }
                 self.quotas.known.insert(id, Known { name, strategy, parent, matches, is_used: false });
-                fields.done(what, verdict(notes));
+                fields.done(what, verdict(&notes));
             }
         }
     }
 
     /// Finds a quota for a remedy that draws from it.
     pub(super) fn draw(&mut self, id: &str) -> Option<Found> {
-        let mut next = Some(id.to_owned());
-        while let Some(known) =
-            next.and_then(|id| self.quotas.known.get_mut(&id)).filter(|known| !known.is_used)
-        {
+        let mut next = id.to_owned();
+        while let Some(known) = self.quotas.known.get_mut(&next).filter(|known| !known.is_used) {
             known.is_used = true;
-            next = known.parent.clone();
+            next = known.parent.clone().unwrap_or_default();
         }
         let known = self.quotas.known.get(id)?;
         Some(match &known.strategy {

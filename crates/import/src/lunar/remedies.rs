@@ -50,7 +50,7 @@ impl Placed {
 type Outcome = (Vec<Placed>, Verdict);
 
 /// The verdict for these notes: no difference if there is none.
-pub(super) fn verdict(notes: Vec<String>) -> Verdict {
+pub(super) fn verdict(notes: &[String]) -> Verdict {
     if notes.is_empty() { Verdict::Translated } else { Verdict::Different(notes.join("; ")) }
 }
 
@@ -113,7 +113,7 @@ impl<'a> Import<'a> {
         let node = commented(quota.node(), &notes);
         let quota = self.draft.name(Kind::Quota, name);
         self.draft.quotas.push((quota.clone(), node));
-        (refusing(emit::limit, &quota, status, "Too many requests", &["quota-exceeded"]), verdict(notes))
+        (refusing(emit::limit, &quota, status, "Too many requests", &["quota-exceeded"]), verdict(&notes))
     }
 
     fn strategy_based_queue(&mut self, name: &str, config: &Fields<'_>) -> Outcome {
@@ -147,7 +147,7 @@ impl<'a> Import<'a> {
         let status = config.whole("response_status_code");
         let build = |_: &str, status| emit::Queue { status, ..queue.clone() }.node();
         let reasons = ["queue-full", "queue-timeout", "quota-exceeded"];
-        (refusing(build, &queue.quota, status, "Too many requests", &reasons), verdict(notes))
+        (refusing(build, &queue.quota, status, "Too many requests", &reasons), verdict(&notes))
     }
 
     fn credentials(&mut self, names: &[String], config: &Fields<'_>, scope: &Scope) -> Outcome {
@@ -169,7 +169,7 @@ impl<'a> Import<'a> {
         }
         notes.push("the credential is sent only to the provider, and only over TLS".to_owned());
         let placed = nodes.into_iter().map(|node| Placed { rank: 2, node, header: BTreeMap::new() });
-        (placed.collect(), verdict(notes))
+        (placed.collect(), verdict(&notes))
     }
 }
 
@@ -318,7 +318,7 @@ fn caching(config: &Fields<'_>, scope: &Scope) -> Outcome {
         memory: config.whole("max_cache_size_megabytes").map(|size| size.saturating_mul(1 << 20)),
         ..emit::Cache::default()
     };
-    (vec![Placed::inner(commented(cache.node(), &notes))], verdict(notes))
+    (vec![Placed::inner(commented(cache.node(), &notes))], verdict(&notes))
 }
 
 fn response_based_throttling(config: &Fields<'_>, scope: &Scope) -> Outcome {
@@ -338,7 +338,7 @@ fn response_based_throttling(config: &Fields<'_>, scope: &Scope) -> Outcome {
         remaining: None,
     };
     let note = "until the time is over, calls are refused with Egret's own body, not with the provider's";
-    (vec![Placed { rank: 1, node: throttle.node(), header: BTreeMap::new() }], verdict(vec![note.to_owned()]))
+    (vec![Placed { rank: 1, node: throttle.node(), header: BTreeMap::new() }], verdict(&[note.to_owned()]))
 }
 
 fn fixed_response(config: &Fields<'_>) -> Outcome {
@@ -351,7 +351,7 @@ fn fixed_response(config: &Fields<'_>) -> Outcome {
     let response = emit::Response { status, headers, body: "{\"message\":\"GO Lunar\"}".to_owned() };
     let header = BTreeMap::from([("early-response".to_owned(), "true".to_owned())]);
     let note = "a quota outside of it gets its unit back, because no call was made";
-    (vec![Placed { rank: 3, node: response.fixed(), header }], verdict(vec![note.to_owned()]))
+    (vec![Placed { rank: 3, node: response.fixed(), header }], verdict(&[note.to_owned()]))
 }
 
 fn retry(config: &Fields<'_>, scope: &Scope) -> Outcome {
@@ -373,7 +373,7 @@ fn retry(config: &Fields<'_>, scope: &Scope) -> Outcome {
     }
     notes.extend(unsafe_method(&scope.matching.method));
     let node = repeated(attempts, on, base, factor, None, &mut notes);
-    (vec![Placed { rank: 0, node, header: BTreeMap::new() }], verdict(notes))
+    (vec![Placed { rank: 0, node, header: BTreeMap::new() }], verdict(&notes))
 }
 
 /// The note about methods whose calls are not repeated.

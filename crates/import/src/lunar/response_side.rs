@@ -75,7 +75,7 @@ impl<'a> Import<'a> {
         notes.extend(unsafe_method(&source.filter.methods));
         notes.push("a `Retry-After` of the provider is obeyed up to 30 s (`retry_after_max`)".to_owned());
         let node = repeated(attempts, on, base, factor, max, &mut notes);
-        self.findings.item(source.file, processor.at, source.what(key), verdict(notes));
+        self.findings.item(source.file, processor.at, source.what(key), verdict(&notes));
         node
     }
 }

@@ -101,14 +101,17 @@ fn mistakes_are_reported_with_their_places_and_all_at_once() {
 
 #[test]
 fn hostile_yaml_is_refused_quickly() {
-    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned()
-        + &(0..9)
-            .map(|level| {
-                let before = char::from(b'a' + level);
-                let name = char::from(b'b' + level);
-                format!("{name}: &{name} [{}]\n", vec![format!("*{before}"); 9].join(","))
-            })
-            .collect::<String>();
+    let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 0..9 {
+        let (before, name) = (char::from(b'a' + level), char::from(b'b' + level));
+        bomb += &[
+            name.to_string(),
+            format!(": &{name} ["),
+            vec![format!("*{before}"); 9].join(","),
+            "]\n".to_owned(),
+        ]
+        .concat();
+    }
     let deep = "[".repeat(10_000);
     let long = "x: 1\n".repeat(300_000);
     for text in [bomb.as_str(), deep.as_str(), long.as_str()] {

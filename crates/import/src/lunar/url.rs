@@ -72,7 +72,7 @@ pub(super) fn matches(urls: &[Target]) -> Vec<Match> {
             Some(known) => match &target.path {
                 None => known.path.clear(),
                 Some(path) if !known.path.is_empty() && !known.path.contains(path) => {
-                    known.path.push(path.clone())
+                    known.path.push(path.clone());
                 }
                 Some(_) => {}
             },
