@@ -85,6 +85,11 @@ mod scenarios {
     mod har_kills;
     mod har_secrets;
     mod har_surface;
+    mod import_harchiver;
+    mod import_lunar_flows;
+    mod import_lunar_policies;
+    mod import_lunar_report;
+    mod import_lunar_shapes;
     mod lab_external;
     mod lab_limits;
     mod lab_report;

@@ -19,6 +19,8 @@ pub struct Config {
     control: Vec<String>,
     providers: Vec<String>,
     flows: String,
+    /// The whole text, instead of the parts.
+    written: Option<String>,
 }
 
 impl Default for Config {
@@ -29,6 +31,7 @@ impl Default for Config {
             control: Vec::new(),
             providers: Vec::new(),
             flows: String::new(),
+            written: None,
         }
     }
 }
@@ -37,6 +40,11 @@ impl Config {
     /// Creates a config with one provider named `origin`.
     pub fn with_origin(url: impl Display) -> Self {
         Self::default().provider("origin", url)
+    }
+
+    /// Creates a config from a whole text with one listener, whose ports and logs suit a test.
+    pub fn written(yaml: String) -> Self {
+        Self { written: Some(yaml), ..Self::default() }
     }
 
     /// Adds a provider.
@@ -83,6 +91,9 @@ impl Config {
 
     /// The text of the config file.
     pub fn yaml(&self) -> String {
+        if let Some(written) = &self.written {
+            return written.clone();
+        }
         let mut yaml = format!("gateway:\n  listen: [{}]\n", self.listen.join(", "));
         push_lines(&mut yaml, &self.gateway);
         yaml += "control:\n  listen: 127.0.0.1:0\n";

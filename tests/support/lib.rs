@@ -20,6 +20,7 @@ pub mod config_api;
 pub mod dns;
 pub mod egret;
 pub mod http;
+pub mod imported;
 pub mod load;
 pub mod metered;
 pub mod peers;

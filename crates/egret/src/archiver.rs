@@ -16,7 +16,7 @@ use crate::run::{Origin, Run};
 
 pub use args::ArchiverArgs;
 
-/// The subcommand. Only the program's name precedes it.
+/// The subcommand. Only the program's name precedes it. `import harchiver` takes the same arguments.
 pub const NAME: &str = "archiver";
 
 impl ArchiverArgs {
@@ -27,33 +27,41 @@ impl ArchiverArgs {
             let printed = if self.version { version.to_owned() } else { format!("egret {version}") };
             return print(&format!("{printed}\n"));
         }
+        if self.print_config {
+            return self.print();
+        }
+        let translation = self.translation()?;
+        let config = translation.config().map_err(Failure::misused)?;
+        print(&translation.banner())?;
+        Run { origin: Origin::Translated(Box::new(config)), demo: false }.run()
+    }
+
+    /// Prints the config that the command line stands for.
+    pub fn print(&self) -> Result<(), Failure> {
+        print(&self.translation()?.yaml())
+    }
+
+    fn translation(&self) -> Result<Translation<'_>, Failure> {
         let in_environment = || std::env::var(TOKEN_VARIABLE).ok().and_then(|token| secret(&token).ok());
         let token = self.service_token.clone().or_else(in_environment);
         let token = token.filter(|token| !token.expose().is_empty());
         let translation = Translation { arguments: self, token };
         translation.check().map_err(Failure::misused)?;
-        if self.print_config {
-            return print(&translation.yaml());
-        }
-        let config = translation.config().map_err(Failure::misused)?;
-        print(&translation.banner())?;
-        Run { origin: Origin::Translated(Box::new(config)), demo: false }.run()
+        Ok(translation)
     }
 }
 
 /// Converts the command line for clap: HARchiver's long options have one dash, clap's have two.
 pub fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.get(1).is_none_or(|name| name != NAME) {
-        return arguments;
-    }
+    let Some(words) = words_before(&arguments) else { return arguments };
     let mut is_value = false;
-    for argument in arguments.iter_mut().skip(2) {
+    for argument in arguments.iter_mut().skip(words) {
         let Some(text) = argument.to_str().filter(|_| !is_value) else {
             is_value = false;
             continue;
         };
-        if let Some(word) = text.strip_prefix('-').filter(|word| is_word(word)) {
+        if let Some(word) = text.strip_prefix('-').filter(|word| is_word(word) || is_cut_short(word)) {
             *argument = format!("--{word}").into();
         }
         is_value = takes_value(argument.to_str().unwrap_or_default());
@@ -64,6 +72,46 @@ pub fn with_two_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsS
 /// Returns `true` for more than one character, the first of them a letter.
 fn is_word(text: &str) -> bool {
     text.len() > 1 && text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic())
+}
+
+/// Returns `true` for the first letter of a long option that is no short option itself.
+fn is_cut_short(word: &str) -> bool {
+    let mut characters = word.chars();
+    let (Some(letter), None) = (characters.next(), characters.next()) else { return false };
+    let archiver = ArchiverArgs::augment_args(clap::Command::new(NAME));
+    let is_short = letter == 'h' || archiver.get_arguments().any(|known| known.get_short() == Some(letter));
+    !is_short && !long_options(word).is_empty()
+}
+
+/// The long options that begin with this word, as HARchiver writes them.
+fn long_options(word: &str) -> Vec<String> {
+    let archiver = ArchiverArgs::augment_args(clap::Command::new(NAME));
+    let longs = archiver.get_arguments().filter_map(clap::Arg::get_long);
+    longs.filter(|long| long.starts_with(word)).map(|long| format!("-{long}")).collect()
+}
+
+/// Returns the message about an option that is cut so short that it may be several. `arguments` are those of
+/// [`with_two_dashes`].
+pub fn ambiguous(arguments: &[OsString]) -> Option<String> {
+    let words = words_before(arguments)?;
+    let mut is_value = false;
+    for argument in arguments.iter().skip(words) {
+        let text = argument.to_str().unwrap_or_default();
+        if let Some(word) = text.strip_prefix("--").filter(|word| !is_value && !word.is_empty()) {
+            let options = long_options(word);
+            if options.len() > 1 && !options.contains(&format!("-{word}")) {
+                return Some(format!("error: -{word} is ambiguous: it may be {}", options.join(" or ")));
+            }
+        }
+        is_value = !is_value && takes_value(text);
+    }
+    None
+}
+
+/// The number of words before HARchiver's arguments; `None` if there are none of them.
+fn words_before(arguments: &[OsString]) -> Option<usize> {
+    let is = |number: usize, name: &str| arguments.get(number).is_some_and(|argument| argument == name);
+    if is(1, NAME) { Some(2) } else { (is(1, "import") && is(2, "harchiver")).then_some(3) }
 }
 
 /// Returns `true` if the next argument is the value of this one.

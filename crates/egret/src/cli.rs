@@ -49,6 +49,8 @@ pub enum Command {
     },
     /// Exit with code 0 if the gateway is ready: for the health check of a container.
     Health(crate::health::Gateway),
+    /// List the endpoints that a running gateway has seen, or propose flows for them.
+    Discover(crate::discover::Arguments),
     /// Print one report for a support ticket: program, machine, config and state of a gateway.
     ///
     /// The report contains no secrets. Exits with code 1 if something is wrong; the report begins with a list
@@ -86,6 +88,9 @@ pub enum Command {
     /// `egret archiver 15000 TOKEN -https 15001 -rev api.example`. `docs/archiver.md` lists the differences.
     #[command(name = crate::archiver::NAME, infer_long_args = true)]
     Archiver(Box<ArchiverArgs>),
+    /// Translate another product's config into Egret's.
+    #[command(subcommand)]
+    Import(crate::import::Import),
     /// Print a page of the reference, as Markdown.
     Reference {
         /// The page to print.

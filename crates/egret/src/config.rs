@@ -13,6 +13,7 @@ use egret_quota::{QuotaConfigs, StoreKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::foreign_keys::HINTS;
 use crate::{secret_files, unopened};
 
 /// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
@@ -121,7 +122,7 @@ pub enum LogFormat {
 impl Config {
     /// Parses a config text; `name` is its name in error messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, Report> {
-        egret_config::load(name, text, Self::problems)
+        egret_config::load_with_hints(name, text, HINTS, Self::problems)
     }
 
     /// Returns the parts for the gateway, with the exports for its diagnoses.

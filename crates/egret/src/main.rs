@@ -20,6 +20,7 @@ mod control_client;
 mod control_source;
 mod control_token;
 mod demo;
+mod discover;
 mod disks;
 mod doctor;
 mod durable;
@@ -27,8 +28,10 @@ mod events;
 mod explain;
 mod exports;
 mod failure;
+mod foreign_keys;
 mod har;
 mod health;
+mod import;
 mod lab;
 mod logging;
 mod memory;
@@ -57,7 +60,12 @@ use output::print;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(archiver::with_two_dashes(std::env::args_os())) {
+    let arguments = archiver::with_two_dashes(std::env::args_os());
+    if let Some(message) = archiver::ambiguous(&arguments) {
+        say(message);
+        return ExitCode::from(Failure::misused("").exit_code());
+    }
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version also end here, with code 0. If printing fails, the exit code must suffice.
@@ -93,8 +101,10 @@ fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Health(gateway) => health::run(&gateway),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Discover(arguments) => discover::run(&arguments),
         Command::Explain(arguments) => print(&explain::explain(&arguments)?),
         Command::Schema => print(&reference::schema_text()),
+        Command::Import(import) => import.run(),
         Command::Lab(lab) => lab.run(),
         Command::Har(har) => har.run(),
         Command::Reference { page } => print(&reference::page(page)),

@@ -20,18 +20,45 @@ const PROBLEMS_MAX: usize = 20;
 /// Parses `text` as `T`, then runs `validate` for checks that types cannot express.
 ///
 /// `name` is the name of the text in the report, usually the file's path. Unknown, duplicate and missing keys
-/// and wrong values are collected first. Only a config without them is passed to `validate`, whose problems
-/// are then located in the text. Files that the config names are relative to the directory of `name`.
+/// and wrong values are collected first. What remains of the config is passed to `validate`, whose problems
+/// are then located in the text. Those that may only follow from what was left out are not reported. Files
+/// that the config names are relative to the directory of `name`.
 pub fn load<T: DeserializeOwned>(
     name: &str,
     text: &str,
     validate: impl FnOnce(&T) -> Vec<Problem>,
 ) -> Result<T, Report> {
-    let mut document = Document::parse(name, text)?;
+    load_with_hints(name, text, &[], validate)
+}
+
+/// A word of another product's config that people bring along, and what to write instead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hint {
+    /// The key, or the value where one of several words is expected.
+    pub word: &'static str,
+    /// The end of a sentence that begins with the word: ``is Lunar's: use `cache` ``.
+    pub advice: &'static str,
+}
+
+/// Parses `text` as [`load`] does. An unknown key or word that a hint is about gets the hint's advice.
+pub fn load_with_hints<T: DeserializeOwned>(
+    name: &str,
+    text: &str,
+    hints: &[Hint],
+    validate: impl FnOnce(&T) -> Vec<Problem>,
+) -> Result<T, Report> {
+    let mut document = Document { hints, ..Document::parse(name, text)? };
     let _directory = Directory::enter(name);
-    let config: T = document.read()?;
-    let problems = validate(&config);
-    if problems.is_empty() { Ok(config) } else { Err(document.locate(problems)) }
+    let (config, mut findings) = document.read_rest::<T>();
+    let problems = config.as_ref().map(validate).unwrap_or_default();
+    let is_certain = |problem: &Problem| findings.is_empty() || document.is_certain(problem);
+    let problems: Vec<Problem> = problems.into_iter().filter(is_certain).collect();
+    findings.extend(document.findings(problems));
+    findings.sort_by_key(Finding::position);
+    match config {
+        Some(config) if findings.is_empty() => Ok(config),
+        _ => Err(Report::new(name, findings)),
+    }
 }
 
 fn parse(name: &str, text: &str) -> Result<YamlNode, Report> {
@@ -46,6 +73,7 @@ fn parse(name: &str, text: &str) -> Result<YamlNode, Report> {
 pub struct Document<'a> {
     name: &'a str,
     text: &'a str,
+    hints: &'a [Hint],
     root: YamlNode,
 }
 
@@ -62,7 +90,7 @@ impl<'a> Document<'a> {
         }
         // Some editors start the file with a byte order mark, which would shift the columns.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        Ok(Self { name, text, root: parse(name, text)? })
+        Ok(Self { name, text, hints: &[], root: parse(name, text)? })
     }
 
     /// Returns the whole config, with aliases and merge keys resolved.
@@ -77,11 +105,18 @@ impl<'a> Document<'a> {
     ///
     /// Fails with every unknown, duplicate and missing key, and every wrong value.
     pub fn read<T: DeserializeOwned>(&mut self) -> Result<T, Report> {
+        match self.read_rest() {
+            (Some(config), findings) if findings.is_empty() => Ok(config),
+            (_, findings) => Err(Report::new(self.name, findings)),
+        }
+    }
+
+    /// Does the same. Returns what remains at the end, if anything does, and the problems.
+    fn read_rest<T: DeserializeOwned>(&mut self) -> (Option<T>, Vec<Finding>) {
         let mut findings = Vec::new();
         loop {
             let error = match T::deserialize(&self.root) {
-                Ok(config) if findings.is_empty() => return Ok(config),
-                Ok(_) => break,
+                Ok(config) => return (Some(config), findings),
                 Err(error) => error,
             };
             let is_unreported = self.is_unreported(&error);
@@ -90,11 +125,42 @@ impl<'a> Document<'a> {
             }
             let is_skipped = self.skip_entry(&error);
             if !is_skipped || findings.len() == PROBLEMS_MAX {
-                break;
+                return (None, findings);
             }
         }
-        findings.sort_by_key(Finding::position);
-        Err(Report::new(self.name, findings))
+    }
+
+    /// Returns `true` if a problem of what remains is one of the whole config too: nothing that was skipped
+    /// lies on its path, and its message names nothing that was skipped.
+    fn is_certain(&self, problem: &Problem) -> bool {
+        let mut skipped = Vec::new();
+        self.root.skipped_keys(&mut skipped);
+        let is_named = |key: &&str| problem.message.contains(&format!("`{key}`"));
+        !skipped.iter().any(is_named) && self.is_whole(&problem.path)
+    }
+
+    /// Returns `true` if nothing was skipped in the entry of a section that the path leads into.
+    fn is_whole(&self, path: &str) -> bool {
+        let end = path.find(['.', '[']).unwrap_or(path.len());
+        let YamlValue::Mapping(root) = &self.root.value else { return false };
+        let Some(section) = root.entries.iter().find(|entry| entry.key == path[..end]) else { return true };
+        match &section.node.value {
+            YamlValue::Mapping(mapping) => {
+                let rest = path[end..].strip_prefix('.').unwrap_or_default();
+                let entry = mapping.entries.iter().find(|entry| starts_with_key(rest, &entry.key));
+                entry.is_some_and(|entry| !entry.node.has_skipped())
+            }
+            // The numbers of elements count from what remains.
+            YamlValue::Sequence(nodes) => {
+                let is_shifted = nodes.iter().any(|node| node.skipped);
+                let number = path[end..]
+                    .strip_prefix('[')
+                    .and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
+                !is_shifted
+                    && number.and_then(|number| nodes.get(number)).is_some_and(|node| !node.has_skipped())
+            }
+            _ => !section.node.skipped,
+        }
     }
 
     /// Returns `true` if a key is missing only because its entry was skipped or misspelt.
@@ -136,13 +202,29 @@ impl<'a> Document<'a> {
             }
         }
         spot.hide_value |= error.secret;
+        Finding::new(self.problem(path, error), spot, self.text)
+    }
+
+    fn problem(&self, path: String, error: &ReadError) -> Problem {
         let problem = Problem::new(path, error.to_string());
-        let problem = match &error.kind {
-            ReadErrorKind::UnknownKey { key, expected } => problem.suggest(key, expected.iter().copied()),
-            ReadErrorKind::UnknownWord { word, expected } => problem.suggest(word, expected.iter().copied()),
-            ReadErrorKind::MissingKey(_) | ReadErrorKind::Other(_) => problem,
-        };
-        Finding::new(problem, spot, self.text)
+        let hint = |word: &str| self.hints.iter().find(|hint| hint.word == word);
+        match &error.kind {
+            ReadErrorKind::UnknownKey { key: word, expected }
+            | ReadErrorKind::UnknownWord { word, expected } => {
+                let suggested = problem.suggest(word, expected.iter().copied());
+                match hint(word) {
+                    // A slip of the pen is likelier than another product's word only if no hint is about it.
+                    Some(hint) => Problem::new(suggested.path, format!("`{word}` {}", hint.advice)),
+                    None => suggested,
+                }
+            }
+            ReadErrorKind::WrongType { meant, .. } if !error.secret => {
+                Problem { suggestion: meant.clone(), ..problem }
+            }
+            ReadErrorKind::WrongType { .. } | ReadErrorKind::MissingKey(_) | ReadErrorKind::Other(_) => {
+                problem
+            }
+        }
     }
 
     /// Skips the entry that the error is about in the next passes. Returns `false` if that is the whole
@@ -172,16 +254,18 @@ impl<'a> Document<'a> {
 
     /// Locates each problem at the value that its path leads to, or at the nearest parent that the text has.
     pub fn locate(&self, problems: Vec<Problem>) -> Report {
-        let mut findings: Vec<Finding> = problems
-            .into_iter()
-            .map(|problem| {
-                let spot = self.spot(&problem.path);
-                let spot = problem.within.and_then(|within| spot.within(within, self.text)).unwrap_or(spot);
-                Finding::new(problem, spot, self.text)
-            })
-            .collect();
+        let mut findings = self.findings(problems);
         findings.sort_by_key(Finding::position);
         Report::new(self.name, findings)
+    }
+
+    fn findings(&self, problems: Vec<Problem>) -> Vec<Finding> {
+        let located = problems.into_iter().map(|problem| {
+            let spot = self.spot(&problem.path);
+            let spot = problem.within.and_then(|within| spot.within(within, self.text)).unwrap_or(spot);
+            Finding::new(problem, spot, self.text)
+        });
+        located.collect()
     }
 
     fn spot(&self, path: &str) -> Spot {
@@ -234,6 +318,30 @@ fn push_key(path: &mut String, key: &str) {
 }
 
 impl YamlNode {
+    /// Returns `true` if this node or one within it was skipped.
+    fn has_skipped(&self) -> bool {
+        self.skipped
+            || match &self.value {
+                YamlValue::Mapping(mapping) => mapping.entries.iter().any(|entry| entry.node.has_skipped()),
+                YamlValue::Sequence(nodes) => nodes.iter().any(Self::has_skipped),
+                _ => false,
+            }
+    }
+
+    /// Collects the keys under which something was skipped.
+    fn skipped_keys<'a>(&'a self, keys: &mut Vec<&'a str>) {
+        match &self.value {
+            YamlValue::Mapping(mapping) => {
+                for entry in mapping.entries.iter().filter(|entry| entry.node.has_skipped()) {
+                    keys.push(&entry.key);
+                    entry.node.skipped_keys(keys);
+                }
+            }
+            YamlValue::Sequence(nodes) => nodes.iter().for_each(|node| node.skipped_keys(keys)),
+            _ => {}
+        }
+    }
+
     fn child(&self, step: usize) -> Option<&YamlNode> {
         match &self.value {
             YamlValue::Mapping(mapping) => mapping.entries.get(step).map(|entry| &entry.node),

@@ -19,7 +19,7 @@ mod text_file;
 mod tree;
 mod units;
 
-pub use document::{CONFIG_BYTES_MAX, Document, load};
+pub use document::{CONFIG_BYTES_MAX, Document, Hint, load, load_with_hints};
 pub use entry_kind::EntryKind;
 pub use file::{CERTIFICATES_BYTES_MAX, read_file};
 pub use node::Node;
@@ -28,5 +28,5 @@ pub use regex::{Case, RegexError, WholeRegex};
 pub use report::{Finding, LocatedProblem, Report};
 pub use secret::{Secret, SecretError};
 pub use text_file::TextFile;
-pub use tree::Position;
+pub use tree::{Entry, Mapping, ParseError, Position, YamlNode, YamlValue, parse as parse_yaml};
 pub use units::{Duration, QuantityError, Size};

@@ -12,7 +12,7 @@ use crate::tree::{Entry, Mapping, YamlNode, YamlValue};
 
 /// An error and the path to it.
 #[derive(Debug)]
-pub(crate) struct ReadError {
+pub struct ReadError {
     pub kind: ReadErrorKind,
     /// Indices of entries and elements, the innermost first.
     pub steps: Vec<usize>,
@@ -24,10 +24,21 @@ pub(crate) struct ReadError {
 
 /// The kinds of errors that get a suggestion, or are about a missing key, and all others.
 #[derive(Debug)]
-pub(crate) enum ReadErrorKind {
-    UnknownKey { key: String, expected: &'static [&'static str] },
+pub enum ReadErrorKind {
+    UnknownKey {
+        key: String,
+        expected: &'static [&'static str],
+    },
     MissingKey(&'static str),
-    UnknownWord { word: String, expected: &'static [&'static str] },
+    UnknownWord {
+        word: String,
+        expected: &'static [&'static str],
+    },
+    /// A value of another type; `meant` is it in the right one, if that is plain.
+    WrongType {
+        message: String,
+        meant: Option<String>,
+    },
     Other(String),
 }
 
@@ -53,7 +64,7 @@ impl fmt::Display for ReadError {
             ReadErrorKind::UnknownWord { word, expected } => {
                 write!(f, "expected {}, found `{word}`", one_of(expected))
             }
-            ReadErrorKind::Other(message) => f.write_str(message),
+            ReadErrorKind::WrongType { message, .. } | ReadErrorKind::Other(message) => f.write_str(message),
         }
     }
 }
@@ -67,12 +78,14 @@ impl de::Error for ReadError {
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let expected = plain(&expected.to_string());
-        Self::custom(match unexpected {
+        let meant = meant(unexpected, &expected);
+        let message = match unexpected {
             Unexpected::Str(text) if is_quoted_scalar(text, &expected) => {
                 format!("expected {expected}, found the text `{}`: remove the quotes", cut(text))
             }
             unexpected => format!("expected {expected}, found {}", found(unexpected)),
-        })
+        };
+        Self::new(ReadErrorKind::WrongType { message, meant })
     }
 
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -130,6 +143,23 @@ fn plain(expected: &str) -> String {
 fn is_quoted_scalar(text: &str, expected: &str) -> bool {
     (expected.contains("number") && text.parse::<f64>().is_ok_and(f64::is_finite))
         || (expected == TRUE_OR_FALSE && matches!(text, "true" | "false"))
+}
+
+/// Returns the value as it was probably meant: a duration in seconds, a size in bytes, a list.
+fn meant(unexpected: Unexpected<'_>, expected: &str) -> Option<String> {
+    match unexpected {
+        Unexpected::Unsigned(number) if expected.starts_with("a duration") => Some(format!("{number}s")),
+        Unexpected::Unsigned(number) if expected.starts_with("a size") => Some(format!("{number}B")),
+        Unexpected::Unsigned(number) if expected == "a list" => Some(format!("[{number}]")),
+        Unexpected::Str(text) if expected == "a list" && text.len() <= VALUE_CHARS_MAX => {
+            let items: Vec<&str> = text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
+            let is_plain = |item: &&str| {
+                item.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./*".contains(&byte))
+            };
+            (!items.is_empty() && items.iter().all(is_plain)).then(|| format!("[{}]", items.join(", ")))
+        }
+        _ => None,
+    }
 }
 
 /// Longest value that a message repeats, in characters; longer ones are cut.

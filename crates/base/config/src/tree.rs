@@ -25,13 +25,15 @@ impl From<Location> for Position {
 
 /// A value and its position.
 #[derive(Debug)]
-pub(crate) struct YamlNode {
+pub struct YamlNode {
+    /// Its first character.
     pub at: Position,
+    /// The value.
     pub value: YamlValue,
     /// `true` if it is not read: a problem was found in it, and others may follow.
-    pub skipped: bool,
+    pub(crate) skipped: bool,
     /// `true` once it was read as the path of a file or directory.
-    pub is_path: Cell<bool>,
+    pub(crate) is_path: Cell<bool>,
 }
 
 impl YamlNode {
@@ -42,36 +44,48 @@ impl YamlNode {
 
 /// A value without its position.
 #[derive(Debug)]
-pub(crate) enum YamlValue {
+pub enum YamlValue {
+    /// Nothing, `~` or `null`.
     Null,
+    /// `true` or `false`.
     Bool(bool),
+    /// A whole number from 0.
     Unsigned(u64),
+    /// A whole number below 0.
     Signed(i64),
+    /// Any other number.
     Float(f64),
+    /// A text.
     Text(String),
+    /// A list.
     Sequence(Vec<YamlNode>),
+    /// A mapping.
     Mapping(Mapping),
 }
 
 /// A mapping in the order of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Mapping {
+pub struct Mapping {
+    /// The entries; no key occurs twice.
     pub entries: Vec<Entry>,
     /// Keys whose absence is not reported: their entry was skipped or misspelt.
-    pub unreported: Vec<String>,
+    pub(crate) unreported: Vec<String>,
 }
 
 /// A key of a mapping, and its value.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
+    /// The key.
     pub key: String,
+    /// The first character of the key.
     pub key_at: Position,
+    /// The value.
     pub node: YamlNode,
 }
 
 /// The reason why a text is not a config's YAML.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ParseError {
+pub struct ParseError {
     /// Its position.
     pub at: Position,
     message: String,
@@ -86,7 +100,7 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 /// Parses one YAML document, within limits on depth, size and aliases.
-pub(crate) fn parse(text: &str) -> Result<YamlNode, ParseError> {
+pub fn parse(text: &str) -> Result<YamlNode, ParseError> {
     match read(text, DuplicateKeyPolicy::Error) {
         Ok(Some(root)) => Ok(root.into()),
         // The text holds only comments: every key has its default.

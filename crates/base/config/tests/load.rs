@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use egret_config::{Duration, Problem, Secret, Size, load};
+use egret_config::{Duration, Hint, Problem, Secret, Size, load, load_with_hints};
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -162,7 +162,7 @@ const BAD: [(&str, &str); 21] = [
     ),
     (
         "providers:\n  stripe:\n    timeouts: { connect: 5 }\n    url: x\n",
-        "egret.yaml:3:26: providers.stripe.timeouts.connect: expected a duration like `250ms` or `5s`, found the number `5`\n\
+        "egret.yaml:3:26: providers.stripe.timeouts.connect: expected a duration like `250ms` or `5s`, found the number `5`; did you mean `5s`?\n\
          3 |     timeouts: { connect: 5 }\n  |                          ^",
     ),
     (
@@ -431,4 +431,66 @@ fn a_mapping_says_by_its_type_which_keys_it_has() {
         let report = load::<Outputs>("egret.yaml", &text, |_| Vec::new()).unwrap_err().to_string();
         assert!(report.starts_with(&format!("egret.yaml:{expected}")), "{report}");
     }
+}
+
+#[test]
+fn a_value_in_the_wrong_form_is_proposed_in_the_right_one() {
+    for (text, meant) in [
+        ("providers: { a: { url: x, timeouts: { connect: 60 } } }", Some("60s")),
+        ("providers: { a: { url: x, timeouts: { body: 512 } } }", Some("512B")),
+        ("listen: 'a, b'", Some("[a, b]")),
+        ("listen: 5", Some("[5]")),
+        ("listen: 'a: b'", None),
+        ("workers: many", None),
+    ] {
+        let report = load::<Config>("egret.yaml", text, |_| Vec::new()).unwrap_err();
+        assert_eq!(report.findings[0].problem.suggestion.as_deref(), meant, "{text}");
+    }
+}
+
+#[test]
+fn a_word_of_another_product_gets_advice() {
+    let hints = [
+        Hint { word: "endpoints", advice: "is Lunar's: use `flows`" },
+        Hint { word: "none", advice: "is Lunar's: use `off`" },
+    ];
+    let text = "endpoints: []\nmode: none\nlisten: []\n";
+    let report = load_with_hints::<Config>("egret.yaml", text, &hints, |_| Vec::new()).unwrap_err();
+    let found: Vec<_> = report.findings.iter().map(|finding| finding.problem.message.as_str()).collect();
+    assert_eq!(found, ["`endpoints` is Lunar's: use `flows`", "`none` is Lunar's: use `off`"]);
+}
+
+#[test]
+fn problems_of_meaning_are_reported_beside_those_of_form() {
+    let text = "\
+workrs: 2
+providers:
+  a: { url: ftp://x }
+  b: { url: ftp://y, timeouts: { connect: now } }
+  c: {}
+listen:
+  - { address: a, provider: c }
+  - { address: b, provider: d }
+";
+    let problems = |config: &Config| {
+        let bad_url = |(name, provider): (&String, &Provider)| {
+            provider.url.starts_with("ftp").then(|| Problem::new(format!("providers.{name}.url"), "not http"))
+        };
+        let unknown = |(number, listen): (usize, &Listen)| {
+            let name = listen.provider.as_ref().filter(|name| !config.providers.contains_key(*name))?;
+            Some(Problem::new(
+                format!("listen[{number}].provider"),
+                format!("no provider is called `{name}`"),
+            ))
+        };
+        let urls = config.providers.iter().filter_map(bad_url);
+        urls.chain(config.listen.iter().enumerate().filter_map(unknown)).collect()
+    };
+    let report = load::<Config>("egret.yaml", text, problems).unwrap_err();
+    let found: Vec<_> = report.findings.iter().map(|finding| finding.problem.path.as_str()).collect();
+    // Nothing is said about `b`, whose timeout is wrong, nor about the use of `c`, which was left out.
+    assert_eq!(
+        found,
+        ["workrs", "providers.a.url", "providers.b.timeouts.connect", "providers.c", "listen[1].provider"]
+    );
 }

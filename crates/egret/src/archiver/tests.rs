@@ -34,6 +34,7 @@ fn words_get_a_second_dash_and_values_do_not() {
         ("15000 -c 5 -t 2.5 TOKEN", "15000 -c 5 -t 2.5 TOKEN"),
         ("15000 -filter-ua -debug -replays", "15000 --filter-ua -debug --replays"),
         ("15000 -rev -x -env -y --bind ::1", "15000 --rev -x --env -y --bind ::1"),
+        ("15000 -r a.example -d -x", "15000 --r a.example --d -x"),
         ("-help", "--help"),
         ("-h", "-h"),
     ] {
@@ -43,6 +44,22 @@ fn words_get_a_second_dash_and_values_do_not() {
     }
     let others = ["egret", "bench", "-kk"].map(OsString::from);
     assert_eq!(with_two_dashes(others.clone()), others);
+}
+
+#[test]
+fn an_option_cut_too_short_is_told_from_those_it_may_be() {
+    let found = |line: &str| {
+        let words = ["egret", NAME].into_iter().chain(line.split_whitespace()).map(OsString::from);
+        ambiguous(&with_two_dashes(words))
+    };
+    let message = found("15000 -r api.example").unwrap();
+    assert!(message.contains("-reverse") && message.contains("-replays"), "{message}");
+    assert!(found("15000 -re api.example").is_some());
+    for line in
+        ["15000 -rev api.example", "15000 -host -r", "15000 -c 5", "15000 -reverse a -replays", "15000 -h"]
+    {
+        assert_eq!(found(line), None, "{line}");
+    }
 }
 
 #[test]

@@ -29,6 +29,26 @@ const RESPONSES: [(&str, Option<u16>, Option<&str>); 5] = [
     ("dns-failed", Some(400), None),
 ];
 
+/// Comments of the printed config, each above the lines that start so.
+const COMMENTS: [(&str, &str); 13] = [
+    ("  open_proxy:", "A forward proxy: clients may name any host."),
+    ("  scheme_fields:", "Fields of HARchiver's clients that name the scheme."),
+    ("  private_fields:", "Fields that are for the archiver alone."),
+    ("  errors:", "HARchiver's own answers, which its clients may look for."),
+    ("  limits:", "The option -c."),
+    ("  timeouts:", "The option -t."),
+    ("control:", "Health checks and metrics, which HARchiver does not have."),
+    ("data_dir:", "Documents wait here while the collector is away."),
+    (
+        "    flush_after:",
+        "HARchiver sends each document at once; this sends what came within the time together.",
+    ),
+    ("  - name: without-token", "Requests without a token are refused if none is given on the command line."),
+    ("          detect_secrets:", "What looks like a secret is replaced; HARchiver recorded it."),
+    ("          leave_out:", "Routing fields of HARchiver's clients are not recorded."),
+    ("          client_address_fields:", "Trusted, as by HARchiver."),
+];
+
 /// The options, and the token if there is one.
 pub struct Translation<'a> {
     pub arguments: &'a ArchiverArgs,
@@ -119,9 +139,20 @@ impl Translation<'_> {
         Ok(config)
     }
 
-    /// Returns the config as text for `egret run`.
+    /// Returns the config as commented text for `egret run`.
     pub fn yaml(&self) -> String {
-        self.text(true)
+        let mut commented = String::from("# The config that a command line of HARchiver stands for.\n");
+        for line in self.text(true).lines() {
+            for (start, comment) in COMMENTS {
+                if line.starts_with(start) {
+                    let indent = line.len() - line.trim_start().len();
+                    let _ = writeln!(commented, "{:indent$}# {comment}", "");
+                }
+            }
+            commented.push_str(line);
+            commented.push('\n');
+        }
+        commented
     }
 
     /// Returns the text that HARchiver prints at startup, without the token.

@@ -236,7 +236,11 @@ impl Fallback {
 fn check_inner(config: &FallbackConfig, context: &mut CompileContext<'_>) {
     for InnerRemedy { number, mode, config: other, .. } in context.inner {
         let Some(inner) = other.downcast_ref::<FallbackConfig>().filter(|_| *mode == Mode::Enforce) else {
-            continue;
+            if config.on_refused.is_empty() {
+                continue;
+            }
+            // It may refuse a call before any fallback within it sees the refusal.
+            return;
         };
         let is_covered = config.on.iter().all(|on| inner.on.iter().any(|other| other.covers(*on)))
             && config.on_refused.iter().all(|reason| inner.on_refused.contains(reason));
