@@ -38,9 +38,9 @@ impl ConfigCalls {
     async fn call(&self, request: ConfigRequest) -> Result<ConfigReply, Problem> {
         let (reply, replied) = oneshot::channel();
         let busy = "the gateway is draining, or too many requests are waiting";
-        let unavailable = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, busy);
-        self.calls.try_send(ConfigCall { request, reply }).map_err(|_| unavailable(()))?;
-        replied.await.map_err(|_| unavailable(()))?.map_err(Problem::from)
+        let unavailable = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, busy);
+        self.calls.try_send(ConfigCall { request, reply }).map_err(|_| unavailable())?;
+        replied.await.map_err(|_| unavailable())?.map_err(Problem::from)
     }
 
     /// Changes the config, unless another change is in progress.

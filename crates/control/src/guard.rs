@@ -120,9 +120,8 @@ impl Guard {
         let token = match access {
             Access::Public => return Ok(()),
             Access::Token if self.token.is_none() => return Ok(()),
-            Access::Token => &self.token,
             Access::Private if self.token.is_none() => &self.created_token,
-            Access::Private => &self.token,
+            Access::Token | Access::Private => &self.token,
         };
         let Some(token) = token else {
             return Err(Problem::new(

@@ -224,10 +224,11 @@ fn reply_to(request: ConfigRequest) -> Result<ConfigReply, Refusal> {
         })),
         ConfigRequest::Replace { name, .. } if name != "egret.yaml" => Err(Refusal::UnknownFile),
         ConfigRequest::Replace { etag, .. } if !etag.contains(ETAG) => Err(Refusal::Stale),
-        ConfigRequest::Replace { .. } => Ok(ConfigReply::Applied(applied())),
         ConfigRequest::Versions => Ok(ConfigReply::Versions(Vec::new())),
         ConfigRequest::Version(1) => Ok(ConfigReply::Text("log: {}\n".into())),
-        ConfigRequest::Rollback { number: 1, .. } => Ok(ConfigReply::Applied(applied())),
+        ConfigRequest::Replace { .. } | ConfigRequest::Rollback { number: 1, .. } => {
+            Ok(ConfigReply::Applied(applied()))
+        }
         ConfigRequest::Version(_) | ConfigRequest::Rollback { .. } => Err(Refusal::UnknownVersion),
     }
 }
@@ -692,12 +693,12 @@ fn a_file_is_read_changed_and_rolled_back() {
     assert_eq!(files.json()["files"][0], json!({ "name": "egret.yaml", "text": "log: {}\n" }));
     let file = call("GET /api/v1/config/files/egret.yaml", "", "");
     assert_eq!((file.content.as_str(), file.field("content-type")), ("log: {}\n", Some("application/yaml")));
-    const PUT: &str = "PUT /api/v1/config/files/egret.yaml";
+    let put = "PUT /api/v1/config/files/egret.yaml";
     for (line, fields, status) in [
-        (PUT, "", 428),
-        (PUT, "if-match: *\r\n", 428),
-        (PUT, "if-match: \"0\"\r\n", 412),
-        (PUT, "if-match: W/\"1\"\r\n", 412),
+        (put, "", 428),
+        (put, "if-match: *\r\n", 428),
+        (put, "if-match: \"0\"\r\n", 412),
+        (put, "if-match: W/\"1\"\r\n", 412),
         ("PUT /api/v1/config/files/other.yaml", "if-match: \"1\"\r\n", 404),
         ("PUT /api/v1/config/files/..%2fegret.yaml", "if-match: \"1\"\r\n", 404),
         ("POST /api/v1/config/rollback", "", 400),
@@ -707,7 +708,7 @@ fn a_file_is_read_changed_and_rolled_back() {
         let content = if line.starts_with("PUT") { "log: {}\n" } else { "" };
         assert_eq!(call(line, fields, content).problem(), status, "{line} {fields}");
     }
-    let put = call(PUT, "if-match: \"0\", \"1\"\r\n", "log: {}\n");
+    let put = call(put, "if-match: \"0\", \"1\"\r\n", "log: {}\n");
     assert_eq!((put.field("etag"), put.json()["version"].as_u64()), (Some("\"2\""), Some(2)));
     assert_eq!(call("POST /api/v1/config/validate", "", "x").json()["valid"], false);
     assert_eq!(call("DELETE /api/v1/config/files/egret.yaml", "", "").field("allow"), Some("GET, HEAD, PUT"));

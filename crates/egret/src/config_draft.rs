@@ -19,7 +19,7 @@ const MODE_BITS: u32 = 0o7777;
 
 /// A new text of a file, beside it. Dropping it leaves the file as it is.
 pub struct Draft {
-    draft: PathBuf,
+    path: PathBuf,
     file: PathBuf,
     is_committed: bool,
 }
@@ -36,8 +36,8 @@ impl Draft {
         remove_leftovers(file);
         let mut name = prefix(file);
         name.push(random_hex::<8>()?);
-        let draft = Self { draft: file.with_file_name(name), file: file.to_owned(), is_committed: false };
-        let mut new = private_file().write(true).create_new(true).open(&draft.draft)?;
+        let draft = Self { path: file.with_file_name(name), file: file.to_owned(), is_committed: false };
+        let mut new = private_file().write(true).create_new(true).open(&draft.path)?;
         new.write_all(text.as_bytes())?;
         keep_owner(&new, &metadata)?;
         new.set_permissions(fs::Permissions::from_mode(metadata.mode() & MODE_BITS))?;
@@ -52,7 +52,7 @@ impl Draft {
     /// Fails without a change if the file cannot be replaced, for example because it is a mount of its own.
     pub fn commit(mut self) -> io::Result<()> {
         check_writable(&self.file)?;
-        fs::rename(&self.draft, &self.file)?;
+        fs::rename(&self.path, &self.file)?;
         self.is_committed = true;
         sync_directory(&self.file);
         Ok(())
@@ -62,7 +62,7 @@ impl Draft {
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_committed {
-            let _ = fs::remove_file(&self.draft);
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

@@ -80,7 +80,7 @@ fn providers(approved: Node<'_>, new: Node<'_>) -> Vec<Problem> {
             let reason = "a flow refers to a file or a variable, which must not reach a new provider";
             problems.push(refused(&path, reason));
         } else {
-            problems.extend(new_provider(Entry { name, path, node: provider }));
+            problems.extend(new_provider(&Entry { name, path, node: provider }));
         }
     }
     problems
@@ -99,8 +99,8 @@ fn existing_provider(path: &str, known: Node<'_>, provider: Node<'_>) -> Vec<Pro
     changed.collect::<BTreeSet<_>>().into_iter().filter_map(problem).collect()
 }
 
-fn new_provider(provider: Entry<'_>) -> Vec<Problem> {
-    if has_reference(&provider) {
+fn new_provider(provider: &Entry<'_>) -> Vec<Problem> {
+    if has_reference(provider) {
         return vec![refused(&provider.path, "it refers to a file or a variable")];
     }
     let keys = names(provider.node).filter(|key| *key != "url" && !PROVIDER_KEYS.contains(key));

@@ -78,12 +78,12 @@ impl ControlClient {
         stream.write_all(request.as_bytes())?;
         let mut response = Vec::new();
         stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response)?;
-        content(response)
+        content(&response)
     }
 }
 
 /// Returns the content of a response that ends with its connection.
-fn content(response: Vec<u8>) -> Result<Vec<u8>, ControlClientError> {
+fn content(response: &[u8]) -> Result<Vec<u8>, ControlClientError> {
     const END: &[u8] = b"\r\n\r\n";
     let status = response.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3));
     let status = status.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn only_a_response_with_status_200_has_content() {
-        let read = |response: &str| content(response.as_bytes().to_vec());
+        let read = |response: &str| content(response.as_bytes());
         assert_eq!(read("HTTP/1.1 200 OK\r\na: b\r\n\r\nready\n").unwrap(), b"ready\n");
         assert!(matches!(read("HTTP/1.1 503 No\r\n\r\n"), Err(ControlClientError::Status(503))));
         for response in ["", "SSH-2.0", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 xxx\r\n\r\n"] {

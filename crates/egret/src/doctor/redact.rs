@@ -23,7 +23,7 @@ impl Redactor {
     pub fn add_references(&mut self, config: &Value) {
         match config {
             Value::String(text) => {
-                self.0.extend(references(text).filter_map(|text| Secret::resolve(text).ok()))
+                self.0.extend(references(text).filter_map(|text| Secret::resolve(text).ok()));
             }
             Value::Array(list) => list.iter().for_each(|value| self.add_references(value)),
             Value::Object(map) => map.values().for_each(|value| self.add_references(value)),
