@@ -522,9 +522,9 @@ pub struct ProviderConfig {
     /// The base URL: `http://` or `https://`, a host, an optional port, and an optional path that is put
     /// before every request's path.
     pub url: String,
-    /// Additional hosts of this provider: `api.example.com`, or `*.example.com` for every name below it. They
-    /// matter on listeners with `keep_host`, where a client chooses the host: a credential is then added only
-    /// for the host of `url` and for these.
+    /// Additional hosts of this provider: `api.example.com`, or `*.example.com` for every name below it, or
+    /// another pattern as under `match.host` of a flow. They matter on listeners with `keep_host`, where a
+    /// client chooses the host: a credential is then added only for the host of `url` and for these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// Timeouts for this provider. Missing values come from `gateway.timeouts`.
