@@ -9,6 +9,7 @@ use std::sync::Arc;
 use egret_diagnosis::{Exports, StateStore};
 use egret_export::Exporters;
 use egret_files::private_file;
+use egret_flow::config::FlowConfig;
 use egret_har::Key;
 
 use crate::config::Config;
@@ -25,7 +26,7 @@ pub struct PseudonymKey {
 impl PseudonymKey {
     /// Returns the resources for the flows of `config`, with `exporters` open.
     pub fn exports(&mut self, config: &Config, exporters: &Exporters) -> Result<Exports, KeyFileError> {
-        if self.key.is_none() && config.flows.iter().any(|flow| flow.needs_key()) {
+        if self.key.is_none() && config.flows.iter().any(FlowConfig::needs_key) {
             self.key = Some(Arc::new(load(&config.data_dir)?));
         }
         Ok(Exports {

@@ -882,7 +882,7 @@ mod tests {
         assert_eq!((of("acme"), of("")), (Some(4.0), Some(2.0)), "{told:?}");
         let hidden = told.iter().filter(|(labels, _)| labels.contains("tenant=egr_")).count();
         assert_eq!((hidden, told.len()), (2, 5), "{told:?}");
-        assert!(told.iter().any(|(labels, number)| labels == "overflow=true" && *number == 2.0));
+        assert!(told.contains(&("overflow=true".to_owned(), 2.0)));
         assert!(!format!("{told:?}").contains(&secret));
         // The body is no JSON, so the label has no value.
         let failures = numbers(&archive, "egret_custom_failures_total");

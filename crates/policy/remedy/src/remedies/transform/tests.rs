@@ -395,7 +395,7 @@ fn a_provider_that_changes_nothing_is_refused() {
 }
 
 /// Returns the body of a POST after these changes to its JSON.
-fn body_after(changes: Value, body: &str) -> Option<String> {
+fn body_after(changes: &Value, body: &str) -> Option<String> {
     let harness = of_users(&json!([{ "transform": { "request": { "json": changes } } }]));
     let mut exchange = post(&harness, body);
     assert_eq!(exchange.poll(&harness), TestStep::Call);
@@ -407,7 +407,7 @@ fn obfuscated_members_have_the_pseudonyms_of_recordings() {
     let key = pseudonym_key();
     let text = |text: &str| key.text(text.as_bytes()).to_string();
     let sent = body_after(
-        json!({ "set": { "/user/id": "7" }, "remove": ["/user/phone"], "obfuscate": ["/user", "/none", "/n"] }),
+        &json!({ "set": { "/user/id": "7" }, "remove": ["/user/phone"], "obfuscate": ["/user", "/none", "/n"] }),
         r#"{"user": {"email": "a\u0040b", "phone": "1", "tags": ["x", ""], "old": true}, "n": 1.0, "kept": "y"}"#,
     );
     let expected = format!(
@@ -419,7 +419,7 @@ fn obfuscated_members_have_the_pseudonyms_of_recordings() {
     );
     assert_eq!(sent.as_deref(), Some(&*expected));
     let unchanged = r#"{"a": 1}"#;
-    assert_eq!(body_after(json!({ "obfuscate": ["/none"] }), unchanged).as_deref(), Some(unchanged));
+    assert_eq!(body_after(&json!({ "obfuscate": ["/none"] }), unchanged).as_deref(), Some(unchanged));
 }
 
 #[test]
