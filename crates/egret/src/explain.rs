@@ -168,7 +168,7 @@ impl Rehearsal<'_> {
         matches: &'e Matches,
         draft: &'e mut PendingChanges,
     ) -> Vec<String> {
-        let Self { question, resolved, head, bytes } = self;
+        let Self { question, resolved, head, bytes } = *self;
         let Resolved { provider, tls, host, port, target } = resolved;
         let destination = Destination { provider, tls: *tls, host, port: *port, ..Destination::NO_UPSTREAM };
         let received = ReceivedMessage { head, bytes, body: question.request.body };
