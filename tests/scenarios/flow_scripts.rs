@@ -106,7 +106,8 @@ fn a_script_that_fails_open_leaves_the_exchange_untouched_and_says_nothing_of_it
     assert!(origin.requests().iter().all(|request| request.values("x-a").is_empty()));
     egret.until_logged("the script threw an error in line 4");
     let log = egret.log();
-    assert_eq!(log.matches("the script threw an error").count(), 1, "{log}");
+    let warnings = log.lines().filter(|line| line.contains("WARN") && line.contains("the script threw"));
+    assert_eq!(warnings.count(), 1, "{log}");
     assert!(!log.contains("hunter2") && !log.contains(&std::env::var("PATH").unwrap()), "{log}");
 }
 
@@ -141,19 +142,24 @@ fn a_script_sees_no_credential_of_an_account_in_either_direction() {
     });
     let directory = Directory::default();
     let secret = directory.write_secret("secret", "s3cr3t-0123456789").display().to_string();
-    let source = json!(
-        "function onRequest(request) { request.headers.set('x-seen', `${request.headers.get('authorization')}`) }
+    let outer = json!(
+        "function onRequest(request) { request.headers.set('x-outer', `${request.headers.get('authorization')}`) }
+        function onResponse(request, response) { response.headers.set('x-seen', request.headers.names().join()) }"
+    );
+    let inner = json!(
+        "function onRequest(request) { request.headers.set('x-inner', `${request.headers.get('authorization')}`) }
         function onResponse(request, response) {
-            return respond({ body: [request.headers.get('authorization'), response.headers.get('x-echo'), response.body].join() });
+            const seen = [request.headers.get('authorization'), response.headers.get('x-echo'), response.body];
+            return respond({ body: seen.join() });
         }"
     );
     let egret = Config::with_origin(origin.url())
         .flows(format!(
             "accounts:\n  main: {{ provider: origin, bearer: {{ token: \"${{file:{secret}}}\" }} }}\n\
              flows: [{{ name: f, remedies: [\
-               {{ script: {{ source: {source}, bodies: 1KiB, time: 100ms }}, on_error: closed }},\
+               {{ script: {{ source: {outer}, time: 100ms }}, on_error: closed }},\
                {{ authenticate: {{ account: main, mask_echoes: true }} }},\
-               {{ script: {{ source: {source}, bodies: 1KiB, time: 100ms }}, on_error: closed }}] }}]\n"
+               {{ script: {{ source: {inner}, bodies: 1KiB, time: 100ms }}, on_error: closed }}] }}]\n"
         ))
         .start();
     let response = send(&egret, "GET /origin/x", "", "");
@@ -161,7 +167,8 @@ fn a_script_sees_no_credential_of_an_account_in_either_direction() {
     assert!(!response.text().contains("s3cr3t"), "{}", response.text());
     let request = origin.only_request();
     assert_eq!(request.values("authorization"), ["Bearer s3cr3t-0123456789"]);
-    assert_eq!(request.values("x-seen"), ["null"]);
+    assert_eq!((request.values("x-outer"), request.values("x-inner")), (vec!["null"], vec!["null"]));
+    assert_eq!(response.field("x-seen").map(|names| names.contains("authorization")), Some(false));
 }
 
 #[test]
