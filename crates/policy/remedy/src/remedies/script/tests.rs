@@ -180,7 +180,7 @@ fn an_engine_without_memory_is_replaced() {
     for _ in 0..3 {
         let step = polled(&harness, &format!("{POST}\nX-Eat: 1")).1;
         assert_eq!(step.refusal(&harness).0, Reason::RemedyFailed);
-        let (exchange, _) = polled(&harness, POST);
+        let (mut exchange, _) = polled(&harness, POST);
         assert!(exchange.sent(&harness).1.contains(&"x-b: 1".to_owned()));
     }
 }
@@ -189,7 +189,7 @@ fn an_engine_without_memory_is_replaced() {
 fn in_report_mode_a_script_runs_and_changes_nothing() {
     let source = "function onRequest(request) { request.headers.set('x-b', '1'); return respond() }";
     let harness = TestFlows::with(&json!([{ "script": { "source": source }, "mode": "report" }]));
-    let (exchange, step) = polled(&harness, POST);
+    let (mut exchange, step) = polled(&harness, POST);
     assert_eq!(step, TestStep::Call);
     assert!(!exchange.sent(&harness).1.contains(&"x-b: 1".to_owned()));
     assert_eq!(harness.decided(0, Counted::LocalResponse), 1);
