@@ -106,7 +106,8 @@ fn a_failed_call_leaves_nothing_of_itself() {
     let TestStep::Refused(refused) = polled(&closed, POST).1 else { panic!() };
     assert_eq!(refused.reason, Reason::RemedyFailed);
     // Nothing that a script throws reaches the log or the client.
-    assert!(refused.detail.ends_with("the script threw an error in line 4, column 19"), "{}", refused.detail);
+    assert!(refused.detail.contains("the script threw an error in line 4, column"), "{}", refused.detail);
+    assert!(!refused.detail.contains("Error: 1"), "{}", refused.detail);
 }
 
 #[test]
@@ -119,7 +120,8 @@ fn bodies_are_seen_only_as_configured() {
         let mut exchange = harness.send(lines);
         exchange.body = body.map(<[u8]>::to_vec);
         assert_eq!(exchange.poll(&harness), TestStep::Call);
-        exchange.sent(&harness).1.last().unwrap().clone()
+        let (name, value) = exchange.draft.request.added().last().unwrap();
+        format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
     };
     let keys = json!({ "bodies": "4B", "time": "100ms" });
     assert_eq!(seen(&keys, POST, Some(b"abcd")), "x-body: abcd");
@@ -180,7 +182,7 @@ fn an_engine_without_memory_is_replaced() {
     for _ in 0..3 {
         let step = polled(&harness, &format!("{POST}\nX-Eat: 1")).1;
         assert_eq!(step.refusal(&harness).0, Reason::RemedyFailed);
-        let (exchange, _) = polled(&harness, POST);
+        let (mut exchange, _) = polled(&harness, POST);
         assert!(exchange.sent(&harness).1.contains(&"x-b: 1".to_owned()));
     }
 }
@@ -189,7 +191,7 @@ fn an_engine_without_memory_is_replaced() {
 fn in_report_mode_a_script_runs_and_changes_nothing() {
     let source = "function onRequest(request) { request.headers.set('x-b', '1'); return respond() }";
     let harness = TestFlows::with(&json!([{ "script": { "source": source }, "mode": "report" }]));
-    let (exchange, step) = polled(&harness, POST);
+    let (mut exchange, step) = polled(&harness, POST);
     assert_eq!(step, TestStep::Call);
     assert!(!exchange.sent(&harness).1.contains(&"x-b: 1".to_owned()));
     assert_eq!(harness.decided(0, Counted::LocalResponse), 1);
