@@ -143,7 +143,7 @@ impl Instance {
             fill(&mut call);
         }
         self.shared.start(self.time);
-        let returned = self.run(if side == Side::Request { 0 } else { 1 });
+        let returned = self.run(u8::from(side == Side::Response));
         // Native code may have gone on for longer without asking for the time.
         let is_over = self.shared.is_over();
         let is_spoilt = self.context.runtime().is_job_pending();

@@ -60,6 +60,9 @@
   for (const key of ['toUpperCase', 'toLowerCase', 'trim', 'match', 'matchAll', 'search']) {
     wrap(String.prototype, key, copied);
   }
+  // A loop of these runs out of memory rather than time, which takes longer.
+  wrap(String.prototype, 'repeat', (self, values) => charge((`${self}`.length * values[0]) / 8 || 1));
+  for (const key of ['padStart', 'padEnd']) wrap(String.prototype, key, (self, values) => charge(values[0] / 8 || 1));
 
   const bounded = (array) => {
     if (array.length > LENGTH_MAX) throw new RangeError('the array is too long');
@@ -249,24 +252,30 @@
 
   const seen = new Set();
   const freezeAll = (value) => {
-    if ((typeof value !== 'object' && typeof value !== 'function') || value === null || seen.has(value)) return;
+    if (seen.has(value)) return;
     seen.add(value);
     freeze(value);
-    freezeAll(getPrototypeOf(value));
-    for (const key of ownKeys(value)) {
-      const property = getOwnPropertyDescriptor(value, key);
-      freezeAll(property.value);
-      freezeAll(property.get);
-      freezeAll(property.set);
+    visit(getPrototypeOf(value));
+    const all = ownKeys(value);
+    // Nearly every function has only its length and its name, and this takes most of the time of a start.
+    if (all.length === 2 && typeof value === 'function') return;
+    for (let at = 0; at < all.length; at += 1) {
+      const property = getOwnPropertyDescriptor(value, all[at]);
+      visit(property.value);
+      if (property.get !== undefined) visit(property.get);
+      if (property.set !== undefined) visit(property.set);
     }
+  };
+  const visit = (value) => {
+    if (typeof value === 'function' || (typeof value === 'object' && value !== null)) freezeAll(value);
   };
   const unnamed = [
     [][Symbol.iterator](), new Map()[Symbol.iterator](), new Set()[Symbol.iterator](), ''[Symbol.iterator](),
     ''.matchAll(/a/g), function () {}, function* () {}, async function () {}, async function* () {}, () => {},
     (function* () {})(), (async function* () {})(), (function () { return arguments; })(),
   ];
-  for (const each of unnamed) freezeAll(each);
-  for (const each of [globalThis, request, response, decision]) freezeAll(each);
+  for (const each of unnamed) visit(each);
+  for (const each of [globalThis, request, response, decision]) visit(each);
 
   // The script runs as a whole for each call, so none of its variables outlives one.
   const [probe, ...sides] = source;

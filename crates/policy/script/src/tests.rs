@@ -406,6 +406,8 @@ fn a_runaway_script_is_ended() {
         ("let a = []; for (let i = 0; i < 40; i++) a = [a, a]; a.flat(Infinity)", 200),
         ("const a = Array(1000000).fill('x'.repeat(1e6)); a.sort()", 500),
         ("'x'.repeat(1e9)", 100),
+        ("for (;;) 'x'.repeat(1e6)", 100),
+        ("for (;;) 'x'.padEnd(1e6)", 100),
         ("const a = []; for (;;) a.push('x'.repeat(100000) + a.length)", 500),
         ("const a = []; for (;;) { try { for (;;) a.push('x'.repeat(100000) + a.length) } catch {} }", 1000),
         ("let a = 'x'; for (;;) a += a", 500),

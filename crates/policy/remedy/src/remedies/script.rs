@@ -83,7 +83,7 @@ impl Default for ScriptConfig {
 /// Runs JavaScript on requests and responses.
 #[derive(Debug)]
 pub struct Script {
-    script: egret_script::Script,
+    program: egret_script::Script,
     /// One engine per worker; `None` while it is in use, and after a panic.
     instances: Box<[Mutex<Option<Instance>>]>,
     rest: Arc<Rest>,
@@ -97,40 +97,17 @@ impl Remedy for Script {
 
     fn compile(config: &ScriptConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
-        let memory = config.memory.bytes();
-        if !(*MEMORY_MIB.start() << 20..=*MEMORY_MIB.end() << 20).contains(&memory) {
-            context.problem("memory", "must be from `1MiB` to `256MiB`");
-        }
-        if config.time.is_zero() || config.time > TIME_MAX {
-            context
-                .problem("time", "must be from `1ms` to `100ms`: all exchanges of a worker wait for a call");
-        }
-        let bodies = config.bodies.map_or(0, Size::bytes);
-        if config.bodies.is_some() && !(1..=memory / 4).contains(&bodies) {
-            context.problem("bodies", "must be from `1B` to a quarter of `memory`");
-        }
-        let (key, text) = match (&config.source, &config.file) {
-            (Some(source), None) if source.len() > SOURCE_BYTES_MAX => {
-                context.problem("source", "is longer than 64KiB: put the script into a `file`");
-                return None;
-            }
-            (Some(source), None) => ("source", source.as_str()),
-            (None, Some(file)) => ("file", file.text()),
-            (Some(_), Some(_)) => {
-                context.problem("source", "and `file` exclude each other");
-                return None;
-            }
-            (None, None) => {
-                context.problem("", "expected a script in `source` or `file`");
-                return None;
-            }
+        check_bounds(config, context);
+        let (key, text) = source(config, context)?;
+        let limits = Limits {
+            memory: usize::try_from(config.memory.bytes()).unwrap_or(usize::MAX),
+            time: config.time.get(),
         };
-        let limits =
-            Limits { memory: usize::try_from(memory).unwrap_or(usize::MAX), time: config.time.get() };
         let secrets = config.secrets.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
         let rules = Rules { field_problem: field_name_problem, is_path: is_literal_path };
-        let script = match egret_script::Script::compile(text, limits, secrets.collect(), rules) {
-            Ok(script) => script,
+        let compiled = egret_script::Script::compile(text, limits, secrets.collect(), rules);
+        let program = match compiled {
+            Ok(program) => program,
             Err(error) => {
                 context.problems.push(located(&error, config, &context.path_of(key)));
                 return None;
@@ -139,14 +116,14 @@ impl Remedy for Script {
         if context.problems.len() > before {
             return None;
         }
-        let instances = (0..context.workers.max(1)).map(|_| Mutex::new(script.instance().ok()));
-        let text = text.to_owned();
+        let instances = (0..context.workers.max(1)).map(|_| Mutex::new(program.instance().ok()));
+        let bodies = config.bodies.map_or(0, Size::bytes);
         Some(Self {
             instances: instances.collect(),
-            rest: context.states.keep(|rest: &Rest| rest.text == text, || Rest::new(text.clone())),
+            rest: context.states.keep(|rest: &Rest| rest.text == text, || Rest::new(text.to_owned())),
             body_bytes_max: usize::try_from(bodies).unwrap_or(usize::MAX),
-            description: description(config, &script),
-            script,
+            description: description(config, &program),
+            program,
         })
     }
 
@@ -155,15 +132,15 @@ impl Remedy for Script {
     }
 
     fn needs(&self) -> Needs {
-        let on = |side| if self.script.has(side) { self.body_bytes_max } else { 0 };
+        let on = |side| if self.program.has(side) { self.body_bytes_max } else { 0 };
         Needs { request_body: on(Side::Request), response_json: on(Side::Response), ..Needs::default() }
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
-        if self.body_bytes_max > 0 && self.script.has(Side::Response) {
+        if self.body_bytes_max > 0 && self.program.has(Side::Response) {
             exchange.draft.request.set(b"accept-encoding", b"identity");
         }
-        if !self.script.has(Side::Request) {
+        if !self.program.has(Side::Request) {
             return Poll::Ready(Step::Next);
         }
         let decided = self.run(Side::Request, exchange, |call, decision, exchange| {
@@ -178,7 +155,7 @@ impl Remedy for Script {
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, _held: &mut ()) -> Reaction {
-        if exchange.response().is_none() || !self.script.has(Side::Response) {
+        if exchange.response().is_none() || !self.program.has(Side::Response) {
             return Reaction::Pass;
         }
         let decided = self.run(Side::Response, exchange, |call, decision, exchange| {
@@ -225,7 +202,7 @@ impl Script {
         // Taken out, so that an engine in which the host panicked is not used again.
         let instance = match slot.take() {
             Some(instance) => instance,
-            None => self.script.instance()?,
+            None => self.program.instance()?,
         };
         let seed = exchange.draft.random.draw();
         let filled = std::cell::RefCell::new(&mut *exchange);
@@ -280,7 +257,7 @@ impl Script {
         }
         let fields = Fields::received(&received.head.fields, received.bytes);
         // The whole body is kept for the request's side only.
-        if !self.script.has(Side::Request) && self.body_bytes_max > 0 {
+        if !self.program.has(Side::Request) && self.body_bytes_max > 0 {
             return Err(Body::Unavailable("the request's body is available in `onRequest` only"));
         }
         self.available(exchange.request().body, fields.is_encoded())
@@ -316,7 +293,7 @@ impl Script {
 
     /// Runs the script on a request and tells what it does, for people. Its changes remain in the exchange.
     pub fn rehearse(&self, exchange: &mut Exchange<'_>) -> String {
-        if !self.script.has(Side::Request) {
+        if !self.program.has(Side::Request) {
             return "it has no `onRequest`".to_owned();
         }
         let told = self.call(Side::Request, exchange, |call, decision, exchange| {
@@ -329,6 +306,32 @@ impl Script {
             _ => format!("fails: {error}"),
         })
     }
+}
+
+fn check_bounds(config: &ScriptConfig, context: &mut CompileContext<'_>) {
+    let memory = config.memory.bytes();
+    if !(*MEMORY_MIB.start() << 20..=*MEMORY_MIB.end() << 20).contains(&memory) {
+        context.problem("memory", "must be from `1MiB` to `256MiB`");
+    }
+    if config.time.is_zero() || config.time > TIME_MAX {
+        context.problem("time", "must be from `1ms` to `100ms`: all exchanges of a worker wait for a call");
+    }
+    if config.bodies.is_some_and(|bodies| !(1..=memory / 4).contains(&bodies.bytes())) {
+        context.problem("bodies", "must be from `1B` to a quarter of `memory`");
+    }
+}
+
+/// Returns the key and the text of the script. Adds a problem if there is none.
+fn source<'c>(config: &'c ScriptConfig, context: &mut CompileContext<'_>) -> Option<(&'static str, &'c str)> {
+    let (key, problem) = match (&config.source, &config.file) {
+        (Some(source), None) if source.len() <= SOURCE_BYTES_MAX => return Some(("source", source)),
+        (None, Some(file)) => return Some(("file", file.text())),
+        (Some(_), None) => ("source", "is longer than 64KiB: put the script into a `file`"),
+        (Some(_), Some(_)) => ("source", "and `file` exclude each other"),
+        (None, None) => ("", "expected a script in `source` or `file`"),
+    };
+    context.problem(key, problem);
+    None
 }
 
 const RESTS: &str =
@@ -421,22 +424,20 @@ fn tell(call: &Call, decision: &Decision) -> String {
 /// Places the error of a script: in the lines of the config, or in the file.
 fn located(error: &CompileError, config: &ScriptConfig, path: &str) -> Problem {
     let Some((line, column)) = error.at else { return Problem::new(path, error.message.clone()) };
-    match &config.file {
-        Some(file) => Problem::new(path, format!("{}:{line}:{column}: {error}", file.path())),
-        None => {
-            let message = format!("line {line}, column {column} of the script: {error}");
-            Problem::new(path, message).within(line, column)
-        }
+    if let Some(file) = &config.file {
+        return Problem::new(path, format!("{}:{line}:{column}: {error}", file.path()));
     }
+    let message = format!("line {line}, column {column} of the script: {error}");
+    Problem::new(path, message).within(line, column)
 }
 
-fn description(config: &ScriptConfig, script: &egret_script::Script) -> String {
+fn description(config: &ScriptConfig, program: &egret_script::Script) -> String {
     let mut text = "runs ".to_owned();
     match &config.file {
         Some(file) => text.push_str(file.path()),
         None => text.push_str("a script"),
     }
-    let sides = match (script.has(Side::Request), script.has(Side::Response)) {
+    let sides = match (program.has(Side::Request), program.has(Side::Response)) {
         (true, true) => "requests and responses",
         (true, false) => "requests",
         _ => "responses",

@@ -106,7 +106,8 @@ fn a_failed_call_leaves_nothing_of_itself() {
     let TestStep::Refused(refused) = polled(&closed, POST).1 else { panic!() };
     assert_eq!(refused.reason, Reason::RemedyFailed);
     // Nothing that a script throws reaches the log or the client.
-    assert!(refused.detail.ends_with("the script threw an error in line 4, column 19"), "{}", refused.detail);
+    assert!(refused.detail.contains("the script threw an error in line 4, column"), "{}", refused.detail);
+    assert!(!refused.detail.contains("Error: 1"), "{}", refused.detail);
 }
 
 #[test]
@@ -119,7 +120,8 @@ fn bodies_are_seen_only_as_configured() {
         let mut exchange = harness.send(lines);
         exchange.body = body.map(<[u8]>::to_vec);
         assert_eq!(exchange.poll(&harness), TestStep::Call);
-        exchange.sent(&harness).1.last().unwrap().clone()
+        let (name, value) = exchange.draft.request.added().last().unwrap();
+        format!("{}: {}", String::from_utf8_lossy(name), String::from_utf8_lossy(value))
     };
     let keys = json!({ "bodies": "4B", "time": "100ms" });
     assert_eq!(seen(&keys, POST, Some(b"abcd")), "x-body: abcd");
