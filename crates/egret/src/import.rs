@@ -1,5 +1,6 @@
 //! `egret import`: another product's config as Egret's, with a report of what was lost.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -29,7 +30,7 @@ pub enum Import {
 /// Arguments of `egret import lunar`.
 #[derive(Debug, Args)]
 pub struct Lunar {
-    /// The directory with policies.yaml, flows/, quotas/, path_params/ and gateway_config.yaml.
+    /// The directory with Lunar's files, such as policies.yaml and flows/.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// Write the report to this file instead of standard error.
@@ -57,7 +58,7 @@ impl Lunar {
         if let Err(problems) = Config::parse("the translation", &translation.config) {
             report.push_str("\nto do before it can run:\n");
             for problem in problems.summaries() {
-                report.push_str(&format!("  {problem}\n"));
+                let _ = writeln!(report, "  {problem}");
             }
         }
         match &self.report {
