@@ -67,7 +67,7 @@ fn a_regular_expression_denies_in_every_way_of_routing() {
     let origin = Provider::plain();
     let port = origin.address().port();
     let egret =
-        with_egress(r#"deny: [{ host: 'regex:(.+\.)?(local|inner)[a-z]*' }, { host: 'regex:127\.0\..*' }]"#)
+        with_egress(r"deny: [{ host: 'regex:(.+\.)?(local|inner)[a-z]*' }, { host: 'regex:127\.0\..*' }]")
             .start();
     for host in ["localhost", "LOCALHOST.", "a.localhost", "x.y.innermost", "127.0.0.1", "[::ffff:127.0.0.1]"]
     {
@@ -88,7 +88,7 @@ fn a_regular_expression_denies_in_every_way_of_routing() {
 fn a_regular_expression_allows_whole_hosts_only() {
     let origin = Provider::plain();
     let there = origin.address();
-    let egret = with_egress(r#"default: deny, allow: [{ host: 'regex:127\.0\.0\.\d' }]"#).start();
+    let egret = with_egress(r"default: deny, allow: [{ host: 'regex:127\.0\.0\.\d' }]").start();
     ask(&egret, there).assert_forwarded(200);
     for host in ["127.0.0.11", "127.0.0.1.example", "127.0.1.1"] {
         assert_denied(&egret, format!("{host}:{}", there.port()), "not-allowed");

@@ -192,7 +192,7 @@ impl Router {
         let Matches { readings, found, .. } = matches;
         let mut visit = |root: &Root| {
             found.extend(root.pathless.iter().map(|flow| IndexEntry { flow: *flow, pattern: 0, reading: 0 }));
-            if let Some(root_node) = root.root_node {
+            if let Some(root_node) = root.tree {
                 if readings.count() == 0 {
                     readings.read(request.path);
                 }

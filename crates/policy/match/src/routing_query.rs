@@ -107,11 +107,11 @@ pub fn rewrite(request: &RequestHead, bytes: &[u8]) -> Option<Rewritten> {
     let at = memchr::memchr(b'?', target)?;
     let (path, query) = (&target[..at], &target[at + 1..]);
     let routing = |pair: &&[u8]| Part::of(pair_of(pair).0).is_some();
-    if !query.split(is_ampersand).any(|pair| routing(&pair)) {
+    if !pairs(query).any(|pair| routing(&pair)) {
         return None;
     }
     let named = Named::of(query).and_then(|named| named.without_known(request, bytes));
-    let kept: Vec<&[u8]> = query.split(is_ampersand).filter(|pair| !routing(pair)).collect();
+    let kept: Vec<&[u8]> = pairs(query).filter(|pair| !routing(pair)).collect();
     let target_range = request.target.range();
     let mut head = Vec::with_capacity(request.len + ADDED_BYTES_MAX);
     head.extend_from_slice(&bytes[..target_range.start]);
@@ -128,8 +128,9 @@ pub fn rewrite(request: &RequestHead, bytes: &[u8]) -> Option<Rewritten> {
     Some(Rewritten { head, outcome })
 }
 
-fn is_ampersand(byte: &u8) -> bool {
-    *byte == b'&'
+/// Splits a query into its parameters.
+fn pairs(query: &[u8]) -> impl Iterator<Item = &[u8]> {
+    query.split(|byte| *byte == b'&')
 }
 
 /// Splits a parameter into its name and its value, both encoded.
@@ -148,7 +149,7 @@ impl Named {
     fn of(query: &[u8]) -> Result<Self, RoutingQueryError> {
         let mut named = Self::default();
         let mut seen = [false; 3];
-        for pair in query.split(is_ampersand) {
+        for pair in pairs(query) {
             let (name, value) = pair_of(pair);
             let Some(part) = Part::of(name) else { continue };
             if std::mem::replace(&mut seen[part as usize], true) {

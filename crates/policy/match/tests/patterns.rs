@@ -1,5 +1,4 @@
 //! Patterns and routing parameters, whatever the bytes.
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics")]
 
 mod checks;
 

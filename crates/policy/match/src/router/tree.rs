@@ -19,7 +19,7 @@ pub(super) struct Root {
     /// Flows without a path.
     pub pathless: Vec<u32>,
     /// The node of the path `/`, if any flow has a path.
-    pub root_node: Option<u32>,
+    pub tree: Option<u32>,
     /// Paths that are regular expressions, as number of the flow and of the pattern in the flow.
     pub regexes: Vec<(u32, u32)>,
 }
@@ -55,7 +55,7 @@ impl Forest {
                 root.regexes.push((flow, number));
                 continue;
             };
-            let root_node = *root.root_node.get_or_insert_with(|| self.grow());
+            let root_node = *root.tree.get_or_insert_with(|| self.grow());
             let mut node = root_node;
             for segment in &pattern.segments {
                 node = self.child(node, segment);
