@@ -89,7 +89,7 @@ fn endpoints_are_listed_without_a_flow_and_without_values_of_parameters() {
             (text("provider"), text("url").to_owned(), text("path"), count, found["statuses"].to_string())
         })
         .collect();
-    let url = origin.url().to_string();
+    let url = origin.url().clone();
     let expected = [
         ("-", format!("http://{host}"), "/other", 1, r#"{"200":1}"#.to_owned()),
         ("-", "http://nowhere.invalid".to_owned(), "/a", 1, r#"{"0":1}"#.to_owned()),

@@ -83,7 +83,7 @@ fn text(discovery: Discovery) -> String {
             let _ = writeln!(text, "\nFlow {flow}:");
         }
         endpoints.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.url.cmp(&other.url)));
-        let rows = endpoints.into_iter().map(row).collect::<Vec<_>>();
+        let rows = endpoints.iter().map(row).collect::<Vec<_>>();
         if rows.is_empty() {
             text += "No calls yet. Send traffic through the gateway and ask again.\n";
         } else {
@@ -101,7 +101,7 @@ fn text(discovery: Discovery) -> String {
 
 const TITLES: [&str; 7] = ["CALLS", "ENDPOINT", "STATUSES", "P50", "P99", "LAST CALL", "CONSUMERS"];
 
-fn row(endpoint: Endpoint) -> [String; 7] {
+fn row(endpoint: &Endpoint) -> [String; 7] {
     let status = |(status, count): (&u16, &u64)| match status {
         0 => format!("none: {count}"),
         status => format!("{status}: {count}"),

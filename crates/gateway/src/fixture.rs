@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 
 use crate::config::{GatewayConfig, Parts, Providers};
 use crate::downstream::connection::{Client, ConnectionSlot};
-use crate::exchange::forward::{edit_request, survey};
+use crate::exchange::forward::{Disclosed, edit_request, survey};
 use crate::exchange::query::{self, Translated};
 use crate::exchange::route::{self as routing, Route};
 use crate::failure::Failure;
@@ -155,7 +155,8 @@ impl Fixture {
             Route::Tunnel(authority) => Ok(Destination { kind: Kind::Tunnel(authority), rewritten }),
             Route::Forward(forward) => {
                 let via = &self.via;
-                edit_request(&self.request, request, &forward, via, None, None, None, &mut self.edits);
+                let disclosed = Disclosed::default();
+                edit_request(&self.request, request, &forward, via, disclosed, None, &mut self.edits);
                 self.request.render(request, &self.edits).for_each_piece(send);
                 Ok(Destination { kind: Kind::Forward(forward), rewritten })
             }

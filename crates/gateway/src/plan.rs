@@ -58,14 +58,22 @@ pub(crate) struct Plan {
     pub forwarded_for: bool,
     /// `true` if the endpoints of all exchanges are listed.
     pub discovers: bool,
-    /// `true` if every request has an id.
-    pub request_ids: bool,
-    /// `true` if providers receive the ids that the gateway makes.
-    pub sends_request_ids: bool,
+    pub request_ids: RequestIds,
     pub errors: ErrorResponses,
     /// The flows that apply to exchanges.
     pub flows: Flows,
     config: GatewayConfig,
+}
+
+/// Which requests have an id, and who learns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestIds {
+    /// No request has one.
+    Off,
+    /// Every request has one, and the client learns it.
+    Kept,
+    /// As `Kept`, and the provider learns those that the gateway makes.
+    Sent,
 }
 
 /// One listening address.
@@ -401,8 +409,11 @@ impl Plan {
             rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
             discovers: config.discovery,
-            request_ids: config.request_ids.enabled,
-            sends_request_ids: config.request_ids.enabled && config.request_ids.send,
+            request_ids: match &config.request_ids {
+                ids if !ids.enabled => RequestIds::Off,
+                ids if ids.send => RequestIds::Sent,
+                _ => RequestIds::Kept,
+            },
             errors,
             flows,
             config: config.clone(),

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::counters::WorkerCounters;
 use crate::observe::ring::{RecordSender, Records};
-use crate::plan::{Plan, UpstreamPlan};
+use crate::plan::{Plan, RequestIds, UpstreamPlan};
 use crate::state::flow_run::FlowRun;
 use crate::state::follow_up::FollowUp;
 use crate::state::request::{Pools, RequestState};
@@ -280,7 +280,7 @@ impl Worker {
     /// Gives a request its id if requests have ids: `received`, the client's own, or a new one.
     pub fn identify(&self, plan: &Plan, received: Option<&[u8]>, id: &mut RequestId) {
         match received {
-            _ if !plan.request_ids => id.clear(),
+            _ if plan.request_ids == RequestIds::Off => id.clear(),
             Some(received) => id.set(received),
             None => id.make(self.shared.clock.timestamp(now::turned()), &mut self.random.borrow_mut()),
         }

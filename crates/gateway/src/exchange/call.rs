@@ -16,10 +16,10 @@ use egret_net::pace::RateWindow;
 use tracing::debug;
 
 use crate::downstream::connection::Client;
-use crate::exchange::forward::{Reply, edit_request, edit_response};
+use crate::exchange::forward::{Disclosed, Reply, edit_request, edit_response};
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::recorder::Recording;
-use crate::plan::UpstreamTimeouts;
+use crate::plan::{RequestIds, UpstreamTimeouts};
 use crate::state::body::{Kept, PipeError};
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::mask::mask_fields;
@@ -201,12 +201,14 @@ impl<'a> Call<'a> {
         let RequestState { input, request, request_id, up, .. } = &mut *self.state;
         let worker = &self.client.worker;
         let mut edits = worker.pools.edits.borrow_mut();
-        let request_id = if self.view.plan.sends_request_ids { request_id.made() } else { None };
-        let client = if self.view.plan.forwarded_for { self.client.peer_address() } else { None };
-        let client = client.map(|address| address.ip());
+        let plan = &self.view.plan;
+        let disclosed = Disclosed {
+            client: if plan.forwarded_for { self.client.peer_address().map(|peer| peer.ip()) } else { None },
+            request_id: if plan.request_ids == RequestIds::Sent { request_id.made() } else { None },
+        };
         let outbound = self.outbound.as_deref();
         let via = &worker.shared.via;
-        edit_request(request, input.filled(), forward, via, client, request_id, outbound, &mut edits);
+        edit_request(request, input.filled(), forward, via, disclosed, outbound, &mut edits);
         let changed = outbound.and_then(Outbound::body);
         if let Some(body) = changed {
             up.reset(RequestFraming::Length(body.len() as u64), false);

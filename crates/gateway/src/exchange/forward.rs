@@ -56,16 +56,22 @@ fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
         .ok_or_else(|| Failure::new(ErrorKind::NoForwardsLeft, "Max-Forwards is 0 or not a number"))
 }
 
-/// Collects the changes to a request that [`survey`] has inspected and that is sent to `forward.upstream`. If
-/// `client` is given, its address is added to `X-Forwarded-For`; if `request_id` is, it is added as
-/// `x-request-id`.
+/// What the gateway tells a provider about a request, if the config says so.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Disclosed<'a> {
+    /// The client's address, added to `X-Forwarded-For`.
+    pub client: Option<IpAddr>,
+    /// The id that the gateway made, added as `x-request-id`.
+    pub request_id: Option<&'a [u8]>,
+}
+
+/// Collects the changes to a request that [`survey`] has inspected and that is sent to `forward.upstream`.
 pub(crate) fn edit_request(
     request: &RequestHead,
     bytes: &[u8],
     forward: &CallTarget,
     via: &Via,
-    client: Option<IpAddr>,
-    request_id: Option<&[u8]>,
+    disclosed: Disclosed<'_>,
     outbound: Option<&Outbound>,
     edits: &mut Edits,
 ) {
@@ -104,7 +110,7 @@ pub(crate) fn edit_request(
     if !has_host {
         edits.insert("Host", host.unwrap_or(&plan.host_field));
     }
-    if let Some(client) = client {
+    if let Some(client) = disclosed.client {
         let client = client.to_canonical().to_string();
         match forwarded_for.filter(|(_, before)| !before.is_empty()) {
             // Appended to the last field, because some servers read no other.
@@ -136,7 +142,7 @@ pub(crate) fn edit_request(
         edits.insert("Connection", b"TE");
     }
     edits.insert_lines(via.line(request.version));
-    if let Some(id) = request_id {
+    if let Some(id) = disclosed.request_id {
         edits.insert(REQUEST_ID, id);
     }
     if let Some(outbound) = outbound {

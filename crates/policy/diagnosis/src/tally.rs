@@ -174,14 +174,12 @@ impl Tallies {
         }
         let path = words_of(call.path);
         let endpoint = hash(call.key(self.seed), path.as_bytes());
-        let slot = match table.slots.iter().position(|slot| slot.endpoint == endpoint) {
-            Some(slot) => slot,
-            None => {
-                let most = (TABLES_BYTES / self.workers.len() / SLOT_BYTES).clamp(SLOTS_MIN, SLOTS_MAX);
-                let slot = Slot::new(endpoint, call, path, origin);
-                table.put(slot, most, |evicted| evicted.empty_into(&mut self.inventory(), clock))
-            }
-        };
+        let known = table.slots.iter().position(|slot| slot.endpoint == endpoint);
+        let slot = known.unwrap_or_else(|| {
+            let most = (TABLES_BYTES / self.workers.len() / SLOT_BYTES).clamp(SLOTS_MIN, SLOTS_MAX);
+            let slot = Slot::new(endpoint, call, path, origin);
+            table.put(slot, most, |evicted| evicted.empty_into(&mut self.inventory(), clock))
+        });
         table.slots[slot].add(call);
         let place = table.place(path_hash);
         table.paths[place] = KnownPath { hash: path_hash, endpoint, slot };
@@ -313,7 +311,7 @@ impl Slot {
             has_retry_after: self.has_retry_after,
             consumer: &self.consumer,
             count: count.into(),
-            times: TimeHistogram::of(times.map(u32::from)),
+            times: TimeHistogram::of(&times.map(u32::from)),
             first_us: clock.timestamp(self.first).as_micros(),
             last_us: clock.timestamp(self.last).as_micros(),
         };

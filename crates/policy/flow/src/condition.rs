@@ -159,7 +159,7 @@ mod tests {
             ("response.status", "this evaluates to a number"),
             ("response.stat == 1", "there is no variable `response.stat`"),
             ("response.status ==", "this is not valid CEL"),
-            ("request.params.id == '7'", "no path of a match here has a parameter"),
+            ("request.params.id == '7'", "no path or host of a match here has a parameter"),
         ] {
             let found = problems(source, &diagnosed);
             assert!(found.len() == 1 && found[0].contains(message), "{source}: {found:?}");

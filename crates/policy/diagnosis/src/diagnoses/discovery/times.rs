@@ -16,7 +16,7 @@ pub struct TimeHistogram(Vec<u32>);
 
 impl TimeHistogram {
     /// Creates a histogram with these counts.
-    pub fn of(counts: [u32; CLASSES]) -> Self {
+    pub fn of(counts: &[u32; CLASSES]) -> Self {
         let len = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
         Self(counts[..len].to_vec())
     }
