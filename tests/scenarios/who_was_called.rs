@@ -1,4 +1,4 @@
-//! The hosts and endpoints that are called, shown without any flow: metrics by host, and the list of endpoints.
+//! The hosts and endpoints that are called, without any flow: metrics by host, and the list of endpoints.
 
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::http::Response;

@@ -89,9 +89,9 @@ pub struct GatewayConfig {
     pub rewrite: Rewrite,
     /// Appends the client's address to `X-Forwarded-For` in requests to providers.
     pub forwarded_for: bool,
-    /// Keeps a list of the endpoints that are called, in memory, at most 1 MiB. It has the words of paths, the
-    /// statuses, latencies and consumers, but no values of parameters. `egret discover` and the control API
-    /// show it.
+    /// Keeps a list of the endpoints that are called, in memory, at most 1 MiB. It has the words of paths,
+    /// the statuses, latencies and consumers, but no values of parameters. `egret discover` and the control
+    /// API show it.
     pub discovery: bool,
     /// The ids that requests carry in responses, logs and records.
     pub request_ids: RequestIdsConfig,

@@ -205,8 +205,8 @@ impl Gateway {
         plan.flows.snapshot(self.shared.clock.timestamp(Moment::now()), groups_max)
     }
 
-    /// Returns the endpoints that diagnoses have discovered, and after them those of all exchanges, unless the
-    /// config switches that off.
+    /// Returns the endpoints that diagnoses have discovered, and after them those of all exchanges, unless
+    /// the config switches that off.
     pub fn discovered(&self) -> Vec<Discovered> {
         let plan = Arc::clone(&self.lock().plan);
         let all = plan.discovers.then(|| self.shared.tallies.discovered(&self.shared.clock));

@@ -56,7 +56,7 @@ fn forwards_left(value: &[u8]) -> Result<u32, Failure> {
         .ok_or_else(|| Failure::new(ErrorKind::NoForwardsLeft, "Max-Forwards is 0 or not a number"))
 }
 
-/// What the gateway tells a provider about a request, if the config says so.
+/// Facts about a request that the gateway discloses to the provider, if the config says so.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Disclosed<'a> {
     /// The client's address, added to `X-Forwarded-For`.

@@ -116,8 +116,8 @@ pub struct Phases {
     pub receive_us: u64,
 }
 
-/// Additional information about an exchange, written to fields that begin with `_`, and to `comment`. Empty values are left
-/// out.
+/// Additional information about an exchange, written to fields that begin with `_`, and to `comment`. Empty
+/// values are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notes<'a> {
     /// Name of the provider in the config.
