@@ -215,7 +215,9 @@ impl Egret {
 
     /// Returns one figure of a provider; 0 before its first use.
     pub fn provider_stat(&self, provider: &str, figure: &str) -> u64 {
-        named(&self.stats()["providers"], provider).and_then(|found| found[figure].as_u64()).unwrap_or(0)
+        let stats = self.stats();
+        let all = stats["providers"].as_array().into_iter().flatten();
+        all.filter(|found| found["name"] == provider).filter_map(|found| found[figure].as_u64()).sum()
     }
 
     /// Number of responses with this error that the gateway generated.
