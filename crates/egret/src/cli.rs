@@ -50,7 +50,7 @@ pub enum Command {
     /// Exit with code 0 if the gateway is ready: for the health check of a container.
     Health(crate::health::Gateway),
     /// List the endpoints that a running gateway has seen, or propose flows for them.
-    Discover(crate::discover::Arguments),
+    Discover(crate::discover::DiscoverArguments),
     /// Print one report for a support ticket: program, machine, config and state of a gateway.
     ///
     /// The report contains no secrets. Exits with code 1 if something is wrong; the report begins with a list

@@ -12,7 +12,7 @@ use crate::output::print;
 
 /// The output.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct DiscoverArguments {
     #[command(flatten)]
     gateway: Gateway,
     /// Print a config with a flow for each path instead.
@@ -51,8 +51,8 @@ struct Endpoint {
 }
 
 /// Prints the endpoints.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { gateway, flows, json } = arguments;
+pub fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
+    let DiscoverArguments { gateway, flows, json } = arguments;
     let client = gateway.client(gateway.read_config()?.as_ref());
     let path = if *flows { "/api/v1/discovery/flows" } else { "/api/v1/discovery" };
     let failed = |error| {

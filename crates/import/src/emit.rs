@@ -13,7 +13,7 @@ pub(crate) fn listener(routes_by_query: bool) -> Node {
     if routes_by_query { map([("address", address), ("route_by_query", plain(true))]) } else { address }
 }
 
-/// Fields that Lunar's clients send for the gateway alone.
+/// Mapping that Lunar's clients send for the gateway alone.
 pub(crate) fn private_fields() -> Node {
     const FIELDS: [&str; 4] =
         ["x-lunar-req-id", "x-lunar-sequence-id", "x-lunar-interceptor", "x-lunar-internal"];
@@ -129,7 +129,7 @@ pub(crate) fn concurrency(max: u64, status: Option<u64>, group_by: Option<&str>)
 
 /// A queue for a quota.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Queue {
+pub(crate) struct QueueRemedy {
     pub quota: String,
     pub size: Option<u64>,
     pub max_wait_s: f64,
@@ -138,7 +138,7 @@ pub(crate) struct Queue {
     pub priority: Option<(String, Vec<String>)>,
 }
 
-impl Queue {
+impl QueueRemedy {
     pub fn node(&self) -> Node {
         let priority = self.priority.as_ref().map(|(by, classes)| {
             let classes = list(classes.iter().map(|class| text(class)));
@@ -231,7 +231,7 @@ pub(crate) fn statuses(from: u64, to: u64) -> String {
     }
 }
 
-/// Fields with which a provider asks for a pause.
+/// Mapping with which a provider asks for a pause.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Throttle {
     pub on: Vec<u64>,
@@ -264,7 +264,7 @@ impl Throttle {
 
 /// Stored responses.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cache {
+pub(crate) struct CacheRemedy {
     pub statuses: Vec<String>,
     pub ttl_s: f64,
     pub post: bool,
@@ -274,7 +274,7 @@ pub(crate) struct Cache {
     pub memory: Option<u64>,
 }
 
-impl Cache {
+impl CacheRemedy {
     pub fn node(&self) -> Node {
         let ttl = map(self.statuses.iter().map(|status| (status.as_str(), duration(self.ttl_s))));
         let parts: Vec<(&str, Node)> = [("headers", &self.headers), ("body", &self.body)]
@@ -404,14 +404,14 @@ pub(crate) fn traces(exporter: &str) -> Node {
 
 /// An archive of exchanges.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Har {
+pub(crate) struct HarDiagnosis {
     pub export: String,
     pub obfuscate: bool,
     pub bodies: u64,
     pub exclude: Vec<String>,
 }
 
-impl Har {
+impl HarDiagnosis {
     pub fn node(&self) -> Node {
         let exclude = list(self.exclude.iter().map(|path| text(path)));
         named(
@@ -428,13 +428,13 @@ impl Har {
 
 /// The source of a number or of a label.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Source {
+pub(crate) enum Figure {
     Header(String),
     RequestHeader(String),
     Cel(String),
 }
 
-impl Source {
+impl Figure {
     fn entry(&self) -> (&'static str, Node) {
         match self {
             Self::Header(name) => ("header", text(name)),
@@ -448,17 +448,17 @@ impl Source {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Metrics {
     pub labels: Option<Vec<&'static str>>,
-    pub custom_labels: Vec<(String, Source)>,
+    pub custom_labels: Vec<(String, Figure)>,
     pub buckets_ms: Vec<f64>,
-    pub counters: Vec<(String, Source)>,
-    pub up_down_counters: Vec<(String, Source)>,
-    pub gauges: Vec<(String, Source)>,
-    pub histograms: Vec<(String, Source, Vec<f64>)>,
+    pub counters: Vec<(String, Figure)>,
+    pub up_down_counters: Vec<(String, Figure)>,
+    pub gauges: Vec<(String, Figure)>,
+    pub histograms: Vec<(String, Figure, Vec<f64>)>,
 }
 
 impl Metrics {
     pub fn node(&self) -> Node {
-        let sources = |sources: &[(String, Source)]| {
+        let sources = |sources: &[(String, Figure)]| {
             map(sources.iter().map(|(name, source)| (name.clone(), map([source.entry()]))))
         };
         let mut entries = Vec::new();
@@ -480,7 +480,7 @@ impl Metrics {
             }
         }
         if !self.histograms.is_empty() {
-            let histogram = |(name, source, buckets): &(String, Source, Vec<f64>)| {
+            let histogram = |(name, source, buckets): &(String, Figure, Vec<f64>)| {
                 (name.clone(), map([source.entry(), ("buckets", list(buckets.iter().map(plain)))]))
             };
             entries.push(("histograms", map(self.histograms.iter().map(histogram))));

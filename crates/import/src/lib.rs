@@ -10,5 +10,5 @@ mod report;
 mod source;
 mod yaml;
 
-pub use report::{Item, Translation, Verdict};
+pub use report::{Item, ItemOutcome, Translation};
 pub use source::{BadInput, ImportError};

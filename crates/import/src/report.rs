@@ -1,5 +1,6 @@
 //! The outcome of a translation: the config, and what became of each item of the original.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 /// A translated config.
@@ -21,12 +22,12 @@ pub struct Item {
     /// The part: ``remedy `limit` (strategy_based_throttling)``.
     pub what: String,
     /// Its outcome.
-    pub verdict: Verdict,
+    pub verdict: ItemOutcome,
 }
 
 /// The outcome of a part of the original.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum ItemOutcome {
     /// Its translation behaves alike.
     Translated,
     /// Its translation behaves differently: the difference.
@@ -35,22 +36,50 @@ pub enum Verdict {
     Lost(String),
 }
 
-/// A test of a verdict.
-type Test = fn(&Verdict) -> bool;
+/// The reason why a part has no translation, and what to do instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Untranslatable(Cow<'static, str>);
+
+impl From<&'static str> for Untranslatable {
+    fn from(reason: &'static str) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl From<String> for Untranslatable {
+    fn from(reason: String) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl From<Untranslatable> for String {
+    fn from(Untranslatable(reason): Untranslatable) -> Self {
+        reason.into_owned()
+    }
+}
+
+impl fmt::Display for Untranslatable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A test of an outcome.
+type Test = fn(&ItemOutcome) -> bool;
 
 impl Translation {
     /// Returns `true` if a part of the original has no translation.
     pub fn is_lossy(&self) -> bool {
-        self.items.iter().any(|item| matches!(item.verdict, Verdict::Lost(_)))
+        self.items.iter().any(|item| matches!(item.verdict, ItemOutcome::Lost(_)))
     }
 
     /// Returns the report: the counts, then every item, grouped by its verdict.
     pub fn report(&self) -> String {
         let of = |kind: Test| self.items.iter().filter(move |item| kind(&item.verdict));
         let groups: [(&str, Test); 3] = [
-            ("translated", |verdict| matches!(verdict, Verdict::Translated)),
-            ("translated with a difference", |verdict| matches!(verdict, Verdict::Different(_))),
-            ("not translated", |verdict| matches!(verdict, Verdict::Lost(_))),
+            ("translated", |verdict| matches!(verdict, ItemOutcome::Translated)),
+            ("translated with a difference", |verdict| matches!(verdict, ItemOutcome::Different(_))),
+            ("not translated", |verdict| matches!(verdict, ItemOutcome::Lost(_))),
         ];
         let counts = groups.map(|(name, kind)| format!("{} {name}", of(kind).count()));
         let mut text = format!("{}\n", counts.join(", "));
@@ -69,8 +98,8 @@ impl fmt::Display for Item {
         let Self { file, line, what, verdict } = self;
         write!(f, "  {}:{line}: {}", shown(file), shown(what))?;
         match verdict {
-            Verdict::Translated => Ok(()),
-            Verdict::Different(text) | Verdict::Lost(text) => write!(f, ": {}", shown(text)),
+            ItemOutcome::Translated => Ok(()),
+            ItemOutcome::Different(text) | ItemOutcome::Lost(text) => write!(f, ": {}", shown(text)),
         }
     }
 }
@@ -91,8 +120,8 @@ mod tests {
         let translation = Translation {
             config: String::new(),
             items: vec![
-                item(1, "remedy `a`", Verdict::Lost("no\u{1b}[2J way".into())),
-                item(2, "remedy `b`", Verdict::Translated),
+                item(1, "remedy `a`", ItemOutcome::Lost("no\u{1b}[2J way".into())),
+                item(2, "remedy `b`", ItemOutcome::Translated),
             ],
         };
         assert_eq!(

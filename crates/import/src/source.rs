@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use egret_config::{CONFIG_BYTES_MAX, Entry, Position, YamlNode, YamlValue, parse_yaml, read_file};
 
-use crate::report::{Item, Verdict, shown};
+use crate::report::{Item, ItemOutcome, shown};
 
 /// Maximum number of files in an imported directory.
 const FILES_MAX: usize = 1_000;
@@ -164,7 +164,7 @@ impl Findings {
         }
     }
 
-    pub fn item(&self, file: &str, at: Position, what: impl Into<String>, verdict: Verdict) {
+    pub fn item(&self, file: &str, at: Position, what: impl Into<String>, verdict: ItemOutcome) {
         let item = Item { file: file.to_owned(), line: at.line, what: what.into(), verdict };
         self.items.borrow_mut().push(item);
     }
@@ -184,7 +184,7 @@ impl Findings {
 
 /// A mapping of the original. It remembers which keys were read; the others are reported as lost.
 #[derive(Debug)]
-pub(crate) struct Fields<'a> {
+pub(crate) struct Mapping<'a> {
     pub file: &'a str,
     pub at: Position,
     findings: &'a Findings,
@@ -200,7 +200,7 @@ pub(crate) struct Pair<'a> {
     pub node: &'a YamlNode,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> Mapping<'a> {
     /// The entries of a mapping; nothing counts as an empty one.
     pub fn of(file: &'a str, node: &'a YamlNode, findings: &'a Findings) -> Self {
         let pair = |entry: &'a Entry| Pair { key: &entry.key, key_at: entry.key_at, node: &entry.node };
@@ -219,7 +219,7 @@ impl<'a> Fields<'a> {
     pub fn parameters(&self, key: &str) -> Self {
         let mut entries: Vec<Pair<'a>> = Vec::new();
         for parameter in self.list(key) {
-            let fields = Fields::of(self.file, parameter, self.findings);
+            let fields = Mapping::of(self.file, parameter, self.findings);
             let Some(YamlNode { value: YamlValue::Text(key), at, .. }) = fields.get("key") else {
                 fields.missing("key");
                 continue;
@@ -356,21 +356,21 @@ impl<'a> Fields<'a> {
 
     /// The mapping under a key.
     pub fn fields(&self, key: &str) -> Option<Self> {
-        self.get(key).map(|node| Fields::of(self.file, node, self.findings))
+        self.get(key).map(|node| Mapping::of(self.file, node, self.findings))
     }
 
     /// Another mapping of the same file.
     pub fn of_node(&self, node: &'a YamlNode) -> Self {
-        Fields::of(self.file, node, self.findings)
+        Mapping::of(self.file, node, self.findings)
     }
 
     /// The mappings in a list.
     pub fn each(&self, key: &str) -> Vec<Self> {
-        self.list(key).into_iter().map(|node| Fields::of(self.file, node, self.findings)).collect()
+        self.list(key).into_iter().map(|node| Mapping::of(self.file, node, self.findings)).collect()
     }
 
     /// Notes what became of this mapping, and of keys that nobody read.
-    pub fn done(self, what: impl Into<String>, verdict: Verdict) {
+    pub fn done(self, what: impl Into<String>, verdict: ItemOutcome) {
         self.findings.item(self.file, self.at, what, verdict);
         self.unread();
     }
@@ -379,7 +379,8 @@ impl<'a> Fields<'a> {
     pub fn unread(&self) {
         let read = self.read.borrow();
         for (_, entry) in self.entries.iter().enumerate().filter(|(number, _)| !read.contains(number)) {
-            let verdict = Verdict::Lost("the key is unknown to the importer, and has no effect".to_owned());
+            let verdict =
+                ItemOutcome::Lost("the key is unknown to the importer, and has no effect".to_owned());
             self.findings.item(self.file, entry.key_at, format!("key `{}`", cut(entry.key)), verdict);
         }
     }

@@ -242,7 +242,7 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
         if name == SECRET { self.secret(visitor) } else { visitor.visit_newtype_struct(self) }
     }
 
-    /// Variants are plain words, or mappings that select theirs with [`TAG`].
+    /// Variants are plain words, or mappings that select theirs with `TAG`.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         name: &'static str,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,11 +54,14 @@ impl TextFile {
         &self.text
     }
 
-    fn read(path: &str) -> Result<Self, String> {
+    fn read(path: &str) -> io::Result<Self> {
         let file = DIRECTORY.with_borrow(|directory| directory.join(path));
-        let failed = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", file.display());
-        let bytes = read_file(&file, TEXT_BYTES_MAX).map_err(|error| failed(&error))?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| failed(&"it is not UTF-8"))?;
+        let failed = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display()))
+        };
+        let bytes = read_file(&file, TEXT_BYTES_MAX).map_err(failed)?;
+        let not_utf8 = || io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
+        let text = std::str::from_utf8(&bytes).map_err(|_| failed(not_utf8()))?;
         Ok(Self { path: path.to_owned(), text: text.into() })
     }
 }

@@ -1,5 +1,6 @@
 //! Tries to reach providers from here: the name, a connection, and the TLS handshake. No request is sent.
 
+use std::fmt::Display;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,31 +22,45 @@ pub struct Probed {
     pub error: Option<String>,
 }
 
+/// The reason why a step failed.
+#[derive(Debug)]
+struct ProbeError(String);
+
+impl ProbeError {
+    fn new(reason: impl Display) -> Self {
+        Self(reason.to_string())
+    }
+
+    /// Returns a function that adds `step` to the reason.
+    fn during<E: Display>(step: &str) -> impl FnOnce(E) -> Self {
+        move |error| Self(format!("{step}: {error}"))
+    }
+}
+
 /// Probes a provider.
 pub fn probe(url: &str, tls: &ProviderTlsConfig) -> Probed {
     let mut facts = json!({});
-    let error = steps(url, tls, &mut facts).err();
+    let error = steps(url, tls, &mut facts).err().map(|ProbeError(reason)| reason);
     Probed { facts, error }
 }
 
-fn steps(url: &str, tls: &ProviderTlsConfig, facts: &mut Value) -> Result<(), String> {
-    let (is_tls, host, port) = destination(url).ok_or("the URL is invalid")?;
+fn steps(url: &str, tls: &ProviderTlsConfig, facts: &mut Value) -> Result<(), ProbeError> {
+    let (is_tls, host, port) = destination(url).ok_or_else(|| ProbeError::new("the URL is invalid"))?;
     let since = Instant::now();
     let millis = move || u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let found =
-        (host, port).to_socket_addrs().map_err(|error| format!("the name cannot be resolved: {error}"))?;
-    let address = found.into_iter().next().ok_or("the name has no address")?;
+    let found = (host, port).to_socket_addrs().map_err(ProbeError::during("the name cannot be resolved"))?;
+    let address = found.into_iter().next().ok_or_else(|| ProbeError::new("the name has no address"))?;
     facts["address"] = json!(address.to_string());
     facts["resolved_after_ms"] = json!(millis());
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)
-        .map_err(|error| format!("cannot connect to {address}: {error}"))?;
+        .map_err(ProbeError::during(&format!("cannot connect to {address}")))?;
     facts["connected_after_ms"] = json!(millis());
     if is_tls {
         let timeouts = stream.set_read_timeout(Some(TIMEOUT)).and(stream.set_write_timeout(Some(TIMEOUT)));
-        timeouts.map_err(|error| error.to_string())?;
+        timeouts.map_err(ProbeError::new)?;
         let name = tls.server_name.as_deref().unwrap_or(host);
         let mut connection = connection(name, tls)?;
-        connection.complete_io(&mut stream).map_err(|error| format!("the TLS handshake failed: {error}"))?;
+        connection.complete_io(&mut stream).map_err(ProbeError::during("the TLS handshake failed"))?;
         facts["handshake_after_ms"] = json!(millis());
         facts["tls"] = json!(connection.protocol_version().map(|version| format!("{version:?}")));
     }
@@ -53,20 +68,20 @@ fn steps(url: &str, tls: &ProviderTlsConfig, facts: &mut Value) -> Result<(), St
 }
 
 /// Prepares a handshake that verifies the provider as the gateway does.
-fn connection(name: &str, tls: &ProviderTlsConfig) -> Result<ClientConnection, String> {
+fn connection(name: &str, tls: &ProviderTlsConfig) -> Result<ClientConnection, ProbeError> {
     let mut problems = Vec::new();
     let trust = Trust::load(tls.ca.as_deref(), "tls.ca", &mut problems);
     if let Some(problem) = problems.pop() {
-        return Err(problem.message);
+        return Err(ProbeError(problem.message));
     }
     let verification = match tls.verify {
-        TlsVerify::Full => Verification::Verifier(trust.verifier()?),
+        TlsVerify::Full => Verification::Verifier(trust.verifier().map_err(ProbeError::new)?),
         TlsVerify::DangerouslyOff => Verification::Off,
     };
     let config = client_config(provider(), DEFAULT_VERSIONS, verification, None);
-    let config = config.map_err(|error| error.to_string())?;
-    let name = ServerName::try_from(name.to_owned()).map_err(|error| error.to_string())?;
-    ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())
+    let config = config.map_err(ProbeError::new)?;
+    let name = ServerName::try_from(name.to_owned()).map_err(ProbeError::new)?;
+    ClientConnection::new(Arc::new(config), name).map_err(ProbeError::new)
 }
 
 /// Returns the parts of a URL: `true` for `https`, the host without brackets, and the port.

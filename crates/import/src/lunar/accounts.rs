@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::draft::Kind;
 use crate::emit;
-use crate::report::Verdict;
-use crate::source::{Fields, YamlFile, cut};
+use crate::report::ItemOutcome;
+use crate::source::{Mapping, YamlFile, cut};
 use crate::yaml::{Node, text};
 
 use super::shared::{Import, Use};
@@ -58,17 +58,17 @@ fn variable_name(name: &str) -> String {
 /// The way in which an account proves itself.
 enum Proof {
     /// A header field for each token.
-    Fields(Vec<(String, String)>),
+    Mapping(Vec<(String, String)>),
     Basic(String, String),
     /// Members of a JSON body.
     Body(Vec<(String, String)>),
 }
 
 impl<'a> Import<'a> {
-    pub(super) fn read_accounts(&mut self, root: &Fields<'a>, file: &'a YamlFile) {
+    pub(super) fn read_accounts(&mut self, root: &Mapping<'a>, file: &'a YamlFile) {
         let Some(accounts) = root.fields("accounts") else { return };
         for entry in accounts.all() {
-            let mut fields = Fields::of(&file.name, entry.node, self.findings);
+            let mut fields = Mapping::of(&file.name, entry.node, self.findings);
             fields.at = entry.key_at;
             self.accounts.known.insert(entry.key.to_owned(), fields);
         }
@@ -78,7 +78,7 @@ impl<'a> Import<'a> {
     /// provider.
     pub(super) fn account_remedies(
         &mut self,
-        remedy: &Fields<'_>,
+        remedy: &Mapping<'_>,
         names: &[String],
         providers: Option<&[String]>,
     ) -> (Vec<Node>, Vec<String>) {
@@ -92,7 +92,7 @@ impl<'a> Import<'a> {
             };
             match proof(account) {
                 Proof::Body(members) => remedies.push(body_members(name, &members, &mut notes)),
-                Proof::Fields(_) | Proof::Basic(..) => used.push(self.use_account(name, providers)),
+                Proof::Mapping(_) | Proof::Basic(..) => used.push(self.use_account(name, providers)),
             }
         }
         match used.as_slice() {
@@ -131,8 +131,8 @@ impl<'a> Import<'a> {
                     self.draft.accounts.extend(node.map(|node| (used.name.clone(), node)));
                     verdict
                 }
-                None if matches!(proof(&account), Proof::Body(_)) => Verdict::Translated,
-                None => Verdict::Different("no remedy uses it, so it is left out".to_owned()),
+                None if matches!(proof(&account), Proof::Body(_)) => ItemOutcome::Translated,
+                None => ItemOutcome::Different("no remedy uses it, so it is left out".to_owned()),
             };
             account.done(what, verdict);
         }
@@ -166,8 +166,8 @@ fn moved(variable: &str, name: &str) -> String {
     )
 }
 
-fn proof(account: &Fields<'_>) -> Proof {
-    let tokens = |fields: &Fields<'_>| -> Vec<(String, String)> {
+fn proof(account: &Mapping<'_>) -> Proof {
+    let tokens = |fields: &Mapping<'_>| -> Vec<(String, String)> {
         let tokens = fields.each("tokens").into_iter().map(|token| match token.fields("header") {
             Some(header) => (header.required_text("name"), header.required_text("value")),
             None => (token.required_text("name"), token.required_text("value")),
@@ -175,7 +175,7 @@ fn proof(account: &Fields<'_>) -> Proof {
         tokens.collect()
     };
     let Some(authentication) = account.fields("authentication") else {
-        return Proof::Fields(tokens(account));
+        return Proof::Mapping(tokens(account));
     };
     if let Some(basic) = authentication.fields("basic") {
         return Proof::Basic(basic.required_text("username"), basic.required_text("password"));
@@ -183,14 +183,14 @@ fn proof(account: &Fields<'_>) -> Proof {
     if let Some(body) = authentication.fields("o_auth") {
         return Proof::Body(tokens(&body));
     }
-    Proof::Fields(authentication.fields("api_key").map(|key| tokens(&key)).unwrap_or_default())
+    Proof::Mapping(authentication.fields("api_key").map(|key| tokens(&key)).unwrap_or_default())
 }
 
-fn account_node(name: &str, account: &Fields<'_>, providers: &[String]) -> (Option<Node>, Verdict) {
+fn account_node(name: &str, account: &Mapping<'_>, providers: &[String]) -> (Option<Node>, ItemOutcome) {
     if providers.is_empty() {
         let reason = "a credential needs the provider that it is for, and the URLs name no single host: add one under \
                       `providers`, and the account under `accounts`";
-        return (None, Verdict::Lost(reason.to_owned()));
+        return (None, ItemOutcome::Lost(reason.to_owned()));
     }
     match proof(account) {
         Proof::Basic(user, password) => {
@@ -202,14 +202,14 @@ fn account_node(name: &str, account: &Fields<'_>, providers: &[String]) -> (Opti
                     let note = format!(
                         "Egret's user is no template: set {variable} to the Base64 of `user:password`"
                     );
-                    (Some(node.commented(note.clone())), Verdict::Different(note))
+                    (Some(node.commented(note.clone())), ItemOutcome::Different(note))
                 }
                 None => noted(emit::basic_account(providers, &user, &secret.variable), &secret, "password"),
             }
         }
-        Proof::Body(_) => (None, Verdict::Translated),
-        Proof::Fields(tokens) => match tokens.as_slice() {
-            [] => (None, Verdict::Lost("it has no token".to_owned())),
+        Proof::Body(_) => (None, ItemOutcome::Translated),
+        Proof::Mapping(tokens) => match tokens.as_slice() {
+            [] => (None, ItemOutcome::Lost("it has no token".to_owned())),
             [(header, value), more @ ..] => {
                 let secret = secret_value(value, &format!("{name}_{header}"));
                 let node = emit::account(providers, header, &secret.prefix, &secret.variable);
@@ -223,19 +223,22 @@ fn account_node(name: &str, account: &Fields<'_>, providers: &[String]) -> (Opti
                     cut(header),
                     names.join(", ")
                 );
-                (node, Verdict::Lost(reason))
+                (node, ItemOutcome::Lost(reason))
             }
         },
     }
 }
 
 /// The account, with a note if its secret stood in the file.
-fn noted(node: Node, secret: &SecretValue, name: &str) -> (Option<Node>, Verdict) {
+fn noted(node: Node, secret: &SecretValue, name: &str) -> (Option<Node>, ItemOutcome) {
     if secret.is_new {
         let note = moved(&secret.variable, name);
-        (Some(node.commented(format!("Set {} before the start.", secret.variable))), Verdict::Different(note))
+        (
+            Some(node.commented(format!("Set {} before the start.", secret.variable))),
+            ItemOutcome::Different(note),
+        )
     } else {
-        (Some(node), Verdict::Translated)
+        (Some(node), ItemOutcome::Translated)
     }
 }
 

@@ -1,13 +1,13 @@
 //! Diagnoses of `policies.yaml`.
 
-use crate::emit::{self, Source};
-use crate::report::Verdict;
-use crate::source::{Fields, cut};
+use crate::emit::{self, Figure};
+use crate::report::ItemOutcome;
+use crate::source::{Mapping, cut};
 use crate::yaml::Node;
 
 use super::remedies::{Scope, name_list, verdict};
 use super::shared::Import;
-use super::url::Target;
+use super::url::HostAndPath;
 
 /// Bytes of a body that are archived if the original has no limit.
 const BODY_BYTES: u64 = 64 << 10;
@@ -16,41 +16,41 @@ impl<'a> Import<'a> {
     pub(super) fn diagnosis_of_kind(
         &mut self,
         kind: &str,
-        config: &Fields<'a>,
+        config: &Mapping<'a>,
         export: Option<&str>,
         scope: &Scope,
-    ) -> (Option<Node>, Verdict) {
+    ) -> (Option<Node>, ItemOutcome) {
         match kind {
             "har_exporter" => self.har_exporter(config, export, scope),
             "metrics_collector" => self.metrics_collector(config),
-            "void" => (None, Verdict::Translated),
+            "void" => (None, ItemOutcome::Translated),
             other => {
                 let reason = format!("Lunar has no diagnosis `{}` that the importer knows", cut(other));
-                (None, Verdict::Lost(reason))
+                (None, ItemOutcome::Lost(reason))
             }
         }
     }
 
     fn har_exporter(
         &mut self,
-        config: &Fields<'_>,
+        config: &Mapping<'_>,
         export: Option<&str>,
         scope: &Scope,
-    ) -> (Option<Node>, Verdict) {
+    ) -> (Option<Node>, ItemOutcome) {
         let mut notes = Vec::new();
         // Egret finds the coding by itself.
         config.ignore(&["request_header_names", "response_header_names"]);
-        let mut har = emit::Har {
+        let mut har = emit::HarDiagnosis {
             export: self.archive(export, &mut notes),
             bodies: config.whole("transaction_max_size").unwrap_or(BODY_BYTES).max(1),
-            ..emit::Har::default()
+            ..emit::HarDiagnosis::default()
         };
         notes.push("longer bodies are cut; Lunar drops the whole exchange".to_owned());
         if let Some(obfuscate) = config.fields("obfuscate") {
             har.obfuscate = obfuscate.flag("enabled").unwrap_or(false);
             if har.obfuscate {
                 // Lunar hides parameters of a path, not the words that its URL names.
-                let words = scope.target.iter().flat_map(Target::literals);
+                let words = scope.target.iter().flat_map(HostAndPath::literals);
                 har.exclude.extend(words.map(|position| format!("request.path[{position}]")));
             }
             if let Some(exclusions) = obfuscate.fields("exclusions") {
@@ -69,7 +69,7 @@ impl<'a> Import<'a> {
         (Some(har.node()), verdict(&notes))
     }
 
-    fn metrics_collector(&self, config: &Fields<'_>) -> (Option<Node>, Verdict) {
+    fn metrics_collector(&self, config: &Mapping<'_>) -> (Option<Node>, ItemOutcome) {
         let mut notes = vec![
             "the histograms are `egret_flow_exchange_seconds` and its neighbours, in seconds".to_owned(),
         ];
@@ -78,9 +78,9 @@ impl<'a> Import<'a> {
         for (key, prefix) in [("request_header_names", "request"), ("response_header_names", "response")] {
             for name in config.texts(key) {
                 let source = if prefix == "request" {
-                    Source::RequestHeader(name.clone())
+                    Figure::RequestHeader(name.clone())
                 } else {
-                    Source::Header(name.clone())
+                    Figure::Header(name.clone())
                 };
                 metrics.custom_labels.push((label(&format!("{prefix}_{name}")), source));
             }
@@ -88,7 +88,7 @@ impl<'a> Import<'a> {
         for counter in config.each("counters") {
             let (name, key) = (counter.required_text("name_suffix"), counter.required_text("key"));
             match counter.text("payload").as_deref() {
-                Some("response_headers") | None => metrics.counters.push((label(&name), Source::Header(key))),
+                Some("response_headers") | None => metrics.counters.push((label(&name), Figure::Header(key))),
                 Some(other) => {
                     notes.push(format!("counters of `{}` do not work in Lunar either", cut(other)));
                 }
@@ -107,7 +107,7 @@ pub(super) fn label(name: &str) -> String {
 }
 
 /// The values that are not obfuscated, as paths of Egret.
-fn exclude(exclusions: &Fields<'_>, scope: &Scope, notes: &mut Vec<String>) -> Vec<String> {
+fn exclude(exclusions: &Mapping<'_>, scope: &Scope, notes: &mut Vec<String>) -> Vec<String> {
     let mut paths = name_list(&exclusions.texts("query_params"), "request.query.");
     for name in exclusions.texts("path_params") {
         match scope.target.as_ref().and_then(|target| target.parameter(&name)) {

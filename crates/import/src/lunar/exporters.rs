@@ -2,23 +2,23 @@
 
 use crate::draft::Kind;
 use crate::emit;
-use crate::report::Verdict;
-use crate::source::{Fields, cut};
+use crate::report::ItemOutcome;
+use crate::source::{Mapping, cut};
 
 use super::shared::Import;
 
 impl<'a> Import<'a> {
-    pub(super) fn read_exporters(&mut self, root: &Fields<'a>) {
+    pub(super) fn read_exporters(&mut self, root: &Mapping<'a>) {
         let Some(exporters) = root.fields("exporters") else { return };
         for entry in exporters.all() {
-            let mut fields = Fields::of(exporters.file, entry.node, self.findings);
+            let mut fields = Mapping::of(exporters.file, entry.node, self.findings);
             fields.at = entry.key_at;
             let verdict = self.exporter(entry.key, &fields);
             fields.done(format!("exporter `{}`", cut(entry.key)), verdict);
         }
     }
 
-    fn exporter(&mut self, name: &str, fields: &Fields<'_>) -> Verdict {
+    fn exporter(&mut self, name: &str, fields: &Mapping<'_>) -> ItemOutcome {
         // A named exporter says its kind; otherwise its name is the kind.
         let kind = fields.text("type").unwrap_or_else(|| name.to_owned());
         let (node, note) = match kind.as_str() {
@@ -41,14 +41,14 @@ impl<'a> Import<'a> {
             "prometheus" => {
                 self.exporters.buckets_ms =
                     fields.texts("bucket_boundaries").iter().filter_map(|text| text.parse().ok()).collect();
-                return Verdict::Translated;
+                return ItemOutcome::Translated;
             }
             "otlp" | "otel" | "trace" => (
                 emit::otlp(&fields.text("endpoint").unwrap_or_else(|| COLLECTOR.to_owned())),
                 "it speaks OTLP over HTTP, not gRPC",
             ),
             other => {
-                return Verdict::Lost(format!(
+                return ItemOutcome::Lost(format!(
                     "`{}` is no kind of exporter that the importer knows",
                     cut(other)
                 ));
@@ -57,7 +57,7 @@ impl<'a> Import<'a> {
         let egret = self.draft.name(Kind::Exporter, name);
         self.draft.exporters.push((egret.clone(), node));
         self.exporters.names.insert(name.to_owned(), egret);
-        Verdict::Different(note.to_owned())
+        ItemOutcome::Different(note.to_owned())
     }
 
     /// The exporter for archives that is called so in the original, or one that writes files.

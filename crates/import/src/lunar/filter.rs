@@ -6,10 +6,11 @@ use egret_config::{YamlNode, YamlValue};
 
 use crate::draft::Match;
 use crate::emit;
-use crate::source::{Fields, cut, scalar_text};
+use crate::report::Untranslatable;
+use crate::source::{Mapping, cut, scalar_text};
 
 use super::json_path::{CallPath, Side, quoted};
-use super::url::{Target, matches};
+use super::url::{HostAndPath, matches};
 
 /// The methods that a filter without any matches.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "PATCH"];
@@ -30,7 +31,7 @@ enum Key {
     Query(String, String),
     Method(Vec<String>),
     Sample(f64),
-    Target(Box<Match>),
+    HostAndPath(Box<Match>),
 }
 
 /// Conditions that must all hold.
@@ -44,16 +45,16 @@ pub(super) struct Criteria {
 /// The filter of a flow: where it applies, and on what else.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FlowFilter {
-    pub targets: Vec<Target>,
+    pub targets: Vec<HostAndPath>,
     pub methods: Vec<String>,
     pub criteria: Criteria,
 }
 
 /// Reads the filter of a flow or quota. An error is the reason why it cannot be translated.
-pub(super) fn flow_filter(filter: &Fields<'_>) -> Result<FlowFilter, String> {
+pub(super) fn flow_filter(filter: &Mapping<'_>) -> Result<FlowFilter, Untranslatable> {
     filter.ignore(&["name"]);
     let urls = [filter.texts("url"), filter.texts("urls")].concat();
-    let targets = urls.iter().map(|url| Target::parse(url)).collect();
+    let targets = urls.iter().map(|url| HostAndPath::parse(url)).collect();
     let mut methods = [filter.texts("method"), filter.texts("methods")].concat();
     if methods.is_empty() {
         methods = METHODS.map(str::to_owned).to_vec();
@@ -76,7 +77,7 @@ impl FlowFilter {
 }
 
 /// Reads the processor `Filter`.
-pub(super) fn processor_filter(parameters: &Fields<'_>) -> Result<Criteria, String> {
+pub(super) fn processor_filter(parameters: &Mapping<'_>) -> Result<Criteria, Untranslatable> {
     let urls = ["url", "urls", "endpoint", "endpoints"].map(|key| parameters.texts(key)).concat();
     let mut found = criteria(parameters)?;
     if !urls.is_empty() {
@@ -95,21 +96,21 @@ pub(super) fn processor_filter(parameters: &Fields<'_>) -> Result<Criteria, Stri
 }
 
 /// URLs of a `Filter`, which are regular expressions in Lunar if they are no plain path or host.
-fn urls_criterion(urls: &[String]) -> Result<Criterion, String> {
+fn urls_criterion(urls: &[String]) -> Result<Criterion, Untranslatable> {
     let is_plain = |url: &String| {
         url.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~/{}*:%".contains(&byte))
             && !url.contains(".*")
     };
     if let Some(regex) = urls.iter().find(|url| !is_plain(url)) {
-        return Err(format!(
+        return Err(Untranslatable::from(format!(
             "the URL `{}` is a regular expression: write `path: \"regex:…\"` in a flow's match",
             cut(regex)
-        ));
+        )));
     }
-    let targets: Vec<Target> = urls.iter().map(|url| Target::parse(url)).collect();
+    let targets: Vec<HostAndPath> = urls.iter().map(|url| HostAndPath::parse(url)).collect();
     let found = matches(&targets);
     let [matching] = found.as_slice() else {
-        return Err("a filter on several hosts: make a flow for each host".to_owned());
+        return Err(Untranslatable::from("a filter on several hosts: make a flow for each host"));
     };
     let path = |path: &String| match path.strip_suffix("/*") {
         Some(parent) if !parent.contains('{') => Some(format!(
@@ -128,11 +129,11 @@ fn urls_criterion(urls: &[String]) -> Result<Criterion, String> {
     });
     let is_pattern = matching.host.iter().any(|host| host.contains(['{', '*']));
     let cel = cel.filter(|cel| !is_pattern && !cel.is_empty());
-    Ok(Criterion { key: Some(Key::Target(Box::new(matching.clone()))), cel, side: Side::Request })
+    Ok(Criterion { key: Some(Key::HostAndPath(Box::new(matching.clone()))), cel, side: Side::Request })
 }
 
 /// `name=value`, or a comparison of numbers: `name<=5`.
-fn short_header(text: &str) -> Result<Criterion, String> {
+fn short_header(text: &str) -> Result<Criterion, Untranslatable> {
     let operators = [("<=", "lte"), (">=", "gte"), ("!=", "neq"), ("=", "eq"), ("<", "lt"), (">", "gt")];
     let split = operators.iter().find_map(|(sign, word)| {
         text.split_once(sign).map(|(name, value)| (name.trim(), *word, value.trim()))
@@ -145,7 +146,7 @@ fn short_header(text: &str) -> Result<Criterion, String> {
 type Subject = fn(&str) -> String;
 
 /// The criteria that flows and processors have in common.
-fn criteria(fields: &Fields<'_>) -> Result<Criteria, String> {
+fn criteria(fields: &Mapping<'_>) -> Result<Criteria, Untranslatable> {
     let mut found = Criteria::default();
     for (name, operation, value) in conditions(fields, "headers") {
         found.all.push(header(Side::Request, &name, &operation, &value)?);
@@ -172,7 +173,9 @@ fn criteria(fields: &Fields<'_>) -> Result<Criteria, String> {
         found.all.push(Criterion { key: Some(Key::Sample(percent)), cel: None, side: Side::Request });
     }
     if fields.get("body").is_some() {
-        return Err("a comparison of the whole body: write a condition on its members (`when`)".to_owned());
+        return Err(Untranslatable::from(
+            "a comparison of the whole body: write a condition on its members (`when`)",
+        ));
     }
     Ok(found)
 }
@@ -183,8 +186,8 @@ fn any_of(
     key: &str,
     side: Side,
     subject: Subject,
-) -> Result<Option<Criterion>, String> {
-    let parts: Result<Vec<String>, String> = conditions
+) -> Result<Option<Criterion>, Untranslatable> {
+    let parts: Result<Vec<String>, Untranslatable> = conditions
         .iter()
         .map(|(name, operation, value)| compared(&subject(name), operation, value))
         .collect();
@@ -198,7 +201,7 @@ fn any_of(
     Ok((!parts.is_empty()).then(|| Criterion { key, cel: Some(any(parts)), side }))
 }
 
-fn header(side: Side, name: &str, operation: &str, value: &str) -> Result<Criterion, String> {
+fn header(side: Side, name: &str, operation: &str, value: &str) -> Result<Criterion, Untranslatable> {
     let name = name.to_ascii_lowercase();
     let subject = if name == "x-lunar-consumer-tag" {
         "request.consumer".to_owned()
@@ -229,7 +232,7 @@ fn anchored(regex: &str) -> String {
 }
 
 /// A comparison of a text in CEL.
-fn compared(subject: &str, operation: &str, value: &str) -> Result<String, String> {
+fn compared(subject: &str, operation: &str, value: &str) -> Result<String, Untranslatable> {
     let number = || {
         let number: f64 = value.parse().map_err(|_| format!("`{}` is not a number", cut(value)))?;
         Ok::<String, String>(if number.fract() == 0.0 { format!("{number:.1}") } else { number.to_string() })
@@ -244,13 +247,13 @@ fn compared(subject: &str, operation: &str, value: &str) -> Result<String, Strin
         "gte" => than(">="),
         "lt" => than("<"),
         "lte" => than("<="),
-        "regex" => Err("a regular expression outside of header fields: CEL has none".to_owned()),
-        other => Err(format!("the operation `{}` is unknown", cut(other))),
+        "regex" => Err(Untranslatable::from("a regular expression outside of header fields: CEL has none")),
+        other => Err(Untranslatable::from(format!("the operation `{}` is unknown", cut(other)))),
     }
 }
 
 /// The conditions in a list of `{ key, value, operation }`, or in a mapping.
-fn conditions(fields: &Fields<'_>, key: &str) -> Vec<(String, String, String)> {
+fn conditions(fields: &Mapping<'_>, key: &str) -> Vec<(String, String, String)> {
     let Some(node) = fields.get(key) else { return Vec::new() };
     if let YamlValue::Mapping(mapping) = &node.value {
         let text = |node: &YamlNode| scalar_text(node).unwrap_or_default();
@@ -260,7 +263,7 @@ fn conditions(fields: &Fields<'_>, key: &str) -> Vec<(String, String, String)> {
             .map(|entry| (entry.key.clone(), "eq".to_owned(), text(&entry.node)))
             .collect();
     }
-    let condition = |fields: Fields<'_>| {
+    let condition = |fields: Mapping<'_>| {
         let name = fields.required_text("key");
         let operation = fields.text("operation").unwrap_or_else(|| "eq".to_owned());
         let value = fields.text("value").unwrap_or_default();
@@ -271,8 +274,8 @@ fn conditions(fields: &Fields<'_>, key: &str) -> Vec<(String, String, String)> {
 }
 
 /// `200`, or `400-499`.
-fn status_range(text: &str) -> Result<String, String> {
-    let bad = || format!("`{}` is not a status or a range of statuses", cut(text));
+fn status_range(text: &str) -> Result<String, Untranslatable> {
+    let bad = || Untranslatable::from(format!("`{}` is not a status or a range of statuses", cut(text)));
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     let parse = |text: &str| text.trim().parse::<u64>().map_err(|_| bad());
     let (from, to) = (parse(from)?.max(200), parse(to)?.min(599));
@@ -304,7 +307,7 @@ fn all(parts: &[String]) -> String {
 
 impl Criteria {
     /// JSON paths of which one must lead to something, or comparisons with what they lead to.
-    fn expressions(&mut self, fields: &Fields<'_>) -> Result<(), String> {
+    fn expressions(&mut self, fields: &Mapping<'_>) -> Result<(), Untranslatable> {
         let mut parts = Vec::new();
         let mut side = Side::Request;
         for node in fields.list("expressions") {
@@ -353,13 +356,13 @@ impl Criteria {
     }
 
     /// Adds the opposite of the conditions to a match. An error is the reason why there is none.
-    pub fn apply_opposite(&self, matching: &mut Match) -> Result<(), String> {
+    pub fn apply_opposite(&self, matching: &mut Match) -> Result<(), Untranslatable> {
         let parts: Option<Vec<String>> = self.all.iter().map(|criterion| criterion.cel.clone()).collect();
         let parts =
             parts.ok_or("the opposite of a pattern or of a sample cannot be written as a condition")?;
         let mixed = self.is_on_response() && self.all.iter().any(|criterion| criterion.side == Side::Request);
         if mixed {
-            return Err("the opposite of conditions on request and response together".to_owned());
+            return Err(Untranslatable::from("the opposite of conditions on request and response together"));
         }
         let opposite = match parts.as_slice() {
             [one] if one.contains(" != ") && !one.contains(['(', '|', '&']) => {
@@ -402,7 +405,7 @@ impl Key {
                 matching.sample = Some(both);
                 true
             }
-            Self::Target(target) => {
+            Self::HostAndPath(target) => {
                 if !target.host.is_empty() {
                     matching.host.clone_from(&target.host);
                 }

@@ -5,24 +5,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::draft::{Flow, Kind, Match};
-use crate::report::Verdict;
-use crate::source::{Fields, YamlFile, cut};
+use crate::report::{ItemOutcome, Untranslatable};
+use crate::source::{Mapping, YamlFile, cut};
 use crate::yaml::Node;
 
 use super::filter::{Criteria, FlowFilter, flow_filter, processor_filter};
 use super::graph::{Graph, Way};
 use super::shared::Import;
-use super::url::Target;
+use super::url::HostAndPath;
 
 /// A flow of the original.
 #[derive(Debug)]
-pub(super) struct Source<'a> {
+pub(super) struct OriginalFlow<'a> {
     pub name: String,
     pub file: &'a str,
     pub filter: FlowFilter,
     pub graph: Graph<'a>,
     /// Criteria of its `Filter`s.
-    pub filters: BTreeMap<String, Result<Criteria, String>>,
+    pub filters: BTreeMap<String, Result<Criteria, Untranslatable>>,
     pub request: Vec<Way>,
     pub response: Vec<Way>,
 }
@@ -46,16 +46,16 @@ type Choice = (String, bool);
 
 /// A part of a translated flow: the choices that lead to it, and what applies there.
 #[derive(Debug)]
-struct Piece {
+struct Section {
     choices: Vec<Choice>,
     steps: BTreeSet<String>,
     parts: Parts,
 }
 
 /// Adds the parts of a step to the piece with the same choices, unless another way has brought them there.
-fn place(pieces: &mut Vec<Piece>, choices: &[Choice], key: &str, parts: Parts, is_request: bool) {
+fn place(pieces: &mut Vec<Section>, choices: &[Choice], key: &str, parts: Parts, is_request: bool) {
     let number = pieces.iter().position(|piece| piece.choices == choices).unwrap_or_else(|| {
-        pieces.push(Piece { choices: choices.to_vec(), steps: BTreeSet::new(), parts: Parts::default() });
+        pieces.push(Section { choices: choices.to_vec(), steps: BTreeSet::new(), parts: Parts::default() });
         pieces.len() - 1
     });
     let piece = &mut pieces[number];
@@ -70,13 +70,13 @@ fn place(pieces: &mut Vec<Piece>, choices: &[Choice], key: &str, parts: Parts, i
 
 impl<'a> Import<'a> {
     pub(super) fn flow_files(&mut self, files: &'a [YamlFile]) {
-        let mut sources: Vec<(Source<'a>, Fields<'a>)> = Vec::new();
+        let mut sources: Vec<(OriginalFlow<'a>, Mapping<'a>)> = Vec::new();
         for file in files {
-            let fields = Fields::of(&file.name, &file.root, self.findings);
+            let fields = Mapping::of(&file.name, &file.root, self.findings);
             sources.extend(self.source(&fields).map(|source| (source, fields)));
         }
         // Lunar runs a parent's flow before those of what lies below it.
-        sources.sort_by_cached_key(|(source, _)| source.filter.targets.iter().map(Target::depth).min());
+        sources.sort_by_cached_key(|(source, _)| source.filter.targets.iter().map(HostAndPath::depth).min());
         for (source, fields) in sources {
             let verdict = self.flow(&source);
             fields.done(format!("flow `{}`", cut(&source.name)), verdict);
@@ -84,7 +84,7 @@ impl<'a> Import<'a> {
     }
 
     /// Reads a flow; one that cannot be translated as a whole is reported here.
-    fn source(&mut self, fields: &Fields<'a>) -> Option<Source<'a>> {
+    fn source(&mut self, fields: &Mapping<'a>) -> Option<OriginalFlow<'a>> {
         let name = fields.required_text("name");
         let graph = Graph::read(fields);
         let filter = match fields.fields("filter").map(|filter| flow_filter(&filter)) {
@@ -100,21 +100,21 @@ impl<'a> Import<'a> {
             Ok(found) => found,
             Err(reason) => {
                 let what = format!("flow `{}`", cut(&name));
-                self.findings.item(fields.file, fields.at, what, Verdict::Lost(reason));
+                self.findings.item(fields.file, fields.at, what, ItemOutcome::Lost(reason.into()));
                 return None;
             }
         };
-        for host in filter.targets.iter().filter_map(Target::authority) {
+        for host in filter.targets.iter().filter_map(HostAndPath::authority) {
             let _ = self.draft.provider(&host);
         }
         let criteria = |(key, processor): (&String, &super::graph::Processor<'a>)| {
             (processor.kind == "Filter").then(|| (key.clone(), processor_filter(&processor.parameters)))
         };
         let filters = graph.processors.iter().filter_map(criteria).collect();
-        Some(Source { name, file: fields.file, filter, graph, filters, request, response })
+        Some(OriginalFlow { name, file: fields.file, filter, graph, filters, request, response })
     }
 
-    fn flow(&mut self, source: &Source<'a>) -> Verdict {
+    fn flow(&mut self, source: &OriginalFlow<'a>) -> ItemOutcome {
         let mut done = Done::default();
         let mut retries = Vec::new();
         let mut response = Vec::new();
@@ -138,13 +138,13 @@ impl<'a> Import<'a> {
             self.emit_flows(source, &base, &retries, &request, &response, &mut problems);
         }
         problems.dedup();
-        if problems.is_empty() { Verdict::Translated } else { Verdict::Lost(problems.join("; ")) }
+        if problems.is_empty() { ItemOutcome::Translated } else { ItemOutcome::Lost(problems.join("; ")) }
     }
 
     /// Returns the parts of a processor, which is translated and reported once.
     pub(super) fn step(
         &mut self,
-        source: &Source<'a>,
+        source: &OriginalFlow<'a>,
         key: &str,
         is_request: bool,
         done: &mut Done,
@@ -154,17 +154,18 @@ impl<'a> Import<'a> {
         }
         let parts = match source.graph.processors.get(key) {
             None => {
-                let verdict = Verdict::Lost("a processor of another flow: copy it into this one".to_owned());
+                let verdict =
+                    ItemOutcome::Lost("a processor of another flow: copy it into this one".to_owned());
                 let what = format!("flow `{}`: processor `{}`", cut(&source.name), cut(key));
                 self.findings.item(source.file, source.at(key), what, verdict);
                 Parts::default()
             }
             Some(processor) => {
                 let (parts, verdict) = self.processor(source, processor, is_request, done);
-                if !matches!(verdict, Verdict::Lost(_)) {
+                if !matches!(verdict, ItemOutcome::Lost(_)) {
                     processor.parameters.unread();
                 }
-                if done.seen.insert(key.to_owned()) || !matches!(verdict, Verdict::Translated) {
+                if done.seen.insert(key.to_owned()) || !matches!(verdict, ItemOutcome::Translated) {
                     let what = source.what(key);
                     self.findings.item(source.file, processor.at, what, verdict);
                 }
@@ -176,10 +177,10 @@ impl<'a> Import<'a> {
     }
 
     /// Reports processors that no way leads to.
-    fn unreached(&self, source: &Source<'a>, done: &Done) {
+    fn unreached(&self, source: &OriginalFlow<'a>, done: &Done) {
         for (key, processor) in &source.graph.processors {
             if !done.seen.contains(key) {
-                let verdict = Verdict::Different("no arrow leads to it, so it is left out".to_owned());
+                let verdict = ItemOutcome::Different("no arrow leads to it, so it is left out".to_owned());
                 self.findings.item(source.file, processor.at, source.what(key), verdict);
             }
         }
@@ -187,11 +188,11 @@ impl<'a> Import<'a> {
 
     fn emit_flows(
         &mut self,
-        source: &Source<'a>,
+        source: &OriginalFlow<'a>,
         base: &Match,
         retries: &[Node],
-        request: &[Piece],
-        response: &[Piece],
+        request: &[Section],
+        response: &[Section],
         problems: &mut Vec<String>,
     ) {
         let mut on_request = base.clone();
@@ -239,7 +240,7 @@ impl Parts {
     }
 }
 
-impl Source<'_> {
+impl OriginalFlow<'_> {
     /// The place of a processor, or of the first.
     fn at(&self, key: &str) -> egret_config::Position {
         let processor = self.graph.processors.get(key).or_else(|| self.graph.processors.values().next());
@@ -269,7 +270,7 @@ impl Source<'_> {
                 }
                 Some(Ok(criteria)) => criteria.apply_opposite(&mut matching),
                 Some(Err(reason)) => Err(reason.clone()),
-                None => Err("a filter of another flow".to_owned()),
+                None => Err(Untranslatable::from("a filter of another flow")),
             };
             if let Err(reason) = applied {
                 problems.push(format!("what follows `{}`: {reason}", cut(filter)));

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use egret_config::Position;
 
 use crate::emit;
-use crate::report::Verdict;
-use crate::source::{Fields, TextFile, YamlFile, cut};
+use crate::report::ItemOutcome;
+use crate::source::{Mapping, TextFile, YamlFile, cut};
 use crate::yaml::{map, text};
 
 use super::shared::Import;
 
 impl<'a> Import<'a> {
     pub(super) fn gateway(&mut self, file: &'a YamlFile) {
-        let root = Fields::of(&file.name, &file.root, self.findings);
+        let root = Mapping::of(&file.name, &file.root, self.findings);
         self.read_exporters(&root);
         self.domains(&root);
         root.unread();
     }
 
     /// Lists of domains, and client certificates.
-    pub(super) fn domains(&mut self, root: &Fields<'a>) {
+    pub(super) fn domains(&mut self, root: &Mapping<'a>) {
         for (key, rule) in [("allowed_domains", "allow"), ("blocked_domains", "deny")] {
             let domains = root.texts(key);
             let Some(at) = root.get(key).map(|node| node.at).filter(|_| !domains.is_empty()) else {
@@ -33,12 +33,12 @@ impl<'a> Import<'a> {
             }
             self.draft.egress.push((rule.to_owned(), emit::egress_rules(&hosts)));
             let verdict = match (rule, is_regex) {
-                ("allow", false) => Verdict::Different("configured providers are allowed too".to_owned()),
-                (_, true) => Verdict::Different(
+                ("allow", false) => ItemOutcome::Different("configured providers are allowed too".to_owned()),
+                (_, true) => ItemOutcome::Different(
                     "a regular expression must match the whole host; configured providers are allowed too"
                         .to_owned(),
                 ),
-                _ => Verdict::Translated,
+                _ => ItemOutcome::Translated,
             };
             self.findings.item(root.file, at, format!("`{key}`"), verdict);
         }
@@ -50,7 +50,7 @@ impl<'a> Import<'a> {
     }
 
     /// A client certificate for a domain.
-    fn client_certificate(&mut self, entry: Fields<'_>) {
+    fn client_certificate(&mut self, entry: Mapping<'_>) {
         let host = ["domain", "host", "url"].iter().find_map(|key| entry.text(key));
         let certificate =
             ["cert", "certificate", "cert_file", "certificate_file"].iter().find_map(|key| entry.text(key));
@@ -64,9 +64,9 @@ impl<'a> Import<'a> {
                 if let Some(provider) = provider {
                     provider.tls = Some(tls);
                 }
-                Verdict::Different("Egret also verifies the provider's certificate".to_owned())
+                ItemOutcome::Different("Egret also verifies the provider's certificate".to_owned())
             }
-            _ => Verdict::Lost(
+            _ => ItemOutcome::Lost(
                 "write `tls: { certificate: FILE, key: \"${file:FILE}\" }` under the provider by hand"
                     .to_owned(),
             ),
@@ -75,7 +75,7 @@ impl<'a> Import<'a> {
     }
 
     pub(super) fn plugins(&mut self, file: &'a YamlFile) {
-        let verdict = Verdict::Lost(
+        let verdict = ItemOutcome::Lost(
             "plugins in Go cannot be loaded: the remedy `script` runs JavaScript, and `transform` changes messages"
                 .to_owned(),
         );
@@ -104,26 +104,26 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn variable(&mut self, name: &str, value: &str) -> Option<Verdict> {
+    fn variable(&mut self, name: &str, value: &str) -> Option<ItemOutcome> {
         let is_on = matches!(value.to_ascii_lowercase().as_str(), "1" | "true");
         let seconds = value.parse::<f64>().ok().filter(|seconds| (0.001..=86_400.0).contains(seconds));
         match (name, seconds) {
             ("LUNAR_REDIRECTION_BY_QUERY_PARAMS", _) => {
                 self.draft.routes_by_query = is_on;
-                Some(Verdict::Translated)
+                Some(ItemOutcome::Translated)
             }
-            ("TLS_PASSTHROUGH_ON", _) => {
-                Some(Verdict::Different("CONNECT is served on the gateway's own port, and always".to_owned()))
-            }
+            ("TLS_PASSTHROUGH_ON", _) => Some(ItemOutcome::Different(
+                "CONNECT is served on the gateway's own port, and always".to_owned(),
+            )),
             ("LUNAR_CONNECT_TIMEOUT_SEC", Some(seconds)) => {
                 self.draft.timeouts.push(("connect".to_owned(), emit::duration(seconds)));
-                Some(Verdict::Translated)
+                Some(ItemOutcome::Translated)
             }
             ("LUNAR_SERVER_TIMEOUT_SEC", Some(seconds)) => {
                 self.draft.timeouts.push(("first_byte".to_owned(), emit::duration(seconds)));
-                Some(Verdict::Translated)
+                Some(ItemOutcome::Translated)
             }
-            (name, _) if name.starts_with("LUNAR_") => Some(Verdict::Lost(
+            (name, _) if name.starts_with("LUNAR_") => Some(ItemOutcome::Lost(
                 "the importer does not know it; docs/reference/config.md lists Egret's settings".to_owned(),
             )),
             _ => None,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use egret_config::Position;
 
-use crate::source::{Fields, cut};
+use crate::report::Untranslatable;
+use crate::source::{Mapping, cut};
 
 /// Maximum number of ways through one side of a flow.
 const WAYS_MAX: usize = 16;
@@ -25,7 +26,7 @@ pub(super) struct Graph<'a> {
 pub(super) struct Processor<'a> {
     pub key: String,
     pub kind: String,
-    pub parameters: Fields<'a>,
+    pub parameters: Mapping<'a>,
     pub at: Position,
 }
 
@@ -74,7 +75,7 @@ pub(super) enum Branch {
 
 impl<'a> Graph<'a> {
     /// Reads the processors and arrows of a flow.
-    pub fn read(fields: &Fields<'a>) -> Self {
+    pub fn read(fields: &Mapping<'a>) -> Self {
         let mut processors = BTreeMap::new();
         if let Some(listed) = fields.fields("processors") {
             for entry in listed.all() {
@@ -99,8 +100,8 @@ impl<'a> Graph<'a> {
         graph
     }
 
-    fn edges(&self, sides: &Fields<'a>, side: &str) -> Vec<Edge> {
-        let edge = |edge: Fields<'a>| {
+    fn edges(&self, sides: &Mapping<'a>, side: &str) -> Vec<Edge> {
+        let edge = |edge: Mapping<'a>| {
             let (from, to) = (self.place(&edge, "from"), self.place(&edge, "to"));
             edge.unread();
             Some(Edge { from: from?, to: to? })
@@ -108,7 +109,7 @@ impl<'a> Graph<'a> {
         sides.each(side).into_iter().filter_map(edge).collect()
     }
 
-    fn place(&self, edge: &Fields<'a>, key: &str) -> Option<Place> {
+    fn place(&self, edge: &Mapping<'a>, key: &str) -> Option<Place> {
         let Some(place) = edge.fields(key) else {
             edge.missing(key);
             return None;
@@ -140,28 +141,36 @@ impl<'a> Graph<'a> {
     }
 
     /// Returns every way through a side. An error is the reason why they cannot be followed.
-    pub fn ways(&self, edges: &[Edge]) -> Result<Vec<Way>, String> {
+    pub fn ways(&self, edges: &[Edge]) -> Result<Vec<Way>, Untranslatable> {
         let mut ways = Vec::new();
         let mut starts = edges.iter().filter(|edge| edge.from == Place::Start);
         let Some(first) = starts.next() else { return Ok(ways) };
         if starts.next().is_some() {
-            return Err("several arrows leave the start: order the processors in one chain".to_owned());
+            return Err(Untranslatable::from(
+                "several arrows leave the start: order the processors in one chain",
+            ));
         }
         self.follow(edges, &first.to, Way::default(), &mut ways)?;
         Ok(ways)
     }
 
-    fn follow(&self, edges: &[Edge], place: &Place, mut way: Way, ways: &mut Vec<Way>) -> Result<(), String> {
+    fn follow(
+        &self,
+        edges: &[Edge],
+        place: &Place,
+        mut way: Way,
+        ways: &mut Vec<Way>,
+    ) -> Result<(), Untranslatable> {
         let Place::Processor(name, _) = place else {
             ways.push(way);
             return if ways.len() > WAYS_MAX {
-                Err(format!("more than {WAYS_MAX} ways lead through it"))
+                Err(Untranslatable::from(format!("more than {WAYS_MAX} ways lead through it")))
             } else {
                 Ok(())
             };
         };
         if way.steps.iter().any(|step| step.key == *name) || way.steps.len() >= STEPS_MAX {
-            return Err("the arrows form a circle, or a chain that is too long".to_owned());
+            return Err(Untranslatable::from("the arrows form a circle, or a chain that is too long"));
         }
         way.steps.push(Step { key: name.clone(), choices: way.choices.len() });
         let kind = self.processors.get(name).map_or("", |processor| processor.kind.as_str());

@@ -1,6 +1,6 @@
 //! Lunar's JSON paths into an API call (`$.response.body.usage.total_tokens`) as expressions and pointers.
 
-use crate::emit::Source;
+use crate::emit::Figure;
 
 /// The message that a path leads into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,11 +90,11 @@ impl CallPath {
     }
 
     /// The source of a figure.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> Figure {
         match (&self.part, self.side) {
-            (Part::Header(name), Side::Request) => Source::RequestHeader(name.clone()),
-            (Part::Header(name), Side::Response) => Source::Header(name.clone()),
-            _ => Source::Cel(self.cel()),
+            (Part::Header(name), Side::Request) => Figure::RequestHeader(name.clone()),
+            (Part::Header(name), Side::Response) => Figure::Header(name.clone()),
+            _ => Figure::Cel(self.cel()),
         }
     }
 

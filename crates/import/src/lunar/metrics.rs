@@ -2,20 +2,20 @@
 
 use crate::draft::{Flow, Kind};
 use crate::emit;
-use crate::report::Verdict;
-use crate::source::{Fields, YamlFile};
+use crate::report::ItemOutcome;
+use crate::source::{Mapping, YamlFile};
 
 use super::shared::Import;
-use super::url::{Target, matches};
+use super::url::{HostAndPath, matches};
 
 impl<'a> Import<'a> {
     pub(super) fn path_files(&mut self, files: &'a [YamlFile]) {
         let mut targets = Vec::new();
         for file in files {
-            let root = Fields::of(&file.name, &file.root, self.findings);
+            let root = Mapping::of(&file.name, &file.root, self.findings);
             for entry in root.each("path_params") {
-                targets.push(Target::parse(&entry.required_text("url")));
-                entry.done("path", Verdict::Translated);
+                targets.push(HostAndPath::parse(&entry.required_text("url")));
+                entry.done("path", ItemOutcome::Translated);
             }
             root.unread();
         }
@@ -23,7 +23,7 @@ impl<'a> Import<'a> {
     }
 
     /// Flows with metrics by endpoint, one for each host.
-    fn endpoints(&mut self, name: &str, targets: &[Target]) {
+    fn endpoints(&mut self, name: &str, targets: &[HostAndPath]) {
         if targets.is_empty() {
             return;
         }
@@ -35,13 +35,13 @@ impl<'a> Import<'a> {
     }
 
     pub(super) fn metrics_file(&mut self, file: &'a YamlFile) {
-        let root = Fields::of(&file.name, &file.root, self.findings);
-        let targets: Vec<Target> =
-            root.texts("labeled_endpoints").iter().map(|url| Target::parse(url)).collect();
+        let root = Mapping::of(&file.name, &file.root, self.findings);
+        let targets: Vec<HostAndPath> =
+            root.texts("labeled_endpoints").iter().map(|url| HostAndPath::parse(url)).collect();
         self.endpoints("labeled", &targets);
         root.ignore(&["general_metrics", "system_metrics"]);
         let _ = root.all();
-        let verdict = Verdict::Different(
+        let verdict = ItemOutcome::Different(
             "Egret has its own metrics for calls, durations, flows and remedies (docs/reference/metrics.md); each call \
              counts by itself"
                 .to_owned(),

@@ -3,17 +3,17 @@
 use egret_config::YamlNode;
 
 use crate::draft::{Flow, Kind, Match};
-use crate::report::Verdict;
-use crate::source::{Fields, YamlFile, cut};
+use crate::report::ItemOutcome;
+use crate::source::{Mapping, YamlFile, cut};
 use crate::yaml::Node;
 
 use super::remedies::{Placed, Scope};
 use super::shared::Import;
-use super::url::Target;
+use super::url::HostAndPath;
 
 impl<'a> Import<'a> {
     pub(super) fn policies(&mut self, file: &'a YamlFile) {
-        let root = Fields::of(&file.name, &file.root, self.findings);
+        let root = Mapping::of(&file.name, &file.root, self.findings);
         self.read_accounts(&root, file);
         self.read_exporters(&root);
         self.domains(&root);
@@ -34,8 +34,8 @@ impl<'a> Import<'a> {
         root.unread();
     }
 
-    fn endpoint(&mut self, endpoint: &Fields<'a>) -> Vec<Flow> {
-        let target = Target::parse(&endpoint.required_text("url"));
+    fn endpoint(&mut self, endpoint: &Mapping<'a>) -> Vec<Flow> {
+        let target = HostAndPath::parse(&endpoint.required_text("url"));
         let method = endpoint.required_text("method");
         let matching = Match {
             host: Some(target.host.clone()).filter(|host| !host.is_empty()).into_iter().collect(),
@@ -59,7 +59,7 @@ impl<'a> Import<'a> {
 
     /// Translates the remedies and diagnoses of an endpoint, or of all. Returns the flow that must be
     /// outermost, and the others.
-    fn scope(&mut self, fields: &Fields<'a>, scope: &Scope) -> (Option<Flow>, Vec<Flow>) {
+    fn scope(&mut self, fields: &Mapping<'a>, scope: &Scope) -> (Option<Flow>, Vec<Flow>) {
         let mut placed: Vec<Placed> = Vec::new();
         for remedy in fields.each("remedies") {
             placed.extend(self.remedy(remedy, scope));
@@ -104,37 +104,37 @@ impl<'a> Import<'a> {
         flows
     }
 
-    fn remedy(&mut self, remedy: Fields<'a>, scope: &Scope) -> Vec<Placed> {
+    fn remedy(&mut self, remedy: Mapping<'a>, scope: &Scope) -> Vec<Placed> {
         let name = remedy.required_text("name");
         let enabled = remedy.flag("enabled").unwrap_or(false);
         let Some((kind, config)) = single(&remedy) else { return Vec::new() };
         let what = format!("remedy `{}` ({})", cut(&name), cut(kind));
         if !enabled {
-            remedy.done(what, Verdict::Different("it is not enabled, so it is left out".to_owned()));
+            remedy.done(what, ItemOutcome::Different("it is not enabled, so it is left out".to_owned()));
             return Vec::new();
         }
-        let config = Fields::of(remedy.file, config, self.findings);
+        let config = Mapping::of(remedy.file, config, self.findings);
         let (placed, verdict) = self.remedy_of_kind(&name, kind, &config, scope);
-        if !matches!(verdict, Verdict::Lost(_)) {
+        if !matches!(verdict, ItemOutcome::Lost(_)) {
             config.unread();
         }
         remedy.done(what, verdict);
         placed
     }
 
-    fn diagnosis(&mut self, diagnosis: Fields<'a>, scope: &Scope) -> Option<Node> {
+    fn diagnosis(&mut self, diagnosis: Mapping<'a>, scope: &Scope) -> Option<Node> {
         let name = diagnosis.required_text("name");
         let enabled = diagnosis.flag("enabled").unwrap_or(false);
         let export = diagnosis.text("export");
         let (kind, config) = single(&diagnosis)?;
         let what = format!("diagnosis `{}` ({})", cut(&name), cut(kind));
         if !enabled {
-            diagnosis.done(what, Verdict::Different("it is not enabled, so it is left out".to_owned()));
+            diagnosis.done(what, ItemOutcome::Different("it is not enabled, so it is left out".to_owned()));
             return None;
         }
-        let config = Fields::of(diagnosis.file, config, self.findings);
+        let config = Mapping::of(diagnosis.file, config, self.findings);
         let (node, verdict) = self.diagnosis_of_kind(kind, &config, export.as_deref(), scope);
-        if !matches!(verdict, Verdict::Lost(_)) {
+        if !matches!(verdict, ItemOutcome::Lost(_)) {
             config.unread();
         }
         diagnosis.done(what, verdict);
@@ -143,7 +143,7 @@ impl<'a> Import<'a> {
 }
 
 /// The only kind in a remedy's or diagnosis' `config`, and its settings.
-fn single<'a>(fields: &Fields<'a>) -> Option<(&'a str, &'a YamlNode)> {
+fn single<'a>(fields: &Mapping<'a>) -> Option<(&'a str, &'a YamlNode)> {
     let Some(config) = fields.fields("config") else {
         fields.missing("config");
         return None;

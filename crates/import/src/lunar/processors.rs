@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::emit::{self, Source as Figure};
-use crate::report::Verdict;
-use crate::source::{Fields, cut, scalar_text, scalar_whole};
+use crate::emit::{self, Figure};
+use crate::report::{ItemOutcome, Untranslatable};
+use crate::source::{Mapping, cut, scalar_text, scalar_whole};
 use crate::yaml::{Node, text};
 
 use super::accounts::template;
 use super::diagnoses::label;
-use super::flow::{Done, Parts, Source};
+use super::flow::{Done, OriginalFlow, Parts};
 use super::graph::{Branch, Processor};
 use super::json_path::{CallPath, Part, Side};
 use super::quotas::Found;
@@ -17,7 +17,7 @@ use super::remedies::{classes, commented, group_by, verdict};
 use super::shared::Import;
 
 /// End of the branch of a refusal.
-enum Refusal {
+enum RefusalEnd {
     /// To the remedy's own refusal.
     Own,
     /// On: nothing is refused.
@@ -28,35 +28,35 @@ enum Refusal {
 }
 
 /// Parts, and what became of the processor.
-type Outcome = (Parts, Verdict);
+type Translated = (Parts, ItemOutcome);
 
-fn lost(reason: impl Into<String>) -> Outcome {
-    (Parts::default(), Verdict::Lost(reason.into()))
+fn lost(reason: impl Into<String>) -> Translated {
+    (Parts::default(), ItemOutcome::Lost(reason.into()))
 }
 
-fn remedies(remedies: Vec<Node>, notes: &[String]) -> Outcome {
+fn remedies(remedies: Vec<Node>, notes: &[String]) -> Translated {
     (Parts { remedies, diagnoses: Vec::new() }, verdict(notes))
 }
 
-fn diagnosis(node: Node, notes: &[String]) -> Outcome {
+fn diagnosis(node: Node, notes: &[String]) -> Translated {
     (Parts { remedies: Vec::new(), diagnoses: vec![node] }, verdict(notes))
 }
 
 impl<'a> Import<'a> {
     pub(super) fn processor(
         &mut self,
-        source: &Source<'a>,
+        source: &OriginalFlow<'a>,
         processor: &Processor<'a>,
         is_request: bool,
         done: &mut Done,
-    ) -> Outcome {
+    ) -> Translated {
         let parameters = &processor.parameters;
         match (processor.kind.as_str(), is_request) {
             ("Limiter", true) => self.limiter(source, processor, done),
             ("Queue", true) => self.queue(source, processor, done),
             ("Filter", _) => match source.filters.get(&processor.key) {
                 Some(Err(reason)) => lost(reason.clone()),
-                _ => (Parts::default(), Verdict::Translated),
+                _ => (Parts::default(), ItemOutcome::Translated),
             },
             ("GenerateResponse", true) => match response(parameters) {
                 Ok(response) => remedies(vec![response.fixed()], &[]),
@@ -83,10 +83,10 @@ impl<'a> Import<'a> {
             }
             ("MockProcessor", _) => (
                 Parts::default(),
-                Verdict::Different("it does nothing but test Lunar, so it is left out".to_owned()),
+                ItemOutcome::Different("it does nothing but test Lunar, so it is left out".to_owned()),
             ),
             ("QuotaProcessorInc" | "QuotaProcessorDec", _) => {
-                (Parts::default(), Verdict::Different("quotas count by themselves".to_owned()))
+                (Parts::default(), ItemOutcome::Different("quotas count by themselves".to_owned()))
             }
             ("Limiter" | "Queue" | "GenerateResponse" | "ReadCache" | "WriteCache" | "Retry", _) => {
                 lost("Egret does this on the other side of an exchange alone")
@@ -97,7 +97,12 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn limiter(&mut self, source: &Source<'a>, processor: &Processor<'a>, done: &mut Done) -> Outcome {
+    fn limiter(
+        &mut self,
+        source: &OriginalFlow<'a>,
+        processor: &Processor<'a>,
+        done: &mut Done,
+    ) -> Translated {
         let parameters = &processor.parameters;
         parameters.ignore(&["header", "limit_per_min"]);
         let id = parameters.required_text("quota_id");
@@ -106,7 +111,7 @@ impl<'a> Import<'a> {
             None => return lost(format!("no quota is called `{}`, or it was not translated", cut(&id))),
             Some(Found::ByHeaders(throttle)) => (throttle.node(), &["provider-throttled"]),
             Some(Found::Counted { name, is_concurrency }) => {
-                if matches!(refusal, Refusal::Passes) {
+                if matches!(refusal, RefusalEnd::Passes) {
                     return remedies(vec![emit::counted(&name)], &[]);
                 }
                 let reasons: &[&str] = if is_concurrency {
@@ -120,7 +125,7 @@ impl<'a> Import<'a> {
         refusing(node, refusal, reasons, Vec::new())
     }
 
-    fn queue(&mut self, source: &Source<'a>, processor: &Processor<'a>, done: &mut Done) -> Outcome {
+    fn queue(&mut self, source: &OriginalFlow<'a>, processor: &Processor<'a>, done: &mut Done) -> Translated {
         let parameters = &processor.parameters;
         parameters.ignore(&["redis_queue_size"]);
         let mut notes = Vec::new();
@@ -135,11 +140,11 @@ impl<'a> Import<'a> {
             None => return lost(format!("no quota is called `{}`, or it was not translated", cut(&id))),
         };
         let max_wait_s = parameters.number("ttl_seconds").unwrap_or(10.0);
-        let mut queue = emit::Queue {
+        let mut queue = emit::QueueRemedy {
             quota: name,
             size: parameters.whole("queue_size"),
             max_wait_s,
-            ..emit::Queue::default()
+            ..emit::QueueRemedy::default()
         };
         if let Some(header) = parameters.text("priority_group_by_header") {
             let groups =
@@ -153,13 +158,13 @@ impl<'a> Import<'a> {
                 group_by(&header)
             ));
         }
-        if matches!(refusal, Refusal::Passes) {
+        if matches!(refusal, RefusalEnd::Passes) {
             notes.push("a call that cannot wait is refused; in Lunar it is made".to_owned());
         }
         refusing(queue.node(), refusal, &["queue-full", "queue-timeout", "quota-exceeded"], notes)
     }
 
-    fn transform(&mut self, parameters: &Fields<'a>, is_request: bool) -> Outcome {
+    fn transform(&mut self, parameters: &Mapping<'a>, is_request: bool) -> Translated {
         let (mut request, mut response) = (emit::Changes::default(), emit::Changes::default());
         let mut notes = Vec::new();
         let mut set = Vec::new();
@@ -221,7 +226,7 @@ impl<'a> Import<'a> {
         path: &CallPath,
         value: &str,
         is_number: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Untranslatable> {
         let template = template_of(value);
         match &path.part {
             Part::Header(name) => changes.set_headers.push((name.clone(), template)),
@@ -236,17 +241,15 @@ impl<'a> Import<'a> {
                 changes.set_json.push((path.pointer().unwrap_or_default(), node));
             }
             Part::Method | Part::Status | Part::PathParameter(_) => {
-                return Err(
-                    "the method, the status and path parameters cannot be set: a `script` can".to_owned()
-                );
+                return Err("the method, the status and path parameters cannot be set: a `script` can".into());
             }
         }
         Ok(())
     }
 
-    fn har_collector(&mut self, parameters: &Fields<'_>) -> Outcome {
+    fn har_collector(&mut self, parameters: &Mapping<'_>) -> Translated {
         let mut notes = Vec::new();
-        let mut har = emit::Har {
+        let mut har = emit::HarDiagnosis {
             export: self.archive(parameters.text("exporter_id").as_deref(), &mut notes),
             obfuscate: parameters.flag("obfuscate_enabled").unwrap_or(false),
             bodies: parameters.whole("transaction_max_size_bytes").unwrap_or(32 << 10).max(1),
@@ -266,7 +269,7 @@ impl<'a> Import<'a> {
     }
 
     /// The pair of `ReadCache` and `WriteCache`.
-    fn read_cache(&self, source: &Source<'a>, parameters: &Fields<'_>, done: &mut Done) -> Outcome {
+    fn read_cache(&self, source: &OriginalFlow<'a>, parameters: &Mapping<'_>, done: &mut Done) -> Translated {
         let writes =
             source.response.iter().flat_map(|way| way.steps.iter().map(move |step| (way, &step.key)));
         let is_write = |key: &str| {
@@ -278,7 +281,7 @@ impl<'a> Import<'a> {
         };
         let write = &source.graph.processors[key].parameters;
         let mut notes = Vec::new();
-        let mut cache = emit::Cache {
+        let mut cache = emit::CacheRemedy {
             ttl_s: write.number("ttl_seconds").unwrap_or(600.0),
             max_entry: write
                 .text("record_max_size_bytes")
@@ -286,13 +289,13 @@ impl<'a> Import<'a> {
                 .filter(|size| *size > 0),
             memory: Some(write.whole("max_cache_size_mb").unwrap_or(100).saturating_mul(1 << 20)),
             post: source.filter.methods == ["POST"],
-            ..emit::Cache::default()
+            ..emit::CacheRemedy::default()
         };
         write.ignore(&["caching_key_parts"]);
         write.unread();
         done.seen.insert(key.clone());
         let write_at = source.graph.processors[key].at;
-        self.findings.item(source.file, write_at, source.what(key), Verdict::Translated);
+        self.findings.item(source.file, write_at, source.what(key), ItemOutcome::Translated);
         for (filter, is_hit) in &way.choices {
             if let (Some(Ok(criteria)), true) = (source.filters.get(filter), *is_hit) {
                 cache.statuses.extend(criteria.statuses.iter().cloned());
@@ -311,7 +314,7 @@ impl<'a> Import<'a> {
         remedies(vec![cache.node()], &notes)
     }
 
-    fn traces(&mut self, parameters: &Fields<'_>) -> Outcome {
+    fn traces(&mut self, parameters: &Mapping<'_>) -> Translated {
         let mut notes = Vec::new();
         let name = parameters.text("trace_exporter_id");
         let export = self.collector(name.as_deref(), &mut notes);
@@ -325,36 +328,36 @@ impl<'a> Import<'a> {
 }
 
 /// A remedy, with what happens to the calls that it refuses.
-fn refusing(node: Node, refusal: Refusal, reasons: &[&str], mut notes: Vec<String>) -> Outcome {
+fn refusing(node: Node, refusal: RefusalEnd, reasons: &[&str], mut notes: Vec<String>) -> Translated {
     match refusal {
-        Refusal::Response(response) => remedies(vec![emit::on_refused(reasons, &response), node], &notes),
-        Refusal::Own => {
+        RefusalEnd::Response(response) => remedies(vec![emit::on_refused(reasons, &response), node], &notes),
+        RefusalEnd::Own => {
             notes.push("no arrow says what a refused call gets: it gets 429".to_owned());
             remedies(vec![node], &notes)
         }
-        Refusal::Passes => remedies(vec![node], &notes),
-        Refusal::Other(reason) => {
-            (Parts { remedies: vec![node], diagnoses: Vec::new() }, Verdict::Lost(reason))
+        RefusalEnd::Passes => remedies(vec![node], &notes),
+        RefusalEnd::Other(reason) => {
+            (Parts { remedies: vec![node], diagnoses: Vec::new() }, ItemOutcome::Lost(reason))
         }
     }
 }
 
-fn refusal(source: &Source<'_>, key: &str, condition: &str, done: &mut Done) -> Refusal {
+fn refusal(source: &OriginalFlow<'_>, key: &str, condition: &str, done: &mut Done) -> RefusalEnd {
     match source.graph.branch(key, condition) {
-        Branch::Nowhere => Refusal::Own,
-        Branch::Passes => Refusal::Passes,
+        Branch::Nowhere => RefusalEnd::Own,
+        Branch::Passes => RefusalEnd::Passes,
         Branch::Processor(name) => match source.graph.processors.get(&name) {
             Some(processor) if processor.kind == "GenerateResponse" => {
                 match response(&processor.parameters) {
                     Ok(response) => {
                         done.seen.insert(name);
                         processor.parameters.unread();
-                        Refusal::Response(response)
+                        RefusalEnd::Response(response)
                     }
-                    Err(reason) => Refusal::Other(reason),
+                    Err(reason) => RefusalEnd::Other(reason.into()),
                 }
             }
-            _ => Refusal::Other(format!(
+            _ => RefusalEnd::Other(format!(
                 "`{condition}` leads to `{}`: a refused call can only get a response, so it gets 429",
                 cut(&name)
             )),
@@ -362,15 +365,17 @@ fn refusal(source: &Source<'_>, key: &str, condition: &str, done: &mut Done) -> 
     }
 }
 
-fn priorities(groups: &Fields<'_>) -> Vec<(String, u64)> {
+fn priorities(groups: &Mapping<'_>) -> Vec<(String, u64)> {
     let group = |pair: crate::source::Pair<'_>| (pair.key.to_owned(), scalar_whole(pair.node).unwrap_or(0));
     groups.all().into_iter().map(group).collect()
 }
 
-fn response(parameters: &Fields<'_>) -> Result<emit::Response, String> {
+fn response(parameters: &Mapping<'_>) -> Result<emit::Response, Untranslatable> {
     let status = parameters.whole("status").unwrap_or(200);
     if !(200..=599).contains(&status) {
-        return Err(format!("{status} is not the status of a final response, from 200 to 599"));
+        return Err(Untranslatable::from(format!(
+            "{status} is not the status of a final response, from 200 to 599"
+        )));
     }
     let mut response = emit::Response {
         status,
@@ -436,7 +441,7 @@ fn exclusion(path: &str) -> Option<String> {
     is_known.then(|| format!("{side}.{rest}"))
 }
 
-fn script(parameters: &Fields<'_>, is_request: bool) -> Outcome {
+fn script(parameters: &Mapping<'_>, is_request: bool) -> Translated {
     let source = parameters.required_text("script_text");
     let head =
         if is_request { "function onRequest(request) {" } else { "function onResponse(request, response) {" };
@@ -447,7 +452,7 @@ fn script(parameters: &Fields<'_>, is_request: bool) -> Outcome {
     remedies(vec![node], &[note.to_owned()])
 }
 
-fn key_part(part: &str, cache: &mut emit::Cache, notes: &mut Vec<String>) {
+fn key_part(part: &str, cache: &mut emit::CacheRemedy, notes: &mut Vec<String>) {
     match CallPath::parse(part) {
         Some(CallPath { part: Part::Header(name), side: Side::Request }) => cache.headers.push(name),
         Some(path @ CallPath { part: Part::Body(_), side: Side::Request }) if cache.post => {
@@ -459,7 +464,7 @@ fn key_part(part: &str, cache: &mut emit::Cache, notes: &mut Vec<String>) {
     }
 }
 
-fn metrics(parameters: &Fields<'_>) -> Outcome {
+fn metrics(parameters: &Mapping<'_>) -> Translated {
     let name = label(&parameters.required_text("metric_name"));
     let kind = parameters.text("metric_type").unwrap_or_else(|| "counter".to_owned());
     let value = parameters.text("metric_value").unwrap_or_else(|| "api_call_count".to_owned());
@@ -502,7 +507,7 @@ fn metrics(parameters: &Fields<'_>) -> Outcome {
 }
 
 /// Lunar's labels in Egret's words.
-fn labels(parameters: &Fields<'_>, notes: &mut Vec<String>) -> Vec<&'static str> {
+fn labels(parameters: &Mapping<'_>, notes: &mut Vec<String>) -> Vec<&'static str> {
     let mut labels = Vec::new();
     for name in parameters.texts("labels") {
         match name.as_str() {

@@ -2,8 +2,8 @@
 
 use crate::draft::{Flow, Kind};
 use crate::emit;
-use crate::report::Verdict;
-use crate::source::{Fields, YamlFile, cut};
+use crate::report::{ItemOutcome, Untranslatable};
+use crate::source::{Mapping, YamlFile, cut};
 
 use super::filter::flow_filter;
 use super::json_path::{CallPath, Part, Side};
@@ -25,9 +25,9 @@ pub(super) enum Found {
 
 impl<'a> Import<'a> {
     pub(super) fn quota_files(&mut self, files: &'a [YamlFile]) {
-        let mut inner: Vec<Fields<'a>> = Vec::new();
+        let mut inner: Vec<Mapping<'a>> = Vec::new();
         for file in files {
-            let root = Fields::of(&file.name, &file.root, self.findings);
+            let root = Mapping::of(&file.name, &file.root, self.findings);
             for quota in root.each("quotas") {
                 self.quota(quota, None);
             }
@@ -55,7 +55,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn quota(&mut self, fields: Fields<'a>, parent: Option<String>) {
+    fn quota(&mut self, fields: Mapping<'a>, parent: Option<String>) {
         let id = fields.required_text("id");
         let what = format!("quota `{}`", cut(&id));
         if self.quotas.known.contains_key(&id) {
@@ -65,7 +65,7 @@ impl<'a> Import<'a> {
         let above = parent.as_ref().and_then(|parent| self.quotas.known.get(parent)).cloned();
         let matches = match filter {
             Some(Ok(filter)) => {
-                for target in filter.targets.iter().filter_map(super::url::Target::authority) {
+                for target in filter.targets.iter().filter_map(super::url::HostAndPath::authority) {
                     let _ = self.draft.provider(&target);
                 }
                 filter.matches()
@@ -77,7 +77,7 @@ impl<'a> Import<'a> {
         let result = strategy_of(&strategy, above.as_ref(), &mut notes);
         strategy.unread();
         match result {
-            Err(reason) => fields.done(what, Verdict::Lost(reason)),
+            Err(reason) => fields.done(what, ItemOutcome::Lost(reason.into())),
             Ok(mut strategy) => {
                 let name = self.draft.name(Kind::Quota, &id);
                 if let Strategy::Counted(quota) = &mut strategy {
@@ -134,10 +134,10 @@ impl<'a> Import<'a> {
 }
 
 fn strategy_of(
-    strategy: &Fields<'_>,
+    strategy: &Mapping<'_>,
     above: Option<&Known>,
     notes: &mut Vec<String>,
-) -> Result<Strategy, String> {
+) -> Result<Strategy, Untranslatable> {
     if let Some(window) = strategy.fields("fixed_window") {
         let quota = fixed_window(&window, notes);
         window.unread();
@@ -172,13 +172,17 @@ fn strategy_of(
     if let Some(percent) = strategy.number("allocation_percentage") {
         return share_of(percent, above, notes);
     }
-    Err("the strategy is none that the importer knows".to_owned())
+    Err(Untranslatable::from("the strategy is none that the importer knows"))
 }
 
 /// A share of the parent's limit, as a limit of its own.
-fn share_of(percent: f64, above: Option<&Known>, notes: &mut Vec<String>) -> Result<Strategy, String> {
+fn share_of(
+    percent: f64,
+    above: Option<&Known>,
+    notes: &mut Vec<String>,
+) -> Result<Strategy, Untranslatable> {
     let Some(Strategy::Counted(parent)) = above.map(|above| &above.strategy) else {
-        return Err("a percentage needs a parent that counts".to_owned());
+        return Err(Untranslatable::from("a percentage needs a parent that counts"));
     };
     #[expect(clippy::cast_precision_loss, reason = "a limit is far below 2^53")]
     let units = parent.limit as f64 * percent / 100.0;
@@ -188,7 +192,7 @@ fn share_of(percent: f64, above: Option<&Known>, notes: &mut Vec<String>) -> Res
     Ok(Strategy::Counted(Box::new(emit::Quota { limit, spillover: None, ..(**parent).clone() })))
 }
 
-fn fixed_window(window: &Fields<'_>, notes: &mut Vec<String>) -> emit::Quota {
+fn fixed_window(window: &Mapping<'_>, notes: &mut Vec<String>) -> emit::Quota {
     let max = window.required_whole("max").min(UNITS_MAX);
     let interval = window.required_whole("interval");
     let unit = window.text("interval_unit").unwrap_or_else(|| "second".to_owned());
@@ -222,7 +226,7 @@ fn fixed_window(window: &Fields<'_>, notes: &mut Vec<String>) -> emit::Quota {
     quota
 }
 
-fn monthly(renewal: &Fields<'_>, notes: &mut Vec<String>) -> emit::Renewal {
+fn monthly(renewal: &Mapping<'_>, notes: &mut Vec<String>) -> emit::Renewal {
     let day = renewal.whole("day").unwrap_or(1).clamp(1, 31);
     let (hour, minute) =
         (renewal.whole("hour").unwrap_or(0).min(23), renewal.whole("minute").unwrap_or(0).min(59));
@@ -238,7 +242,7 @@ fn monthly(renewal: &Fields<'_>, notes: &mut Vec<String>) -> emit::Renewal {
 }
 
 /// The cost of a call by a path into it.
-fn cost(path: &str, notes: &mut Vec<String>) -> Result<emit::Cost, String> {
+fn cost(path: &str, notes: &mut Vec<String>) -> Result<emit::Cost, Untranslatable> {
     let parsed = CallPath::parse(path)
         .ok_or_else(|| format!("`{}` selects several places: write the cost as CEL (`cost`)", cut(path)))?;
     if parsed.part == Part::Header(ESTIMATE_FIELD.to_owned()) {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::draft::{Kind, Match};
 use crate::emit;
-use crate::report::Verdict;
-use crate::source::{Fields, cut};
+use crate::report::{ItemOutcome, Untranslatable};
+use crate::source::{Mapping, cut};
 use crate::yaml::{Node, map, plain};
 
 use super::json_path::quoted;
 use super::shared::Import;
-use super::url::Target;
+use super::url::HostAndPath;
 
 /// Seconds in 31 days: the longest time for which unused units pile up before they are reset.
 const MONTH_S: u64 = 31 * 86_400;
@@ -26,7 +26,7 @@ const ATTEMPTS_MAX: u64 = 20;
 pub(super) struct Scope {
     pub name: String,
     /// The URL of the endpoint; `None` for all calls.
-    pub target: Option<Target>,
+    pub target: Option<HostAndPath>,
     pub matching: Match,
 }
 
@@ -47,11 +47,11 @@ impl Placed {
 }
 
 /// Remedies, and what became of the original.
-type Outcome = (Vec<Placed>, Verdict);
+type Outcome = (Vec<Placed>, ItemOutcome);
 
 /// The verdict for these notes: no difference if there is none.
-pub(super) fn verdict(notes: &[String]) -> Verdict {
-    if notes.is_empty() { Verdict::Translated } else { Verdict::Different(notes.join("; ")) }
+pub(super) fn verdict(notes: &[String]) -> ItemOutcome {
+    if notes.is_empty() { ItemOutcome::Translated } else { ItemOutcome::Different(notes.join("; ")) }
 }
 
 impl<'a> Import<'a> {
@@ -59,7 +59,7 @@ impl<'a> Import<'a> {
         &mut self,
         name: &str,
         kind: &str,
-        config: &Fields<'a>,
+        config: &Mapping<'a>,
         scope: &Scope,
     ) -> Outcome {
         match kind {
@@ -80,12 +80,12 @@ impl<'a> Import<'a> {
             "retry" => retry(config, scope),
             other => {
                 let reason = format!("Lunar has no remedy `{}` that the importer knows", cut(other));
-                (Vec::new(), Verdict::Lost(reason))
+                (Vec::new(), ItemOutcome::Lost(reason))
             }
         }
     }
 
-    fn strategy_based_throttling(&mut self, name: &str, config: &Fields<'_>) -> Outcome {
+    fn strategy_based_throttling(&mut self, name: &str, config: &Mapping<'_>) -> Outcome {
         let mut notes = Vec::new();
         let limit = config.required_whole("allowed_request_count").min(UNITS_MAX);
         let window = config.required_whole("window_size_in_seconds");
@@ -105,7 +105,7 @@ impl<'a> Import<'a> {
         if let Some(groups) = config.fields("group_quota_allocation") {
             match shares(&groups, limit, &mut notes) {
                 Ok((by, shares)) => (quota.group_by, quota.shares) = (Some(by), Some(shares)),
-                Err(reason) => return (Vec::new(), Verdict::Lost(reason)),
+                Err(reason) => return (Vec::new(), ItemOutcome::Lost(reason.into())),
             }
             groups.unread();
         }
@@ -116,18 +116,18 @@ impl<'a> Import<'a> {
         (refusing(emit::limit, &quota, status, "Too many requests", &["quota-exceeded"]), verdict(&notes))
     }
 
-    fn strategy_based_queue(&mut self, name: &str, config: &Fields<'_>) -> Outcome {
+    fn strategy_based_queue(&mut self, name: &str, config: &Mapping<'_>) -> Outcome {
         let mut notes = Vec::new();
         let limit = config.required_whole("allowed_request_count").min(UNITS_MAX);
         let window = config.required_whole("window_size_in_seconds");
         let quota = emit::Quota { window_s: Some(window), ..emit::Quota::new(limit, "fixed") };
         let name = self.draft.name(Kind::Quota, name);
         self.draft.quotas.push((name.clone(), quota.node()));
-        let mut queue = emit::Queue {
+        let mut queue = emit::QueueRemedy {
             quota: name,
             size: config.whole("queue_size"),
             max_wait_s: config.number("ttl_seconds").unwrap_or(30.0),
-            ..emit::Queue::default()
+            ..emit::QueueRemedy::default()
         };
         if let Some(priority) = config.fields("prioritization") {
             let header =
@@ -135,7 +135,7 @@ impl<'a> Import<'a> {
             let mut groups = Vec::new();
             if let Some(listed) = priority.fields("groups") {
                 for entry in listed.all() {
-                    let fields = Fields::of(listed.file, entry.node, self.findings);
+                    let fields = Mapping::of(listed.file, entry.node, self.findings);
                     groups.push((entry.key.to_owned(), fields.whole("priority").unwrap_or(0)));
                     fields.unread();
                 }
@@ -145,18 +145,18 @@ impl<'a> Import<'a> {
             priority.unread();
         }
         let status = config.whole("response_status_code");
-        let build = |_: &str, status| emit::Queue { status, ..queue.clone() }.node();
+        let build = |_: &str, status| emit::QueueRemedy { status, ..queue.clone() }.node();
         let reasons = ["queue-full", "queue-timeout", "quota-exceeded"];
         (refusing(build, &queue.quota, status, "Too many requests", &reasons), verdict(&notes))
     }
 
-    fn credentials(&mut self, names: &[String], config: &Fields<'_>, scope: &Scope) -> Outcome {
-        let authority = scope.target.as_ref().and_then(Target::authority);
+    fn credentials(&mut self, names: &[String], config: &Mapping<'_>, scope: &Scope) -> Outcome {
+        let authority = scope.target.as_ref().and_then(HostAndPath::authority);
         let provider = authority.and_then(|host| self.draft.provider(&host));
         if scope.target.is_some() && provider.is_none() {
             let reason = "a credential belongs to a provider, and this URL names no single host: define the provider, \
                           and use `authenticate` in a flow for it";
-            return (Vec::new(), Verdict::Lost(reason.to_owned()));
+            return (Vec::new(), ItemOutcome::Lost(reason.to_owned()));
         }
         let providers: Option<Vec<String>> = provider.map(|name| vec![name]);
         let (nodes, mut notes) = self.account_remedies(config, names, providers.as_deref());
@@ -192,7 +192,11 @@ pub(super) fn refusing(
 }
 
 /// The groups' shares of a limit, and what they are grouped by.
-fn shares(groups: &Fields<'_>, limit: u64, notes: &mut Vec<String>) -> Result<(String, Node), String> {
+fn shares(
+    groups: &Mapping<'_>,
+    limit: u64,
+    notes: &mut Vec<String>,
+) -> Result<(String, Node), Untranslatable> {
     let header = groups.fields("group_by").map(|by| by.required_text("header_name")).unwrap_or_default();
     let mut listed = Vec::new();
     let mut sum = 0.0;
@@ -203,7 +207,10 @@ fn shares(groups: &Fields<'_>, limit: u64, notes: &mut Vec<String>) -> Result<(S
         #[expect(clippy::cast_precision_loss, reason = "a limit is far below 2^53")]
         let units = limit as f64 * percent / 100.0;
         if units < 1.0 {
-            return Err(format!("{} gets {percent} % of {limit}, which is less than one unit", cut(&name)));
+            return Err(Untranslatable::from(format!(
+                "{} gets {percent} % of {limit}, which is less than one unit",
+                cut(&name)
+            )));
         }
         if units.fract() > 1e-6 {
             notes.push(format!("{percent} % of {limit} is rounded down; Lunar rounds up"));
@@ -212,7 +219,9 @@ fn shares(groups: &Fields<'_>, limit: u64, notes: &mut Vec<String>) -> Result<(S
         group.unread();
     }
     if sum > 100.0 {
-        return Err(format!("the shares add up to {sum} %: reduce them to 100 % in all"));
+        return Err(Untranslatable::from(format!(
+            "the shares add up to {sum} %: reduce them to 100 % in all"
+        )));
     }
     let mut entries = vec![("groups", map(listed))];
     let default = groups.text("default").unwrap_or_default();
@@ -282,16 +291,16 @@ pub(super) fn classes(
     Some((by, names))
 }
 
-fn concurrency(config: &Fields<'_>, scope: &Scope) -> Outcome {
+fn concurrency(config: &Mapping<'_>, scope: &Scope) -> Outcome {
     let max = config.required_whole("max_concurrent_requests");
     let status = config.whole("response_status_code");
     // Lunar counts each endpoint by itself.
     let by = scope.target.is_none().then_some("cel:request.method + ' ' + request.host + request.path");
     let build = |_: &str, status| emit::concurrency(max, status, by);
-    (refusing(build, "", status, "Too many requests", &["too-many-in-flight"]), Verdict::Translated)
+    (refusing(build, "", status, "Too many requests", &["too-many-in-flight"]), ItemOutcome::Translated)
 }
 
-fn caching(config: &Fields<'_>, scope: &Scope) -> Outcome {
+fn caching(config: &Mapping<'_>, scope: &Scope) -> Outcome {
     let mut notes = vec![
         "the query belongs to the key, and each credential has its own entries (`key: { query: ignored }` and \
          `shared: true` are Lunar's way)"
@@ -308,26 +317,29 @@ fn caching(config: &Fields<'_>, scope: &Scope) -> Outcome {
     let method = scope.matching.method.first().map_or("GET", String::as_str);
     if !matches!(method, "GET" | "HEAD" | "POST") {
         let reason = format!("responses to {} are not stored: they belong to a change", cut(method));
-        return (Vec::new(), Verdict::Lost(reason));
+        return (Vec::new(), ItemOutcome::Lost(reason));
     }
-    let cache = emit::Cache {
+    let cache = emit::CacheRemedy {
         statuses: vec!["200-599".to_owned()],
         ttl_s: config.number("ttl_seconds").unwrap_or(0.0),
         post: method == "POST",
         max_entry: config.whole("max_record_size_bytes"),
         memory: config.whole("max_cache_size_megabytes").map(|size| size.saturating_mul(1 << 20)),
-        ..emit::Cache::default()
+        ..emit::CacheRemedy::default()
     };
     (vec![Placed::inner(commented(cache.node(), &notes))], verdict(&notes))
 }
 
-fn response_based_throttling(config: &Fields<'_>, scope: &Scope) -> Outcome {
+fn response_based_throttling(config: &Mapping<'_>, scope: &Scope) -> Outcome {
     config.ignore(&["quota_group", "retry_after_type"]);
     let on: Vec<u64> =
         config.texts("relevant_statuses").iter().filter_map(|text| text.parse().ok()).collect();
     let on: Vec<u64> = on.into_iter().filter(|status| (200..=599).contains(status)).collect();
     if on.is_empty() {
-        return (Vec::new(), Verdict::Lost("`relevant_statuses` lists no status from 200 to 599".to_owned()));
+        return (
+            Vec::new(),
+            ItemOutcome::Lost("`relevant_statuses` lists no status from 200 to 599".to_owned()),
+        );
     }
     let status = on.first().copied().filter(|status| on.len() == 1 && (400..=599).contains(status));
     let throttle = emit::Throttle {
@@ -341,11 +353,11 @@ fn response_based_throttling(config: &Fields<'_>, scope: &Scope) -> Outcome {
     (vec![Placed { rank: 1, node: throttle.node(), header: BTreeMap::new() }], verdict(&[note.to_owned()]))
 }
 
-fn fixed_response(config: &Fields<'_>) -> Outcome {
+fn fixed_response(config: &Mapping<'_>) -> Outcome {
     let status = config.required_whole("status_code");
     if !(200..=599).contains(&status) {
         let reason = format!("{status} is not the status of a final response, from 200 to 599");
-        return (Vec::new(), Verdict::Lost(reason));
+        return (Vec::new(), ItemOutcome::Lost(reason));
     }
     let headers = BTreeMap::from([("content-type".to_owned(), "application/json".to_owned())]);
     let response = emit::Response { status, headers, body: "{\"message\":\"GO Lunar\"}".to_owned() };
@@ -354,7 +366,7 @@ fn fixed_response(config: &Fields<'_>) -> Outcome {
     (vec![Placed { rank: 3, node: response.fixed(), header }], verdict(&[note.to_owned()]))
 }
 
-fn retry(config: &Fields<'_>, scope: &Scope) -> Outcome {
+fn retry(config: &Mapping<'_>, scope: &Scope) -> Outcome {
     let mut notes = vec!["Egret repeats the call itself; Lunar only told the client when to".to_owned()];
     let attempts = config.required_whole("attempts") + 1;
     let base = config.number("initial_cooldown_seconds").unwrap_or(0.0);
@@ -369,7 +381,7 @@ fn retry(config: &Fields<'_>, scope: &Scope) -> Outcome {
         range.unread();
     }
     if on.is_empty() {
-        return (Vec::new(), Verdict::Lost("`conditions` lists no status from 200 to 599".to_owned()));
+        return (Vec::new(), ItemOutcome::Lost("`conditions` lists no status from 200 to 599".to_owned()));
     }
     notes.extend(unsafe_method(&scope.matching.method));
     let node = repeated(attempts, on, base, factor, None, &mut notes);

@@ -1,9 +1,9 @@
 //! The response side of a flow: retries, and what depends on the status.
 
-use crate::report::Verdict;
+use crate::report::ItemOutcome;
 use crate::yaml::Node;
 
-use super::flow::{Done, Parts, Source};
+use super::flow::{Done, OriginalFlow, Parts};
 use super::graph::{Step, Way};
 use super::remedies::{repeated, unsafe_method, verdict};
 use super::shared::Import;
@@ -15,7 +15,7 @@ impl<'a> Import<'a> {
     /// Translates a processor of a way. Retries go into their own list, because they are outermost.
     pub(super) fn response_step(
         &mut self,
-        source: &Source<'a>,
+        source: &OriginalFlow<'a>,
         way: &Way,
         step: &Step,
         done: &mut Done,
@@ -40,14 +40,19 @@ impl<'a> Import<'a> {
                 done.seen.insert(step.key.clone());
                 let reason = "a script after a filter on the response: ask for the status within the script"
                     .to_owned();
-                self.findings.item(source.file, processor.at, source.what(&step.key), Verdict::Lost(reason));
+                self.findings.item(
+                    source.file,
+                    processor.at,
+                    source.what(&step.key),
+                    ItemOutcome::Lost(reason),
+                );
                 Parts::default()
             }
             _ => self.step(source, &step.key, false, done),
         }
     }
 
-    fn retry(&mut self, source: &Source<'a>, way: &Way, key: &str) -> Node {
+    fn retry(&mut self, source: &OriginalFlow<'a>, way: &Way, key: &str) -> Node {
         let processor = &source.graph.processors[key];
         let parameters = &processor.parameters;
         let mut notes = Vec::new();

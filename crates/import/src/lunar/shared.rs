@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::draft::{Draft, Match};
 use crate::emit;
-use crate::source::{Fields, Findings};
+use crate::source::{Findings, Mapping};
 
 /// The translation so far.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Import<'a> {
 /// The accounts of `policies.yaml`, and their translation as far as remedies use them.
 #[derive(Debug, Default)]
 pub(super) struct Accounts<'a> {
-    pub known: BTreeMap<String, Fields<'a>>,
+    pub known: BTreeMap<String, Mapping<'a>>,
     /// The providers of each account that is used, or all of them.
     pub uses: BTreeMap<String, Use>,
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::report::Verdict;
+use crate::report::ItemOutcome;
 
 fn write(directory: &Path, name: &str, text: &str) {
     let file = directory.join(name);
@@ -33,7 +33,7 @@ const START: &str = "from: { stream: { name: globalStream, at: start } }";
 
 fn lost(translation: &Translation) -> Vec<String> {
     let items = translation.items.iter();
-    items.filter(|item| matches!(item.verdict, Verdict::Lost(_))).map(ToString::to_string).collect()
+    items.filter(|item| matches!(item.verdict, ItemOutcome::Lost(_))).map(ToString::to_string).collect()
 }
 
 #[test]

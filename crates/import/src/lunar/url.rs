@@ -4,7 +4,7 @@ use crate::draft::Match;
 
 /// A host and a path of a URL.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Target {
+pub(super) struct HostAndPath {
     /// The host without its port; empty for every host.
     pub host: String,
     pub port: Option<u16>,
@@ -12,7 +12,7 @@ pub(super) struct Target {
     pub path: Option<String>,
 }
 
-impl Target {
+impl HostAndPath {
     pub fn parse(url: &str) -> Self {
         let url = url.trim();
         let url = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -63,7 +63,7 @@ impl Target {
 }
 
 /// Groups URLs into matches of a host and its paths: a match with two hosts and two paths would be all four.
-pub(super) fn matches(urls: &[Target]) -> Vec<Match> {
+pub(super) fn matches(urls: &[HostAndPath]) -> Vec<Match> {
     let mut found: Vec<Match> = Vec::new();
     for target in urls {
         let host: Vec<String> =
@@ -101,18 +101,18 @@ mod tests {
             ("*", "", None),
             ("*/v1", "", Some("/v1")),
         ] {
-            let target = Target::parse(url);
+            let target = HostAndPath::parse(url);
             assert_eq!((target.host.as_str(), target.path.as_deref()), (host, path), "{url}");
         }
-        assert_eq!(Target::parse("a.example:8443/x").authority().as_deref(), Some("a.example:8443"));
-        assert_eq!(Target::parse("*.example/x").authority(), None);
-        assert_eq!(Target::parse("a/v1/{id}/x").parameter("id"), Some(1));
-        assert_eq!(Target::parse("a/v1/{id}/x/*").literals(), [0, 2]);
+        assert_eq!(HostAndPath::parse("a.example:8443/x").authority().as_deref(), Some("a.example:8443"));
+        assert_eq!(HostAndPath::parse("*.example/x").authority(), None);
+        assert_eq!(HostAndPath::parse("a/v1/{id}/x").parameter("id"), Some(1));
+        assert_eq!(HostAndPath::parse("a/v1/{id}/x/*").literals(), [0, 2]);
     }
 
     #[test]
     fn urls_of_one_host_share_a_match() {
-        let urls = ["a.example/x", "b.example/*", "a.example/y", "b.example/z"].map(Target::parse);
+        let urls = ["a.example/x", "b.example/*", "a.example/y", "b.example/z"].map(HostAndPath::parse);
         let found: Vec<(Vec<String>, Vec<String>)> =
             matches(&urls).into_iter().map(|each| (each.host, each.path)).collect();
         let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn parents_come_first() {
         let mut urls = ["a.example/v1/{id}", "a.example/v1/*", "a.example/*", "*.example/*"]
-            .map(|url| Target::parse(url).depth());
+            .map(|url| HostAndPath::parse(url).depth());
         urls.reverse();
         assert!(urls.is_sorted(), "{urls:?}");
     }

@@ -1,6 +1,7 @@
 //! One call as its script sees it: copies of the messages, which it may change, and its decision.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use egret_clock::Random;
 use egret_http1::Field;
@@ -22,6 +23,28 @@ const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum length of the detail of a refusal, in bytes.
 const DETAIL_BYTES_MAX: usize = 1024;
+
+/// The reason why a script may not do what it tries. The script sees it as a `TypeError`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Misuse(Cow<'static, str>);
+
+impl From<&'static str> for Misuse {
+    fn from(reason: &'static str) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for Misuse {
+    fn from(reason: String) -> Self {
+        Self(reason.into())
+    }
+}
 
 /// The side of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,34 +158,34 @@ impl MessageCopy {
     }
 
     /// Returns the body as the script sees it.
-    pub(crate) fn body(&self) -> Result<Option<Cow<'_, str>>, String> {
+    pub(crate) fn body(&self) -> Result<Option<Cow<'_, str>>, Misuse> {
         if let Some(body) = &self.new_body {
             return Ok(Some(Cow::Borrowed(body)));
         }
         match self.body_state {
             Body::None => Ok(None),
-            Body::Unavailable(why) => Err(why.to_owned()),
+            Body::Unavailable(why) => Err(Misuse::from(why)),
             Body::Available => match std::str::from_utf8(&self.body) {
                 Ok(body) => Ok(Some(Cow::Borrowed(body))),
-                Err(_) => Err("the body is not UTF-8".to_owned()),
+                Err(_) => Err(Misuse::from("the body is not UTF-8")),
             },
         }
     }
 
-    pub(crate) fn set_body(&mut self, body: String) -> Result<(), String> {
+    pub(crate) fn set_body(&mut self, body: String) -> Result<(), Misuse> {
         match self.body_state {
-            Body::None => return Err("the message has no body to replace".to_owned()),
-            Body::Unavailable(why) => return Err(why.to_owned()),
+            Body::None => return Err(Misuse::from("the message has no body to replace")),
+            Body::Unavailable(why) => return Err(Misuse::from(why)),
             Body::Available => {}
         }
         if body.len() > BODY_BYTES_MAX {
-            return Err("the body is longer than 16MiB".to_owned());
+            return Err(Misuse::from("the body is longer than 16MiB"));
         }
         self.new_body = Some(body);
         Ok(())
     }
 
-    fn check_room(&self, name: &str, value: &[u8]) -> Result<(), String> {
+    fn check_room(&self, name: &str, value: &[u8]) -> Result<(), Misuse> {
         let changed: usize = self
             .changes
             .iter()
@@ -170,10 +193,12 @@ impl MessageCopy {
             .map(|change| change.name.len() + change.value.map_or(0, <[u8]>::len))
             .sum();
         if self.changes.len() - self.before >= CHANGES_MAX {
-            return Err(format!("more than {CHANGES_MAX} changes"));
+            return Err(Misuse::from(format!("more than {CHANGES_MAX} changes")));
         }
         if changed + name.len() + value.len() > CHANGED_BYTES_MAX {
-            return Err(format!("the changed fields are longer than {CHANGED_BYTES_MAX} bytes in total"));
+            return Err(Misuse::from(format!(
+                "the changed fields are longer than {CHANGED_BYTES_MAX} bytes in total"
+            )));
         }
         Ok(())
     }
@@ -245,14 +270,14 @@ impl Call {
     }
 
     /// Returns the message, if the function may change it.
-    pub(crate) fn message_mut(&mut self, is_response: bool) -> Result<&mut MessageCopy, String> {
+    pub(crate) fn message_mut(&mut self, is_response: bool) -> Result<&mut MessageCopy, Misuse> {
         if is_response { Ok(&mut self.response) } else { self.check_request().map(|()| &mut self.request) }
     }
 
-    fn check_request(&self) -> Result<(), String> {
+    fn check_request(&self) -> Result<(), Misuse> {
         match self.side {
             Side::Request => Ok(()),
-            Side::Response => Err("the request has been sent, so it can no longer be changed".to_owned()),
+            Side::Response => Err(Misuse::from("the request has been sent, so it can no longer be changed")),
         }
     }
 
@@ -262,7 +287,7 @@ impl Call {
         name: &str,
         value: &str,
         keeps_others: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Misuse> {
         let value = self.checked_field(name, value)?;
         let message = self.message_mut(is_response)?;
         message.check_room(name, &value)?;
@@ -274,9 +299,9 @@ impl Call {
         Ok(())
     }
 
-    pub(crate) fn remove_field(&mut self, is_response: bool, name: &str) -> Result<(), String> {
+    pub(crate) fn remove_field(&mut self, is_response: bool, name: &str) -> Result<(), Misuse> {
         if let Some(problem) = (self.rules.field_problem)(name) {
-            return Err(problem);
+            return Err(Misuse::from(problem));
         }
         let message = self.message_mut(is_response)?;
         message.check_room(name, b"")?;
@@ -284,31 +309,32 @@ impl Call {
         Ok(())
     }
 
-    fn checked_field(&self, name: &str, value: &str) -> Result<Vec<u8>, String> {
+    fn checked_field(&self, name: &str, value: &str) -> Result<Vec<u8>, Misuse> {
         if let Some(problem) = (self.rules.field_problem)(name) {
-            return Err(problem);
+            return Err(Misuse::from(problem));
         }
         let value = to_latin1(value.trim_matches([' ', '\t'])).filter(|value| {
             value.len() <= TEXT_BYTES_MAX
                 && value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f))
         });
         value.ok_or_else(|| {
-            format!(
+            Misuse::from(format!(
                 "the value of `{name}` is longer than {TEXT_BYTES_MAX} bytes, or has a line end, another \
                  control character, or a character above U+00FF"
-            )
+            ))
         })
     }
 
-    pub(crate) fn set_path(&mut self, path: &str) -> Result<(), String> {
+    pub(crate) fn set_path(&mut self, path: &str) -> Result<(), Misuse> {
         self.check_request()?;
         if !self.path.starts_with(b"/") {
-            return Err("this request has no path that could be changed".to_owned());
+            return Err(Misuse::from("this request has no path that could be changed"));
         }
         if path.len() > TEXT_BYTES_MAX || !path.starts_with('/') || !(self.rules.is_path)(path) {
-            return Err("a path must begin with `/`, without a query, `.` or `..`; other characters than \
-                        letters, digits and signs must be percent-encoded"
-                .to_owned());
+            return Err(Misuse::from(
+                "a path must begin with `/`, without a query, `.` or `..`; other characters than \
+                        letters, digits and signs must be percent-encoded",
+            ));
         }
         self.path.clear();
         self.path.extend_from_slice(path.as_bytes());
@@ -343,13 +369,13 @@ impl Call {
         name: &str,
         value: Option<&str>,
         keeps_others: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Misuse> {
         self.check_request()?;
         if !self.path.starts_with(b"/") {
-            return Err("this request has no query that could be changed".to_owned());
+            return Err(Misuse::from("this request has no query that could be changed"));
         }
         if name.is_empty() {
-            return Err("a parameter must have a name".to_owned());
+            return Err(Misuse::from("a parameter must have a name"));
         }
         let mut value = value.map(|value| {
             let mut pair = Vec::new();
@@ -370,41 +396,41 @@ impl Call {
         pairs.extend(value);
         let query = (!pairs.is_empty()).then(|| pairs.join(&b'&'));
         if query.as_ref().is_some_and(|query| query.len() > TEXT_BYTES_MAX) {
-            return Err(format!("the query is longer than {TEXT_BYTES_MAX} bytes"));
+            return Err(Misuse::from(format!("the query is longer than {TEXT_BYTES_MAX} bytes")));
         }
         self.query = query;
         self.has_changed_target = true;
         Ok(())
     }
 
-    pub(crate) fn respond(&mut self, status: f64, body: String) -> Result<(), String> {
+    pub(crate) fn respond(&mut self, status: f64, body: String) -> Result<(), Misuse> {
         let status = whole(status, 200, 599)
             .ok_or("the status of a response must be a whole number from 200 to 599")?;
         if body.len() > BODY_BYTES_MAX {
-            return Err("the body is longer than 16MiB".to_owned());
+            return Err(Misuse::from("the body is longer than 16MiB"));
         }
         self.decision = Decision::Respond { status, fields: Vec::new(), body };
         Ok(())
     }
 
-    pub(crate) fn respond_field(&mut self, name: &str, value: &str) -> Result<(), String> {
+    pub(crate) fn respond_field(&mut self, name: &str, value: &str) -> Result<(), Misuse> {
         let value = self.checked_field(name, value)?;
         let Decision::Respond { fields, .. } = &mut self.decision else { return Ok(()) };
         let total: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
         if fields.len() >= CHANGES_MAX || total + name.len() + value.len() > CHANGED_BYTES_MAX {
-            return Err("the response has too many header fields".to_owned());
+            return Err(Misuse::from("the response has too many header fields"));
         }
         fields.push((name.to_owned(), value));
         Ok(())
     }
 
-    pub(crate) fn refuse(&mut self, status: f64, detail: String) -> Result<(), String> {
+    pub(crate) fn refuse(&mut self, status: f64, detail: String) -> Result<(), Misuse> {
         let status = whole(status, 400, 599)
             .ok_or("the status of a refusal must be a whole number from 400 to 599")?;
         if detail.len() > DETAIL_BYTES_MAX || detail.chars().any(char::is_control) {
-            return Err(format!(
+            return Err(Misuse::from(format!(
                 "the detail is longer than {DETAIL_BYTES_MAX} bytes or has a control character"
-            ));
+            )));
         }
         self.decision = Decision::Refuse { status, detail };
         Ok(())

@@ -9,7 +9,7 @@ use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
 use rquickjs::{Ctx, Exception, Function, Object, Result, Value};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::call::{Call, from_latin1, to_latin1};
+use crate::call::{Call, Misuse, from_latin1, to_latin1};
 
 /// The state that the functions of the host share with the instance.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ macro_rules! functions {
                 };
                 match result {
                     Ok(given) => given.into_value(&ctx),
-                    Err(message) => Err(Exception::throw_type(&ctx, &message)),
+                    Err(misuse) => Err(Exception::throw_type(&ctx, &misuse.to_string())),
                 }
             };
             $host.set($name, Function::new($ctx.clone(), act)?)?;
@@ -113,13 +113,13 @@ impl Given {
     }
 }
 
-type Answer = std::result::Result<Given, String>;
+type Answer = std::result::Result<Given, Misuse>;
 
 fn bytes_or_null(bytes: Option<&[u8]>) -> Given {
     bytes.map_or(Given::Null, |bytes| Given::Bytes(bytes.to_vec()))
 }
 
-fn done(result: std::result::Result<(), String>) -> Answer {
+fn done(result: std::result::Result<(), Misuse>) -> Answer {
     result.map(|()| Given::Nothing)
 }
 
@@ -232,7 +232,7 @@ fn compute<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<Shared>) -> Res
                 "sha1" => Ok(&digest::SHA1_FOR_LEGACY_USE_ONLY),
                 "sha256" => Ok(&digest::SHA256),
                 "sha512" => Ok(&digest::SHA512),
-                _ => Err(UNKNOWN_ALGORITHM.to_owned()),
+                _ => Err(Misuse::from(UNKNOWN_ALGORITHM)),
             };
             algorithm.and_then(|algorithm| encoded(digest::digest(algorithm, text.as_bytes()).as_ref(), &encoding))
         }
@@ -241,7 +241,7 @@ fn compute<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<Shared>) -> Res
                 "sha1" => Ok(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY),
                 "sha256" => Ok(hmac::HMAC_SHA256),
                 "sha512" => Ok(hmac::HMAC_SHA512),
-                _ => Err(UNKNOWN_ALGORITHM.to_owned()),
+                _ => Err(Misuse::from(UNKNOWN_ALGORITHM)),
             };
             algorithm.and_then(|algorithm| {
                 let key = hmac::Key::new(algorithm, key.as_bytes());
@@ -251,12 +251,12 @@ fn compute<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<Shared>) -> Res
         "btoa"(_call, text: String) {
             match to_latin1(&text) {
                 Some(bytes) => Ok(Given::Text(BASE64.encode(&bytes))),
-                None => Err("btoa() takes characters up to U+00FF".to_owned()),
+                None => Err(Misuse::from("btoa() takes characters up to U+00FF")),
             }
         }
         "atob"(_call, text: String) {
             let decoded = BASE64.decode(text.as_bytes());
-            decoded.map(Given::Bytes).map_err(|_| "atob() takes Base64".to_owned())
+            decoded.map(Given::Bytes).map_err(|_| Misuse::from("atob() takes Base64"))
         }
     }
     Ok(())
@@ -269,6 +269,6 @@ fn encoded(bytes: &[u8], encoding: &str) -> Answer {
         "hex" => Ok(Given::Text(HEXLOWER.encode(bytes))),
         "base64" => Ok(Given::Text(BASE64.encode(bytes))),
         "base64url" => Ok(Given::Text(BASE64URL_NOPAD.encode(bytes))),
-        _ => Err("the encoding must be `hex`, `base64` or `base64url`".to_owned()),
+        _ => Err(Misuse::from("the encoding must be `hex`, `base64` or `base64url`")),
     }
 }

@@ -9,7 +9,7 @@ use uuid::fmt::Hyphenated;
 #[derive(Debug, Default)]
 pub struct RequestId {
     /// Visible ASCII characters. A UUID fits without an allocation.
-    text: SmallVec<[u8; 40]>,
+    text: SmallVec<[u8; 36]>,
     is_made: bool,
 }
 

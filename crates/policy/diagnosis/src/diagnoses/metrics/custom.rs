@@ -202,7 +202,7 @@ pub(super) fn values(
             request_header: request_header.as_deref(),
             cel: cel.as_deref(),
         };
-        self::value(name, &keys, help, (key, ending), context)
+        self::value(name, &keys, help, MetricKind { key, ending }, context)
     };
     config.iter().filter_map(compile).collect()
 }
@@ -227,19 +227,29 @@ pub(super) fn histograms(
                 format!("must have 1 to {BUCKETS_MAX} bounds in ascending order, none of them negative");
             context.problem(&format!("histograms.{name}.buckets"), message);
         }
-        let value = self::value(name, &keys, help, ("histograms", ""), context)?;
+        let value = self::value(name, &keys, help, MetricKind { key: "histograms", ending: "" }, context)?;
         Some((value, buckets.as_slice().into()))
     };
     config.iter().filter_map(compile).collect()
+}
+
+/// A kind of metric.
+#[derive(Debug, Clone, Copy)]
+struct MetricKind<'a> {
+    /// The key of its metrics in the config.
+    key: &'a str,
+    /// The end of their names.
+    ending: &'a str,
 }
 
 fn value(
     name: &str,
     keys: &SourceKeys<'_>,
     help: &str,
-    (key, ending): (&str, &str),
+    kind: MetricKind<'_>,
     context: &mut CompileContext<'_>,
 ) -> Option<Value> {
+    let MetricKind { key, ending } = kind;
     let at = format!("{key}.{name}");
     if !is_plain_name(name) {
         context.problem(&at, format!("a name has 1 to {NAME_BYTES_MAX} lower-case letters, digits and `_`"));
