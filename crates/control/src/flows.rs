@@ -50,6 +50,17 @@ struct RemedyView<'a> {
     /// The cache's content and counts, if the remedy stores responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache: Option<CacheView>,
+    /// The script's counts, if the remedy is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    script: Option<ScriptView>,
+}
+
+#[derive(Debug, Serialize)]
+struct ScriptView {
+    /// Calls that ran out of time or memory.
+    overruns: u64,
+    /// Times that the script began to rest.
+    rests: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -210,7 +221,7 @@ impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
 
 impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
     fn from(stats: &'a RemedyStats) -> Self {
-        let RemedyStats { remedy, description: does, mode, decisions: counts, cache } = stats;
+        let RemedyStats { remedy, description: does, mode, decisions: counts, cache, script } = stats;
         let decisions = Decision::ALL.iter().map(|decision| decision.word()).zip(counts.counts);
         let total: u64 = counts.counts.iter().sum();
         Self {
@@ -222,6 +233,7 @@ impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
             waits: counts.waits.iter().sum(),
             waited_us: counts.waited_us,
             cache: cache.as_ref().map(CacheView::from),
+            script: script.map(|script| ScriptView { overruns: script.overruns, rests: script.rests }),
         }
     }
 }

@@ -15,7 +15,7 @@ use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 use egret_quota::GroupSnapshot;
-use egret_remedy::{Decision, WAIT_BOUNDS_US};
+use egret_remedy::{Decision, ScriptSnapshot, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
 use text::{Buckets, DurationBuckets, MetricsText, Seconds};
 
@@ -37,6 +37,7 @@ pub fn render(
     exchanges(&mut text, &stats.providers);
     providers(&mut text, &stats.providers);
     remedies(&mut text, &flows.flows);
+    scripts(&mut text, &flows.flows);
     caches(&mut text, &flows.flows);
     quotas(&mut text, flows);
     accounts(&mut text, &flows.accounts);
@@ -176,6 +177,31 @@ fn remedies(text: &mut MetricsText, flows: &[FlowStats]) {
     text.family(name, "counter", "Exchanges for which a flow's `when` could not be evaluated.");
     for flow in flows {
         text.sample(name, &[("flow", &flow.name)], flow.match_failures);
+    }
+}
+
+/// Reads a counter of a script.
+type ReadScript = fn(&ScriptSnapshot) -> u64;
+
+/// Figures of each script: name, help and reader.
+const SCRIPT_FIGURES: [(&str, &str, ReadScript); 2] = [
+    ("egret_script_overruns_total", "Calls of scripts that ran out of time or memory.", |script| {
+        script.overruns
+    }),
+    ("egret_script_rests_total", "Times that scripts rested for 30 seconds after ten overruns.", |script| {
+        script.rests
+    }),
+];
+
+fn scripts(text: &mut MetricsText, flows: &[FlowStats]) {
+    let all: Vec<_> = each_remedy(flows)
+        .filter_map(|(flow, remedy)| Some(([("flow", flow), ("remedy", &*remedy.remedy)], remedy.script?)))
+        .collect();
+    for (name, help, read) in SCRIPT_FIGURES.iter().filter(|_| !all.is_empty()) {
+        text.family(name, "counter", help);
+        for (labels, script) in &all {
+            text.sample(name, labels, read(script));
+        }
     }
 }
 

@@ -189,6 +189,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
         mode: Mode::Enforce,
         decisions,
         cache: None,
+        script: None,
     };
     let remedies = vec![remedy("queue", decisions), remedy("retry", DecisionSums::default())];
     let group = GroupSnapshot {

@@ -30,9 +30,10 @@ const RESPONSES: [(&str, Option<u16>, Option<&str>); 5] = [
 ];
 
 /// Comments of the printed config, each above the lines that start so.
-const COMMENTS: [(&str, &str); 13] = [
+const COMMENTS: [(&str, &str); 14] = [
     ("  open_proxy:", "A forward proxy: clients may name any host."),
     ("  scheme_fields:", "Fields of HARchiver's clients that name the scheme."),
+    ("  request_ids:", "HARchiver adds no ids to responses."),
     ("  private_fields:", "Fields that are for the archiver alone."),
     ("  errors:", "HARchiver's own answers, which its clients may look for."),
     ("  limits:", "The option -c."),
@@ -261,6 +262,7 @@ impl Translation<'_> {
             &["x-upstream-protocol", "x-forwarded-proto"]
         };
         let _ = writeln!(text, "  scheme_fields: {}", list(schemes));
+        *text += "  request_ids: { enabled: false }\n";
         let _ =
             writeln!(text, "  private_fields: {}", list(&[&TOKEN_FIELDS[..], &[ENVIRONMENT_FIELD]].concat()));
         *text += "  forwarded_for: true\n  errors:\n    format: text\n    answers:\n";

@@ -133,7 +133,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(146))]
+#[library_benchmark(config = at_most(181))]
 #[bench::no_flows(none())]
 fn find_nothing(case: Case) -> Case {
     ask(case)

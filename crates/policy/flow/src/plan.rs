@@ -21,7 +21,7 @@ use egret_message::KnownProvider;
 use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas};
 use egret_remedy::{
     AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, Mode, Needs, OnError, Params,
-    RemedyConfig,
+    RemedyConfig, Script, ScriptSnapshot,
 };
 use egret_store::Ledger;
 use egret_store::entries::Purge;
@@ -156,6 +156,8 @@ pub struct RemedyStats {
     pub decisions: DecisionSums,
     /// Counters of the cache, if the remedy is one.
     pub cache: Option<CacheSnapshot>,
+    /// Counters of the script, if the remedy is one.
+    pub script: Option<ScriptSnapshot>,
 }
 
 impl Flows {
@@ -390,6 +392,7 @@ impl RemedySlot {
             mode: self.mode,
             decisions: self.counts.snapshot(),
             cache: self.remedy.as_cache().map(Cache::snapshot),
+            script: self.remedy.as_script().map(Script::snapshot),
         }
     }
 

@@ -19,6 +19,7 @@ use egret_script::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::exchange::Exchange;
 use crate::local_response::LocalResponse;
@@ -87,6 +88,8 @@ pub struct Script {
     /// One engine per worker; `None` while it is in use, and after a panic.
     instances: Box<[Mutex<Option<Instance>>]>,
     rest: Arc<Rest>,
+    /// Place in the config, for the log.
+    place: String,
     body_bytes_max: usize,
     description: String,
 }
@@ -121,6 +124,7 @@ impl Remedy for Script {
         Some(Self {
             instances: instances.collect(),
             rest: context.states.keep(|rest: &Rest| rest.text == text, || Rest::new(text.to_owned())),
+            place: context.path_of(""),
             body_bytes_max: usize::try_from(bodies).unwrap_or(usize::MAX),
             description: description(config, &program),
             program,
@@ -171,6 +175,14 @@ impl Remedy for Script {
 }
 
 impl Script {
+    /// Returns the counters.
+    pub fn snapshot(&self) -> ScriptSnapshot {
+        ScriptSnapshot {
+            overruns: self.rest.overruns_total.load(Relaxed),
+            rests: self.rest.rests_total.load(Relaxed),
+        }
+    }
+
     /// Calls the function for one side with an engine of the exchange's worker.
     fn run<T>(
         &self,
@@ -184,6 +196,7 @@ impl Script {
         self.call(side, exchange, take).map_err(|error| {
             let is_overrun = matches!(error, CallError::Overrun | CallError::Exhausted);
             if is_overrun && self.rest.note_overrun(exchange.now) {
+                warn!(remedy = self.place, cause = %error, "a script rests for 30 seconds");
                 return Fault(RESTS.into());
             }
             Fault(error.to_string().into())
@@ -455,11 +468,28 @@ struct Rest {
     until_us: AtomicU64,
     /// Times of the last overruns.
     overruns: Mutex<VecDeque<Timestamp>>,
+    overruns_total: AtomicU64,
+    rests_total: AtomicU64,
+}
+
+/// Counters of a script. They survive a reload of the same script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScriptSnapshot {
+    /// Calls that ran out of time or memory.
+    pub overruns: u64,
+    /// Times that the script began to rest.
+    pub rests: u64,
 }
 
 impl Rest {
     fn new(text: String) -> Self {
-        Self { text, until_us: AtomicU64::new(0), overruns: Mutex::default() }
+        Self {
+            text,
+            until_us: AtomicU64::new(0),
+            overruns: Mutex::default(),
+            overruns_total: AtomicU64::new(0),
+            rests_total: AtomicU64::new(0),
+        }
     }
 
     fn is_on(&self, now: Timestamp) -> bool {
@@ -468,6 +498,7 @@ impl Rest {
 
     /// Notes an overrun. Returns `true` if the script rests now.
     fn note_overrun(&self, now: Timestamp) -> bool {
+        self.overruns_total.fetch_add(1, Relaxed);
         let mut overruns = self.overruns.lock().unwrap_or_else(PoisonError::into_inner);
         overruns.push_back(now);
         while overruns.front().is_some_and(|first| now.since(*first) > OVERRUNS_WINDOW) {
@@ -478,6 +509,7 @@ impl Rest {
         }
         overruns.clear();
         self.until_us.store((now + REST).as_micros(), Relaxed);
+        self.rests_total.fetch_add(1, Relaxed);
         true
     }
 }

@@ -167,6 +167,9 @@ fn ten_overruns_make_a_script_rest() {
     harness.pass_ms(30_000);
     assert!(runs(&harness));
     assert_eq!(harness.decided(0, Counted::Fail), 9 + 12 + 10 + 2);
+    let counted = harness.flows.snapshot(harness.now, 0).flows[0].remedies[0].script;
+    let counted = counted.map(|counted| (counted.overruns, counted.rests));
+    assert_eq!(counted, Some((9 + 12 + 10, 1)));
 }
 
 #[test]
