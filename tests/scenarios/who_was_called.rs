@@ -3,6 +3,7 @@
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::http::Response;
 use egret_tests::provider::{Provider, ok};
+use egret_tests::wait;
 use serde_json::Value;
 
 /// Sends a GET for a host without a configured provider.
@@ -13,15 +14,25 @@ fn call(egret: &Egret, host: &str, path: &str, fields: &str) -> Response {
         .response()
 }
 
-fn metrics(egret: &Egret) -> String {
-    egret.control_get("/metrics").text().to_owned()
+/// Returns the metrics, once this number of exchanges is counted.
+fn metrics(egret: &Egret, exchanges: u64) -> String {
+    wait::until("all exchanges are counted", || {
+        let text = egret.control_get("/metrics").text().to_owned();
+        let samples = text.lines().filter(|line| line.starts_with("egret_exchanges_total{"));
+        let counts = samples.filter_map(|sample| sample.rsplit(' ').next()?.parse::<u64>().ok());
+        (counts.sum::<u64>() == exchanges).then_some(text)
+    })
 }
 
-/// Returns the endpoints of the list of all exchanges.
-fn endpoints(egret: &Egret) -> Vec<Value> {
-    let discovery = egret.control_get("/api/v1/discovery").json();
-    assert_eq!(discovery["flows"][0]["flow"], "", "{discovery}");
-    discovery["flows"][0]["endpoints"].as_array().unwrap().clone()
+/// Returns the endpoints of the list of all exchanges, once it has this number of calls.
+fn endpoints(egret: &Egret, calls: u64) -> Vec<Value> {
+    wait::until("all calls are listed", || {
+        let discovery = egret.control_get("/api/v1/discovery").json();
+        assert_eq!(discovery["flows"][0]["flow"], "", "{discovery}");
+        let endpoints = discovery["flows"][0]["endpoints"].as_array()?;
+        let counts = endpoints.iter().filter_map(|found| found["count"].as_u64());
+        (counts.sum::<u64>() == calls).then(|| endpoints.clone())
+    })
 }
 
 #[test]
@@ -32,7 +43,7 @@ fn metrics_tell_hosts_without_a_configured_provider_apart() {
     for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("localhost:{port}")] {
         call(&egret, &host, "/a", "").assert_forwarded(200);
     }
-    let metrics = metrics(&egret);
+    let metrics = metrics(&egret, 3);
     for (host, count) in [("127.0.0.1", 1), ("localhost", 2)] {
         let line = format!(
             "egret_exchanges_total{{provider=\"-\",host=\"{host}:{port}\",method=\"GET\",status=\"2xx\"}} {count}\n"
@@ -51,7 +62,7 @@ fn hosts_beyond_the_bound_are_counted_together() {
     for host in [format!("127.0.0.1:{port}"), format!("localhost:{port}"), format!("127.0.0.1:{port}")] {
         call(&egret, &host, "/a", "").assert_forwarded(200);
     }
-    let metrics = metrics(&egret);
+    let metrics = metrics(&egret, 3);
     let own = format!(
         "egret_exchanges_total{{provider=\"-\",host=\"127.0.0.1:{port}\",method=\"GET\",status=\"2xx\"}} 2\n"
     );
@@ -80,7 +91,7 @@ fn endpoints_are_listed_without_a_flow_and_without_values_of_parameters() {
     call(&egret, &host, "/other", "x-egret-consumer: shop\r\n").assert_forwarded(200);
     call(&egret, "nowhere.invalid", "/a", "").assert_generated(502, "dns-failed");
     egret.client().get(egret.address(), "/unknown/a").response().assert_generated(404, "unknown-provider");
-    let found = endpoints(&egret);
+    let found = endpoints(&egret, 5);
     let told: Vec<_> = found
         .iter()
         .map(|found| {
@@ -116,7 +127,7 @@ fn a_tunnel_is_listed_with_its_host() {
     let mut client = egret.client();
     client.send(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n"));
     assert_eq!(client.head().status, 200);
-    let [tunnel] = &endpoints(&egret)[..] else { panic!("one") };
+    let [tunnel] = &endpoints(&egret, 1)[..] else { panic!("one") };
     assert_eq!((&tunnel["method"], &tunnel["count"]), (&"CONNECT".into(), &1.into()));
     assert_eq!(tunnel["url"], format!("http://{address}"));
 }
@@ -134,6 +145,7 @@ fn egret_discover_prints_the_list_or_proposes_flows() {
     let origin = Provider::plain();
     let gateway = Config::with_origin(origin.url()).start();
     gateway.get("/users/7").assert_forwarded(200);
+    endpoints(&gateway, 1);
     let control = gateway.control().to_string();
     let printed = |options: &[&str]| {
         let output = egret(["discover", "--control", &control]).args(options).output().unwrap();

@@ -69,6 +69,7 @@ impl Source for Fixed {
                 entries: EntryStats { entries: 2, bytes: 900, evicted: 1, ..EntryStats::default() },
                 disk: Some(DiskStats { is_open: true, entries: 7, bytes: 8_192, ..DiskStats::default() }),
             }),
+            script: None,
         };
         let group = |number: u64| GroupSnapshot {
             name: format!("group {number}"),
