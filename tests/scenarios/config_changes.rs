@@ -1,10 +1,14 @@
 //! Changes of the config over the control port: read, validated, replaced, applied and rolled back.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
 use egret_tests::config_api::ConfigApi;
 use egret_tests::egret::{Config, Egret};
+use egret_tests::peers::curl;
 use egret_tests::wait;
 
 /// Returns a config with a quota of that limit.
@@ -126,4 +130,49 @@ fn the_token_is_in_a_file_of_its_owner_and_not_in_the_log() {
     egret.until_ended();
     assert!(!egret.log().contains(&token));
     assert!(!path.exists());
+}
+
+/// The user `nobody`.
+const OTHER_USER: u32 = 65_534;
+
+#[test]
+fn another_local_user_reads_no_token_and_is_refused_without_it() {
+    let egret = with_limit(5).start();
+    let directory = egret.directory().join("egret-data");
+    let token_file = directory.join("control-token");
+    // Only the mode of the file itself is left to protect it.
+    for entered in [egret.directory(), &directory] {
+        fs::set_permissions(entered, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let read = match Command::new("cat").arg(&token_file).uid(OTHER_USER).gid(OTHER_USER).output() {
+        Ok(read) => read,
+        // Only root can act as another user.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            assert_eq!(fs::metadata(&token_file).unwrap().mode() & 0o777, 0o600);
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    assert!(!read.status.success() && read.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&read.stderr).contains("Permission denied"));
+
+    let api = format!("http://{}/api/v1/config", egret.control());
+    let new = with_limit(6).yaml();
+    for (method, path) in [
+        ("GET", "files"),
+        ("GET", "files/egret.yaml"),
+        ("PUT", "files/egret.yaml"),
+        ("POST", "validate"),
+        ("GET", "versions"),
+        ("GET", "versions/1"),
+        ("POST", "rollback?version=1"),
+    ] {
+        let mut call = curl();
+        call.uid(OTHER_USER).gid(OTHER_USER).args(["--write-out", "%{http_code}", "--request", method]);
+        call.args(["--data-binary", &new, "--header", "if-match: *", &format!("{api}/{path}")]);
+        let answer = String::from_utf8(call.output().unwrap().stdout).unwrap();
+        assert!(answer.ends_with("401"), "{method} {path}: {answer}");
+        assert!(!answer.contains("limit: 5"), "{method} {path}: {answer}");
+    }
+    assert_eq!(limit(&egret), 5);
 }

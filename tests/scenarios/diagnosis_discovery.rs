@@ -127,3 +127,25 @@ fn no_secret_is_listed() {
         }
     }
 }
+
+#[test]
+fn client_programs_are_listed_by_a_field_that_the_provider_does_not_see() {
+    let origin = Provider::plain();
+    let egret = config(origin.url(), "client_field: X-Lunar-Interceptor")
+        .gateway("private_fields: [x-lunar-*]")
+        .start();
+    for interceptor in ["py/1.2", "py/1.2", "ts/3.0"] {
+        let request = format!(
+            "GET /origin/a HTTP/1.1\r\nHost: {}\r\nX-Lunar-Interceptor: {interceptor}\r\n\r\n",
+            egret.address()
+        );
+        egret.client().send(request).response().assert_forwarded(200);
+    }
+    until_recorded(&egret, 3);
+    let found = endpoints(&egret);
+    assert_eq!(found[0]["clients"], serde_json::json!({ "py/1.2": 2, "ts/3.0": 1 }));
+    assert!(origin.requests().iter().all(|request| request.values("x-lunar-interceptor").is_empty()));
+    let control = egret.control().to_string();
+    let table = run_checked(&mut egret_command(["discover", "--control", &control]));
+    assert!(table.contains("CLIENTS") && table.contains("py/1.2: 2, ts/3.0: 1"), "{table}");
+}

@@ -48,6 +48,8 @@ struct Endpoint {
     last_seen: String,
     consumers: BTreeMap<String, u64>,
     other_consumers: u64,
+    clients: BTreeMap<String, u64>,
+    other_clients: u64,
 }
 
 /// Prints the endpoints.
@@ -99,29 +101,30 @@ fn text(discovery: Discovery) -> String {
     text
 }
 
-const TITLES: [&str; 7] = ["CALLS", "ENDPOINT", "STATUSES", "P50", "P99", "LAST CALL", "CONSUMERS"];
+const TITLES: [&str; 8] =
+    ["CALLS", "ENDPOINT", "STATUSES", "P50", "P99", "LAST CALL", "CONSUMERS", "CLIENTS"];
 
-fn row(endpoint: &Endpoint) -> [String; 7] {
+fn row(endpoint: &Endpoint) -> [String; 8] {
     let status = |(status, count): (&u16, &u64)| match status {
         0 => format!("none: {count}"),
         status => format!("{status}: {count}"),
     };
-    let joined = |parts: Vec<String>| parts.join(", ");
-    let mut consumers: Vec<String> =
-        endpoint.consumers.iter().map(|(name, count)| format!("{name}: {count}")).collect();
-    if endpoint.other_consumers > 0 {
-        consumers.push(format!("others: {}", endpoint.other_consumers));
-    }
+    let named = |counts: &BTreeMap<String, u64>, others: u64| {
+        let others = (others > 0).then(|| format!("others: {others}"));
+        let listed = counts.iter().map(|(name, count)| format!("{name}: {count}"));
+        listed.chain(others).collect::<Vec<_>>().join(", ")
+    };
     // Seconds are enough for people.
     let last = endpoint.last_seen.get(..19).unwrap_or(&endpoint.last_seen).replace('T', " ");
     [
         endpoint.count.to_string(),
         format!("{} {}{}", endpoint.method, endpoint.url, endpoint.path),
-        joined(endpoint.statuses.iter().map(status).collect()),
+        endpoint.statuses.iter().map(status).collect::<Vec<_>>().join(", "),
         millis(endpoint.p50_us),
         millis(endpoint.p99_us),
         last,
-        joined(consumers),
+        named(&endpoint.consumers, endpoint.other_consumers),
+        named(&endpoint.clients, endpoint.other_clients),
     ]
 }
 
@@ -129,18 +132,21 @@ fn millis(us: u64) -> String {
     format!("{}.{} ms", us / 1000, us % 1000 / 100)
 }
 
-/// Returns aligned columns.
-fn table(rows: &[[String; 7]]) -> String {
+/// Returns aligned columns, without those that are empty in every row.
+fn table(rows: &[[String; 8]]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or_default().max(TITLES[column].len())
     };
-    let widths: [usize; 7] = std::array::from_fn(width);
+    let widths: [usize; 8] = std::array::from_fn(width);
     let mut text = String::new();
     let titles = TITLES.map(str::to_owned);
     for row in std::iter::once(&titles).chain(rows) {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            if rows.iter().all(|row| row[column].is_empty()) {
+                continue;
+            }
             let _ = match column {
                 0 | 3 | 4 => write!(line, "{cell:>width$}  "),
                 _ => write!(line, "{cell:width$}  "),
@@ -167,7 +173,8 @@ mod tests {
             format!(
                 r#"{{"url": "https://a.example", "method": "GET", "path": "{path}", "count": {count},
                 "statuses": {{"0": 1, "200": 2}}, "p50_us": 1234, "p99_us": 56789, "consumers": {{"shop": 2}},
-                "last_seen": "2026-11-23T10:00:00.123456Z", "other_consumers": 1}}"#
+                "last_seen": "2026-11-23T10:00:00.123456Z", "other_consumers": 1,
+                "clients": {{}}, "other_clients": 0}}"#
             )
         };
         let list = shown(&[endpoint("/a", 3), endpoint("/users/{user_id}", 12)].join(","));
@@ -183,6 +190,18 @@ CALLS  ENDPOINT                                STATUSES            P50      P99 
         let columns: Vec<_> =
             list.lines().take(3).map(|line| line.find("2026").or(line.find("LAST"))).collect();
         assert!(columns.windows(2).all(|pair| pair[0] == pair[1]), "{list}");
+    }
+
+    #[test]
+    fn client_programs_have_a_column_if_any_are_listed() {
+        let list = shown(
+            r#"{"url": "https://a.example", "method": "GET", "path": "/a", "count": 1, "statuses": {"200": 1},
+            "p50_us": 1, "p99_us": 1, "last_seen": "2026-11-23T10:00:00Z", "consumers": {}, "other_consumers": 0,
+            "clients": {"py/1.2": 1}, "other_clients": 0}"#,
+        );
+        let lines: Vec<&str> = list.lines().collect();
+        assert!(lines[0].ends_with("LAST CALL            CLIENTS"), "{list}");
+        assert!(lines[1].ends_with("  py/1.2: 1"), "{list}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use egret_clock::{Timestamp, http_date};
 use egret_config::Problem;
 use egret_http1::{BodyError, HeadError, reason};
-use egret_message::{CallFailure, FailureKind, Fixed, Reason, Refused};
+use egret_message::{CallFailure, FailureKind, Fixed, REQUEST_ID, Reason, Refused, RequestId};
 
 use crate::config::{ErrorFormat, ErrorResponseConfig, ErrorsConfig};
 
@@ -320,24 +320,22 @@ impl Failure {
         responses: &ErrorResponses,
         with_body: bool,
         persistent: bool,
-        request_id: Option<&str>,
+        request_id: &RequestId,
     ) -> Vec<u8> {
         let mut message = self.head(responses, request_id);
-        if let Some(id) = request_id {
-            write_request_id(id.as_bytes(), &mut message.head);
-        }
+        write_request_id(request_id, &mut message.head);
         field(&mut message.head, "Connection", if persistent { b"keep-alive" } else { b"close" });
         message.finish(with_body)
     }
 
     /// Returns the whole response without the fields that depend on the connection and the request, which
     /// are added when it is sent. The body names the request's id if there is one.
-    pub fn message(&self, responses: &ErrorResponses, with_body: bool, request_id: Option<&str>) -> Vec<u8> {
+    pub fn message(&self, responses: &ErrorResponses, with_body: bool, request_id: &RequestId) -> Vec<u8> {
         self.head(responses, request_id).finish(with_body)
     }
 
     /// Returns the body's media type, and the body.
-    fn body(&self, responses: &ErrorResponses, request_id: Option<&str>) -> (&'static str, String) {
+    fn body(&self, responses: &ErrorResponses, request_id: &RequestId) -> (&'static str, String) {
         let status = self.status(responses);
         let changed = responses.changed(self.kind).and_then(|response| response.detail.as_deref());
         let detail = changed.unwrap_or(&self.detail);
@@ -350,7 +348,7 @@ impl Failure {
                     "detail": detail,
                     "error": self.kind.slug(),
                 });
-                if let Some(id) = request_id {
+                if let Some(id) = request_id.text() {
                     problem["request_id"] = id.into();
                 }
                 ("application/problem+json", problem.to_string())
@@ -359,7 +357,7 @@ impl Failure {
         }
     }
 
-    fn head(&self, responses: &ErrorResponses, request_id: Option<&str>) -> Message {
+    fn head(&self, responses: &ErrorResponses, request_id: &RequestId) -> Message {
         let (row, status) = (self.kind.row(), self.status(responses));
         let (media_type, body) = self.body(responses, request_id);
         let mut head = Vec::with_capacity(512 + body.len());
@@ -397,26 +395,15 @@ impl Message {
     }
 }
 
-/// The response field with the id of the request.
-pub(crate) const OWN_REQUEST_ID: &str = "x-egret-request-id";
-/// The usual name of that field, which many providers and applications use.
-pub(crate) const REQUEST_ID: &str = "x-request-id";
-
 /// Appends the fields with the id of the request to a head, which keeps the `x-request-id` that it has.
-pub(crate) fn write_request_id(id: &[u8], head: &mut Vec<u8>) {
-    if id.is_empty() {
-        return;
-    }
+pub(crate) fn write_request_id(id: &RequestId, head: &mut Vec<u8>) {
     let is_named = |at: usize| {
         let line = head.get(at + 1..).unwrap_or_default();
         let (name, rest) = line.split_at_checked(REQUEST_ID.len()).unwrap_or_default();
         name.eq_ignore_ascii_case(REQUEST_ID.as_bytes()) && rest.first() == Some(&b':')
     };
-    let is_known = memchr::memchr_iter(b'\n', head).any(is_named);
-    field(head, OWN_REQUEST_ID, id);
-    if !is_known {
-        field(head, REQUEST_ID, id);
-    }
+    let has_request_id = memchr::memchr_iter(b'\n', head).any(is_named);
+    head.extend_from_slice(id.response_lines(has_request_id));
 }
 
 /// Returns a response that a flow's config spells out, without a `Connection` field.
@@ -496,9 +483,10 @@ mod tests {
     #[test]
     fn a_response_says_who_made_it_and_why() {
         let failure = Failure::new(ErrorKind::PoolFull, "all 8 connections to \"slow\" are in use");
+        let mut id = RequestId::default();
+        id.set(b"req-1");
         let response =
-            String::from_utf8(failure.response(&ErrorResponses::default(), true, true, Some("req-1")))
-                .unwrap();
+            String::from_utf8(failure.response(&ErrorResponses::default(), true, true, &id)).unwrap();
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         for line in [
             "HTTP/1.1 503 Service Unavailable",
@@ -521,8 +509,8 @@ mod tests {
         let failure = Failure::new(ErrorKind::DnsFailed, "no such host");
         let responses = ErrorResponses::default();
         let (with, without) = (
-            failure.response(&responses, true, false, None),
-            failure.response(&responses, false, false, None),
+            failure.response(&responses, true, false, &RequestId::default()),
+            failure.response(&responses, false, false, &RequestId::default()),
         );
         assert!(with.starts_with(&without[..40]));
         assert!(without.ends_with(b"Connection: close\r\n\r\n"));
@@ -545,7 +533,8 @@ mod tests {
         ] {
             let failure = Failure::new(kind, "so it is");
             assert_eq!(failure.status(&responses), status);
-            let response = String::from_utf8(failure.response(&responses, true, true, None)).unwrap();
+            let response =
+                String::from_utf8(failure.response(&responses, true, true, &RequestId::default())).unwrap();
             assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
             assert!(response.contains("\r\nContent-Type: text/plain; charset=utf-8\r\n"), "{response}");
             assert!(response.contains(&format!("\r\nx-egret-error: {}\r\n", kind.slug())), "{response}");

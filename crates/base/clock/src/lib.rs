@@ -15,5 +15,5 @@ mod timestamp;
 
 pub use calendar::CivilTime;
 pub use moment::Moment;
-pub use random::{Random, mixed};
+pub use random::{Random, folded, mixed};
 pub use timestamp::{Clock, Timestamp};

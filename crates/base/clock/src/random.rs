@@ -31,6 +31,13 @@ pub fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
+/// Mixes the bits like [`mixed`] with a third of its instructions; for hashes that begin with a secret. The
+/// result is the sum without carry of both halves of a product.
+pub fn folded(number: u64) -> u64 {
+    let (low, high) = number.carrying_mul(0x9e37_79b9_7f4a_7c15, 0);
+    low ^ high
+}
+
 impl Default for Random {
     /// Seeds from the standard library's source of hash seeds.
     fn default() -> Self {

@@ -83,12 +83,12 @@ pub struct Clock {
     timestamp: Timestamp,
     /// Microseconds by which the system clock was set since.
     shift: AtomicI64,
-    /// Time of the last check, in seconds after `moment`.
-    checked_s: AtomicU64,
+    /// Time of the next check, in nanoseconds after `moment`.
+    check_due_ns: AtomicU64,
 }
 
 /// Interval between checks of the system clock.
-const CHECK_INTERVAL_S: u64 = 10;
+const CHECK_INTERVAL_NS: u64 = 10_000_000_000;
 /// Smaller differences are the delay between the two readings.
 const SHIFT_MIN_MICROS: u64 = 100_000;
 
@@ -96,7 +96,7 @@ impl Clock {
     /// Creates a clock that agrees with the system clock now.
     pub fn new() -> Self {
         let (moment, timestamp) = read_both();
-        Self { moment, timestamp, shift: AtomicI64::new(0), checked_s: AtomicU64::new(0) }
+        Self { moment, timestamp, shift: AtomicI64::new(0), check_due_ns: AtomicU64::new(CHECK_INTERVAL_NS) }
     }
 
     /// Converts `moment` to a timestamp.
@@ -108,12 +108,11 @@ impl Clock {
         if moment < self.moment {
             return self.shifted(self.timestamp - self.moment.since(moment));
         }
-        let micros = moment.nanos_since(self.moment) / 1000;
-        let second = micros / 1_000_000;
-        if second >= self.checked_s.load(Relaxed) + CHECK_INTERVAL_S {
-            self.check(second);
+        let nanos = moment.nanos_since(self.moment);
+        if nanos >= self.check_due_ns.load(Relaxed) {
+            self.check(nanos);
         }
-        self.shifted(Timestamp(self.timestamp.0.saturating_add(micros)))
+        self.shifted(Timestamp(self.timestamp.0.saturating_add(nanos / 1000)))
     }
 
     /// Converts `timestamp` to a moment; at most a year ahead.
@@ -135,8 +134,10 @@ impl Clock {
     }
 
     /// Checks the system clock, unless another thread has just done so.
-    fn check(&self, second: u64) {
-        if self.checked_s.swap(second, Relaxed) == second {
+    #[cold]
+    fn check(&self, nanos: u64) {
+        let next = nanos.saturating_add(CHECK_INTERVAL_NS);
+        if self.check_due_ns.swap(next, Relaxed) > nanos {
             return;
         }
         let (moment, actual) = read_both();

@@ -191,7 +191,7 @@ impl Client {
         view.nowhere.counters().exchange(Method::Other, status);
         self.log_refusal(failure, status, &state.request_id);
         state.input.clear();
-        self.send_all(&failure.response(&view.plan.errors, true, false, state.request_id.text())).await;
+        self.send_all(&failure.response(&view.plan.errors, true, false, &state.request_id)).await;
         End::Linger
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use egret_clock::Moment;
 use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
+use egret_message::RequestId;
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
 use tracing::debug;
@@ -480,9 +481,10 @@ impl<'a> Call<'a> {
         }
         if request.version == Version::Http11 {
             let reply = Reply { version: request.version, persistent: true, chunked: false };
+            let no_id = RequestId::default();
             let worker = &self.client.worker;
             let mut edits = worker.pools.edits.borrow_mut();
-            edit_response(response, output.filled(), reply, &worker.shared.via, b"", None, &mut edits);
+            edit_response(response, output.filled(), reply, &worker.shared.via, &no_id, None, &mut edits);
             let head = response.render(output.filled(), &edits);
             if !down.is_blocked_on_sink() {
                 down.reset(ResponseFraming::None, false);

@@ -8,7 +8,6 @@ use egret_clock::Moment;
 use egret_diagnosis::TalliedCall;
 use egret_export::access_log::LogLine;
 use egret_match::seen_at_end;
-use egret_message::request_target::split_target;
 use egret_message::{Fields, Outcome, ReceivedMessage};
 
 use crate::downstream::connection::End;
@@ -46,9 +45,10 @@ pub(crate) fn close(
     if let Some(run) = run {
         end_run(call, run, tap, at);
     }
-    count(call, status, at);
+    let latency_us = at.nanos_since(call.clock.begun) / 1000;
+    count(call, status, latency_us);
     if let Some(target) = target.filter(|_| call.view.plan.discovers) {
-        tally(call, target, status, at);
+        tally(call, target, (status, latency_us), at);
     }
     log(call, status, at);
     let end = match then {
@@ -159,11 +159,11 @@ fn is_called(call: &Call<'_>) -> bool {
     !Rc::ptr_eq(&call.upstream, &call.view.nowhere)
 }
 
-fn count(call: &Call<'_>, status: u16, ended: Moment) {
+fn count(call: &Call<'_>, status: u16, latency_us: u64) {
     let counters = call.upstream.counters();
     counters.exchange(call.state.request.method, status);
     if status != 0 {
-        counters.latency.record(ended.nanos_since(call.clock.begun) / 1000);
+        counters.latency.record(latency_us);
         counters.footprint.record(call.clock.footprint_nanos() / 1000);
     }
     counters.sent_bytes.add(call.sent_bytes + call.state.up.moved_bytes);
@@ -171,7 +171,7 @@ fn count(call: &Call<'_>, status: u16, ended: Moment) {
 }
 
 /// Adds the exchange to the list of called endpoints, unless the gateway has refused it.
-fn tally(call: &Call<'_>, target: &CallTarget, status: u16, ended: Moment) {
+fn tally(call: &Call<'_>, target: &CallTarget, (status, time_us): (u16, u64), ended: Moment) {
     let status = match call.failed {
         Some(kind) if !kind.is_of_provider() => return,
         Some(_) => 0,
@@ -179,15 +179,14 @@ fn tally(call: &Call<'_>, target: &CallTarget, status: u16, ended: Moment) {
     };
     let RequestState { input, request, consumer, .. } = &*call.state;
     let bytes = input.filled();
-    let (path, _) = split_target(target.target.of(bytes));
     let tallied = TalliedCall {
         origin: target.upstream.plan.tally_number,
         method: request.method,
-        path,
+        target: target.target.of(bytes),
         status,
         has_retry_after: call.has_retry_after,
         consumer: consumer.of(bytes),
-        time_us: ended.nanos_since(call.clock.begun) / 1000,
+        time_us,
         ended,
     };
     let shared = &call.client.worker.shared;

@@ -521,7 +521,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             LocalResponse::Refused(refused) => {
                 let now = self.timestamp(Moment::now());
                 let failure = Failure::refused(refused, now);
-                let id = self.call.state.request_id.text();
+                let id = &self.call.state.request_id;
                 (failure.message(&self.call.view.plan.errors, with_body, id), Some(failure.kind))
             }
         };

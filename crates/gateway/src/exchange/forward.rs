@@ -8,9 +8,9 @@ use egret_clock::http_date;
 use egret_http1::{Edits, Field, KnownField, Method, RequestHead, ResponseFraming, ResponseHead, Version};
 use egret_match::named_fields::NamedFields;
 use egret_match::routing_fields::RoutingFields;
-use egret_message::{Changes, Via};
+use egret_message::{Changes, OWN_REQUEST_ID, REQUEST_ID, RequestId, Via};
 
-use crate::failure::{ErrorKind, Failure, OWN_REQUEST_ID, REQUEST_ID};
+use crate::failure::{ErrorKind, Failure};
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::request::{CallTarget, EmptyPath};
 
@@ -219,7 +219,7 @@ pub(crate) fn edit_response(
     bytes: &[u8],
     reply: Reply,
     via: &Via,
-    request_id: &[u8],
+    request_id: &RequestId,
     inbound: Option<&Inbound>,
     edits: &mut Edits,
 ) {
@@ -270,15 +270,12 @@ pub(crate) fn edit_response(
 }
 
 /// Adds the id of the request. A response that `has_request_id` keeps the provider's `x-request-id`.
-fn insert_request_id(id: &[u8], has_request_id: bool, inbound: Option<&Inbound>, edits: &mut Edits) {
-    if id.is_empty() {
-        return;
-    }
-    edits.insert(OWN_REQUEST_ID, id);
+fn insert_request_id(id: &RequestId, has_request_id: bool, inbound: Option<&Inbound>, edits: &mut Edits) {
     let is_set =
         || inbound.is_some_and(|inbound| inbound.fields.added().any(|(name, _)| is_request_id(name)));
-    if !has_request_id && !is_set() {
-        edits.insert(REQUEST_ID, id);
+    let lines = id.response_lines(has_request_id || is_set());
+    if !lines.is_empty() {
+        edits.insert_lines(lines);
     }
 }
 
@@ -298,7 +295,7 @@ pub(crate) fn edit_generated(
     response: &ResponseHead,
     bytes: &[u8],
     reply: Reply,
-    request_id: &[u8],
+    request_id: &RequestId,
     inbound: Option<&Inbound>,
     edits: &mut Edits,
 ) {

@@ -185,7 +185,7 @@ impl Call<'_> {
         let ResponseState { output, response, down } = &mut *self.state.response_state;
         let worker = &self.client.worker;
         let mut edits = worker.pools.edits.borrow_mut();
-        let (via, id) = (&worker.shared.via, self.state.request_id.bytes());
+        let (via, id) = (&worker.shared.via, &self.state.request_id);
         edit_response(response, output.filled(), reply, via, id, self.inbound.as_deref(), &mut edits);
         down.start(framing, reply.chunked);
         let mut changed = None;
@@ -384,10 +384,8 @@ impl Call<'_> {
         let persistent = self.can_persist_without_provider();
         let with_body = self.state.request.method != egret_http1::Method::Head;
         let errors = &self.view.plan.errors;
-        let (message, status) = (
-            failure.response(errors, with_body, persistent, self.state.request_id.text()),
-            failure.status(errors),
-        );
+        let (message, status) =
+            (failure.response(errors, with_body, persistent, &self.state.request_id), failure.status(errors));
         self.send_message(&message, &message, status, persistent).await
     }
 
@@ -504,7 +502,7 @@ pub(crate) async fn deliver(call: &mut Call<'_>, kind: Option<ErrorKind>, is_sto
     let message = {
         let mut edits = call.client.worker.pools.edits.borrow_mut();
         let inbound = call.inbound.as_deref();
-        let id = call.state.request_id.bytes();
+        let id = &call.state.request_id;
         edit_generated(response, output.filled(), reply, id, inbound, &mut edits);
         let mut message = response.render(output.filled(), &edits).to_vec();
         let changed = inbound.and_then(|inbound| inbound.body.as_deref());

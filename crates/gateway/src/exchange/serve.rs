@@ -148,7 +148,7 @@ async fn connect(
     if view.plan.discovers {
         tunnel::tally(&client.worker, state, &upstream, begun);
     }
-    let established = tunnel::established(state.request_id.bytes());
+    let established = tunnel::established(&state.request_id);
     let is_established = client.send_all(&established).await;
     let mut call = Call::new(&mut *client, &mut *state, Rc::clone(view), Rc::clone(&upstream), begun);
     // The tunnel's contents are not inspected.

@@ -137,7 +137,7 @@ fn write_served_head(
         let mut edits = worker.pools.edits.borrow_mut();
         let inbound = call.inbound.as_deref();
         let ResponseState { response, output, .. } = &*call.state.response_state;
-        let id = call.state.request_id.bytes();
+        let id = &call.state.request_id;
         edit_generated(response, output.filled(), reply, id, inbound, &mut edits);
         let rendering = response.render(output.filled(), &edits);
         rendering.for_each_piece(|piece| head.extend_from_slice(piece));
@@ -150,7 +150,7 @@ fn write_served_head(
         (true, Version::Http10) => head.extend_from_slice(b"connection: keep-alive\r\n"),
         (true, Version::Http11) => {}
     }
-    write_request_id(call.state.request_id.bytes(), head);
+    write_request_id(&call.state.request_id, head);
     if let Some(trace) = call.inbound.as_ref().and_then(|inbound| inbound.trace.as_deref()) {
         for part in ["x-egret-trace: ", trace, "\r\n"] {
             head.extend_from_slice(part.as_bytes());

@@ -11,7 +11,7 @@ use egret_diagnosis::{TalliedCall, TalliedOrigin};
 use egret_export::access_log::LogLine;
 use egret_http1::{Method, ResponseFraming};
 use egret_message::authority::Authority;
-use egret_message::default_port;
+use egret_message::{RequestId, default_port};
 use egret_net::stream::Stream;
 
 use crate::downstream::connection::Client;
@@ -24,7 +24,7 @@ use crate::view::View;
 use crate::worker::Worker;
 
 /// Returns the response to a CONNECT that has opened a tunnel.
-pub(crate) fn established(request_id: &[u8]) -> Vec<u8> {
+pub(crate) fn established(request_id: &RequestId) -> Vec<u8> {
     let mut message = b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n".to_vec();
     write_request_id(request_id, &mut message);
     message.extend_from_slice(b"\r\n");
@@ -61,7 +61,7 @@ pub(crate) fn tally(worker: &Worker, state: &RequestState, upstream: &Upstream, 
     let tallied = TalliedCall {
         origin: upstream.plan.tally_number,
         method: Method::Connect,
-        path: b"",
+        target: b"",
         status: 200,
         has_retry_after: false,
         consumer: state.consumer.of(state.input.filled()),

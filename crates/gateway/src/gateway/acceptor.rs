@@ -114,7 +114,7 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
             let plan = &worker.view().plan;
             let mut id = RequestId::default();
             worker.identify(plan, None, &mut id);
-            let response = failure.response(&plan.errors, true, false, id.text());
+            let response = failure.response(&plan.errors, true, false, &id);
             spawn(turn_away(socket, response, Rc::clone(turned_away)));
         }
         return;

@@ -48,6 +48,10 @@ pub struct DiscoveredEndpoint {
     pub consumers: BTreeMap<String, u64>,
     /// Number of exchanges of consumers that are not listed.
     pub other_consumers: u64,
+    /// Number of exchanges by client program, if the diagnosis has a `client_field`.
+    pub clients: BTreeMap<String, u64>,
+    /// Number of exchanges of clients that are not listed.
+    pub other_clients: u64,
     /// Number of responses with `Retry-After`.
     pub retry_after: u64,
 }

@@ -9,17 +9,18 @@ use std::fmt::Write as _;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use egret_clock::{Clock, Moment, Random, mixed};
+use egret_clock::{Clock, Moment, Random, folded};
 use egret_har::detect;
 use egret_http1::Method;
 use egret_match::target::normal_path;
+use egret_message::request_target::split_query;
 
 use crate::diagnoses::discovery::inventory::{Bounds, DEPTH_MAX, Inventory, Origin, SeenCalls, is_word};
 use crate::diagnoses::discovery::times::{CLASSES, TimeHistogram, class};
 use crate::discovered::{Discovered, DiscoveredEndpoint};
 
 /// Bounds of the shared inventory. Together with the tables it stays below 1 MiB.
-const BOUNDS: Bounds = Bounds { variety: 30, endpoints: 1_000, consumers: 8, bytes: 640 * 1024 };
+const BOUNDS: Bounds = Bounds { variety: 30, endpoints: 1_000, names: 8, bytes: 640 * 1024 };
 /// Memory of all workers' tables together.
 const TABLES_BYTES: usize = 192 * 1024;
 /// Bounds of the number of endpoints in one table.
@@ -41,8 +42,8 @@ pub struct TalliedCall<'a> {
     pub origin: u64,
     /// Method.
     pub method: Method,
-    /// Path relative to the provider's URL, without the query.
-    pub path: &'a [u8],
+    /// Target relative to the provider's URL, in origin-form. Its query is left out.
+    pub target: &'a [u8],
     /// Status code; 0 if the provider did not respond.
     pub status: u16,
     /// `true` if the response says when to try again.
@@ -148,9 +149,11 @@ impl Tallies {
     ) {
         let Some(Worker(table)) = self.workers.get(worker) else { return };
         let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
-        let path_hash = hash(call.key(self.seed), call.path);
+        let path_hash = hash_of_path(call.key(self.seed), call.target);
         let Some(slot) = table.known(path_hash) else {
-            return self.learn(&mut table, path_hash, call, clock, origin());
+            // A copy, so the usual case need not write `call` to memory.
+            let call = *call;
+            return self.learn(&mut table, path_hash, &call, clock, origin());
         };
         slot.add(call);
         if slot.count == u16::MAX {
@@ -172,7 +175,7 @@ impl Tallies {
             table.skipped += 1;
             return;
         }
-        let path = words_of(call.path);
+        let path = words_of(split_query(call.target).0);
         let endpoint = hash(call.key(self.seed), path.as_bytes());
         let known = table.slots.iter().position(|slot| slot.endpoint == endpoint);
         let slot = known.unwrap_or_else(|| {
@@ -215,7 +218,7 @@ impl TalliedCall<'_> {
         let small = u64::from(self.status) << 16
             | u64::from(self.has_retry_after) << 8
             | u64::try_from(self.method.index()).unwrap_or_default();
-        let key = mixed(seed ^ self.origin) ^ small;
+        let key = folded(seed ^ self.origin ^ small);
         if self.consumer.is_empty() { key } else { hash(key, self.consumer) }
     }
 }
@@ -290,8 +293,10 @@ impl Slot {
     }
 
     fn add(&mut self, call: &TalliedCall<'_>) {
+        if self.count == 0 {
+            self.first = call.ended;
+        }
         self.count += 1;
-        self.first = self.first.min(call.ended);
         self.last = call.ended;
         // No bucket can hold more than `count`.
         self.times[class(call.time_us)] += 1;
@@ -310,13 +315,13 @@ impl Slot {
             status: self.status,
             has_retry_after: self.has_retry_after,
             consumer: &self.consumer,
+            client: "",
             count: count.into(),
             times: TimeHistogram::of(&times.map(u32::from)),
             first_us: clock.timestamp(self.first).as_micros(),
             last_us: clock.timestamp(self.last).as_micros(),
         };
         inventory.add(&self.origin, calls, &BOUNDS);
-        self.first = Moment::NEVER;
     }
 }
 
@@ -345,15 +350,46 @@ fn consumer_of(name: &[u8]) -> String {
     if is_plain { name.to_owned() } else { String::new() }
 }
 
-/// Hashes `bytes`, eight at a time. The start is secret, so nobody can choose texts that collide.
+/// Hashes `bytes`. The start is secret, so nobody can choose texts that collide.
 fn hash(start: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
-    let mut hash = words.iter().fold(start, |hash, word| mixed(hash ^ u64::from_le_bytes(*word)));
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    hash ^= u64::from_le_bytes(last);
+    let hash = words.iter().fold(start, |hash, word| folded(hash ^ u64::from_le_bytes(*word)));
     // The length tells a short text from one that ends with zeros.
-    mixed(hash ^ (bytes.len() as u64) << 56)
+    folded(folded(hash ^ small_word(rest)) ^ bytes.len() as u64)
+}
+
+/// Hashes a target up to its query. A target has no byte 0, so its length need not be hashed.
+fn hash_of_path(start: u64, target: &[u8]) -> u64 {
+    let (words, rest) = target.as_chunks::<8>();
+    let mut hash = start;
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        let before_query = before_query(word);
+        hash = folded(hash ^ before_query);
+        if before_query != word {
+            return hash;
+        }
+    }
+    let rest = match target.last_chunk::<8>() {
+        // One load instead of several; the bytes that are hashed already fall out.
+        Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
+        _ => small_word(rest),
+    };
+    folded(hash ^ before_query(rest))
+}
+
+/// Returns up to eight bytes as a number.
+fn small_word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// Returns the bytes of `word` before its first question mark.
+fn before_query(word: u64) -> u64 {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let differs = word ^ ONES * u64::from(b'?');
+    // The lowest bit is the highest of the first byte that is zero: a subtraction borrows only upwards.
+    let zeros = differs.wrapping_sub(ONES) & !differs & ONES << 7;
+    if zeros == 0 { word } else { word & (1 << (zeros.trailing_zeros() - 7)) - 1 }
 }
 
 #[cfg(test)]
@@ -369,7 +405,7 @@ mod tests {
         TalliedCall {
             origin: Tallies::number(ORIGIN),
             method: Method::Get,
-            path: path.as_bytes(),
+            target: path.as_bytes(),
             status,
             has_retry_after: status == 429,
             consumer: b"",
@@ -403,6 +439,21 @@ mod tests {
         assert_eq!(found.endpoints[0].statuses, [(200, 260), (429, 40)].into());
         assert_eq!(found.endpoints[0].retry_after, 40);
         assert!((1_000..1_200).contains(&found.endpoints[0].p50_us));
+    }
+
+    #[test]
+    fn a_path_has_the_same_hash_with_every_query_and_no_other_path_has_it() {
+        let mut seen = std::collections::HashSet::new();
+        for len in 0..40 {
+            for letter in ["a", "b", "@", ">", "\u{bf}"] {
+                let path = format!("/{}{letter}", "a".repeat(len));
+                let hash = hash_of_path(7, path.as_bytes());
+                assert!(seen.insert(hash), "{path}");
+                for query in ["?", "?a=b", "?a?b", "?@>\u{7f}\u{80}", "?a-long-query=with-a-long-value"] {
+                    assert_eq!(hash_of_path(7, format!("{path}{query}").as_bytes()), hash, "{path}{query}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -645,7 +645,7 @@ fn is_random(text: &[u8]) -> bool {
 }
 
 /// Returns `true` if a text is a UUID (RFC 9562 §4).
-fn is_uuid(text: &[u8]) -> bool {
+pub(crate) fn is_uuid(text: &[u8]) -> bool {
     let is_valid = |(index, byte): (usize, &u8)| match index {
         8 | 13 | 18 | 23 => *byte == b'-',
         _ => byte.is_ascii_hexdigit(),

@@ -27,7 +27,7 @@ use redaction::Redaction;
 use serde::Serialize;
 use zeroize::Zeroize as _;
 
-use crate::detect;
+use crate::detect::{holds_secret, is_uuid};
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
 use crate::memo::{Memo, MemoKind};
@@ -130,9 +130,11 @@ impl Recorder {
         rfc3339::write_unix_us(exchange.started_unix_us, out);
         out.extend_from_slice(b"\",\"time\":");
         millis(total_us(&exchange.phases), out);
-        self.request(&exchange.request, out);
+        let id = exchange.notes.request_id;
+        let id = if is_uuid(id.as_bytes()) { id } else { "" };
+        self.request(&exchange.request, id, out);
         match &exchange.response {
-            Some(response) => self.response(response, out),
+            Some(response) => self.response(response, id, out),
             None => out.extend_from_slice(
                 b",\"response\":{\"status\":0,\"statusText\":\"\",\"httpVersion\":\"\",\"headers\":[],\"cookies\":[],\
                 \"content\":{\"size\":0,\"mimeType\":\"x-unknown\"},\"redirectURL\":\"\",\"headersSize\":-1,\"bodySize\":-1}",
@@ -154,7 +156,7 @@ impl Recorder {
         out.push(b'}');
     }
 
-    fn request(&mut self, request: &ObservedRequest<'_>, out: &mut Vec<u8>) {
+    fn request(&mut self, request: &ObservedRequest<'_>, id: &str, out: &mut Vec<u8>) {
         match request.method {
             b"GET" => out.extend_from_slice(b",\"request\":{\"method\":\"GET\""),
             method => {
@@ -164,7 +166,7 @@ impl Recorder {
         }
         self.url(request, out);
         version(request.version, out);
-        let summary = self.fields(MessageKind::Request, &request.fields, out);
+        let summary = self.fields(MessageKind::Request, &request.fields, id, out);
         let media_type = summary.media_type.unwrap_or(NO_MEDIA_TYPE);
         if let Some(captured) = self.wanted(request.body, request.body_bytes, media_type) {
             let media_type = &utf8_or_latin1(media_type);
@@ -184,7 +186,7 @@ impl Recorder {
         out.push(b'}');
     }
 
-    fn response(&mut self, response: &ObservedResponse<'_>, out: &mut Vec<u8>) {
+    fn response(&mut self, response: &ObservedResponse<'_>, id: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(b",\"response\":{\"status\":");
         number(u64::from(response.status), out);
         match response.reason {
@@ -195,7 +197,7 @@ impl Recorder {
             }
         }
         version(response.version, out);
-        let summary = self.fields(MessageKind::Response, &response.fields, out);
+        let summary = self.fields(MessageKind::Response, &response.fields, id, out);
         self.content(response, &summary, out);
         out.extend_from_slice(b",\"redirectURL\":");
         match summary.location {
@@ -250,11 +252,13 @@ impl Recorder {
         (wanted > 0).then_some(captured)
     }
 
-    /// Writes the header fields and their cookies.
+    /// Writes the header fields and their cookies. Fields that repeat `id`, the request's, keep it readable as
+    /// the comment does: it is new in every exchange, so no pseudonym of it would be found twice.
     fn fields<'a>(
         &mut self,
         message: MessageKind,
         fields: &[ObservedField<'a>],
+        id: &str,
         out: &mut Vec<u8>,
     ) -> HeaderSummary<'a> {
         let (kind, cookies) = match message {
@@ -264,15 +268,15 @@ impl Recorder {
         let mut summary = HeaderSummary::default();
         out.extend_from_slice(b",\"headers\":[");
         for ObservedField { name, value } in fields {
+            if is_id_field(name) && *value == id.as_bytes() {
+                name_value(name, value, out);
+                continue;
+            }
             let Self { redaction, memo, .. } = self;
             memo.get_mut().write(kind, name, value, out, |out| {
                 let mut field = NameValue::new(utf8_or_latin1(name), utf8_or_latin1(value));
                 redaction.field(message, &mut field);
-                out.extend_from_slice(b"{\"name\":");
-                text(field.name.as_bytes(), out);
-                out.extend_from_slice(b",\"value\":");
-                text(field.value.as_bytes(), out);
-                out.extend_from_slice(b"},");
+                name_value(field.name.as_bytes(), field.value.as_bytes(), out);
             });
             match name.len() {
                 6 | 10 if name.eq_ignore_ascii_case(cookies) => summary.has_cookies = true,
@@ -374,13 +378,15 @@ impl Recorder {
             }
         }
         if !notes.request_id.is_empty() {
-            let mut id = notes.request_id.to_owned();
-            // Logs name the same id, so it stays readable, unless a client's id looks like a secret.
-            if detect::holds_secret(&id) {
-                self.redaction.value(&mut id);
-            }
             out.extend_from_slice(b",\"comment\":\"request_id=");
-            write_escaped(id.as_bytes(), out);
+            // Logs name the same id, so it stays readable, unless a client's id looks like a secret.
+            if !is_uuid(notes.request_id.as_bytes()) && holds_secret(notes.request_id) {
+                let mut id = notes.request_id.to_owned();
+                self.redaction.value(&mut id);
+                write_escaped(id.as_bytes(), out);
+            } else {
+                write_escaped(notes.request_id.as_bytes(), out);
+            }
             out.push(b'"');
         }
         if notes.attempts > 0 {
@@ -397,6 +403,24 @@ impl Recorder {
         if notes.is_cut_short {
             out.extend_from_slice(b",\"_cutShort\":true");
         }
+    }
+}
+
+/// Appends a field with its value, and a comma.
+fn name_value(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"name\":");
+    text(name, out);
+    out.extend_from_slice(b",\"value\":");
+    text(value, out);
+    out.extend_from_slice(b"},");
+}
+
+/// Returns `true` for the fields in which the gateway sends the id of a request.
+fn is_id_field(name: &[u8]) -> bool {
+    match name.len() {
+        12 => name.eq_ignore_ascii_case(b"x-request-id"),
+        18 => name.eq_ignore_ascii_case(b"x-egret-request-id"),
+        _ => false,
     }
 }
 

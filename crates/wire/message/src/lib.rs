@@ -28,7 +28,7 @@ pub use outcome::{CallFailure, Destination, FailureKind, Outcome, ReceivedMessag
 pub use provider::{KnownProvider, OTHER_HOSTS};
 pub use refusal::{Fixed, Reason, Refused};
 pub use request::{Request, consumer};
-pub use request_id::RequestId;
+pub use request_id::{OWN_REQUEST_ID, REQUEST_ID, RequestId};
 pub use response::Response;
 pub use upgrade::Protocols;
 pub use via::Via;

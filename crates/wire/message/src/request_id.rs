@@ -1,57 +1,122 @@
 //! The id of a request: the client's own, or one that the gateway makes.
 
 use egret_clock::{Random, Timestamp};
-use smallvec::SmallVec;
-use uuid::Builder;
-use uuid::fmt::Hyphenated;
+use uuid::{Builder, Variant, Version};
+
+/// The response field with the id of the request.
+pub const OWN_REQUEST_ID: &str = "x-egret-request-id";
+/// The usual name of that field, which many providers and applications use.
+pub const REQUEST_ID: &str = "x-request-id";
+
+/// What stands between the name of a field and its value.
+const COLON: &str = ": ";
+const LINE_END: &str = "\r\n";
+/// Place of the id in its first line.
+const ID_AT: usize = OWN_REQUEST_ID.len() + COLON.len();
+/// Length of all but the id in both lines.
+const FRAME_LEN: usize = ID_AT + LINE_END.len() + REQUEST_ID.len() + COLON.len() + LINE_END.len();
+/// Length of a UUID as text.
+const UUID_LEN: usize = 36;
 
 /// The id of a request. Empty if requests have no ids, and for the gateway's own calls.
+///
+/// It is kept in the form in which every response carries it, so a response only copies it.
 #[derive(Debug, Default)]
 pub struct RequestId {
-    /// Visible ASCII characters. A UUID fits without an allocation.
-    text: SmallVec<[u8; 36]>,
+    /// The lines `x-egret-request-id` and `x-request-id`. They outlast [`RequestId::clear`]: the next UUID
+    /// replaces only the digits.
+    lines: Vec<u8>,
+    id_len: usize,
     is_made: bool,
 }
 
 impl RequestId {
-    /// Returns the id; empty if there is none.
+    /// Returns the id, which is visible ASCII; empty if there is none.
     pub fn bytes(&self) -> &[u8] {
-        &self.text
+        self.lines.get(ID_AT..ID_AT + self.id_len).unwrap_or_default()
     }
 
     /// Returns the id as text, for logs and error responses. `None` if there is none.
     pub fn text(&self) -> Option<&str> {
-        std::str::from_utf8(&self.text).ok().filter(|text| !text.is_empty())
+        std::str::from_utf8(self.bytes()).ok().filter(|text| !text.is_empty())
     }
 
     /// Returns the id if the gateway has made it.
     pub fn made(&self) -> Option<&[u8]> {
-        self.is_made.then_some(&*self.text)
+        self.is_made.then(|| self.bytes())
+    }
+
+    /// Returns the field lines of a response with their line ends: `x-egret-request-id`, and `x-request-id`
+    /// unless the response `has_request_id`, which is the provider's. Empty if there is no id.
+    pub fn response_lines(&self, has_request_id: bool) -> &[u8] {
+        match (self.id_len, has_request_id) {
+            (0, _) => &[],
+            (len, true) => &self.lines[..ID_AT + len + LINE_END.len()],
+            (_, false) => &self.lines,
+        }
     }
 
     /// Removes the id.
     pub fn clear(&mut self) {
-        self.text.clear();
+        self.id_len = 0;
         self.is_made = false;
     }
 
     /// Uses the client's id, which routing has found usable.
     pub fn set(&mut self, id: &[u8]) {
-        self.clear();
-        self.text.extend_from_slice(id);
+        self.lines.clear();
+        for name in [OWN_REQUEST_ID, REQUEST_ID] {
+            for part in [name.as_bytes(), COLON.as_bytes(), id, LINE_END.as_bytes()] {
+                self.lines.extend_from_slice(part);
+            }
+        }
+        self.id_len = id.len();
+        self.is_made = false;
     }
 
-    /// Makes a UUID of version 7 (RFC 9562 §5.7).
+    /// Makes a UUID of version 7 (RFC 9562 §5.7): the time in milliseconds, then microseconds, then
+    /// 62 random bits.
     pub fn make(&mut self, now: Timestamp, random: &mut Random) {
-        let (high, low) = (random.draw().to_be_bytes(), random.draw().to_be_bytes());
-        let mut bits = [0; 10];
-        bits[..8].copy_from_slice(&high);
-        bits[8..].copy_from_slice(&low[..2]);
-        let uuid = Builder::from_unix_timestamp_millis(now.as_micros() / 1_000, &bits).into_uuid();
-        self.text.resize(Hyphenated::LENGTH, 0);
-        uuid.as_hyphenated().encode_lower(&mut self.text);
+        let time = now.as_micros() / 1_000 << 16 | now.as_micros() % 1_000;
+        let bits = u128::from(time) << 64 | u128::from(random.draw());
+        let builder = Builder::from_u128(bits).with_version(Version::SortRand);
+        let uuid = builder.with_variant(Variant::RFC4122).into_uuid();
+        let text = hyphenated(uuid.as_bytes());
+        if self.lines.len() != FRAME_LEN + 2 * UUID_LEN {
+            self.set(&text);
+        }
+        let (first, second) = (ID_AT, FRAME_LEN - LINE_END.len() + UUID_LEN);
+        self.lines[first..first + UUID_LEN].copy_from_slice(&text);
+        self.lines[second..second + UUID_LEN].copy_from_slice(&text);
+        self.id_len = UUID_LEN;
         self.is_made = true;
     }
+}
+
+/// Returns the text of a UUID (RFC 9562 §4).
+fn hyphenated(uuid: &[u8; 16]) -> [u8; UUID_LEN] {
+    let digits = digits(uuid);
+    let mut text = [b'-'; UUID_LEN];
+    text[..8].copy_from_slice(&digits[..8]);
+    text[9..13].copy_from_slice(&digits[8..12]);
+    text[14..18].copy_from_slice(&digits[12..16]);
+    text[19..23].copy_from_slice(&digits[16..20]);
+    text[24..].copy_from_slice(&digits[20..]);
+    text
+}
+
+/// Returns the hexadecimal digits of a UUID. Every request needs them. The compiler computes sixteen at a time,
+/// but one after the other where it inlines the function.
+#[inline(never)]
+fn digits(uuid: &[u8; 16]) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(uuid) {
+        *pair = [byte >> 4, byte & 15];
+    }
+    for digit in &mut digits {
+        *digit += b'0' + u8::from(*digit > 9) * (b'a' - b'0' - 10);
+    }
+    digits
 }
 
 #[cfg(test)]
@@ -65,10 +130,48 @@ mod tests {
         id.make(Timestamp::from_secs(1_700_000_000), &mut random);
         let first = id.text().unwrap().to_owned();
         assert_eq!((first.len(), &first[..15]), (36, "018bcfe5-6800-7"));
+        assert_eq!(&first[15..18], "000", "microseconds");
         assert!("89ab".contains(&first[19..20]), "the variant of RFC 9562: {first}");
         assert_eq!(id.made(), Some(first.as_bytes()));
         id.make(Timestamp::from_secs(1_700_000_000), &mut random);
         assert_ne!(id.text(), Some(&*first));
+    }
+
+    fn assert_text(number: u128) {
+        let uuid = uuid::Uuid::from_u128(number);
+        assert_eq!(&hyphenated(uuid.as_bytes()), uuid.to_string().as_bytes());
+    }
+
+    #[test]
+    fn a_uuid_is_written_as_its_crate_writes_it() {
+        let mut random = Random::new(7);
+        for number in [0, u128::MAX, 0x0123_4567_89ab_cdef_fedc_ba98_7654_3210] {
+            assert_text(number);
+        }
+        for _ in 0..1_000 {
+            assert_text(u128::from(random.draw()) << 64 | u128::from(random.draw()));
+        }
+    }
+
+    #[test]
+    fn a_response_carries_the_id_in_one_or_two_fields() {
+        let (mut id, mut random) = (RequestId::default(), Random::new(1));
+        assert_eq!(id.response_lines(false), b"");
+        let lines = |id: &RequestId, has_request_id| {
+            String::from_utf8(id.response_lines(has_request_id).to_vec()).unwrap()
+        };
+        for _ in 0..2 {
+            id.make(Timestamp::from_secs(1), &mut random);
+            let made = id.text().unwrap().to_owned();
+            let own = format!("x-egret-request-id: {made}\r\n");
+            assert_eq!(lines(&id, true), own);
+            assert_eq!(lines(&id, false), format!("{own}x-request-id: {made}\r\n"));
+            id.set(b"mine");
+            assert_eq!(lines(&id, false), "x-egret-request-id: mine\r\nx-request-id: mine\r\n");
+            id.make(Timestamp::from_secs(1), &mut random);
+            id.clear();
+            assert_eq!((lines(&id, true), lines(&id, false)), (String::new(), String::new()));
+        }
     }
 
     #[test]

@@ -5,12 +5,13 @@ pub(crate) mod inventory;
 mod proposal;
 pub(crate) mod times;
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use egret_clock::{Timestamp, rfc3339};
 use egret_har::Key;
-use egret_http1::Method;
+use egret_http1::{Method, is_token};
 use egret_match::target::normal_path;
 use egret_message::request_target::split_target;
 use inventory::{Bounds, FoundEndpoint, Inventory, Origin, SeenCalls};
@@ -21,14 +22,14 @@ use times::TimeHistogram;
 use crate::context::{CompileContext, StateStore};
 use crate::diagnosis::{Diagnosis, Tick};
 use crate::discovered::{Discovered, DiscoveredEndpoint};
-use crate::finished::Finished;
+use crate::finished::{Finished, exportable};
 
 pub use proposal::propose;
 
 /// Maximum of `endpoints_max`.
 const ENDPOINTS_MAX: u32 = 10_000;
-/// Maximum number of consumers listed per endpoint.
-const CONSUMERS_MAX: usize = 32;
+/// Maximum number of consumers listed per endpoint, and of client programs.
+const NAMES_MAX: usize = 32;
 /// Maximum of `variety`.
 const VARIETY_MAX: u32 = 1_000;
 /// Interval between writes of a changed inventory to storage.
@@ -47,18 +48,22 @@ pub struct DiscoveryConfig {
     pub endpoints_max: u32,
     /// Keeps the inventory in `data_dir` across restarts.
     pub keep: bool,
+    /// Request field whose values are listed as the client programs of an endpoint, such as `user-agent`, or
+    /// `x-lunar-interceptor`. Without it none are listed.
+    #[schemars(length(max = 64))]
+    pub client_field: Option<String>,
 }
 
 impl Default for DiscoveryConfig {
     fn default() -> Self {
-        Self { variety: 30, endpoints_max: 1_000, keep: false }
+        Self { variety: 30, endpoints_max: 1_000, keep: false, client_field: None }
     }
 }
 
 impl DiscoveryConfig {
     fn bounds(&self) -> Bounds {
         let (variety, endpoints) = (self.variety as usize, self.endpoints_max as usize);
-        Bounds { variety, endpoints, consumers: CONSUMERS_MAX, bytes: usize::MAX }
+        Bounds { variety, endpoints, names: NAMES_MAX, bytes: usize::MAX }
     }
 }
 
@@ -66,6 +71,8 @@ impl DiscoveryConfig {
 #[derive(Debug)]
 pub struct Discovery {
     config: DiscoveryConfig,
+    /// `client_field` in lower case.
+    client_field: Option<Vec<u8>>,
     key: Option<Arc<Key>>,
     state_store: Option<Arc<dyn StateStore>>,
     /// File name of the stored inventory.
@@ -102,6 +109,9 @@ impl Diagnosis for Discovery {
         if !(1..=ENDPOINTS_MAX).contains(&config.endpoints_max) {
             context.problem("endpoints_max", format!("must be from 1 to {ENDPOINTS_MAX}"));
         }
+        if config.client_field.as_ref().is_some_and(|name| !is_token(name.as_bytes())) {
+            context.problem("client_field", "must be the name of a header field");
+        }
         if context.problems.len() > problems {
             return None;
         }
@@ -112,7 +122,8 @@ impl Diagnosis for Discovery {
             || Mutex::new(State::restored(config, state_store.as_deref(), &name)),
         );
         let key = context.exports.key.as_ref().map(Arc::clone);
-        Some(Self { config: config.clone(), key, state_store, name, state })
+        let client_field = config.client_field.as_ref().map(|name| name.to_ascii_lowercase().into_bytes());
+        Some(Self { config: config.clone(), client_field, key, state_store, name, state })
     }
 
     fn describe(&self) -> String {
@@ -146,6 +157,7 @@ impl Diagnosis for Discovery {
             status: exchange.status(),
             has_retry_after: exchange.response_field(b"retry-after").is_some(),
             consumer: &exchange.exportable_consumer(self.key.as_deref()),
+            client: &self.client(exchange),
             count: 1,
             times,
             first_us: started_us,
@@ -186,6 +198,12 @@ impl Diagnosis for Discovery {
 }
 
 impl Discovery {
+    /// Returns the name of the client program; empty if nobody asks for it, or the request has none.
+    fn client<'a>(&self, exchange: &Finished<'a>) -> Cow<'a, str> {
+        let value = self.client_field.as_ref().and_then(|name| exchange.request_field(name));
+        exportable(value.unwrap_or_default(), self.key.as_deref())
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,8 +251,10 @@ impl From<FoundEndpoint> for DiscoveredEndpoint {
             first_seen: date(stats.first_seen_us),
             last_seen: date(stats.last_seen_us),
             statuses: stats.statuses,
-            consumers: stats.consumers,
-            other_consumers: stats.other_consumers,
+            consumers: stats.consumers.listed,
+            other_consumers: stats.consumers.others,
+            clients: stats.clients.listed,
+            other_clients: stats.clients.others,
             retry_after: stats.retry_after,
         }
     }
@@ -333,6 +353,17 @@ mod tests {
         );
         assert!((5_100..5_800).contains(&get.p50_us), "{}", get.p50_us);
         assert_eq!(get.first_seen, "1970-01-12T13:46:40.000000Z");
+    }
+
+    #[test]
+    fn client_programs_are_listed_if_a_field_names_them() {
+        let archive = Archive::with(&json!([{ "discovery": { "client_field": "x-lunar-interceptor" } }]));
+        for version in ["py/1.2", "py/1.2", "ts/3.0"] {
+            see(&archive, &format!("GET https://one.example/a\nX-Lunar-Interceptor: {version}"), "200");
+        }
+        see(&archive, "GET https://one.example/a", "200");
+        let expected = [("py/1.2".to_owned(), 2), ("ts/3.0".to_owned(), 1)];
+        assert_eq!(endpoints(&archive)[0].clients, expected.into());
     }
 
     #[test]

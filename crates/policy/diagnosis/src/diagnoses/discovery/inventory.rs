@@ -65,6 +65,8 @@ pub struct SeenCalls<'a> {
     pub has_retry_after: bool,
     /// Consumer in a form that may be exported; empty if none is named.
     pub consumer: &'a str,
+    /// Client program in a form that may be exported; empty if it is not asked for.
+    pub client: &'a str,
     /// Number of exchanges.
     pub count: u64,
     /// Times that the client waited.
@@ -81,8 +83,8 @@ pub struct Bounds {
     pub variety: usize,
     /// Maximum number of endpoints.
     pub endpoints: usize,
-    /// Maximum number of consumers recorded per endpoint.
-    pub consumers: usize,
+    /// Maximum number of consumers recorded per endpoint, and of client programs.
+    pub names: usize,
     /// Memory that the inventory may take, estimated from above.
     pub bytes: usize,
 }
@@ -122,12 +124,22 @@ pub struct Stats {
     /// Last call, in microseconds since 1970.
     pub last_seen_us: u64,
     /// Number of exchanges by consumer.
-    pub consumers: BTreeMap<String, u64>,
-    /// Number of exchanges of consumers that are not listed.
-    pub other_consumers: u64,
+    pub consumers: NamedCounts,
+    /// Number of exchanges by client program.
+    #[serde(default)]
+    pub clients: NamedCounts,
     /// Number of responses that said when to try again.
     #[serde(default)]
     pub retry_after: u64,
+}
+
+/// Number of exchanges by a name that requests carry.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+pub struct NamedCounts {
+    /// Number of exchanges by name.
+    pub listed: BTreeMap<String, u64>,
+    /// Number of exchanges with names that did not fit.
+    pub others: u64,
 }
 
 /// An endpoint with its path. A segment is a word, `None` for a value, `{}` for words that became values, or
@@ -151,7 +163,7 @@ impl Inventory {
         if let Some(root) = self.origins.get_mut(origin)
             && let Some(stats) = root.stats(method, path, bounds.variety, false)
         {
-            return stats.join(calls.into(), bounds.consumers);
+            return stats.join(calls.into(), bounds.names);
         }
         if !self.has_room(bounds) {
             self.unlisted += calls.count;
@@ -159,7 +171,7 @@ impl Inventory {
         }
         let root = self.origins.entry(origin.clone()).or_default();
         if let Some(stats) = root.stats(method, path, bounds.variety, true) {
-            stats.join(calls.into(), bounds.consumers);
+            stats.join(calls.into(), bounds.names);
         }
         self.measure(bounds);
     }
@@ -186,7 +198,7 @@ impl Inventory {
             node = next;
         }
         let stats = node.methods.entry(endpoint.method.into()).or_default();
-        stats.join(endpoint.stats, bounds.consumers);
+        stats.join(endpoint.stats, bounds.names);
         self.measure(bounds);
     }
 
@@ -197,7 +209,7 @@ impl Inventory {
     /// Counts the endpoints and their memory again: there is one endpoint more, or fewer if words were
     /// merged.
     fn measure(&mut self, bounds: &Bounds) {
-        let stats_bytes = STATS_BYTES + bounds.consumers * CONSUMER_BYTES;
+        let stats_bytes = STATS_BYTES + bounds.names * CONSUMER_BYTES;
         let of_origin = |origin: &Origin| ORIGIN_BYTES + origin.host.len() + origin.prefix.len();
         self.endpoints = self.origins.values().map(PathNode::endpoints).sum();
         let nodes = |(origin, root): (&Origin, &PathNode)| of_origin(origin) + root.bytes();
@@ -322,21 +334,19 @@ impl PathNode {
 }
 
 impl Stats {
-    /// Adds the counts of `other`. Of the consumers, at most `consumers` are listed.
-    fn join(&mut self, other: Self, consumers: usize) {
+    /// Adds the counts of `other`. Of the consumers and of the clients, at most `names` are listed.
+    fn join(&mut self, other: Self, names: usize) {
         if other.count == 0 {
             return;
         }
         self.seen(other.first_seen_us, other.last_seen_us);
         self.count += other.count;
-        self.other_consumers += other.other_consumers;
+        self.consumers.join(other.consumers, names);
+        self.clients.join(other.clients, names);
         self.retry_after += other.retry_after;
         self.times.join(&other.times);
         for (status, count) in other.statuses {
             self.status(status, count);
-        }
-        for (consumer, count) in other.consumers {
-            self.consumer(consumer, count, consumers);
         }
     }
 
@@ -351,30 +361,42 @@ impl Stats {
         let status = if is_room { status } else { status / 100 * 100 };
         *self.statuses.entry(status).or_default() += count;
     }
+}
 
-    fn consumer(&mut self, consumer: String, count: u64, most: usize) {
-        if let Some(known) = self.consumers.get_mut(&consumer) {
-            *known += count;
-        } else if self.consumers.len() < most {
-            self.consumers.insert(consumer, count);
-        } else {
-            self.other_consumers += count;
+impl NamedCounts {
+    /// Counts `count` exchanges with this name; none if it is empty.
+    fn of(name: &str, count: u64) -> Self {
+        let listed = (!name.is_empty()).then(|| (name.to_owned(), count));
+        Self { listed: listed.into_iter().collect(), others: 0 }
+    }
+
+    /// Adds the counts of `other`. At most `most` names are listed.
+    fn join(&mut self, other: Self, most: usize) {
+        self.others += other.others;
+        for (name, count) in other.listed {
+            if let Some(known) = self.listed.get_mut(&name) {
+                *known += count;
+            } else if self.listed.len() < most {
+                self.listed.insert(name, count);
+            } else {
+                self.others += count;
+            }
         }
     }
 }
 
 impl From<SeenCalls<'_>> for Stats {
     fn from(calls: SeenCalls<'_>) -> Self {
-        let SeenCalls { status, has_retry_after, consumer, count, times, first_us, last_us, .. } = calls;
-        let consumers = (!consumer.is_empty()).then(|| (consumer.to_owned(), count));
+        let SeenCalls { status, has_retry_after, consumer, client, count, times, first_us, last_us, .. } =
+            calls;
         Self {
             count,
             statuses: [(status, count)].into(),
             times,
             first_seen_us: first_us,
             last_seen_us: last_us,
-            consumers: consumers.into_iter().collect(),
-            other_consumers: 0,
+            consumers: NamedCounts::of(consumer, count),
+            clients: NamedCounts::of(client, count),
             retry_after: if has_retry_after { count } else { 0 },
         }
     }
@@ -418,7 +440,7 @@ mod tests {
     }
 
     fn bounds(variety: usize, endpoints: usize) -> Bounds {
-        Bounds { variety, endpoints, consumers: 32, bytes: usize::MAX }
+        Bounds { variety, endpoints, names: 32, bytes: usize::MAX }
     }
 
     fn call(path: &str) -> SeenCalls<'_> {
@@ -430,6 +452,7 @@ mod tests {
             status: 200,
             has_retry_after: false,
             consumer: "",
+            client: "",
             count: 1,
             times,
             first_us: 5,
@@ -557,7 +580,7 @@ mod tests {
         let stats = &endpoint.stats;
         assert_eq!((stats.count, stats.first_seen_us, stats.last_seen_us), (3, 1, 3));
         assert_eq!(stats.statuses, [(0, 1), (200, 1), (500, 1)].into());
-        assert_eq!(stats.consumers.len(), 3);
+        assert_eq!(stats.consumers.listed.len(), 3);
     }
 
     proptest! {

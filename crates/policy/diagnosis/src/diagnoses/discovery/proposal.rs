@@ -209,6 +209,8 @@ mod tests {
             last_seen: String::new(),
             consumers: BTreeMap::new(),
             other_consumers: 0,
+            clients: BTreeMap::new(),
+            other_clients: 0,
             retry_after: 0,
         }
     }
