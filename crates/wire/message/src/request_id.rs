@@ -105,16 +105,18 @@ fn hyphenated(uuid: &[u8; 16]) -> [u8; UUID_LEN] {
     text
 }
 
-/// Returns the hexadecimal digits of a UUID. Every request needs them. The compiler computes sixteen at a time,
-/// but one after the other where it inlines the function.
+/// Returns the hexadecimal digits of a UUID. Every request needs them, so two digits are computed in one
+/// number, and the compiler computes eight of these at a time. Inlined it would compute one after the other.
 #[inline(never)]
 fn digits(uuid: &[u8; 16]) -> [u8; 32] {
+    const ZEROS: u16 = u16::from_le_bytes([b'0'; 2]);
     let mut digits = [0; 32];
     for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(uuid) {
-        *pair = [byte >> 4, byte & 15];
-    }
-    for digit in &mut digits {
-        *digit += b'0' + u8::from(*digit > 9) * (b'a' - b'0' - 10);
+        let byte = u16::from(*byte);
+        let nibbles = byte >> 4 | (byte & 0x0f) << 8;
+        // Six more than nine carries into the upper half of a byte.
+        let is_letter = (nibbles + 0x0606) >> 4 & 0x0101;
+        *pair = (nibbles + ZEROS + is_letter * u16::from(b'a' - b'0' - 10)).to_le_bytes();
     }
     digits
 }
