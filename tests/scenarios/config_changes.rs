@@ -141,7 +141,7 @@ fn another_local_user_reads_no_token_and_is_refused_without_it() {
     let directory = egret.directory().join("egret-data");
     let token_file = directory.join("control-token");
     // Only the mode of the file itself is left to protect it.
-    for entered in [egret.directory(), &directory] {
+    for entered in [egret.directory().path(), &directory] {
         fs::set_permissions(entered, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let read = match Command::new("cat").arg(&token_file).uid(OTHER_USER).gid(OTHER_USER).output() {
@@ -169,7 +169,10 @@ fn another_local_user_reads_no_token_and_is_refused_without_it() {
     ] {
         let mut call = curl();
         call.uid(OTHER_USER).gid(OTHER_USER).args(["--write-out", "%{http_code}", "--request", method]);
-        call.args(["--data-binary", &new, "--header", "if-match: *", &format!("{api}/{path}")]);
+        if matches!(path, "files/egret.yaml" | "validate") && method != "GET" {
+            call.args(["--data-binary", &new, "--header", "if-match: *"]);
+        }
+        call.arg(format!("{api}/{path}"));
         let answer = String::from_utf8(call.output().unwrap().stdout).unwrap();
         assert!(answer.ends_with("401"), "{method} {path}: {answer}");
         assert!(!answer.contains("limit: 5"), "{method} {path}: {answer}");

@@ -131,7 +131,7 @@ fn no_secret_is_listed() {
 #[test]
 fn client_programs_are_listed_by_a_field_that_the_provider_does_not_see() {
     let origin = Provider::plain();
-    let egret = config(origin.url(), "client_field: X-Lunar-Interceptor")
+    let egret = config(&origin.url(), "client_field: X-Lunar-Interceptor")
         .gateway("private_fields: [x-lunar-*]")
         .start();
     for interceptor in ["py/1.2", "py/1.2", "ts/3.0"] {

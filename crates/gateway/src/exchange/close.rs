@@ -48,7 +48,7 @@ pub(crate) fn close(
     let latency_us = at.nanos_since(call.clock.begun) / 1000;
     count(call, status, latency_us);
     if let Some(target) = target.filter(|_| call.view.plan.discovers) {
-        tally(call, target, (status, latency_us), at);
+        tally(call, target, status, latency_us, at);
     }
     log(call, status, at);
     let end = match then {
@@ -171,7 +171,7 @@ fn count(call: &Call<'_>, status: u16, latency_us: u64) {
 }
 
 /// Adds the exchange to the list of called endpoints, unless the gateway has refused it.
-fn tally(call: &Call<'_>, target: &CallTarget, (status, time_us): (u16, u64), ended: Moment) {
+fn tally(call: &Call<'_>, target: &CallTarget, status: u16, time_us: u64, ended: Moment) {
     let status = match call.failed {
         Some(kind) if !kind.is_of_provider() => return,
         Some(_) => 0,

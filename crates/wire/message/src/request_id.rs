@@ -8,7 +8,7 @@ pub const OWN_REQUEST_ID: &str = "x-egret-request-id";
 /// The usual name of that field, which many providers and applications use.
 pub const REQUEST_ID: &str = "x-request-id";
 
-/// What stands between the name of a field and its value.
+/// Separator of the name of a field from its value.
 const COLON: &str = ": ";
 const LINE_END: &str = "\r\n";
 /// Place of the id in its first line.
