@@ -386,10 +386,11 @@ fn small_word(bytes: &[u8]) -> u64 {
 /// Returns the bytes of `word` before its first question mark.
 fn before_query(word: u64) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    let differs = word ^ ONES * u64::from(b'?');
+    const MARKS: u64 = u64::from_ne_bytes([b'?'; 8]);
+    let differs = word ^ MARKS;
     // The lowest bit is the highest of the first byte that is zero: a subtraction borrows only upwards.
     let zeros = differs.wrapping_sub(ONES) & !differs & ONES << 7;
-    if zeros == 0 { word } else { word & (1 << (zeros.trailing_zeros() - 7)) - 1 }
+    if zeros == 0 { word } else { word & ((1 << (zeros.trailing_zeros() - 7)) - 1) }
 }
 
 #[cfg(test)]

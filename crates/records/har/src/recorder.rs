@@ -252,8 +252,8 @@ impl Recorder {
         (wanted > 0).then_some(captured)
     }
 
-    /// Writes the header fields and their cookies. Fields that repeat `id`, the request's, keep it readable, as
-    /// the comment does: it is new in every exchange, so a pseudonym of it would never be found twice.
+    /// Writes the header fields and their cookies. Fields that repeat `id`, the request's, keep it readable,
+    /// as the comment does: it is new in every exchange, so nobody could find a pseudonym of it twice.
     fn fields<'a>(
         &mut self,
         message: MessageKind,

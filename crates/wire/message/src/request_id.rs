@@ -77,7 +77,8 @@ impl RequestId {
     /// Makes a UUID of version 7 (RFC 9562 §5.7): the time in milliseconds, then microseconds, then
     /// 62 random bits.
     pub fn make(&mut self, now: Timestamp, random: &mut Random) {
-        let time = now.as_micros() / 1_000 << 16 | now.as_micros() % 1_000;
+        let (millis, micros) = (now.as_micros() / 1_000, now.as_micros() % 1_000);
+        let time = millis << 16 | micros;
         let bits = u128::from(time) << 64 | u128::from(random.draw());
         let builder = Builder::from_u128(bits).with_version(Version::SortRand);
         let uuid = builder.with_variant(Variant::RFC4122).into_uuid();
