@@ -57,8 +57,8 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::reverse(args = (warm(REVERSE, request("/v1/charges?limit=3", "localhost", ""))), config = at_most(3_380))]
-#[bench::base_url(args = (warm(GATEWAY, request("/stripe/v1/charges?limit=3", GATEWAY, ""))), config = at_most(4_350))]
+#[bench::reverse(args = (warm(REVERSE, request("/v1/charges?limit=3", "localhost", ""))), config = at_most(3_690))]
+#[bench::base_url(args = (warm(GATEWAY, request("/stripe/v1/charges?limit=3", GATEWAY, ""))), config = at_most(4_590))]
 #[bench::absolute_form(
     args = (warm(GATEWAY, request("http://api.other.example/v1/charges", "api.other.example", ""))),
     config = at_most(4_650)
