@@ -34,7 +34,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test test-clients test-ssh lint house doc instructions exchange fuzz regressions deny lab modes truth footprint earlier clean
+.PHONY: help run build test test-clients test-ssh lint house doc instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,11 @@ exchange: build ## Compare the instructions of a whole exchange with the committ
 	@scripts/need valgrind +libc6-dbg
 	@$(say) "Instructions of an exchange: a minute"
 	@scripts/exchange-instructions $(RELEASE)
+
+script-size: build ## Add up what the remedy `script` costs in the binary, against its bound
+	@$(say) "Checking for binutils"
+	@scripts/need nm=binutils size=binutils
+	@scripts/script-size $(RELEASE)
 
 fuzz: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
 fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
