@@ -34,7 +34,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test test-clients test-ssh lint house doc instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier clean
+.PHONY: help run build test test-clients test-ssh lint house doc model instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,11 @@ test-ssh: ## Run the lab with its parts on three machines: network namespaces wi
 	@$(say) "Building Egret and the tests"
 	@cargo build --locked --workspace --bins --tests
 	@cargo test --locked --package egret-tests --test ssh -- --test-threads 1
+
+HISTORIES ?= 10000
+model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000): ten minutes
+	@$(say) "Playing $(HISTORIES) histories"
+	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --release --package egret-store --lib model -- --nocapture
 
 instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path, the performance gate
 	@$(say) "Checking for valgrind"

@@ -9,6 +9,7 @@
 
 pub mod coalescer;
 pub mod entries;
+pub mod shared;
 
 mod file;
 mod ledger;

@@ -1,0 +1,147 @@
+//! The member's side of one group: the units that it holds, and how many it wants.
+
+use super::message::{GroupCall, GroupKey, GroupReply, Press};
+use super::session::Lease;
+
+/// Time in which the remembered peak of the demand halves.
+const HALVING_MS: u64 = 1_000;
+/// A renewal lists a hold at least this often, in case a message about it was lost.
+const SILENT_MAX_MS: u64 = 3_000;
+
+/// The demand for a group's units at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Demand {
+    /// Units in use: of calls in transit, and those that cool.
+    pub used: u64,
+    /// Units that calls wait for, or were refused since the last call to the store.
+    pub waiting: u64,
+}
+
+/// The units of a group that a member holds.
+#[derive(Debug, Clone)]
+pub struct Hold {
+    key: GroupKey,
+    limit: u64,
+    cool_ms: u64,
+    keeps: bool,
+    held: u64,
+    cap: u64,
+    /// The peak of the demand, and the time at which it was last changed.
+    peak: u64,
+    peak_ms: u64,
+    /// The generation in which the store was told about this group; 0 if the store does not know it.
+    generation: u64,
+    /// The hold and the want that the store knows.
+    told: (u64, u64),
+    /// The want in the last call, and its time.
+    sent: u64,
+    sent_ms: u64,
+}
+
+impl Hold {
+    /// Creates a hold without units.
+    pub fn new(key: GroupKey, limit: u64, cool_ms: u64, keeps: bool) -> Self {
+        Self {
+            key,
+            limit,
+            cool_ms,
+            keeps,
+            held: 0,
+            cap: u64::MAX,
+            peak: 0,
+            peak_ms: 0,
+            generation: 0,
+            told: (0, 0),
+            sent: 0,
+            sent_ms: 0,
+        }
+    }
+
+    /// Applies another limit.
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// Units held.
+    pub fn units(&self) -> u64 {
+        self.held
+    }
+
+    /// Units that are this member's, whether it may use them or should return some. A bucket fills at their
+    /// share of the rate.
+    pub fn owned(&self, lease: Lease) -> u64 {
+        lease.usable(self.held, self.limit, self.keeps)
+    }
+
+    /// Units that may be in use at the same time.
+    pub fn usable(&self, lease: Lease) -> u64 {
+        self.owned(lease).min(self.cap).min(self.limit)
+    }
+
+    /// Returns `true` if a call to the store should not wait for the renewal: units must be returned, or more
+    /// are wanted than the store knows of.
+    pub fn is_urgent(&self, demand: Demand, generation: u64) -> bool {
+        if generation != self.generation {
+            return demand.waiting > 0 || self.held > 0;
+        }
+        let (_, want) = self.told;
+        let returns = self.held > self.cap && demand.used < self.held;
+        let wants = demand.waiting > 0 && demand.used + demand.waiting > want.saturating_add(want / 4);
+        returns || (wants && want < self.limit)
+    }
+
+    /// Returns `true` if a renewal need not list this hold: the store knows all about it, and there is enough
+    /// for all.
+    pub fn is_told(&self, demand: Demand, generation: u64, now_ms: u64) -> bool {
+        let want = self.want(demand, now_ms);
+        let is_enough = self.cap == u64::MAX && self.held >= want;
+        let is_recent = now_ms < self.sent_ms + SILENT_MAX_MS || (self.held == 0 && want == 0);
+        is_enough
+            && is_recent
+            && generation == self.generation
+            && self.told == (self.has(demand, Lease::Held, want), want)
+    }
+
+    /// Returns `true` if a press concerns this member.
+    pub fn heeds(&self, press: Press) -> bool {
+        match press {
+            Press::Short => self.held > 0,
+            Press::Freed => self.held < self.told.1,
+        }
+    }
+
+    /// Creates the part of a call about this group. Free units that are not wanted are given up at once.
+    pub fn call(&mut self, demand: Demand, lease: Lease, now_ms: u64) -> GroupCall {
+        let want = self.want(demand, now_ms);
+        if want != self.peak {
+            self.peak = want;
+            self.peak_ms = now_ms;
+        }
+        self.held = self.has(demand, lease, want);
+        (self.sent, self.sent_ms) = (want, now_ms);
+        let Self { generation, limit, cool_ms, keeps, held: has, .. } = *self;
+        GroupCall { key: self.key.clone(), generation, limit, cool_ms, keeps, has, want, window: None }
+    }
+
+    /// Handles the reply to the last call, which came from this generation.
+    pub fn answered(&mut self, reply: &GroupReply, generation: u64) {
+        self.held = reply.hold;
+        self.cap = reply.cap;
+        self.generation = generation;
+        self.told = (reply.hold, self.sent);
+    }
+
+    fn has(&self, demand: Demand, lease: Lease, want: u64) -> u64 {
+        demand.used.max(self.owned(lease).min(self.cap).min(want))
+    }
+
+    /// The units that the member could use: its demand, or a recent peak of it.
+    fn want(&self, demand: Demand, now_ms: u64) -> u64 {
+        let current = demand.used.saturating_add(demand.waiting);
+        let halvings = u32::try_from(now_ms.saturating_sub(self.peak_ms) / HALVING_MS).unwrap_or(u32::MAX);
+        let peak = self.peak.checked_shr(halvings).unwrap_or(0);
+        let is_quiet = demand.waiting == 0 && demand.used < self.held.div_ceil(2);
+        let peak = if is_quiet { peak.min(demand.used.saturating_mul(2)) } else { peak };
+        current.max(peak).min(self.limit)
+    }
+}

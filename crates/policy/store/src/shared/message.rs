@@ -1,0 +1,140 @@
+//! The messages between a member and the store.
+
+use std::sync::Arc;
+
+/// The identity of a running process; another start is another instance.
+pub type Instance = u64;
+
+/// The key of a group in the store.
+pub type GroupKey = Arc<[u8]>;
+
+/// A member's call to the store. It renews the lease of all that the member holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The calling process.
+    pub instance: Instance,
+    /// The member's name. It is unique among running members, and survives a restart.
+    pub name: Arc<str>,
+    /// Number of the call; each is greater than the last. The store ignores calls that arrive out of order.
+    pub seq: u64,
+    /// The process of the store behind the connection. Another one may have lost writes.
+    pub run: Arc<str>,
+    /// The generation that the member was told last; 0 before the first reply.
+    pub generation: u64,
+    /// A number for a new generation, if this call begins one. It is used only once, and not 0.
+    pub nonce: u64,
+    /// The bounds of the store's time by the member's clock, if it was told a time.
+    pub clock: Option<ClockCheck>,
+    /// The view of the cluster that the member was told last.
+    pub view: View,
+    /// The divisor that the member was told last.
+    pub divisor: u64,
+    /// `true` if this is the last call: no call to a provider is in transit, and none follows.
+    pub leaves: bool,
+    /// The groups that the member tells about.
+    pub groups: Vec<GroupCall>,
+}
+
+/// The bounds of the store's time at the sending of a call, in the store's milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockCheck {
+    /// The earliest possible time.
+    pub earliest_ms: u64,
+    /// The latest possible time.
+    pub latest_ms: u64,
+}
+
+/// The size of a cluster, as a member knows it. After a loss, the store learns from it how many members may
+/// go on without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct View {
+    /// Number of members that may use units: living ones, and those that are cut off.
+    pub roster: u64,
+    /// The lowest divisor that one of them may use; 0 if none.
+    pub low: u64,
+}
+
+/// The part of a call about one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupCall {
+    /// The group.
+    pub key: GroupKey,
+    /// The generation in which the member was told about this group last; 0 if never.
+    pub generation: u64,
+    /// The limit in the member's config.
+    pub limit: u64,
+    /// Time for which a used unit cools.
+    pub cool_ms: u64,
+    /// `true` if the member goes on with a part of its hold when it is cut off.
+    pub keeps: bool,
+    /// Units that the member holds: those in use, and the free ones that it does not return.
+    pub has: u64,
+    /// Units that the member could use, at most the limit.
+    pub want: u64,
+    /// The window, for a group whose units are lent in blocks. Such units do not come back.
+    pub window: Option<WindowCall>,
+}
+
+/// A window of a group whose units are lent in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowCall {
+    /// Begin of the window in milliseconds since the epoch; it identifies the window.
+    pub begin_ms: u64,
+    /// End of the window.
+    pub end_ms: u64,
+    /// Units used or lent in the whole cluster, as the member was told last.
+    pub total: u64,
+}
+
+/// The store's answer to a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BookReply {
+    /// The call came after a later one of the same member, and had no effect.
+    Stale,
+    /// The call was applied.
+    Told(Told),
+}
+
+/// The content of a reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The store's time in milliseconds since the epoch.
+    pub time_ms: u64,
+    /// The current generation.
+    pub generation: u64,
+    /// The size of the cluster.
+    pub view: View,
+    /// Cut off, the member may go on with its own limit divided by this; 0 if it may not.
+    pub divisor: u64,
+    /// One reply for each group of the call, in order.
+    pub groups: Vec<GroupReply>,
+    /// The indexes of the called groups that other members should call about soon, with the reason.
+    pub pressed: Vec<(usize, Press)>,
+}
+
+/// The reason why other members should call about a group soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Press {
+    /// A member holds less than its share: those that hold units should return some.
+    Short,
+    /// There are units that nobody holds: those that wait for units should ask.
+    Freed,
+}
+
+/// The store's answer about one group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupReply {
+    /// Units that the member holds from now on.
+    pub hold: u64,
+    /// The member takes nothing above this, and returns units above it as soon as they are free. `u64::MAX`
+    /// if there is enough for all.
+    pub cap: u64,
+    /// Units that nobody holds. It is negative if a limit was lowered, or if costs exceeded it.
+    pub pool: i64,
+    /// Remaining time for which the group only learns.
+    pub learning_ms: u64,
+    /// Units of the window that are used or lent; 0 without windows.
+    pub total: u64,
+    /// `true` if another member affirms a different limit.
+    pub differs: bool,
+}

@@ -1,0 +1,245 @@
+//! A gateway of the model: a session, one group, and the calls that use its units.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::provider::{Kind, WINDOW_MS};
+use crate::shared::terms::{CALL_TIMEOUT_MS, more};
+use crate::shared::{Block, Call, Demand, GroupCall, Hold, Lease, Press, Session, Terms, Told};
+
+/// A bucket fills slower by one part in this number, because the clock may be fast.
+const DRIFT_PARTS: u64 = 400;
+
+/// The behavior of a gateway's clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// As many calls wait as there are units.
+    All,
+    /// Calls arrive by themselves.
+    Arrivals,
+    Idle,
+}
+
+/// The units of a group in use, as the gateway counts them.
+#[derive(Debug)]
+struct Meter {
+    kind: Kind,
+    transit: u64,
+    /// Units by the time at which they come back: by the gateway's clock, or by the store's for windows.
+    cooling: BTreeMap<u64, u64>,
+    /// The debt of a bucket, in units times the window times `DRIFT_PARTS`.
+    debt: u64,
+    drained_ms: u64,
+}
+
+#[derive(Debug)]
+pub struct Process {
+    pub instance: u64,
+    pub session: Session,
+    terms: Terms,
+    hold: Hold,
+    block: Block,
+    meter: Meter,
+    pub load: Load,
+    pub waiting: u64,
+    limit: u64,
+    sent_ms: Option<u64>,
+    begin_ms: u64,
+    last_ms: u64,
+    renew_ms: u64,
+    is_pressed: bool,
+    pub is_leaving: bool,
+}
+
+impl Process {
+    pub fn new(terms: Terms, name: &str, instance: u64, kind: Kind, limit: u64) -> Self {
+        let key: Arc<[u8]> = b"group".as_slice().into();
+        let meter = Meter { kind, transit: 0, cooling: BTreeMap::new(), debt: 0, drained_ms: 0 };
+        Self {
+            instance,
+            session: Session::new(terms, name.into(), instance),
+            terms,
+            hold: Hold::new(key.clone(), limit, kind.cool_ms(), true),
+            block: Block::new(key, limit),
+            meter,
+            load: Load::Idle,
+            waiting: 0,
+            limit,
+            sent_ms: None,
+            begin_ms: 0,
+            last_ms: 0,
+            renew_ms: 0,
+            is_pressed: false,
+            is_leaving: false,
+        }
+    }
+
+    fn lease(&self, now_ms: u64) -> Lease {
+        self.session.lease(now_ms)
+    }
+
+    /// Updates the time.
+    pub fn advance(&mut self, now_ms: u64) {
+        let owned = self.hold.owned(self.lease(now_ms));
+        let Some(store) = self.session.store_time(now_ms) else { return };
+        let meter = &mut self.meter;
+        match meter.kind {
+            Kind::Sliding => meter.expire(now_ms),
+            Kind::Fixed => meter.expire(store.earliest_ms),
+            Kind::Bucket => {
+                let drained = owned * (DRIFT_PARTS - 1) * now_ms.saturating_sub(meter.drained_ms);
+                meter.debt = meter.debt.saturating_sub(drained);
+                meter.drained_ms = now_ms;
+            }
+            Kind::Blocks => {
+                let window_ms = meter.kind.window_ms();
+                let begin_ms = store.earliest_ms / window_ms * window_ms;
+                self.block.begin(begin_ms, begin_ms + window_ms, meter.transit);
+            }
+            Kind::Concurrency => {}
+        }
+    }
+
+    fn used(&self) -> u64 {
+        match self.meter.kind {
+            Kind::Blocks => self.block.used(),
+            _ => self.meter.used(),
+        }
+    }
+
+    /// Units that are in use, or that may be. A process that was stopped counts its calls too late.
+    pub fn exposure(&self, was_stopped: bool, now_ms: u64) -> u64 {
+        let usable = self.hold.usable(self.lease(now_ms));
+        match self.meter.kind {
+            Kind::Blocks => 0,
+            _ if was_stopped => usable,
+            _ => usable.max(self.used()),
+        }
+    }
+
+    fn free(&self, now_ms: u64) -> u64 {
+        match (self.meter.kind, self.session.store_time(now_ms)) {
+            (_, None) => 0,
+            (Kind::Blocks, Some(store)) => self.block.free(store),
+            _ => self.hold.usable(self.lease(now_ms)).saturating_sub(self.used()),
+        }
+    }
+
+    /// Takes the units that are free and wanted. Returns their number.
+    pub fn take(&mut self, now_ms: u64) -> u64 {
+        if self.is_leaving {
+            return 0;
+        }
+        let wanted = if self.load == Load::All { u64::MAX } else { self.waiting };
+        let taken = self.free(now_ms).min(wanted);
+        self.waiting = self.waiting.saturating_sub(taken);
+        self.meter.transit += taken;
+        if self.meter.kind == Kind::Blocks {
+            if taken > 0 {
+                self.block.take(taken, now_ms);
+            } else if wanted > 0 {
+                self.block.refuse(1, now_ms);
+            }
+        }
+        taken
+    }
+
+    /// Counts the answer to a call.
+    pub fn answer(&mut self, now_ms: u64) {
+        self.advance(now_ms);
+        let store = self.session.store_time(now_ms);
+        let meter = &mut self.meter;
+        meter.transit -= 1;
+        match (meter.kind, store) {
+            (Kind::Sliding, _) => *meter.cooling.entry(now_ms + more(WINDOW_MS) + 1).or_default() += 1,
+            (Kind::Fixed, Some(store)) => {
+                let end_ms = (store.latest_ms / WINDOW_MS + 1) * WINDOW_MS;
+                *meter.cooling.entry(end_ms).or_default() += 1;
+            }
+            (Kind::Bucket, _) => meter.debt += WINDOW_MS * DRIFT_PARTS,
+            _ => {}
+        }
+    }
+
+    fn demand(&self) -> Demand {
+        let waiting = match self.load {
+            _ if self.is_leaving => 0,
+            Load::All => self.limit,
+            _ => self.waiting,
+        };
+        Demand { used: self.used(), waiting }
+    }
+
+    pub fn press(&mut self, press: Press) {
+        self.is_pressed |= self.hold.heeds(press);
+    }
+
+    /// Returns `true` if it is time for a call to the store.
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        if self.is_leaving {
+            return self.meter.transit == 0;
+        }
+        let is_waiting = self.sent_ms.is_some_and(|sent_ms| now_ms < sent_ms + CALL_TIMEOUT_MS);
+        if is_waiting || now_ms < self.last_ms + self.terms.gap_ms {
+            return false;
+        }
+        let generation = self.session.generation();
+        let is_urgent = match self.meter.kind {
+            Kind::Blocks => self.block.is_urgent(generation, now_ms),
+            _ => self.hold.is_urgent(self.demand(), generation),
+        };
+        now_ms >= self.renew_ms || self.is_pressed || is_urgent || self.sent_ms.is_some()
+    }
+
+    /// Creates a call. `jitter` is between 0 and 200.
+    pub fn call(&mut self, run: &Arc<str>, nonce: u64, jitter: u64, now_ms: u64) -> Call {
+        let groups = self.group_call(now_ms).into_iter().collect();
+        self.sent_ms = Some(now_ms);
+        self.last_ms = now_ms;
+        self.renew_ms = now_ms + self.terms.renewal_ms * (900 + jitter) / 1_000;
+        self.is_pressed = false;
+        self.session.call(run.clone(), nonce, groups, self.is_leaving, now_ms)
+    }
+
+    fn group_call(&mut self, now_ms: u64) -> Option<GroupCall> {
+        if self.meter.kind == Kind::Blocks {
+            self.begin_ms = self.session.store_time(now_ms).map(|store| store.earliest_ms)?;
+            self.begin_ms -= self.begin_ms % self.meter.kind.window_ms();
+            return Some(self.block.call(now_ms));
+        }
+        let (demand, lease) = (self.demand(), self.lease(now_ms));
+        let is_told = self.hold.is_told(demand, self.session.generation(), now_ms);
+        if is_told && lease == Lease::Held && !self.is_pressed && self.hold.usable(lease) >= self.hold.units()
+        {
+            return None;
+        }
+        Some(self.hold.call(demand, lease, now_ms))
+    }
+
+    pub fn told(&mut self, seq: u64, told: &Told, now_ms: u64) {
+        self.advance(now_ms);
+        if !self.session.answered(seq, told, now_ms) {
+            return;
+        }
+        self.sent_ms = None;
+        let Some(reply) = told.groups.first() else { return };
+        match self.meter.kind {
+            Kind::Blocks => self.block.answered(reply, told.generation, self.begin_ms),
+            _ => self.hold.answered(reply, told.generation),
+        }
+    }
+}
+
+impl Meter {
+    fn expire(&mut self, now_ms: u64) {
+        while let Some(oldest) = self.cooling.first_entry()
+            && *oldest.key() <= now_ms
+        {
+            oldest.remove();
+        }
+    }
+
+    fn used(&self) -> u64 {
+        self.transit + self.cooling.values().sum::<u64>() + self.debt.div_ceil(WINDOW_MS * DRIFT_PARTS)
+    }
+}

@@ -1,0 +1,416 @@
+//! The world of the model: gateways, a store, a provider, and a network between them that loses, delays and
+//! repeats messages. Time passes from event to event.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::process::{Load, Process};
+use super::provider::{Kind, Provider, WINDOW_MS};
+use crate::shared::{Book, BookReply, Call, Press, Terms, Told};
+
+/// The durations of the model; short ones, so histories are short.
+pub const TERMS: Terms = Terms {
+    ttl_ms: 3_000,
+    renewal_ms: 1_000,
+    gap_ms: 100,
+    settle_ms: 1_000,
+    learn_ms: 6_000,
+    keep_ms: 20_000,
+    turn_ms: 3_000,
+};
+/// Time between two looks of a gateway at its clock.
+const TICK_MS: u64 = 5;
+/// A process is started at this time of its clock, at the earliest.
+const UPTIME_MS: u64 = 1_000_000;
+/// The store's clock at the beginning; a multiple of all windows.
+const EPOCH_MS: u64 = 1_000_000_000;
+
+/// An event that disturbs the cluster.
+#[derive(Debug, Clone, Copy)]
+pub enum Fault {
+    /// A gateway dies, and starts again later.
+    Kill { slot: usize, down_ms: u64 },
+    /// A gateway drains, leaves, and starts again with another limit.
+    Restart { slot: usize, limit: u64 },
+    /// A gateway is stopped and goes on later.
+    Stop { slot: usize, for_ms: u64 },
+    /// No message gets through between a gateway and the store.
+    Cut { slot: usize, for_ms: u64 },
+    /// The store is stopped, or cannot be reached.
+    Away { for_ms: u64 },
+    /// Another process takes over with an older state.
+    Failover { lost_ms: u64 },
+    /// The store is empty and a new process.
+    Empty,
+    /// The store's clock is set.
+    Step { by_ms: i64 },
+    /// The clients of a gateway change.
+    Load { slot: usize, load: Load },
+}
+
+#[derive(Debug)]
+enum Event {
+    Tick,
+    Arrive,
+    Call { slot: usize, call: Box<Call> },
+    Reply { slot: usize, instance: u64, seq: u64, told: Told },
+    Press { slot: usize, press: Press },
+    Count,
+    Answer { slot: usize, instance: u64 },
+    Start { slot: usize },
+    Fault(Fault),
+    Snapshot,
+}
+
+/// A place for a gateway.
+#[derive(Debug)]
+struct Slot {
+    process: Option<Process>,
+    limit: u64,
+    load: Load,
+    /// Drift of the clock, in parts per million.
+    drift: i64,
+    stopped_until_ms: u64,
+    cut_until_ms: u64,
+    /// Answers that arrive while the process is stopped.
+    late: u64,
+}
+
+#[derive(Debug)]
+pub struct World {
+    now_ms: u64,
+    order: u64,
+    events: BTreeMap<(u64, u64), Event>,
+    random: u64,
+    kind: Kind,
+    limit_max: u64,
+    slots: Vec<Slot>,
+    book: Book,
+    run: Arc<str>,
+    runs: u64,
+    snapshots: Vec<Book>,
+    offset_ms: i64,
+    away_until_ms: u64,
+    /// Chance in 1,000 that a message is lost.
+    pub loss: u64,
+    pub provider: Provider,
+    /// Calls to the store.
+    pub calls: u64,
+    /// Calls to the provider, by gateway.
+    pub served: Vec<u64>,
+}
+
+impl World {
+    pub fn new(kind: Kind, limit: u64, limit_max: u64, members: usize, seed: u64) -> Self {
+        let mut world = Self {
+            now_ms: 0,
+            order: 0,
+            events: BTreeMap::new(),
+            random: seed,
+            kind,
+            limit_max,
+            slots: Vec::new(),
+            book: Book::new(TERMS),
+            run: "0".into(),
+            runs: 0,
+            snapshots: Vec::new(),
+            offset_ms: 0,
+            away_until_ms: 0,
+            loss: 0,
+            provider: Provider::new(kind, limit_max),
+            calls: 0,
+            served: vec![0; members],
+        };
+        for slot in 0..members {
+            let drift = i64::try_from(world.below(1_801)).unwrap_or(0) - 900;
+            let load = Load::All;
+            world.slots.push(Slot {
+                process: None,
+                limit,
+                load,
+                drift,
+                stopped_until_ms: 0,
+                cut_until_ms: 0,
+                late: 0,
+            });
+            let delay = world.below(1_000);
+            world.later(delay, Event::Start { slot });
+        }
+        world.later(0, Event::Tick);
+        world.later(0, Event::Arrive);
+        world.later(0, Event::Snapshot);
+        world
+    }
+
+    /// Splitmix64.
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn later(&mut self, delay_ms: u64, event: Event) {
+        self.order += 1;
+        self.events.insert((self.now_ms + delay_ms, self.order), event);
+    }
+
+    pub fn plan(&mut self, at_ms: u64, fault: Fault) {
+        self.later(at_ms, Event::Fault(fault));
+    }
+
+    fn local_ms(&self, slot: usize) -> u64 {
+        let drifted = i64::try_from(self.now_ms).unwrap_or(0) * self.slots[slot].drift / 1_000_000;
+        (UPTIME_MS + self.now_ms).saturating_add_signed(drifted)
+    }
+
+    fn store_ms(&self) -> u64 {
+        (EPOCH_MS + self.now_ms).saturating_add_signed(self.offset_ms)
+    }
+
+    /// Lets time pass. Returns the first rule that was broken.
+    pub fn run_until(&mut self, end_ms: u64) -> Result<(), String> {
+        while let Some(entry) = self.events.first_entry() {
+            if entry.key().0 > end_ms {
+                break;
+            }
+            let ((at_ms, _), event) = entry.remove_entry();
+            self.now_ms = at_ms;
+            self.handle(event)?;
+        }
+        self.now_ms = end_ms;
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), String> {
+        match event {
+            Event::Tick => {
+                for slot in 0..self.slots.len() {
+                    self.look(slot);
+                }
+                self.later(TICK_MS, Event::Tick);
+                return self.judge();
+            }
+            Event::Arrive => self.arrive(),
+            Event::Call { slot, call } => self.apply(slot, &call),
+            Event::Reply { slot, instance, seq, told } => {
+                let now_ms = self.local_ms(slot);
+                if let Some(process) = self.running(slot, instance) {
+                    process.told(seq, &told, now_ms);
+                    self.look(slot);
+                }
+            }
+            Event::Press { slot, press } => {
+                if let Some(process) = &mut self.slots[slot].process {
+                    process.press(press);
+                }
+                self.look(slot);
+            }
+            Event::Count => {
+                if !self.provider.count(EPOCH_MS + self.now_ms) {
+                    return Err(format!("above the limit at {} ms", self.now_ms));
+                }
+            }
+            Event::Answer { slot, instance } => self.answer(slot, instance),
+            Event::Start { slot } => self.start(slot),
+            Event::Fault(fault) => self.fault(fault),
+            Event::Snapshot => {
+                self.snapshots.push(self.book.clone());
+                if self.snapshots.len() > 10 {
+                    self.snapshots.remove(0);
+                }
+                self.later(100, Event::Snapshot);
+            }
+        }
+        Ok(())
+    }
+
+    /// The units in use and those that may be used are never more than the limit.
+    fn judge(&self) -> Result<(), String> {
+        let exposure = |(slot, place): (usize, &Slot)| {
+            let was_stopped = place.stopped_until_ms + 2 * WINDOW_MS + TERMS.settle_ms > self.now_ms;
+            place.process.as_ref().map_or(0, |process| process.exposure(was_stopped, self.local_ms(slot)))
+        };
+        let sum: u64 = self.slots.iter().enumerate().map(exposure).sum();
+        if sum > self.limit_max {
+            return Err(format!("{sum} units exist at {} ms", self.now_ms));
+        }
+        Ok(())
+    }
+
+    /// The process in a slot, if it is this one and runs.
+    fn running(&mut self, slot: usize, instance: u64) -> Option<&mut Process> {
+        let now_ms = self.now_ms;
+        let place = &mut self.slots[slot];
+        place
+            .process
+            .as_mut()
+            .filter(|process| process.instance == instance && place.stopped_until_ms <= now_ms)
+    }
+
+    fn start(&mut self, slot: usize) {
+        let instance = self.next();
+        let place = &mut self.slots[slot];
+        let mut process = Process::new(TERMS, &format!("member-{slot}"), instance, self.kind, place.limit);
+        process.load = place.load;
+        place.process = Some(process);
+        place.late = 0;
+    }
+
+    /// A turn of a gateway's loop.
+    fn look(&mut self, slot: usize) {
+        let local_ms = self.local_ms(slot);
+        let place = &mut self.slots[slot];
+        if place.stopped_until_ms > self.now_ms {
+            return;
+        }
+        let late = std::mem::take(&mut place.late);
+        let Some(process) = &mut place.process else { return };
+        for _ in 0..late {
+            process.answer(local_ms);
+        }
+        process.advance(local_ms);
+        let taken = process.take(local_ms);
+        let (instance, is_due) = (process.instance, process.is_due(local_ms));
+        self.served[slot] += taken;
+        for _ in 0..taken {
+            let is_slow = self.below(200) == 0;
+            let answered_ms = 1 + self.below(if is_slow { TERMS.settle_ms - 10 } else { 60 });
+            let counted_ms = self.below(answered_ms + 1);
+            self.later(counted_ms, Event::Count);
+            self.later(answered_ms, Event::Answer { slot, instance });
+        }
+        if is_due {
+            self.call(slot, local_ms);
+        }
+    }
+
+    fn call(&mut self, slot: usize, local_ms: u64) {
+        let (nonce, jitter, run) = (self.next() | 1, self.below(201), self.run.clone());
+        let place = &mut self.slots[slot];
+        let Some(process) = &mut place.process else { return };
+        let call = process.call(&run, nonce, jitter, local_ms);
+        if process.is_leaving {
+            place.process = None;
+            let delay_ms = 100 + self.below(2_000);
+            self.later(delay_ms, Event::Start { slot });
+        }
+        self.calls += 1;
+        let is_twice = self.loss > 0 && self.below(50) == 0;
+        for _ in 0..=u64::from(is_twice) {
+            if let Some(delay_ms) = self.delay(slot) {
+                self.later(delay_ms, Event::Call { slot, call: Box::new(call.clone()) });
+            }
+        }
+    }
+
+    /// The delay of a message, or `None` if it is lost.
+    fn delay(&mut self, slot: usize) -> Option<u64> {
+        let is_lost = self.below(1_000) < self.loss || self.slots[slot].cut_until_ms > self.now_ms;
+        if is_lost {
+            return None;
+        }
+        let is_slow = self.loss > 0 && self.below(300) == 0;
+        Some(self.below(if is_slow { 2_000 } else { 8 }))
+    }
+
+    fn apply(&mut self, slot: usize, call: &Call) {
+        if self.away_until_ms > self.now_ms {
+            let delay_ms = self.away_until_ms - self.now_ms;
+            self.later(delay_ms, Event::Call { slot, call: Box::new(call.clone()) });
+            return;
+        }
+        let now_ms = self.store_ms();
+        let BookReply::Told(told) = self.book.apply(call, now_ms) else { return };
+        for &(_, press) in &told.pressed {
+            for other in 0..self.slots.len() {
+                if other != slot
+                    && let Some(delay_ms) = self.delay(other)
+                {
+                    self.later(delay_ms, Event::Press { slot: other, press });
+                }
+            }
+        }
+        if let Some(delay_ms) = self.delay(slot) {
+            self.later(delay_ms, Event::Reply { slot, instance: call.instance, seq: call.seq, told });
+        }
+    }
+
+    fn answer(&mut self, slot: usize, instance: u64) {
+        self.provider.end();
+        let (local_ms, now_ms) = (self.local_ms(slot), self.now_ms);
+        let place = &mut self.slots[slot];
+        let Some(process) = place.process.as_mut().filter(|process| process.instance == instance) else {
+            return;
+        };
+        if place.stopped_until_ms > now_ms {
+            place.late += 1;
+        } else {
+            process.answer(local_ms);
+            self.look(slot);
+        }
+    }
+
+    /// Calls arrive at random, together at 0.8 of the limit.
+    fn arrive(&mut self) {
+        let slot = usize::try_from(self.below(self.slots.len() as u64)).unwrap_or(0);
+        if let Some(process) = &mut self.slots[slot].process
+            && process.load == Load::Arrivals
+            && process.waiting < self.limit_max
+        {
+            process.waiting += 1;
+            self.look(slot);
+        }
+        let mean_ms = (self.kind.window_ms() * 10 / 8 / self.limit_max).max(1);
+        let delay_ms = self.below(2 * mean_ms + 1);
+        self.later(delay_ms, Event::Arrive);
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        match fault {
+            Fault::Kill { slot, down_ms } => {
+                if self.slots[slot].process.take().is_some() {
+                    self.later(down_ms, Event::Start { slot });
+                }
+            }
+            Fault::Restart { slot, limit } => {
+                self.slots[slot].limit = limit;
+                if let Some(process) = &mut self.slots[slot].process {
+                    process.is_leaving = true;
+                }
+            }
+            Fault::Stop { slot, for_ms } => self.slots[slot].stopped_until_ms = self.now_ms + for_ms,
+            Fault::Cut { slot, for_ms } => self.slots[slot].cut_until_ms = self.now_ms + for_ms,
+            Fault::Away { for_ms } => self.away_until_ms = self.now_ms + for_ms,
+            Fault::Failover { lost_ms } => {
+                let back = usize::try_from(lost_ms / 100).unwrap_or(0).min(self.snapshots.len() - 1);
+                self.book = self.snapshots[self.snapshots.len() - 1 - back].clone();
+                self.new_run();
+            }
+            Fault::Empty => {
+                self.book = Book::new(TERMS);
+                self.new_run();
+            }
+            Fault::Step { by_ms } => self.offset_ms += by_ms,
+            Fault::Load { slot, load } => {
+                self.slots[slot].load = load;
+                if let Some(process) = &mut self.slots[slot].process {
+                    process.load = load;
+                    process.waiting = 0;
+                }
+            }
+        }
+    }
+
+    fn new_run(&mut self) {
+        self.runs += 1;
+        self.run = self.runs.to_string().into();
+        // A connection ends with its process.
+        self.events.retain(|_, event| !matches!(event, Event::Call { .. }));
+    }
+}
