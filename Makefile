@@ -101,7 +101,7 @@ test-ssh: ## Run the lab with its parts on three machines: network namespaces wi
 	@cargo test --locked --package egret-tests --test ssh -- --test-threads 1
 
 HISTORIES ?= 10000
-model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000): ten minutes
+model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000): five minutes
 	@$(say) "Playing $(HISTORIES) histories"
 	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --release --package egret-store --lib model -- --nocapture
 

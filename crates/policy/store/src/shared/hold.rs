@@ -67,10 +67,18 @@ impl Hold {
         self.held
     }
 
-    /// Units that are this member's, whether it may use them or should return some. A bucket fills at their
-    /// share of the rate.
-    pub fn owned(&self, lease: Lease) -> u64 {
+    /// Units that are this member's, whether it may use them or should return some.
+    fn owned(&self, lease: Lease) -> u64 {
         lease.usable(self.held, self.limit, self.keeps)
+    }
+
+    /// Units at whose share of the rate a bucket fills. Without a lease it fills too: nothing is taken, and
+    /// the provider's bucket fills as well.
+    pub fn filling(&self, lease: Lease) -> u64 {
+        match self.owned(lease) {
+            0 => self.held,
+            owned => owned,
+        }
     }
 
     /// Units that may be in use at the same time.

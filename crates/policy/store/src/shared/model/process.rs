@@ -80,14 +80,14 @@ impl Process {
 
     /// Updates the time.
     pub fn advance(&mut self, now_ms: u64) {
-        let owned = self.hold.owned(self.lease(now_ms));
+        let filling = self.hold.filling(self.lease(now_ms));
         let Some(store) = self.session.store_time(now_ms) else { return };
         let meter = &mut self.meter;
         match meter.kind {
             Kind::Sliding => meter.expire(now_ms),
             Kind::Fixed => meter.expire(store.earliest_ms),
             Kind::Bucket => {
-                let drained = owned * (DRIFT_PARTS - 1) * now_ms.saturating_sub(meter.drained_ms);
+                let drained = filling * (DRIFT_PARTS - 1) * now_ms.saturating_sub(meter.drained_ms);
                 meter.debt = meter.debt.saturating_sub(drained);
                 meter.drained_ms = now_ms;
             }
