@@ -142,6 +142,11 @@ fn model_prints_the_share_used_where_all_wait() {
             let history =
                 History { kind, limit, other_limit, members: 8, seed: 7, loss: 0, faults: Vec::new() };
             let (used, calls) = play(&history).unwrap();
+            // A slot that is free again serves many calls in a second, so its share is not known from them.
+            if kind == Kind::Concurrency {
+                println!("{kind:?} {limit}: {used:.1} calls per slot and second, {calls:.2} to the store");
+                continue;
+            }
             println!("{kind:?} {limit}: {:.1} % used, {calls:.2} calls per member and second", used * 100.0);
             let unused = if kind == Kind::Blocks { 8.0 / limit as f64 } else { 0.06 };
             assert!(used >= 1.0 - unused, "{kind:?} {limit}: {used}");
