@@ -11,7 +11,10 @@
 mod block;
 mod book;
 mod hold;
+mod lease;
+mod member;
 mod message;
+mod script;
 mod session;
 mod sharing;
 mod terms;
@@ -22,8 +25,11 @@ mod model;
 pub use block::Block;
 pub use book::Book;
 pub use hold::{Demand, Hold};
+pub use lease::{Lease, SharedLease};
+pub use member::{Farewell, GroupSink, Listing, Member, SharedGroup};
 pub use message::{
     BookReply, Call, ClockCheck, GroupCall, GroupKey, GroupReply, Instance, Press, Told, View, WindowCall,
 };
-pub use session::{Lease, Session};
+pub use script::{CALL_SCRIPT, ScriptCall, ScriptReplyError, Segment};
+pub use session::Session;
 pub use terms::Terms;

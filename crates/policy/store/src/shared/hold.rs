@@ -1,7 +1,7 @@
 //! The member's side of one group: the units that it holds, and how many it wants.
 
+use super::lease::Lease;
 use super::message::{GroupCall, GroupKey, GroupReply, Press};
-use super::session::Lease;
 
 /// Time in which the remembered peak of the demand halves.
 const HALVING_MS: u64 = 1_000;

@@ -7,6 +7,7 @@
 
 #![expect(clippy::cast_precision_loss, reason = "the numbers are small")]
 
+mod mirror;
 mod process;
 mod provider;
 mod world;

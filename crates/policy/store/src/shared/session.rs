@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::lease::{Lease, SharedLease};
 use super::message::{Call, ClockCheck, GroupCall, Instance, Told, View};
-use super::sharing::kept;
-use super::terms::{Terms, less, more};
+use super::terms::Terms;
 
 /// A member's lease of all that it holds in a segment.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Session {
     terms: Terms,
     instance: Instance,
@@ -16,41 +16,9 @@ pub struct Session {
     generation: u64,
     view: View,
     divisor: u64,
-    told: Option<ToldTime>,
-    /// End of the lease by the member's clock.
-    ends_ms: u64,
+    lease: Arc<SharedLease>,
     /// The sending of the call that is not answered yet.
     sent_ms: Option<u64>,
-}
-
-/// The store's time in the last reply, and the times between which the store read it, in milliseconds.
-#[derive(Debug, Clone, Copy)]
-struct ToldTime {
-    store: u64,
-    sent: u64,
-    received: u64,
-}
-
-/// The units that a member may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lease {
-    /// All that it holds.
-    Held,
-    /// A part of it, at most its limit divided by this: the member is cut off.
-    Kept(u64),
-    /// None: the member is cut off.
-    Over,
-}
-
-impl Lease {
-    /// Units that a member with this hold and limit may use.
-    pub fn usable(self, hold: u64, limit: u64, keeps: bool) -> u64 {
-        match self {
-            Self::Held => hold,
-            Self::Kept(divisor) if keeps => hold.min(kept(limit, divisor)),
-            Self::Kept(_) | Self::Over => 0,
-        }
-    }
 }
 
 impl Session {
@@ -64,10 +32,14 @@ impl Session {
             generation: 0,
             view: View::default(),
             divisor: 0,
-            told: None,
-            ends_ms: 0,
+            lease: Arc::default(),
             sent_ms: None,
         }
+    }
+
+    /// Number of the last call.
+    pub fn seq(&self) -> u64 {
+        self.seq
     }
 
     /// The generation told last; 0 before the first reply.
@@ -80,24 +52,19 @@ impl Session {
         self.view.roster
     }
 
+    /// The lease, as the threads that use the units see it.
+    pub fn shared_lease(&self) -> &Arc<SharedLease> {
+        &self.lease
+    }
+
     /// The state of the lease at `now_ms`, by a clock that does not stop while the machine is suspended.
     pub fn lease(&self, now_ms: u64) -> Lease {
-        if now_ms < self.ends_ms {
-            Lease::Held
-        } else if self.divisor > 0 && now_ms < self.ends_ms.saturating_add(less(self.terms.keep_ms)) {
-            Lease::Kept(self.divisor)
-        } else {
-            Lease::Over
-        }
+        self.lease.at(now_ms)
     }
 
     /// The earliest and the latest time that the store's clock may show, if it was told.
     pub fn store_time(&self, now_ms: u64) -> Option<ClockCheck> {
-        let told = self.told?;
-        Some(ClockCheck {
-            earliest_ms: told.store + less(now_ms.saturating_sub(told.received)),
-            latest_ms: told.store + more(now_ms.saturating_sub(told.sent)),
-        })
+        self.lease.store_time(now_ms)
     }
 
     /// Creates the next call. A call that is not answered yet is given up.
@@ -133,11 +100,10 @@ impl Session {
             return false;
         }
         let Some(sent_ms) = self.sent_ms.take() else { return false };
-        self.ends_ms = sent_ms + less(self.terms.ttl_ms);
         self.generation = told.generation;
         self.view = told.view;
         self.divisor = told.divisor;
-        self.told = Some(ToldTime { store: told.time_ms, sent: sent_ms, received: now_ms });
+        self.lease.renew(&self.terms, told, sent_ms, now_ms);
         true
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::mirror::{Dump, Mirror};
 use super::process::{Load, Process};
 use super::provider::{Kind, Provider, WINDOW_MS};
 use crate::shared::{Book, BookReply, Call, Press, Terms, Told};
@@ -86,9 +87,10 @@ pub struct World {
     limit_max: u64,
     slots: Vec<Slot>,
     book: Book,
+    mirror: Option<Mirror>,
     run: Arc<str>,
     runs: u64,
-    snapshots: Vec<Book>,
+    snapshots: Vec<(Book, Dump)>,
     offset_ms: i64,
     away_until_ms: u64,
     /// Chance in 1,000 that a message is lost.
@@ -111,6 +113,7 @@ impl World {
             limit_max,
             slots: Vec::new(),
             book: Book::new(TERMS),
+            mirror: Mirror::from_env(),
             run: "0".into(),
             runs: 0,
             snapshots: Vec::new(),
@@ -197,7 +200,7 @@ impl World {
                 return self.judge();
             }
             Event::Arrive => self.arrive(),
-            Event::Call { slot, call } => self.apply(slot, &call),
+            Event::Call { slot, call } => return self.apply(slot, &call),
             Event::Reply { slot, instance, seq, told } => {
                 let now_ms = self.local_ms(slot);
                 if let Some(process) = self.running(slot, instance) {
@@ -220,7 +223,8 @@ impl World {
             Event::Start { slot } => self.start(slot),
             Event::Fault(fault) => self.fault(fault),
             Event::Snapshot => {
-                self.snapshots.push(self.book.clone());
+                let dump = self.mirror.as_mut().map(Mirror::dump).unwrap_or_default();
+                self.snapshots.push((self.book.clone(), dump));
                 if self.snapshots.len() > 10 {
                     self.snapshots.remove(0);
                 }
@@ -319,14 +323,21 @@ impl World {
         Some(self.below(if is_slow { 2_000 } else { 8 }))
     }
 
-    fn apply(&mut self, slot: usize, call: &Call) {
+    fn apply(&mut self, slot: usize, call: &Call) -> Result<(), String> {
         if self.away_until_ms > self.now_ms {
             let delay_ms = self.away_until_ms - self.now_ms;
             self.later(delay_ms, Event::Call { slot, call: Box::new(call.clone()) });
-            return;
+            return Ok(());
         }
         let now_ms = self.store_ms();
-        let BookReply::Told(told) = self.book.apply(call, now_ms) else { return };
+        let reply = self.book.apply(call, now_ms);
+        let by_script = self.mirror.as_mut().map(|mirror| mirror.apply(call, now_ms));
+        if by_script.as_ref().is_some_and(|by_script| *by_script != reply) {
+            return Err(format!(
+                "to {call:?} at {now_ms} ms the book says {reply:?}, the script {by_script:?}"
+            ));
+        }
+        let BookReply::Told(told) = reply else { return Ok(()) };
         for &(_, press) in &told.pressed {
             for other in 0..self.slots.len() {
                 if other != slot
@@ -339,6 +350,7 @@ impl World {
         if let Some(delay_ms) = self.delay(slot) {
             self.later(delay_ms, Event::Reply { slot, instance: call.instance, seq: call.seq, told });
         }
+        Ok(())
     }
 
     fn answer(&mut self, slot: usize, instance: u64) {
@@ -389,13 +401,10 @@ impl World {
             Fault::Away { for_ms } => self.away_until_ms = self.now_ms + for_ms,
             Fault::Failover { lost_ms } => {
                 let back = usize::try_from(lost_ms / 100).unwrap_or(0).min(self.snapshots.len() - 1);
-                self.book = self.snapshots[self.snapshots.len() - 1 - back].clone();
-                self.new_run();
+                let (book, dump) = self.snapshots[self.snapshots.len() - 1 - back].clone();
+                self.restore(book, &dump);
             }
-            Fault::Empty => {
-                self.book = Book::new(TERMS);
-                self.new_run();
-            }
+            Fault::Empty => self.restore(Book::new(TERMS), &Dump::new()),
             Fault::Step { by_ms } => self.offset_ms += by_ms,
             Fault::Load { slot, load } => {
                 self.slots[slot].load = load;
@@ -407,7 +416,12 @@ impl World {
         }
     }
 
-    fn new_run(&mut self) {
+    /// Another process of the store takes over, with this state.
+    fn restore(&mut self, book: Book, dump: &Dump) {
+        self.book = book;
+        if let Some(mirror) = &mut self.mirror {
+            mirror.restore(dump);
+        }
         self.runs += 1;
         self.run = self.runs.to_string().into();
         // A connection ends with its process.

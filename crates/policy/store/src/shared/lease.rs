@@ -1,0 +1,140 @@
+//! The lease of a member's units, which many threads read and one renews.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::message::{ClockCheck, Told};
+use super::sharing::kept;
+use super::terms::{Terms, less, more};
+
+/// The units that a member may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lease {
+    /// All that it holds.
+    Held,
+    /// A part of it, at most its limit divided by this: the member is cut off.
+    Kept(u64),
+    /// None: the member is cut off.
+    Over,
+}
+
+impl Lease {
+    /// Units that a member with this hold and limit may use.
+    pub fn usable(self, hold: u64, limit: u64, keeps: bool) -> u64 {
+        match self {
+            Self::Held => hold,
+            Self::Kept(divisor) if keeps => hold.min(kept(limit, divisor)),
+            Self::Kept(_) | Self::Over => 0,
+        }
+    }
+}
+
+/// A member's lease. Times are in milliseconds by a clock that does not stop while the machine is suspended.
+#[derive(Debug, Default)]
+pub struct SharedLease {
+    ends_ms: AtomicU64,
+    keeps_until_ms: AtomicU64,
+    divisor: AtomicU64,
+    generation: AtomicU64,
+    roster: AtomicU64,
+    told: Mutex<Option<ToldTime>>,
+}
+
+/// The store's time in the last reply, and the times between which the store read it.
+#[derive(Debug, Clone, Copy)]
+struct ToldTime {
+    store: u64,
+    sent: u64,
+    received: u64,
+}
+
+impl SharedLease {
+    /// The state of the lease at `now_ms`.
+    pub fn at(&self, now_ms: u64) -> Lease {
+        if now_ms < self.ends_ms.load(Ordering::Acquire) {
+            return Lease::Held;
+        }
+        match self.divisor.load(Ordering::Acquire) {
+            0 => Lease::Over,
+            divisor if now_ms < self.keeps_until_ms.load(Ordering::Acquire) => Lease::Kept(divisor),
+            _ => Lease::Over,
+        }
+    }
+
+    /// The generation told last; 0 before the first reply.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Number of members, as told last.
+    pub fn roster(&self) -> u64 {
+        self.roster.load(Ordering::Acquire)
+    }
+
+    /// The earliest and the latest time that the store's clock may show, if it was told.
+    pub fn store_time(&self, now_ms: u64) -> Option<ClockCheck> {
+        let told = (*self.told())?;
+        Some(ClockCheck {
+            earliest_ms: told.store + less(now_ms.saturating_sub(told.received)),
+            latest_ms: told.store + more(now_ms.saturating_sub(told.sent)),
+        })
+    }
+
+    /// The earliest time by the member's clock at which the store's clock shows `store_ms`, or a later one,
+    /// for certain.
+    pub fn local_time(&self, store_ms: u64) -> Option<u64> {
+        let told = (*self.told())?;
+        // `less` takes no more than one part in 400, and 1 ms.
+        Some(told.received + more(more(store_ms.saturating_sub(told.store)) + 1))
+    }
+
+    /// Renews the lease by the reply to a call that was sent at `sent_ms`.
+    pub(super) fn renew(&self, terms: &Terms, told: &Told, sent_ms: u64, now_ms: u64) {
+        let ends_ms = sent_ms + less(terms.ttl_ms);
+        *self.told() = Some(ToldTime { store: told.time_ms, sent: sent_ms, received: now_ms });
+        self.generation.store(told.generation, Ordering::Release);
+        self.roster.store(told.view.roster, Ordering::Release);
+        self.divisor.store(told.divisor, Ordering::Release);
+        self.keeps_until_ms.store(ends_ms.saturating_add(less(terms.keep_ms)), Ordering::Release);
+        self.ends_ms.store(ends_ms, Ordering::Release);
+    }
+
+    fn told(&self) -> MutexGuard<'_, Option<ToldTime>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::shared::View;
+
+    fn told(time_ms: u64, divisor: u64) -> Told {
+        let view = View { roster: 4, low: 4 };
+        Told { time_ms, generation: 9, view, divisor, groups: Vec::new(), pressed: Vec::new() }
+    }
+
+    #[test]
+    fn a_lease_ends_a_little_early_and_a_part_is_kept_for_longer() {
+        let (lease, terms) = (SharedLease::default(), Terms::default());
+        assert_eq!(lease.at(0), Lease::Over);
+        lease.renew(&terms, &told(5_000, 4), 1_000, 1_010);
+        assert_eq!((lease.at(3_991), lease.at(3_992)), (Lease::Held, Lease::Kept(4)));
+        assert_eq!((lease.at(602_000), lease.at(604_000)), (Lease::Kept(4), Lease::Over));
+        lease.renew(&terms, &told(5_000, 0), 1_000, 1_010);
+        assert_eq!(lease.at(3_992), Lease::Over);
+        assert_eq!(lease.generation(), 9);
+    }
+
+    proptest! {
+        #[test]
+        fn the_store_shows_a_time_by_the_local_time_for_it(store_ms in 5_000_u64..100_000_000) {
+            let lease = SharedLease::default();
+            lease.renew(&Terms::default(), &told(5_000, 4), 1_000, 1_010);
+            let local_ms = lease.local_time(store_ms).unwrap();
+            prop_assert!(lease.store_time(local_ms).unwrap().earliest_ms >= store_ms);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! A running gateway as a member of a cluster: when it calls the store, about which groups, and what it does
+//! with replies. It reads no clock and no socket; another part sends the calls.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use super::lease::SharedLease;
+use super::message::{BookReply, Call, GroupCall, GroupKey, GroupReply, Instance, Press};
+use super::session::Session;
+use super::terms::{CALL_TIMEOUT_MS, Terms};
+
+/// Maximum number of groups in one call. A call about more would hold up the calls of other members.
+const GROUPS_MAX: usize = 256;
+/// Maximum number of groups in the last call.
+const LEAVING_GROUPS_MAX: usize = 4_096;
+
+/// The reason for which a group is asked for its part of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// The lease is renewed. A group that the store knows all about is omitted.
+    Renewal,
+    /// The group has asked, or was pressed.
+    Asked,
+    /// The gateway leaves, and all calls are over.
+    Leaving,
+}
+
+/// A group whose units the members share.
+pub trait SharedGroup: Send + Sync {
+    /// The group's key.
+    fn key(&self) -> GroupKey;
+    /// The group's part of a call that is sent at once. Called with [`Listing::Renewal`], it may be omitted.
+    fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall>;
+    /// Handles the reply to the last call.
+    fn answered(&self, reply: &GroupReply, generation: u64, now_ms: u64);
+    /// Returns `true` if a press concerns the group.
+    fn heeds(&self, press: Press) -> bool;
+}
+
+/// The last words of a group that is dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Farewell {
+    /// The part of a call with the units that are still in use.
+    pub call: GroupCall,
+    /// Time at which none is in use any more.
+    pub free_ms: u64,
+}
+
+/// Delivers groups to the thread of their member. It never blocks.
+pub trait GroupSink: Send + Sync + fmt::Debug {
+    /// The lease of this group's units.
+    fn lease(&self, key: &GroupKey) -> Arc<SharedLease>;
+    /// Asks for a call about a group soon. Returns `false` if the thread is too busy; ask again then.
+    fn ask(&self, group: Arc<dyn SharedGroup>) -> bool;
+    /// Tells that a group was dropped.
+    fn farewell(&self, farewell: Farewell);
+}
+
+/// The member's side of a segment.
+pub struct Member {
+    terms: Terms,
+    session: Session,
+    groups: HashMap<GroupKey, Weak<dyn SharedGroup>>,
+    /// The groups to call about soon, in order.
+    asked: VecDeque<GroupKey>,
+    are_asked: HashSet<GroupKey>,
+    farewells: Vec<PendingFarewell>,
+    pending: Option<PendingCall>,
+    last_ms: u64,
+    renew_ms: u64,
+}
+
+/// A farewell that the store does not know completely.
+struct PendingFarewell {
+    farewell: Farewell,
+    /// `true` if the store knows the units that are still in use.
+    is_told: bool,
+}
+
+/// A call without a reply.
+struct PendingCall {
+    seq: u64,
+    sent_ms: u64,
+    /// The keys of the called groups, in order.
+    keys: Vec<GroupKey>,
+}
+
+impl Member {
+    /// Creates the member of a process that has just started. `instance` must be unique.
+    pub fn new(terms: Terms, name: Arc<str>, instance: Instance) -> Self {
+        Self {
+            terms,
+            session: Session::new(terms, name, instance),
+            groups: HashMap::new(),
+            asked: VecDeque::new(),
+            are_asked: HashSet::new(),
+            farewells: Vec::new(),
+            pending: None,
+            last_ms: 0,
+            renew_ms: 0,
+        }
+    }
+
+    /// The lease, as the threads that use the units see it.
+    pub fn lease(&self) -> &Arc<SharedLease> {
+        self.session.shared_lease()
+    }
+
+    /// Number of groups known.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Calls about a group soon.
+    pub fn ask(&mut self, group: &Arc<dyn SharedGroup>) {
+        let key = group.key();
+        self.groups.insert(key.clone(), Arc::downgrade(group));
+        self.ask_about(key);
+    }
+
+    /// Gives up a group that was dropped.
+    pub fn farewell(&mut self, farewell: Farewell) {
+        // Another group may have taken the key over.
+        if self.group(&farewell.call.key).is_none() {
+            self.groups.remove(&farewell.call.key);
+            self.farewells.push(PendingFarewell { farewell, is_told: false });
+        }
+    }
+
+    /// Handles a press of another member.
+    pub fn pressed(&mut self, key: &[u8], press: Press) {
+        if let Some((key, group)) = self.groups.get_key_value(key)
+            && group.upgrade().is_some_and(|group| group.heeds(press))
+        {
+            self.ask_about(key.clone());
+        }
+    }
+
+    /// Time of the next call.
+    pub fn due_ms(&self) -> u64 {
+        let is_soon = !self.asked.is_empty() || self.pending.is_some();
+        let farewell_ms = self.farewells.iter().map(PendingFarewell::due_ms).min().unwrap_or(u64::MAX);
+        let due_ms = if is_soon { 0 } else { self.renew_ms.min(farewell_ms) };
+        let waits_ms = self.pending.as_ref().map_or(0, |pending| pending.sent_ms + CALL_TIMEOUT_MS);
+        due_ms.max(waits_ms).max(self.last_ms + self.terms.gap_ms)
+    }
+
+    /// Creates a call to the process `run` of the store. `nonce` is random and not 0; `jitter` is a random
+    /// number from 0 to 200.
+    pub fn call(&mut self, run: Arc<str>, nonce: u64, jitter: u64, now_ms: u64) -> Call {
+        // The store may not have heard of these.
+        for key in self.pending.take().map(|pending| pending.keys).unwrap_or_default() {
+            self.ask_about(key);
+        }
+        let mut groups = self.asked_groups(now_ms);
+        if now_ms >= self.renew_ms {
+            self.renew_ms = now_ms + self.terms.renewal_ms * (900 + jitter) / 1_000;
+            self.list(Listing::Renewal, GROUPS_MAX, &mut groups, now_ms);
+        }
+        self.send(run, nonce, groups, false, now_ms)
+    }
+
+    /// Creates the last call, which returns all units. No call to a provider is in transit.
+    pub fn leave(&mut self, run: Arc<str>, nonce: u64, now_ms: u64) -> Call {
+        let mut groups = Vec::new();
+        self.list(Listing::Leaving, LEAVING_GROUPS_MAX, &mut groups, now_ms);
+        self.send(run, nonce, groups, true, now_ms)
+    }
+
+    /// Handles the reply to call `seq`. Returns `false` if the call was given up; then the reply has no
+    /// effect.
+    pub fn answered(&mut self, seq: u64, reply: &BookReply, now_ms: u64) -> bool {
+        let BookReply::Told(told) = reply else { return false };
+        let generation = self.session.generation();
+        if self.pending.as_ref().is_none_or(|pending| pending.seq != seq)
+            || !self.session.answered(seq, told, now_ms)
+        {
+            return false;
+        }
+        let Some(PendingCall { keys, sent_ms, .. }) = self.pending.take() else { return false };
+        for (key, reply) in keys.iter().zip(&told.groups) {
+            if let Some(group) = self.group(key) {
+                group.answered(reply, told.generation, now_ms);
+            }
+        }
+        self.farewells.retain_mut(|pending| {
+            let is_told = keys.contains(&pending.farewell.call.key);
+            pending.is_told |= is_told;
+            !(is_told && pending.farewell.free_ms <= sent_ms)
+        });
+        if told.generation != generation {
+            // A new generation must hear about all units.
+            for key in self.groups.keys().cloned().collect::<Vec<_>>() {
+                self.ask_about(key);
+            }
+        }
+        true
+    }
+
+    /// Number of the last call.
+    pub fn seq(&self) -> u64 {
+        self.session.seq()
+    }
+
+    fn send(&mut self, run: Arc<str>, nonce: u64, groups: Vec<GroupCall>, leaves: bool, now_ms: u64) -> Call {
+        let keys = groups.iter().map(|group| group.key.clone()).collect();
+        let call = self.session.call(run, nonce, groups, leaves, now_ms);
+        self.last_ms = now_ms;
+        self.pending = Some(PendingCall { seq: call.seq, sent_ms: now_ms, keys });
+        call
+    }
+
+    fn group(&self, key: &[u8]) -> Option<Arc<dyn SharedGroup>> {
+        self.groups.get(key)?.upgrade()
+    }
+
+    fn ask_about(&mut self, key: GroupKey) {
+        if self.are_asked.insert(key.clone()) {
+            self.asked.push_back(key);
+        }
+    }
+
+    /// Takes the groups to call about now.
+    fn asked_groups(&mut self, now_ms: u64) -> Vec<GroupCall> {
+        let due = self.farewells.iter().filter(|pending| pending.due_ms() <= now_ms);
+        let mut groups: Vec<GroupCall> = due.take(GROUPS_MAX).map(|pending| pending.call(now_ms)).collect();
+        while groups.len() < GROUPS_MAX
+            && let Some(key) = self.asked.pop_front()
+        {
+            self.are_asked.remove(&key);
+            groups.extend(self.group(&key).and_then(|group| group.call(Listing::Asked, now_ms)));
+        }
+        groups
+    }
+
+    /// Adds the groups that are not in the call yet and belong there.
+    fn list(&mut self, listing: Listing, groups_max: usize, groups: &mut Vec<GroupCall>, now_ms: u64) {
+        self.groups.retain(|_, group| group.strong_count() > 0);
+        let called: HashSet<GroupKey> = groups.iter().map(|group| group.key.clone()).collect();
+        for (key, group) in &self.groups {
+            if groups.len() >= groups_max {
+                break;
+            }
+            if !called.contains(key) {
+                groups.extend(group.upgrade().and_then(|group| group.call(listing, now_ms)));
+            }
+        }
+    }
+}
+
+impl PendingFarewell {
+    fn due_ms(&self) -> u64 {
+        if self.is_told { self.farewell.free_ms } else { 0 }
+    }
+
+    fn call(&self, now_ms: u64) -> GroupCall {
+        let Farewell { call, free_ms } = &self.farewell;
+        let has = if *free_ms <= now_ms { 0 } else { call.has };
+        GroupCall { has, want: has, ..call.clone() }
+    }
+}
