@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use egret_accounts::AccountConfigs;
+use egret_cluster::ClusterConfig;
 use egret_config::{Problem, Report};
 use egret_control::ControlConfig;
 use egret_diagnosis::Exports;
 use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
 use egret_gateway::config::{GatewayConfig, Parts, Providers, is_in_clear};
-use egret_quota::{QuotaConfigs, StoreKind};
+use egret_quota::{QuotaConfigs, StoreKind, Stores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub struct Config {
     pub log: LogConfig,
     /// The third-party APIs to call, by name. The base URL starts with the name: `/<name>/rest`.
     pub providers: Providers,
+    /// The cluster that shares the quotas with `store: redis`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterConfig>,
     /// Allowances that remedies draw from, by name.
     pub quotas: QuotaConfigs,
     /// Credentials for providers, by name.
@@ -52,6 +56,7 @@ impl Default for Config {
             data_dir: "./egret-data".into(),
             log: LogConfig::default(),
             providers: Providers::new(),
+            cluster: None,
             quotas: QuotaConfigs::new(),
             accounts: AccountConfigs::new(),
             exporters: ExporterConfigs::new(),
@@ -128,7 +133,16 @@ impl Config {
     /// Returns the parts for the gateway, with the exports for its diagnoses.
     pub fn gateway_parts<'a>(&'a self, exports: &'a Exports) -> Parts<'a> {
         let Self { gateway, providers, quotas, accounts, flows, .. } = self;
-        Parts { gateway, providers, quotas, accounts, flows, ledger: None, data_dir: None, exports }
+        Parts {
+            gateway,
+            providers,
+            quotas,
+            accounts,
+            flows,
+            stores: Stores::default(),
+            data_dir: None,
+            exports,
+        }
     }
 
     /// Returns `true` if a quota is stored in a file.
@@ -161,10 +175,21 @@ impl Config {
         warnings
     }
 
+    /// Returns a mistake for each quota that a cluster shares, if there is none.
+    fn quotas_without_cluster(&self) -> impl Iterator<Item = Problem> {
+        let shared = self.quotas.iter().filter(|(_, quota)| quota.store == StoreKind::Redis);
+        shared.filter(|_| self.cluster.is_none()).map(|(name, _)| {
+            let message = "`store: redis` requires the key `cluster`, which names the store";
+            Problem::new(format!("quotas.{name}.store"), message)
+        })
+    }
+
     /// Checks everything that the types cannot express: dangling names, contradictions.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = egret_gateway::validate(self.gateway_parts(&unopened::exports(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
+        problems.extend(self.cluster.iter().flat_map(ClusterConfig::problems));
+        problems.extend(self.quotas_without_cluster());
         if self.secrets.world_readable == WorldReadable::Refuse {
             let written = serde_json::to_value(self).unwrap_or_default();
             secret_files::check_permissions(&written, "", &mut problems);

@@ -11,6 +11,7 @@ mod archiver;
 mod bench;
 mod check;
 mod cli;
+mod cluster;
 mod config;
 mod config_draft;
 mod config_file;

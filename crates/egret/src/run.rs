@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use egret_cluster::ClusterThread;
 use egret_control::{CALLS_MAX, ConfigAccess, ConfigCall, Control};
 use egret_diagnosis::Exports;
 use egret_export::{ExporterContext, Exporters};
@@ -14,6 +15,7 @@ use egret_gateway::Gateway;
 use egret_gateway::config::{Parts, Providers};
 use egret_net::config::TlsVerify;
 use egret_provider::Provider;
+use egret_quota::Stores;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
@@ -28,7 +30,7 @@ use crate::exports::PseudonymKey;
 use crate::failure::Failure;
 use crate::logging::Logging;
 use crate::output::print;
-use crate::{demo, memory, start_failure};
+use crate::{cluster, demo, memory, start_failure};
 
 /// Supervisors signal a process and then its group, so one request to stop arrives as two signals within this
 /// time.
@@ -132,6 +134,8 @@ struct RunningEgret {
     config: Config,
     /// Opened by the first config that needs it.
     quotas: Option<DurableQuotas>,
+    /// Joined by the first config that names a cluster.
+    cluster: Option<ClusterThread>,
     /// The threads of the caches' disks.
     disks: Disks,
     exporters: Exporters,
@@ -167,8 +171,10 @@ impl RunningEgret {
         let quotas = open_quotas(&config).map_err(Failure::failed)?;
         let mut key = PseudonymKey::default();
         let exports = key.exports(&config, &exporters).map_err(Failure::failed)?;
-        let gateway = Gateway::start(parts(&config, quotas.as_ref(), &exports), &[control.address()])
-            .map_err(|error| start_failure::of_gateway(&error))?;
+        let cluster = cluster::join(&config).map_err(Failure::failed)?;
+        let parts = parts(&config, quotas.as_ref(), cluster.as_ref(), &exports);
+        let gateway =
+            Gateway::start(parts, &[control.address()]).map_err(|error| start_failure::of_gateway(&error))?;
         source.set_gateway(Arc::clone(&gateway));
         let mut disks = Disks::default();
         disks.apply(gateway.cache_disks());
@@ -187,6 +193,7 @@ impl RunningEgret {
             versions,
             config,
             quotas,
+            cluster,
             disks,
             exporters,
             key,
@@ -349,9 +356,16 @@ impl RunningEgret {
         }
         let exporters = self.exporters.open(&new.exporters, open_options(&new)).map_err(messages)?;
         let exports = self.key.exports(&new, &exporters).map_err(messages)?;
-        if let Err(error) = self.gateway.reload(parts(&new, self.quotas.as_ref(), &exports)) {
+        if self.cluster.is_none() {
+            self.cluster = cluster::join(&new).map_err(messages)?;
+        }
+        let parts = parts(&new, self.quotas.as_ref(), self.cluster.as_ref(), &exports);
+        if let Err(error) = self.gateway.reload(parts) {
             exporters.close_others(&self.exporters);
             return Err(messages(error));
+        }
+        if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
+            thread.reconfigure(cluster);
         }
         self.disks.apply(self.gateway.cache_disks());
         self.change_exporters(exporters);
@@ -380,6 +394,9 @@ impl RunningEgret {
             self.gateway.give_quotas_back();
             quotas.close();
         }
+        if let Some(cluster) = self.cluster.take() {
+            cluster.leave();
+        }
     }
 
     /// Returns the new config with the old values of keys that cannot change while Egret runs, and logs which
@@ -397,6 +414,7 @@ impl RunningEgret {
         let fixed = [
             ("control", old.control != new.control),
             ("data_dir", old.data_dir != new.data_dir),
+            ("cluster", !is_cluster_kept(old, new)),
             ("log.format", old.log.format != new.log.format),
             ("gateway.workers", old.gateway.workers != new.gateway.workers),
         ];
@@ -407,9 +425,21 @@ impl RunningEgret {
     fn with_fixed(&self, new: Config) -> Config {
         let old = &self.config;
         let mut kept = Config { control: old.control.clone(), data_dir: old.data_dir.clone(), ..new };
+        if !is_cluster_kept(old, &kept) {
+            kept.cluster.clone_from(&old.cluster);
+        }
         kept.log.format = old.log.format;
         kept.gateway.workers = old.gateway.workers;
         kept
+    }
+}
+
+/// Returns `true` if the gateway need not leave its cluster.
+fn is_cluster_kept(old: &Config, new: &Config) -> bool {
+    match (&old.cluster, &new.cluster) {
+        (Some(old), Some(new)) => old.is_same_cluster(new),
+        (Some(_), None) => false,
+        (None, _) => true,
     }
 }
 
@@ -428,9 +458,15 @@ fn open_options(config: &Config) -> ExporterContext<'_> {
     ExporterContext { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
 }
 
-fn parts<'a>(config: &'a Config, quotas: Option<&'a DurableQuotas>, exports: &'a Exports) -> Parts<'a> {
-    let (ledger, data_dir) = (quotas.map(DurableQuotas::ledger), Some(&*config.data_dir));
-    Parts { ledger, data_dir, ..config.gateway_parts(exports) }
+fn parts<'a>(
+    config: &'a Config,
+    quotas: Option<&'a DurableQuotas>,
+    cluster: Option<&'a ClusterThread>,
+    exports: &'a Exports,
+) -> Parts<'a> {
+    let stores =
+        Stores { ledger: quotas.map(DurableQuotas::ledger), cluster: cluster.map(ClusterThread::sink) };
+    Parts { stores, data_dir: Some(&*config.data_dir), ..config.gateway_parts(exports) }
 }
 
 /// Logs the new addresses.

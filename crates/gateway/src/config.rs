@@ -13,8 +13,7 @@ use egret_config::{Duration, Size};
 use egret_diagnosis::Exports;
 use egret_export::access_log::AccessLogConfig;
 use egret_flow::config::FlowConfig;
-use egret_quota::QuotaConfigs;
-use egret_store::Ledger;
+use egret_quota::{QuotaConfigs, Stores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 
@@ -37,8 +36,8 @@ pub struct Parts<'a> {
     pub accounts: &'a AccountConfigs,
     /// `flows:`
     pub flows: &'a [FlowConfig],
-    /// The ledger from which persistent quotas obtain units. `None` while a config is only validated.
-    pub ledger: Option<&'a Ledger>,
+    /// The stores from which quotas obtain units. None while a config is only validated.
+    pub stores: Stores<'a>,
     /// The directory for persistent state. `None` while a config is only validated.
     pub data_dir: Option<&'a Path>,
     /// The exporters of the diagnoses.

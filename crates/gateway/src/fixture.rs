@@ -20,7 +20,7 @@ use egret_message::{ReceivedMessage, Via};
 use egret_net::dns::Resolver;
 use egret_net::event_loop::{EventLoop, Socket};
 use egret_net::stream::Stream;
-use egret_quota::QuotaConfigs;
+use egret_quota::{QuotaConfigs, Stores};
 use egret_remedy::{Exchange, PendingChanges};
 use tokio::sync::mpsc;
 
@@ -119,7 +119,7 @@ impl Fixture {
             quotas: &QuotaConfigs::default(),
             accounts,
             flows,
-            ledger: None,
+            stores: Stores::default(),
             data_dir: None,
             exports: &Exports::default(),
         };

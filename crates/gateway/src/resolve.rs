@@ -186,7 +186,7 @@ mod tests {
     use egret_accounts::AccountConfigs;
     use egret_diagnosis::Exports;
     use egret_http1::HeadLimits;
-    use egret_quota::QuotaConfigs;
+    use egret_quota::{QuotaConfigs, Stores};
 
     use super::*;
     use crate::config::{GatewayConfig, ListenConfig, Providers};
@@ -221,7 +221,7 @@ mod tests {
             quotas: &QuotaConfigs::default(),
             accounts: &AccountConfigs::default(),
             flows: &[],
-            ledger: None,
+            stores: Stores::default(),
             data_dir: None,
             exports: &Exports::default(),
         };

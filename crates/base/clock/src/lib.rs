@@ -4,6 +4,7 @@
 //! since 1970. The room never waits and knows no message. The formats in which HTTP and its neighbours write
 //! time have a module each.
 
+mod boot;
 mod calendar;
 pub mod cookie_date;
 pub mod http_date;
@@ -13,6 +14,7 @@ pub mod retry_after;
 pub mod rfc3339;
 mod timestamp;
 
+pub use boot::boot_us;
 pub use calendar::CivilTime;
 pub use moment::Moment;
 pub use random::{Random, folded, mixed};

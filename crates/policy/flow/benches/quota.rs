@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_clock::Timestamp;
-use egret_quota::{Quota, Quotas};
+use egret_quota::{Quota, Quotas, Stores};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
 fn quota(config: &Value) -> Arc<Quota> {
     let configs = json!({ "q": config, "parent": { "limit": 10_000, "window": "1s" } });
     let configs = serde_json::from_value(configs).unwrap_or_default();
-    let quotas = Quotas::compile(&configs, None, None, &[], &mut Vec::new());
+    let quotas = Quotas::compile(&configs, None, Stores::default(), &[], &mut Vec::new());
     let Some(quota) = quotas.get("q").cloned() else { unreachable!("the config is good") };
     for milliseconds in 1..=2_000 {
         let now = NOW - Duration::from_millis(2_001 - milliseconds);

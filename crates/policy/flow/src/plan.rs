@@ -18,12 +18,11 @@ use egret_har::Key;
 use egret_match::matching::Question;
 use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
-use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas};
+use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas, Stores};
 use egret_remedy::{
     AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, Mode, Needs, OnError, Params,
     RemedyConfig, Script, ScriptSnapshot,
 };
-use egret_store::Ledger;
 use egret_store::entries::Purge;
 
 use crate::causes::LoggedCauses;
@@ -70,8 +69,8 @@ pub struct FlowParts<'a> {
     pub accounts: &'a AccountConfigs,
     /// The providers, in the order of their numbers.
     pub providers: &'a [KnownProvider<'a>],
-    /// Ledger of quotas that outlive the process; `None` while a config is only checked.
-    pub ledger: Option<&'a Ledger>,
+    /// The stores of quotas; none while a config is only checked.
+    pub stores: Stores<'a>,
     /// Directory for data that outlives the process; `None` while a config is only checked.
     pub data_dir: Option<&'a Path>,
     /// External resources of diagnoses, such as exporters.
@@ -168,7 +167,7 @@ impl Flows {
         workers: usize,
         before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
-        let FlowParts { flows: config, quotas, accounts, providers, ledger, data_dir, exports } = parts;
+        let FlowParts { flows: config, quotas, accounts, providers, stores, data_dir, exports } = parts;
         let mut problems = crate::config::problems(config, providers);
         let router = Router::compile(&match_rules(config)).unwrap_or_default();
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
@@ -176,7 +175,7 @@ impl Flows {
         let quotas_before = before.map(|before| &before.quotas);
         let every_parameter: BTreeSet<&str> = parameters.iter().flatten().map(String::as_str).collect();
         let every_parameter: Vec<&str> = every_parameter.into_iter().collect();
-        let quotas = Quotas::compile(quotas, quotas_before, ledger, &every_parameter, &mut problems);
+        let quotas = Quotas::compile(quotas, quotas_before, stores, &every_parameter, &mut problems);
         let secret_names: Arc<[Box<str>]> =
             accounts.values().filter_map(AccountConfig::secret_name).map(Box::from).collect();
         let accounts_before = before.map(|before| &before.accounts);

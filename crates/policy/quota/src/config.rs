@@ -70,9 +70,9 @@ pub struct QuotaConfig {
     /// Storage of the count.
     #[serde(default)]
     pub store: StoreKind,
-    /// Treatment of calls while the store fails.
-    #[serde(default)]
-    pub on_store_error: OnStoreError,
+    /// Treatment of calls while the store fails. Default: `keep` for `store: redis`, otherwise `closed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_store_error: Option<OnStoreError>,
 }
 
 fn groups_max_default() -> u32 {
@@ -98,8 +98,16 @@ impl Default for QuotaConfig {
             spillover: None,
             learn: None,
             store: StoreKind::default(),
-            on_store_error: OnStoreError::default(),
+            on_store_error: None,
         }
+    }
+}
+
+impl QuotaConfig {
+    /// Treatment of calls while the store fails.
+    pub fn store_policy(&self) -> OnStoreError {
+        let default = if self.store == StoreKind::Redis { OnStoreError::Keep } else { OnStoreError::Closed };
+        self.on_store_error.unwrap_or(default)
     }
 }
 
@@ -519,15 +527,23 @@ pub enum StoreKind {
     /// In a file in `data_dir`, which survives a restart and a crash. For `calendar`, and for `fixed` with
     /// `starts: clock`.
     File,
+    /// In Redis or Valkey, shared by all gateways of a cluster.
+    Redis,
 }
 
 /// Treatment of calls while the store fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnStoreError {
+    /// The gateway uses the units that it holds, at most the limit divided by the number of gateways, for
+    /// `cluster.keep_for`. The provider never gets more calls than the limit. For `store: redis`.
+    Keep,
+    /// Each gateway uses the limit divided by the number of gateways, even if it holds less. The limit holds
+    /// if the store fails for all gateways alike. For `store: redis`.
+    Share,
     /// They are rejected, so the provider never gets more calls than the limit.
-    #[default]
     Closed,
-    /// They are counted in memory until the store works again.
+    /// They are counted in memory until the store works again. With `store: redis`, each gateway uses the
+    /// whole limit.
     Open,
 }

@@ -4,13 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use egret_clock::Timestamp;
+use egret_store::shared::{GroupCall, GroupReply, Listing, Press, SharedGroup};
 use egret_store::{Borrower, Loan, StoreError};
 
+use super::backing::Backed;
+use super::config::OnStoreError;
 use super::correction::Correction;
 use super::learn::Learned;
 use super::lease::{Count, Lease};
 use super::meter::{Meter, Rule, Stage};
 use super::refusal::Why;
+use super::share::Share;
 
 /// Maximum number of tasks that wait for one group. A queue needs one. With more, the oldest is woken, and
 /// registers again.
@@ -25,14 +29,20 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Creates a group without usage. With a lease, the store may already have a count for it.
-    pub(super) fn new(name: &[u8], rule: Rule, lease: Option<Lease>) -> Self {
+    /// Creates a group without usage. A store may already have a count for it.
+    pub(super) fn new(name: &[u8], rule: Rule, backed: Backed) -> Self {
+        let (lease, share) = match backed {
+            Backed::Memory => (None, None),
+            Backed::File(lease) => (Some(lease), None),
+            Backed::Shared(share) => (None, Some(share)),
+        };
         let state = State {
-            meter: Meter::new(rule),
+            meter: Meter::new(share.as_ref().map_or(rule, |share| share.first_rule())),
             correction: Correction::default(),
             abandoned_units: 0,
             watchers: Vec::new(),
             lease,
+            share,
         };
         Self { name: name.into(), state: Mutex::new(state) }
     }
@@ -56,7 +66,7 @@ impl Group {
         let mut state = self.lock();
         state.advance(now);
         let delays = state.delays();
-        let stage = state.meter.responded(units, made.as_micros());
+        let stage = state.responded(units, made);
         if state.delays() != delays {
             wake(state);
         }
@@ -88,9 +98,53 @@ impl Borrower for Group {
     }
 }
 
+impl SharedGroup for Group {
+    fn key(&self) -> Arc<[u8]> {
+        self.lock().share.as_ref().map_or_else(|| [].into(), |share| share.key())
+    }
+
+    fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall> {
+        let mut state = self.lock();
+        state.advance_share();
+        let State { meter, share, .. } = &mut *state;
+        share.as_mut()?.call(listing, now_ms, meter)
+    }
+
+    fn answered(&self, reply: &GroupReply, generation: u64, _: u64) {
+        let mut state = self.lock();
+        let before = state.meter.allowance();
+        let now = state.advance_share();
+        if let Some(share) = &mut state.share {
+            share.answered(reply, generation, now);
+        }
+        // An answer without units ends the wait of calls too.
+        let _ = state.advance_share();
+        if state.meter.allowance() > before || reply.hold == 0 {
+            wake(state);
+        }
+    }
+
+    fn is_urgent(&self, _: u64) -> bool {
+        let mut state = self.lock();
+        state.advance_share();
+        let State { meter, share, .. } = &*state;
+        share.as_ref().is_some_and(|share| share.is_urgent(meter))
+    }
+
+    fn heeds(&self, press: Press) -> bool {
+        self.lock().share.as_ref().is_some_and(|share| share.heeds(press))
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
-        self.lock().give_back_lease();
+        let mut state = self.lock();
+        state.give_back_lease();
+        state.advance_share();
+        let State { meter, share, .. } = &mut *state;
+        if let Some(share) = share {
+            share.farewell(meter);
+        }
     }
 }
 
@@ -102,7 +156,8 @@ pub(super) struct State {
     /// Units of calls in transit that were given up since the last update of the time.
     abandoned_units: u64,
     watchers: Vec<Waker>,
-    lease: Option<Lease>,
+    lease: Option<Box<Lease>>,
+    share: Option<Box<Share>>,
 }
 
 impl State {
@@ -111,33 +166,95 @@ impl State {
     }
 
     /// Applies another rule of the same kind, and the behavior for a failing store.
-    pub(super) fn set_rule(&mut self, rule: Rule, is_open: bool) {
+    pub(super) fn set_rule(&mut self, rule: Rule, policy: OnStoreError) {
+        if let Some(share) = &mut self.share {
+            share.set_rule(rule, policy);
+            self.advance_share();
+            return;
+        }
         self.meter.set_rule(rule);
         if let Some(lease) = &mut self.lease {
-            lease.set_open(is_open);
+            lease.set_open(policy == OnStoreError::Open);
         }
     }
 
     /// Updates the time.
     pub(super) fn advance(&mut self, now: Timestamp) {
-        let now = self.meter.advance(now);
-        if self.abandoned_units > 0 {
-            self.meter.abandoned(std::mem::take(&mut self.abandoned_units));
-        }
-        self.correction.expire(now);
+        let local = self.share.as_mut().map_or(now, |share| share.local(now));
+        self.advance_meter(local);
         if let Some(lease) = &mut self.lease {
             lease.advance(count(&self.meter));
         }
     }
 
+    /// Updates the time of shared units. Returns it.
+    fn advance_share(&mut self) -> u64 {
+        let Some(share) = &self.share else { return self.meter.now() };
+        let now = share.now();
+        self.advance_meter(now);
+        self.meter.now()
+    }
+
+    fn advance_meter(&mut self, now: Timestamp) {
+        self.meter.advance(now);
+        if let Some(share) = &mut self.share {
+            share.apply(&mut self.meter);
+        }
+        if self.abandoned_units > 0 {
+            self.meter.abandoned(std::mem::take(&mut self.abandoned_units));
+        }
+        self.correction.expire(self.now());
+    }
+
+    /// The time by the callers' clock.
+    fn now(&self) -> u64 {
+        self.outside(self.meter.now())
+    }
+
+    /// Converts a time of the meter to one of the callers.
+    fn outside(&self, micros: u64) -> u64 {
+        micros.saturating_add(self.share.as_ref().map_or(0, |share| share.ahead()))
+    }
+
+    /// Maximum number of units that are ever available at once.
+    pub(super) fn most(&self) -> u64 {
+        self.share.as_ref().map_or_else(|| self.meter.rule().most(), |share| share.most())
+    }
+
+    /// Total units at the moment, used or not, in all gateways that share them.
+    pub(super) fn allowance(&self) -> u64 {
+        self.share.as_ref().map_or_else(|| self.meter.allowance(), |share| share.most())
+    }
+
+    /// Notes that calls wait for so many units together.
+    pub(super) fn note_waiting(&mut self, units: u64) {
+        if let Some(share) = &mut self.share {
+            share.note_waiting(units);
+        }
+    }
+
+    /// Counts the response to a call that was made at `made`.
+    fn responded(&mut self, units: u64, made: Timestamp) -> Stage {
+        let ahead = self.share.as_ref().map_or(0, |share| share.ahead());
+        self.meter.responded(units, made.as_micros().saturating_sub(ahead))
+    }
+
     /// Returns the reason why that many units are not available now, and the time at which they may be.
     pub(super) fn refuses(&mut self, units: u64) -> Option<(Why, Option<Timestamp>)> {
-        if units > self.meter.rule().most() {
+        if units > self.most() {
             return Some((Why::CostAboveLimit, None));
         }
         let fits = self.meter.fits(units.saturating_add(self.correction.withheld()));
         if !fits || self.correction.blocked_until().is_some() {
-            return Some((Why::Exhausted, self.when(units)));
+            let when = self.when(units);
+            let is_blocked = self.correction.blocked_until().is_some();
+            let (meter, ahead) = (&self.meter, self.share.as_ref().map_or(0, |share| share.ahead()));
+            let Some(share) = self.share.as_mut().filter(|_| !is_blocked) else {
+                return Some((Why::Exhausted, when));
+            };
+            let local = when.map(|when| when.as_micros().saturating_sub(ahead));
+            let (why, until) = share.refuses(units, local, meter);
+            return Some((why, Some(Timestamp::from_micros(until.saturating_add(ahead)))));
         }
         let (why, until) = self.lease.as_mut()?.refuses(units, self.meter.now())?;
         Some((why, Some(Timestamp::from_micros(until))))
@@ -153,6 +270,9 @@ impl State {
 
     /// Asks the store for more units if they are needed; `group` is this group.
     pub(super) fn ask_if_due(&mut self, group: &Arc<Group>) {
+        if let Some(share) = &mut self.share {
+            return share.ask_if_due(|| group.clone(), &self.meter);
+        }
         let Some(lease) = &mut self.lease else { return };
         let count = count(&self.meter);
         if let Some(window) = self.meter.window()
@@ -167,7 +287,7 @@ impl State {
         if let Some((used, spilled)) = self.lease.as_mut().and_then(|lease| lease.lent(loan, now)) {
             self.meter.set(used, spilled);
         }
-        if self.lease.as_ref().is_some_and(Lease::is_ending) {
+        if self.lease.as_ref().is_some_and(|lease| lease.is_ending()) {
             self.give_back_lease();
         }
     }
@@ -181,17 +301,18 @@ impl State {
 
     /// Returns `true` if there is a store and it does not respond.
     pub(super) fn has_store_failed(&self) -> bool {
-        self.lease.as_ref().is_some_and(Lease::has_failed)
+        self.lease.as_ref().is_some_and(|lease| lease.has_failed())
+            || self.share.as_ref().is_some_and(|share| share.has_store_failed(&self.meter))
     }
 
     /// The earliest time at which that many units could be available.
     pub(super) fn when(&self, units: u64) -> Option<Timestamp> {
-        Some(self.when_by(self.meter.when(units)?, units))
+        Some(self.when_by(self.outside(self.meter.when(units)?), units))
     }
 
     /// The time at which that many units are available, if calls take as long as recently.
     pub(super) fn forecast(&self, units: u64) -> Option<Timestamp> {
-        Some(self.when_by(self.meter.forecast(units)?, units))
+        Some(self.when_by(self.outside(self.meter.forecast(units)?), units))
     }
 
     /// A number that changes when units turn out to come back later than estimated.
@@ -219,9 +340,9 @@ impl State {
     /// shorter time, or nothing is available until a later time.
     fn correct(&mut self, learned: &Learned, wait_max_micros: u64) -> bool {
         let free = self.meter.allowance().saturating_sub(self.meter.used());
-        let now = self.meter.now();
+        let now = self.now();
         let before = self.correction;
-        self.correction.learn(learned, free, now, self.meter.reset(), wait_max_micros);
+        self.correction.learn(learned, free, now, self.outside(self.meter.reset()), wait_max_micros);
         let after = &self.correction;
         let is_blocked = after.blocked_until() > before.blocked_until();
         if is_blocked {
@@ -256,12 +377,13 @@ impl State {
             return 0;
         }
         let taken = self.meter.used().saturating_add(self.correction.withheld());
-        self.meter.allowance().saturating_sub(taken)
+        let pool = self.share.as_ref().map_or(0, |share| share.pool());
+        self.meter.allowance().saturating_sub(taken).saturating_add(pool).min(self.allowance())
     }
 
     /// Time at which all units used now will have come back.
     pub(super) fn reset(&self) -> Timestamp {
-        let reset = self.meter.reset();
+        let reset = self.outside(self.meter.reset());
         Timestamp::from_micros(self.correction.ends().map_or(reset, |ends| ends.max(reset)))
     }
 

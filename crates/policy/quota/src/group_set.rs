@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::backing::{Backing, GroupKind};
 use super::config::QuotaConfig;
 use super::group::Group;
 use super::groups::Groups;
-use super::lease::{Backing, GroupKind};
+
 use super::meter::Rule;
 
 /// The counts of a quota. They survive a change of its config that keeps the way of counting.
@@ -22,10 +23,10 @@ pub(super) struct GroupSet {
 }
 
 impl GroupSet {
-    pub fn new(config: &QuotaConfig, rule: &Rule, backing: Option<&Backing>, before: Option<&Self>) -> Self {
+    pub fn new(config: &QuotaConfig, rule: &Rule, backing: &Backing, before: Option<&Self>) -> Self {
         let group = |kind: GroupKind, name: &str| {
-            let lease = backing.map(|backing| backing.lease(kind, name.as_bytes()));
-            Arc::new(Group::new(name.as_bytes(), rule.clone(), lease))
+            let backed = backing.group(kind, name.as_bytes(), rule);
+            Arc::new(Group::new(name.as_bytes(), rule.clone(), backed))
         };
         let names = config.shares.iter().flat_map(|shares| shares.groups.keys());
         let listed = names.map(|name| {

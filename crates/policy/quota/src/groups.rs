@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use egret_clock::Timestamp;
 
+use super::backing::{Backing, GroupKind};
 use super::group::Group;
-use super::lease::{Backing, GroupKind};
 use super::meter::Rule;
 
 /// Maximum length of a name. Longer ones are replaced by a digest, so groups with long names need no more
@@ -26,7 +26,7 @@ pub(super) struct Groups {
     /// Counts the calls of the groups that did not fit.
     overflow: Arc<Group>,
     hashers: [RandomState; 2],
-    backing: Option<Backing>,
+    backing: Backing,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ struct Entry {
 }
 
 impl Groups {
-    pub(super) fn new(rule: Rule, backing: Option<&Backing>) -> Self {
+    pub(super) fn new(rule: Rule, backing: &Backing) -> Self {
         let table = GroupTable {
             indexes: HashMap::new(),
             entries: Vec::new(),
@@ -57,12 +57,12 @@ impl Groups {
             oldest: NONE,
             is_overflowing: false,
         };
-        let lease = backing.map(|backing| backing.lease(GroupKind::Overflow, b""));
+        let backed = backing.group(GroupKind::Overflow, b"", &rule);
         Self {
             table: Mutex::new(table),
-            overflow: Arc::new(Group::new(b"", rule, lease)),
+            overflow: Arc::new(Group::new(b"", rule, backed)),
             hashers: [RandomState::new(), RandomState::new()],
-            backing: backing.cloned(),
+            backing: backing.clone(),
         }
     }
 
@@ -92,11 +92,11 @@ impl Groups {
         }
         table.is_overflowing = false;
         let make = || {
-            let lease = self.backing.as_ref().map(|backing| backing.lease(GroupKind::Named, name));
-            Arc::new(Group::new(name, rule.clone(), lease))
+            let backed = self.backing.group(GroupKind::Named, name, rule);
+            Arc::new(Group::new(name, rule.clone(), backed))
         };
         // A digest is different in the next process, so a store cannot keep its count.
-        let has_room = self.backing.is_none() || !is_long;
+        let has_room = !self.backing.is_lasting() || !is_long;
         if has_room && let Some(group) = table.add(name, groups_max, now, make) {
             return group;
         }

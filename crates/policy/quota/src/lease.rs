@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use egret_store::{Borrower, Ledger, Loan, LoanRequest, PendingLoan, Window};
 
+use super::backing::GroupKind;
 use super::refusal::Why;
 
 /// Time without a response after which the store counts as failed, and calls do not wait for it.
@@ -21,39 +22,20 @@ const BLOCK_TIME_MAX_MICROS: u64 = 2_000_000;
 /// The largest block is the limit divided by this.
 const BLOCKS_MIN: u64 = 100;
 
-/// The store of a quota's groups.
+/// The file of a quota's groups.
 #[derive(Debug, Clone)]
-pub(super) struct Backing {
+pub(super) struct FileBacking {
     /// The ledger that lends units; without one, the store counts as failed from the start.
     pub ledger: Option<Ledger>,
     /// The quota's name.
     pub quota: Box<str>,
 }
 
-/// The kind of a group; groups of different kinds may have the same name.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum GroupKind {
-    /// All calls of the quota.
-    Whole,
-    /// A group with a name.
-    Named,
-    /// All groups without their own share together.
-    Rest,
-    /// The overflow group.
-    Overflow,
-}
-
-impl Backing {
+impl FileBacking {
     /// Creates the lease of a group, without borrowed units.
     pub(super) fn lease(&self, kind: GroupKind, name: &[u8]) -> Lease {
-        let tag = match kind {
-            GroupKind::Whole => 'w',
-            GroupKind::Named => 'n',
-            GroupKind::Rest => 'r',
-            GroupKind::Overflow => 'c',
-        };
         // A quota's name contains no zero byte, so keys are unique.
-        let key = [self.quota.as_bytes(), &[0], tag.to_string().as_bytes(), name].concat().into();
+        let key = [self.quota.as_bytes(), &[0], kind.tag().as_bytes(), name].concat().into();
         Lease {
             ledger: self.ledger.clone(),
             key,

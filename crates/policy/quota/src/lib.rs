@@ -7,6 +7,7 @@
 //! The crate reads no clock and knows no remedy, no socket and no file. Callers pass the time, all from the
 //! same clock. See [`Quota::take`] for the effect of setting that clock.
 
+mod backing;
 mod calendar;
 mod config;
 mod correction;
@@ -20,9 +21,11 @@ mod meter;
 mod quota;
 mod quotas;
 mod refusal;
+mod share;
 mod status;
 mod validate;
 
+pub use backing::Stores;
 pub use config::{
     CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnStoreError, Percent,
     PercentError, Period, QuotaConfig, QuotaConfigs, QuotaKind, RenewalConfig, ShareDefault,
@@ -36,6 +39,8 @@ pub use refusal::{Refusal, Why};
 pub use status::{GroupSnapshot, QuotaSnapshot, QuotaStatus};
 pub use validate::validate;
 
+#[cfg(test)]
+mod share_tests;
 #[cfg(test)]
 mod store_tests;
 #[cfg(test)]

@@ -80,6 +80,13 @@ impl Meter {
         self.note_delay();
     }
 
+    /// Sets the time at which units counted now come back, if it is not one window later.
+    pub(super) fn set_edge(&mut self, edge: Option<u64>) {
+        if let Gauge::Sliding(sliding) = &mut self.gauge {
+            sliding.set_edge(edge);
+        }
+    }
+
     /// Updates the time, and frees the units that have come back until then. Returns the effective time,
     /// which does not go back for small differences. If the system clock was set back, the counts move with
     /// it.

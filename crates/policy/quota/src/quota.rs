@@ -4,18 +4,19 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use egret_clock::Timestamp;
-use egret_store::Ledger;
 use smallvec::SmallVec;
 
+use super::backing::{Backing, GroupKind, Stores};
 use super::calendar::Calendar;
-use super::config::{GroupBy, OnStoreError, QuotaConfig, QuotaKind, ShareDefault, StoreKind, WindowStart};
+use super::config::{GroupBy, QuotaConfig, QuotaKind, RenewalConfig, ShareDefault, StoreKind, WindowStart};
 use super::expressions::QuotaExpressions;
 use super::group::{Group, State};
 use super::group_set::GroupSet;
 use super::learn::ReportReader;
-use super::lease::{Backing, GroupKind};
+use super::lease::FileBacking;
 use super::meter::{Refill, Rule, Schedule, Stage};
 use super::refusal::{Refusal, Why};
+use super::share::SharedBacking;
 use super::status::{GroupSnapshot, QuotaSnapshot, QuotaStatus};
 
 /// The groups that one call draws from, inline for the common case: a quota, its parent, and the rest of one
@@ -36,8 +37,8 @@ pub struct Quota {
 
 /// The inputs for compiling a quota, besides its config.
 pub(super) struct QuotaContext<'a> {
-    /// Lends units to quotas that are stored in a file.
-    pub ledger: Option<&'a Ledger>,
+    /// The stores of quotas.
+    pub stores: Stores<'a>,
     /// The path parameters of the flows.
     pub parameters: &'a [&'a str],
 }
@@ -53,11 +54,8 @@ impl Quota {
     ) -> Option<Self> {
         let rule = rule(config)?;
         let before = before.filter(|before| before.counts_like(config)).map(|before| &before.counts);
-        let backing = match config.store {
-            StoreKind::Memory => None,
-            StoreKind::File => Some(Backing { ledger: context.ledger.cloned(), quota: name.into() }),
-        };
-        let counts = GroupSet::new(config, &rule, backing.as_ref(), before);
+        let backing = backing(name, config, &rule, context.stores);
+        let counts = GroupSet::new(config, &rule, &backing, before);
         let reader = config.learn.as_ref().map(ReportReader::new);
         // The mistakes in them were reported when the config was validated.
         let expressions = QuotaExpressions::compile(config, context.parameters, "", &mut Vec::new());
@@ -80,10 +78,10 @@ impl Quota {
 
     /// Applies this quota's limits to every group.
     fn set_rules(&self) {
-        let is_open = self.config.on_store_error == OnStoreError::Open;
+        let policy = self.config.store_policy();
         self.counts.each(|kind, group| {
             let rule = self.rule_of(kind, &group.name);
-            group.free(|state| state.set_rule(rule, is_open));
+            group.free(|state| state.set_rule(rule, policy));
         });
     }
 
@@ -211,9 +209,10 @@ impl Quota {
         for group in self.groups(now, names).ok()? {
             let mut state = group.group.lock();
             state.advance(now);
-            if cost > state.meter().rule().most() {
+            if cost > state.most() {
                 return None;
             }
+            state.note_waiting(cost.saturating_add(ahead));
             when = when.max(state.forecast(cost.saturating_add(ahead))?);
         }
         Some(when)
@@ -241,7 +240,7 @@ impl Quota {
             state.advance(now);
             QuotaStatus {
                 quota: group.quota.name.clone(),
-                limit: state.meter().allowance(),
+                limit: state.allowance(),
                 remaining: state.remaining(),
                 reset: state.reset(),
                 window: group.quota.config.window.map(egret_config::Duration::get),
@@ -283,7 +282,7 @@ impl Quota {
         GroupSnapshot {
             name: label.map_or_else(|| self.shown(&group.name), str::to_owned),
             used: state.meter().used(),
-            limit: state.meter().allowance(),
+            limit: state.allowance(),
             remaining: state.remaining(),
             reset: state.reset(),
             has_store_failed: state.has_store_failed(),
@@ -352,6 +351,40 @@ struct GroupRef<'a> {
     quota: &'a Quota,
     group: Arc<Group>,
     level: u8,
+}
+
+/// Windows at least as long as this are lent in blocks.
+const LONG_WINDOW_US: u64 = 60_000_000;
+
+/// Returns the store of a quota's groups.
+fn backing(name: &str, config: &QuotaConfig, rule: &Rule, stores: Stores<'_>) -> Backing {
+    let is_long = match &rule.refill {
+        Refill::Windows { schedule, .. } => schedule.length().is_none_or(|length| length >= LONG_WINDOW_US),
+        Refill::Sliding { .. } | Refill::Bucket { .. } | Refill::Slots => false,
+    };
+    match (config.store, stores.cluster) {
+        (StoreKind::Memory, _) => Backing::Memory,
+        (StoreKind::Redis, Some(sink)) if !is_long => Backing::Shared(SharedBacking {
+            sink: sink.clone(),
+            quota: name.into(),
+            fingerprint: sink.digest(way_of_counting(config).as_bytes()).get(..8).unwrap_or_default().into(),
+        }),
+        // A store that always fails.
+        (StoreKind::Redis, _) => Backing::File(FileBacking { ledger: None, quota: name.into() }),
+        (StoreKind::File, _) => {
+            Backing::File(FileBacking { ledger: stores.ledger.cloned(), quota: name.into() })
+        }
+    }
+}
+
+/// A text that is equal for configs whose counts have the same meaning.
+fn way_of_counting(config: &QuotaConfig) -> String {
+    let QuotaConfig { kind, window, group_by, shares, period, renews, .. } = config;
+    let window_us = window.map_or(0, |window| window.get().as_micros());
+    let group_by = group_by.as_ref().map(GroupBy::to_string).unwrap_or_default();
+    let has_shares = shares.is_some();
+    let RenewalConfig { day, time, time_zone } = renews;
+    format!("{kind} {window_us} {group_by} {has_shares} {period:?} {day} {time} {time_zone}")
 }
 
 /// Returns the rule of a whole quota; `None` if its config is incomplete.
@@ -442,7 +475,7 @@ impl Grant {
             }
             charge.units = charge.group.free(|state| {
                 state.advance(now);
-                let actual = actual.min(state.meter().rule().most().max(charge.units));
+                let actual = actual.min(state.most().max(charge.units));
                 state.settle(charge.units, actual, charge.stage);
                 actual
             });

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use egret_config::Problem;
-use egret_store::Ledger;
 
+use super::backing::Stores;
 use super::config::{QuotaConfig, QuotaConfigs};
 use super::quota::{Quota, QuotaContext};
 use super::validate::validate;
@@ -25,12 +25,11 @@ impl Quotas {
     ///
     /// `parameters` are the path parameters of the flows; grouping by any other one is a mistake.
     ///
-    /// Quotas that are stored in a file borrow units from `ledger`. Without a ledger they behave as if the
-    /// store fails.
+    /// Quotas that are stored elsewhere borrow units from `stores`.
     pub fn compile(
         configs: &QuotaConfigs,
         previous: Option<&Self>,
-        ledger: Option<&Ledger>,
+        stores: Stores<'_>,
         parameters: &[&str],
         problems: &mut Vec<Problem>,
     ) -> Self {
@@ -42,7 +41,7 @@ impl Quotas {
         };
         let mut quotas = Self::default();
         let sources =
-            Sources { configs, previous, context: QuotaContext { ledger, parameters }, is_good: &is_good };
+            Sources { configs, previous, context: QuotaContext { stores, parameters }, is_good: &is_good };
         for (name, config) in configs {
             quotas.compile_one(name, config, &sources);
         }

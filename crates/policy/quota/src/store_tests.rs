@@ -43,7 +43,13 @@ impl Process {
         let (ledger, clerk) = ledger();
         let configs = [("q".to_owned(), config.clone())].into();
         let mut problems = Vec::new();
-        let quotas = Quotas::compile(&configs, None, Some(&ledger), &[], &mut problems);
+        let quotas = Quotas::compile(
+            &configs,
+            None,
+            Stores { ledger: Some(&ledger), ..Stores::default() },
+            &[],
+            &mut problems,
+        );
         assert_eq!(problems, Vec::new());
         Self { quotas, ledger, clerk, store: FileStore::open(path, at(0)).unwrap() }
     }
@@ -149,7 +155,7 @@ fn while_the_store_fails_calls_are_refused_or_counted_later_as_is_configured() {
     assert_eq!(process.drain(at(SECOND), 20), 10);
 
     let (_directory, path) = file();
-    let open = QuotaConfig { on_store_error: OnStoreError::Open, ..hourly(10) };
+    let open = QuotaConfig { on_store_error: Some(OnStoreError::Open), ..hourly(10) };
     let mut process = Process::start(&path, &open);
     assert_eq!(process.quota().take(at(0), &[], 1).unwrap_err().why, Why::Fetching);
     process.clerk.work_off(&mut Failing);
@@ -173,7 +179,7 @@ fn a_store_that_is_silent_for_long_has_failed() {
 #[test]
 fn without_a_ledger_a_file_is_a_store_that_fails() {
     let configs = [("q".to_owned(), hourly(10))].into();
-    let quotas = Quotas::compile(&configs, None, None, &[], &mut Vec::new());
+    let quotas = Quotas::compile(&configs, None, Stores::default(), &[], &mut Vec::new());
     let quota = quotas.get("q").unwrap();
     assert_eq!(quota.take(at(0), &[], 1).unwrap_err().why, Why::Fetching);
     assert_eq!(quota.take(at(0), &[], 1).unwrap_err().why, Why::StoreDown);

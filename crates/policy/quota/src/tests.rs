@@ -49,7 +49,7 @@ fn quotas<const N: usize>(configs: [(&str, QuotaConfig); N]) -> Quotas {
 fn reloaded<const N: usize>(configs: [(&str, QuotaConfig); N], previous: Option<&Quotas>) -> Quotas {
     let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
     let mut problems = Vec::new();
-    let quotas = Quotas::compile(&configs, previous, None, &[], &mut problems);
+    let quotas = Quotas::compile(&configs, previous, Stores::default(), &[], &mut problems);
     assert_eq!(problems, Vec::new());
     quotas
 }
@@ -835,7 +835,7 @@ fn what_is_wrong_is_left_out_and_all_that_stands_below_it() {
         [("a", child("b")), ("b", child("a")), ("c", child("b")), ("d", child("none")), ("good", sliding(1))];
     let configs = configs.map(|(name, config)| (name.to_owned(), config)).into();
     let mut problems = Vec::new();
-    let quotas = Quotas::compile(&configs, None, None, &[], &mut problems);
+    let quotas = Quotas::compile(&configs, None, Stores::default(), &[], &mut problems);
     assert_eq!(problems.len(), 2);
     assert_eq!(quotas.iter().map(|quota| quota.name()).collect::<Vec<_>>(), ["good"]);
 }

@@ -6,7 +6,8 @@ use egret_match::expression::{Scope, Stage};
 
 use super::calendar::Calendar;
 use super::config::{
-    GroupBy, QuotaConfig, QuotaConfigs, QuotaKind, RenewalConfig, ShareDefault, StoreKind, WindowStart,
+    GroupBy, OnStoreError, QuotaConfig, QuotaConfigs, QuotaKind, RenewalConfig, ShareDefault, StoreKind,
+    WindowStart,
 };
 use super::expressions::QuotaExpressions;
 
@@ -240,6 +241,22 @@ impl Checks<'_> {
             let message = "a file requires windows that begin by the clock: `kind: calendar`, or `kind: fixed` \
                            with `starts: clock`";
             self.problem(".store", message);
+        }
+        let is_shared = quota.store == StoreKind::Redis;
+        if let Some(policy @ (OnStoreError::Keep | OnStoreError::Share)) = quota.on_store_error
+            && !is_shared
+        {
+            let policy = if policy == OnStoreError::Keep { "keep" } else { "share" };
+            let message = format!("`{policy}` is for `store: redis`, whose units several gateways hold");
+            self.problem(".on_store_error", message);
+        }
+        if is_shared && quota.starts == WindowStart::First {
+            let message = "gateways that share a quota cannot know which call is the first: use `kind: \
+                           sliding` with the same window, which never exceeds it";
+            self.problem(".starts", message);
+        }
+        if is_shared && quota.spillover.is_some() {
+            self.problem(".spillover", "gateways that share a quota carry no units over: remove `spillover`");
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) enum Schedule {
 
 impl Schedule {
     /// Length of the windows, if all have the same.
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         match self {
             Self::Clock(length) | Self::First(length) => Some(*length),
             Self::Calendar(_) => None,

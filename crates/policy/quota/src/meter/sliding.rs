@@ -12,6 +12,8 @@ const PARTS: u64 = 512;
 #[derive(Debug)]
 pub(super) struct Sliding {
     window: u64,
+    /// Time at which units counted now come back, if it is not one window later.
+    edge: Option<u64>,
     /// Length of a part, in microseconds.
     part: u64,
     counted: u64,
@@ -29,7 +31,7 @@ struct WindowPart {
 
 impl Sliding {
     pub(super) fn new(window: u64) -> Self {
-        Self { window, part: (window / PARTS).max(1), counted: 0, parts: VecDeque::new() }
+        Self { window, edge: None, part: (window / PARTS).max(1), counted: 0, parts: VecDeque::new() }
     }
 
     pub(super) fn window(&self) -> u64 {
@@ -38,6 +40,10 @@ impl Sliding {
 
     pub(super) fn counted(&self) -> u64 {
         self.counted
+    }
+
+    pub(super) fn set_edge(&mut self, edge: Option<u64>) {
+        self.edge = edge;
     }
 
     /// Time at which the units of a part come back: one window after the last moment at which one of them can
@@ -57,6 +63,7 @@ impl Sliding {
 
     /// Counts units at a time, and returns the number of their part.
     pub(super) fn count(&mut self, units: u64, at: u64) -> u64 {
+        let at = self.edge.map_or(at, |edge| if at < edge { edge.saturating_sub(self.window) } else { edge });
         let index = at / self.part;
         self.counted = self.counted.saturating_add(units);
         let position = match self.parts.back_mut() {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use egret_config::Problem;
 use egret_message::{Reason, Refused};
-use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas};
+use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas, Stores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,13 @@ impl Remedy for Concurrency {
         let configs = BTreeMap::from([(name.clone(), quota)]);
         let before: Option<Arc<Quotas>> = context.states.before();
         let mut problems = Vec::new();
-        let quotas = Quotas::compile(&configs, before.as_deref(), None, context.parameters, &mut problems);
+        let quotas = Quotas::compile(
+            &configs,
+            before.as_deref(),
+            Stores::default(),
+            context.parameters,
+            &mut problems,
+        );
         for problem in problems {
             let key = if problem.path.ends_with("group_by") { "group_by" } else { "max" };
             let path = context.path_of(key);

@@ -62,6 +62,11 @@ impl Hold {
         self.limit = limit;
     }
 
+    /// The key of the group.
+    pub fn key(&self) -> &GroupKey {
+        &self.key
+    }
+
     /// Units held.
     pub fn units(&self) -> u64 {
         self.held
@@ -129,6 +134,13 @@ impl Hold {
         (self.sent, self.sent_ms) = (want, now_ms);
         let Self { generation, limit, cool_ms, keeps, held: has, .. } = *self;
         GroupCall { key: self.key.clone(), generation, limit, cool_ms, keeps, has, want, window: None }
+    }
+
+    /// Creates the part of the last call, which returns all units that are not in use.
+    pub fn leave(&mut self, used: u64, now_ms: u64) -> GroupCall {
+        self.peak = 0;
+        self.cap = 0;
+        self.call(Demand { used, waiting: 0 }, Lease::Over, now_ms)
     }
 
     /// Handles the reply to the last call, which came from this generation.

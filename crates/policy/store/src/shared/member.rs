@@ -34,6 +34,8 @@ pub trait SharedGroup: Send + Sync {
     fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall>;
     /// Handles the reply to the last call.
     fn answered(&self, reply: &GroupReply, generation: u64, now_ms: u64);
+    /// Returns `true` if a call about the group should not wait for the renewal.
+    fn is_urgent(&self, now_ms: u64) -> bool;
     /// Returns `true` if a press concerns the group.
     fn heeds(&self, press: Press) -> bool;
 }
@@ -49,6 +51,12 @@ pub struct Farewell {
 
 /// Delivers groups to the thread of their member. It never blocks.
 pub trait GroupSink: Send + Sync + fmt::Debug {
+    /// The time in microseconds, by the clock of the lease. It does not stop while the machine is suspended.
+    fn now_us(&self) -> u64;
+    /// A text that stands for a name in the store. It is equal in all members, and does not show the name.
+    fn digest(&self, name: &[u8]) -> String;
+    /// Minimum number of members, by the config.
+    fn members_min(&self) -> u64;
     /// The lease of this group's units.
     fn lease(&self, key: &GroupKey) -> Arc<SharedLease>;
     /// Asks for a call about a group soon. Returns `false` if the thread is too busy; ask again then.
@@ -66,8 +74,11 @@ pub struct Member {
     asked: VecDeque<GroupKey>,
     are_asked: HashSet<GroupKey>,
     farewells: Vec<PendingFarewell>,
+    /// The groups that hold too many units. They return them once they are free, so the member looks often.
+    watched: HashSet<GroupKey>,
     pending: Option<PendingCall>,
     last_ms: u64,
+    looked_ms: u64,
     renew_ms: u64,
 }
 
@@ -96,6 +107,8 @@ impl Member {
             asked: VecDeque::new(),
             are_asked: HashSet::new(),
             farewells: Vec::new(),
+            watched: HashSet::new(),
+            looked_ms: 0,
             pending: None,
             last_ms: 0,
             renew_ms: 0,
@@ -105,6 +118,11 @@ impl Member {
     /// The lease, as the threads that use the units see it.
     pub fn lease(&self) -> &Arc<SharedLease> {
         self.session.shared_lease()
+    }
+
+    /// The process of the member.
+    pub fn instance(&self) -> Instance {
+        self.session.instance()
     }
 
     /// Number of groups known.
@@ -137,8 +155,29 @@ impl Member {
         }
     }
 
-    /// Time of the next call.
+    /// Looks for groups that have units to return. Returns `true` if it is time for a call.
+    pub fn is_due(&mut self, now_ms: u64) -> bool {
+        if !self.watched.is_empty() && now_ms >= self.looked_ms + self.terms.gap_ms {
+            self.looked_ms = now_ms;
+            for key in std::mem::take(&mut self.watched) {
+                let Some(group) = self.group(&key) else { continue };
+                if group.is_urgent(now_ms) {
+                    self.ask_about(key);
+                } else {
+                    self.watched.insert(key);
+                }
+            }
+        }
+        now_ms >= self.call_due_ms()
+    }
+
+    /// Time at which [`is_due`](Self::is_due) should be asked next.
     pub fn due_ms(&self) -> u64 {
+        let look_ms = if self.watched.is_empty() { u64::MAX } else { self.looked_ms + self.terms.gap_ms };
+        self.call_due_ms().min(look_ms)
+    }
+
+    fn call_due_ms(&self) -> u64 {
         let is_soon = !self.asked.is_empty() || self.pending.is_some();
         let farewell_ms = self.farewells.iter().map(PendingFarewell::due_ms).min().unwrap_or(u64::MAX);
         let due_ms = if is_soon { 0 } else { self.renew_ms.min(farewell_ms) };
@@ -182,6 +221,9 @@ impl Member {
         for (key, reply) in keys.iter().zip(&told.groups) {
             if let Some(group) = self.group(key) {
                 group.answered(reply, told.generation, now_ms);
+                if reply.hold > reply.cap {
+                    self.watched.insert(key.clone());
+                }
             }
         }
         self.farewells.retain_mut(|pending| {

@@ -37,6 +37,11 @@ impl Session {
         }
     }
 
+    /// The process of the member.
+    pub fn instance(&self) -> Instance {
+        self.instance
+    }
+
     /// Number of the last call.
     pub fn seq(&self) -> u64 {
         self.seq

@@ -1,0 +1,21 @@
+//! The membership in a cluster, while Egret runs.
+
+use egret_cluster::{ClusterStartError, ClusterThread};
+
+use crate::config::Config;
+
+/// Joins the cluster of a config, if it has one.
+pub fn join(config: &Config) -> Result<Option<ClusterThread>, ClusterStartError> {
+    let Some(cluster) = &config.cluster else { return Ok(None) };
+    let name = cluster.member.clone().unwrap_or_else(|| default_name(config));
+    let thread = ClusterThread::start(cluster, &name)?;
+    tracing::info!(cluster = cluster.name, member = name, "quotas with `store: redis` are shared");
+    Ok(Some(thread))
+}
+
+/// Two gateways on one host cannot listen on the same port.
+fn default_name(config: &Config) -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let port = config.gateway.listen.first().map_or(0, |listener| listener.address.port());
+    format!("{host}:{port}")
+}

@@ -1,0 +1,300 @@
+//! The units of a group that the members of a cluster share: how many of them this gateway may use.
+//!
+//! The meter of such a group counts against the units that the gateway holds. Its times are those of the
+//! lease's clock, which nobody sets.
+
+use std::sync::Arc;
+
+use egret_clock::Timestamp;
+use egret_store::shared::{
+    Demand, Farewell, GroupCall, GroupReply, GroupSink, Hold, Lease, Listing, Press, SharedGroup, SharedLease,
+};
+
+use super::backing::GroupKind;
+use super::config::OnStoreError;
+use super::meter::{Meter, Refill, Rule};
+use super::refusal::Why;
+
+/// Clocks may differ by one part in this number, so all times are longer by it.
+const DRIFT_PARTS: u64 = 400;
+/// Time after which an unanswered question to the store counts as failed, and calls do not wait for it.
+const ANSWER_MAX_US: u64 = 500_000;
+/// Time after an answer in which the store is not asked again for the same.
+const ANSWER_FRESH_US: u64 = 100_000;
+/// Time after which a refused call tries again, if nothing wakes it before.
+const RETRY_US: u64 = 1_000_000;
+
+/// The cluster that shares a quota's groups.
+#[derive(Debug, Clone)]
+pub(super) struct SharedBacking {
+    pub sink: Arc<dyn GroupSink>,
+    pub quota: Box<str>,
+    /// Stands for the way of counting: gateways that count in other ways share nothing.
+    pub fingerprint: Box<str>,
+}
+
+impl SharedBacking {
+    /// Creates the units of a group with this rule. None is held yet.
+    pub(super) fn share(&self, kind: GroupKind, name: &[u8], rule: &Rule) -> Share {
+        let digest = if name.is_empty() { String::new() } else { self.sink.digest(name) };
+        let key = format!("{}:{}:{}{digest}", self.quota, self.fingerprint, kind.tag());
+        let key: Arc<[u8]> = key.into_bytes().into();
+        let lease = self.sink.lease(&key);
+        Share {
+            sink: self.sink.clone(),
+            hold: Hold::new(key, rule.most(), cool_ms(rule), true),
+            lease,
+            whole: rule.clone(),
+            policy: OnStoreError::Keep,
+            waiting: 0,
+            is_asked: false,
+            asked_at: None,
+            answered_at: None,
+            pool: 0,
+            applied: (0, 0),
+            ahead: 0,
+        }
+    }
+}
+
+/// The units of a group that this gateway holds.
+#[derive(Debug)]
+pub(super) struct Share {
+    sink: Arc<dyn GroupSink>,
+    lease: Arc<SharedLease>,
+    hold: Hold,
+    /// The rule for the whole cluster.
+    whole: Rule,
+    policy: OnStoreError,
+    /// Units that calls wait for, or were refused since the last call to the store.
+    waiting: u64,
+    /// `true` while the thread has been asked and has not called.
+    is_asked: bool,
+    /// Time of the question that is not answered yet, and of the last answer.
+    asked_at: Option<u64>,
+    answered_at: Option<u64>,
+    /// Units that nobody held, as told last.
+    pool: u64,
+    /// The units that the meter may use, and those that fill its bucket.
+    applied: (u64, u64),
+    /// Microseconds by which the callers' clock is ahead of the lease's.
+    ahead: u64,
+}
+
+impl Share {
+    /// The rule of a meter that may use nothing yet.
+    pub(super) fn first_rule(&self) -> Rule {
+        self.rule(0, 0)
+    }
+
+    /// Applies another rule of the same kind.
+    pub(super) fn set_rule(&mut self, rule: Rule, policy: OnStoreError) {
+        self.hold.set_limit(rule.most());
+        self.whole = rule;
+        self.policy = policy;
+    }
+
+    /// Maximum number of units of the whole cluster at once.
+    pub(super) fn most(&self) -> u64 {
+        self.whole.most()
+    }
+
+    /// Units that nobody held, as told last.
+    pub(super) fn pool(&self) -> u64 {
+        self.pool
+    }
+
+    /// Converts a caller's time to one of the lease's clock, which has gone on meanwhile.
+    pub(super) fn local(&mut self, now: Timestamp) -> Timestamp {
+        let local = self.sink.now_us();
+        self.ahead = now.as_micros().saturating_sub(local);
+        Timestamp::from_micros(local)
+    }
+
+    /// Microseconds by which the callers' clock is ahead.
+    pub(super) fn ahead(&self) -> u64 {
+        self.ahead
+    }
+
+    /// Lets the meter use the units that the lease allows at its time.
+    pub(super) fn apply(&mut self, meter: &mut Meter) {
+        let now_ms = meter.now() / 1_000;
+        let lease = self.lease.at(now_ms);
+        let applied = (self.usable(lease), self.hold.filling(lease));
+        if applied != self.applied {
+            self.applied = applied;
+            meter.set_rule(self.rule(applied.0, applied.1));
+        }
+        if let Refill::Windows { schedule, .. } = &self.whole.refill {
+            let end = |now_ms: u64| schedule.window(now_ms.saturating_mul(1_000)).1.div_ceil(1_000);
+            let store = self.lease.store_time(now_ms);
+            let edge_ms = store.and_then(|store| self.lease.local_time(end(store.latest_ms)));
+            meter.set_edge(edge_ms.map(|edge_ms| (edge_ms + 1) * 1_000));
+        }
+    }
+
+    fn usable(&self, lease: Lease) -> u64 {
+        if lease == Lease::Held {
+            return self.hold.usable(lease);
+        }
+        let limit = self.most();
+        match self.policy {
+            OnStoreError::Keep => self.hold.usable(lease),
+            OnStoreError::Share => limit / self.lease.roster().max(self.sink.members_min()).max(1),
+            OnStoreError::Closed => 0,
+            OnStoreError::Open => limit,
+        }
+    }
+
+    /// The rule of a meter with so many units. A bucket fills at the share of the rate of those that fill it.
+    fn rule(&self, usable: u64, filling: u64) -> Rule {
+        match &self.whole.refill {
+            Refill::Sliding { window } => {
+                Rule { limit: usable, refill: Refill::Sliding { window: longer(*window) } }
+            }
+            Refill::Windows { schedule, .. } => {
+                let window = longer(schedule.length().unwrap_or_default());
+                Rule { limit: usable, refill: Refill::Sliding { window } }
+            }
+            Refill::Bucket { window, burst } => {
+                let common = greatest_common_divisor(self.whole.limit, *burst).max(1);
+                Rule {
+                    limit: (self.whole.limit / common).saturating_mul(filling),
+                    refill: Refill::Bucket {
+                        window: longer(*window).saturating_mul(burst / common),
+                        burst: usable,
+                    },
+                }
+            }
+            Refill::Slots => Rule { limit: usable, refill: Refill::Slots },
+        }
+    }
+
+    fn demand(&self, meter: &Meter) -> Demand {
+        Demand { used: meter.used(), waiting: self.waiting }
+    }
+
+    /// Notes that calls wait for so many units together.
+    pub(super) fn note_waiting(&mut self, units: u64) {
+        self.waiting = self.waiting.max(units);
+    }
+
+    /// Returns the reason why units are not available, and the time for the next attempt. `when` is the time
+    /// at which the units that this gateway holds could suffice.
+    pub(super) fn refuses(&mut self, units: u64, when: Option<u64>, meter: &Meter) -> (Why, u64) {
+        let now = meter.now();
+        self.waiting = self.waiting.saturating_add(units);
+        let retry_at = now.saturating_add(RETRY_US);
+        let is_fresh = self.answered_at.is_some_and(|at| now < at.saturating_add(ANSWER_FRESH_US));
+        let is_lacking = units > self.applied.0;
+        let waits_until = self.asked_at.unwrap_or(now).saturating_add(ANSWER_MAX_US);
+        let is_asking = self.asked_at.is_some() || self.should_ask(meter);
+        if is_lacking && is_asking && !is_fresh && now < waits_until {
+            return (Why::Fetching, waits_until);
+        }
+        match self.lease.at(now / 1_000) {
+            Lease::Over if is_lacking => (Why::StoreDown, retry_at),
+            _ if is_lacking => (Why::Exhausted, retry_at),
+            _ => (Why::Exhausted, when.unwrap_or(retry_at)),
+        }
+    }
+
+    fn should_ask(&self, meter: &Meter) -> bool {
+        !self.is_asked && self.hold.is_urgent(self.demand(meter), self.lease.generation())
+    }
+
+    /// Asks for a call to the store, if it should not wait for the renewal.
+    pub(super) fn ask_if_due(&mut self, group: impl FnOnce() -> Arc<dyn SharedGroup>, meter: &Meter) {
+        let is_calm = self.waiting == 0 && self.hold.units() > 0;
+        if !is_calm && self.should_ask(meter) && self.sink.ask(group()) {
+            self.is_asked = true;
+            self.asked_at.get_or_insert(meter.now());
+        }
+    }
+
+    /// The present time by the lease's clock.
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.sink.now_us())
+    }
+
+    /// The group's key.
+    pub(super) fn key(&self) -> Arc<[u8]> {
+        self.hold.key().clone()
+    }
+
+    /// Creates the group's part of a call.
+    pub(super) fn call(&mut self, listing: Listing, now_ms: u64, meter: &Meter) -> Option<GroupCall> {
+        let (demand, lease) = (self.demand(meter), self.lease.at(now_ms));
+        if listing == Listing::Leaving {
+            return Some(self.hold.leave(demand.used, now_ms));
+        }
+        let is_told = self.hold.is_told(demand, self.lease.generation(), now_ms);
+        let is_omitted =
+            listing == Listing::Renewal && is_told && self.hold.usable(lease) >= self.hold.units();
+        self.is_asked = false;
+        if is_omitted && lease == Lease::Held {
+            return None;
+        }
+        self.waiting = 0;
+        Some(GroupCall { keeps: self.keeps(), ..self.hold.call(demand, lease, now_ms) })
+    }
+
+    fn keeps(&self) -> bool {
+        matches!(self.policy, OnStoreError::Keep | OnStoreError::Share)
+    }
+
+    /// Handles the reply to the last call.
+    pub(super) fn answered(&mut self, reply: &GroupReply, generation: u64, now: u64) {
+        self.hold.answered(reply, generation);
+        self.pool = u64::try_from(reply.pool).unwrap_or(0);
+        self.asked_at = None;
+        self.answered_at = Some(now);
+    }
+
+    /// Returns `true` if units must be returned, or more are wanted than the store knows of.
+    pub(super) fn is_urgent(&self, meter: &Meter) -> bool {
+        self.hold.is_urgent(self.demand(meter), self.lease.generation())
+    }
+
+    /// Returns `true` if a press concerns the group.
+    pub(super) fn heeds(&self, press: Press) -> bool {
+        self.hold.heeds(press)
+    }
+
+    /// Returns `true` if the store cannot be reached.
+    pub(super) fn has_store_failed(&self, meter: &Meter) -> bool {
+        self.lease.at(meter.now() / 1_000) != Lease::Held
+    }
+
+    /// Returns the units to the store as they become free, because the group is dropped.
+    pub(super) fn farewell(&mut self, meter: &Meter) {
+        if self.hold.units() == 0 && meter.used() == 0 {
+            return;
+        }
+        let call = self.hold.leave(meter.used(), meter.now() / 1_000);
+        let free_ms = if meter.used() == 0 { 0 } else { meter.reset() / 1_000 + 1 };
+        self.sink.farewell(Farewell { call, free_ms });
+    }
+}
+
+/// Time for which a used unit cools, in milliseconds. A bucket is full after it.
+fn cool_ms(rule: &Rule) -> u64 {
+    let cool = match &rule.refill {
+        Refill::Sliding { window } => *window,
+        Refill::Windows { schedule, .. } => schedule.length().unwrap_or_default(),
+        Refill::Bucket { window, burst } => {
+            let full = u128::from(*window) * u128::from(*burst) / u128::from(rule.limit.max(1));
+            u64::try_from(full).unwrap_or(u64::MAX)
+        }
+        Refill::Slots => 0,
+    };
+    cool.div_ceil(1_000)
+}
+
+fn longer(micros: u64) -> u64 {
+    micros.saturating_add(micros.div_ceil(DRIFT_PARTS)).saturating_add(1_000)
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}

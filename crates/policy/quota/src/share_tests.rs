@@ -1,0 +1,278 @@
+//! Tests of quotas that gateways share, with a book in place of the store, and a clock that the tests move.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use egret_clock::Timestamp;
+use egret_store::shared::{
+    Book, BookReply, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms,
+};
+
+use super::*;
+
+const TERMS: Terms = Terms {
+    ttl_ms: 3_000,
+    renewal_ms: 1_000,
+    gap_ms: 100,
+    settle_ms: 1_000,
+    learn_ms: 1_000,
+    keep_ms: 20_000,
+    turn_ms: 1_000,
+};
+/// Time after which a new cluster lends, for windows of a second.
+const LEARNED_MS: u64 = 8_000;
+const START_MS: u64 = 1_800_000_000_000;
+
+/// A sink whose groups the test delivers.
+#[derive(Debug)]
+struct Sink {
+    now_ms: Arc<AtomicU64>,
+    lease: Arc<SharedLease>,
+    asked: Mutex<Vec<Queued>>,
+    farewells: Mutex<Vec<Farewell>>,
+}
+
+struct Queued(Arc<dyn SharedGroup>);
+
+impl std::fmt::Debug for Queued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Queued")
+    }
+}
+
+impl GroupSink for Sink {
+    fn now_us(&self) -> u64 {
+        self.now_ms.load(Ordering::Relaxed) * 1_000
+    }
+
+    fn digest(&self, name: &[u8]) -> String {
+        format!("#{}", name.escape_ascii())
+    }
+
+    fn members_min(&self) -> u64 {
+        2
+    }
+
+    fn lease(&self, _: &GroupKey) -> Arc<SharedLease> {
+        self.lease.clone()
+    }
+
+    fn ask(&self, group: Arc<dyn SharedGroup>) -> bool {
+        self.asked.lock().unwrap().push(Queued(group));
+        true
+    }
+
+    fn farewell(&self, farewell: Farewell) {
+        self.farewells.lock().unwrap().push(farewell);
+    }
+}
+
+struct Gateway {
+    member: Member,
+    sink: Arc<Sink>,
+    quotas: Quotas,
+}
+
+struct Cluster {
+    now_ms: Arc<AtomicU64>,
+    book: Book,
+    gateways: Vec<Gateway>,
+    is_store_away: bool,
+    calls: u64,
+}
+
+impl Cluster {
+    fn start(count: u64, config: &QuotaConfig) -> Self {
+        let now_ms = Arc::new(AtomicU64::new(1_000_000));
+        let gateway = |number: u64| {
+            let member = Member::new(TERMS, format!("gateway-{number}").into(), number + 1);
+            let sink = Arc::new(Sink {
+                now_ms: now_ms.clone(),
+                lease: member.lease().clone(),
+                asked: Mutex::default(),
+                farewells: Mutex::default(),
+            });
+            let dynamic: Arc<dyn GroupSink> = sink.clone();
+            let configs = [("q".to_owned(), config.clone())].into();
+            let mut problems = Vec::new();
+            let stores = Stores { cluster: Some(&dynamic), ..Stores::default() };
+            let quotas = Quotas::compile(&configs, None, stores, &[], &mut problems);
+            assert_eq!(problems, Vec::new());
+            Gateway { member, sink, quotas }
+        };
+        let gateways = (0..count).map(gateway).collect();
+        Self { now_ms: now_ms.clone(), book: Book::new(TERMS), gateways, is_store_away: false, calls: 0 }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_ms.load(Ordering::Relaxed)
+    }
+
+    /// The gateways' wall clock, and that of the store.
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_micros((START_MS + self.now_ms()) * 1_000)
+    }
+
+    fn take(&self, gateway: usize, group: &[u8]) -> Result<Grant, Refusal> {
+        self.gateways[gateway].quotas.get("q").unwrap().take(self.wall(), &[group], 1)
+    }
+
+    /// Lets a millisecond pass, in which the members call the store.
+    fn step(&mut self) {
+        let now_ms = self.now_ms.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut pressed = Vec::new();
+        for gateway in &mut self.gateways {
+            for Queued(group) in gateway.sink.asked.lock().unwrap().drain(..) {
+                gateway.member.ask(&group);
+            }
+            for farewell in gateway.sink.farewells.lock().unwrap().drain(..) {
+                gateway.member.farewell(farewell);
+            }
+            if !gateway.member.is_due(now_ms) {
+                continue;
+            }
+            self.calls += 1;
+            let call = gateway.member.call("run".into(), now_ms, 100, now_ms);
+            if self.is_store_away {
+                continue;
+            }
+            let reply = self.book.apply(&call, START_MS + now_ms);
+            gateway.member.answered(call.seq, &reply, now_ms);
+            let BookReply::Told(told) = reply else { panic!("stale") };
+            pressed
+                .extend(told.pressed.iter().map(|&(index, press)| (call.groups[index].key.clone(), press)));
+        }
+        for (key, press) in pressed {
+            for gateway in &mut self.gateways {
+                gateway.member.pressed(&key, press);
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.step();
+        }
+    }
+
+    /// All gateways take all they can for a time, each call with an answer after 20 ms. Returns the numbers
+    /// of calls of each gateway, and the most in any second.
+    fn load(&mut self, ms: u64) -> (Vec<u64>, u64) {
+        let mut in_transit: VecDeque<(u64, Grant)> = VecDeque::new();
+        let mut times: Vec<u64> = Vec::new();
+        let mut served = vec![0; self.gateways.len()];
+        for _ in 0..ms {
+            self.step();
+            let now_ms = self.now_ms();
+            while in_transit.front().is_some_and(|(at, _)| *at <= now_ms) {
+                let (_, mut grant) = in_transit.pop_front().unwrap();
+                grant.responded(self.wall());
+            }
+            for (gateway, served) in served.iter_mut().enumerate() {
+                while let Ok(grant) = self.take(gateway, b"") {
+                    *served += 1;
+                    times.push(now_ms);
+                    in_transit.push_back((now_ms + 20, grant));
+                }
+            }
+        }
+        let worst = |at: &u64| times.iter().filter(|time| (*at..at + 1_000).contains(time)).count();
+        (served, times.iter().map(worst).max().unwrap_or(0) as u64)
+    }
+}
+
+fn sliding(limit: u64) -> QuotaConfig {
+    QuotaConfig { limit, store: StoreKind::Redis, ..QuotaConfig::default() }
+}
+
+#[test]
+fn gateways_share_a_limit_and_use_nearly_all_of_it() {
+    for (config, least) in [
+        (sliding(100), 93),
+        (QuotaConfig { kind: QuotaKind::Fixed, ..sliding(100) }, 93),
+        (QuotaConfig { kind: QuotaKind::TokenBucket, burst: Some(50), ..sliding(100) }, 93),
+    ] {
+        let mut cluster = Cluster::start(4, &config);
+        cluster.load(LEARNED_MS + 4_000);
+        let (served, worst) = cluster.load(10_000);
+        let burst = if config.kind == QuotaKind::TokenBucket { 50 } else { 0 };
+        // Two fixed windows may be touched by one second that begins in the middle of the first.
+        let most = if config.kind == QuotaKind::Fixed { 200 } else { 100 + burst };
+        assert!(worst <= most, "{:?}: {worst}", config.kind);
+        let used: u64 = served.iter().sum();
+        assert!((least * 10..=1_000 + most).contains(&used), "{:?}: {served:?}", config.kind);
+        assert!(served.iter().all(|&served| served > 150), "{:?}: {served:?}", config.kind);
+    }
+}
+
+#[test]
+fn slots_are_shared_and_move_to_those_who_want_them() {
+    let mut cluster =
+        Cluster::start(2, &QuotaConfig { kind: QuotaKind::Concurrency, window: None, ..sliding(8) });
+    cluster.load(LEARNED_MS);
+    let mut held = Vec::new();
+    for _ in 0..3_000 {
+        cluster.step();
+        held.extend(cluster.take(0, b""));
+    }
+    assert_eq!(held.len(), 8);
+    assert!(cluster.take(1, b"").is_err());
+    held.truncate(2);
+    let mut others = Vec::new();
+    for _ in 0..3_000 {
+        cluster.step();
+        others.extend(cluster.take(1, b""));
+    }
+    assert_eq!((held.len(), others.len()), (2, 6));
+}
+
+#[test]
+fn a_gateway_without_the_store_keeps_its_part_for_a_while() {
+    let mut cluster = Cluster::start(2, &sliding(10));
+    cluster.load(LEARNED_MS + 4_000);
+    cluster.is_store_away = true;
+    cluster.load(5_000);
+    let (served, worst) = cluster.load(5_000);
+    assert!(worst <= 10 && served.iter().all(|&served| (20..=25).contains(&served)), "{served:?}, {worst}");
+    cluster.load(20_000);
+    let (served, _) = cluster.load(2_000);
+    assert_eq!(served, [0, 0]);
+    let refusal = cluster.take(0, b"").unwrap_err();
+    assert_eq!(refusal.why, Why::StoreDown);
+}
+
+#[test]
+fn without_the_store_at_the_start_the_policy_applies_with_nothing_held() {
+    let served = |policy: OnStoreError| {
+        let mut cluster = Cluster::start(2, &QuotaConfig { on_store_error: Some(policy), ..sliding(10) });
+        cluster.is_store_away = true;
+        cluster.load(2_000);
+        cluster.load(10_000).0[0] / 10
+    };
+    assert_eq!(served(OnStoreError::Keep), 0);
+    assert_eq!(served(OnStoreError::Closed), 0);
+    assert!((4..=5).contains(&served(OnStoreError::Share)));
+    assert!((9..=10).contains(&served(OnStoreError::Open)));
+}
+
+#[test]
+fn a_group_is_asked_for_once_however_many_calls_are_refused() {
+    let mut cluster = Cluster::start(1, &QuotaConfig { group_by: Some(GroupBy::Consumer), ..sliding(10) });
+    cluster.pass(20_000);
+    for _ in 0..1_000 {
+        assert_eq!(cluster.take(0, b"shop").unwrap_err().why, Why::Fetching);
+    }
+    assert_eq!(cluster.gateways[0].sink.asked.lock().unwrap().len(), 1);
+    cluster.step();
+    cluster.step();
+    assert!(cluster.take(0, b"shop").is_ok());
+    let calls = cluster.calls;
+    for _ in 0..10_000 {
+        cluster.step();
+        for _ in 0..20 {
+            let _ = cluster.take(0, b"shop");
+        }
+    }
+    assert!(cluster.calls - calls <= 20, "{}", cluster.calls - calls);
+}
