@@ -10,7 +10,7 @@ use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
     PushInfo, RedisConnectionInfo, RedisError, TlsCertificates, Value, cmd,
 };
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::broadcast;
 
 use super::config::{Address, RedisConfig, SentinelConfig};
 
@@ -67,7 +67,7 @@ impl StoreConnection {
     pub(super) async fn open(
         config: &RedisConfig,
         segment: &Segment,
-        pushes: &UnboundedSender<PushInfo>,
+        pushes: &broadcast::Sender<PushInfo>,
     ) -> Result<Self, StoreTrouble> {
         let mut trouble = StoreTrouble::NoMaster;
         for address in config.addresses() {
@@ -92,7 +92,7 @@ impl StoreConnection {
         config: &RedisConfig,
         address: Address,
         segment: &Segment,
-        pushes: &UnboundedSender<PushInfo>,
+        pushes: &broadcast::Sender<PushInfo>,
     ) -> Result<Self, StoreTrouble> {
         let mut address = address;
         for _ in 0..REDIRECTS_MAX {
@@ -132,6 +132,11 @@ impl StoreConnection {
         Ok(Self { redis, run, script })
     }
 
+    /// The connection, for other commands than calls.
+    pub(super) fn redis(&self) -> MultiplexedConnection {
+        self.redis.clone()
+    }
+
     /// Applies a call. Returns the script's reply.
     pub(super) async fn call(&mut self, call: &ScriptCall) -> Result<Vec<u8>, StoreTrouble> {
         let evaluate = |name: &str, script: &str| {
@@ -167,7 +172,7 @@ async fn master_of(
 async fn connect(
     config: &RedisConfig,
     address: &Address,
-    pushes: Option<&UnboundedSender<PushInfo>>,
+    pushes: Option<&broadcast::Sender<PushInfo>>,
 ) -> Result<MultiplexedConnection, StoreTrouble> {
     let has_tls = config.has_tls();
     let address = match address {

@@ -5,6 +5,7 @@
 
 mod config;
 mod connection;
+mod link;
 mod segment;
 mod sink;
 
@@ -17,6 +18,7 @@ use egret_store::shared::{GroupSink, Member, Terms};
 use tokio::sync::{mpsc, watch};
 
 pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SentinelConfig};
+use link::LinkSender;
 use segment::SegmentTask;
 use sink::ClusterSink;
 
@@ -87,7 +89,7 @@ impl ClusterThread {
         let (asks, asked) = mpsc::channel(QUEUE_MAX);
         let member = Member::new(terms, name.into(), segment::random());
         let sink = Arc::new(ClusterSink::new(config, asks, Arc::clone(member.lease())));
-        let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status));
+        let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), LinkSender::new());
         let thread = std::thread::Builder::new()
             .name("egret-cluster".into())
             .spawn(move || runtime.block_on(task.run()))

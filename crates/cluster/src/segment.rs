@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use egret_clock::{Random, boot_us};
 use egret_store::shared::{BookReply, Call, Member, Segment, Terms};
-use redis::{PushInfo, PushKind, Value};
-use tokio::sync::mpsc::{Receiver, UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use redis::PushInfo;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::{broadcast, watch};
 
 use super::config::ClusterConfig;
 use super::connection::{StoreConnection, StoreTrouble};
+use super::link::{LinkSender, message};
 use super::sink::Ask;
 use super::{ClusterStatus, LEAVE_MAX};
 
@@ -28,7 +30,8 @@ pub(super) struct SegmentTask {
     /// `None` once the member is to leave.
     config: watch::Receiver<Option<Arc<ClusterConfig>>>,
     status: Arc<Mutex<ClusterStatus>>,
-    pushes: (UnboundedSender<PushInfo>, UnboundedReceiver<PushInfo>),
+    link: LinkSender,
+    pushes: broadcast::Receiver<PushInfo>,
     random: Random,
     /// Upper bound of the wait before the next attempt to connect.
     backoff: Duration,
@@ -48,7 +51,9 @@ impl SegmentTask {
         asked: Receiver<Ask>,
         receiver: watch::Receiver<Option<Arc<ClusterConfig>>>,
         status: Arc<Mutex<ClusterStatus>>,
+        link: LinkSender,
     ) -> Self {
+        let pushes = link.pushes().subscribe();
         Self {
             terms,
             segment: Segment::new(&config.name, 0),
@@ -57,7 +62,8 @@ impl SegmentTask {
             asked,
             config: receiver,
             status,
-            pushes: unbounded_channel(),
+            link,
+            pushes,
             random: Random::new(random()),
             backoff: RECONNECT_MIN,
             has_failed: false,
@@ -69,7 +75,9 @@ impl SegmentTask {
         while let Some(config) = self.current() {
             match self.connect(&config).await {
                 Ok(Some(connection)) => {
+                    self.link.set(Some(&connection));
                     let ended = self.serve(connection).await;
+                    self.link.set(None);
                     if let Err(trouble) = ended {
                         self.fail(&trouble);
                     }
@@ -89,8 +97,8 @@ impl SegmentTask {
 
     /// Connects, and accepts groups meanwhile. Returns `None` if the config has changed.
     async fn connect(&mut self, config: &ClusterConfig) -> Result<Option<StoreConnection>, StoreTrouble> {
-        let Self { member, asked, config: changed, segment, pushes, .. } = self;
-        let open = StoreConnection::open(&config.redis, segment, &pushes.0);
+        let Self { member, asked, config: changed, segment, link, .. } = self;
+        let open = StoreConnection::open(&config.redis, segment, link.pushes());
         tokio::pin!(open);
         loop {
             tokio::select! {
@@ -134,7 +142,7 @@ impl SegmentTask {
             let wait = Duration::from_millis(self.member.due_ms().saturating_sub(now_ms).clamp(1, 60_000));
             tokio::select! {
                 Some(ask) = self.asked.recv() => accept(&mut self.member, ask),
-                Some(push) = self.pushes.1.recv() => self.pushed(&push),
+                push = self.pushes.recv() => self.pushed(push),
                 changed = self.config.changed() => {
                     if changed.is_err() || self.config.borrow().is_none() {
                         self.leave(&mut connection).await;
@@ -164,9 +172,13 @@ impl SegmentTask {
         }
     }
 
-    fn pushed(&mut self, push: &PushInfo) {
-        let PushInfo { kind: PushKind::Message, data } = push else { return };
-        let Some(Value::BulkString(message)) = data.get(1) else { return };
+    /// Handles a message. One that is missed costs the time until the next renewal.
+    fn pushed(&mut self, push: Result<PushInfo, RecvError>) {
+        let Ok(push) = push else { return };
+        let Some((channel, message)) = message(&push) else { return };
+        if channel != self.segment.channel() {
+            return;
+        }
         if let Some((group, press)) = self.segment.pressed(message, self.instance) {
             self.member.pressed(group, press);
         }
