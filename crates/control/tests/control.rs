@@ -78,6 +78,7 @@ impl Source for Fixed {
             remaining: 5 - number,
             reset: Timestamp::from_micros(1_000_000),
             has_store_failed: false,
+            shared: None,
         };
         let quota = QuotaSnapshot {
             name: "live".into(),

@@ -199,6 +199,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
         remaining: 2,
         reset: Timestamp::from_micros(1),
         has_store_failed: true,
+        shared: None,
     };
     let quota = QuotaSnapshot {
         name: "live".to_owned(),

@@ -15,6 +15,7 @@ use super::lease::{Count, Lease};
 use super::meter::{Meter, Rule, Stage};
 use super::refusal::Why;
 use super::share::Share;
+use super::status::SharedSnapshot;
 
 /// Maximum number of tasks that wait for one group. A queue needs one. With more, the oldest is woken, and
 /// registers again.
@@ -303,6 +304,11 @@ impl State {
     pub(super) fn has_store_failed(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.has_failed())
             || self.share.as_ref().is_some_and(|share| share.has_store_failed(&self.meter))
+    }
+
+    /// The units of the cluster, if it shares the group.
+    pub(super) fn shared(&self) -> Option<SharedSnapshot> {
+        self.share.as_ref().map(|share| share.snapshot(&self.meter))
     }
 
     /// The earliest time at which that many units could be available.

@@ -36,7 +36,7 @@ pub use learn::{Learned, ReportReader};
 pub use quota::{Grant, Quota};
 pub use quotas::Quotas;
 pub use refusal::{Refusal, Why};
-pub use status::{GroupSnapshot, QuotaSnapshot, QuotaStatus};
+pub use status::{GroupSnapshot, QuotaSnapshot, QuotaStatus, SharedSnapshot};
 pub use validate::validate;
 
 #[cfg(test)]

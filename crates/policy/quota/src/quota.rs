@@ -286,6 +286,7 @@ impl Quota {
             remaining: state.remaining(),
             reset: state.reset(),
             has_store_failed: state.has_store_failed(),
+            shared: state.shared(),
         }
     }
 

@@ -14,6 +14,7 @@ use super::backing::GroupKind;
 use super::config::OnStoreError;
 use super::meter::{Meter, Refill, Rule};
 use super::refusal::Why;
+use super::status::SharedSnapshot;
 
 /// Clocks may differ by one part in this number, so all times are longer by it.
 const DRIFT_PARTS: u64 = 400;
@@ -51,6 +52,7 @@ impl SharedBacking {
             asked_at: None,
             answered_at: None,
             pool: 0,
+            differs: false,
             applied: (0, 0),
             ahead: 0,
         }
@@ -74,7 +76,9 @@ pub(super) struct Share {
     asked_at: Option<u64>,
     answered_at: Option<u64>,
     /// Units that nobody held, as told last.
-    pool: u64,
+    pool: i64,
+    /// `true` if another member affirms a different limit.
+    differs: bool,
     /// The units that the meter may use, and those that fill its bucket.
     applied: (u64, u64),
     /// Microseconds by which the callers' clock is ahead of the lease's.
@@ -101,7 +105,18 @@ impl Share {
 
     /// Units that nobody held, as told last.
     pub(super) fn pool(&self) -> u64 {
-        self.pool
+        u64::try_from(self.pool).unwrap_or(0)
+    }
+
+    /// The units of the cluster.
+    pub(super) fn snapshot(&self, meter: &Meter) -> SharedSnapshot {
+        let lease = self.lease.at(meter.now() / 1_000);
+        SharedSnapshot {
+            hold: self.hold.units(),
+            pool: self.pool,
+            kept: if lease == Lease::Held { 0 } else { self.usable(lease) },
+            config_differs: self.differs,
+        }
     }
 
     /// Converts a caller's time to one of the lease's clock, which has gone on meanwhile.
@@ -246,7 +261,8 @@ impl Share {
     /// Handles the reply to the last call.
     pub(super) fn answered(&mut self, reply: &GroupReply, generation: u64, now: u64) {
         self.hold.answered(reply, generation);
-        self.pool = u64::try_from(reply.pool).unwrap_or(0);
+        self.pool = reply.pool;
+        self.differs = reply.differs;
         self.asked_at = None;
         self.answered_at = Some(now);
     }

@@ -51,4 +51,20 @@ pub struct GroupSnapshot {
     pub reset: Timestamp,
     /// `true` if the store does not respond.
     pub has_store_failed: bool,
+    /// The units of the cluster; `None` for a quota that is not shared.
+    pub shared: Option<SharedSnapshot>,
+}
+
+/// The units of a group that a cluster shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedSnapshot {
+    /// Number of units that this gateway holds.
+    pub hold: u64,
+    /// Number of units that no gateway holds, as the store told last. It is negative if the limit was lowered,
+    /// or if costs exceeded it.
+    pub pool: i64,
+    /// Number of units that this gateway uses although it is cut off from the store; 0 while it is not.
+    pub kept: u64,
+    /// `true` if another gateway has a different limit in its config. The lowest one holds.
+    pub config_differs: bool,
 }
