@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::hmac;
-use egret_clock::boot_us;
+use egret_clock::{boot_us, turned_boot_us};
 use egret_store::shared::{Farewell, GroupKey, GroupSink, SharedGroup, SharedLease};
 use tokio::sync::mpsc::Sender;
 
@@ -45,6 +45,10 @@ impl fmt::Debug for ClusterSink {
 impl GroupSink for ClusterSink {
     fn now_us(&self) -> u64 {
         boot_us()
+    }
+
+    fn turned_us(&self) -> u64 {
+        turned_boot_us()
     }
 
     fn digest(&self, name: &[u8]) -> String {

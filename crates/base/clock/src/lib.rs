@@ -14,7 +14,7 @@ pub mod retry_after;
 pub mod rfc3339;
 mod timestamp;
 
-pub use boot::boot_us;
+pub use boot::{begin_turn, boot_us, turned_boot_us};
 pub use calendar::CivilTime;
 pub use moment::Moment;
 pub use random::{Random, folded, mixed};

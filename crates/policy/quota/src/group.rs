@@ -11,10 +11,10 @@ use super::backing::Backed;
 use super::config::OnStoreError;
 use super::correction::Correction;
 use super::learn::Learned;
-use super::lease::{Count, Lease};
+use super::lease::Count;
 use super::meter::{Meter, Rule, Stage};
 use super::refusal::Why;
-use super::share::Share;
+use super::share::{LeaseClock, Share};
 use super::status::SharedSnapshot;
 
 /// Maximum number of tasks that wait for one group. A queue needs one. With more, the oldest is woken, and
@@ -26,26 +26,38 @@ const WATCHERS_MAX: usize = 1024;
 pub(super) struct Group {
     /// The group's name; empty for the calls without one.
     pub name: Box<[u8]>,
+    /// The end of the units that a cluster shares; `None` for other units.
+    lease: Option<LeaseClock>,
     state: Mutex<State>,
 }
 
 impl Group {
     /// Creates a group without usage. A store may already have a count for it.
     pub(super) fn new(name: &[u8], rule: Rule, backed: Backed) -> Self {
-        let (lease, share) = match backed {
-            Backed::Memory => (None, None),
-            Backed::File(lease) => (Some(lease), None),
-            Backed::Shared(share) => (None, Some(share)),
+        let (rule, lease) = match &backed {
+            Backed::Shared(share) => (share.first_rule(), Some(share.lease_clock())),
+            Backed::Memory | Backed::File(_) => (rule, None),
         };
         let state = State {
-            meter: Meter::new(share.as_ref().map_or(rule, |share| share.first_rule())),
+            meter: Meter::new(rule),
             correction: Correction::default(),
             abandoned_units: 0,
             watchers: Vec::new(),
-            lease,
-            share,
+            backed,
         };
-        Self { name: name.into(), state: Mutex::new(state) }
+        Self { name: name.into(), lease, state: Mutex::new(state) }
+    }
+
+    /// Returns `true` if the use of its units ends with a lease.
+    pub(super) fn is_leased(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// Returns `true` if units that were taken may still be used.
+    pub(super) fn is_usable(&self) -> bool {
+        let Some(lease) = &self.lease else { return true };
+        lease.is_held()
+            || self.lock().advance_share().is_none_or(|(share, meter)| share.may_use(meter))
     }
 
     /// Locks the state. The state is consistent after every statement, so a poisoned lock is safe to use.
@@ -67,7 +79,8 @@ impl Group {
         let mut state = self.lock();
         state.advance(now);
         let delays = state.delays();
-        let stage = state.responded(units, made);
+        let took_us = now.as_micros().saturating_sub(made.as_micros());
+        let stage = state.meter.responded(units, took_us);
         if state.delays() != delays {
             wake(state);
         }
@@ -101,39 +114,33 @@ impl Borrower for Group {
 
 impl SharedGroup for Group {
     fn key(&self) -> Arc<[u8]> {
-        self.lock().share.as_ref().map_or_else(|| [].into(), |share| share.key())
+        if let Backed::Shared(share) = &self.lock().backed { share.key() } else { [].into() }
     }
 
     fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall> {
         let mut state = self.lock();
-        state.advance_share();
-        let State { meter, share, .. } = &mut *state;
-        share.as_mut()?.call(listing, now_ms, meter)
+        let (share, meter) = state.advance_share()?;
+        share.call(listing, now_ms, meter)
     }
 
     fn answered(&self, reply: &GroupReply, generation: u64, _: u64) {
         let mut state = self.lock();
         let before = state.meter.allowance();
-        let now = state.advance_share();
-        if let Some(share) = &mut state.share {
-            share.answered(reply, generation, now);
+        if let Some((share, meter)) = state.advance_share() {
+            share.answered(reply, generation, meter);
         }
         // An answer without units ends the wait of calls too.
-        let _ = state.advance_share();
         if state.meter.allowance() > before || reply.hold == 0 {
             wake(state);
         }
     }
 
     fn is_urgent(&self, _: u64) -> bool {
-        let mut state = self.lock();
-        state.advance_share();
-        let State { meter, share, .. } = &*state;
-        share.as_ref().is_some_and(|share| share.is_urgent(meter))
+        self.lock().advance_share().is_some_and(|(share, meter)| share.is_urgent(meter))
     }
 
     fn heeds(&self, press: Press) -> bool {
-        self.lock().share.as_ref().is_some_and(|share| share.heeds(press))
+        if let Backed::Shared(share) = &self.lock().backed { share.heeds(press) } else { false }
     }
 }
 
@@ -141,9 +148,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         let mut state = self.lock();
         state.give_back_lease();
-        state.advance_share();
-        let State { meter, share, .. } = &mut *state;
-        if let Some(share) = share {
+        if let Some((share, meter)) = state.advance_share() {
             share.farewell(meter);
         }
     }
@@ -157,8 +162,7 @@ pub(super) struct State {
     /// Units of calls in transit that were given up since the last update of the time.
     abandoned_units: u64,
     watchers: Vec<Waker>,
-    lease: Option<Box<Lease>>,
-    share: Option<Box<Share>>,
+    backed: Backed,
 }
 
 impl State {
@@ -168,43 +172,46 @@ impl State {
 
     /// Applies another rule of the same kind, and the behavior for a failing store.
     pub(super) fn set_rule(&mut self, rule: Rule, policy: OnStoreError) {
-        if let Some(share) = &mut self.share {
-            share.set_rule(rule, policy);
-            self.advance_share();
-            return;
-        }
-        self.meter.set_rule(rule);
-        if let Some(lease) = &mut self.lease {
-            lease.set_open(policy == OnStoreError::Open);
+        match &mut self.backed {
+            Backed::Memory => self.meter.set_rule(rule),
+            Backed::File(lease) => {
+                self.meter.set_rule(rule);
+                lease.set_open(policy == OnStoreError::Open);
+            }
+            Backed::Shared(share) => share.set_rule(rule, policy, &mut self.meter),
         }
     }
 
     /// Updates the time.
     pub(super) fn advance(&mut self, now: Timestamp) {
-        let local = self.share.as_mut().map_or(now, |share| share.local(now));
-        self.advance_meter(local);
-        if let Some(lease) = &mut self.lease {
-            lease.advance(count(&self.meter));
+        match &mut self.backed {
+            Backed::Memory => self.meter.advance(now),
+            Backed::File(lease) => {
+                self.meter.advance(now);
+                lease.advance(count(&self.meter));
+            }
+            Backed::Shared(share) => share.advance(now, &mut self.meter),
         }
+        self.catch_up();
     }
 
-    /// Updates the time of shared units. Returns it.
-    fn advance_share(&mut self) -> u64 {
-        let Some(share) = &self.share else { return self.meter.now() };
-        let now = share.now();
-        self.advance_meter(now);
-        self.meter.now()
+    /// Updates the time of shared units, without a caller's time. Returns them with their meter.
+    fn advance_share(&mut self) -> Option<(&mut Share, &mut Meter)> {
+        let Backed::Shared(share) = &mut self.backed else { return None };
+        share.advance_to_present(&mut self.meter);
+        self.catch_up();
+        let Backed::Shared(share) = &mut self.backed else { return None };
+        Some((share, &mut self.meter))
     }
 
-    fn advance_meter(&mut self, now: Timestamp) {
-        self.meter.advance(now);
-        if let Some(share) = &mut self.share {
-            share.apply(&mut self.meter);
-        }
+    /// Counts and corrects what depends on the time.
+    fn catch_up(&mut self) {
         if self.abandoned_units > 0 {
             self.meter.abandoned(std::mem::take(&mut self.abandoned_units));
         }
-        self.correction.expire(self.now());
+        if !self.correction.is_none() {
+            self.correction.expire(self.now());
+        }
     }
 
     /// The time by the callers' clock.
@@ -214,101 +221,115 @@ impl State {
 
     /// Converts a time of the meter to one of the callers.
     fn outside(&self, micros: u64) -> u64 {
-        micros.saturating_add(self.share.as_ref().map_or(0, |share| share.ahead()))
+        match &self.backed {
+            Backed::Shared(share) => micros.saturating_add(share.ahead()),
+            Backed::Memory | Backed::File(_) => micros,
+        }
     }
 
     /// Maximum number of units that are ever available at once.
     pub(super) fn most(&self) -> u64 {
-        self.share.as_ref().map_or_else(|| self.meter.rule().most(), |share| share.most())
+        match &self.backed {
+            Backed::Shared(share) => share.most(),
+            Backed::Memory | Backed::File(_) => self.meter.rule().most(),
+        }
     }
 
     /// Total units at the moment, used or not, in all gateways that share them.
     pub(super) fn allowance(&self) -> u64 {
-        self.share.as_ref().map_or_else(|| self.meter.allowance(), |share| share.most())
+        match &self.backed {
+            Backed::Shared(share) => share.most(),
+            Backed::Memory | Backed::File(_) => self.meter.allowance(),
+        }
     }
 
     /// Notes that calls wait for so many units together.
     pub(super) fn note_waiting(&mut self, units: u64) {
-        if let Some(share) = &mut self.share {
+        if let Backed::Shared(share) = &mut self.backed {
             share.note_waiting(units);
         }
     }
 
-    /// Counts the response to a call that was made at `made`.
-    fn responded(&mut self, units: u64, made: Timestamp) -> Stage {
-        let ahead = self.share.as_ref().map_or(0, |share| share.ahead());
-        self.meter.responded(units, made.as_micros().saturating_sub(ahead))
-    }
-
     /// Returns the reason why that many units are not available now, and the time at which they may be.
     pub(super) fn refuses(&mut self, units: u64) -> Option<(Why, Option<Timestamp>)> {
-        if units > self.most() {
-            return Some((Why::CostAboveLimit, None));
-        }
         let fits = self.meter.fits(units.saturating_add(self.correction.withheld()));
         if !fits || self.correction.blocked_until().is_some() {
-            let when = self.when(units);
-            let is_blocked = self.correction.blocked_until().is_some();
-            let (meter, ahead) = (&self.meter, self.share.as_ref().map_or(0, |share| share.ahead()));
-            let Some(share) = self.share.as_mut().filter(|_| !is_blocked) else {
-                return Some((Why::Exhausted, when));
-            };
-            let local = when.map(|when| when.as_micros().saturating_sub(ahead));
-            let (why, until) = share.refuses(units, local, meter);
-            return Some((why, Some(Timestamp::from_micros(until.saturating_add(ahead)))));
+            return Some(self.refusal(units));
         }
-        let (why, until) = self.lease.as_mut()?.refuses(units, self.meter.now())?;
+        let Backed::File(lease) = &mut self.backed else { return None };
+        let (why, until) = lease.refuses(units, self.meter.now())?;
         Some((why, Some(Timestamp::from_micros(until))))
+    }
+
+    /// Why units that are not available are refused, and until when.
+    #[cold]
+    fn refusal(&mut self, units: u64) -> (Why, Option<Timestamp>) {
+        if units > self.most() {
+            return (Why::CostAboveLimit, None);
+        }
+        let when = self.when(units);
+        match &mut self.backed {
+            Backed::Shared(share) if self.correction.blocked_until().is_none() => {
+                let (why, until) = share.refuses(units, when, &self.meter);
+                (why, Some(until))
+            }
+            _ => (Why::Exhausted, when),
+        }
     }
 
     /// Takes units that are available.
     pub(super) fn take(&mut self, units: u64) {
         self.meter.take(units);
-        if let Some(lease) = &mut self.lease {
+        if let Backed::File(lease) = &mut self.backed {
             lease.spend(units);
         }
     }
 
     /// Asks the store for more units if they are needed; `group` is this group.
     pub(super) fn ask_if_due(&mut self, group: &Arc<Group>) {
-        if let Some(share) = &mut self.share {
-            return share.ask_if_due(|| group.clone(), &self.meter);
-        }
-        let Some(lease) = &mut self.lease else { return };
-        let count = count(&self.meter);
-        if let Some(window) = self.meter.window()
-            && lease.is_due(count)
-        {
-            lease.ask(group.clone(), window, count);
+        match &mut self.backed {
+            Backed::Memory => {}
+            Backed::File(lease) => {
+                let count = count(&self.meter);
+                if let Some(window) = self.meter.window()
+                    && lease.is_due(count)
+                {
+                    lease.ask(group.clone(), window, count);
+                }
+            }
+            Backed::Shared(share) => share.ask_if_due(group, &self.meter),
         }
     }
 
     fn lent(&mut self, loan: Option<Loan>) {
-        let now = self.meter.now();
-        if let Some((used, spilled)) = self.lease.as_mut().and_then(|lease| lease.lent(loan, now)) {
+        let Backed::File(lease) = &mut self.backed else { return };
+        if let Some((used, spilled)) = lease.lent(loan, self.meter.now()) {
             self.meter.set(used, spilled);
         }
-        if self.lease.as_ref().is_some_and(|lease| lease.is_ending()) {
+        if lease.is_ending() {
             self.give_back_lease();
         }
     }
 
     /// Returns the borrowed units to the store.
     pub(super) fn give_back_lease(&mut self) {
-        if let (Some(lease), Some(window)) = (&mut self.lease, self.meter.window()) {
+        if let (Backed::File(lease), Some(window)) = (&mut self.backed, self.meter.window()) {
             lease.give_back(window);
         }
     }
 
     /// Returns `true` if there is a store and it does not respond.
     pub(super) fn has_store_failed(&self) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.has_failed())
-            || self.share.as_ref().is_some_and(|share| share.has_store_failed(&self.meter))
+        match &self.backed {
+            Backed::Memory => false,
+            Backed::File(lease) => lease.has_failed(),
+            Backed::Shared(share) => share.has_store_failed(&self.meter),
+        }
     }
 
     /// The units of the cluster, if it shares the group.
     pub(super) fn shared(&self) -> Option<SharedSnapshot> {
-        self.share.as_ref().map(|share| share.snapshot(&self.meter))
+        if let Backed::Shared(share) = &self.backed { Some(share.snapshot(&self.meter)) } else { None }
     }
 
     /// The earliest time at which that many units could be available.
@@ -361,7 +382,7 @@ impl State {
     pub(super) fn give_back(&mut self, units: u64, stage: Stage) {
         let before = self.meter.used();
         self.meter.give_back(units, stage);
-        if let Some(lease) = &mut self.lease {
+        if let Backed::File(lease) = &mut self.backed {
             lease.unspend(before.saturating_sub(self.meter.used()));
         }
     }
@@ -372,7 +393,7 @@ impl State {
             return self.give_back(units - actual, stage);
         };
         self.meter.add(more);
-        if let Some(lease) = &mut self.lease {
+        if let Backed::File(lease) = &mut self.backed {
             lease.spend(more);
         }
     }
@@ -383,7 +404,7 @@ impl State {
             return 0;
         }
         let taken = self.meter.used().saturating_add(self.correction.withheld());
-        let pool = self.share.as_ref().map_or(0, |share| share.pool());
+        let pool = if let Backed::Shared(share) = &self.backed { share.pool() } else { 0 };
         self.meter.allowance().saturating_sub(taken).saturating_add(pool).min(self.allowance())
     }
 
@@ -396,7 +417,10 @@ impl State {
     /// Returns `true` if the state equals that of a new group.
     pub(super) fn is_new(&self) -> bool {
         // State that a store keeps need not be kept here.
-        let is_kept = self.lease.as_ref().is_some_and(|lease| lease.is_forgettable() && self.meter.is_idle());
+        let is_kept = match &self.backed {
+            Backed::File(lease) => lease.is_forgettable() && self.meter.is_idle(),
+            Backed::Memory | Backed::Shared(_) => false,
+        };
         let is_unused = self.meter.is_full() || is_kept;
         is_unused && self.correction.is_none() && self.abandoned_units == 0 && self.watchers.is_empty()
     }

@@ -33,7 +33,7 @@ pub use config::{
 };
 pub use expressions::QuotaExpressions;
 pub use learn::{Learned, ReportReader};
-pub use quota::{Grant, Quota};
+pub use quota::{Grant, Permit, Quota};
 pub use quotas::Quotas;
 pub use refusal::{Refusal, Why};
 pub use status::{GroupSnapshot, QuotaSnapshot, QuotaStatus, SharedSnapshot};

@@ -87,24 +87,32 @@ impl Meter {
         }
     }
 
-    /// Updates the time, and frees the units that have come back until then. Returns the effective time,
-    /// which does not go back for small differences. If the system clock was set back, the counts move with
-    /// it.
-    pub(super) fn advance(&mut self, now: Timestamp) -> u64 {
+    /// Updates the time, and frees the units that have come back until then. Small differences do not set the
+    /// time back. If the system clock was set back, the counts move with it.
+    pub(super) fn advance(&mut self, now: Timestamp) {
         let micros = now.as_micros();
         let behind = self.latest.saturating_sub(micros);
         if behind > LAG_MAX_MICROS {
-            match &mut self.gauge {
-                Gauge::Sliding(sliding) => sliding.shift_back(behind),
-                Gauge::Windows(windows) => windows.shift_back(behind, micros, &self.rule),
-                Gauge::Bucket(bucket) => bucket.shift_back(behind),
-                Gauge::Slots => {}
-            }
-            self.pace.shift_back(behind);
-            self.latest = micros;
-        } else {
-            self.latest = self.latest.max(micros);
+            self.set_back(behind);
         }
+        self.pass_to(micros);
+    }
+
+    #[cold]
+    fn set_back(&mut self, micros: u64) {
+        self.latest -= micros;
+        match &mut self.gauge {
+            Gauge::Sliding(sliding) => sliding.shift_back(micros),
+            Gauge::Windows(windows) => windows.shift_back(micros, self.latest, &self.rule),
+            Gauge::Bucket(bucket) => bucket.shift_back(micros),
+            Gauge::Slots => {}
+        }
+        self.pace.shift_back(micros);
+    }
+
+    /// Updates the time by a clock that nobody sets, and frees the units that have come back until then.
+    pub(super) fn pass_to(&mut self, micros: u64) {
+        self.latest = self.latest.max(micros);
         match &mut self.gauge {
             Gauge::Sliding(sliding) => sliding.expire(self.latest),
             Gauge::Windows(windows) => {
@@ -117,7 +125,6 @@ impl Meter {
             Gauge::Bucket(bucket) => bucket.drain(self.latest, self.rule.limit),
             Gauge::Slots => {}
         }
-        self.latest
     }
 
     /// The latest time seen.
@@ -204,11 +211,10 @@ impl Meter {
         }
     }
 
-    /// Counts the units of a call that was made at `made`, because its response has arrived. Slots stay
-    /// taken.
-    pub(super) fn responded(&mut self, units: u64, made: u64) -> Stage {
+    /// Counts the units of a call that has taken so long, because its response has arrived. Slots stay taken.
+    pub(super) fn responded(&mut self, units: u64, took_us: u64) -> Stage {
         let stage = self.count(units, self.latest);
-        if stage != Stage::Transit && self.pace.took(self.latest.saturating_sub(made)) {
+        if stage != Stage::Transit && self.pace.took(took_us) {
             self.note_delay();
         }
         stage

@@ -122,6 +122,12 @@ impl Quota {
         &self.expressions
     }
 
+    /// Returns `true` if a grant of this quota may end before its call is sent, because a cluster shares units
+    /// of it or of an ancestor.
+    pub fn needs_permit(&self) -> bool {
+        self.lineage().any(|quota| quota.config.store == StoreKind::Redis)
+    }
+
     /// The quota that is drawn from together with this one.
     pub fn parent(&self) -> Option<&Arc<Self>> {
         self.parent.as_ref()
@@ -454,7 +460,24 @@ struct Charge {
     stage: Stage,
 }
 
+/// The permit to use the units of a grant, as long as the lease of these units lasts.
+#[derive(Debug)]
+pub struct Permit(Arc<Group>);
+
+impl Permit {
+    /// Returns `true` if a call that needs the units may be sent at this moment.
+    pub fn is_valid(&self) -> bool {
+        self.0.is_usable()
+    }
+}
+
 impl Grant {
+    /// The permits that the call needs when it is sent: one for each group whose units a cluster shares.
+    pub fn permits(&self) -> impl Iterator<Item = Permit> {
+        let leased = self.charges.iter().filter(|charge| charge.group.is_leased());
+        leased.map(|charge| Permit(charge.group.clone()))
+    }
+
     /// The head of the response has arrived, so the provider has counted the call. From now on its units are
     /// coming back.
     pub fn responded(&mut self, now: Timestamp) {

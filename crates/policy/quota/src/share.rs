@@ -54,8 +54,24 @@ impl SharedBacking {
             pool: 0,
             differs: false,
             applied: (0, 0),
+            applied_lease_ms: 0,
+            applied_until: 0,
             ahead: 0,
         }
+    }
+}
+
+/// The lease of a group's units, with its clock.
+#[derive(Debug)]
+pub(super) struct LeaseClock {
+    sink: Arc<dyn GroupSink>,
+    lease: Arc<SharedLease>,
+}
+
+impl LeaseClock {
+    /// Returns `true` if all units that are held may be used at this moment.
+    pub(super) fn is_held(&self) -> bool {
+        self.sink.now_us() < self.lease.ends_ms().saturating_mul(1_000)
     }
 }
 
@@ -81,6 +97,10 @@ pub(super) struct Share {
     differs: bool,
     /// The units that the meter may use, and those that fill its bucket.
     applied: (u64, u64),
+    /// The end of the lease for which that is so, and the time until which it is so under this lease. 0 once
+    /// the hold has changed.
+    applied_lease_ms: u64,
+    applied_until: u64,
     /// Microseconds by which the callers' clock is ahead of the lease's.
     ahead: u64,
 }
@@ -91,11 +111,18 @@ impl Share {
         self.rule(0, 0)
     }
 
+    /// The lease of the units.
+    pub(super) fn lease_clock(&self) -> LeaseClock {
+        LeaseClock { sink: self.sink.clone(), lease: self.lease.clone() }
+    }
+
     /// Applies another rule of the same kind.
-    pub(super) fn set_rule(&mut self, rule: Rule, policy: OnStoreError) {
+    pub(super) fn set_rule(&mut self, rule: Rule, policy: OnStoreError, meter: &mut Meter) {
         self.hold.set_limit(rule.most());
         self.whole = rule;
         self.policy = policy;
+        self.applied_until = 0;
+        self.advance_to_present(meter);
     }
 
     /// Maximum number of units of the whole cluster at once.
@@ -119,11 +146,23 @@ impl Share {
         }
     }
 
-    /// Converts a caller's time to one of the lease's clock, which has gone on meanwhile.
-    pub(super) fn local(&mut self, now: Timestamp) -> Timestamp {
-        let local = self.sink.now_us();
+    /// Updates the meter's time. `now` is the caller's, by another clock, which may be set.
+    pub(super) fn advance(&mut self, now: Timestamp, meter: &mut Meter) {
+        let local = self.sink.turned_us();
         self.ahead = now.as_micros().saturating_sub(local);
-        Timestamp::from_micros(local)
+        self.advance_to(local, meter);
+    }
+
+    /// Updates the meter's time, without a caller's.
+    pub(super) fn advance_to_present(&mut self, meter: &mut Meter) {
+        self.advance_to(self.sink.now_us(), meter);
+    }
+
+    fn advance_to(&mut self, local: u64, meter: &mut Meter) {
+        meter.pass_to(local);
+        if meter.now() >= self.applied_until || self.lease.ends_ms() != self.applied_lease_ms {
+            self.apply(meter);
+        }
     }
 
     /// Microseconds by which the callers' clock is ahead.
@@ -132,20 +171,38 @@ impl Share {
     }
 
     /// Lets the meter use the units that the lease allows at its time.
-    pub(super) fn apply(&mut self, meter: &mut Meter) {
+    #[cold]
+    fn apply(&mut self, meter: &mut Meter) {
         let now_ms = meter.now() / 1_000;
-        let lease = self.lease.at(now_ms);
+        self.applied_lease_ms = self.lease.ends_ms();
+        let (lease, until_ms) = self.lease.at_until(now_ms);
         let applied = (self.usable(lease), self.hold.filling(lease));
         if applied != self.applied {
             self.applied = applied;
             meter.set_rule(self.rule(applied.0, applied.1));
         }
-        if let Refill::Windows { schedule, .. } = &self.whole.refill {
-            let end = |now_ms: u64| schedule.window(now_ms.saturating_mul(1_000)).1.div_ceil(1_000);
-            let store = self.lease.store_time(now_ms);
-            let edge_ms = store.and_then(|store| self.lease.local_time(end(store.latest_ms)));
-            meter.set_edge(edge_ms.map(|edge_ms| (edge_ms + 1) * 1_000));
-        }
+        let edge_until_ms = self.set_edge(now_ms, meter);
+        self.applied_until = until_ms.min(edge_until_ms).saturating_mul(1_000);
+    }
+
+    /// Sets the time at which the units of a fixed window come back. Returns the time until which it is right.
+    fn set_edge(&self, now_ms: u64, meter: &mut Meter) -> u64 {
+        let Refill::Windows { schedule, .. } = &self.whole.refill else { return u64::MAX };
+        let Some(store) = self.lease.store_time(now_ms) else { return u64::MAX };
+        let (_, end) = schedule.window(store.latest_ms.saturating_mul(1_000));
+        let end_ms = end.div_ceil(1_000);
+        let edge_ms = self.lease.local_time(end_ms);
+        meter.set_edge(edge_ms.map(|edge_ms| (edge_ms + 1) * 1_000));
+        // Until then, the store's clock cannot show the end, even if it is fast.
+        let left_ms = end_ms.saturating_sub(store.latest_ms);
+        now_ms + left_ms.saturating_sub(left_ms.div_ceil(DRIFT_PARTS) + 2)
+    }
+
+    /// Returns `true` if all units that are in use may be in use at the meter's time.
+    pub(super) fn may_use(&self, meter: &Meter) -> bool {
+        let lease = self.lease.at(meter.now() / 1_000);
+        // Units in use are this gateway's while the lease lasts, even if it should return some.
+        lease == Lease::Held || meter.used() <= self.usable(lease)
     }
 
     fn usable(&self, lease: Lease) -> u64 {
@@ -196,8 +253,14 @@ impl Share {
 
     /// Returns the reason why units are not available, and the time for the next attempt. `when` is the time
     /// at which the units that this gateway holds could suffice.
-    pub(super) fn refuses(&mut self, units: u64, when: Option<u64>, meter: &Meter) -> (Why, u64) {
-        let now = meter.now();
+    pub(super) fn refuses(
+        &mut self,
+        units: u64,
+        when: Option<Timestamp>,
+        meter: &Meter,
+    ) -> (Why, Timestamp) {
+        let (now, ahead) = (meter.now(), self.ahead);
+        let outside = |local: u64| Timestamp::from_micros(local.saturating_add(ahead));
         self.waiting = self.waiting.saturating_add(units);
         let retry_at = now.saturating_add(RETRY_US);
         let is_fresh = self.answered_at.is_some_and(|at| now < at.saturating_add(ANSWER_FRESH_US));
@@ -205,12 +268,12 @@ impl Share {
         let waits_until = self.asked_at.unwrap_or(now).saturating_add(ANSWER_MAX_US);
         let is_asking = self.asked_at.is_some() || self.should_ask(meter);
         if is_lacking && is_asking && !is_fresh && now < waits_until {
-            return (Why::Fetching, waits_until);
+            return (Why::Fetching, outside(waits_until));
         }
         match self.lease.at(now / 1_000) {
-            Lease::Over if is_lacking => (Why::StoreDown, retry_at),
-            _ if is_lacking => (Why::Exhausted, retry_at),
-            _ => (Why::Exhausted, when.unwrap_or(retry_at)),
+            Lease::Over if is_lacking => (Why::StoreDown, outside(retry_at)),
+            _ if is_lacking => (Why::Exhausted, outside(retry_at)),
+            _ => (Why::Exhausted, when.unwrap_or_else(|| outside(retry_at))),
         }
     }
 
@@ -218,18 +281,13 @@ impl Share {
         !self.is_asked && self.hold.is_urgent(self.demand(meter), self.lease.generation())
     }
 
-    /// Asks for a call to the store, if it should not wait for the renewal.
-    pub(super) fn ask_if_due(&mut self, group: impl FnOnce() -> Arc<dyn SharedGroup>, meter: &Meter) {
+    /// Asks for a call to the store about `group`, if it should not wait for the renewal.
+    pub(super) fn ask_if_due(&mut self, group: &Arc<impl SharedGroup + 'static>, meter: &Meter) {
         let is_calm = self.waiting == 0 && self.hold.units() > 0;
-        if !is_calm && self.should_ask(meter) && self.sink.ask(group()) {
+        if !is_calm && self.should_ask(meter) && self.sink.ask(group.clone()) {
             self.is_asked = true;
             self.asked_at.get_or_insert(meter.now());
         }
-    }
-
-    /// The present time by the lease's clock.
-    pub(super) fn now(&self) -> Timestamp {
-        Timestamp::from_micros(self.sink.now_us())
     }
 
     /// The group's key.
@@ -240,6 +298,7 @@ impl Share {
     /// Creates the group's part of a call.
     pub(super) fn call(&mut self, listing: Listing, now_ms: u64, meter: &Meter) -> Option<GroupCall> {
         let (demand, lease) = (self.demand(meter), self.lease.at(now_ms));
+        self.applied_until = 0;
         if listing == Listing::Leaving {
             return Some(self.hold.leave(demand.used, now_ms));
         }
@@ -259,12 +318,13 @@ impl Share {
     }
 
     /// Handles the reply to the last call.
-    pub(super) fn answered(&mut self, reply: &GroupReply, generation: u64, now: u64) {
+    pub(super) fn answered(&mut self, reply: &GroupReply, generation: u64, meter: &mut Meter) {
         self.hold.answered(reply, generation);
         self.pool = reply.pool;
         self.differs = reply.differs;
         self.asked_at = None;
-        self.answered_at = Some(now);
+        self.answered_at = Some(meter.now());
+        self.apply(meter);
     }
 
     /// Returns `true` if units must be returned, or more are wanted than the store knows of.

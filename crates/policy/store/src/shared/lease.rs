@@ -51,14 +51,26 @@ struct ToldTime {
 impl SharedLease {
     /// The state of the lease at `now_ms`.
     pub fn at(&self, now_ms: u64) -> Lease {
-        if now_ms < self.ends_ms.load(Ordering::Acquire) {
-            return Lease::Held;
+        self.at_until(now_ms).0
+    }
+
+    /// The state of the lease at `now_ms`, and the time until which it is the same if the lease is not renewed.
+    pub fn at_until(&self, now_ms: u64) -> (Lease, u64) {
+        let ends_ms = self.ends_ms();
+        if now_ms < ends_ms {
+            return (Lease::Held, ends_ms);
         }
+        let keeps_until_ms = self.keeps_until_ms.load(Ordering::Acquire);
         match self.divisor.load(Ordering::Acquire) {
-            0 => Lease::Over,
-            divisor if now_ms < self.keeps_until_ms.load(Ordering::Acquire) => Lease::Kept(divisor),
-            _ => Lease::Over,
+            0 => (Lease::Over, u64::MAX),
+            divisor if now_ms < keeps_until_ms => (Lease::Kept(divisor), keeps_until_ms),
+            _ => (Lease::Over, u64::MAX),
         }
+    }
+
+    /// End of the lease. Each renewal moves it.
+    pub fn ends_ms(&self) -> u64 {
+        self.ends_ms.load(Ordering::Acquire)
     }
 
     /// The generation told last; 0 before the first reply.

@@ -53,6 +53,10 @@ pub struct Farewell {
 pub trait GroupSink: Send + Sync + fmt::Debug {
     /// The time in microseconds, by the clock of the lease. It does not stop while the machine is suspended.
     fn now_us(&self) -> u64;
+    /// The time at which this thread turned to its present work, by the same clock. That is cheaper to know.
+    fn turned_us(&self) -> u64 {
+        self.now_us()
+    }
     /// A text that stands for a name in the store. It is equal in all members, and does not show the name.
     fn digest(&self, name: &[u8]) -> String;
     /// Minimum number of members, by the config.

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use egret_clock::Moment;
+use egret_clock::{Moment, begin_turn};
 
 thread_local! {
     static LAST_READ: Cell<Moment> = const { Cell::new(Moment::NEVER) };
@@ -22,6 +22,7 @@ pub fn exact() -> Moment {
     #[cfg(not(test))]
     let now = Moment::now();
     LAST_READ.set(now);
+    begin_turn();
     now
 }
 

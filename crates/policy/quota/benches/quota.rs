@@ -1,0 +1,206 @@
+//! Instruction counts of a granted quota request, with a limit for each kind of quota. They ensure that a
+//! limit costs next to nothing. Needs valgrind and `gungraun-runner` in the version of `gungraun`.
+//!
+//! The limits are about 7 % above the measured counts. Raise a limit only with a reason in the commit.
+#![expect(
+    missing_docs,
+    unused_qualifications,
+    clippy::disallowed_methods,
+    reason = "gungraun's macros do so"
+)]
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use egret_clock::{Timestamp, begin_turn, boot_us, turned_boot_us};
+use egret_quota::{Quota, Quotas, Stores};
+use egret_store::shared::{
+    Book, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms,
+};
+use gungraun::prelude::*;
+use gungraun::{Callgrind, CallgrindMetrics, EventKind};
+use serde_json::{Value, json};
+
+const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
+
+/// The cluster of a gateway that is alone in it, with a book in place of the store.
+#[derive(Debug)]
+struct Cluster {
+    lease: Arc<SharedLease>,
+    asked: Mutex<Option<Group>>,
+    /// Microseconds by which its clock is ahead.
+    ahead_us: AtomicU64,
+}
+
+struct Group(Arc<dyn SharedGroup>);
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Group")
+    }
+}
+
+impl GroupSink for Cluster {
+    fn now_us(&self) -> u64 {
+        boot_us() + self.ahead_us.load(Ordering::Relaxed)
+    }
+
+    fn turned_us(&self) -> u64 {
+        turned_boot_us() + self.ahead_us.load(Ordering::Relaxed)
+    }
+
+    fn digest(&self, _: &[u8]) -> String {
+        String::new()
+    }
+
+    fn members_min(&self) -> u64 {
+        1
+    }
+
+    fn lease(&self, _: &GroupKey) -> Arc<SharedLease> {
+        self.lease.clone()
+    }
+
+    fn ask(&self, group: Arc<dyn SharedGroup>) -> bool {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Group(group));
+        true
+    }
+
+    fn farewell(&self, _: Farewell) {}
+}
+
+/// Creates a quota whose units a cluster has lent to this gateway.
+fn shared(config: &Value) -> Arc<Quota> {
+    let mut member = Member::new(Terms::default(), "gateway".into(), 1);
+    let cluster = Arc::new(Cluster {
+        lease: member.lease().clone(),
+        asked: Mutex::default(),
+        ahead_us: AtomicU64::new(0),
+    });
+    let sink: Arc<dyn GroupSink> = cluster.clone();
+    let quota = compile(config, Stores { cluster: Some(&sink), ..Stores::default() });
+    let mut book = Book::new(Terms::default());
+    // It wants half of the units, and learning is over.
+    let _ = quota.take(NOW, &[], 5_000).map(|grant| grant.cancel(NOW));
+    for _ in 0..60 {
+        cluster.ahead_us.fetch_add(500_000, Ordering::Relaxed);
+        if let Some(Group(group)) = cluster.asked.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            member.ask(&group);
+        }
+        let _ = quota.when(NOW, &[], 5_000, 0);
+        let now_ms = cluster.now_us() / 1_000;
+        let call = member.call("run".into(), 1, 100, now_ms);
+        let reply = book.apply(&call, now_ms);
+        member.answered(call.seq, &reply, now_ms);
+    }
+    begin_turn();
+    in_use(quota)
+}
+
+fn compile(config: &Value, stores: Stores<'_>) -> Arc<Quota> {
+    let configs = json!({ "q": config, "parent": { "limit": 10_000, "window": "1s" } });
+    let configs = serde_json::from_value(configs).unwrap_or_default();
+    let quotas = Quotas::compile(&configs, None, stores, &[], &mut Vec::new());
+    let Some(quota) = quotas.get("q").cloned() else { unreachable!("the config is good") };
+    quota
+}
+
+/// Creates a quota in use.
+fn quota(config: &Value) -> Arc<Quota> {
+    in_use(compile(config, Stores::default()))
+}
+
+/// Uses a quota: each of the last milliseconds had a call.
+fn in_use(quota: Arc<Quota>) -> Arc<Quota> {
+    for milliseconds in 1..=2_000 {
+        let now = NOW - Duration::from_millis(2_001 - milliseconds);
+        call(&quota, now);
+    }
+    quota
+}
+
+fn call(quota: &Quota, now: Timestamp) {
+    let Ok(mut grant) = quota.take(now, &[b"account"], 1) else { unreachable!("there is enough") };
+    grant.responded(now);
+    grant.settle(now, 1);
+}
+
+fn sliding() -> Arc<Quota> {
+    quota(&json!({ "limit": 10_000, "window": "1s" }))
+}
+
+fn fixed() -> Arc<Quota> {
+    quota(&json!({ "limit": 10_000, "window": "1s", "kind": "fixed" }))
+}
+
+fn bucket() -> Arc<Quota> {
+    quota(&json!({ "limit": 10_000, "window": "1s", "kind": "token-bucket" }))
+}
+
+fn slots() -> Arc<Quota> {
+    quota(&json!({ "limit": 10_000, "kind": "concurrency" }))
+}
+
+fn grouped() -> Arc<Quota> {
+    quota(&json!({ "limit": 10_000, "window": "1s", "group_by": "account" }))
+}
+
+fn child() -> Arc<Quota> {
+    quota(&json!({ "limit": 10_000, "window": "1s", "parent": "parent" }))
+}
+
+fn shared_sliding() -> Arc<Quota> {
+    shared(&json!({ "limit": 10_000, "window": "1s", "store": "redis" }))
+}
+
+fn shared_fixed() -> Arc<Quota> {
+    shared(&json!({ "limit": 10_000, "window": "1s", "kind": "fixed", "store": "redis" }))
+}
+
+fn shared_bucket() -> Arc<Quota> {
+    shared(&json!({ "limit": 10_000, "window": "1s", "kind": "token-bucket", "store": "redis" }))
+}
+
+fn shared_slots() -> Arc<Quota> {
+    shared(&json!({ "limit": 10_000, "kind": "concurrency", "store": "redis" }))
+}
+
+fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
+    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
+}
+
+#[library_benchmark(config = at_most(770))]
+#[bench::sliding(sliding())]
+#[bench::fixed(fixed())]
+#[bench::bucket(bucket())]
+#[bench::slots(slots())]
+fn grant(quota: Arc<Quota>) -> Arc<Quota> {
+    call(&quota, black_box(NOW));
+    quota
+}
+
+/// At most 1.05 times the instructions of a quota that is not shared.
+#[library_benchmark(config = at_most(810))]
+#[bench::sliding(shared_sliding())]
+#[bench::fixed(shared_fixed())]
+#[bench::bucket(shared_bucket())]
+#[bench::slots(shared_slots())]
+fn grant_shared(quota: Arc<Quota>) -> Arc<Quota> {
+    call(&quota, black_box(NOW));
+    quota
+}
+
+#[library_benchmark(config = at_most(1_590))]
+#[bench::grouped(grouped())]
+#[bench::child(child())]
+fn grant_by_more(quota: Arc<Quota>) -> Arc<Quota> {
+    call(&quota, black_box(NOW));
+    quota
+}
+
+library_benchmark_group!(name = quotas, benchmarks = [grant, grant_shared, grant_by_more]);
+main!(library_benchmark_groups = [quotas]);
