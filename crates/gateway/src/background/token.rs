@@ -91,7 +91,7 @@ async fn run(
 async fn obtain(call: &mut Call<'_>, target: &CallTarget) -> Result<FetchedResponse, TokenError> {
     let mut connection = call.obtain_fresh_response(target).await.map_err(|stop| match stop {
         Stop::Failure(failure) => TokenError::Unreachable(failure.kind.slug()),
-        Stop::ClientGone | Stop::Stale => TokenError::CutShort,
+        Stop::ClientGone | Stop::Stale | Stop::NotPermitted => TokenError::CutShort,
     })?;
     let mut body = GatheredBody::default();
     let gathered = gather_response(call, &mut body, None, &mut connection, RESPONSE_BYTES_MAX).await;

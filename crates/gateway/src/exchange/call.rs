@@ -40,6 +40,8 @@ pub(crate) enum Stop {
     ClientGone,
     /// The reused connection was closed before the provider read the request, as far as the gateway can know.
     Stale,
+    /// A permit has ended before the request was sent. The connection is kept.
+    NotPermitted,
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
@@ -129,6 +131,11 @@ impl<'a> Call<'a> {
             None => self.connect(false).await?,
         };
         loop {
+            if self.outbound.as_ref().is_some_and(|outbound| !outbound.is_permitted()) {
+                self.upstream.keep(connection, now::exact(), None, None);
+                self.client.worker.has_kept();
+                return Err(Stop::NotPermitted);
+            }
             match self.attempt(forward, &mut connection).await {
                 Ok(()) => return Ok(connection),
                 Err(Stop::Stale) => {

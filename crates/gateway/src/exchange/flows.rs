@@ -19,7 +19,7 @@ use egret_match::expression::BODY_BYTES_MAX;
 use egret_match::router::Matches;
 use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
-use egret_net::event_loop::{Alarm, sleep_until};
+use egret_net::event_loop::{Alarm, now, sleep_until};
 use egret_net::pace::RateWindow;
 use egret_remedy::{LocalResponse, PendingChanges};
 use egret_store::coalescer::Background;
@@ -264,17 +264,37 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Runs the request through its remedies, and calls the provider if they let it pass.
     async fn run_request(&mut self, target: &CallTarget) -> Result<CallOutcome, Stop> {
-        match self.pass_remedies().await? {
-            RequestStep::LocalResponse(response) => {
-                self.request_revalidation(target);
-                Ok(self.hold_response(*response))
+        loop {
+            match self.pass_remedies().await? {
+                RequestStep::LocalResponse(response) => {
+                    self.request_revalidation(target);
+                    return Ok(self.hold_response(*response));
+                }
+                RequestStep::Call => match self.call_and_gather(target).await {
+                    Ok(connection) => return Ok(CallOutcome::Response(connection)),
+                    Err(Stop::Failure(failure)) => return Ok(CallOutcome::Failure(failure)),
+                    Err(Stop::NotPermitted) => self.take_again(),
+                    Err(stop) => return Err(stop),
+                },
             }
-            RequestStep::Call => match self.call_and_gather(target).await {
-                Ok(connection) => Ok(CallOutcome::Response(connection)),
-                Err(Stop::Failure(failure)) => Ok(CallOutcome::Failure(failure)),
-                Err(stop) => Err(stop),
-            },
         }
+    }
+
+    /// Goes back to the remedy whose grant has ended before the call was sent.
+    fn take_again(&mut self) {
+        self.run.draft.calls -= 1;
+        self.call.clock.dial = DialTimes::default();
+        self.call.clock.sent = now::exact();
+        let now = self.timestamp(self.call.clock.sent);
+        let flows = &self.call.view.plan.flows;
+        let view = ExchangeView {
+            now,
+            worker: self.call.client.worker.number,
+            state: self.call.state,
+            repeatable: !self.call.unrepeatable,
+            outcome: Outcome::None,
+        };
+        self.run.with_exchange(flows, view, |chain, exchange| chain.take_again(flows, exchange));
     }
 
     /// Calls the provider, and receives as much of the response as remedies need before it is forwarded.
@@ -316,7 +336,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         self.call.upstream = Rc::clone(&upstream);
         let target = CallTarget { upstream, ..target };
         let (credential, mask) = credentials::prepare(self.call, &self.run, &target)?;
-        let outbound = self.run.lend_outbound(credential, mask);
+        let outbound = self.run.lend_outbound(&self.call.view.plan.flows, credential, mask);
         self.call.replay_max = self.run.replay_bytes();
         let obtained = self.obtain_response(&target, outbound).await;
         if let Some(outbound) = self.call.outbound.take() {

@@ -470,7 +470,7 @@ impl Call<'_> {
     pub async fn stop(&mut self, stop: Stop) -> Ended {
         match stop {
             Stop::Failure(failure) => Box::pin(self.respond_with_error(&failure)).await,
-            Stop::ClientGone | Stop::Stale => {
+            Stop::ClientGone | Stop::Stale | Stop::NotPermitted => {
                 Ended { status: 0, at: self.clock.forwarded, then: Then::Close }
             }
         }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use egret_accounts::{Applied, SecretPatterns};
 use egret_cache::Stored;
 use egret_message::Changes;
+use egret_quota::Permit;
 use egret_store::entries::BodyWriter;
+use smallvec::SmallVec;
 
 use crate::state::hedge_order::HedgeOrder;
 
@@ -30,9 +32,16 @@ pub(crate) struct Outbound {
     pub mask: Option<Arc<SecretPatterns>>,
     /// The order to run a second call beside a slow one.
     pub hedge: Option<HedgeOrder>,
+    /// The permits that must be valid when the call is sent.
+    pub permits: SmallVec<[Permit; 1]>,
 }
 
 impl Outbound {
+    /// Returns `true` if the call may be sent at this moment.
+    pub fn is_permitted(&self) -> bool {
+        self.permits.iter().all(Permit::is_valid)
+    }
+
     /// Returns the credential's changes of the header fields.
     pub fn credential_fields(&self) -> Option<&Changes> {
         self.credential.as_ref().map(|applied| &applied.fields)

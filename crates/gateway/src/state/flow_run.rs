@@ -189,6 +189,7 @@ impl FlowRun {
     /// Lends the remedies' changes to a call, with those of a credential. The call gives them back.
     pub fn lend_outbound(
         &mut self,
+        flows: &Flows,
         credential: Option<Applied>,
         mask: Option<Arc<SecretPatterns>>,
     ) -> Box<Outbound> {
@@ -204,7 +205,9 @@ impl FlowRun {
             first_byte: call.first_byte,
             mask,
             hedge: call.hedge.map(HedgeOrder::new),
+            permits: SmallVec::new(),
         };
+        self.chain.add_permits(flows, &mut outbound.permits);
         outbound
     }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use egret_clock::Timestamp;
 use egret_match::router::{Match, Matches};
 use egret_message::{Fault, Outcome, Reason, Refused};
+use egret_quota::{Grant, Permit};
 use egret_remedy::{
     AnyHeld, Checkpoint, Decision, Exchange, LocalKind, LocalResponse, Mode, Needs, OnError, PendingChanges,
     Reaction, Step, record_account_outcome,
@@ -257,6 +258,35 @@ impl RemedyChain {
         ResponseStep::Pass
     }
 
+    /// Adds the permits that the call needs when it is sent.
+    pub fn add_permits(&mut self, flows: &Flows, permits: &mut impl Extend<Permit>) {
+        if !self.needs.permit {
+            return;
+        }
+        for (held, (number, _)) in self.held.iter_mut().zip(&self.chain) {
+            if let Some(Some(grant)) = flows.slots[*number].enforced_grant(held) {
+                permits.extend(grant.permits());
+            }
+        }
+    }
+
+    /// Goes back to the outermost remedy whose grant has ended before the call was sent. It has to decide
+    /// again, and so do the inner ones; what they have taken is returned.
+    pub fn take_again(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
+        let has_ended = |(held, (number, _)): (&mut AnyHeld, &(usize, Match))| {
+            let grant = flows.slots[*number].enforced_grant(held);
+            grant.is_some_and(|grant| grant.iter().flat_map(Grant::permits).any(|permit| !permit.is_valid()))
+        };
+        let Some(ended) = self.held.iter_mut().zip(&self.chain).position(has_ended) else { return };
+        for (held, (number, _)) in self.held.iter_mut().zip(&self.chain).skip(ended) {
+            if let Some(grant) = flows.slots[*number].remedy.grant(held).and_then(Option::take) {
+                grant.cancel(exchange.now);
+            }
+        }
+        self.end_from(ended + 1, flows, exchange);
+        self.go_back(ended, Resume::Remedy, exchange);
+    }
+
     /// Prepares another call for the remedy at `depth`. Undoes the changes made by the inner remedies, which
     /// see the request again, and the remedy's own changes unless `from` keeps them.
     fn go_back(&mut self, depth: usize, from: Resume, exchange: &mut Exchange<'_>) {
@@ -344,6 +374,11 @@ fn guarded<T>(slot: &RemedySlot, act: impl FnOnce() -> T) -> Result<T, Fault> {
 }
 
 impl RemedySlot {
+    /// The grant that the call needs.
+    fn enforced_grant<'h>(&self, held: &'h mut AnyHeld) -> Option<&'h mut Option<Grant>> {
+        if self.mode == Mode::Enforce { self.remedy.grant(held) } else { None }
+    }
+
     /// Returns the refusal for a fault, or `None` if the exchange may go on.
     fn refusal(&self, fault: &Fault) -> Option<Box<LocalResponse>> {
         if self.on_error == OnError::Open || self.mode == Mode::Report {

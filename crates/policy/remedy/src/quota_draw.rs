@@ -7,7 +7,7 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use egret_match::expression::{BODY_BYTES_MAX, Expression};
 use egret_message::{Fault, Outcome, Reason, Refused, Request};
-use egret_quota::{Grant, Quota, Refusal, StoreKind, Why};
+use egret_quota::{Grant, Quota, Refusal, Why};
 use smallvec::SmallVec;
 
 use crate::exchange::Exchange;
@@ -67,6 +67,7 @@ impl Draw {
         Needs {
             request_body: if request { BODY_BYTES_MAX } else { 0 },
             response_tail: if response { BODY_BYTES_MAX } else { 0 },
+            permit: self.quota.needs_permit(),
             ..Needs::default()
         }
     }
@@ -111,10 +112,20 @@ impl Draw {
         self.quota.watch(now, &charge.names(), waker)
     }
 
-    /// Wakes `waker` only when units arrive from a store.
-    pub fn watch_if_stored(&self, now: Timestamp, charge: &ChargeRequest<'_>, waker: &Waker) {
-        if self.quota.lineage().any(|quota| quota.config().store != StoreKind::Memory) {
-            self.watch(now, charge, waker);
+    /// Takes the units of `charge`, or none. Wakes `waker` when units arrive that a store is asked for.
+    pub fn take_or_watch(
+        &self,
+        now: Timestamp,
+        charge: &ChargeRequest<'_>,
+        waker: &Waker,
+    ) -> Result<Grant, Refusal> {
+        match self.take(now, charge) {
+            Err(refusal) if refusal.why == Why::Fetching => {
+                // They may have arrived meanwhile.
+                self.watch(now, charge, waker);
+                self.take(now, charge)
+            }
+            taken => taken,
         }
     }
 

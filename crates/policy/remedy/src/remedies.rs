@@ -4,6 +4,7 @@ use std::task::{Context, Poll};
 
 use egret_config::{EntryKind, Problem};
 use egret_message::Fault;
+use egret_quota::Grant;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -152,6 +153,16 @@ macro_rules! registry {
                 match (self, held) {
                     $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.response(exchange, held),)*
                     _ => Reaction::Pass,
+                }
+            }
+
+            /// See [`Remedy::grant`].
+            pub fn grant<'h>(&self, held: &'h mut AnyHeld) -> Option<&'h mut Option<Grant>> {
+                match (self, held) {
+                    $((Self::$Remedy(_), AnyHeld::$Remedy(held)) => {
+                        <$module::$Remedy as Remedy>::grant(held)
+                    })*
+                    _ => None,
                 }
             }
 

@@ -17,7 +17,7 @@ use egret_match::expression::{Expression, ExpressionValue, Scope, Stage};
 use egret_match::matching::MatchConfig;
 use egret_match::template::{Escape, Template};
 use egret_message::{Fault, Refused};
-use egret_quota::Quotas;
+use egret_quota::{Grant, Quotas};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +81,11 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
         Reaction::Pass
     }
 
+    /// The grant of units that it holds for the call, if it takes any.
+    fn grant(_held: &mut Self::Held) -> Option<&mut Option<Grant>> {
+        None
+    }
+
     /// Ends the exchange: the response's body is complete, or the exchange ended without one. The held state
     /// is dropped afterwards.
     fn end(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Result<(), Fault> {
@@ -139,6 +144,8 @@ pub struct Needs {
     pub replay: usize,
     /// Bytes of the response's body that it must see at the end.
     pub response_tail: usize,
+    /// `true` if its grant may end before the call is sent.
+    pub permit: bool,
 }
 
 impl Needs {
@@ -151,6 +158,7 @@ impl Needs {
             response_json: self.response_json.max(other.response_json),
             replay: self.replay.max(other.replay),
             response_tail: self.response_tail.max(other.response_tail),
+            permit: self.permit || other.permit,
         }
     }
 }

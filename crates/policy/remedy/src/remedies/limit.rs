@@ -101,6 +101,10 @@ impl Remedy for Limit {
         Reaction::Pass
     }
 
+    fn grant(held: &mut Held) -> Option<&mut Option<Grant>> {
+        Some(&mut held.grant)
+    }
+
     fn end(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
         self.draw.end(&mut held.grant, exchange)
     }
@@ -115,8 +119,7 @@ impl Limit {
                 Ok(charge) => charge,
                 Err(fault) => return Poll::Ready(Step::Fail(fault)),
             };
-            self.draw.watch_if_stored(now, &charge, cx.waker());
-            match self.draw.take(now, &charge) {
+            match self.draw.take_or_watch(now, &charge, cx.waker()) {
                 Ok(grant) => {
                     held.grant = Some(grant);
                     return Poll::Ready(Step::Next);

@@ -164,6 +164,10 @@ impl Remedy for Queue {
         }
     }
 
+    fn grant(held: &mut Held) -> Option<&mut Option<Grant>> {
+        Some(&mut held.grant)
+    }
+
     fn end(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
         self.draw.end(&mut held.grant, exchange)
     }
