@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::foreign_keys::HINTS;
-use crate::{secret_files, unopened};
+use crate::{cluster_advice, secret_files, unopened};
 
 /// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -150,9 +150,9 @@ impl Config {
         self.quotas.values().any(|quota| quota.store == StoreKind::File)
     }
 
-    /// Returns warnings about a valid config: credentials that are sent unencrypted.
+    /// Returns warnings about a valid config: credentials that are sent unencrypted, quotas that share badly.
     pub fn warnings(&self) -> Vec<Problem> {
-        let mut warnings = Vec::new();
+        let mut warnings = cluster_advice::advise(self);
         for (name, account) in &self.accounts {
             let at = format!("accounts.{name}");
             if account.sends_secret() {

@@ -12,6 +12,7 @@ mod bench;
 mod check;
 mod cli;
 mod cluster;
+mod cluster_advice;
 mod config;
 mod config_draft;
 mod config_file;

@@ -7,6 +7,7 @@
 //! The crate reads no clock and knows no remedy, no socket and no file. Callers pass the time, all from the
 //! same clock. See [`Quota::take`] for the effect of setting that clock.
 
+mod advice;
 mod backing;
 mod calendar;
 mod config;
@@ -25,6 +26,7 @@ mod share;
 mod status;
 mod validate;
 
+pub use advice::advise;
 pub use backing::Stores;
 pub use config::{
     CostConfig, GroupBy, GroupByError, LearnConfig, LearnFrom, LearnHeaders, OnStoreError, Percent,
