@@ -14,6 +14,7 @@ mod hold;
 mod lease;
 mod member;
 mod message;
+mod report;
 mod script;
 mod session;
 mod sharing;
@@ -28,7 +29,8 @@ pub use hold::{Demand, Hold};
 pub use lease::{Lease, SharedLease};
 pub use member::{Farewell, GroupSink, Listing, Member, SharedGroup};
 pub use message::{
-    BookReply, Call, ClockCheck, GroupCall, GroupKey, GroupReply, Instance, Press, Told, View, WindowCall,
+    BookReply, Call, ClockCheck, GroupCall, GroupKey, GroupReply, Instance, Press, ProviderReport, Told,
+    View, WindowCall,
 };
 pub use script::{CALL_SCRIPT, ScriptCall, ScriptReplyError, Segment};
 pub use session::Session;

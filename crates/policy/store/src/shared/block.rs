@@ -1,12 +1,20 @@
 //! The member's side of a group whose units are lent in blocks: those of a long window. A unit that was lent
-//! counts as used until the window ends, whatever happens to the member, so no lease limits its use.
+//! counts as used until the window ends, whatever happens to the member.
+//!
+//! A call in transit at the end of a window may count in the next one too. So the member begins a window with
+//! those calls, and the store counts all that may be in transit until the member has told how many are.
 
+use super::lease::Lease;
 use super::message::{ClockCheck, GroupCall, GroupKey, GroupReply, WindowCall};
+use super::report::PendingReport;
 
 /// A block lasts for this time at the present demand.
 const BLOCK_MS: u64 = 250;
 /// Unused units are returned after this time without demand.
 const QUIET_MS: u64 = 1_000;
+/// A renewal lists a window in use at least this often. The total that the member hears then is what the
+/// cluster knows if the store loses it.
+const SILENT_MAX_MS: u64 = 3_000;
 
 /// The units of a window that a member was lent.
 #[derive(Debug, Clone)]
@@ -17,42 +25,54 @@ pub struct Block {
     generation: u64,
     /// Units lent or used in this window.
     has: u64,
-    /// Units used in this window, and those in transit when it began.
+    /// Units used in this window, and those that were in transit when it began.
     used: u64,
+    /// Units of calls in transit.
+    transit: u64,
+    /// Units of calls that ended when the next window may have begun.
+    late: u64,
     /// Units for which calls were refused since the last call to the store.
     refused: u64,
+    /// `true` if the store has just said that it lends nothing.
+    is_closed: bool,
     /// The use and the time at the last call, which tell the demand.
     used_then: u64,
     asked_ms: u64,
     /// Time of the last use or refusal.
     busy_ms: u64,
+    report: PendingReport,
 }
 
 impl Block {
     /// Creates a block without units, before the first window.
     pub fn new(key: GroupKey, limit: u64) -> Self {
-        let window = WindowCall { begin_ms: 0, end_ms: 0, total: 0 };
         Self {
             key,
             limit,
-            window,
+            window: WindowCall::default(),
             generation: 0,
             has: 0,
             used: 0,
+            transit: 0,
+            late: 0,
             refused: 0,
+            is_closed: false,
             used_then: 0,
             asked_ms: 0,
             busy_ms: 0,
+            report: PendingReport::default(),
         }
     }
 
-    /// Begins the window from `begin_ms` to `end_ms`. Units in transit may be counted in it too.
-    pub fn begin(&mut self, begin_ms: u64, end_ms: u64, transit: u64) {
+    /// Begins the window from `begin_ms` to `end_ms`, if it is a later one. Call it with the window of the
+    /// earliest time that the store's clock may show.
+    pub fn begin(&mut self, begin_ms: u64, end_ms: u64) {
         if begin_ms > self.window.begin_ms {
-            self.window = WindowCall { begin_ms, end_ms, total: 0 };
-            self.has = transit;
-            self.used = transit;
-            self.used_then = transit;
+            self.window = WindowCall { begin_ms, end_ms, ..WindowCall::default() };
+            self.has = self.transit + std::mem::take(&mut self.late);
+            self.used = self.has;
+            self.used_then = self.has;
+            self.is_closed = false;
         }
     }
 
@@ -61,22 +81,53 @@ impl Block {
         self.limit = limit;
     }
 
+    /// The key of the group.
+    pub fn key(&self) -> &GroupKey {
+        &self.key
+    }
+
+    /// Begin and end of the window in milliseconds since the epoch, by the store's clock.
+    pub fn window_ms(&self) -> (u64, u64) {
+        (self.window.begin_ms, self.window.end_ms)
+    }
+
+    /// Units used or lent in the window, in the whole cluster, as told last.
+    pub fn total(&self) -> u64 {
+        self.window.total
+    }
+
     /// Units used in this window.
     pub fn used(&self) -> u64 {
         self.used
     }
 
     /// Units that are lent and not used. Those of a window that may not have begun, or may be over, are void.
-    pub fn free(&self, store: ClockCheck) -> u64 {
+    /// A member that was cut off for too long uses none, because the store may have forgotten it.
+    pub fn free(&self, store: ClockCheck, lease: Lease) -> u64 {
         let is_now = self.window.begin_ms <= store.earliest_ms && store.latest_ms < self.window.end_ms;
-        if is_now { self.has.saturating_sub(self.used) } else { 0 }
+        if is_now && lease != Lease::Over { self.has.saturating_sub(self.used) } else { 0 }
     }
 
-    /// Uses units.
+    /// Uses units for a call.
     pub fn take(&mut self, units: u64, now_ms: u64) {
         self.used = self.used.saturating_add(units);
         self.has = self.has.max(self.used);
+        self.transit = self.transit.saturating_add(units);
         self.busy_ms = now_ms;
+    }
+
+    /// Ends calls: the provider has counted their units.
+    pub fn finish(&mut self, units: u64, store: ClockCheck) {
+        self.transit = self.transit.saturating_sub(units);
+        if store.latest_ms >= self.window.end_ms {
+            self.late = self.late.saturating_add(units);
+        }
+    }
+
+    /// Gives units back that the provider did not count.
+    pub fn give_back(&mut self, units: u64) {
+        self.transit = self.transit.saturating_sub(units);
+        self.used = self.used.saturating_sub(units);
     }
 
     /// Notes that units were refused.
@@ -85,26 +136,57 @@ impl Block {
         self.busy_ms = now_ms;
     }
 
+    /// Notes the provider's own count: `remaining` units until `reset_ms`, by the member's clock.
+    pub fn report(&mut self, remaining: u64, reset_ms: u64) {
+        self.report.note(remaining, reset_ms);
+    }
+
     /// Returns `true` if a call to the store should not wait for the renewal.
     pub fn is_urgent(&self, generation: u64, now_ms: u64) -> bool {
         if generation != self.generation {
-            return self.has > 0 || self.refused > 0;
+            return self.has > 0 || self.refused > 0 || self.window.total > 0;
         }
         let left = self.has.saturating_sub(self.used);
-        let is_full = self.window.total >= self.limit;
-        (self.refused > 0 && !is_full) || (left > 0 && now_ms >= self.busy_ms + QUIET_MS)
+        let is_quiet = now_ms >= self.busy_ms + QUIET_MS;
+        (self.refused > 0 && !self.is_closed) || (left > 0 && is_quiet)
+    }
+
+    /// Returns `true` if a renewal need not list this group: the store knows all about it.
+    pub fn is_told(&self, generation: u64, now_ms: u64) -> bool {
+        let is_in_use = self.has > 0 || self.window.total > 0;
+        let is_recent = generation == self.generation && now_ms < self.asked_ms + SILENT_MAX_MS;
+        let is_known = self.has == self.window.known && self.used == self.used_then;
+        self.refused == 0 && !self.report.is_some() && (!is_in_use || (is_recent && is_known))
     }
 
     /// Creates the part of a call about this group.
     pub fn call(&mut self, now_ms: u64) -> GroupCall {
         let is_quiet = now_ms >= self.busy_ms + QUIET_MS;
-        let want = if is_quiet { self.used } else { self.used + self.block(now_ms).max(self.refused) };
+        let block = if is_quiet { 0 } else { self.block(now_ms).max(self.refused) };
+        let want = self.used.saturating_add(block);
         // Unused units stay unless there is no demand: giving them back to get them again helps nobody.
         self.has = if is_quiet { self.used } else { self.has.max(self.used) };
+        self.window.known = self.window.known.min(self.has);
+        self.window.settled = self.used.saturating_sub(self.transit.saturating_add(self.late));
         (self.used_then, self.asked_ms, self.refused) = (self.used, now_ms, 0);
-        let Self { generation, limit, has, window, .. } = *self;
-        let (key, want) = (self.key.clone(), want.max(has));
-        GroupCall { key, generation, limit, cool_ms: 0, keeps: false, has, want, window: Some(window) }
+        GroupCall {
+            key: self.key.clone(),
+            generation: self.generation,
+            limit: self.limit,
+            cool_ms: 0,
+            keeps: false,
+            has: self.has,
+            want: want.max(self.has),
+            used: self.used,
+            report: self.report.take(now_ms),
+            window: Some(self.window),
+        }
+    }
+
+    /// Creates the part of the last call, which returns all units that are not used.
+    pub fn leave(&mut self, now_ms: u64) -> GroupCall {
+        self.busy_ms = 0;
+        self.call(now_ms)
     }
 
     /// Handles the reply to the last call, which came from this generation and was about the window that
@@ -113,7 +195,9 @@ impl Block {
         self.generation = generation;
         if begin_ms == self.window.begin_ms {
             self.has = reply.hold.max(self.used);
+            self.window.known = reply.hold;
             self.window.total = reply.total;
+            self.is_closed = reply.pool <= 0 || reply.learning_ms > 0;
         }
     }
 

@@ -60,6 +60,9 @@ struct GroupRow {
     cool_ms: u64,
     keeps: bool,
     pressed_ms: u64,
+    /// Units that strangers use, who do not belong to the cluster, and the time until which they count.
+    others: u64,
+    others_until_ms: u64,
     holders: BTreeMap<Instance, Holder>,
     window: Option<WindowRow>,
 }
@@ -71,6 +74,10 @@ struct Holder {
     want: u64,
     limit: u64,
     keeps: bool,
+    /// Units in use, and those of a window that no later one counts.
+    used: u64,
+    settled: u64,
+    told_ms: u64,
     /// Since when it has held units, or has waited for the first one.
     since_ms: u64,
     /// `true` if it held less than its share after its last call.
@@ -82,10 +89,10 @@ struct Holder {
 struct WindowRow {
     begin_ms: u64,
     end_ms: u64,
-    /// The largest total that a member of an earlier generation was told.
+    /// The largest total that a member told which the group did not know.
     asserted: u64,
-    /// Units lent in this generation, less those returned.
-    lent: u64,
+    /// Units lent since, and those that the totals do not include, less those returned.
+    lent: i64,
 }
 
 /// The facts about a call that its groups need.
@@ -167,13 +174,13 @@ impl Book {
         let Self { terms, members, groups, cool_max_ms, .. } = self;
         let gone_ms = more(terms.keep_ms).saturating_add(terms.limbo_ms(*cool_max_ms));
         members.retain(|_, row| row.ends_ms.saturating_add(gone_ms) > now_ms);
-        // The units of a window do not come back before its end.
-        for group in groups.values_mut().filter(|group| group.window.is_none()) {
+        for group in groups.values_mut() {
             group.holders.retain(|instance, _| members.contains_key(instance));
         }
+        // The units of a window do not come back, and its last calls may count in the next one.
         groups.retain(|_, group| match group.window {
             None => !group.holders.is_empty(),
-            Some(window) => now_ms < window.end_ms,
+            Some(window) => now_ms < window.end_ms.saturating_add(terms.limbo_ms(0)),
         });
     }
 
@@ -248,7 +255,8 @@ impl Book {
         let learning_ms = group.learning_ms(&self.terms, now_ms);
         let census = group.census(&self.members, &self.terms, caller);
         let ghosts = if group.keeps { kept(census.limit_max, self.asserted.low) * missing } else { 0 };
-        let taken = census.gone.saturating_add(ghosts);
+        let others = group.others(call, census.limit, census.used, now_ms);
+        let taken = census.gone.saturating_add(ghosts).saturating_add(others);
         let units = census.limit.saturating_sub(taken);
         let level = Level::of(units, &mut census.wants.clone());
         let mut pool = signed(census.limit) - signed(taken) - signed(census.held);
@@ -287,47 +295,39 @@ impl Book {
     /// Applies the part of a call about a window whose units are lent in blocks.
     fn lend(&mut self, call: &GroupCall, window: WindowCall, caller: Caller) -> GroupReply {
         let now_ms = caller.now_ms;
-        let members = self.members.values().filter(|row| row.is_living(now_ms)).count() as u64;
         let group = group_of(&mut self.groups, call, caller, self.begun_ms);
-        let mut reply =
-            GroupReply { hold: call.has, cap: u64::MAX, pool: 0, learning_ms: 0, total: 0, differs: false };
+        let learning_ms = group.learning_ms(&self.terms, now_ms);
         let begin_ms = group.window.map_or(0, |row| row.begin_ms);
+        let mut reply = GroupReply { hold: 0, cap: u64::MAX, pool: 0, learning_ms, total: 0, differs: false };
         if now_ms < window.begin_ms || window.end_ms <= now_ms || window.begin_ms < begin_ms {
             // The caller's clock is ahead or behind: nothing is lent, and it asks again.
-            reply.hold = 0;
             return reply;
         }
         if begin_ms < window.begin_ms || group.window.is_none() {
-            group.holders.clear();
-            let WindowCall { begin_ms, end_ms, .. } = window;
-            group.window = Some(WindowRow { begin_ms, end_ms, asserted: 0, lent: 0 });
+            group.begin_window(window, self.terms.limbo_ms(0));
         }
-        let before = group.tell(call, caller);
-        let learning_ms = group.learning_ms(&self.terms, now_ms);
-        let limit = group.holders.values().map(|holder| holder.limit).min().unwrap_or(call.limit);
-        let held: u64 = group.holders.values().map(|holder| holder.hold).sum();
+        let known = group.holders.get(&caller.instance).map(|holder| holder.hold);
+        group.tell(call, caller);
+        let limits = group.limits(&self.members, caller);
+        let unused: u64 = group.holders.values().map(|holder| holder.hold.saturating_sub(holder.used)).sum();
         let Some(row) = &mut group.window else { return reply };
-        if call.generation != 0 && call.generation != caller.generation {
+        if known.is_none() {
             row.asserted = row.asserted.max(window.total);
-        } else {
-            row.lent = (row.lent + call.has).saturating_sub(before);
         }
-        let total = held.max(row.asserted.saturating_add(row.lent));
-        let left = limit.saturating_sub(total);
-        let block_max = (limit / BLOCKS_MIN).min(left / (2 * members.max(1))).max(1);
-        let grant = if learning_ms > 0 || caller.leaves {
-            0
-        } else {
-            call.want.saturating_sub(call.has).min(block_max).min(left)
-        };
-        row.lent += grant;
-        reply = GroupReply {
-            hold: call.has + grant,
-            pool: signed(limit) - signed(total + grant),
-            learning_ms,
-            total: total + grant,
-            ..reply
-        };
+        row.lent += signed(call.has) - signed(known.unwrap_or(window.known));
+        let total = row.total();
+        let others = group.others(call, limits.lowest, total.saturating_sub(unused), now_ms);
+        let left = limits.lowest.saturating_sub(total.saturating_add(others));
+        let block_max = (limits.lowest / BLOCKS_MIN).min(left / (2 * limits.members)).max(1);
+        let may_lend = learning_ms == 0 && !caller.leaves;
+        let grant = if may_lend { call.want.saturating_sub(call.has).min(block_max).min(left) } else { 0 };
+        if let Some(row) = &mut group.window {
+            row.lent += signed(grant);
+        }
+        reply.hold = call.has + grant;
+        reply.total = total + grant;
+        reply.pool = signed(limits.lowest) - signed(reply.total) - signed(others);
+        reply.differs = limits.lowest != limits.highest;
         group.note_hold(caller, reply.hold);
         reply
     }
@@ -341,7 +341,8 @@ fn group_of<'a>(
     caller: Caller,
     begun_ms: u64,
 ) -> &'a mut GroupRow {
-    let is_lost = call.has > 0 && call.generation == caller.generation;
+    let was_told = call.window.map_or(call.has, |window| window.total) > 0;
+    let is_lost = was_told && call.generation == caller.generation;
     let begun_ms = if is_lost { caller.now_ms } else { begun_ms };
     groups.entry(call.key.clone()).or_insert_with(|| GroupRow { begun_ms, ..GroupRow::default() })
 }
@@ -379,10 +380,26 @@ struct Census {
     held: u64,
     /// Units of members that are gone.
     gone: u64,
+    /// Units in use, as members told last.
+    used: u64,
     /// The wants of living members.
     wants: Vec<u64>,
     /// The living members besides the caller.
     others: Vec<Holder>,
+}
+
+/// The limits that the living members of a group affirm, and the number of these members.
+struct Limits {
+    lowest: u64,
+    highest: u64,
+    members: u64,
+}
+
+impl WindowRow {
+    /// Units used or lent.
+    fn total(&self) -> u64 {
+        self.asserted.saturating_add_signed(self.lent)
+    }
 }
 
 impl Census {
@@ -405,8 +422,10 @@ impl GroupRow {
         let is_alike = known.is_some_and(|known| (known.hold > 0) == (call.has > 0) && known.want > 0);
         let since_ms = known.filter(|_| is_alike).map_or(caller.now_ms, |known| known.since_ms);
         let is_short = known.is_some_and(|known| known.is_short);
-        let GroupCall { has: hold, want, limit, keeps, .. } = *call;
-        let holder = Holder { hold, want, limit, keeps, since_ms, is_short };
+        let GroupCall { has: hold, want, limit, keeps, used, .. } = *call;
+        let settled = call.window.map_or(0, |window| window.settled);
+        let told_ms = caller.now_ms;
+        let holder = Holder { hold, want, limit, keeps, used, settled, told_ms, since_ms, is_short };
         self.holders.insert(caller.instance, holder);
         before
     }
@@ -417,6 +436,48 @@ impl GroupRow {
             holder.since_ms = caller.now_ms;
         }
         holder.hold = hold;
+    }
+
+    /// Returns the units that strangers use: what the provider counts more than the members have used.
+    fn others(&mut self, call: &GroupCall, limit: u64, used: u64, now_ms: u64) -> u64 {
+        if let Some(report) = call.report {
+            self.others = limit.saturating_sub(report.remaining).saturating_sub(used);
+            self.others_until_ms = now_ms.saturating_add(report.reset_in_ms);
+        }
+        if now_ms < self.others_until_ms { self.others } else { 0 }
+    }
+
+    /// Begins a window. Calls that were in transit at the end of the last one may count in it, so all that
+    /// may have been count until their member tells how many were.
+    fn begin_window(&mut self, window: WindowCall, limbo_ms: u64) {
+        let mut lent = 0;
+        if let Some(last) = self.window {
+            for holder in self.holders.values_mut() {
+                // Who has not told about the last window has used none of its units.
+                let is_recent = holder.told_ms >= last.begin_ms;
+                let ends_ms = if is_recent { last.end_ms } else { last.begin_ms };
+                let may_count = window.begin_ms < ends_ms.saturating_add(limbo_ms);
+                holder.hold = if may_count { holder.hold.saturating_sub(holder.settled) } else { 0 };
+                (holder.used, holder.settled) = (0, 0);
+                lent += signed(holder.hold);
+            }
+        }
+        (self.others, self.others_until_ms) = (0, 0);
+        self.window = Some(WindowRow { begin_ms: window.begin_ms, end_ms: window.end_ms, asserted: 0, lent });
+    }
+
+    /// The limits that living members affirm.
+    fn limits(&self, members: &BTreeMap<Instance, MemberRow>, caller: Caller) -> Limits {
+        let mut limits = Limits { lowest: u64::MAX, highest: 0, members: 0 };
+        for (instance, holder) in &self.holders {
+            let is_living = members.get(instance).is_some_and(|row| row.is_living(caller.now_ms));
+            if is_living || *instance == caller.instance {
+                limits.lowest = limits.lowest.min(holder.limit);
+                limits.highest = limits.highest.max(holder.limit);
+                limits.members += 1;
+            }
+        }
+        limits
     }
 
     /// Notes if the caller holds less than its share. Returns `true` if that is new.
@@ -441,14 +502,24 @@ impl GroupRow {
 
     fn census(&self, members: &BTreeMap<Instance, MemberRow>, terms: &Terms, caller: Caller) -> Census {
         let now_ms = caller.now_ms;
-        let mut census =
-            Census { limit: u64::MAX, limit_max: 0, held: 0, gone: 0, wants: Vec::new(), others: Vec::new() };
+        let mut census = Census {
+            limit: u64::MAX,
+            limit_max: 0,
+            held: 0,
+            gone: 0,
+            used: 0,
+            wants: Vec::new(),
+            others: Vec::new(),
+        };
         for (instance, holder) in &self.holders {
             let Some(member) = members.get(instance) else { continue };
             if !member.is_living(now_ms) {
-                census.gone += member.counted(holder, self.cool_ms, terms, now_ms);
+                let counted = member.counted(holder, self.cool_ms, terms, now_ms);
+                census.gone += counted;
+                census.used += holder.used.min(counted);
                 continue;
             }
+            census.used += holder.used;
             census.limit = census.limit.min(holder.limit);
             census.limit_max = census.limit_max.max(holder.limit);
             census.held += holder.hold;

@@ -83,6 +83,7 @@ local members = {}
 local function new_segment(generation)
   return {
     generation = generation, run = call.run, begun = now, last = now, cool = 0, roster = 0, low = 0, asserters = 0,
+    keep_until = 0,
   }
 end
 
@@ -93,8 +94,8 @@ local function load_segment()
     if field == ':' then
       local generation, rest = string.match(value, '^(%S+) (.*)$')
       segment = new_segment(generation)
-      local numbers, run = string.match(rest, '^(%S+ %S+ %S+ %S+ %S+ %S+) (.*)$')
-      segment.begun, segment.last, segment.cool, segment.roster, segment.low, segment.asserters =
+      local numbers, run = string.match(rest, '^(%S+ %S+ %S+ %S+ %S+ %S+ %S+) (.*)$')
+      segment.begun, segment.last, segment.cool, segment.roster, segment.low, segment.asserters, segment.keep_until =
         unpack(words(numbers))
       segment.run = run
     else
@@ -107,6 +108,9 @@ local function load_segment()
   segment = segment or new_segment('0')
 end
 
+-- Time for which a member that is gone may hold units.
+local function gone_ms() return more(terms.keep) + limbo(segment.cool) end
+
 local function save_member(instance)
   local row = members[instance]
   local value = texts(row.state, row.seq, row.ends, row.roster, row.low, row.divisor, row.joined, row.name)
@@ -115,8 +119,10 @@ end
 
 local function save_segment()
   local s = segment
-  local value = texts(s.generation, s.begun, s.last, s.cool, s.roster, s.low, s.asserters, s.run)
+  local value = texts(s.generation, s.begun, s.last, s.cool, s.roster, s.low, s.asserters, s.keep_until, s.run)
   redis.call('HSET', KEYS[1], ':', value)
+  -- Without its generation, no group counts. So it outlives them all.
+  redis.call('PEXPIRE', KEYS[1], text(max(terms.ttl + gone_ms(), s.keep_until - now)))
 end
 
 local function is_living(row, at) return row.state ~= LEFT and at < row.ends end
@@ -134,9 +140,6 @@ local function must_learn()
   end
   return false
 end
-
--- Time for which a member that is gone may hold units.
-local function gone_ms() return more(terms.keep) + limbo(segment.cool) end
 
 local function forget_gone()
   for instance, row in pairs(members) do
@@ -207,10 +210,13 @@ end
 -- Groups
 
 local function new_group(is_lost)
-  return {begun = is_lost and now or segment.begun, cool = 0, keeps = 0, pressed = 0, holders = {}}
+  return {
+    begun = is_lost and now or segment.begun, cool = 0, keeps = 0, pressed = 0, others = 0, others_until = 0,
+    holders = {},
+  }
 end
 
--- Loads a group. A member that holds units of a group that the store does not know shows that the store has lost it.
+-- Loads a group. A member that was told about a group that the store does not know shows that the store has lost it.
 local function load_group(key, ask)
   local fields = redis.call('HGETALL', key)
   local group
@@ -221,64 +227,85 @@ local function load_group(key, ask)
       local generation, rest = string.match(value, '^(%S+) (.*)$')
       if generation == segment.generation then
         group = {}
-        group.begun, group.cool, group.keeps, group.pressed, group.begin, group.finish, group.asserted, group.lent =
-          unpack(words(rest))
+        group.begun, group.cool, group.keeps, group.pressed, group.others, group.others_until,
+          group.begin, group.finish, group.asserted, group.lent = unpack(words(rest))
       end
     else
       local holder = {}
-      holder.hold, holder.want, holder.limit, holder.keeps, holder.since, holder.short, holder.told =
-        unpack(words(value))
+      holder.hold, holder.want, holder.limit, holder.keeps, holder.used, holder.settled, holder.told, holder.since,
+        holder.short = unpack(words(value))
       holders[field] = holder
     end
   end
-  local is_over = group and group.begin and now >= group.finish
-  if group and not is_over and not group.begin then
-    for instance, holder in pairs(holders) do
-      local row = members[instance]
-      if not row or holder.told < row.joined then
-        holders[instance] = nil
-        redis.call('HDEL', key, instance)
-      end
+  for instance, holder in pairs(holders) do
+    local row = members[instance]
+    if group and (not row or holder.told < row.joined) then
+      holders[instance] = nil
+      redis.call('HDEL', key, instance)
     end
   end
-  if not group or is_over or (not group.begin and next(holders) == nil) then
+  local is_over = true
+  if group and group.begin then
+    -- The last calls of a window may count in the next one.
+    is_over = now >= group.finish + limbo(0)
+  elseif group then
+    is_over = next(holders) == nil
+  end
+  if is_over then
     if #fields > 0 then redis.call('DEL', key) end
-    return new_group(ask.has > 0 and ask.generation == segment.generation)
+    return new_group((ask.begin and ask.total or ask.has) > 0 and ask.generation == segment.generation)
   end
   group.holders = holders
   return group
 end
 
+local function holder_text(holder)
+  return texts(
+    holder.hold, holder.want, holder.limit, holder.keeps, holder.used, holder.settled, holder.told, holder.since,
+    holder.short)
+end
+
 local function save_group(key, group)
-  local values = {segment.generation, group.begun, group.cool, group.keeps, group.pressed}
-  if group.begin then
-    values = {
-      segment.generation, group.begun, group.cool, group.keeps, group.pressed,
-      group.begin, group.finish, group.asserted, group.lent,
-    }
-  end
-  local holder = group.holders[call.instance]
-  local told = texts(holder.hold, holder.want, holder.limit, holder.keeps, holder.since, holder.short, holder.told)
+  local values = {
+    segment.generation, group.begun, group.cool, group.keeps, group.pressed, group.others, group.others_until,
+    group.begin, group.finish, group.asserted, group.lent,
+  }
+  local told = holder_text(group.holders[call.instance])
   redis.call('HSET', key, ':', texts(unpack(values)), call.instance, told)
   local ends = terms.ttl + gone_ms() + limbo(group.cool)
-  if group.begin then ends = ends + max(0, group.finish - now) end
+  ends = max(ends, group.others_until - now)
+  if group.begin then
+    local finish = group.finish + limbo(0)
+    ends = max(ends, finish - now)
+    segment.keep_until = max(segment.keep_until, finish)
+  end
   redis.call('PEXPIRE', key, text(ends))
 end
 
--- Notes what the caller tells. Returns the units that it held before.
+-- Notes what the caller tells. Returns the units that it held before, or nil if the group did not know it.
 local function tell(group, ask)
   group.cool = max(group.cool, ask.cool)
   group.keeps = max(group.keeps, ask.keeps)
   local known = group.holders[call.instance]
-  local since, short, before = now, 0, 0
+  local since, short, before = now, 0
   if known then
     if (known.hold > 0) == (ask.has > 0) and known.want > 0 then since = known.since end
     short, before = known.short, known.hold
   end
   group.holders[call.instance] = {
-    hold = ask.has, want = ask.want, limit = ask.limit, keeps = ask.keeps, since = since, short = short, told = now,
+    hold = ask.has, want = ask.want, limit = ask.limit, keeps = ask.keeps, used = ask.used,
+    settled = ask.settled or 0, told = now, since = since, short = short,
   }
   return before
+end
+
+-- Units that strangers use: what the provider counts more than the members have used.
+local function others_of(group, ask, limit, used)
+  if ask.reset_in > 0 then
+    group.others = max(0, max(0, limit - ask.remaining) - used)
+    group.others_until = now + ask.reset_in
+  end
+  return now < group.others_until and group.others or 0
 end
 
 local function note_hold(group, hold)
@@ -301,17 +328,20 @@ local function counted(row, holder, cool)
 end
 
 local function census_of(group)
-  local census = {limit = math.huge, limit_max = 0, held = 0, gone = 0, wants = {}, others = {}}
+  local census = {limit = math.huge, limit_max = 0, held = 0, gone = 0, used = 0, wants = {}, others = {}}
   for instance, holder in pairs(group.holders) do
     local row = members[instance]
     if row and is_living(row, now) then
       census.limit = min(census.limit, holder.limit)
       census.limit_max = max(census.limit_max, holder.limit)
       census.held = census.held + holder.hold
+      census.used = census.used + holder.used
       census.wants[#census.wants + 1] = holder.want
       if instance ~= call.instance then census.others[#census.others + 1] = holder end
     elseif row then
-      census.gone = census.gone + counted(row, holder, group.cool)
+      local units = counted(row, holder, group.cool)
+      census.gone = census.gone + units
+      census.used = census.used + min(holder.used, units)
     end
   end
   if census.limit == math.huge then census.limit = 0 end
@@ -396,10 +426,10 @@ end
 local function hold(group, ask)
   segment.cool = max(segment.cool, ask.cool)
   local absent = missing(ask.cool)
-  local before = tell(group, ask)
+  local before = tell(group, ask) or 0
   local census = census_of(group)
   local ghosts = group.keeps == 1 and kept(census.limit_max, segment.low) * absent or 0
-  local taken = census.gone + ghosts
+  local taken = census.gone + ghosts + others_of(group, ask, census.limit, census.used)
   local level = level_of(max(0, census.limit - taken), census.wants)
   local pool = census.limit - taken - census.held
   local reply = {
@@ -432,39 +462,53 @@ local function hold(group, ask)
   return reply
 end
 
+-- Begins a window. Calls that were in transit at the end of the last one may count in it, so all that may have been
+-- count until their member tells how many were.
+local function begin_window(key, group, ask)
+  local lent = 0
+  if group.begin then
+    for instance, holder in pairs(group.holders) do
+      -- Who has not told about the last window has used none of its units.
+      local ends = holder.told >= group.begin and group.finish or group.begin
+      local may_count = ask.begin < ends + limbo(0)
+      holder.hold = may_count and max(0, holder.hold - holder.settled) or 0
+      holder.used, holder.settled = 0, 0
+      lent = lent + holder.hold
+      redis.call('HSET', key, instance, holder_text(holder))
+    end
+  end
+  group.others, group.others_until = 0, 0
+  group.begin, group.finish, group.asserted, group.lent = ask.begin, ask.finish, 0, lent
+end
+
 -- Applies the part of a call about a window whose units are lent in blocks.
-local function lend(group, ask)
-  local reply = {hold = ask.has, cap = math.huge, pool = 0, learning = 0, total = 0, differs = 0, press = '-'}
-  if now < ask.begin or ask.finish <= now or ask.begin < (group.begin or 0) then
-    reply.hold = 0
-    return reply, true
-  end
-  if not group.begin or group.begin < ask.begin then
-    group.holders, group.begin, group.finish, group.asserted, group.lent = {}, ask.begin, ask.finish, 0, 0
-    group.is_new = true
-  end
+local function lend(key, group, ask)
+  local reply = {
+    hold = 0, cap = math.huge, pool = 0, learning = group_learning(group), total = 0, differs = 0, press = '-',
+  }
+  -- The caller's clock is ahead or behind: nothing is lent, and it asks again.
+  if now < ask.begin or ask.finish <= now or ask.begin < (group.begin or 0) then return reply, true end
+  if not group.begin or group.begin < ask.begin then begin_window(key, group, ask) end
   local before = tell(group, ask)
-  reply.learning = group_learning(group)
-  local limit, held, living = math.huge, 0, 0
-  for _, holder in pairs(group.holders) do
-    limit, held = min(limit, holder.limit), held + holder.hold
+  local lowest, highest, living, unused = math.huge, 0, 0, 0
+  for instance, holder in pairs(group.holders) do
+    unused = unused + max(0, holder.hold - holder.used)
+    if instance == call.instance or is_living(members[instance], now) then
+      lowest, highest, living = min(lowest, holder.limit), max(highest, holder.limit), living + 1
+    end
   end
-  for _, row in pairs(members) do
-    if is_living(row, now) then living = living + 1 end
-  end
-  if call.generation ~= '0' and ask.generation ~= '0' and ask.generation ~= segment.generation then
-    group.asserted = max(group.asserted, ask.total)
-  else
-    group.lent = max(0, group.lent + ask.has - before)
-  end
-  local total = max(held, group.asserted + group.lent)
-  local left = max(0, limit - total)
-  local block_max = max(1, min(floor(limit / BLOCKS_MIN), floor(left / (2 * max(1, living)))))
+  if not before then group.asserted = max(group.asserted, ask.total) end
+  group.lent = group.lent + ask.has - (before or ask.known)
+  local total = max(0, group.asserted + group.lent)
+  local others = others_of(group, ask, lowest, max(0, total - unused))
+  local left = max(0, lowest - total - others)
+  local block_max = max(1, min(floor(lowest / BLOCKS_MIN), floor(left / (2 * living))))
   local units = 0
   if reply.learning == 0 and not call.leaves then units = min(max(0, ask.want - ask.has), block_max, left) end
   group.lent = group.lent + units
   reply.hold, reply.total = ask.has + units, total + units
-  reply.pool = limit - reply.total
+  reply.pool = lowest - reply.total - others
+  reply.differs = lowest ~= highest and 1 or 0
   note_hold(group, reply.hold)
   return reply
 end
@@ -488,14 +532,12 @@ for at = 2, #KEYS do
   local ask = {}
   local generation, rest = string.match(ARGV[at + 4], '^(%S+) (.*)$')
   ask.generation = generation
-  ask.limit, ask.cool, ask.keeps, ask.has, ask.want, ask.begin, ask.finish, ask.total = unpack(words(rest))
+  ask.limit, ask.cool, ask.keeps, ask.has, ask.want, ask.used, ask.remaining, ask.reset_in, ask.begin, ask.finish,
+    ask.total, ask.known, ask.settled = unpack(words(rest))
   local group = load_group(KEYS[at], ask)
   local reply, is_void
-  if ask.begin then reply, is_void = lend(group, ask) else reply = hold(group, ask) end
-  if not is_void then
-    if group.is_new then redis.call('DEL', KEYS[at]) end
-    save_group(KEYS[at], group)
-  end
+  if ask.begin then reply, is_void = lend(KEYS[at], group, ask) else reply = hold(group, ask) end
+  if not is_void then save_group(KEYS[at], group) end
   if reply.press ~= '-' then
     redis.call('PUBLISH', channel, call.instance .. ' ' .. reply.press .. ' ' .. KEYS[at])
   end
@@ -507,6 +549,5 @@ local roster, low = view()
 local divisor = new_divisor(roster)
 save_member(call.instance)
 save_segment()
-redis.call('PEXPIRE', KEYS[1], text(terms.ttl + gone_ms()))
 local head = texts(now, segment.generation, roster, low, divisor)
 return table.concat({head, unpack(replies)}, ' ')

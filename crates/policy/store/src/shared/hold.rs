@@ -2,6 +2,7 @@
 
 use super::lease::Lease;
 use super::message::{GroupCall, GroupKey, GroupReply, Press};
+use super::report::PendingReport;
 
 /// Time in which the remembered peak of the demand halves.
 const HALVING_MS: u64 = 1_000;
@@ -36,6 +37,7 @@ pub struct Hold {
     /// The want in the last call, and its time.
     sent: u64,
     sent_ms: u64,
+    report: PendingReport,
 }
 
 impl Hold {
@@ -54,6 +56,7 @@ impl Hold {
             told: (0, 0),
             sent: 0,
             sent_ms: 0,
+            report: PendingReport::default(),
         }
     }
 
@@ -111,6 +114,7 @@ impl Hold {
         let is_recent = now_ms < self.sent_ms + SILENT_MAX_MS || (self.held == 0 && want == 0);
         is_enough
             && is_recent
+            && !self.report.is_some()
             && generation == self.generation
             && self.told == (self.has(demand, Lease::Held, want), want)
     }
@@ -123,6 +127,11 @@ impl Hold {
         }
     }
 
+    /// Notes the provider's own count: `remaining` units until `reset_ms`, by the member's clock.
+    pub fn report(&mut self, remaining: u64, reset_ms: u64) {
+        self.report.note(remaining, reset_ms);
+    }
+
     /// Creates the part of a call about this group. Free units that are not wanted are given up at once.
     pub fn call(&mut self, demand: Demand, lease: Lease, now_ms: u64) -> GroupCall {
         let want = self.want(demand, now_ms);
@@ -133,7 +142,8 @@ impl Hold {
         self.held = self.has(demand, lease, want);
         (self.sent, self.sent_ms) = (want, now_ms);
         let Self { generation, limit, cool_ms, keeps, held: has, .. } = *self;
-        GroupCall { key: self.key.clone(), generation, limit, cool_ms, keeps, has, want, window: None }
+        let (key, used, report) = (self.key.clone(), demand.used, self.report.take(now_ms));
+        GroupCall { key, generation, limit, cool_ms, keeps, has, want, used, report, window: None }
     }
 
     /// Creates the part of the last call, which returns all units that are not in use.

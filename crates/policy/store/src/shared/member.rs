@@ -303,6 +303,6 @@ impl PendingFarewell {
     fn call(&self, now_ms: u64) -> GroupCall {
         let Farewell { call, free_ms } = &self.farewell;
         let has = if *free_ms <= now_ms { 0 } else { call.has };
-        GroupCall { has, want: has, ..call.clone() }
+        GroupCall { has, want: has, used: has, ..call.clone() }
     }
 }

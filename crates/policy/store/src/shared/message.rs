@@ -71,12 +71,25 @@ pub struct GroupCall {
     pub has: u64,
     /// Units that the member could use, at most the limit.
     pub want: u64,
+    /// Units in use: of calls in transit, and those that cool. With a window, all that were used in it.
+    pub used: u64,
+    /// The provider's own count, if the member has heard one that the store does not know.
+    pub report: Option<ProviderReport>,
     /// The window, for a group whose units are lent in blocks. Such units do not come back.
     pub window: Option<WindowCall>,
 }
 
-/// A window of a group whose units are lent in blocks.
+/// A provider's own count of a group. It includes the calls of strangers, who do not belong to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProviderReport {
+    /// Units left.
+    pub remaining: u64,
+    /// Time until the count restarts, in milliseconds.
+    pub reset_in_ms: u64,
+}
+
+/// A window of a group whose units are lent in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WindowCall {
     /// Begin of the window in milliseconds since the epoch; it identifies the window.
     pub begin_ms: u64,
@@ -84,6 +97,10 @@ pub struct WindowCall {
     pub end_ms: u64,
     /// Units used or lent in the whole cluster, as the member was told last.
     pub total: u64,
+    /// The units of the member that this total includes.
+    pub known: u64,
+    /// Units whose calls ended before the window did, so no later window counts them.
+    pub settled: u64,
 }
 
 /// The store's answer to a call.

@@ -7,6 +7,7 @@
 
 #![expect(clippy::cast_precision_loss, reason = "the numbers are small")]
 
+mod loans;
 mod mirror;
 mod process;
 mod provider;
@@ -52,6 +53,7 @@ fn kind() -> impl Strategy<Value = Kind> {
         1 => Just(Kind::Fixed),
         2 => Just(Kind::Bucket),
         1 => Just(Kind::Concurrency),
+        3 => Just(Kind::Blocks),
     ]
 }
 

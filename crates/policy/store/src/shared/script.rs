@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::message::{BookReply, Call, GroupCall, GroupReply, Press, Told, View};
+use super::message::{BookReply, Call, GroupCall, GroupReply, Press, Told, View, WindowCall};
 use super::terms::Terms;
 
 /// The text of the script.
@@ -13,6 +13,8 @@ pub const CALL_SCRIPT: &str = include_str!("call.lua");
 const HEAD_WORDS: usize = 5;
 /// Number of texts in a reply for each group.
 const GROUP_WORDS: usize = 7;
+/// The script computes with numbers of 53 bits, so it is told no units above this. It is above all limits.
+const UNITS_MAX: u64 = 1_000_000_000_000_000;
 /// The text of a group that no other member should call about.
 const NO_PRESS: &str = "-";
 
@@ -108,9 +110,16 @@ fn head(call: &Call) -> Vec<u8> {
 }
 
 fn group(call: &GroupCall) -> Vec<u8> {
-    let GroupCall { generation, limit, cool_ms, keeps, has, want, window, .. } = call;
-    let mut numbers = vec![*generation, *limit, *cool_ms, u64::from(*keeps), *has, *want];
-    numbers.extend(window.iter().flat_map(|window| [window.begin_ms, window.end_ms, window.total]));
+    let GroupCall { generation, limit, cool_ms, keeps, has, want, used, report, window, .. } = call;
+    let units = |units: u64| units.min(UNITS_MAX);
+    let mut numbers = vec![*generation, units(*limit), *cool_ms, u64::from(*keeps)];
+    numbers.extend([*has, *want, *used].map(units));
+    // A report that ends at once says nothing.
+    let (remaining, reset_in_ms) = report.map_or((0, 0), |report| (report.remaining, report.reset_in_ms));
+    numbers.extend([units(remaining), reset_in_ms]);
+    if let Some(WindowCall { begin_ms, end_ms, total, known, settled }) = *window {
+        numbers.extend([begin_ms, end_ms, units(total), units(known), units(settled)]);
+    }
     words(&numbers)
 }
 

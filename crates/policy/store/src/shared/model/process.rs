@@ -20,6 +20,15 @@ pub enum Load {
     Idle,
 }
 
+/// An answer of the provider.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Answer {
+    /// `true` if the call was above the limit and not counted.
+    pub is_refused: bool,
+    /// Units left, and the time until the count restarts, if the provider tells.
+    pub left: Option<(u64, u64)>,
+}
+
 /// The units of a group in use, as the gateway counts them.
 #[derive(Debug)]
 struct Meter {
@@ -94,7 +103,7 @@ impl Process {
             Kind::Blocks => {
                 let window_ms = meter.kind.window_ms();
                 let begin_ms = store.earliest_ms / window_ms * window_ms;
-                self.block.begin(begin_ms, begin_ms + window_ms, meter.transit);
+                self.block.begin(begin_ms, begin_ms + window_ms);
             }
             Kind::Concurrency => {}
         }
@@ -120,7 +129,7 @@ impl Process {
     fn free(&self, now_ms: u64) -> u64 {
         match (self.meter.kind, self.session.store_time(now_ms)) {
             (_, None) => 0,
-            (Kind::Blocks, Some(store)) => self.block.free(store),
+            (Kind::Blocks, Some(store)) => self.block.free(store, self.lease(now_ms)),
             _ => self.hold.usable(self.lease(now_ms)).saturating_sub(self.used()),
         }
     }
@@ -144,9 +153,24 @@ impl Process {
         taken
     }
 
-    /// Counts the answer to a call.
-    pub fn answer(&mut self, now_ms: u64) {
+    /// Handles the refusal of a call that the provider did not count.
+    fn refused(&mut self) {
+        self.meter.transit -= 1;
+        self.block.give_back(1);
+    }
+
+    /// Handles the answer to a call.
+    pub fn answered(&mut self, answer: Answer, now_ms: u64) {
         self.advance(now_ms);
+        if let Some((remaining, reset_in_ms)) = answer.left {
+            self.hold.report(remaining, now_ms + reset_in_ms);
+            self.block.report(remaining, now_ms + reset_in_ms);
+        }
+        if answer.is_refused { self.refused() } else { self.answer(now_ms) }
+    }
+
+    /// Counts a call.
+    fn answer(&mut self, now_ms: u64) {
         let store = self.session.store_time(now_ms);
         let meter = &mut self.meter;
         meter.transit -= 1;
@@ -156,6 +180,7 @@ impl Process {
                 let end_ms = (store.latest_ms / WINDOW_MS + 1) * WINDOW_MS;
                 *meter.cooling.entry(end_ms).or_default() += 1;
             }
+            (Kind::Blocks, Some(store)) => self.block.finish(1, store),
             (Kind::Bucket, _) => meter.debt += WINDOW_MS * DRIFT_PARTS,
             _ => {}
         }
@@ -203,9 +228,9 @@ impl Process {
 
     fn group_call(&mut self, now_ms: u64) -> Option<GroupCall> {
         if self.meter.kind == Kind::Blocks {
-            self.begin_ms = self.session.store_time(now_ms).map(|store| store.earliest_ms)?;
-            self.begin_ms -= self.begin_ms % self.meter.kind.window_ms();
-            return Some(self.block.call(now_ms));
+            self.session.store_time(now_ms)?;
+            self.begin_ms = self.block.window_ms().0;
+            return Some(if self.is_leaving { self.block.leave(now_ms) } else { self.block.call(now_ms) });
         }
         let (demand, lease) = (self.demand(), self.lease(now_ms));
         let is_told = self.hold.is_told(demand, self.session.generation(), now_ms);
@@ -216,17 +241,24 @@ impl Process {
         Some(self.hold.call(demand, lease, now_ms))
     }
 
-    pub fn told(&mut self, seq: u64, told: &Told, now_ms: u64) {
+    /// Begin of the window that the process is in.
+    pub fn window_begin_ms(&self) -> u64 {
+        self.block.window_ms().0
+    }
+
+    /// Handles a reply. Returns `true` if it was in time.
+    pub fn told(&mut self, seq: u64, told: &Told, now_ms: u64) -> bool {
         self.advance(now_ms);
         if !self.session.answered(seq, told, now_ms) {
-            return;
+            return false;
         }
         self.sent_ms = None;
-        let Some(reply) = told.groups.first() else { return };
+        let Some(reply) = told.groups.first() else { return true };
         match self.meter.kind {
             Kind::Blocks => self.block.answered(reply, told.generation, self.begin_ms),
             _ => self.hold.answered(reply, told.generation),
         }
+        true
     }
 }
 

@@ -16,7 +16,7 @@ pub enum Kind {
 /// Length of a short window, or time in which an empty bucket fills.
 pub const WINDOW_MS: u64 = 1_000;
 /// Length of a long window.
-pub const LONG_WINDOW_MS: u64 = 20_000;
+pub const LONG_WINDOW_MS: u64 = 10_000;
 
 impl Kind {
     pub fn window_ms(self) -> u64 {
@@ -46,7 +46,9 @@ pub struct Provider {
     pub worst: u64,
     /// Calls counted in all.
     pub calls: u64,
-    /// Calls of the last long windows.
+    /// `true` if calls above the limit are refused, and not counted.
+    pub refuses: bool,
+    /// Calls in each window that is over.
     pub windows: Vec<u64>,
 }
 
@@ -62,28 +64,46 @@ impl Provider {
             filled_ms: 0,
             worst: 0,
             calls: 0,
+            refuses: false,
             windows: Vec::new(),
         }
     }
 
-    /// Counts a call. Returns `false` if it exceeds the limit.
-    pub fn count(&mut self, now_ms: u64) -> bool {
+    /// Units left, and the time until the count restarts.
+    pub fn left(&mut self, now_ms: u64) -> (u64, u64) {
+        self.advance(now_ms);
+        let window_ms = self.kind.window_ms();
+        match self.kind {
+            Kind::Sliding => (self.limit.saturating_sub(self.times.len() as u64), window_ms),
+            _ => (self.limit.saturating_sub(self.count), window_ms - now_ms % window_ms),
+        }
+    }
+
+    fn advance(&mut self, now_ms: u64) {
+        while self.times.front().is_some_and(|time| time + WINDOW_MS <= now_ms) {
+            self.times.pop_front();
+        }
+        let window = now_ms / self.kind.window_ms();
+        if window != self.window && matches!(self.kind, Kind::Fixed | Kind::Blocks) {
+            self.windows.push(self.count);
+            self.count = 0;
+            self.window = window;
+        }
+    }
+
+    /// Counts a call. Returns by how much the limit is exceeded.
+    pub fn count(&mut self, now_ms: u64) -> u64 {
+        if self.refuses && self.left(now_ms).0 == 0 {
+            return 1;
+        }
+        self.advance(now_ms);
         self.calls += 1;
         let counted = match self.kind {
             Kind::Sliding => {
-                while self.times.front().is_some_and(|time| time + WINDOW_MS <= now_ms) {
-                    self.times.pop_front();
-                }
                 self.times.push_back(now_ms);
                 self.times.len() as u64
             }
             Kind::Fixed | Kind::Blocks => {
-                let window = now_ms / self.kind.window_ms();
-                if window != self.window {
-                    self.windows.push(self.count);
-                    self.count = 0;
-                }
-                self.window = window;
                 self.count += 1;
                 self.count
             }
@@ -95,13 +115,13 @@ impl Provider {
                 let filled = self.level + self.limit * (now_ms - self.filled_ms);
                 self.level = filled.min(self.limit * WINDOW_MS);
                 self.filled_ms = now_ms;
-                let Some(level) = self.level.checked_sub(WINDOW_MS) else { return false };
+                let Some(level) = self.level.checked_sub(WINDOW_MS) else { return 1 };
                 self.level = level;
                 self.limit - level / WINDOW_MS
             }
         };
         self.worst = self.worst.max(counted);
-        counted <= self.limit
+        counted.saturating_sub(self.limit)
     }
 
     /// Ends a call.

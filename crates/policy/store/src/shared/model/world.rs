@@ -1,11 +1,12 @@
 //! The world of the model: gateways, a store, a provider, and a network between them that loses, delays and
 //! repeats messages. Time passes from event to event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use super::loans::{Loans, ReplyIndex};
 use super::mirror::{Dump, Mirror};
-use super::process::{Load, Process};
+use super::process::{Answer, Load, Process};
 use super::provider::{Kind, Provider, WINDOW_MS};
 use crate::shared::{Book, BookReply, Call, Press, Terms, Told};
 
@@ -53,12 +54,36 @@ pub enum Fault {
 enum Event {
     Tick,
     Arrive,
-    Call { slot: usize, call: Box<Call> },
-    Reply { slot: usize, instance: u64, seq: u64, told: Told },
-    Press { slot: usize, press: Press },
-    Count,
-    Answer { slot: usize, instance: u64 },
-    Start { slot: usize },
+    Call {
+        slot: usize,
+        call: Box<Call>,
+    },
+    Reply {
+        slot: usize,
+        instance: u64,
+        seq: u64,
+        told: Told,
+        loan: Option<(u64, ReplyIndex)>,
+    },
+    Press {
+        slot: usize,
+        press: Press,
+    },
+    Count {
+        id: u64,
+        instance: u64,
+        begin_ms: u64,
+    },
+    Answer {
+        id: u64,
+        slot: usize,
+        instance: u64,
+    },
+    /// A stranger calls the provider.
+    Strange,
+    Start {
+        slot: usize,
+    },
     Fault(Fault),
     Snapshot,
 }
@@ -74,7 +99,7 @@ struct Slot {
     stopped_until_ms: u64,
     cut_until_ms: u64,
     /// Answers that arrive while the process is stopped.
-    late: u64,
+    late: Vec<Answer>,
 }
 
 #[derive(Debug)]
@@ -96,6 +121,14 @@ pub struct World {
     /// Chance in 1,000 that a message is lost.
     pub loss: u64,
     pub provider: Provider,
+    loans: Loans,
+    /// The most by which the limit was exceeded, because the store has lost its state.
+    pub excess: u64,
+    /// Time between two calls of the stranger.
+    stranger_ms: u64,
+    /// Calls of members that the provider has refused.
+    pub refused: u64,
+    refused_ids: HashSet<u64>,
     /// Calls to the store.
     pub calls: u64,
     /// Calls to the provider, by gateway.
@@ -121,6 +154,11 @@ impl World {
             away_until_ms: 0,
             loss: 0,
             provider: Provider::new(kind, limit_max),
+            loans: Loans::default(),
+            excess: 0,
+            stranger_ms: 0,
+            refused: 0,
+            refused_ids: HashSet::new(),
             calls: 0,
             served: vec![0; members],
         };
@@ -134,7 +172,7 @@ impl World {
                 drift,
                 stopped_until_ms: 0,
                 cut_until_ms: 0,
-                late: 0,
+                late: Vec::new(),
             });
             let delay = world.below(1_000);
             world.later(delay, Event::Start { slot });
@@ -201,10 +239,14 @@ impl World {
             }
             Event::Arrive => self.arrive(),
             Event::Call { slot, call } => return self.apply(slot, &call),
-            Event::Reply { slot, instance, seq, told } => {
+            Event::Reply { slot, instance, seq, told, loan } => {
                 let now_ms = self.local_ms(slot);
                 if let Some(process) = self.running(slot, instance) {
-                    process.told(seq, &told, now_ms);
+                    let is_in_time = process.told(seq, &told, now_ms);
+                    let begin_ms = process.window_begin_ms();
+                    if let Some(loan) = loan.filter(|loan| is_in_time && loan.0 == begin_ms) {
+                        self.loans.arrived(loan);
+                    }
                     self.look(slot);
                 }
             }
@@ -214,12 +256,9 @@ impl World {
                 }
                 self.look(slot);
             }
-            Event::Count => {
-                if !self.provider.count(EPOCH_MS + self.now_ms) {
-                    return Err(format!("above the limit at {} ms", self.now_ms));
-                }
-            }
-            Event::Answer { slot, instance } => self.answer(slot, instance),
+            Event::Count { id, instance, begin_ms } => return self.count(id, instance, begin_ms),
+            Event::Answer { id, slot, instance } => self.answer(id, slot, instance),
+            Event::Strange => self.strange(),
             Event::Start { slot } => self.start(slot),
             Event::Fault(fault) => self.fault(fault),
             Event::Snapshot => {
@@ -232,6 +271,40 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Counts a call at the provider, which was sent in the window that began at `sent_ms`.
+    fn count(&mut self, id: u64, instance: u64, sent_ms: u64) -> Result<(), String> {
+        let now_ms = EPOCH_MS + self.now_ms;
+        let begin_ms = now_ms - now_ms % self.kind.window_ms();
+        let is_blocks = self.kind == Kind::Blocks;
+        if is_blocks && sent_ms < begin_ms {
+            self.loans.carried(begin_ms, instance);
+        }
+        let excess = self.provider.count(now_ms);
+        if excess > 0 && self.provider.refuses {
+            self.refused += 1;
+            self.refused_ids.insert(id);
+            return Ok(());
+        }
+        let lost = if is_blocks && excess > 0 { self.loans.lost(begin_ms) } else { 0 };
+        if excess > lost {
+            return Err(format!("{excess} above the limit at {} ms, of which {lost} were lost", self.now_ms));
+        }
+        self.excess = self.excess.max(excess);
+        Ok(())
+    }
+
+    /// Lets a stranger use a share of the provider's limit, in percent.
+    pub fn invite(&mut self, percent: u64) {
+        self.provider.refuses = true;
+        self.stranger_ms = self.kind.window_ms() * 100 / (percent * self.limit_max);
+        self.later(0, Event::Strange);
+    }
+
+    fn strange(&mut self) {
+        self.provider.count(EPOCH_MS + self.now_ms);
+        self.later(self.stranger_ms, Event::Strange);
     }
 
     /// The units in use and those that may be used are never more than the limit.
@@ -263,7 +336,7 @@ impl World {
         let mut process = Process::new(TERMS, &format!("member-{slot}"), instance, self.kind, place.limit);
         process.load = place.load;
         place.process = Some(process);
-        place.late = 0;
+        place.late.clear();
     }
 
     /// A turn of a gateway's loop.
@@ -275,19 +348,21 @@ impl World {
         }
         let late = std::mem::take(&mut place.late);
         let Some(process) = &mut place.process else { return };
-        for _ in 0..late {
-            process.answer(local_ms);
+        for answer in late {
+            process.answered(answer, local_ms);
         }
         process.advance(local_ms);
         let taken = process.take(local_ms);
         let (instance, is_due) = (process.instance, process.is_due(local_ms));
+        let begin_ms = process.window_begin_ms();
         self.served[slot] += taken;
         for _ in 0..taken {
             let is_slow = self.below(200) == 0;
             let answered_ms = 1 + self.below(if is_slow { TERMS.settle_ms - 10 } else { 60 });
             let counted_ms = self.below(answered_ms + 1);
-            self.later(counted_ms, Event::Count);
-            self.later(answered_ms, Event::Answer { slot, instance });
+            let id = self.next();
+            self.later(counted_ms, Event::Count { id, instance, begin_ms });
+            self.later(answered_ms, Event::Answer { id, slot, instance });
         }
         if is_due {
             self.call(slot, local_ms);
@@ -338,6 +413,7 @@ impl World {
             ));
         }
         let BookReply::Told(told) = reply else { return Ok(()) };
+        let loan = self.loans.note(call, &told);
         for &(_, press) in &told.pressed {
             for other in 0..self.slots.len() {
                 if other != slot
@@ -348,22 +424,24 @@ impl World {
             }
         }
         if let Some(delay_ms) = self.delay(slot) {
-            self.later(delay_ms, Event::Reply { slot, instance: call.instance, seq: call.seq, told });
+            self.later(delay_ms, Event::Reply { slot, instance: call.instance, seq: call.seq, told, loan });
         }
         Ok(())
     }
 
-    fn answer(&mut self, slot: usize, instance: u64) {
+    fn answer(&mut self, id: u64, slot: usize, instance: u64) {
         self.provider.end();
+        let left = self.provider.refuses.then(|| self.provider.left(EPOCH_MS + self.now_ms));
+        let answer = Answer { is_refused: self.refused_ids.remove(&id), left };
         let (local_ms, now_ms) = (self.local_ms(slot), self.now_ms);
         let place = &mut self.slots[slot];
         let Some(process) = place.process.as_mut().filter(|process| process.instance == instance) else {
             return;
         };
         if place.stopped_until_ms > now_ms {
-            place.late += 1;
+            place.late.push(answer);
         } else {
-            process.answer(local_ms);
+            process.answered(answer, local_ms);
             self.look(slot);
         }
     }
