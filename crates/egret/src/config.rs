@@ -152,7 +152,7 @@ impl Config {
 
     /// Returns warnings about a valid config: credentials that are sent unencrypted.
     pub fn warnings(&self) -> Vec<Problem> {
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<Problem> = self.cluster.iter().flat_map(ClusterConfig::warnings).collect();
         for (name, account) in &self.accounts {
             let at = format!("accounts.{name}");
             if account.sends_secret() {
