@@ -12,7 +12,7 @@ from rust_source import Finding
 # The wings that each wing may depend on, besides itself. A wing is a folder under `crates/`, of one or several crates.
 WINGS = {
     "egret": {"control", "gateway", "cluster", "import", "lab", "policy", "records", "wire", "base"},
-    "control": {"gateway", "policy", "records", "wire", "base"},
+    "control": {"gateway", "cluster", "policy", "records", "wire", "base"},
     "gateway": {"policy", "records", "wire", "base"},
     "cluster": {"policy", "base"},
     "policy": {"records", "wire", "base"},

@@ -1,29 +1,27 @@
-//! A connection to the master of a segment, and the search for it.
+//! A connection to a server of the store.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egret_store::shared::{CALL_SCRIPT, ScriptCall, Segment};
+use egret_store::shared::{CALL_SCRIPT, ScriptCall};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, RedisConnectionInfo, RedisError, TlsCertificates, Value, cmd,
+    PushInfo, RedisConnectionInfo, RedisError, TlsCertificates, Value, cmd, pipe,
 };
 use tokio::sync::broadcast;
 
-use super::config::{Address, RedisConfig, SentinelConfig};
+use super::config::{Address, Login, RedisConfig, RedisTlsConfig};
 
 /// Time for a connection, and for a reply.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 const REPLY_MAX: Duration = Duration::from_millis(250);
-/// Maximum number of nodes of a Redis Cluster asked for a master.
-const REDIRECTS_MAX: usize = 4;
 
 /// The reason why the store cannot be used.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum StoreTrouble {
-    /// An error of the client, or of the server.
+    /// An error of the client, or of a server.
     Redis(RedisError),
     /// A file of TLS cannot be read.
     File(String),
@@ -31,8 +29,24 @@ pub(super) enum StoreTrouble {
     NotMaster,
     /// No place is left to look for the master.
     NoMaster,
+    /// The sentinels know no master of this name.
+    UnknownMaster(String),
+    /// Sentinel names another master.
+    Switched,
     /// The reply is not one of the script's.
     Reply,
+    /// An error at this server.
+    At(Address, Box<StoreTrouble>),
+}
+
+impl StoreTrouble {
+    /// Adds the server to the error.
+    pub(super) fn at(self, address: &Address) -> Self {
+        match self {
+            Self::At(..) => self,
+            _ => Self::At(address.clone(), Box::new(self)),
+        }
+    }
 }
 
 impl fmt::Display for StoreTrouble {
@@ -40,9 +54,12 @@ impl fmt::Display for StoreTrouble {
         match self {
             Self::Redis(error) => write!(f, "{error}"),
             Self::File(error) => f.write_str(error),
-            Self::NotMaster => f.write_str("the server is not a master"),
+            Self::NotMaster => f.write_str("the server is a replica: name its master, or use `sentinel`"),
             Self::NoMaster => f.write_str("no server names a master"),
+            Self::UnknownMaster(name) => write!(f, "the sentinels know no master named `{name}`"),
+            Self::Switched => f.write_str("Sentinel names another master"),
             Self::Reply => f.write_str("the reply is not Egret's: another program may use its keys"),
+            Self::At(address, trouble) => write!(f, "{address}: {trouble}"),
         }
     }
 }
@@ -53,88 +70,49 @@ impl From<RedisError> for StoreTrouble {
     }
 }
 
-/// A connection to a master.
+/// A connection to a master. The clones share it.
+#[derive(Clone)]
 pub(super) struct StoreConnection {
     redis: MultiplexedConnection,
     /// The server's process.
     pub(super) run: Arc<str>,
     /// The digest of the script.
-    script: String,
+    script: Arc<str>,
 }
 
 impl StoreConnection {
-    /// Connects to the master that has the keys of `segment`. Its messages go to `pushes`.
-    pub(super) async fn open(
-        config: &RedisConfig,
-        segment: &Segment,
-        pushes: &broadcast::Sender<PushInfo>,
-    ) -> Result<Self, StoreTrouble> {
-        let mut trouble = StoreTrouble::NoMaster;
-        for address in config.addresses() {
-            let master = match &config.sentinel {
-                Some(sentinel) => master_of(config, sentinel, &address).await,
-                None => Ok(address),
-            };
-            let opened = match master {
-                Ok(master) => Self::at(config, master, segment, pushes).await,
-                Err(trouble) => Err(trouble),
-            };
-            match opened {
-                Ok(connection) => return Ok(connection),
-                Err(error) => trouble = error,
-            }
-        }
-        Err(trouble)
-    }
-
-    /// Connects to this server, or to the one that it names.
-    async fn at(
-        config: &RedisConfig,
-        address: Address,
-        segment: &Segment,
-        pushes: &broadcast::Sender<PushInfo>,
-    ) -> Result<Self, StoreTrouble> {
-        let mut address = address;
-        for _ in 0..REDIRECTS_MAX {
-            let mut redis = connect(config, &address, Some(pushes)).await?;
-            let asked: Result<Value, RedisError> =
-                cmd("EXISTS").arg(segment.members()).query_async(&mut redis).await;
-            match asked {
-                Ok(_) => return Self::to_master(redis, segment).await,
-                Err(error) => {
-                    let moved =
-                        error.redirect_node().and_then(|(node, _)| super::config::host_and_port(node));
-                    let (host, port) = moved.ok_or(error)?;
-                    address = Address::Tcp(host, port);
-                }
-            }
-        }
-        Err(StoreTrouble::NoMaster)
-    }
-
-    async fn to_master(mut redis: MultiplexedConnection, segment: &Segment) -> Result<Self, StoreTrouble> {
-        let role: Vec<Value> = cmd("ROLE").query_async(&mut redis).await?;
-        let is_master = matches!(role.first(), Some(Value::BulkString(role)) if role == b"master");
-        if !is_master {
+    /// Makes sure that a connection leads to a master, and prepares it for calls.
+    pub(super) async fn to_master(mut redis: MultiplexedConnection) -> Result<Self, StoreTrouble> {
+        let (role, info, memory, script): (Vec<Value>, String, String, String) = pipe()
+            .cmd("ROLE")
+            .cmd("INFO")
+            .arg("server")
+            .cmd("INFO")
+            .arg("memory")
+            .cmd("SCRIPT")
+            .arg("LOAD")
+            .arg(CALL_SCRIPT)
+            .query_async(&mut redis)
+            .await?;
+        if !matches!(role.first(), Some(Value::BulkString(role)) if role == b"master") {
             return Err(StoreTrouble::NotMaster);
         }
-        let info: String = cmd("INFO").arg("server").query_async(&mut redis).await?;
         let run = field(&info, "run_id").ok_or(StoreTrouble::Reply)?.into();
-        let memory: String = cmd("INFO").arg("memory").query_async(&mut redis).await?;
         if let Some(policy) = field(&memory, "maxmemory_policy").filter(|policy| *policy != "noeviction") {
-            tracing::warn!(
-                policy,
-                "the store may evict keys of shared quotas: set its `maxmemory-policy` to `noeviction`"
-            );
+            warn_of_eviction(policy);
         }
-        let script: String = cmd("SCRIPT").arg("LOAD").arg(CALL_SCRIPT).query_async(&mut redis).await?;
-        let _: Value = cmd("SUBSCRIBE").arg(segment.channel()).query_async(&mut redis).await?;
-        Ok(Self { redis, run, script })
+        Ok(Self { redis, run, script: script.into() })
     }
 
     /// The connection, for other commands than calls.
     pub(super) fn redis(&self) -> MultiplexedConnection {
         self.redis.clone()
+    }
+
+    /// Receives the messages of a channel from now on.
+    pub(super) async fn subscribe(&mut self, channel: &[u8]) -> Result<(), StoreTrouble> {
+        let _: Value = cmd("SUBSCRIBE").arg(channel).query_async(&mut self.redis).await?;
+        Ok(())
     }
 
     /// Applies a call. Returns the script's reply.
@@ -155,27 +133,26 @@ impl StoreConnection {
     }
 }
 
-/// Asks a sentinel for the master.
-async fn master_of(
-    config: &RedisConfig,
-    sentinel: &SentinelConfig,
-    address: &Address,
-) -> Result<Address, StoreTrouble> {
-    let plain = RedisConfig { username: None, password: None, ..config.clone() };
-    let mut redis = connect(&plain, address, None).await?;
-    let master: Option<(String, u16)> =
-        cmd("SENTINEL").arg("get-master-addr-by-name").arg(&sentinel.master).query_async(&mut redis).await?;
-    let (host, port) = master.ok_or(StoreTrouble::NoMaster)?;
-    Ok(Address::Tcp(host, port))
+/// Warns once in the life of the process: all servers of a store usually have the same config.
+fn warn_of_eviction(policy: &str) {
+    static WARNED: std::sync::Once = std::sync::Once::new();
+    WARNED.call_once(|| {
+        tracing::warn!(
+            policy,
+            "the store may evict keys of shared quotas: set its `maxmemory-policy` to `noeviction`"
+        );
+    });
 }
 
-async fn connect(
+/// Connects to a server as a user. Its messages go to `pushes`.
+pub(super) async fn connect(
     config: &RedisConfig,
+    login: Login<'_>,
     address: &Address,
-    pushes: Option<&broadcast::Sender<PushInfo>>,
+    pushes: &broadcast::Sender<PushInfo>,
 ) -> Result<MultiplexedConnection, StoreTrouble> {
     let has_tls = config.has_tls();
-    let address = match address {
+    let place = match address {
         Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
         Address::Tcp(host, port) if has_tls => {
             ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
@@ -184,30 +161,29 @@ async fn connect(
     };
     let mut settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-    if let Some(username) = &config.username {
+    if let Some(username) = login.username {
         settings = settings.set_username(username);
     }
-    if let Some(password) = &config.password {
+    if let Some(password) = login.password {
         settings = settings.set_password(password.expose());
     }
-    let info = address.into_connection_info()?.set_redis_settings(settings);
-    let client =
-        if has_tls { Client::build_with_tls(info, certificates(config)?)? } else { Client::open(info)? };
+    let info = place.into_connection_info()?.set_redis_settings(settings);
+    let client = if has_tls {
+        Client::build_with_tls(info, certificates(config.tls.as_ref())?)?
+    } else {
+        Client::open(info)?
+    };
     let options = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_MAX))
-        .set_response_timeout(Some(REPLY_MAX));
-    let options = match pushes {
-        Some(pushes) => options.set_push_sender(pushes.clone()),
-        None => options,
-    };
+        .set_response_timeout(Some(REPLY_MAX))
+        .set_push_sender(pushes.clone());
     Ok(client.get_multiplexed_async_connection_with_config(&options).await?)
 }
 
-fn certificates(config: &RedisConfig) -> Result<TlsCertificates, StoreTrouble> {
+fn certificates(tls: Option<&RedisTlsConfig>) -> Result<TlsCertificates, StoreTrouble> {
     let read = |path: &std::path::PathBuf| {
         std::fs::read(path).map_err(|error| StoreTrouble::File(format!("{}: {error}", path.display())))
     };
-    let tls = config.tls.as_ref();
     let root_cert = tls.and_then(|tls| tls.ca.as_ref()).map(read).transpose()?;
     let client_cert = tls.and_then(|tls| tls.certificate.as_ref()).map(read).transpose()?;
     let client_key = tls.and_then(|tls| tls.key.as_ref()).map(|key| key.expose().as_bytes().to_vec());

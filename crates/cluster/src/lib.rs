@@ -1,57 +1,56 @@
 //! The membership of a gateway in a cluster: a thread that calls Redis or Valkey, which workers never do.
 //!
 //! Groups of quotas reach the thread through a [`GroupSink`], which never blocks. The protocol is a state
-//! machine in the room `store`; here are its clock, its random numbers and its connection.
+//! machine in the room `store`; here are its clock, its random numbers and its connections.
 
 mod config;
 mod connection;
 mod link;
+mod masters;
 mod segment;
+mod sentinel;
 mod sink;
+mod status;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use egret_store::shared::{GroupSink, Member, Terms};
-use tokio::sync::{mpsc, watch};
+use egret_store::shared::{GroupSink, Member, Segment, Terms};
+use redis::PushInfo;
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::JoinSet;
 
-pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SentinelConfig};
+pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SEGMENTS, SentinelConfig};
 use link::LinkSender;
-use segment::SegmentTask;
-use sink::ClusterSink;
+use masters::Masters;
+use segment::{SegmentParts, SegmentTask};
+use sink::{ClusterSink, SegmentSink};
+use status::SharedStatus;
+pub use status::{ClusterStatus, RENEWAL_BOUNDS_US, SegmentStatus};
 
-/// Maximum number of groups and presses that wait for the thread.
+/// Maximum number of groups and presses that wait for the task of a segment.
 const QUEUE_MAX: usize = 4_096;
-/// Time for the last call.
-const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 /// The running thread.
 pub struct ClusterThread {
     sink: Arc<dyn GroupSink>,
-    status: Arc<Mutex<ClusterStatus>>,
-    config: watch::Sender<Option<Arc<ClusterConfig>>>,
+    monitor: ClusterMonitor,
+    pushes: broadcast::Sender<PushInfo>,
+    redis: Mutex<RedisConfig>,
+    store: watch::Sender<Option<Arc<Masters>>>,
     thread: JoinHandle<()>,
 }
 
-/// The state of the membership, for people and metrics.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClusterStatus {
-    /// `true` if the last call to the store was answered.
-    pub is_up: bool,
-    /// The reason why it was not.
-    pub error: Option<String>,
-    /// Number of members, as the store told last.
-    pub members: u64,
-    /// Number of groups whose units this gateway shares.
-    pub groups: usize,
-    /// Number of calls to the store.
-    pub calls: u64,
-    /// Time from the last call to its reply, in microseconds.
-    pub call_us: u64,
-    /// Remaining time for which the store only learns, as told last, in milliseconds.
-    pub learning_ms: u64,
+/// A view of the membership.
+#[derive(Debug, Clone)]
+pub struct ClusterMonitor {
+    cluster: Arc<str>,
+    member: Arc<str>,
+    joined: Instant,
+    learn_for: Duration,
+    segments: Arc<[SharedStatus]>,
 }
 
 /// The reason why the thread cannot start.
@@ -84,17 +83,32 @@ impl ClusterThread {
     ) -> Result<Self, ClusterStartError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClusterStartError)?;
-        let status = Arc::new(Mutex::new(ClusterStatus::default()));
-        let (sender, receiver) = watch::channel(Some(Arc::new(config.clone())));
-        let (asks, asked) = mpsc::channel(QUEUE_MAX);
-        let member = Member::new(terms, name.into(), segment::random());
-        let sink = Arc::new(ClusterSink::new(config, asks, Arc::clone(member.lease())));
-        let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), LinkSender::new());
+        let pushes = link::pushes();
+        let (store, changed) = watch::channel(Some(Arc::new(Masters::new(&config.redis, &pushes))));
+        let (mut sinks, mut statuses, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..config.redis.segments() {
+            let member = Member::new(terms, name.into(), segment::random());
+            let (asks, asked) = mpsc::channel(QUEUE_MAX);
+            sinks.push(SegmentSink { asks, lease: Arc::clone(member.lease()) });
+            let (status, link) = (SharedStatus::default(), LinkSender::new(&pushes));
+            statuses.push(status.clone());
+            let segment = Segment::new(&config.name, number);
+            let store = changed.clone();
+            tasks.push(SegmentTask::new(SegmentParts { terms, segment, member, asked, store, status, link }));
+        }
+        let sink = Arc::new(ClusterSink::new(config, sinks));
         let thread = std::thread::Builder::new()
             .name("egret-cluster".into())
-            .spawn(move || runtime.block_on(task.run()))
+            .spawn(move || runtime.block_on(work(tasks)))
             .map_err(ClusterStartError)?;
-        Ok(Self { sink, status, config: sender, thread })
+        let monitor = ClusterMonitor {
+            cluster: config.name.as_str().into(),
+            member: name.into(),
+            joined: Instant::now(),
+            learn_for: config.learn_for.get(),
+            segments: statuses.into(),
+        };
+        Ok(Self { sink, monitor, pushes, redis: Mutex::new(config.redis.clone()), store, thread })
     }
 
     /// The sink that quotas use.
@@ -102,23 +116,46 @@ impl ClusterThread {
         &self.sink
     }
 
-    /// The state of the membership.
-    pub fn status(&self) -> ClusterStatus {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// A view of the membership, which may outlive the thread.
+    pub fn monitor(&self) -> ClusterMonitor {
+        self.monitor.clone()
     }
 
     /// Applies another address of the store, another user or password. The identity of the member stays.
     pub fn reconfigure(&self, config: &ClusterConfig) {
-        self.config.send_replace(Some(Arc::new(config.clone())));
+        let mut redis = self.redis.lock().unwrap_or_else(PoisonError::into_inner);
+        if *redis != config.redis {
+            redis.clone_from(&config.redis);
+            self.store.send_replace(Some(Arc::new(Masters::new(&redis, &self.pushes))));
+        }
     }
 
     /// Returns all units, and ends the thread. No call to a provider is in transit.
     pub fn leave(self) {
-        self.config.send_replace(None);
+        self.store.send_replace(None);
         if self.thread.join().is_err() {
             tracing::error!(
                 "the thread of the cluster has failed: the units of this gateway come back later"
             );
         }
     }
+}
+
+impl ClusterMonitor {
+    /// The state of the membership.
+    pub fn status(&self) -> ClusterStatus {
+        ClusterStatus {
+            cluster: Arc::clone(&self.cluster),
+            member: Arc::clone(&self.member),
+            age: self.joined.elapsed(),
+            learn_for: self.learn_for,
+            segments: self.segments.iter().map(SharedStatus::get).collect(),
+        }
+    }
+}
+
+/// Runs the tasks of all segments until they have left.
+async fn work(segments: Vec<SegmentTask>) {
+    let mut tasks: JoinSet<()> = segments.into_iter().map(SegmentTask::run).collect();
+    while tasks.join_next().await.is_some() {}
 }

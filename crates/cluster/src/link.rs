@@ -28,10 +28,15 @@ pub(super) struct Link {
     pub pushes: broadcast::Receiver<PushInfo>,
 }
 
+/// Creates the sender of the messages of all channels of all servers.
+pub(super) fn pushes() -> broadcast::Sender<PushInfo> {
+    broadcast::Sender::new(PUSHES_MAX)
+}
+
 impl LinkSender {
-    /// Creates a link without a connection.
-    pub(super) fn new() -> Self {
-        Self { connection: watch::Sender::new(None), pushes: broadcast::Sender::new(PUSHES_MAX) }
+    /// Creates the link of a segment, without a connection.
+    pub(super) fn new(pushes: &broadcast::Sender<PushInfo>) -> Self {
+        Self { connection: watch::Sender::new(None), pushes: pushes.clone() }
     }
 
     /// Returns the side of a task.
@@ -40,9 +45,9 @@ impl LinkSender {
         Link { connection: self.connection.subscribe(), pushes: self.pushes.subscribe() }
     }
 
-    /// The sender that a connection delivers its messages to.
-    pub(super) fn pushes(&self) -> &broadcast::Sender<PushInfo> {
-        &self.pushes
+    /// Receives the messages of all channels.
+    pub(super) fn messages(&self) -> broadcast::Receiver<PushInfo> {
+        self.pushes.subscribe()
     }
 
     /// Offers another connection to the tasks, or takes it away.

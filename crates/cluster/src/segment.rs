@@ -1,38 +1,50 @@
 //! The member of a segment at work: it connects, calls when a call is due, and connects again.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_clock::{Random, boot_us};
 use egret_store::shared::{BookReply, Call, Member, Segment, Terms};
 use redis::PushInfo;
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Receiver;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 
-use super::config::ClusterConfig;
-use super::connection::{StoreConnection, StoreTrouble};
+use super::config::Address;
+use super::connection::StoreTrouble;
 use super::link::{LinkSender, message};
+use super::masters::{Master, Masters};
 use super::sink::Ask;
-use super::{ClusterStatus, LEAVE_MAX};
+use super::status::SharedStatus;
 
 /// The wait before another attempt to connect is random, up to a bound that doubles between these.
 const RECONNECT_MIN: Duration = Duration::from_millis(100);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
+/// Time for the last call.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
 
-pub(super) struct SegmentTask {
-    terms: Terms,
-    segment: Segment,
-    instance: u64,
-    member: Member,
-    asked: Receiver<Ask>,
+/// The parts of a member's task that others give to it.
+pub(super) struct SegmentParts {
+    pub terms: Terms,
+    pub segment: Segment,
+    pub member: Member,
+    pub asked: Receiver<Ask>,
     /// `None` once the member is to leave.
-    config: watch::Receiver<Option<Arc<ClusterConfig>>>,
-    status: Arc<Mutex<ClusterStatus>>,
-    link: LinkSender,
+    pub store: watch::Receiver<Option<Arc<Masters>>>,
+    pub status: SharedStatus,
+    pub link: LinkSender,
+}
+
+/// A member of a segment.
+pub(super) struct SegmentTask {
+    parts: SegmentParts,
+    instance: u64,
     pushes: broadcast::Receiver<PushInfo>,
     random: Random,
+    /// The address of the last master.
+    last: Option<Address>,
     /// Upper bound of the wait before the next attempt to connect.
     backoff: Duration,
     has_failed: bool,
@@ -44,27 +56,15 @@ pub(super) fn random() -> u64 {
 }
 
 impl SegmentTask {
-    pub(super) fn new(
-        config: &ClusterConfig,
-        terms: Terms,
-        member: Member,
-        asked: Receiver<Ask>,
-        receiver: watch::Receiver<Option<Arc<ClusterConfig>>>,
-        status: Arc<Mutex<ClusterStatus>>,
-        link: LinkSender,
-    ) -> Self {
-        let pushes = link.pushes().subscribe();
+    pub(super) fn new(parts: SegmentParts) -> Self {
+        let instance = parts.member.instance();
+        parts.status.change(|status| status.instance = instance);
         Self {
-            terms,
-            segment: Segment::new(&config.name, 0),
-            instance: member.instance(),
-            member,
-            asked,
-            config: receiver,
-            status,
-            link,
-            pushes,
+            instance,
+            pushes: parts.link.messages(),
+            parts,
             random: Random::new(random()),
+            last: None,
             backoff: RECONNECT_MIN,
             has_failed: false,
         }
@@ -72,49 +72,55 @@ impl SegmentTask {
 
     /// Works until the member is to leave.
     pub(super) async fn run(mut self) {
-        while let Some(config) = self.current() {
-            match self.connect(&config).await {
-                Ok(Some(connection)) => {
-                    self.link.set(Some(&connection));
-                    let ended = self.serve(connection).await;
-                    self.link.set(None);
-                    if let Err(trouble) = ended {
-                        self.fail(&trouble);
-                    }
-                }
-                Ok(None) => {}
-                Err(trouble) => {
-                    self.fail(&trouble);
-                    self.pause().await;
-                }
+        while let Some(store) = self.current() {
+            let ended = match self.connect(&store).await {
+                Ok(Some(master)) => self.keep(&store, master).await,
+                Ok(None) => Ok(()),
+                Err(trouble) => Err(trouble),
+            };
+            if let Err(trouble) = ended {
+                self.fail(&trouble);
+                self.pause().await;
             }
         }
     }
 
-    fn current(&mut self) -> Option<Arc<ClusterConfig>> {
-        self.config.borrow_and_update().clone()
+    fn current(&mut self) -> Option<Arc<Masters>> {
+        self.parts.store.borrow_and_update().clone()
     }
 
     /// Connects, and accepts groups meanwhile. Returns `None` if the config has changed.
-    async fn connect(&mut self, config: &ClusterConfig) -> Result<Option<StoreConnection>, StoreTrouble> {
-        let Self { member, asked, config: changed, segment, link, .. } = self;
-        let open = StoreConnection::open(&config.redis, segment, link.pushes());
-        tokio::pin!(open);
+    async fn connect(&mut self, store: &Masters) -> Result<Option<Master>, StoreTrouble> {
+        let Self { parts, last, random, .. } = self;
+        let SegmentParts { member, asked, store: changed, segment, .. } = parts;
+        let found = store.find(segment, last.as_ref(), random);
+        tokio::pin!(found);
         loop {
             tokio::select! {
-                opened = &mut open => return opened.map(Some),
+                found = &mut found => return found.map(Some),
                 Some(ask) = asked.recv() => accept(member, ask),
                 _ = changed.changed() => return Ok(None),
             }
         }
     }
 
-    /// Waits before the next attempt to connect, and accepts groups meanwhile.
+    /// Works over a connection until it fails, the config changes, or the member leaves.
+    async fn keep(&mut self, store: &Masters, mut master: Master) -> Result<(), StoreTrouble> {
+        self.last = Some(master.address().clone());
+        self.parts.link.set(Some(&master.connection));
+        let ended = self.serve(store, &mut master).await;
+        self.parts.link.set(None);
+        self.parts.status.change(|status| status.master = None);
+        ended.map_err(|trouble| store.failed(&master, trouble))
+    }
+
+    /// Waits before the next attempt to connect, and accepts groups meanwhile. The first waits are short: most
+    /// failures are those of a connection, not of a server.
     async fn pause(&mut self) {
         let most_us = u64::try_from(self.backoff.as_micros()).unwrap_or(u64::MAX);
-        let wait = Duration::from_micros(self.random.up_to(most_us)).max(RECONNECT_MIN / 2);
+        let wait = Duration::from_micros(self.random.up_to(most_us)).max(RECONNECT_MIN / 10);
         self.backoff = (self.backoff * 2).min(RECONNECT_MAX);
-        let Self { member, asked, config: changed, .. } = self;
+        let SegmentParts { member, asked, store: changed, .. } = &mut self.parts;
         let sleep = tokio::time::sleep(wait);
         tokio::pin!(sleep);
         loop {
@@ -126,26 +132,32 @@ impl SegmentTask {
         }
     }
 
-    /// Calls over this connection until it fails, the config changes, or the member leaves.
-    async fn serve(&mut self, mut connection: StoreConnection) -> Result<(), StoreTrouble> {
+    async fn serve(&mut self, store: &Masters, master: &mut Master) -> Result<(), StoreTrouble> {
+        let address = master.address().clone();
+        let switched = store.switched(&address);
+        tokio::pin!(switched);
         loop {
-            while let Ok(ask) = self.asked.try_recv() {
-                accept(&mut self.member, ask);
+            while let Ok(ask) = self.parts.asked.try_recv() {
+                accept(&mut self.parts.member, ask);
             }
             let now_ms = boot_us() / 1_000;
-            if self.member.is_due(now_ms) {
+            if self.parts.member.is_due(now_ms) {
                 let (nonce, jitter) = (self.random.draw() | 1, self.random.up_to(200));
-                let call = self.member.call(Arc::clone(&connection.run), nonce, jitter, now_ms);
-                self.send(&mut connection, &call).await?;
+                let run = Arc::clone(&master.connection.run);
+                let call = self.parts.member.call(run, nonce, jitter, now_ms);
+                self.send(master, &call).await?;
                 continue;
             }
-            let wait = Duration::from_millis(self.member.due_ms().saturating_sub(now_ms).clamp(1, 60_000));
+            let due_ms = self.parts.member.due_ms();
+            let wait = Duration::from_millis(due_ms.saturating_sub(now_ms).clamp(1, 60_000));
+            let SegmentParts { member, asked, store: changed, .. } = &mut self.parts;
             tokio::select! {
-                Some(ask) = self.asked.recv() => accept(&mut self.member, ask),
+                Some(ask) = asked.recv() => accept(member, ask),
                 push = self.pushes.recv() => self.pushed(push),
-                changed = self.config.changed() => {
-                    if changed.is_err() || self.config.borrow().is_none() {
-                        self.leave(&mut connection).await;
+                trouble = &mut switched => return Err(trouble),
+                changed = changed.changed() => {
+                    if changed.is_err() || self.parts.store.borrow().is_none() {
+                        self.leave(master).await;
                     }
                     return Ok(());
                 }
@@ -154,19 +166,20 @@ impl SegmentTask {
         }
     }
 
-    async fn send(&mut self, connection: &mut StoreConnection, call: &Call) -> Result<(), StoreTrouble> {
+    async fn send(&mut self, master: &mut Master, call: &Call) -> Result<(), StoreTrouble> {
         let sent = Instant::now();
-        let script = self.segment.call(call, &self.terms);
-        let reply = connection.call(&script).await?;
+        let SegmentParts { terms, segment, member, .. } = &mut self.parts;
+        let reply = master.connection.call(&segment.call(call, terms)).await?;
         let reply = BookReply::from_script(&reply, call.groups.len()).map_err(|_| StoreTrouble::Reply)?;
-        self.member.answered(call.seq, &reply, boot_us() / 1_000);
-        self.succeed(&reply, sent.elapsed());
+        member.answered(call.seq, &reply, boot_us() / 1_000);
+        self.succeed(master, &reply, sent.elapsed());
         Ok(())
     }
 
-    async fn leave(&mut self, connection: &mut StoreConnection) {
-        let call = self.member.leave(Arc::clone(&connection.run), self.random.draw() | 1, boot_us() / 1_000);
-        let sent = tokio::time::timeout(LEAVE_MAX, self.send(connection, &call)).await;
+    async fn leave(&mut self, master: &mut Master) {
+        let run = Arc::clone(&master.connection.run);
+        let call = self.parts.member.leave(run, self.random.draw() | 1, boot_us() / 1_000);
+        let sent = tokio::time::timeout(LEAVE_MAX, self.send(master, &call)).await;
         if !matches!(sent, Ok(Ok(()))) {
             tracing::warn!("the cluster was left without a word: the units of this gateway come back later");
         }
@@ -176,32 +189,36 @@ impl SegmentTask {
     fn pushed(&mut self, push: Result<PushInfo, RecvError>) {
         let Ok(push) = push else { return };
         let Some((channel, message)) = message(&push) else { return };
-        if channel != self.segment.channel() {
+        let SegmentParts { segment, member, .. } = &mut self.parts;
+        if channel != segment.channel() {
             return;
         }
-        if let Some((group, press)) = self.segment.pressed(message, self.instance) {
-            self.member.pressed(group, press);
+        if let Some((group, press)) = segment.pressed(message, self.instance) {
+            member.pressed(group, press);
         }
     }
 
-    fn succeed(&mut self, reply: &BookReply, took: Duration) {
+    fn succeed(&mut self, master: &Master, reply: &BookReply, took: Duration) {
         self.backoff = RECONNECT_MIN;
         if std::mem::take(&mut self.has_failed) {
-            tracing::info!("the store of shared quotas works again");
+            tracing::info!(master = %master.address(), "the store of shared quotas works again");
         }
-        let (groups, members) = (self.member.group_count(), self.member.lease().roster());
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        status.is_up = true;
-        status.error = None;
-        status.calls += 1;
-        status.call_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        status.members = members;
-        status.groups = groups;
-        if let BookReply::Told(told) = reply
-            && let Some(learning_ms) = told.groups.iter().map(|group| group.learning_ms).max()
-        {
-            status.learning_ms = learning_ms;
-        }
+        let (groups, members) = (self.parts.member.group_count(), self.parts.member.lease().roster());
+        self.parts.status.change(|status| {
+            status.is_up = true;
+            status.error = None;
+            if status.master.is_none() {
+                status.master = Some(master.address().to_string());
+            }
+            status.members = members;
+            status.groups = groups;
+            status.count(took);
+            if let BookReply::Told(told) = reply
+                && let Some(learning_ms) = told.groups.iter().map(|group| group.learning_ms).max()
+            {
+                status.learns_for(learning_ms);
+            }
+        });
     }
 
     fn fail(&mut self, trouble: &StoreTrouble) {
@@ -210,9 +227,11 @@ impl SegmentTask {
                 "the store of shared quotas failed: {trouble}; `on_store_error` applies until it works again"
             );
         }
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        status.is_up = false;
-        status.error = Some(trouble.to_string());
+        self.parts.status.change(|status| {
+            status.is_up = false;
+            status.failures += 1;
+            status.error = Some(trouble.to_string());
+        });
     }
 }
 

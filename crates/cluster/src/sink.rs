@@ -21,19 +21,37 @@ pub(super) enum Ask {
     Farewell(Farewell),
 }
 
+/// The way to the task of a segment, and its lease.
+pub(super) struct SegmentSink {
+    pub asks: Sender<Ask>,
+    pub lease: Arc<SharedLease>,
+}
+
 pub(super) struct ClusterSink {
-    asks: Sender<Ask>,
-    lease: Arc<SharedLease>,
+    /// There is at least one.
+    segments: Vec<SegmentSink>,
     key: hmac::Key,
     members_min: u64,
 }
 
 impl ClusterSink {
-    pub(super) fn new(config: &ClusterConfig, asks: Sender<Ask>, lease: Arc<SharedLease>) -> Self {
+    pub(super) fn new(config: &ClusterConfig, segments: Vec<SegmentSink>) -> Self {
         let secret = config.key.as_ref().map_or(config.name.as_str(), |key| key.expose());
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-        Self { asks, lease, key, members_min: config.members_expected }
+        Self { segments, key, members_min: config.members_expected }
     }
+
+    fn segment(&self, key: &[u8]) -> &SegmentSink {
+        &self.segments[segment_of(key, self.segments.len())]
+    }
+}
+
+/// The segment of a group, by FNV-1a: all members of a cluster must find the same.
+fn segment_of(key: &[u8], segments: usize) -> usize {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = key.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    // The lowest bits of the hash are the weakest.
+    usize::try_from(hash >> 32).unwrap_or(0) % segments.max(1)
 }
 
 impl fmt::Debug for ClusterSink {
@@ -61,16 +79,34 @@ impl GroupSink for ClusterSink {
         self.members_min
     }
 
-    fn lease(&self, _: &GroupKey) -> Arc<SharedLease> {
-        Arc::clone(&self.lease)
+    fn lease(&self, key: &GroupKey) -> Arc<SharedLease> {
+        Arc::clone(&self.segment(key).lease)
     }
 
     fn ask(&self, group: Arc<dyn SharedGroup>) -> bool {
-        self.asks.try_send(Ask::Group(group)).is_ok()
+        let asks = self.segment(&group.key()).asks.clone();
+        asks.try_send(Ask::Group(group)).is_ok()
     }
 
     fn farewell(&self, farewell: Farewell) {
         // If the thread is too busy, the store gets the units back when this gateway leaves.
-        let _ = self.asks.try_send(Ask::Farewell(farewell));
+        let _ = self.segment(&farewell.call.key).asks.try_send(Ask::Farewell(farewell));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_spread_over_the_segments_and_stay_there() {
+        assert_eq!(segment_of(b"stripe:1:w", 1), 0);
+        // Another value would split the groups of a rolling update.
+        assert_eq!(segment_of(b"stripe:1:w", 16), 12);
+        let mut counts = [0; 16];
+        for group in 0..16_000 {
+            counts[segment_of(format!("stripe:1:n{group}").as_bytes(), 16)] += 1;
+        }
+        assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
     }
 }

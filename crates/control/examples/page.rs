@@ -153,6 +153,10 @@ impl Source for MadeUp {
         true
     }
 
+    fn cluster(&self) -> Option<egret_cluster::ClusterStatus> {
+        None
+    }
+
     fn config(&self) -> serde_json::Value {
         serde_json::json!({})
     }

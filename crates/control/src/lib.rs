@@ -7,6 +7,7 @@
 //! It knows no connection of the data path and no exchange: whatever it shows comes from a [`Source`].
 
 mod changes;
+mod cluster;
 mod config;
 mod config_paths;
 mod connection;

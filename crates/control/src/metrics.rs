@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 
 use egret_accounts::{AccountSnapshot, Ending};
 use egret_cache::{AGE_BOUNDS_S, CacheEvent};
+use egret_cluster::{ClusterStatus, RENEWAL_BOUNDS_US};
 use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, Family, Sample, SampleValue};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
-use egret_quota::GroupSnapshot;
+use egret_quota::{GroupSnapshot, SharedSnapshot};
 use egret_remedy::{Decision, ScriptSnapshot, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
 use text::{Buckets, DurationBuckets, MetricsText, Seconds};
@@ -29,6 +30,7 @@ pub fn render(
     stats: &StatsSnapshot,
     flows: &FlowsSnapshot,
     exporters: &[ExporterSnapshot],
+    cluster: Option<&ClusterStatus>,
     ready: bool,
     version: &str,
     process: &Process,
@@ -40,6 +42,9 @@ pub fn render(
     scripts(&mut text, &flows.flows);
     caches(&mut text, &flows.flows);
     quotas(&mut text, flows);
+    if let Some(status) = cluster {
+        membership(&mut text, status);
+    }
     accounts(&mut text, &flows.accounts);
     exported(&mut text, exporters);
     diagnoses(&mut text, stats, &flows.flows);
@@ -302,15 +307,71 @@ const GROUP_FIGURES: [(&str, &str, ReadGroup); 3] = [
     }),
 ];
 
+/// Reads a figure of a group that a cluster shares.
+type ReadShared = fn(SharedSnapshot) -> i64;
+
+/// Figures of each of these groups: name, help and reader.
+const SHARED_FIGURES: [(&str, &str, ReadShared); 4] = [
+    ("egret_quota_hold", "Units that this gateway holds of a quota that the cluster shares.", |shared| {
+        units(shared.hold)
+    }),
+    (
+        "egret_quota_pool",
+        "Units that no gateway holds, as the store told last; negative if a limit was lowered, or exceeded by costs.",
+        |shared| shared.pool,
+    ),
+    ("egret_quota_kept", "Units that this gateway uses although it is cut off from the store.", |shared| {
+        units(shared.kept)
+    }),
+    (
+        "egret_quota_config_differs",
+        "1 while another gateway has a different limit in its config; the lowest one holds.",
+        |shared| i64::from(shared.config_differs),
+    ),
+];
+
+fn units(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 fn quotas(text: &mut MetricsText, flows: &FlowsSnapshot) {
+    let groups: Vec<_> = flows
+        .quotas
+        .iter()
+        .flat_map(|quota| quota.groups.iter().map(move |group| (quota.name.as_str(), group)))
+        .collect();
     for (name, help, read) in GROUP_FIGURES {
         text.family(name, "gauge", help);
-        for quota in &flows.quotas {
-            for group in &quota.groups {
-                text.sample(name, &[("quota", &quota.name), ("group", &group.name)], read(group));
-            }
+        for (quota, group) in &groups {
+            text.sample(name, &[("quota", quota), ("group", &group.name)], read(group));
         }
     }
+    let shared: Vec<_> =
+        groups.into_iter().filter_map(|(quota, group)| Some((quota, group, group.shared?))).collect();
+    for (name, help, read) in SHARED_FIGURES.iter().filter(|_| !shared.is_empty()) {
+        text.family(name, "gauge", help);
+        for (quota, group, shared) in &shared {
+            text.sample(name, &[("quota", quota), ("group", &group.name)], read(*shared));
+        }
+    }
+}
+
+/// Writes the figures of the membership in a cluster.
+fn membership(text: &mut MetricsText, status: &ClusterStatus) {
+    let up = "1 while the store of the cluster responds for every segment.";
+    text.gauge("egret_cluster_up", up, u64::from(status.is_up()));
+    let members = "Gateways in the cluster, as the store told last.";
+    text.gauge("egret_cluster_members", members, status.members());
+    let name = "egret_cluster_learning_seconds";
+    text.family(name, "gauge", "Remaining time for which the store only learns what the gateways hold.");
+    text.sample(name, &[], Seconds(status.learning_ms().saturating_mul(1_000)));
+    text.counter("egret_cluster_calls_total", "Calls to the store that were answered.", status.calls());
+    let failures = "Failures of the store: of attempts to connect, and of calls.";
+    text.counter("egret_cluster_failures_total", failures, status.failures());
+    let name = "egret_cluster_renewal_seconds";
+    text.family(name, "histogram", "Time from a call to the store to its reply.");
+    let buckets = DurationBuckets { bounds_us: &RENEWAL_BOUNDS_US, counts: &status.renewals() };
+    text.histogram(name, &[], buckets, status.renewals_us());
 }
 
 /// Reads a figure of an account, if it is known.

@@ -17,6 +17,7 @@ use egret_store::entries::Purge;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::ConfigAccess;
+use crate::cluster::ClusterView;
 use crate::config::ControlConfig;
 use crate::config_paths::{self, ConfigCalls, SharedCalls};
 use crate::flows::{AccountsView, FlowView, QuotaView};
@@ -37,7 +38,7 @@ const GROUPS_MAX: usize = 1_000;
 const METRIC_GROUPS_MAX: usize = 50;
 
 /// Returns the paths and their handlers, in the order of the page's footer.
-fn paths() -> [(&'static str, MethodRouter<SharedSource>); 13] {
+fn paths() -> [(&'static str, MethodRouter<SharedSource>); 14] {
     [
         ("/", get(page)),
         ("/healthz", get(healthz)),
@@ -46,6 +47,7 @@ fn paths() -> [(&'static str, MethodRouter<SharedSource>); 13] {
         ("/api/v1/stats", get(stats)),
         ("/api/v1/flows", get(running_flows)),
         ("/api/v1/quotas", get(quotas)),
+        ("/api/v1/cluster", get(cluster)),
         ("/api/v1/accounts", get(accounts)),
         ("/api/v1/exporters", get(exporters)),
         ("/api/v1/discovery", get(discovery)),
@@ -116,19 +118,35 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Responds 200 while new exchanges are accepted.
+/// Responds 200 while new exchanges are accepted. The body needs no token, so it names no server.
 async fn readyz(State(source): State<SharedSource>) -> Result<&'static str, Problem> {
-    if source.ready() {
-        return Ok("ready\n");
+    let cluster = source.cluster();
+    match cluster {
+        Some(cluster) if source.ready() && !cluster.is_up() => Ok(
+            "ready, but the store of the cluster does not respond: `on_store_error` decides how quotas with `store: redis` go on\n",
+        ),
+        _ if source.ready() => Ok("ready\n"),
+        Some(cluster) if !cluster.is_ready() => Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the gateway waits for the first response of the cluster's store, at most for `cluster.learn_for`; `/api/v1/cluster` has the reason",
+        )),
+        _ => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the gateway is starting or draining")),
     }
-    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the gateway is starting or draining"))
 }
 
 async fn metrics_text(State(source): State<SharedSource>) -> Response {
     let flows = source.flows(METRIC_GROUPS_MAX);
     let (stats, exporters) = (source.stats(), source.exporters());
-    let text =
-        metrics::render(&stats, &flows, &exporters, source.ready(), source.version(), &process::read());
+    let (cluster, process) = (source.cluster(), process::read());
+    let text = metrics::render(
+        &stats,
+        &flows,
+        &exporters,
+        cluster.as_ref(),
+        source.ready(),
+        source.version(),
+        &process,
+    );
     ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
 }
 
@@ -198,6 +216,13 @@ async fn quotas(State(source): State<SharedSource>) -> Response {
     let quotas = source.flows(GROUPS_MAX).quotas;
     let views: Vec<QuotaView<'_>> = quotas.iter().map(QuotaView::from).collect();
     Json(BTreeMap::from([("quotas", views)])).into_response()
+}
+
+async fn cluster(State(source): State<SharedSource>) -> Response {
+    let status = source.cluster();
+    let quotas = status.as_ref().map(|_| source.flows(GROUPS_MAX).quotas).unwrap_or_default();
+    let view = status.as_ref().map(|status| ClusterView::new(status, &quotas));
+    Json(BTreeMap::from([("cluster", view)])).into_response()
 }
 
 async fn accounts(State(source): State<SharedSource>) -> Response {

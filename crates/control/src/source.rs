@@ -1,5 +1,6 @@
 //! The data behind the control port, as its owner provides it.
 
+use egret_cluster::ClusterStatus;
 use egret_diagnosis::Discovered;
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
@@ -27,6 +28,9 @@ pub trait Source: Send + Sync {
 
     /// Returns `true` if new exchanges are accepted: `false` while starting and while draining.
     fn ready(&self) -> bool;
+
+    /// Returns the state of the membership in a cluster, if the gateway is in one.
+    fn cluster(&self) -> Option<ClusterStatus>;
 
     /// Returns the running configuration with its defaults; secrets appear by source only.
     fn config(&self) -> serde_json::Value;

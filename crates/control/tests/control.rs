@@ -25,12 +25,13 @@ use egret_store::entries::{DiskStats, EntryStats, Purge};
 use serde_json::{Value, json};
 
 /// Every path that returns data.
-const GUARDED: [&str; 9] = [
+const GUARDED: [&str; 10] = [
     "/metrics",
     "/api/v1/config",
     "/api/v1/stats",
     "/api/v1/flows",
     "/api/v1/quotas",
+    "/api/v1/cluster",
     "/api/v1/accounts",
     "/api/v1/exporters",
     "/api/v1/discovery",

@@ -153,6 +153,7 @@ impl Config {
     /// Returns warnings about a valid config: credentials that are sent unencrypted, quotas that share badly.
     pub fn warnings(&self) -> Vec<Problem> {
         let mut warnings = cluster_advice::advise(self);
+        warnings.extend(self.cluster.iter().flat_map(ClusterConfig::warnings));
         for (name, account) in &self.accounts {
             let at = format!("accounts.{name}");
             if account.sends_secret() {

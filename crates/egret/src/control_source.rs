@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use egret_cluster::{ClusterMonitor, ClusterStatus, ClusterThread};
 use egret_control::Source;
 use egret_diagnosis::Discovered;
 use egret_export::{ExporterSnapshot, Exporters};
@@ -16,19 +17,39 @@ use crate::config::Config;
 /// port's address in order never to connect to it.
 pub struct ControlSource {
     gateway: OnceLock<Arc<Gateway>>,
+    cluster: OnceLock<Membership>,
     config: Mutex<Config>,
     exporters: Mutex<Exporters>,
+}
+
+/// The membership in a cluster.
+struct Membership {
+    monitor: ClusterMonitor,
+    /// `true` if the gateway starts with it. A gateway that serves already does not wait for it.
+    is_awaited: bool,
 }
 
 impl ControlSource {
     /// Creates the data before there is a gateway.
     pub fn new(config: Config, exporters: Exporters) -> Self {
-        Self { gateway: OnceLock::new(), config: Mutex::new(config), exporters: Mutex::new(exporters) }
+        Self {
+            gateway: OnceLock::new(),
+            cluster: OnceLock::new(),
+            config: Mutex::new(config),
+            exporters: Mutex::new(exporters),
+        }
     }
 
     /// Adds the gateway; later calls have no effect.
     pub fn set_gateway(&self, gateway: Arc<Gateway>) {
         let _ = self.gateway.set(gateway);
+    }
+
+    /// Adds the membership in a cluster, if there is one; later calls have no effect.
+    pub fn set_cluster(&self, cluster: Option<&ClusterThread>) {
+        let Some(cluster) = cluster else { return };
+        let is_awaited = self.gateway.get().is_none();
+        let _ = self.cluster.set(Membership { monitor: cluster.monitor(), is_awaited });
     }
 
     /// Replaces the config.
@@ -64,7 +85,13 @@ impl Source for ControlSource {
     }
 
     fn ready(&self) -> bool {
+        let awaited = self.cluster.get().filter(|membership| membership.is_awaited);
         self.gateway.get().is_some_and(|gateway| !gateway.is_draining())
+            && awaited.is_none_or(|membership| membership.monitor.status().is_ready())
+    }
+
+    fn cluster(&self) -> Option<ClusterStatus> {
+        self.cluster.get().map(|membership| membership.monitor.status())
     }
 
     fn config(&self) -> serde_json::Value {

@@ -33,9 +33,10 @@ pub struct Arguments {
 }
 
 /// The paths of the API that are part of a report, by the member that holds their content.
-const PATHS: [(&str, &str); 5] = [
+const PATHS: [(&str, &str); 6] = [
     ("flows", "/api/v1/flows"),
     ("quotas", "/api/v1/quotas"),
+    ("cluster", "/api/v1/cluster"),
     ("accounts", "/api/v1/accounts"),
     ("exporters", "/api/v1/exporters"),
     ("config", "/api/v1/config"),
@@ -117,6 +118,9 @@ impl Examined {
                 value = list.take();
             }
             self.wrong.extend(troubles(name, &value));
+            if name == "cluster" {
+                self.wrong.extend(cluster_troubles(&value));
+            }
             self.sections.insert(name.to_owned(), value);
         }
     }
@@ -257,9 +261,46 @@ fn troubles(section: &str, list: &Value) -> Vec<String> {
     troubles
 }
 
+/// Returns what is wrong with the membership in a cluster.
+fn cluster_troubles(cluster: &Value) -> Vec<String> {
+    let mut troubles = Vec::new();
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    for segment in list(cluster, "segments").iter().filter(|segment| segment["up"] == false) {
+        let error = segment["error"].as_str().unwrap_or("it has not responded yet");
+        troubles.push(format!("cluster: the store of segment {} fails: {error}", segment["number"]));
+    }
+    for quota in list(cluster, "quotas") {
+        let name = quota["name"].as_str().unwrap_or_default();
+        if list(&quota, "groups").iter().any(|group| group["config_differs"] == true) {
+            troubles
+                .push(format!("quota {name}: another gateway has a different limit; the lowest one holds"));
+        }
+    }
+    troubles
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_cluster_is_said() {
+        let cluster = json!({
+            "segments": [{ "number": 0, "up": true }, { "number": 1, "up": false, "error": "h:1: refused" }],
+            "quotas": [
+                { "name": "a", "groups": [{ "config_differs": false }] },
+                { "name": "b", "groups": [{ "config_differs": true }] },
+            ],
+        });
+        assert_eq!(
+            cluster_troubles(&cluster),
+            [
+                "cluster: the store of segment 1 fails: h:1: refused",
+                "quota b: another gateway has a different limit; the lowest one holds"
+            ]
+        );
+        assert_eq!(cluster_troubles(&Value::Null), Vec::<String>::new());
+    }
 
     #[test]
     fn what_is_wrong_is_said() {

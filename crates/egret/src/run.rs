@@ -172,6 +172,7 @@ impl RunningEgret {
         let mut key = PseudonymKey::default();
         let exports = key.exports(&config, &exporters).map_err(Failure::failed)?;
         let cluster = cluster::join(&config).map_err(Failure::failed)?;
+        source.set_cluster(cluster.as_ref());
         let parts = parts(&config, quotas.as_ref(), cluster.as_ref(), &exports);
         let gateway =
             Gateway::start(parts, &[control.address()]).map_err(|error| start_failure::of_gateway(&error))?;
@@ -356,14 +357,17 @@ impl RunningEgret {
         }
         let exporters = self.exporters.open(&new.exporters, open_options(&new)).map_err(messages)?;
         let exports = self.key.exports(&new, &exporters).map_err(messages)?;
-        if self.cluster.is_none() {
-            self.cluster = cluster::join(&new).map_err(messages)?;
-        }
-        let parts = parts(&new, self.quotas.as_ref(), self.cluster.as_ref(), &exports);
+        let joined = if self.cluster.is_none() { cluster::join(&new).map_err(messages)? } else { None };
+        let cluster = self.cluster.as_ref().or(joined.as_ref());
+        let parts = parts(&new, self.quotas.as_ref(), cluster, &exports);
         if let Err(error) = self.gateway.reload(parts) {
             exporters.close_others(&self.exporters);
+            // The next config may name another cluster.
+            joined.into_iter().for_each(ClusterThread::leave);
             return Err(messages(error));
         }
+        self.cluster = self.cluster.take().or(joined);
+        self.source.set_cluster(self.cluster.as_ref());
         if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
             thread.reconfigure(cluster);
         }

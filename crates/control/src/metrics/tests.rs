@@ -124,7 +124,7 @@ fn provider(name: &str, values_us: &[u64]) -> ProviderSnapshot {
 
 fn render_providers(providers: Vec<ProviderSnapshot>) -> BTreeMap<String, Family> {
     let stats = StatsSnapshot { providers, ..StatsSnapshot::default() };
-    parse(&render(&stats, &FlowsSnapshot::default(), &[], true, "1.2.3", &Process::default()))
+    parse(&render(&stats, &FlowsSnapshot::default(), &[], None, true, "1.2.3", &Process::default()))
 }
 
 fn only(families: &BTreeMap<String, Family>, name: &str) -> String {
@@ -145,7 +145,7 @@ fn every_figure_is_shown_in_its_family() {
     };
     let process =
         Process { cpu_ms: Some(1_230), resident_bytes: Some(4_096), open_fds: Some(9), threads: Some(4) };
-    let families = parse(&render(&stats, &FlowsSnapshot::default(), &[], false, "1.2.3", &process));
+    let families = parse(&render(&stats, &FlowsSnapshot::default(), &[], None, false, "1.2.3", &process));
 
     let exchange = Sample {
         name: "egret_exchanges_total".into(),
@@ -209,7 +209,8 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
     };
     let flow = FlowStats { name: "charges".to_owned(), match_failures: 4, remedies, diagnoses: Vec::new() };
     let flows = FlowsSnapshot { flows: vec![flow], quotas: vec![quota], ..FlowsSnapshot::default() };
-    let families = parse(&render(&StatsSnapshot::default(), &flows, &[], true, "1", &Process::default()));
+    let families =
+        parse(&render(&StatsSnapshot::default(), &flows, &[], None, true, "1", &Process::default()));
 
     let decisions = &families["egret_remedy_decisions_total"].samples;
     assert_eq!(decisions.len(), 10);
@@ -245,7 +246,8 @@ fn how_accounts_stand_is_shown_and_nothing_where_there_are_none() {
     };
     let accounts = vec![account("a", Some(cooling), None), account("b", None, Some(41))];
     let flows = FlowsSnapshot { accounts, accounts_count: 2, ..FlowsSnapshot::default() };
-    let families = parse(&render(&StatsSnapshot::default(), &flows, &[], true, "1", &Process::default()));
+    let families =
+        parse(&render(&StatsSnapshot::default(), &flows, &[], None, true, "1", &Process::default()));
     let calls = &families["egret_account_calls_total"].samples;
     let of_a: Vec<_> = calls[..5].iter().map(|call| (&*call.labels["outcome"], &*call.value)).collect();
     assert_eq!(of_a, [("answered", "7"), ("401", "1"), ("403", "0"), ("429", "3"), ("failed", "0")]);
@@ -271,7 +273,7 @@ fn what_exporters_have_written_and_lost_is_shown() {
         ..ExporterSnapshot::default()
     };
     let (stats, flows) = (StatsSnapshot::default(), FlowsSnapshot::default());
-    let families = parse(&render(&stats, &flows, &[exporter], true, "1", &Process::default()));
+    let families = parse(&render(&stats, &flows, &[exporter], None, true, "1", &Process::default()));
     for (name, value) in
         [("egret_exporter_put_total", "9"), ("egret_exporter_written_total", "7"), ("egret_exporter_up", "1")]
     {

@@ -12,6 +12,11 @@ use super::terms::{CALL_TIMEOUT_MS, Terms};
 
 /// Maximum number of groups in one call. A call about more would hold up the calls of other members.
 const GROUPS_MAX: usize = 256;
+/// Maximum number of groups looked at for one call. Most have nothing to tell.
+const LOOKED_MAX: usize = 4_096;
+/// If more groups were asked for than a call can have, calls follow each other at this part of the usual gap: a new
+/// generation must hear about all units before it has learnt.
+const HURRY_PARTS: u64 = 10;
 /// Maximum number of groups in the last call.
 const LEAVING_GROUPS_MAX: usize = 4_096;
 
@@ -77,6 +82,8 @@ pub struct Member {
     /// The groups to call about soon, in order.
     asked: VecDeque<GroupKey>,
     are_asked: HashSet<GroupKey>,
+    /// The groups that the renewal has not looked at yet. It may take several calls.
+    renewing: VecDeque<GroupKey>,
     farewells: Vec<PendingFarewell>,
     /// The groups that hold too many units. They return them once they are free, so the member looks often.
     watched: HashSet<GroupKey>,
@@ -110,6 +117,7 @@ impl Member {
             groups: HashMap::new(),
             asked: VecDeque::new(),
             are_asked: HashSet::new(),
+            renewing: VecDeque::new(),
             farewells: Vec::new(),
             watched: HashSet::new(),
             looked_ms: 0,
@@ -182,11 +190,13 @@ impl Member {
     }
 
     fn call_due_ms(&self) -> u64 {
-        let is_soon = !self.asked.is_empty() || self.pending.is_some();
+        let is_soon = !self.asked.is_empty() || !self.renewing.is_empty() || self.pending.is_some();
         let farewell_ms = self.farewells.iter().map(PendingFarewell::due_ms).min().unwrap_or(u64::MAX);
         let due_ms = if is_soon { 0 } else { self.renew_ms.min(farewell_ms) };
         let waits_ms = self.pending.as_ref().map_or(0, |pending| pending.sent_ms + CALL_TIMEOUT_MS);
-        due_ms.max(waits_ms).max(self.last_ms + self.terms.gap_ms)
+        let is_hurried = self.asked.len() > GROUPS_MAX;
+        let gap_ms = if is_hurried { self.terms.gap_ms / HURRY_PARTS } else { self.terms.gap_ms };
+        due_ms.max(waits_ms).max(self.last_ms + gap_ms)
     }
 
     /// Creates a call to the process `run` of the store. `nonce` is random and not 0; `jitter` is a random
@@ -199,15 +209,17 @@ impl Member {
         let mut groups = self.asked_groups(now_ms);
         if now_ms >= self.renew_ms {
             self.renew_ms = now_ms + self.terms.renewal_ms * (900 + jitter) / 1_000;
-            self.list(Listing::Renewal, GROUPS_MAX, &mut groups, now_ms);
+            self.begin_renewal();
         }
+        self.renew(&mut groups, now_ms);
         self.send(run, nonce, groups, false, now_ms)
     }
 
     /// Creates the last call, which returns all units. No call to a provider is in transit.
     pub fn leave(&mut self, run: Arc<str>, nonce: u64, now_ms: u64) -> Call {
-        let mut groups = Vec::new();
-        self.list(Listing::Leaving, LEAVING_GROUPS_MAX, &mut groups, now_ms);
+        let groups = self.groups.values().filter_map(Weak::upgrade);
+        let calls = groups.filter_map(|group| group.call(Listing::Leaving, now_ms));
+        let groups = calls.take(LEAVING_GROUPS_MAX).collect();
         self.send(run, nonce, groups, true, now_ms)
     }
 
@@ -230,8 +242,9 @@ impl Member {
                 }
             }
         }
+        let told_keys: HashSet<&GroupKey> = keys.iter().collect();
         self.farewells.retain_mut(|pending| {
-            let is_told = keys.contains(&pending.farewell.call.key);
+            let is_told = told_keys.contains(&pending.farewell.call.key);
             pending.is_told |= is_told;
             !(is_told && pending.farewell.free_ms <= sent_ms)
         });
@@ -280,16 +293,24 @@ impl Member {
         groups
     }
 
-    /// Adds the groups that are not in the call yet and belong there.
-    fn list(&mut self, listing: Listing, groups_max: usize, groups: &mut Vec<GroupCall>, now_ms: u64) {
+    /// Begins to renew all groups, unless an earlier renewal still goes on: each group has its turn.
+    fn begin_renewal(&mut self) {
         self.groups.retain(|_, group| group.strong_count() > 0);
+        if self.renewing.is_empty() {
+            self.renewing.extend(self.groups.keys().cloned());
+        }
+    }
+
+    /// Adds the next groups of the renewal that are not in the call yet and belong there.
+    fn renew(&mut self, groups: &mut Vec<GroupCall>, now_ms: u64) {
         let called: HashSet<GroupKey> = groups.iter().map(|group| group.key.clone()).collect();
-        for (key, group) in &self.groups {
-            if groups.len() >= groups_max {
-                break;
+        for _ in 0..LOOKED_MAX {
+            if groups.len() >= GROUPS_MAX {
+                return;
             }
-            if !called.contains(key) {
-                groups.extend(group.upgrade().and_then(|group| group.call(listing, now_ms)));
+            let Some(key) = self.renewing.pop_front() else { return };
+            if !called.contains(&key) {
+                groups.extend(self.group(&key).and_then(|group| group.call(Listing::Renewal, now_ms)));
             }
         }
     }
@@ -304,5 +325,143 @@ impl PendingFarewell {
         let Farewell { call, free_ms } = &self.farewell;
         let has = if *free_ms <= now_ms { 0 } else { call.has };
         GroupCall { has, want: has, used: has, ..call.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::shared::{Told, View};
+
+    /// A group that always has something to tell, and notes when it was asked.
+    struct Busy {
+        key: GroupKey,
+        called_ms: Mutex<Vec<u64>>,
+    }
+
+    impl SharedGroup for Busy {
+        fn key(&self) -> GroupKey {
+            self.key.clone()
+        }
+
+        fn call(&self, _: Listing, now_ms: u64) -> Option<GroupCall> {
+            self.called_ms.lock().unwrap().push(now_ms);
+            Some(GroupCall {
+                key: self.key.clone(),
+                generation: 1,
+                limit: 10,
+                cool_ms: 1_000,
+                keeps: true,
+                has: 1,
+                want: 1,
+                window: None,
+            })
+        }
+
+        fn answered(&self, _: &GroupReply, _: u64, _: u64) {}
+
+        fn is_urgent(&self, _: u64) -> bool {
+            false
+        }
+
+        fn heeds(&self, _: Press) -> bool {
+            false
+        }
+    }
+
+    struct Many {
+        member: Member,
+        groups: Vec<Arc<Busy>>,
+        now_ms: u64,
+        generation: u64,
+        calls: Vec<(u64, usize)>,
+    }
+
+    impl Many {
+        fn new(count: usize) -> Self {
+            let mut member = Member::new(Terms::default(), "a".into(), 1);
+            let group = |number: usize| {
+                let key = format!("group {number}").into_bytes().into();
+                Arc::new(Busy { key, called_ms: Mutex::default() })
+            };
+            let groups: Vec<Arc<Busy>> = (0..count).map(group).collect();
+            for group in &groups {
+                let group: Arc<dyn SharedGroup> = group.clone();
+                member.ask(&group);
+            }
+            Self { member, groups, now_ms: 10_000, generation: 1, calls: Vec::new() }
+        }
+
+        /// Plays so many milliseconds with a store that answers at once.
+        fn play(&mut self, ms: u64) {
+            for _ in 0..ms {
+                self.now_ms += 1;
+                if self.member.is_due(self.now_ms) {
+                    let call = self.member.call("run".into(), 7, 100, self.now_ms);
+                    self.calls.push((self.now_ms, call.groups.len()));
+                    let reply = GroupReply {
+                        hold: 1,
+                        cap: u64::MAX,
+                        pool: 0,
+                        learning_ms: 0,
+                        total: 0,
+                        differs: false,
+                    };
+                    let told = Told {
+                        time_ms: self.now_ms,
+                        generation: self.generation,
+                        view: View::default(),
+                        divisor: 0,
+                        groups: vec![reply; call.groups.len()],
+                        pressed: Vec::new(),
+                    };
+                    assert!(self.member.answered(call.seq, &BookReply::Told(told), self.now_ms));
+                }
+            }
+        }
+
+        /// Forgets the calls so far.
+        fn forget(&mut self) {
+            self.calls.clear();
+            for group in &self.groups {
+                group.called_ms.lock().unwrap().clear();
+            }
+        }
+
+        fn fewest(&self) -> usize {
+            self.groups.iter().map(|group| group.called_ms.lock().unwrap().len()).min().unwrap()
+        }
+    }
+
+    #[test]
+    fn every_group_has_its_turn_in_the_renewals_and_no_call_has_too_many() {
+        let mut many = Many::new(2_000);
+        many.play(3_000);
+        many.forget();
+        many.play(10_000);
+        // Eight calls renew all, one each 100 ms.
+        assert!((9..=11).contains(&many.fewest()), "{}", many.fewest());
+        assert!(many.calls.iter().all(|(_, groups)| *groups <= GROUPS_MAX));
+        assert!(many.calls.windows(2).all(|pair| pair[1].0 >= pair[0].0 + 100));
+    }
+
+    #[test]
+    fn the_lease_is_renewed_however_many_groups_there_are() {
+        let mut many = Many::new(20_000);
+        many.play(30_000);
+        let gap = many.calls.windows(2).map(|pair| pair[1].0 - pair[0].0).max();
+        assert!(gap <= Some(1_100), "{gap:?}");
+    }
+
+    #[test]
+    fn a_new_generation_hears_about_all_groups_while_it_learns() {
+        let mut many = Many::new(100_000);
+        many.play(10_000);
+        many.forget();
+        many.generation = 2;
+        many.play(9_000);
+        assert!(many.fewest() >= 1);
     }
 }

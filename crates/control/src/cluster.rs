@@ -1,0 +1,133 @@
+//! The membership in a cluster in the form of the API.
+
+use egret_cluster::{ClusterStatus, SegmentStatus};
+use egret_quota::{GroupSnapshot, QuotaSnapshot};
+use serde::Serialize;
+
+/// The membership: the content of `/api/v1/cluster`.
+#[derive(Debug, Serialize)]
+pub struct ClusterView<'a> {
+    name: &'a str,
+    member: &'a str,
+    /// Number of gateways, as the store told last.
+    members: u64,
+    /// `true` if the store responds for every segment.
+    up: bool,
+    /// The reason why it does not.
+    error: Option<&'a str>,
+    calls: u64,
+    failures: u64,
+    /// Remaining time for which the store only learns.
+    learning_us: u64,
+    segments: Vec<SegmentView<'a>>,
+    quotas: Vec<SharedQuotaView<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SegmentView<'a> {
+    number: usize,
+    /// The process of this gateway in the segment, in hexadecimal digits.
+    instance: String,
+    up: bool,
+    error: Option<&'a str>,
+    master: Option<&'a str>,
+    members: u64,
+    groups: usize,
+    calls: u64,
+    failures: u64,
+    learning_us: u64,
+}
+
+/// A quota that the cluster shares.
+#[derive(Debug, Serialize)]
+struct SharedQuotaView<'a> {
+    name: &'a str,
+    /// Number of all groups, including those not shown.
+    groups_count: usize,
+    groups: Vec<SharedGroupView<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SharedGroupView<'a> {
+    name: &'a str,
+    limit: u64,
+    used: u64,
+    /// Units that this gateway holds.
+    hold: u64,
+    /// Units that no gateway holds.
+    pool: i64,
+    /// Units that this gateway uses although it is cut off from the store.
+    kept: u64,
+    /// `held` by the lease; or, while the gateway is cut off, `kept` or `over`, as `on_store_error` decides.
+    state: &'static str,
+    config_differs: bool,
+}
+
+impl<'a> ClusterView<'a> {
+    /// Shows a membership, and those of the quotas that are shared.
+    pub fn new(status: &'a ClusterStatus, quotas: &'a [QuotaSnapshot]) -> Self {
+        Self {
+            name: &status.cluster,
+            member: &status.member,
+            members: status.members(),
+            up: status.is_up(),
+            error: status.error(),
+            calls: status.calls(),
+            failures: status.failures(),
+            learning_us: micros(status.learning_ms()),
+            segments: status.segments.iter().enumerate().map(SegmentView::new).collect(),
+            quotas: quotas.iter().filter_map(SharedQuotaView::new).collect(),
+        }
+    }
+}
+
+impl<'a> SegmentView<'a> {
+    fn new((number, segment): (usize, &'a SegmentStatus)) -> Self {
+        Self {
+            number,
+            instance: format!("{:016x}", segment.instance),
+            up: segment.is_up,
+            error: segment.error.as_deref(),
+            master: segment.master.as_deref(),
+            members: segment.members,
+            groups: segment.groups,
+            calls: segment.calls,
+            failures: segment.failures,
+            learning_us: micros(segment.learning_ms()),
+        }
+    }
+}
+
+impl<'a> SharedQuotaView<'a> {
+    /// Shows a quota with a group that is shared.
+    fn new(quota: &'a QuotaSnapshot) -> Option<Self> {
+        let groups: Vec<_> = quota.groups.iter().filter_map(SharedGroupView::new).collect();
+        let view = Self { name: &quota.name, groups_count: quota.groups_count, groups };
+        (!view.groups.is_empty()).then_some(view)
+    }
+}
+
+impl<'a> SharedGroupView<'a> {
+    fn new(group: &'a GroupSnapshot) -> Option<Self> {
+        let shared = group.shared?;
+        let state = match (group.has_store_failed, shared.kept) {
+            (false, _) => "held",
+            (true, 0) => "over",
+            (true, _) => "kept",
+        };
+        Some(Self {
+            name: &group.name,
+            limit: group.limit,
+            used: group.used,
+            hold: shared.hold,
+            pool: shared.pool,
+            kept: shared.kept,
+            state,
+            config_differs: shared.config_differs,
+        })
+    }
+}
+
+fn micros(ms: u64) -> u64 {
+    ms.saturating_mul(1_000)
+}
