@@ -2,6 +2,7 @@
 
 mod hold;
 mod machines;
+mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,10 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::client_settings::{Amount, ClientKind, ClientSettings};
 use crate::external_url::{self, ExternalUrl, UrlError};
-use crate::template;
+use crate::template::{self, Additional};
 use crate::text_file::read_text;
 pub use hold::{Figure, HoldConfig};
 pub use machines::{MachineConfig, MachinesConfig};
+pub use service::{ServiceConfig, ServiceKind};
 
 /// Maximum number of rounds. More bring no benefit and fill the disk.
 const ROUNDS_MAX: u32 = 1_000;
@@ -24,6 +26,9 @@ const LIST_MAX: usize = 64;
 
 /// Maximum length of the name of a case or scenario, which is part of file names.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Maximum number of instances of a proxy.
+const INSTANCES_MAX: u32 = 8;
 
 /// Maximum number of connections of a client.
 const CONCURRENCY_MAX: u32 = 10_000;
@@ -57,6 +62,9 @@ pub struct Experiment {
     /// The load client and the amount of work.
     #[serde(default)]
     pub client: ClientConfig,
+    /// Programs that proxies need, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, ServiceConfig>,
     /// The ways from the client to the provider.
     pub scenarios: Vec<ScenarioConfig>,
     /// The scenario that the others are compared with; by default `direct`, or the first scenario if there is
@@ -181,7 +189,13 @@ pub struct ScenarioConfig {
     /// For `url`: field lines that each request carries, by name; placeholders are filled in.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// Leaves the scenario out if its program is not installed.
+    /// Number of proxies that are started alike. The client spreads its requests evenly over them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub instances: u32,
+    /// Names of the services that run beside the proxies, in the order in which they start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<String>,
+    /// Leaves the scenario out if one of its programs is not installed.
     #[serde(default)]
     pub optional: bool,
     /// Changes to `client` for this scenario.
@@ -242,6 +256,15 @@ fn seven() -> u32 {
     7
 }
 
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
+
 fn root() -> String {
     "/".into()
 }
@@ -288,6 +311,11 @@ impl ScenarioConfig {
     /// Returns `true` if requests are sent directly to the provider.
     pub fn is_direct(&self) -> bool {
         self.egret.is_none() && self.command.is_empty() && self.url.is_none()
+    }
+
+    /// Returns `true` if the lab starts a proxy.
+    pub fn starts_proxy(&self) -> bool {
+        !self.is_direct() && self.url.is_none()
     }
 
     /// The config template, if there is one.
@@ -366,6 +394,7 @@ impl Experiment {
         problems.extend(self.dangling());
         problems.extend(self.machine_problems("on."));
         problems.extend(self.provider.problems(directory));
+        problems.extend(service::problems(&self.services));
         for (index, scenario) in self.scenarios.iter().enumerate() {
             problems.extend(scenario.problems(&format!("scenarios[{index}]"), directory));
             problems.extend(both_amounts(&format!("scenarios[{index}].client"), &scenario.client));
@@ -385,6 +414,7 @@ impl Experiment {
                     "client".to_owned()
                 };
                 problems.extend(client_problem(&shown, &self.client(case, scenario)));
+                problems.extend(instances_problem(number, scenario, &self.client(case, scenario)));
                 let quick = self.client.with(&case.client).with(&self.quick.client).with(&scenario.client);
                 problems.extend(client_problem("quick.client", &quick.resolved()));
             }
@@ -406,8 +436,7 @@ impl Experiment {
 
     /// Finds problems of the machines; `path` is the prefix of the keys.
     fn machine_problems(&self, path: &str) -> Vec<Problem> {
-        let starts_proxy = |scenario: &ScenarioConfig| !scenario.is_direct() && scenario.url.is_none();
-        self.on.problems(path, self.scenarios.iter().any(starts_proxy))
+        self.on.problems(path, self.scenarios.iter().any(ScenarioConfig::starts_proxy))
     }
 
     /// Replaces the machines by those of a file.
@@ -439,6 +468,7 @@ impl Experiment {
     fn dangling(&self) -> Vec<Problem> {
         let scenarios: Vec<&str> = self.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
         let cases: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
+        let services: Vec<&str> = self.services.keys().map(String::as_str).collect();
         let mut problems = Vec::new();
         let mut check_name = |path: String, kind: &str, name: &str, known: &[&str]| {
             if !known.contains(&name) {
@@ -446,6 +476,11 @@ impl Experiment {
                 problems.push(problem.suggest(name, known.iter().copied()));
             }
         };
+        for (index, scenario) in self.scenarios.iter().enumerate() {
+            for (number, name) in scenario.services.iter().enumerate() {
+                check_name(format!("scenarios[{index}].services[{number}]"), "service", name, &services);
+            }
+        }
         if let Some(baseline) = &self.baseline {
             check_name("baseline".into(), "scenario", baseline, &scenarios);
         }
@@ -521,10 +556,11 @@ impl ProviderConfig {
                 ));
             }
         }
-        problems.extend(words("provider.command", &self.command, self.config.is_some()));
-        problems.extend(words("provider.arguments", &self.arguments, false));
+        let none = Additional::default();
+        problems.extend(words("provider.command", &self.command, self.config.is_some(), none));
+        problems.extend(words("provider.arguments", &self.arguments, false, none));
         problems.extend(
-            self.config.as_ref().and_then(|file| template_problem("provider.config", file, directory)),
+            self.config.as_ref().and_then(|file| template_problem("provider.config", file, directory, none)),
         );
         problems
     }
@@ -541,13 +577,37 @@ impl ScenarioConfig {
             problems
                 .push(Problem::new(format!("{path}.config"), "`config` requires a `command` that reads it"));
         }
-        problems.extend(words(&format!("{path}.command"), &self.command, self.config.is_some()));
+        let additional = Additional { services: &self.services, instances: self.instances };
+        let has_config = self.config.is_some();
+        problems.extend(words(&format!("{path}.command"), &self.command, has_config, additional));
         problems.extend(self.url_problems(path));
+        problems.extend(self.company_problems(path));
         let (key, file) =
             if self.egret.is_some() { ("egret", &self.egret) } else { ("config", &self.config) };
         problems.extend(
-            file.as_ref().and_then(|file| template_problem(&format!("{path}.{key}"), file, directory)),
+            file.as_ref()
+                .and_then(|file| template_problem(&format!("{path}.{key}"), file, directory, additional)),
         );
+        problems
+    }
+
+    /// Finds problems of the instances and services.
+    fn company_problems(&self, path: &str) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if !(1..=INSTANCES_MAX).contains(&self.instances) {
+            let message = format!("expected a number from 1 to {INSTANCES_MAX}");
+            problems.push(Problem::new(format!("{path}.instances"), message));
+        }
+        if !self.starts_proxy() && self.instances != 1 {
+            problems.push(Problem::new(format!("{path}.instances"), "requires a proxy that the lab starts"));
+        }
+        if !self.starts_proxy() && !self.services.is_empty() {
+            problems.push(Problem::new(format!("{path}.services"), "requires a proxy that the lab starts"));
+        }
+        let mut seen = BTreeSet::new();
+        if !self.services.iter().all(|name| seen.insert(name)) {
+            problems.push(Problem::new(format!("{path}.services"), "names a service twice"));
+        }
         problems
     }
 
@@ -578,7 +638,7 @@ impl ScenarioConfig {
             if value.contains(char::is_control) || value.len() > HEADER_BYTES_MAX {
                 add(&format!("headers.{name}"), "a value has at most 1,024 bytes and no control characters");
             }
-            if let Err(unknown) = template::check(value) {
+            if let Err(unknown) = template::check(value, Additional::default()) {
                 problems.push(unknown.problem(format!("{path}.headers.{name}")));
                 break;
             }
@@ -588,11 +648,11 @@ impl ScenarioConfig {
 }
 
 /// Finds unknown placeholders in the words of a command.
-fn words(path: &str, words: &[String], has_config: bool) -> Vec<Problem> {
+fn words(path: &str, words: &[String], has_config: bool, additional: Additional<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, word) in words.iter().enumerate() {
         let path = format!("{path}[{index}]");
-        if let Err(unknown) = template::check(word) {
+        if let Err(unknown) = template::check(word, additional) {
             problems.push(unknown.problem(path));
         } else if word.contains("@{config}") && !has_config {
             problems
@@ -602,13 +662,18 @@ fn words(path: &str, words: &[String], has_config: bool) -> Vec<Problem> {
     problems
 }
 
-fn template_problem(path: &str, file: &Path, directory: &Path) -> Option<Problem> {
+fn template_problem(
+    path: &str,
+    file: &Path,
+    directory: &Path,
+    additional: Additional<'_>,
+) -> Option<Problem> {
     let located = directory.join(file);
     let text = match read_text(&located) {
         Ok(text) => text,
         Err(error) => return Some(Problem::new(path, format!("{}: {error}", located.display()))),
     };
-    let unknown = template::check(&text).err()?;
+    let unknown = template::check(&text, additional).err()?;
     let mut problem = unknown.problem(path);
     problem.message = format!("{}:{}: {}", located.display(), unknown.line, problem.message);
     Some(problem)
@@ -620,12 +685,7 @@ fn names<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Vec<Problem> {
     let mut seen = BTreeSet::new();
     for (index, name) in names.enumerate() {
         let path = format!("{key}[{index}].name");
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) || name.starts_with('-')
-        {
-            let message = format!(
-                "`{name}` is not a valid name: use up to 64 lower-case letters, digits and dashes, not starting with a dash"
-            );
+        if let Some(message) = invalid_name(name) {
             problems.push(Problem::new(path, message));
         } else if !seen.insert(name) {
             problems.push(Problem::new(path, format!("duplicate name `{name}`")));
@@ -638,6 +698,18 @@ fn names<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Vec<Problem> {
         problems.push(Problem::new(key, format!("more than {LIST_MAX} entries")));
     }
     problems
+}
+
+/// Explains why a name cannot be part of file names.
+fn invalid_name(name: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_valid =
+        !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(plain) && !name.starts_with('-');
+    (!is_valid).then(|| {
+        format!(
+            "`{name}` is not a valid name: use up to 64 lower-case letters, digits and dashes, not starting with a dash"
+        )
+    })
 }
 
 fn rounds(path: &str, count: u32) -> Option<Problem> {
@@ -654,6 +726,13 @@ fn both_amounts(path: &str, client: &ClientConfig) -> Option<Problem> {
 fn too_large(path: &str, bytes: u64) -> Option<Problem> {
     let message = || format!("more than {} MiB", CONTENT_BYTES_MAX >> 20);
     (bytes > CONTENT_BYTES_MAX).then(|| Problem::new(path, message()))
+}
+
+/// Finds a client that cannot spread requests over several proxies.
+fn instances_problem(index: usize, scenario: &ScenarioConfig, client: &ClientSettings) -> Option<Problem> {
+    let is_spread = scenario.instances == 1 || client.kind == ClientKind::Bench;
+    let message = || format!("{} sends requests to one proxy only: only `bench` spreads them", client.kind);
+    (!is_spread).then(|| Problem::new(format!("scenarios[{index}].instances"), message()))
 }
 
 /// Finds a setting that the client does not support.

@@ -33,6 +33,10 @@ pub struct RateLimitCounters {
     pub refused: u64,
     /// Calls that the limits allow per second, averaged over time.
     pub allowed_per_second: f64,
+    /// Calls in the busiest window of a limit, wherever it begins, as a multiple of the limit; `None` if the
+    /// provider has not recorded them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busiest_window: Option<f64>,
 }
 
 /// The relevant part of the response from `/counters`.
@@ -49,6 +53,7 @@ struct RateLimitTotals {
     window_ms: u64,
     admitted: u64,
     refused: u64,
+    busiest: Option<u64>,
 }
 
 /// Resets the counters of the provider on this host, and the windows of its rate limits.
@@ -107,6 +112,9 @@ fn parse(content: &[u8]) -> Result<ProviderCounters, CountersError> {
         allowed_per_second: tallies()
             .map(|tally| real(tally.limit) * 1e3 / real(tally.window_ms.max(1)))
             .sum(),
+        busiest_window: tallies()
+            .filter_map(|tally| Some(real(tally.busiest?) / real(tally.limit.max(1))))
+            .reduce(f64::max),
     });
     Ok(ProviderCounters { calls: document.requests, rate_limit })
 }
@@ -119,9 +127,11 @@ mod tests {
     fn all_rate_limits_are_counted_together() {
         let none = br#"{"requests":7,"faults":{},"rate_limit":null,"rate_limits":{},"failures":{}}"#;
         assert_eq!(parse(none).unwrap(), ProviderCounters { calls: 7, rate_limit: None });
-        let two = br#"{"requests":9,"rate_limit":{"limit":100,"window_ms":1000,"admitted":4,"refused":1},
+        let two = br#"{"requests":9,"rate_limit":{"limit":100,"window_ms":1000,"admitted":4,"refused":1,"busiest":150},
             "rate_limits":{"k":{"limit":5,"window_ms":10000,"admitted":3,"refused":2}}}"#;
-        let rate_limit = RateLimitCounters { admitted: 7, refused: 3, allowed_per_second: 100.5 };
+        let busiest_window = Some(1.5);
+        let rate_limit =
+            RateLimitCounters { admitted: 7, refused: 3, allowed_per_second: 100.5, busiest_window };
         assert_eq!(parse(two).unwrap(), ProviderCounters { calls: 9, rate_limit: Some(rate_limit) });
         assert!(parse(b"<html>").unwrap_err().to_string().contains("/counters"));
     }

@@ -20,7 +20,12 @@ fn counted(scenario: usize) -> ProviderCounters {
     let refused = if scenario == 0 { 0 } else { 100 };
     ProviderCounters {
         calls: 1_000 + refused,
-        rate_limit: Some(RateLimitCounters { admitted: 490, refused, allowed_per_second: 250.0 }),
+        rate_limit: Some(RateLimitCounters {
+            admitted: 490,
+            refused,
+            allowed_per_second: 250.0,
+            busiest_window: Some(if scenario == 0 { 1.0 } else { 1.2 }),
+        }),
     }
 }
 
@@ -49,8 +54,13 @@ pub(crate) fn results(text: &str, cpu_us: f64, time: impl Fn(usize, usize, u32, 
                     percentiles_ms,
                     ..Figures::default()
                 };
-                let processes =
-                    if index == 0 { BTreeMap::new() } else { BTreeMap::from([("proxy".to_owned(), proxy)]) };
+                let mut processes = BTreeMap::new();
+                if index > 0 {
+                    processes.insert("proxy".to_owned(), proxy);
+                }
+                for service in &scenario.services {
+                    processes.insert(service.clone(), ProcessFigures { cpu_us_per_request: 3.0, ..proxy });
+                }
                 turns.push(Turn {
                     round,
                     case: case.name.clone(),
@@ -59,6 +69,7 @@ pub(crate) fn results(text: &str, cpu_us: f64, time: impl Fn(usize, usize, u32, 
                     figures,
                     processes,
                     counted: Some(counted(index)),
+                    store_calls: (!scenario.services.is_empty()).then_some(40),
                     load_average: 0.0,
                 });
             }

@@ -246,6 +246,14 @@ impl Host {
         }
     }
 
+    /// Number of calls that a Redis server has received; `None` if it does not answer.
+    pub fn redis_calls(&self, server: &Server) -> Result<Option<u64>, HostError> {
+        match self.ask(Order::RedisCalls(server.clone()))? {
+            Reply::Count(count) => Ok(count),
+            _ => self.unfitting(),
+        }
+    }
+
     /// CPU time of all processes that have ended.
     pub fn ended_cpu_s(&self) -> Result<f64, HostError> {
         self.real(Order::EndedCpuTime)

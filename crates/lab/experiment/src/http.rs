@@ -15,8 +15,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 
 /// Distance between the first ports of two runs started one after the other. It keeps the runs from taking
-/// each other's ports between check and use: three ports in each of sixty turns fit in. It is a prime, so
-/// successive runs cover all ports.
+/// each other's ports between check and use: four ports in each of almost fifty turns fit in. It is a prime,
+/// so successive runs cover all ports.
 const PORTS_APART: u32 = 199;
 
 /// Maximum number of addresses of a name that are tried.
@@ -40,11 +40,14 @@ impl Server {
     }
 
     /// Opens a connection to the first address that accepts one.
-    fn connect(&self) -> Option<TcpStream> {
+    pub fn connect(&self) -> Option<TcpStream> {
         let addresses = (self.host.as_str(), self.port).to_socket_addrs().ok()?;
-        addresses
+        let stream = addresses
             .take(ADDRESSES_MAX)
-            .find_map(|address| TcpStream::connect_timeout(&address, PROBE_TIMEOUT).ok())
+            .find_map(|address| TcpStream::connect_timeout(&address, PROBE_TIMEOUT).ok())?;
+        stream.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
+        stream.set_write_timeout(Some(PROBE_TIMEOUT)).ok()?;
+        Some(stream)
     }
 
     /// Returns `true` if the server accepts connections. For TLS, this is all that can be checked without a
@@ -57,8 +60,6 @@ impl Server {
     /// without an HTTP response.
     pub fn request(&self, method: &str, path: &str) -> Option<(u16, Vec<u8>)> {
         let mut stream = self.connect()?;
-        stream.set_read_timeout(Some(PROBE_TIMEOUT)).ok()?;
-        stream.set_write_timeout(Some(PROBE_TIMEOUT)).ok()?;
         let host = authority(&self.host, self.port);
         let fields = self.fields.iter().fold(String::new(), |lines, field| lines + field + "\r\n");
         // Sent in one write: a peer that responds and closes after the first part would reset the connection.

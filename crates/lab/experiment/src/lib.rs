@@ -31,6 +31,7 @@ mod machine;
 mod plan;
 mod process;
 mod programs;
+mod redis;
 pub mod report;
 mod results;
 mod run;

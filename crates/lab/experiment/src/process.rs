@@ -1,6 +1,7 @@
 //! A process under measurement: pinned to a core, its CPU time and memory read from `/proc`, ended with its
 //! turn.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -31,6 +32,8 @@ pub(crate) struct Launch {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
+    /// Additional environment variables.
+    pub environment: BTreeMap<String, String>,
     /// Its working directory.
     pub directory: PathBuf,
     /// File that receives standard output.
@@ -69,7 +72,12 @@ impl MeasuredProcess {
         for name in ["http_proxy", "https_proxy", "no_proxy", "all_proxy"] {
             command.env_remove(name).env_remove(name.to_ascii_uppercase());
         }
-        command.env("HOME", &launch.home).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        command
+            .envs(&launch.environment)
+            .env("HOME", &launch.home)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr);
         let child = pinned(launch.core, || command.spawn())?;
         Ok(Self { child, log: launch.stderr.clone() })
     }

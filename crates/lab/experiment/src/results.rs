@@ -28,6 +28,9 @@ use crate::machine::Machine;
 /// Share of the cores in use before the run, above which figures are doubtful.
 const LOAD_SHARE_MAX: f64 = 0.5;
 
+/// The parts of a turn that are not services.
+const PARTS: [&str; 3] = ["client", "provider", "proxy"];
+
 /// Suffix of an incomplete folder or file.
 const PARTIAL: &str = ".partial";
 
@@ -106,11 +109,15 @@ pub struct Turn {
     /// The client's figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Resources used by `client`, `provider` and `proxy` during the measured requests.
+    /// Resources used by `client`, `provider`, `proxy` and each service during the measured requests. All
+    /// instances of a proxy are one part.
     pub processes: BTreeMap<String, ProcessFigures>,
     /// The provider's counters for the measured requests, if it has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<ProviderCounters>,
+    /// Calls that the stores of the proxies received during the measured requests, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_calls: Option<u64>,
     /// Load average at the end of the turn, which includes the measured processes.
     pub load_average: f64,
 }
@@ -160,6 +167,22 @@ impl Turn {
         let limited = self.rate_limit()?;
         let allowed = limited.allowed_per_second * self.figures.duration_s;
         (allowed > 0.0).then(|| real(limited.admitted) / allowed)
+    }
+
+    /// Calls in the busiest window of the provider's rate limits, as a multiple of the limit.
+    pub fn busiest_window(&self) -> Option<f64> {
+        self.rate_limit()?.busiest_window
+    }
+
+    /// Calls received by the stores of the proxies per completed request.
+    pub fn store_calls_per_request(&self) -> Option<f64> {
+        Some(real(self.store_calls?) / real(self.figures.requests.max(1)))
+    }
+
+    /// CPU time of each service per request, in microseconds.
+    pub fn services_cpu_us(&self) -> impl Iterator<Item = (&str, f64)> {
+        let services = self.processes.iter().filter(|(part, _)| !PARTS.contains(&part.as_str()));
+        services.map(|(service, figures)| (service.as_str(), figures.cpu_us_per_request))
     }
 
     /// The response time at this percentile, 0 to 100.

@@ -17,7 +17,7 @@ use setup::TurnSetup;
 use turn::TurnError;
 
 use crate::client_settings::ClientKind;
-use crate::config::{Experiment, MachineConfig};
+use crate::config::{Experiment, MachineConfig, ScenarioConfig};
 use crate::host::{Host, HostError, Hosts};
 use crate::interrupt::Interrupt;
 use crate::machine::{self, Machine};
@@ -335,14 +335,15 @@ fn leave_out(experiment: &mut Experiment, hosts: &Hosts) -> Result<BTreeMap<Stri
     };
     let baseline = experiment.baseline().to_owned();
     for scenario in &experiment.scenarios {
-        let Some(program) = turn_files::proxy_program(scenario) else { continue };
-        if installed(&hosts.proxy, program)? {
-            continue;
+        for program in turn_files::scenario_programs(experiment, scenario) {
+            if installed(&hosts.proxy, &program)? {
+                continue;
+            }
+            if !scenario.optional || scenario.name == baseline {
+                return Err(missing(&format!("the scenario `{}`", scenario.name), &program));
+            }
+            left_out.insert(scenario.name.clone(), format!("`{program}` is not installed"));
         }
-        if !scenario.optional || scenario.name == baseline {
-            return Err(missing(&format!("the scenario `{}`", scenario.name), program));
-        }
-        left_out.insert(scenario.name.clone(), format!("`{program}` is not installed"));
     }
     experiment.scenarios.retain(|scenario| !left_out.contains_key(&scenario.name));
     if let Some(program) = turn_files::provider_program(&experiment.provider)
@@ -381,12 +382,14 @@ fn machines(experiment: &Experiment, hosts: &Hosts) -> BTreeMap<String, PartMach
     described.map(|((name, host), machine)| (name.to_owned(), part(host, machine))).collect()
 }
 
-/// Assigns a core to each process. The processes of a machine with three or more cores have one each. With
-/// two cores the proxy has its own, or the provider if there is no proxy on that machine.
+/// Assigns a core to each part. The parts of a machine with three or more cores have one each; services that
+/// find none left are on the provider's. With two cores the proxy has its own, or the provider if there is no
+/// proxy on that machine.
 fn pinned(experiment: &Experiment, hosts: &Hosts) -> BTreeMap<String, usize> {
-    let has_proxy =
-        experiment.scenarios.iter().any(|scenario| !scenario.is_direct() && scenario.url.is_none());
+    let has_proxy = experiment.scenarios.iter().any(ScenarioConfig::starts_proxy);
+    let has_services = experiment.scenarios.iter().any(|scenario| !scenario.services.is_empty());
     let parts = hosts.all().into_iter().filter(|(name, _)| has_proxy || *name != "proxy");
+    let parts = parts.chain(has_services.then_some(("services", &hosts.proxy)));
     let mut by_machine: BTreeMap<&str, Vec<(&str, &[usize])>> = BTreeMap::new();
     for (name, host) in parts {
         by_machine.entry(&host.about.boot_id).or_default().push((name, &host.about.cores));
@@ -394,17 +397,20 @@ fn pinned(experiment: &Experiment, hosts: &Hosts) -> BTreeMap<String, usize> {
     by_machine.values().flat_map(|parts| pinned_together(parts)).collect()
 }
 
-/// Assigns cores to the processes of one machine, given in the order client, proxy, provider. If the machine
-/// has one core, none is assigned.
+/// Assigns cores to the parts of one machine. If the machine has one core, none is assigned.
 fn pinned_together(parts: &[(&str, &[usize])]) -> Vec<(String, usize)> {
     let cores = parts.first().map_or(&[][..], |(_, cores)| *cores);
+    let has = |name: &str| parts.iter().any(|(part, _)| *part == name);
+    let all = has("client") && has("proxy") && has("provider");
     let of = |part: &str| match (cores, part) {
         ([] | [_], _) => None,
         (_, "client") => Some(cores[0]),
         // With two cores, client and provider share one if a proxy is there.
-        ([load, _], "provider") if parts.len() == 3 => Some(*load),
+        ([load, _], "provider") if all => Some(*load),
+        ([load, _], "services") => Some(*load),
         ([_, own], _) => Some(*own),
         (_, "provider") => Some(cores[1]),
+        (_, "services") => Some(*cores.get(3).unwrap_or(&cores[1])),
         _ => Some(cores[2]),
     };
     parts.iter().filter_map(|(part, _)| Some(((*part).to_owned(), of(part)?))).collect()
@@ -418,8 +424,10 @@ fn versions(
 ) -> Result<BTreeMap<String, String>, HostError> {
     let provider =
         turn_files::provider_program(&experiment.provider).map(|program| (&hosts.provider, program));
-    let proxies = experiment.scenarios.iter().filter_map(turn_files::proxy_program);
-    let proxies = proxies.map(|program| (&hosts.proxy, program));
+    let scenarios = experiment.scenarios.iter();
+    let proxies: Vec<String> =
+        scenarios.flat_map(|scenario| turn_files::scenario_programs(experiment, scenario)).collect();
+    let proxies = proxies.iter().map(|program| (&hosts.proxy, program.as_str()));
     let clients = client_programs(experiment).into_iter().map(|program| (&hosts.client, program));
     let mut versions = BTreeMap::from([("egret".to_owned(), format!("egret {version}"))]);
     for (host, program) in provider.into_iter().chain(proxies).chain(clients) {

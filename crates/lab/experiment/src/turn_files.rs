@@ -35,9 +35,11 @@ pub(crate) fn read_configs(
     Ok(configs)
 }
 
-/// The program of a scenario's proxy as the file names it; `None` for the direct way and for Egret.
-pub(crate) fn proxy_program(scenario: &ScenarioConfig) -> Option<&str> {
-    scenario.command.first().map(String::as_str)
+/// The programs of a scenario's proxy and services as the file names them. Egret is not among them.
+pub(crate) fn scenario_programs(experiment: &Experiment, scenario: &ScenarioConfig) -> Vec<String> {
+    let services = scenario.services.iter().filter_map(|name| experiment.services.get(name));
+    let services = services.filter_map(|service| service.command().into_iter().next());
+    scenario.command.first().cloned().into_iter().chain(services).collect()
 }
 
 /// The program of the provider as the file names it; `None` for Egret's own.
@@ -123,18 +125,29 @@ impl From<HostError> for StartProblem {
     }
 }
 
+/// The ports and the core of a process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The port on which it listens.
+    pub port: u16,
+    /// One more free port.
+    pub control_port: u16,
+    /// The core to which it is pinned.
+    pub core: Option<usize>,
+}
+
 /// A part whose process is prepared.
 struct Part<'a> {
-    /// `provider` or `proxy`.
-    kind: &'static str,
+    /// Name of its files: `provider`, `proxy-2`.
+    kind: &'a str,
     /// Name for messages.
     name: &'a str,
     host: &'a Host,
     /// Directory for the files of the turn.
     directory: &'a Path,
-    /// The port on which the process listens.
-    port: u16,
-    core: Option<usize>,
+    place: Place,
+    /// Number of the instance, from 1.
+    instance: u32,
 }
 
 /// A config template that cannot be read.
@@ -153,13 +166,13 @@ impl fmt::Display for UnreadableConfig {
 impl std::error::Error for UnreadableConfig {}
 
 impl TurnFiles<'_> {
-    /// Prepares the provider to listen on `port`.
-    pub fn provider(&self, port: u16, core: Option<usize>) -> Result<Launch, StartProblem> {
+    /// Prepares the provider.
+    pub fn provider(&self, place: Place) -> Result<Launch, StartProblem> {
         let (config, host) = (&self.experiment.provider, &self.hosts.provider);
-        let (address, number) = (host.listen.to_string(), port.to_string());
+        let (address, number) = (host.listen.to_string(), place.port.to_string());
         let mut words: Vec<String> = match config.kind {
             ProviderKind::Egret => {
-                vec!["@{egret}".into(), "provider".into(), "--listen".into(), authority(&address, port)]
+                vec!["@{egret}".into(), "provider".into(), "--listen".into(), authority(&address, place.port)]
             }
             ProviderKind::GoHttpbin => {
                 ["go-httpbin", "-host", &address, "-port", &number, "-log-level", "ERROR"]
@@ -171,7 +184,7 @@ impl TurnFiles<'_> {
         words.extend(config.arguments.iter().cloned());
         let template = config.config.as_deref().map(|file| config_name("provider", file));
         let directory = &self.directories.provider;
-        let part = Part { kind: "provider", name: "the provider", host, directory, port, core };
+        let part = Part { kind: "provider", name: "the provider", host, directory, place, instance: 1 };
         let launch = self.launch(&part, &words, template)?;
         for (name, size) in &config.files {
             let length = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
@@ -180,26 +193,56 @@ impl TurnFiles<'_> {
         Ok(launch)
     }
 
-    /// Prepares the scenario's proxy to listen on `port`. Returns `None` without a proxy, and for one that
-    /// runs already.
+    /// Prepares an instance of the scenario's proxy.
     pub fn proxy(
         &self,
         scenario: &ScenarioConfig,
-        port: u16,
-        core: Option<usize>,
-    ) -> Result<Option<Launch>, StartProblem> {
-        if scenario.is_direct() || scenario.url.is_some() {
-            return Ok(None);
-        }
+        instance: u32,
+        place: Place,
+    ) -> Result<Launch, StartProblem> {
         let words = match scenario.egret {
             Some(_) => ["@{egret}", "run", "--config", "@{config}"].map(String::from).to_vec(),
             None => scenario.command.clone(),
         };
         let template = scenario.template().map(|file| config_name(&scenario.name, file));
-        let name = format!("the proxy of `{}`", scenario.name);
+        let (kind, name) = match scenario.instances {
+            1 => ("proxy".to_owned(), format!("the proxy of `{}`", scenario.name)),
+            _ => (format!("proxy-{instance}"), format!("proxy {instance} of `{}`", scenario.name)),
+        };
         let (host, directory) = (&self.hosts.proxy, &self.directories.proxy);
-        let part = Part { kind: "proxy", name: &name, host, directory, port, core };
-        self.launch(&part, &words, template).map(Some)
+        let part = Part { kind: &kind, name: &name, host, directory, place, instance };
+        self.launch(&part, &words, template)
+    }
+
+    /// Prepares a service, which runs where the proxies do.
+    pub fn service(&self, name: &str, place: Place) -> Result<Launch, StartProblem> {
+        let (host, directory) = (&self.hosts.proxy, &self.directories.proxy);
+        let config = self.experiment.services.get(name);
+        let config = config.ok_or_else(|| StartProblem::NoCommand(name.to_owned()))?;
+        let part = Part { kind: name, name, host, directory, place, instance: 1 };
+        let mut launch = self.launch(&part, &config.command(), None)?;
+        let values = self.values(&part);
+        for (variable, value) in &config.environment {
+            launch.environment.insert(variable.clone(), fill(value, &values, name)?);
+        }
+        Ok(launch)
+    }
+
+    fn values(&self, part: &Part<'_>) -> Values {
+        let Part { host, place, .. } = part;
+        let mut values = self.shared.clone();
+        values.extend(template::values([
+            ("listen", bracketed(&host.listen.to_string())),
+            ("port", place.port.to_string()),
+            ("control_port", place.control_port.to_string()),
+            ("instance", part.instance.to_string()),
+            ("directory", part.directory.join(part.kind).display().to_string()),
+            ("provider_ca", part.directory.join(PROVIDER_CA).display().to_string()),
+            ("here", host.about.here.display().to_string()),
+            ("egret", host.about.egret.display().to_string()),
+            ("user", host.about.user.clone()),
+        ]));
+        values
     }
 
     /// The field lines that each request to a scenario's proxy carries.
@@ -217,25 +260,16 @@ impl TurnFiles<'_> {
         words: &[String],
         template: Option<String>,
     ) -> Result<Launch, StartProblem> {
-        let Part { kind, name, host, port, core, .. } = *part;
+        let Part { kind, name, host, place, .. } = *part;
         let directory = part.directory.join(kind);
         host.empty_directory(&directory)?;
-        let mut values = self.shared.clone();
-        values.extend([
-            ("listen", bracketed(&host.listen.to_string())),
-            ("port", port.to_string()),
-            ("directory", directory.display().to_string()),
-            ("provider_ca", part.directory.join(PROVIDER_CA).display().to_string()),
-            ("here", host.about.here.display().to_string()),
-            ("egret", host.about.egret.display().to_string()),
-            ("user", host.about.user.clone()),
-        ]);
+        let mut values = self.values(part);
         if let Some(template) = template {
             let text = self.configs.get(&template);
             let text = text.ok_or_else(|| StartProblem::ConfigMissing(template.clone()))?;
             let file = part.directory.join(format!("{kind}-{template}"));
             host.write(&file, fill(text, &values, name)?.as_bytes())?;
-            values.insert("config", file.display().to_string());
+            values.insert("config".into(), file.display().to_string());
         }
         let (program, arguments) =
             words.split_first().ok_or_else(|| StartProblem::NoCommand(name.to_owned()))?;
@@ -251,11 +285,12 @@ impl TurnFiles<'_> {
                 .iter()
                 .map(|word| fill(word, &values, name).map(OsString::from))
                 .collect::<Result<_, _>>()?,
+            environment: BTreeMap::new(),
             home: directory.clone(),
             directory,
             stdout: log.clone(),
             stderr: log,
-            core,
+            core: place.core,
         })
     }
 }
@@ -284,7 +319,7 @@ mod tests {
         let experiment = Experiment::parse("e.yaml", TEXT, directory).unwrap();
         let turn = directory.join("turn");
         std::fs::create_dir_all(&turn).unwrap();
-        let shared = Values::from([("provider_port", "7".to_owned())]);
+        let shared = template::values([("provider_port", "7".to_owned())]);
         let hosts = Hosts::connect(&experiment.on, Path::new("/egret"), directory).unwrap();
         let directories = TurnDirectories { client: turn.clone(), proxy: turn.clone(), provider: turn };
         prepare(&TurnFiles {
@@ -294,6 +329,10 @@ mod tests {
             directories: &directories,
             shared,
         })
+    }
+
+    fn place(port: u16, core: Option<usize>) -> Place {
+        Place { port, control_port: port + 100, core }
     }
 
     fn words(launch: &Launch) -> Vec<&str> {
@@ -309,12 +348,8 @@ mod tests {
             ("x.conf".to_owned(), "to @{provider_port} in @{directory} on @{listen}".to_owned()),
         ]);
         let [provider, proxy] = prepared(root.path(), &configs, |files| {
-            assert!(
-                files.proxy(&files.experiment.scenarios[0], 8, None).unwrap().is_none(),
-                "the direct way"
-            );
-            let proxy = files.proxy(&files.experiment.scenarios[1], 8, Some(1)).unwrap().unwrap();
-            [files.provider(7, None).unwrap(), proxy]
+            let proxy = files.proxy(&files.experiment.scenarios[1], 1, place(8, Some(1))).unwrap();
+            [files.provider(place(7, None)).unwrap(), proxy]
         });
         let config = turn.join("provider-provider.conf");
         assert_eq!(words(&provider), [config.to_str().unwrap(), "7"]);
@@ -328,11 +363,44 @@ mod tests {
     }
 
     #[test]
+    fn instances_and_services_have_files_and_ports_of_their_own() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::write(root.path().join("x.conf"), "store @{redis_port}").unwrap();
+        let text = "title: t\nprovider: {}\n\
+            services: { redis: { kind: redis }, sums: { command: [/bin/sh, '@{instance}'], environment: { P: '@{port}' } } }\n\
+            scenarios: [{ name: x, command: [/bin/sh, '@{instance}', '@{control_port}', '@{config}'], config: x.conf, \
+              instances: 2, services: [redis, sums] }]\n";
+        let experiment = Experiment::parse("e.yaml", text, root.path()).unwrap();
+        let hosts = Hosts::connect(&experiment.on, Path::new("/egret"), root.path()).unwrap();
+        let turn = root.path().to_owned();
+        let directories = TurnDirectories { client: turn.clone(), proxy: turn.clone(), provider: turn };
+        let configs = BTreeMap::from([("x.conf".to_owned(), "store @{redis_port}".to_owned())]);
+        let files = TurnFiles {
+            experiment: &experiment,
+            hosts: &hosts,
+            configs: &configs,
+            directories: &directories,
+            shared: template::values([("redis_port", "6379".to_owned())]),
+        };
+        let proxy = files.proxy(&experiment.scenarios[0], 2, place(8, None)).unwrap();
+        let config = root.path().join("proxy-2-x.conf");
+        assert_eq!(words(&proxy), ["2", "108", config.to_str().unwrap()]);
+        assert_eq!(std::fs::read_to_string(config).unwrap(), "store 6379");
+        assert_eq!(proxy.stderr, root.path().join("proxy-2.log"));
+        let sums = files.service("sums", place(9, Some(0))).unwrap();
+        assert_eq!((words(&sums), sums.environment["P"].as_str(), sums.core), (vec!["1"], "9", Some(0)));
+        assert_eq!(
+            scenario_programs(&experiment, &experiment.scenarios[0]),
+            ["/bin/sh", "redis-server", "/bin/sh"]
+        );
+    }
+
+    #[test]
     fn what_is_missing_is_named() {
         let root = tempfile::tempdir().unwrap();
         let problem = |configs: BTreeMap<String, String>| {
             let _ = std::fs::remove_dir_all(root.path().join("turn"));
-            prepared(root.path(), &configs, |files| files.provider(7, None).unwrap_err().to_string())
+            prepared(root.path(), &configs, |files| files.provider(place(7, None)).unwrap_err().to_string())
         };
         assert_eq!(problem(BTreeMap::new()), "the config provider.conf is missing from the results");
         let unset = BTreeMap::from([("provider.conf".to_owned(), "@{delay_s}".to_owned())]);

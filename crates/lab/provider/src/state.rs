@@ -1,6 +1,6 @@
 //! State shared by all calls: options, random sequences, and counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -19,6 +19,13 @@ use crate::start_error::StartError;
 
 /// Maximum number of keys remembered, of each kind.
 const KEYS_MAX: usize = 10_000;
+
+/// Number of keys whose arrivals are recorded: those seen first.
+const RECORDED_KEYS_MAX: usize = 16;
+
+/// Maximum number of recorded arrivals of a rate limit, at 16 bytes each. A window with more counts as one
+/// with this number.
+const ARRIVALS_MAX: usize = 1 << 18;
 
 /// The state shared by all calls to a provider.
 #[derive(Debug, Default)]
@@ -57,10 +64,21 @@ struct Window {
     length: Duration,
     admitted: u64,
     refused: u64,
+    #[serde(flatten)]
+    arrivals: Option<Arrivals>,
     #[serde(skip)]
     started: Instant,
     #[serde(skip)]
     taken: u64,
+}
+
+/// The arrivals of calls within the last window, whether they were admitted or not.
+#[derive(Debug, Default, Serialize)]
+struct Arrivals {
+    /// The most calls in any window of the limit's length, wherever it begins.
+    busiest: usize,
+    #[serde(skip)]
+    recent: VecDeque<Instant>,
 }
 
 /// The decision of a rate limit on a call.
@@ -130,7 +148,9 @@ impl SharedState {
     pub fn admit(&self) -> Option<(RateLimit, Admission)> {
         let limit = self.options.rate_limit?;
         let now = Instant::now();
-        let admission = locked(&self.window).get_or_insert_with(|| Window::new(limit, now)).admit(now);
+        let mut window = locked(&self.window);
+        let window = window.get_or_insert_with(|| Window::new(limit, now).recorded());
+        let admission = window.admit(now);
         Some((limit, admission))
     }
 
@@ -138,9 +158,14 @@ impl SharedState {
     pub fn admit_key(&self, key: &str, limit: RateLimit) -> Result<Admission, TooManyKeys> {
         let now = Instant::now();
         let mut windows = locked(&self.windows);
-        let window = entry(&mut windows, key, || Window::new(limit, now))?;
+        let is_recorded = windows.len() < RECORDED_KEYS_MAX;
+        let new = || {
+            let window = Window::new(limit, now);
+            if is_recorded { window.recorded() } else { window }
+        };
+        let window = entry(&mut windows, key, new)?;
         if window.limit != limit.limit || window.length != limit.window {
-            *window = Window::new(limit, now);
+            *window = new();
         }
         Ok(window.admit(now))
     }
@@ -184,10 +209,19 @@ impl Window {
         // client that keeps to the limit does not notice that.
         let since_epoch = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let started = if limit.by_clock { window_start(now, since_epoch(), limit.window) } else { now };
-        Self { limit: limit.limit, length: limit.window, admitted: 0, refused: 0, started, taken: 0 }
+        let (limit, length) = (limit.limit, limit.window);
+        Self { limit, length, admitted: 0, refused: 0, arrivals: None, started, taken: 0 }
+    }
+
+    /// The window with a record of the arrivals.
+    fn recorded(self) -> Self {
+        Self { arrivals: Some(Arrivals::default()), ..self }
     }
 
     fn admit(&mut self, now: Instant) -> Admission {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.note(now, self.length);
+        }
         let since = now.saturating_duration_since(self.started);
         if since >= self.length {
             // Windows follow each other without a gap, so a steady caller does not shift them.
@@ -203,6 +237,17 @@ impl Window {
         }
         let reset = (self.started + self.length).saturating_duration_since(now);
         Admission { admitted, remaining: self.limit - self.taken, reset }
+    }
+}
+
+impl Arrivals {
+    fn note(&mut self, now: Instant, length: Duration) {
+        let is_over = |start: &Instant| now.saturating_duration_since(*start) >= length;
+        while self.recent.front().is_some_and(is_over) || self.recent.len() == ARRIVALS_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(now);
+        self.busiest = self.busiest.max(self.recent.len());
     }
 }
 
@@ -251,6 +296,32 @@ mod tests {
         assert_eq!(admit(999), (false, 0, 1));
         assert_eq!(admit(3_250), (true, 1, 750), "windows keep their pace");
         assert_eq!((window.admitted, window.refused), (3, 1));
+    }
+
+    #[test]
+    fn the_busiest_window_may_begin_at_any_call() {
+        let start = Instant::now();
+        let limit = RateLimit { limit: 2, window: Duration::from_secs(1), by_clock: false };
+        let mut window = Window::new(limit, start).recorded();
+        let mut busiest = |millis| {
+            window.admit(start + Duration::from_millis(millis));
+            window.arrivals.as_ref().unwrap().busiest
+        };
+        // Each window admits two calls, yet three arrive between 900 and 1,899 ms.
+        assert_eq!([0, 900, 1_000, 1_899].map(&mut busiest), [1, 2, 2, 3]);
+        assert_eq!([1_900, 1_950].map(&mut busiest), [3, 4], "the refused count as well");
+    }
+
+    #[test]
+    fn arrivals_are_recorded_for_a_bounded_number_of_keys() {
+        let state = SharedState::default();
+        let limit = RateLimit { limit: 2, window: Duration::from_secs(1), by_clock: false };
+        for key in 0..=RECORDED_KEYS_MAX {
+            state.admit_key(&key.to_string(), limit).unwrap();
+        }
+        let windows = locked(&state.windows);
+        let recorded = windows.values().filter(|window| window.arrivals.is_some());
+        assert_eq!(recorded.count(), RECORDED_KEYS_MAX);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         methods: "GET, DELETE",
         path: COUNTERS,
         parameters: "",
-        about: "Numbers of calls, of faults, of calls that rate limits admitted and rejected, and of failures by key; DELETE resets them. Exempt from delays, limits and faults, and not counted.",
+        about: "Numbers of calls, of faults, of calls that rate limits admitted and rejected, and in the busiest window, and of failures by key; DELETE resets them. Exempt from delays, limits and faults, and not counted.",
         example: "/counters",
         route: || get(counters).delete(reset),
     },
@@ -182,7 +182,7 @@ mod tests {
         let limits = &provider.get(COUNTERS).await.json()["rate_limits"]["k"];
         assert_eq!(
             limits,
-            &serde_json::json!({ "limit": 2, "window_ms": 3_600_000, "admitted": 2, "refused": 1 })
+            &serde_json::json!({ "limit": 2, "window_ms": 3_600_000, "admitted": 2, "refused": 1, "busiest": 3 })
         );
         assert_eq!(provider.get("/rate-limit/3/1h?key=k").await.status, 200, "another limit begins again");
     }

@@ -18,7 +18,7 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     }
     command.add_fields(task, "-H");
     command.add_body(task, &["-T", "application/octet-stream"], "-p");
-    command.add(["-e".into(), task.directory.join(PERCENTILES_CSV).into_os_string(), task.url.into()]);
+    command.add(["-e".into(), task.directory.join(PERCENTILES_CSV).into_os_string(), task.url().into()]);
     command
 }
 

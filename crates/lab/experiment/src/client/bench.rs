@@ -33,7 +33,7 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     if let Some(rate) = task.client.requests_per_second {
         command.add(["--rate", &rate.to_string()]);
     }
-    if task.url.starts_with("https:") {
+    if task.url().starts_with("https:") {
         // Like the other clients, which do not verify the provider's certificate: no trusted authority has
         // signed it.
         command.add(["--insecure"]);
@@ -43,7 +43,10 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     for (option, file) in [("-e", PERCENTILES_CSV), ("--json", JSON), ("--hdr", HDR)] {
         command.add([option.into(), task.directory.join(file).into_os_string()]);
     }
-    command.add([task.url]);
+    for url in task.urls.iter().skip(1) {
+        command.add(["--target".to_owned(), format!("1={url}")]);
+    }
+    command.add([task.url()]);
     command
 }
 

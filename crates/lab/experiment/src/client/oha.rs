@@ -20,7 +20,7 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     }
     command.add_fields(task, "-H");
     command.add_body(task, &["-m", "POST", "-T", "application/octet-stream"], "-D");
-    command.add([task.url]);
+    command.add([task.url()]);
     command
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
         Amount::Requests(requests) => words(&["-r", &requests.div_ceil(u64::from(concurrency)).to_string()]),
     });
     command.add_fields(task, "-H");
-    command.add(["-R".into(), settings.into_os_string(), task.url.into()]);
+    command.add(["-R".into(), settings.into_os_string(), task.url().into()]);
     command
 }
 

@@ -15,8 +15,8 @@ pub(crate) struct ClientTask<'a> {
     pub client: &'a ClientSettings,
     /// Amount of work; differs from the client's settings during the warm-up.
     pub amount: Amount,
-    /// The URL to request.
-    pub url: &'a str,
+    /// The URLs to request; at least one. Only `bench` requests more than the first.
+    pub urls: &'a [String],
     /// Additional field lines of each request, `name: value`.
     pub fields: &'a [String],
     /// The directory for its files, on the client's machine.
@@ -30,6 +30,13 @@ pub(crate) struct ClientCommand {
     pub arguments: Vec<OsString>,
     /// Files that the arguments refer to: names in the task's directory, and contents.
     pub files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl ClientTask<'_> {
+    /// The first URL.
+    pub fn url(&self) -> &str {
+        self.urls.first().map_or("", String::as_str)
+    }
 }
 
 impl ClientCommand {

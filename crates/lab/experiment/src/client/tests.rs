@@ -88,13 +88,14 @@ fn ohas_rows_are_read() {
 }
 
 /// The command line of a client with these settings.
-fn command(text: &str, url: &str) -> String {
+fn command(text: &str, urls: &str) -> String {
     let text = format!("title: t\nprovider: {{}}\nscenarios: [{{ name: a }}]\nclient: {text}\n");
     let experiment = crate::fixture::experiment(&text);
     let client = experiment.client(&experiment.cases[0], &experiment.scenarios[0]);
     let directory = Path::new("DIR");
-    let task =
-        ClientTask { client: &client, amount: client.amount, url, fields: &["A: b c".into()], directory };
+    let urls: Vec<String> = urls.split(' ').map(str::to_owned).collect();
+    let (amount, fields) = (client.amount, &["A: b c".into()]);
+    let task = ClientTask { client: &client, amount, urls: &urls, fields, directory };
     let command = client.kind.command(&task);
     let words: Vec<_> = command.arguments.iter().map(|word| word.to_str().unwrap()).collect();
     let body =
@@ -149,6 +150,12 @@ fn each_client_is_called_for_the_same_work() {
         assert_eq!(command(settings, url), expected, "{settings}");
     }
     assert!(command("{ requests: 500 }", "https://127.0.0.1:9/").contains(" --insecure "));
+}
+
+#[test]
+fn requests_are_spread_evenly_over_several_urls() {
+    let spread = command("{ requests: 500 }", "http://a/ http://b/ http://c/");
+    assert!(spread.ends_with(" --target 1=http://b/ --target 1=http://c/ http://a/"), "{spread}");
 }
 
 #[test]

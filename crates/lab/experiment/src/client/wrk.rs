@@ -26,7 +26,7 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
     let mut command = ClientCommand::new(&[&threads, &connections, &seconds]);
     command.files.push((SCRIPT, include_bytes!("wrk/figures.lua").to_vec()));
     command.add_fields(task, "-H");
-    command.add(["-s".into(), script.into_os_string(), task.url.into()]);
+    command.add(["-s".into(), script.into_os_string(), task.url().into()]);
     command.add(["--", &task.client.body_bytes.to_string()]);
     command
 }

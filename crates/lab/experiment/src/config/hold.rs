@@ -77,6 +77,10 @@ pub enum Figure {
     ProviderRefused,
     /// Admitted calls as a share of the calls that the provider's rate limit allows in that time.
     AllowanceUsed,
+    /// Calls in the busiest window of the provider's rate limit, as a multiple of the limit.
+    BusiestWindow,
+    /// Calls received by the stores of the proxies per completed request.
+    StoreCallsPerRequest,
 }
 
 impl fmt::Display for Figure {
@@ -96,6 +100,8 @@ impl fmt::Display for Figure {
             Self::ProviderAdmitted => "admitted by provider",
             Self::ProviderRefused => "refused by provider",
             Self::AllowanceUsed => "allowance used",
+            Self::BusiestWindow => "busiest window",
+            Self::StoreCallsPerRequest => "store calls/request",
         })
     }
 }
@@ -113,7 +119,10 @@ impl Figure {
 
     /// Returns `true` for a figure that only a provider with a rate limit has.
     fn is_of_rate_limit(self) -> bool {
-        matches!(self, Self::ProviderAdmitted | Self::ProviderRefused | Self::AllowanceUsed)
+        matches!(
+            self,
+            Self::ProviderAdmitted | Self::ProviderRefused | Self::AllowanceUsed | Self::BusiestWindow
+        )
     }
 }
 

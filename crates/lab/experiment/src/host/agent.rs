@@ -119,6 +119,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let pid = root.path().join("pid");
         let launch = Launch {
+            environment: std::collections::BTreeMap::new(),
             name: "the shell".into(),
             program: "/bin/sh".into(),
             arguments: vec![

@@ -9,7 +9,7 @@ use super::frame::CONTENT_BYTES_MAX;
 use super::order::{Introduction, Order, Reply};
 use crate::machine::Machine;
 use crate::process::{self, MeasuredProcess};
-use crate::{http, machine, programs};
+use crate::{http, machine, programs, redis};
 
 /// Maximum number of files of a directory that are listed.
 const LIST_MAX: usize = 1_000;
@@ -88,6 +88,7 @@ impl Executor {
                 return Ok((Reply::Number(status.map(u32::from)), content.unwrap_or_default()));
             }
             Order::Listens(server) => Reply::Answer(server.listens()),
+            Order::RedisCalls(server) => Reply::Count(redis::calls(&server)),
             Order::LoadAverage => Reply::Real(machine::load_average()),
         };
         Ok((reply, Vec::new()))

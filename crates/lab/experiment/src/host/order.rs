@@ -62,6 +62,8 @@ pub(crate) enum Order {
     },
     /// Check that a server accepts connections.
     Listens(Server),
+    /// Return the number of calls that a Redis server has received.
+    RedisCalls(Server),
     /// Return the load average.
     LoadAverage,
 }
@@ -82,6 +84,8 @@ pub(crate) enum Reply {
     Text(Option<String>),
     /// A port, a process, or a status code.
     Number(Option<u32>),
+    /// A number of calls.
+    Count(Option<u64>),
     /// Used resources.
     Used(Usage),
     /// A time in seconds, or a load average.

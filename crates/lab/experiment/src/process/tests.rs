@@ -4,6 +4,7 @@ use super::*;
 
 fn shell(script: &str, log: &Path) -> Launch {
     Launch {
+        environment: BTreeMap::new(),
         name: "the shell".into(),
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],

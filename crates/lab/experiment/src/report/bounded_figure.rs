@@ -112,6 +112,8 @@ impl Figure {
             Self::ProxyMemory => format!("{} MiB", places(value, value)),
             Self::FailedShare | Self::AllowanceUsed => share(value),
             Self::CallsPerRequest => format!("{value:.2}"),
+            Self::StoreCallsPerRequest => places(value, value),
+            Self::BusiestWindow => format!("{value:.2} × limit"),
             Self::RequestsPerSecond
             | Self::ProviderCalls
             | Self::ProviderAdmitted
@@ -216,6 +218,8 @@ fn value(turn: &Turn, figure: Figure) -> Option<f64> {
         Figure::ProviderAdmitted => limited(turn, |turn| Some(real(turn.rate_limit()?.admitted))),
         Figure::ProviderRefused => limited(turn, |turn| Some(real(turn.rate_limit()?.refused))),
         Figure::AllowanceUsed => limited(turn, Turn::allowance_used),
+        Figure::BusiestWindow => limited(turn, Turn::busiest_window),
+        Figure::StoreCallsPerRequest => turn.store_calls_per_request(),
     }
 }
 

@@ -54,6 +54,12 @@ pub struct ScenarioSummary {
     /// The provider's counters, if it has them.
     #[serde(default)]
     pub counted: Option<CountedSummary>,
+    /// CPU time of each service per request, by its name.
+    #[serde(default)]
+    pub services_cpu_us_per_request: BTreeMap<String, Estimate>,
+    /// Calls received by the stores of the proxies per completed request.
+    #[serde(default)]
+    pub store_calls_per_request: Option<Estimate>,
     /// Figures of each round.
     pub by_round: Vec<RoundFigures>,
 }
@@ -71,6 +77,9 @@ pub struct CountedSummary {
     pub refused: Option<Estimate>,
     /// Admitted calls as a share of the calls that the rate limits allow in that time.
     pub allowance_used: Option<Estimate>,
+    /// Calls in the busiest window of the rate limits, as a multiple of the limit.
+    #[serde(default)]
+    pub busiest_window: Option<Estimate>,
 }
 
 /// The kind of proxy in a scenario.
@@ -168,6 +177,7 @@ impl ScenarioSummary {
                 admitted: over(&|turn| Some(real(turn.rate_limit()?.admitted))),
                 refused: over(&|turn| Some(real(turn.rate_limit()?.refused))),
                 allowance_used: over(&Turn::allowance_used),
+                busiest_window: over(&Turn::busiest_window),
             })
         };
         let by_round = turns.values().map(|turn| RoundFigures {
@@ -195,6 +205,8 @@ impl ScenarioSummary {
             memory_mib: over(&Turn::proxy_memory_mib),
             failed_share: over(&|turn| Some(turn.failed_share())),
             counted: counted(),
+            services_cpu_us_per_request: services_cpu_us(turns),
+            store_calls_per_request: over(&Turn::store_calls_per_request),
             by_round: by_round.collect(),
         })
     }
@@ -220,6 +232,16 @@ impl ScenarioSummary {
         });
         pairs.unzip()
     }
+}
+
+/// Estimates the CPU time of each service per request.
+fn services_cpu_us(turns: &Rounds<'_>) -> BTreeMap<String, Estimate> {
+    let mut of_services: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for (service, cpu_us) in turns.values().flat_map(|turn| turn.services_cpu_us()) {
+        of_services.entry(service).or_default().push(cpu_us);
+    }
+    let estimates = of_services.into_iter();
+    estimates.filter_map(|(service, values)| Some((service.to_owned(), estimate(&values)?))).collect()
 }
 
 /// Estimates the time added at a percentile from the differences within the rounds that both have.

@@ -48,6 +48,10 @@ pub(crate) fn sections(summary: &Summary) -> Vec<Section> {
     };
     sections.extend(times.map(|(case, charts)| Section { heading: named("Response time", case), charts }));
     sections.extend(costs.map(|(case, charts)| Section { heading: named("Cost", case), charts }));
+    let limits = summary.cases.iter().map(|case| (case, limits(summary, case)));
+    sections.extend(limits.map(|(case, charts)| Section { heading: named("Rate limits", case), charts }));
+    let services = summary.cases.iter().map(|case| (case, services(summary, case)));
+    sections.extend(services.map(|(case, charts)| Section { heading: named("Services", case), charts }));
     sections.retain(|section| !section.charts.is_empty());
     sections
 }
@@ -208,6 +212,61 @@ fn costs(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
         bars(summary, case, &memory, |scenario| scenario.memory_mib),
     ];
     charts.into_iter().flatten().collect()
+}
+
+/// Draws the provider's view of its rate limits: how far they were exceeded, and how much of them was used.
+fn limits(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
+    let busiest = BarTexts {
+        name: "busiest-window",
+        title: "Calls in the provider's busiest window",
+        label: "calls in any window of its length, as a multiple of the limit",
+    };
+    let used = BarTexts {
+        name: "allowance-used",
+        title: "Allowance used",
+        label: "calls that the provider admitted, % of those it allows",
+    };
+    let counted = |scenario: &ScenarioSummary| scenario.counted.clone();
+    let charts = [
+        bars(summary, case, &busiest, |scenario| counted(scenario)?.busiest_window),
+        bars(summary, case, &used, |scenario| Some(percent(&counted(scenario)?.allowance_used?))),
+    ];
+    charts.into_iter().flatten().collect()
+}
+
+/// Draws the work of the services: the calls to stores, and the CPU time.
+fn services(summary: &Summary, case: &CaseSummary) -> Vec<Chart> {
+    let calls = BarTexts {
+        name: "store-calls",
+        title: "Calls to the store per request",
+        label: "calls to the store per request",
+    };
+    let bar = |scenario: &ScenarioSummary, service: &str, value: &Estimate| Bar {
+        name: format!("{} {service}", scenario.scenario),
+        class: class(summary, &scenario.scenario),
+        value: *value,
+    };
+    let cpu = case.scenarios.iter().flat_map(|scenario| {
+        let services = scenario.services_cpu_us_per_request.iter();
+        services.map(move |(service, value)| bar(scenario, service, value))
+    });
+    let cpu = BarChart {
+        name: format!("{}-services-cpu", case.case),
+        title: format!("CPU time of the services per request{}", of_case(summary, case)),
+        note: String::new(),
+        label: "CPU time per request, µs".into(),
+        bars: cpu.collect(),
+    };
+    let rounds = case.scenarios.first().map_or(1, |scenario| scenario.rounds);
+    let cpu = BarChart { note: note(cpu.bars.first().map(|bar| &bar.value), rounds, "whiskers"), ..cpu };
+    let calls = bars(summary, case, &calls, |scenario| scenario.store_calls_per_request);
+    calls.into_iter().chain((!cpu.bars.is_empty()).then(|| cpu.draw())).collect()
+}
+
+/// The share in percent.
+fn percent(share: &Estimate) -> Estimate {
+    let [value, low, high] = [share.value, share.low, share.high].map(|share| share * 1e2);
+    Estimate { value, low, high, ..*share }
 }
 
 /// The texts of a bar chart.
@@ -406,14 +465,11 @@ fn at_the_provider(html: &mut String, summary: &Summary, case: &CaseSummary) {
         html,
         "<h2>At the provider{}</h2>\n<div class=\"card scroll\"><table class=\"counted\">\n\
          <thead><tr><th>scenario</th><th>requests failed, %</th><th>calls to the provider</th><th>calls per request</th>\
-         <th>admitted</th><th>rejected</th><th>allowance used, %</th></tr></thead>\n<tbody>",
+         <th>admitted</th><th>rejected</th><th>allowance used, %</th><th>busiest window, × limit</th>\
+         <th>calls to the store per request</th></tr></thead>\n<tbody>",
         escape(&of_case(summary, case))
     );
     for scenario in &case.scenarios {
-        let percent = |share: &Estimate| {
-            let [value, low, high] = [share.value, share.low, share.high].map(|share| share * 1e2);
-            Estimate { value, low, high, ..*share }
-        };
         let counted = scenario.counted.as_ref();
         let cells = [
             scenario.failed_share.as_ref().map(percent),
@@ -422,6 +478,8 @@ fn at_the_provider(html: &mut String, summary: &Summary, case: &CaseSummary) {
             counted.and_then(|counted| counted.admitted),
             counted.and_then(|counted| counted.refused),
             counted.and_then(|counted| counted.allowance_used.as_ref().map(percent)),
+            counted.and_then(|counted| counted.busiest_window),
+            scenario.store_calls_per_request,
         ];
         let cells = cells.map(|cell| cell_of(cell.as_ref())).concat();
         let _ = writeln!(html, "<tr><td>{}</td>{cells}</tr>", escape(&scenario.scenario));

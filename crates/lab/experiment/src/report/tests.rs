@@ -277,11 +277,44 @@ fn where_failures_are_expected_they_are_told_and_no_doubt() {
     results.turns.iter_mut().for_each(|turn| turn.figures.failed = 250);
     let summary = Summary::of(&results);
     let text = "`limited`: 25.00 % of the requests failed; 1.10 calls to the provider per request, of which it admitted 490 and rejected 100; \
-                98.00 % of its allowance used.";
+                98.00 % of its allowance used; its busiest window had 1.20 × the limit.";
     assert!(summary.verdict.iter().any(|sentence| sentence == text), "{:?}", summary.verdict);
     assert!(summary.doubts.iter().all(|doubt| !doubt.contains("failed")), "{:?}", summary.doubts);
     let page = page::page(&results, &summary, &page::sections(&summary));
     assert!(page.contains("At the provider") && page.contains("allowance used, %"));
+}
+
+#[test]
+fn the_work_of_services_is_shown_apart_from_the_proxies() {
+    let text = "title: t\nprovider: {}\nfailures_expected: true\nbaseline: alone\nservices: { redis: { kind: redis } }\n\
+        scenarios: [{ name: alone, command: [x] }, { name: shared, command: [x], instances: 4, services: [redis] }]\n\
+        hold: [{ scenario: shared, figures: [busiest_window], at_most: 1 },\
+          { scenario: shared, figures: [store_calls_per_request], at_most: 0.05 }]\n";
+    let results = run(text, 10.0, |_, _, _, _| 1.0);
+    let summary = Summary::of(&results);
+    let held: Vec<_> = summary.held.iter().map(|held| [held.verdict(), &held.text()].join(" ")).collect();
+    assert_eq!(held, ["NOT HELD 1.20 × limit", "held 0.0400"]);
+    let sections = page::sections(&summary);
+    let charts: Vec<_> = sections.iter().flat_map(|section| &section.charts).collect();
+    let bars = |name: &str| {
+        let svg = charts.iter().find(|chart| chart.name == name).unwrap().file();
+        svg.split("data-name=\"")
+            .skip(1)
+            .filter_map(|part| Some(part.split_once('"')?.0.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let shown = |name: &str, expected: &[&str]| {
+        let bars = bars(name);
+        assert!(expected.iter().all(|bar| bars.iter().any(|shown| shown == bar)), "{name}: {bars:?}");
+    };
+    shown("default-busiest-window", &["alone", "shared"]);
+    shown("default-services-cpu", &["shared redis"]);
+    shown("default-store-calls", &["shared"]);
+    assert!(!bars("default-services-cpu").iter().any(|bar| bar.starts_with("alone")));
+    let sentence = summary.verdict.iter().find(|sentence| sentence.starts_with("`shared`: ")).unwrap();
+    assert!(sentence.ends_with("× the limit; 0.0400 calls to the store per request."), "{sentence}");
+    let csv = turns::csv(&results);
+    assert!(csv.lines().nth(2).unwrap().contains(",1.2000,0.0400,3.0000,"), "{csv}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::results::{Results, Turn};
 /// A column: its name, and the function that reads its value from a turn.
 type Column = (&'static str, fn(&Turn) -> Option<String>);
 
-const COLUMNS: [Column; 26] = [
+const COLUMNS: [Column; 29] = [
     ("round", |turn| Some(turn.round.to_string())),
     ("case", |turn| Some(turn.case.clone())),
     ("scenario", |turn| Some(turn.scenario.clone())),
@@ -30,6 +30,9 @@ const COLUMNS: [Column; 26] = [
     ("provider_admitted", |turn| Some(turn.rate_limit()?.admitted.to_string())),
     ("provider_refused", |turn| Some(turn.rate_limit()?.refused.to_string())),
     ("allowance_used", |turn| rounded(turn.allowance_used()?)),
+    ("busiest_window", |turn| rounded(turn.busiest_window()?)),
+    ("store_calls_per_request", |turn| rounded(turn.store_calls_per_request()?)),
+    ("services_cpu_us_per_request", |turn| rounded(turn.services_cpu_us().map(|(_, cpu_us)| cpu_us).sum())),
     ("client_saturated", |turn| Some(turn.figures.client_saturated?.to_string())),
     ("load_average", |turn| rounded(turn.load_average)),
 ];

@@ -110,6 +110,12 @@ fn counted(scenario: &ScenarioSummary) -> Option<String> {
             share(used.value)
         );
     }
+    if let Some(busiest) = &counted.busiest_window {
+        let _ = write!(sentence, "; its busiest window had {:.2} × the limit", busiest.value);
+    }
+    if let Some(calls) = &scenario.store_calls_per_request {
+        let _ = write!(sentence, "; {} calls to the store per request", places(calls.value, calls.value));
+    }
     Some(sentence + ".")
 }
 

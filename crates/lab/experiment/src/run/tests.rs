@@ -53,6 +53,10 @@ fn only_an_optional_scenario_is_left_out_without_its_program() {
     assert_eq!((reasons["x"].as_str(), scenarios), ("`no-such-program` is not installed", 1));
     let error = left_out("optional: false").unwrap_err().to_string();
     assert_eq!(error, "the scenario `x` needs `no-such-program`, which is not installed or not in PATH");
+    let text = "title: t\nprovider: {}\nservices: { sums: { command: [no-such-sums] } }\n\
+        scenarios: [{ name: direct }, { name: x, command: [sh], services: [sums], optional: true }]\n";
+    let reasons = leave_out(&mut experiment(text), &hosts()).unwrap();
+    assert_eq!(reasons["x"], "`no-such-sums` is not installed", "a service");
     let mut provider =
         experiment("title: t\nprovider: { kind: command, command: [no-such] }\nscenarios: [{ name: a }]\n");
     let error = leave_out(&mut provider, &hosts()).unwrap_err().to_string();
@@ -102,4 +106,13 @@ fn the_parts_of_a_machine_share_its_cores() {
     assert_eq!(pinned(&["client", "provider"], &[0, 1]), [Some(0), None, Some(1)]);
     assert_eq!(pinned(&["proxy", "provider"], &[0, 1, 2]), [None, Some(2), Some(1)]);
     assert_eq!(pinned(&["proxy"], &[0, 1]), [None, Some(1), None]);
+
+    let services = |cores: &[usize]| {
+        let parts = ["client", "proxy", "provider", "services"].map(|part| (part, cores));
+        let cores: BTreeMap<String, usize> = pinned_together(&parts).into_iter().collect();
+        (cores.get("services").copied(), cores.get("provider").copied())
+    };
+    assert_eq!(services(&[0, 1]), (Some(0), Some(0)), "beside the client");
+    assert_eq!(services(&[0, 1, 2]), (Some(1), Some(1)));
+    assert_eq!(services(&[0, 1, 2, 3]), (Some(3), Some(1)));
 }

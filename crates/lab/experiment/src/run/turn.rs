@@ -11,6 +11,7 @@ use super::progress::Progress;
 use super::setup::TurnSetup;
 use crate::client::{ClientCommand, ClientTask};
 use crate::client_settings::{Amount, ClientKind, ClientSettings};
+use crate::config::ServiceKind;
 use crate::counters::{self, CountersError, ProviderCounters};
 use crate::external_url::ExternalUrl;
 use crate::figures::Figures;
@@ -19,8 +20,8 @@ use crate::http::{Server, authority, bracketed};
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::{Launch, Usage};
 use crate::results::{ProcessFigures, ResultsError, Turn, write_whole};
-use crate::template::Values;
-use crate::turn_files::{PROVIDER_CA, StartProblem, TurnDirectories, TurnFiles};
+use crate::template::{self, Values};
+use crate::turn_files::{PROVIDER_CA, Place, StartProblem, TurnDirectories, TurnFiles};
 use crate::{clock, machine};
 
 /// Maximum time for a process to become ready.
@@ -98,7 +99,7 @@ pub(crate) fn run(
             let Figures { failed, requests, .. } = figures;
             return Err(format!(
                 "{failed} failures in a warm-up of {requests} requests to {}: is the path right?",
-                running.url
+                running.urls[0]
             )
             .into());
         }
@@ -108,7 +109,7 @@ pub(crate) fn run(
     let counted = running.counted()?;
     let Figures { failed, requests, .. } = measured.figures;
     if requests == 0 || failed > requests.saturating_mul(2) {
-        return Err(format!("{}: {requests} requests completed and {failed} failed", running.url).into());
+        return Err(format!("{}: {requests} requests completed and {failed} failed", running.urls[0]).into());
     }
     write_whole(&setup.directory.join("samples.csv"), &measured.samples).map_err(TurnError::Results)?;
     let load_average = machine::load_average();
@@ -122,6 +123,7 @@ pub(crate) fn run(
         figures: measured.figures,
         processes: measured.processes,
         counted,
+        store_calls: measured.store_calls,
         load_average,
     })
 }
@@ -137,26 +139,38 @@ fn tidy(directory: &Path) -> Result<(), TurnError> {
         let kept = directory.join(entry.file_name());
         std::fs::rename(entry.path(), &kept).map_err(|error| failed(&kept, error))?;
     }
-    for name in ["provider", "proxy", "warm-up", "measured"] {
-        let path = directory.join(name);
-        if path.exists() {
+    for entry in std::fs::read_dir(directory).map_err(|error| failed(directory, error))?.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
             std::fs::remove_dir_all(&path).map_err(|error| failed(&path, error))?;
         }
     }
     Ok(())
 }
 
-/// Provider and proxy, started and ready.
+/// A program that the proxies need, started and ready.
+struct RunningService<'a> {
+    name: &'a str,
+    process: HostProcess<'a>,
+    /// Where the service listens.
+    server: Server,
+    /// Its calls are counted.
+    is_redis: bool,
+}
+
+/// Provider, services and proxies, started and ready.
 struct RunningTurn<'a> {
     setup: &'a TurnSetup<'a>,
     interrupt: &'a Interrupt,
-    /// Declared before the provider, so it is dropped first.
-    proxy: Option<HostProcess<'a>>,
+    /// Declared before services and provider, so they are dropped first.
+    proxies: Vec<HostProcess<'a>>,
+    services: Vec<RunningService<'a>>,
     provider: HostProcess<'a>,
     directories: TurnDirectories,
     /// The provider, if it has counters.
     counters: Option<Server>,
-    url: String,
+    /// The URLs over which the client spreads its requests; at least one.
+    urls: Vec<String>,
     /// Field lines that each request carries.
     fields: Vec<String>,
 }
@@ -165,65 +179,54 @@ struct RunningTurn<'a> {
 struct Measured {
     figures: Figures,
     processes: BTreeMap<String, ProcessFigures>,
+    /// Calls that the store received, if there is one.
+    store_calls: Option<u64>,
     samples: String,
 }
 
 impl<'a> RunningTurn<'a> {
     fn start(setup: &'a TurnSetup<'a>, interrupt: &'a Interrupt) -> Result<Self, TurnError> {
-        let hosts = setup.hosts;
-        let [provider_port, proxy_port, control_port] =
-            [free_port(&hosts.provider)?, free_port(&hosts.proxy)?, free_port(&hosts.proxy)?];
-        let config = &setup.experiment.provider;
-        let scheme = if config.tls { "https" } else { "http" };
-        let delay_s = setup.case.delay.map(|delay| delay.get().as_secs_f64().to_string());
-        let mut shared = Values::from([
-            ("provider_address", bracketed(&hosts.provider.address)),
-            ("provider_port", provider_port.to_string()),
-            ("control_port", control_port.to_string()),
-            ("scheme", scheme.to_owned()),
-        ]);
-        shared.extend(delay_s.map(|delay| ("delay_s", delay)));
-        let path = crate::template::fill(setup.experiment.path_of(setup.case), &shared)
+        let (experiment, hosts, scenario) = (setup.experiment, setup.hosts, setup.scenario);
+        let places = Places::find(setup)?;
+        let shared = places.shared(setup);
+        let path = template::fill(experiment.path_of(setup.case), &shared)
             .map_err(|unknown| format!("`@{{{}}}` in the path has no value", unknown.name))?;
         let directories = TurnDirectories {
             client: hosts.client.begin_turn(setup.directory)?,
             proxy: hosts.proxy.begin_turn(setup.directory)?,
             provider: hosts.provider.begin_turn(setup.directory)?,
         };
-        let (experiment, configs) = (setup.experiment, setup.configs);
+        let configs = setup.configs;
         let files = TurnFiles { experiment, hosts, configs, directories: &directories, shared };
-        let core = |part: &str| setup.pinned.get(part).copied();
-        let provider = hosts.provider.start(files.provider(provider_port, core("provider"))?)?;
-        let provider_server = Server::at(hosts.provider.listen, provider_port);
-        let turn = Starting { setup, interrupt, directories: &directories };
-        turn.until_provider_ready(&provider, &provider_server)?;
+        let starting = Starting { setup, interrupt, files: &files };
+        let provider = hosts.provider.start(files.provider(places.provider)?)?;
+        let provider_server = Server::at(hosts.provider.listen, places.provider.port);
+        starting.until_provider_ready(&provider, &provider_server)?;
+        let services = starting.services(&places.services)?;
+        let proxies = starting.proxies(&places.proxies)?;
         let mut fields = Vec::new();
-        let (mut base, mut proxy) =
-            (format!("{scheme}://{}", authority(&hosts.provider.address, provider_port)), None);
-        if let Some(launch) = files.proxy(setup.scenario, proxy_port, core("proxy"))? {
-            let process = hosts.proxy.start(launch)?;
-            let server = Server::at(hosts.proxy.listen, proxy_port);
-            until_ready(&process, interrupt, &config.ready, || {
-                Ok(responds(&hosts.proxy, &server, &config.ready)?.is_ok())
-            })?;
-            (base, proxy) =
-                (format!("http://{}", authority(&hosts.proxy.address, proxy_port)), Some(process));
-        }
-        if let Some(url) = setup.scenario.url.as_deref() {
-            fields = files.fields(setup.scenario)?;
+        let bases = if let Some(url) = scenario.url.as_deref() {
+            fields = files.fields(scenario)?;
             let url = ExternalUrl::parse(url).map_err(|error| error.to_string())?;
-            turn.check_external(&url, &fields)?;
-            base = url.base();
-        }
-        let counters = config.counts().then_some(provider_server);
-        let url = format!("{base}{path}");
-        Ok(Self { setup, interrupt, proxy, provider, directories, counters, url, fields })
+            starting.check_external(&url, &fields)?;
+            vec![url.base()]
+        } else if proxies.is_empty() {
+            let scheme = provider_scheme(setup);
+            vec![format!("{scheme}://{}", authority(&hosts.provider.address, places.provider.port))]
+        } else {
+            let base = |place: &Place| format!("http://{}", authority(&hosts.proxy.address, place.port));
+            places.proxies.iter().map(base).collect()
+        };
+        let urls = bases.into_iter().map(|base| base + &path).collect();
+        let counters = experiment.provider.counts().then_some(provider_server);
+        Ok(Self { setup, interrupt, proxies, services, provider, directories, counters, urls, fields })
     }
 
-    /// Ends proxy and provider, and copies their files to the turn's folder.
+    /// Ends proxies, services and provider, and copies their files to the turn's folder.
     fn end(self) -> Result<(), TurnError> {
-        let Self { setup, proxy, provider, directories, .. } = self;
-        drop(proxy);
+        let Self { setup, proxies, services, provider, directories, .. } = self;
+        drop(proxies);
+        drop(services);
         drop(provider);
         setup.hosts.proxy.fetch(&directories.proxy, setup.directory)?;
         Ok(setup.hosts.provider.fetch(&directories.provider, setup.directory)?)
@@ -233,6 +236,18 @@ impl<'a> RunningTurn<'a> {
     fn counted(&self) -> Result<Option<ProviderCounters>, TurnError> {
         let read = |server: &Server| counters::read(&self.setup.hosts.provider, server);
         Ok(self.counters.as_ref().map(read).transpose()?)
+    }
+
+    /// Calls that the stores of the turn have received; `None` if it has none.
+    fn store_calls(&self) -> Result<Option<u64>, TurnError> {
+        let host = &self.setup.hosts.proxy;
+        let calls = |service: &RunningService<'_>| {
+            let calls = host.redis_calls(&service.server)?;
+            calls.ok_or_else(|| TurnError::Failed(format!("{} does not say what it received", service.name)))
+        };
+        let stores = self.services.iter().filter(|service| service.is_redis);
+        let calls = stores.map(calls).collect::<Result<Vec<u64>, TurnError>>()?;
+        Ok((!calls.is_empty()).then(|| calls.iter().sum()))
     }
 
     /// Runs the client to its end. Retries siege if it hangs.
@@ -275,6 +290,7 @@ impl<'a> RunningTurn<'a> {
         if let Some(server) = &self.counters {
             counters::reset(&hosts.provider, server)?;
         }
+        let calls_before = self.store_calls()?;
         let mut watch = ResourceSampler::start(self)?;
         let ended_before_s = host.ended_cpu_s()?;
         let part = host.start(launch)?;
@@ -292,6 +308,8 @@ impl<'a> RunningTurn<'a> {
             self.interrupt.wait(hosts.look_again())?;
         };
         let used = watch.end(self, host.ended_cpu_s()? - ended_before_s)?;
+        let store_calls = self.store_calls()?.zip(calls_before);
+        let store_calls = store_calls.map(|(after, before)| after.saturating_sub(before));
         self.check()?;
         host.fetch(&directory, &folder)?;
         let printed = std::fs::read(folder.join(CLIENT_OUT)).unwrap_or_default();
@@ -301,12 +319,12 @@ impl<'a> RunningTurn<'a> {
             format!("{}: {why} ({status}); its output:\n{}", client.kind, part.last_lines())
         })?;
         let processes = used.into_iter().map(|(part, used)| (part, used.figures(figures.requests))).collect();
-        Ok(Some(Measured { figures, processes, samples: watch.samples }))
+        Ok(Some(Measured { figures, processes, store_calls, samples: watch.samples }))
     }
 
     fn client(&self, client: &ClientSettings, amount: Amount, directory: &Path) -> Result<Launch, TurnError> {
         let host = &self.setup.hosts.client;
-        let task = ClientTask { client, amount, url: &self.url, fields: &self.fields, directory };
+        let task = ClientTask { client, amount, urls: &self.urls, fields: &self.fields, directory };
         let program = match client.kind.program() {
             Some(name) => host.locate(name)?.ok_or_else(|| format!("{name} is not installed"))?,
             None => host.about.egret.clone(),
@@ -319,6 +337,7 @@ impl<'a> RunningTurn<'a> {
             name: format!("the client {}", client.kind),
             program,
             arguments,
+            environment: BTreeMap::new(),
             directory: directory.to_owned(),
             home: directory.to_owned(),
             stdout: directory.join(CLIENT_OUT),
@@ -327,7 +346,7 @@ impl<'a> RunningTurn<'a> {
         })
     }
 
-    /// Fails if the provider or the proxy has ended.
+    /// Fails if the provider, a service or a proxy has ended.
     fn check(&self) -> Result<(), TurnError> {
         for (_, part) in self.parts() {
             if let Some(status) = part.ended()? {
@@ -342,10 +361,23 @@ impl<'a> RunningTurn<'a> {
         Ok(())
     }
 
-    fn parts(&self) -> impl Iterator<Item = (&'static str, &HostProcess<'a>)> {
-        [Some(("provider", &self.provider)), self.proxy.as_ref().map(|proxy| ("proxy", proxy))]
-            .into_iter()
-            .flatten()
+    /// All processes but the client's, with the names of their parts. All proxies are one part.
+    fn parts(&self) -> impl Iterator<Item = (&'a str, &HostProcess<'a>)> {
+        let services = self.services.iter().map(|service| (service.name, &service.process));
+        let proxies = self.proxies.iter().map(|proxy| ("proxy", proxy));
+        [("provider", &self.provider)].into_iter().chain(services).chain(proxies)
+    }
+
+    /// Resources used so far by each part.
+    fn usage(&self) -> Result<BTreeMap<String, Usage>, HostError> {
+        let mut usage: BTreeMap<String, Usage> = BTreeMap::new();
+        for (name, part) in self.parts() {
+            let of_part = usage.entry(name.to_owned()).or_default();
+            let Usage { cpu_s, memory_bytes } = part.usage()?;
+            of_part.cpu_s += cpu_s;
+            of_part.memory_bytes += memory_bytes;
+        }
+        Ok(usage)
     }
 }
 
@@ -353,7 +385,7 @@ impl<'a> RunningTurn<'a> {
 struct ResourceSampler {
     started: Instant,
     sampled: Instant,
-    before: BTreeMap<&'static str, f64>,
+    before: BTreeMap<String, f64>,
     used: BTreeMap<String, ResourceUse>,
     /// CSV with a row for each process and sample.
     samples: String,
@@ -377,11 +409,14 @@ impl ResourceUse {
 impl ResourceSampler {
     fn start(running: &RunningTurn<'_>) -> Result<Self, HostError> {
         let now = Instant::now();
-        let before = running.parts().map(|(name, part)| Ok((name, part.cpu_s()?)));
+        let mut before: BTreeMap<String, f64> = BTreeMap::new();
+        for (name, part) in running.parts() {
+            *before.entry(name.to_owned()).or_default() += part.cpu_s()?;
+        }
         Ok(Self {
             started: now,
             sampled: now,
-            before: before.collect::<Result<_, _>>()?,
+            before,
             used: BTreeMap::new(),
             samples: "seconds,part,cpu_s,memory_bytes\n".into(),
         })
@@ -392,14 +427,14 @@ impl ResourceSampler {
             return Ok(());
         }
         self.sampled = Instant::now();
-        for (name, part) in running.parts() {
-            self.note(name, part.usage()?);
+        for (name, usage) in running.usage()? {
+            self.note(&name, usage);
         }
         self.note("client", client.usage()?);
         Ok(())
     }
 
-    fn note(&mut self, name: &'static str, usage: Usage) {
+    fn note(&mut self, name: &str, usage: Usage) {
         let cpu_s = usage.cpu_s - self.before.get(name).copied().unwrap_or(0.0);
         let seconds = self.started.elapsed().as_secs_f64();
         let _ = writeln!(self.samples, "{seconds:.3},{name},{cpu_s:.2},{}", usage.memory_bytes);
@@ -409,7 +444,7 @@ impl ResourceSampler {
         used.memory_bytes_end = usage.memory_bytes;
     }
 
-    /// Takes the last sample of provider and proxy after the end of the client, so all their work is
+    /// Takes the last sample of all parts after the end of the client, so all their work is
     /// included. The client's total CPU time is known only then.
     fn end(
         &mut self,
@@ -417,8 +452,8 @@ impl ResourceSampler {
         client_cpu_s: f64,
     ) -> Result<BTreeMap<String, ResourceUse>, HostError> {
         self.used.entry("client".to_owned()).or_default().cpu_s = client_cpu_s;
-        for (name, part) in running.parts() {
-            self.note(name, part.usage()?);
+        for (name, usage) in running.usage()? {
+            self.note(&name, usage);
         }
         Ok(self.used.clone())
     }
@@ -431,29 +466,111 @@ fn deadline(client: &ClientSettings, amount: Amount) -> Duration {
     }
 }
 
-/// A turn whose processes are being started.
-struct Starting<'a> {
-    setup: &'a TurnSetup<'a>,
-    interrupt: &'a Interrupt,
-    directories: &'a TurnDirectories,
+/// The ports and cores of the processes of a turn.
+struct Places<'a> {
+    provider: Place,
+    services: Vec<(&'a str, Place)>,
+    proxies: Vec<Place>,
 }
 
-impl Starting<'_> {
+impl<'a> Places<'a> {
+    fn find(setup: &TurnSetup<'a>) -> Result<Self, TurnError> {
+        let TurnSetup { hosts, scenario, .. } = setup;
+        let place = |host: &Host, part: &str| {
+            let core = setup.pinned.get(part).copied();
+            Ok::<_, TurnError>(Place { port: free_port(host)?, control_port: free_port(host)?, core })
+        };
+        let provider = place(&hosts.provider, "provider")?;
+        let services = scenario.services.iter();
+        let services = services.map(|name| Ok((name.as_str(), place(&hosts.proxy, "services")?)));
+        let instances = if scenario.starts_proxy() { scenario.instances } else { 0 };
+        Ok(Self {
+            provider,
+            services: services.collect::<Result<_, TurnError>>()?,
+            proxies: (0..instances).map(|_| place(&hosts.proxy, "proxy")).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The values of placeholders that are the same for all processes.
+    fn shared(&self, setup: &TurnSetup<'_>) -> Values {
+        let hosts = setup.hosts;
+        let mut shared = template::values([
+            ("provider_address", bracketed(&hosts.provider.address)),
+            ("provider_port", self.provider.port.to_string()),
+            ("scheme", provider_scheme(setup).to_owned()),
+        ]);
+        let delay_s = setup.case.delay.map(|delay| delay.get().as_secs_f64().to_string());
+        shared.extend(delay_s.map(|delay| ("delay_s".to_owned(), delay)));
+        for (name, place) in &self.services {
+            shared.insert(format!("{name}_address"), bracketed(&hosts.proxy.listen.to_string()));
+            shared.insert(format!("{name}_port"), place.port.to_string());
+        }
+        for (instance, place) in (1..).zip(&self.proxies) {
+            shared.insert(template::control_port_of(instance), place.control_port.to_string());
+        }
+        shared
+    }
+}
+
+/// The scheme of the provider.
+fn provider_scheme(setup: &TurnSetup<'_>) -> &'static str {
+    if setup.experiment.provider.tls { "https" } else { "http" }
+}
+
+/// A turn whose processes are being started.
+struct Starting<'a, 'b> {
+    setup: &'a TurnSetup<'a>,
+    interrupt: &'a Interrupt,
+    files: &'b TurnFiles<'b>,
+}
+
+impl<'a> Starting<'a, '_> {
+    /// Starts the services one after the other.
+    fn services(&self, places: &[(&'a str, Place)]) -> Result<Vec<RunningService<'a>>, TurnError> {
+        let (hosts, experiment) = (self.setup.hosts, self.setup.experiment);
+        let start = |(name, place): &(&'a str, Place)| {
+            let process = hosts.proxy.start(self.files.service(name, *place)?)?;
+            let server = Server::at(hosts.proxy.listen, place.port);
+            let expected = format!("listen on port {}", place.port);
+            until_ready(&process, self.interrupt, &expected, || hosts.proxy.reaches(&server))?;
+            let is_redis =
+                experiment.services.get(*name).is_some_and(|service| service.kind == ServiceKind::Redis);
+            Ok(RunningService { name, process, server, is_redis })
+        };
+        places.iter().map(start).collect()
+    }
+
+    /// Starts all instances of the proxy, and waits until each responds.
+    fn proxies(&self, places: &[Place]) -> Result<Vec<HostProcess<'a>>, TurnError> {
+        let (host, scenario) = (&self.setup.hosts.proxy, self.setup.scenario);
+        let path = &self.setup.experiment.provider.ready;
+        let start =
+            |(instance, place): (u32, &Place)| Ok(host.start(self.files.proxy(scenario, instance, *place)?)?);
+        let proxies = (1..).zip(places).map(start).collect::<Result<Vec<_>, TurnError>>()?;
+        for (process, place) in proxies.iter().zip(places) {
+            let server = Server::at(host.listen, place.port);
+            let is_ready = || Ok(responds(host, &server, path)?.is_ok());
+            until_ready(process, self.interrupt, &format!("return 2xx for {path}"), is_ready)?;
+        }
+        Ok(proxies)
+    }
+
     /// Waits until the provider is ready, and passes the certificate of its authority to the proxy.
     fn until_provider_ready(&self, process: &HostProcess<'_>, server: &Server) -> Result<(), TurnError> {
         let hosts = self.setup.hosts;
         let (config, host) = (&self.setup.experiment.provider, &hosts.provider);
         let has_ca = config.arguments.iter().any(|word| word.contains("@{provider_ca}"));
-        let ca = self.directories.provider.join(PROVIDER_CA);
+        let directories = self.files.directories;
+        let ca = directories.provider.join(PROVIDER_CA);
         let is_ready = || -> Result<bool, HostError> {
             if !config.tls {
                 return Ok(responds(host, server, &config.ready)?.is_ok());
             }
             Ok(host.reaches(server)? && (!has_ca || is_certificate(&host.read(&ca)?)))
         };
-        until_ready(process, self.interrupt, &config.ready, is_ready)?;
+        until_ready(process, self.interrupt, &format!("return 2xx for {}", config.ready), is_ready)?;
         if has_ca && (host.is_remote() || hosts.proxy.is_remote()) {
-            hosts.proxy.write(&self.directories.proxy.join(PROVIDER_CA), &host.read(&ca)?)?;
+            hosts.proxy.write(&directories.proxy.join(PROVIDER_CA), &host.read(&ca)?)?;
         }
         Ok(())
     }
@@ -483,10 +600,11 @@ fn responds(host: &Host, server: &Server, path: &str) -> Result<Result<(), Optio
     Ok(if matches!(status, Some(200..=299)) { Ok(()) } else { Err(status) })
 }
 
+/// Waits until a process does what is expected of it: `return 2xx for /`.
 fn until_ready(
     part: &HostProcess<'_>,
     interrupt: &Interrupt,
-    path: &str,
+    expected: &str,
     is_ready: impl Fn() -> Result<bool, HostError>,
 ) -> Result<(), TurnError> {
     let start = Instant::now();
@@ -499,7 +617,7 @@ fn until_ready(
         if start.elapsed() > READY_DEADLINE {
             let seconds = READY_DEADLINE.as_secs();
             let message = format!(
-                "{} did not return 2xx for {path} within {seconds} s; its output:\n{}",
+                "{} did not {expected} within {seconds} s; its output:\n{}",
                 part.name(),
                 part.last_lines()
             );
