@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// Minimum length of the key.
 const KEY_BYTES_MIN: usize = 32;
-/// Number of segments in a Redis Cluster. All gateways must use the same number, whatever the number of masters,
-/// which may change. Few are left idle with up to six masters.
+/// Number of segments in a Redis Cluster. All gateways must use the same number, whatever the number of
+/// masters, which may change. Few are left idle with up to six masters.
 pub const SEGMENTS: u64 = 16;
 
 /// The cluster that shares the quotas with `store: redis`: all gateways with the same `name` and store.
@@ -77,8 +77,8 @@ pub struct RedisConfig {
     /// The user's password, as `${file:PATH}` or `${env:NAME}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
-    /// TLS to the servers, and to the sentinels. `{}` trusts the system's authorities. Default: none, except with
-    /// `rediss://`.
+    /// TLS to the servers, and to the sentinels. `{}` trusts the system's authorities. Default: none, except
+    /// with `rediss://`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<RedisTlsConfig>,
 }
@@ -140,8 +140,8 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Reads `host:port` as a node of a Redis Cluster names another one. A node that knows no host for it means
-    /// its own.
+    /// Reads `host:port` as a node of a Redis Cluster names another one. A node that knows no host for it
+    /// means its own.
     pub(super) fn other(&self, node: &str) -> Option<Self> {
         let (host, port) = node.rsplit_once(':')?;
         let port = port.parse().ok().filter(|port| *port > 0)?;

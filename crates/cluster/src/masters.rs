@@ -48,26 +48,21 @@ impl Masters {
         Self { config: config.clone(), pushes: pushes.clone(), dials: Mutex::default() }
     }
 
-    /// Connects to the master that has the keys of a segment. `last` is where it was.
-    pub(super) async fn find(
-        &self,
-        segment: &Segment,
-        last: Option<&Address>,
-        random: &mut Random,
-    ) -> Result<Master, StoreTrouble> {
+    /// Connects to the master that has the keys of a segment.
+    pub(super) async fn find(&self, segment: &Segment, random: &mut Random) -> Result<Master, StoreTrouble> {
         let mut master = if let Some(sentinel) = &self.config.sentinel {
             let address = sentinel::master(&self.config, sentinel, &self.pushes, random).await?;
             self.master(self.dial(&address)).await?
         } else if let Some(address) = self.config.server() {
             self.master(self.dial(&address)).await?
         } else {
-            self.owner(segment, last, random).await?
+            self.owner(segment, random).await?
         };
         master.connection.subscribe(&segment.channel()).await.map_err(|error| self.failed(&master, error))?;
         Ok(master)
     }
 
-    /// Notes that a connection has failed. Another search connects anew.
+    /// Notes that a connection has failed. Another search connects again.
     pub(super) fn failed(&self, master: &Master, trouble: StoreTrouble) -> StoreTrouble {
         self.forget(&master.dial);
         trouble.at(&master.dial.address)
@@ -82,14 +77,9 @@ impl Masters {
     }
 
     /// Asks the nodes of a Redis Cluster for the master of a segment, and follows their answers.
-    async fn owner(
-        &self,
-        segment: &Segment,
-        last: Option<&Address>,
-        random: &mut Random,
-    ) -> Result<Master, StoreTrouble> {
+    async fn owner(&self, segment: &Segment, random: &mut Random) -> Result<Master, StoreTrouble> {
         let mut trouble = StoreTrouble::NoMaster;
-        let mut places: VecDeque<Address> = last.cloned().into_iter().chain(self.known(random)).collect();
+        let mut places = self.known(random);
         let mut asked = HashSet::new();
         while let Some(address) = places.pop_front() {
             if asked.len() >= ASKED_MAX || !asked.insert(address.clone()) {
@@ -122,9 +112,10 @@ impl Masters {
         }
     }
 
-    /// The places at which to ask for a master: those that are connected, then those of the config in an order
-    /// of chance, so that not all members ask the same node.
-    fn known(&self, random: &mut Random) -> Vec<Address> {
+    /// The places at which to ask for a master: those that are connected, because they respond, then those of
+    /// the config in an order of chance, so that not all members ask the same node. The last master is not
+    /// the first of them: it may be dead, and if it is not, another node names it.
+    fn known(&self, random: &mut Random) -> VecDeque<Address> {
         let mut nodes = self.config.nodes();
         let first = usize::try_from(random.draw()).unwrap_or(0) % nodes.len().max(1);
         nodes.rotate_left(first);

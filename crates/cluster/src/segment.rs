@@ -12,7 +12,6 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
-use super::config::Address;
 use super::connection::StoreTrouble;
 use super::link::{LinkSender, message};
 use super::masters::{Master, Masters};
@@ -43,8 +42,6 @@ pub(super) struct SegmentTask {
     instance: u64,
     pushes: broadcast::Receiver<PushInfo>,
     random: Random,
-    /// The address of the last master.
-    last: Option<Address>,
     /// Upper bound of the wait before the next attempt to connect.
     backoff: Duration,
     has_failed: bool,
@@ -64,7 +61,6 @@ impl SegmentTask {
             pushes: parts.link.messages(),
             parts,
             random: Random::new(random()),
-            last: None,
             backoff: RECONNECT_MIN,
             has_failed: false,
         }
@@ -91,9 +87,9 @@ impl SegmentTask {
 
     /// Connects, and accepts groups meanwhile. Returns `None` if the config has changed.
     async fn connect(&mut self, store: &Masters) -> Result<Option<Master>, StoreTrouble> {
-        let Self { parts, last, random, .. } = self;
+        let Self { parts, random, .. } = self;
         let SegmentParts { member, asked, store: changed, segment, .. } = parts;
-        let found = store.find(segment, last.as_ref(), random);
+        let found = store.find(segment, random);
         tokio::pin!(found);
         loop {
             tokio::select! {
@@ -106,7 +102,6 @@ impl SegmentTask {
 
     /// Works over a connection until it fails, the config changes, or the member leaves.
     async fn keep(&mut self, store: &Masters, mut master: Master) -> Result<(), StoreTrouble> {
-        self.last = Some(master.address().clone());
         self.parts.link.set(Some(&master.connection));
         let ended = self.serve(store, &mut master).await;
         self.parts.link.set(None);
@@ -114,8 +109,8 @@ impl SegmentTask {
         ended.map_err(|trouble| store.failed(&master, trouble))
     }
 
-    /// Waits before the next attempt to connect, and accepts groups meanwhile. The first waits are short: most
-    /// failures are those of a connection, not of a server.
+    /// Waits before the next attempt to connect, and accepts groups meanwhile. The first waits are short:
+    /// most failures are those of a connection, not of a server.
     async fn pause(&mut self) {
         let most_us = u64::try_from(self.backoff.as_micros()).unwrap_or(u64::MAX);
         let wait = Duration::from_micros(self.random.up_to(most_us)).max(RECONNECT_MIN / 10);

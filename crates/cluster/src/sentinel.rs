@@ -47,7 +47,7 @@ async fn ask_at(
     ask(&mut connect(config, login(sentinel), node, pushes).await?, sentinel).await
 }
 
-/// Returns once a sentinel names another master than this, and no sooner. If one cannot be asked, the next is.
+/// Returns once a sentinel names another master than this. If one cannot be asked, the next is.
 pub(super) async fn switched(
     config: &RedisConfig,
     sentinel: &SentinelConfig,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use egret_clock::boot_us;
 
-/// Upper bounds of the buckets of [`ClusterStatus::renewals`], in microseconds. A renewal that takes longer than
-/// the last of them has failed.
+/// Upper bounds of the buckets of [`ClusterStatus::renewals`], in microseconds. A renewal that takes longer
+/// than the last of them has failed.
 pub const RENEWAL_BOUNDS_US: [u64; 10] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 250_000];
 
@@ -44,8 +44,8 @@ pub struct SegmentStatus {
     pub calls: u64,
     /// Number of failures of the store.
     pub failures: u64,
-    /// Number of answered calls in each bucket of [`RENEWAL_BOUNDS_US`] and above the last, by the time from the
-    /// call to its reply.
+    /// Number of answered calls in each bucket of [`RENEWAL_BOUNDS_US`] and above the last, by the time from
+    /// the call to its reply.
     pub renewals: [u64; RENEWAL_BOUNDS_US.len() + 1],
     /// Sum of these times, in microseconds.
     pub renewals_us: u64,

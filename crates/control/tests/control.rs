@@ -11,6 +11,7 @@ use egret_accounts::token::{TokenError, TokenSnapshot, TokenState};
 use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_cache::CacheSnapshot;
 use egret_clock::Timestamp;
+use egret_cluster::{ClusterStatus, SegmentStatus};
 use egret_config::Secret;
 use egret_control::{
     Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
@@ -45,6 +46,7 @@ const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/", "/page.css", "/page.js"];
 #[derive(Default)]
 struct Fixed {
     draining: AtomicBool,
+    cluster: Option<ClusterStatus>,
 }
 
 impl Source for Fixed {
@@ -134,6 +136,10 @@ impl Source for Fixed {
 
     fn ready(&self) -> bool {
         !self.draining.load(Ordering::Relaxed)
+    }
+
+    fn cluster(&self) -> Option<ClusterStatus> {
+        self.cluster.clone()
     }
 
     fn config(&self) -> Value {
@@ -276,6 +282,61 @@ fn the_probes_tell_living_from_ready() {
     assert_eq!((get(&control, "/healthz").status, get(&control, "/readyz").status), (200, 200));
     source.draining.store(true, Ordering::Relaxed);
     assert_eq!((get(&control, "/healthz").status, get(&control, "/readyz").problem()), (200, 503));
+}
+
+/// A membership of one segment.
+fn membership(is_up: bool) -> ClusterStatus {
+    let segment = SegmentStatus {
+        is_up,
+        calls: u64::from(is_up),
+        error: (!is_up).then(|| "redis.internal:6379: refused".to_owned()),
+        members: 3,
+        ..SegmentStatus::default()
+    };
+    ClusterStatus {
+        cluster: "payments".into(),
+        member: "a".into(),
+        age: Duration::from_secs(5),
+        learn_for: Duration::from_secs(10),
+        segments: vec![segment],
+    }
+}
+
+#[test]
+fn readiness_waits_for_the_store_of_the_cluster_and_then_goes_on_without_it() {
+    let ready = |draining: bool, cluster: ClusterStatus| {
+        let source = Arc::new(Fixed { draining: draining.into(), cluster: Some(cluster) });
+        let control = Control::start(&loopback(), source as Arc<dyn Source>, access(None)).unwrap();
+        let response = get(&control, "/readyz");
+        assert!(!response.content.contains("redis.internal"), "the path needs no token");
+        (response.status, response.content)
+    };
+    assert_eq!(ready(false, membership(true)), (200, "ready\n".to_owned()));
+    let (status, text) = ready(true, membership(false));
+    assert!(status == 503 && text.contains("cluster's store"), "{text}");
+    let late = ClusterStatus { age: Duration::from_secs(10), ..membership(false) };
+    let (status, text) = ready(false, late.clone());
+    assert!(status == 200 && text.contains("`on_store_error`"), "{text}");
+    let (status, text) = ready(true, late);
+    assert!(status == 503 && text.contains("draining"), "{text}");
+}
+
+#[test]
+fn the_membership_in_a_cluster_is_shown() {
+    assert_eq!(get(&start(&loopback()), "/api/v1/cluster").json(), json!({ "cluster": null }));
+    let source = Arc::new(Fixed { cluster: Some(membership(false)), ..Fixed::default() });
+    let control = Control::start(&loopback(), source as Arc<dyn Source>, access(None)).unwrap();
+    let cluster = &get(&control, "/api/v1/cluster").json()["cluster"];
+    assert_eq!(
+        (&cluster["name"], &cluster["members"], &cluster["up"]),
+        (&json!("payments"), &json!(3), &json!(false))
+    );
+    assert_eq!(cluster["segments"][0]["error"], "redis.internal:6379: refused");
+    assert_eq!(cluster["quotas"], json!([]), "its quota is not shared");
+    let text = get(&control, "/metrics").content;
+    for line in ["egret_cluster_up 0", "egret_cluster_members 3", "egret_cluster_renewal_seconds_count 0"] {
+        assert!(text.contains(&format!("\n{line}\n")), "{text}");
+    }
 }
 
 #[test]

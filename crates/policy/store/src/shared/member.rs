@@ -14,8 +14,8 @@ use super::terms::{CALL_TIMEOUT_MS, Terms};
 const GROUPS_MAX: usize = 256;
 /// Maximum number of groups looked at for one call. Most have nothing to tell.
 const LOOKED_MAX: usize = 4_096;
-/// If more groups were asked for than a call can have, calls follow each other at this part of the usual gap: a new
-/// generation must hear about all units before it has learnt.
+/// If more groups were asked for than a call can have, calls follow each other at this part of the usual
+/// gap: a new generation must hear about all units before it has learnt.
 const HURRY_PARTS: u64 = 10;
 /// Maximum number of groups in the last call.
 const LEAVING_GROUPS_MAX: usize = 4_096;
