@@ -85,8 +85,8 @@ doc: ## Build the code's documentation; warnings are errors
 
 # Binaries and tests are built together, so both use the same features and nothing is compiled twice.
 test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/python $(PEERS)/node ## Install what the tests need, then run unit, property and end-to-end tests
-	@$(say) "Checking for the peers of the end-to-end tests: curl, ab, wrk, siege, nginx, openssl, chromium"
-	@scripts/need curl ab=apache2-utils wrk siege nginx openssl chromium script=bsdutils
+	@$(say) "Checking for the peers of the end-to-end tests: curl, ab, wrk, siege, nginx, redis, openssl, chromium"
+	@scripts/need curl ab=apache2-utils wrk siege nginx redis-server openssl chromium script=bsdutils
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Unit, property and end-to-end tests"
