@@ -3,6 +3,7 @@
 # Versions of the tools that are built from source into .peers/. The version of gungraun comes from Cargo.lock, because it must fit the code.
 GO_HTTPBIN := 2.25.0
 VERSITYGW := 1.8.0
+RATELIMIT := 1.4.1-0.20260122083618-3fb702589d36
 OHA := 1.16.0
 CARGO_DENY := 0.20.2
 CARGO_FUZZ := 0.13.2
@@ -34,7 +35,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test test-clients test-ssh test-cluster lint house doc model instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier clean
+.PHONY: help run cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +47,13 @@ run: ## Build Egret with little optimization and start it with the built-in prov
 	@cargo build --locked --profile quick --package egret
 	@$(say) "$(TARGET)/quick/egret run --demo (Ctrl-C stops it)"
 	@exec $(TARGET)/quick/egret run --demo
+
+cluster-demo: ## Start Redis, three gateways that share a limit, and their provider, which counts the calls (SECONDS=60)
+	@$(say) "Checking for a C compiler and Redis"
+	@scripts/need cc=gcc redis-server
+	@$(say) "Building $(TARGET)/quick/egret: up to four minutes the first time"
+	@cargo build --locked --profile quick --package egret
+	@exec scripts/cluster-demo $(TARGET)/quick/egret $(SECONDS)
 
 # The line tables, most of the binary's size, go to egret.debug. Debuggers and valgrind find them by the link in the binary.
 build: ## Build the release binary, with all optimization
@@ -77,8 +85,8 @@ doc: ## Build the code's documentation; warnings are errors
 
 # Binaries and tests are built together, so both use the same features and nothing is compiled twice.
 test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/python $(PEERS)/node ## Install what the tests need, then run unit, property and end-to-end tests
-	@$(say) "Checking for the peers of the end-to-end tests: curl, ab, wrk, siege, nginx, openssl, chromium"
-	@scripts/need curl ab=apache2-utils wrk siege nginx openssl chromium script=bsdutils
+	@$(say) "Checking for the peers of the end-to-end tests: curl, ab, wrk, siege, nginx, redis, openssl, chromium"
+	@scripts/need curl ab=apache2-utils wrk siege nginx redis-server openssl chromium script=bsdutils
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Unit, property and end-to-end tests"
@@ -162,13 +170,15 @@ PROGRAMS := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath
 
 EXPERIMENT ?= modes
 LAB_NEEDS := $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/proxies/relay $(PEERS)/envoy) \
+	$(if $(filter cluster,$(EXPERIMENT)),$(if $(FULL),$(PEERS)/envoy $(PEERS)/ratelimit-$(RATELIMIT))) \
 	$(if $(filter clients,$(EXPERIMENT)),$(TARGET)/providers/answer) \
 	$(if $(filter clients agreement,$(EXPERIMENT)),$(PEERS)/oha-$(OHA)) \
 	$(if $(filter providers,$(EXPERIMENT)),$(PEERS)/go-httpbin-$(GO_HTTPBIN))
 lab: export PATH := $(PROGRAMS):$(PATH)
 lab: build $(LAB_NEEDS) ## Run an experiment and write a report to results/ (EXPERIMENT=modes, FULL=1, HOLD=1, CASE, ROUNDS, SECONDS)
 	@$(say) "Checking for ab, wrk and nginx"
-	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers%,$(EXPERIMENT)),haproxy)
+	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers% cluster,$(EXPERIMENT)),haproxy) \
+		$(if $(filter cluster,$(EXPERIMENT)),redis-server)
 	@$(say) "Running $(EXPERIMENT): do not use the machine meanwhile"
 	@$(RELEASE) lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(if $(HOLD),--hold) \
 		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
@@ -229,6 +239,12 @@ $(PEERS)/go-httpbin-$(GO_HTTPBIN):
 $(PEERS)/versitygw-$(VERSITYGW):
 	@$(say) "Installing versitygw $(VERSITYGW), an S3-compatible store for the end-to-end tests"
 	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/versity/versitygw/cmd/versitygw@v$(VERSITYGW)
+	@touch $@
+
+$(PEERS)/ratelimit-$(RATELIMIT):
+	@$(say) "Building Envoy's ratelimit service: a minute"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/envoyproxy/ratelimit/src/service_cmd@v$(RATELIMIT)
+	@mv $(PEERS)/bin/service_cmd $(PEERS)/bin/ratelimit
 	@touch $@
 
 $(PEERS)/oha-$(OHA):

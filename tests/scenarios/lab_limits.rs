@@ -46,6 +46,30 @@ fn a_provider_refuses_nothing_behind_a_limit_or_a_queue_and_its_allowance_is_use
 }
 
 #[test]
+fn gateways_that_share_a_limit_keep_it_in_every_window_that_the_provider_sees() {
+    let directory = Directory::default();
+    let config = shipped("configs/cluster.yaml");
+    let text = format!(
+        "title: Two gateways\nprovider: {{ path: /rate-limit/100/1s }}\nrounds: 1\n\
+         client: {{ duration: 2s, concurrency: 50, keep_alive: true, warm_up_requests: 200 }}\n\
+         services: {{ redis: {{ kind: redis }} }}\n\
+         scenarios: [{{ name: shared, egret: {}, instances: 2, services: [redis] }}]\n\
+         hold:\n  - {{ scenario: shared, figures: [busiest_window], at_most: 1 }}\n\
+         \x20 - {{ scenario: shared, figures: [provider_refused, failed_share], at_most: 0 }}\n\
+         \x20 - {{ scenario: shared, figures: [store_calls_per_request], at_most: 0.5 }}\n",
+        config.display()
+    );
+    let (code, stderr, summary) = held(&directory.write("two.yaml", text), &[]);
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(summary["held"].as_array().unwrap().len(), 4, "{stderr}");
+    let shared = scenario(&summary, "shared");
+    let value = |figure: &Value| figure["value"].as_f64().unwrap();
+    assert!(value(&shared["counted"]["busiest_window"]) > 0.5, "{stderr}");
+    assert!(value(&shared["store_calls_per_request"]) > 0.0, "{stderr}");
+    assert!(value(&shared["services_cpu_us_per_request"]["redis"]) > 0.0, "{stderr}");
+}
+
+#[test]
 fn a_client_sees_few_of_the_failures_that_a_retry_has_seen() {
     let (code, stderr, summary) =
         held(&shipped("failing.yaml"), &["--quick", "--rounds", "1", "--seconds", "2"]);

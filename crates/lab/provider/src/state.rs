@@ -77,7 +77,8 @@ struct Window {
 struct Arrivals {
     /// The most calls in any window of the limit's length, wherever it begins.
     busiest: usize,
-    #[serde(skip)]
+    /// Arrivals in the window that ends now.
+    #[serde(serialize_with = "as_count")]
     recent: VecDeque<Instant>,
 }
 
@@ -183,11 +184,14 @@ impl SharedState {
     pub fn counters(&self) -> Response {
         let faults =
             Fault::ALL.into_iter().map(|fault| (fault.name(), self.faults[fault.index()].load(Relaxed)));
+        let now = Instant::now();
+        let (mut window, mut windows) = (locked(&self.window), locked(&self.windows));
+        window.iter_mut().chain(windows.values_mut()).for_each(|window| window.forget(now));
         let document = CountersDocument {
             requests: self.requests.load(Relaxed),
             faults: faults.filter(|(_, count)| *count > 0).collect(),
-            rate_limit: &locked(&self.window),
-            rate_limits: &locked(&self.windows),
+            rate_limit: &window,
+            rate_limits: &windows,
             failures: &locked(&self.failures),
         };
         respond::json(StatusCode::OK, &document)
@@ -218,6 +222,13 @@ impl Window {
         Self { arrivals: Some(Arrivals::default()), ..self }
     }
 
+    /// Forgets the arrivals of earlier windows.
+    fn forget(&mut self, now: Instant) {
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.forget(now, self.length);
+        }
+    }
+
     fn admit(&mut self, now: Instant) -> Admission {
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.note(now, self.length);
@@ -242,12 +253,20 @@ impl Window {
 
 impl Arrivals {
     fn note(&mut self, now: Instant, length: Duration) {
-        let is_over = |start: &Instant| now.saturating_duration_since(*start) >= length;
-        while self.recent.front().is_some_and(is_over) || self.recent.len() == ARRIVALS_MAX {
+        self.forget(now, length);
+        if self.recent.len() == ARRIVALS_MAX {
             self.recent.pop_front();
         }
         self.recent.push_back(now);
         self.busiest = self.busiest.max(self.recent.len());
+    }
+
+    /// Forgets what no window that ends now contains.
+    fn forget(&mut self, now: Instant, length: Duration) {
+        let is_over = |start: &Instant| now.saturating_duration_since(*start) >= length;
+        while self.recent.front().is_some_and(is_over) {
+            self.recent.pop_front();
+        }
     }
 }
 
@@ -259,6 +278,10 @@ fn window_start(now: Instant, since: Duration, length: Duration) -> Instant {
 
 fn as_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn as_count<S: Serializer>(arrivals: &VecDeque<Instant>, serializer: S) -> Result<S::Ok, S::Error> {
+    arrivals.len().serialize(serializer)
 }
 
 /// The value of a key. Creates it if it is missing and there is room.
@@ -310,6 +333,9 @@ mod tests {
         // Each window admits two calls, yet three arrive between 900 and 1,899 ms.
         assert_eq!([0, 900, 1_000, 1_899].map(&mut busiest), [1, 2, 2, 3]);
         assert_eq!([1_900, 1_950].map(&mut busiest), [3, 4], "the refused count as well");
+        window.forget(start + Duration::from_millis(2_900));
+        let document = serde_json::to_value(&window).unwrap();
+        assert_eq!([&document["busiest"], &document["recent"]], [4, 1], "only the last is within a second");
     }
 
     #[test]

@@ -182,7 +182,7 @@ mod tests {
         let limits = &provider.get(COUNTERS).await.json()["rate_limits"]["k"];
         assert_eq!(
             limits,
-            &serde_json::json!({ "limit": 2, "window_ms": 3_600_000, "admitted": 2, "refused": 1, "busiest": 3 })
+            &serde_json::json!({ "limit": 2, "window_ms": 3_600_000, "admitted": 2, "refused": 1, "busiest": 3, "recent": 3 })
         );
         assert_eq!(provider.get("/rate-limit/3/1h?key=k").await.status, 200, "another limit begins again");
     }

@@ -39,7 +39,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
     for (text, expected) in [
         (
             "titel: t\nprovider: {}\nscenarios: [{ name: direct }]\n",
-            "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `scenarios`, \
+            "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `services`, `scenarios`, \
              `baseline`, `cases`, `rounds`, `failures_expected`, `hold`, `tables`, `on`, `quick`; did you mean `title`?",
         ),
         (
@@ -75,6 +75,34 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
             "the path has `@{delay_s}`, so the case needs a `delay`",
         ),
         ("title: t\nprovider: {}\nscenarios: []\n", "scenarios: at least one is required"),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, command: [y], services: [rdis] }]\nservices: { redis: { kind: redis } }\n",
+            "e.yaml:3:51: scenarios[0].services[0]: there is no service `rdis`; did you mean `redis`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, command: [y, '@{redis_port}'] }]\nservices: { redis: { kind: redis } }\n",
+            "scenarios[0].command[1]: unknown placeholder `@{redis_port}`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nservices: { proxy: { kind: redis } }\n",
+            "services.proxy: a service cannot be called `proxy`",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x }]\nservices: { a: { command: [b], environment: { P: '@{prt}' } } }\n",
+            "services.a.environment.P: unknown placeholder `@{prt}`; did you mean `port`?",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, instances: 2 }]\n",
+            "scenarios[0].instances: requires a proxy that the lab starts",
+        ),
+        (
+            "title: t\nprovider: {}\nscenarios: [{ name: x, command: [y], instances: 9 }]\n",
+            "scenarios[0].instances: expected a number from 1 to 8",
+        ),
+        (
+            "title: t\nprovider: {}\nclient: { kind: ab }\nscenarios: [{ name: x, command: [y], instances: 2 }]\n",
+            "scenarios[0].instances: ab sends requests to one proxy only: only `bench` spreads them",
+        ),
         (
             "title: t\nprovider: { kind: command }\nscenarios: [{ name: x }]\n",
             "`command` requires the key `command`",

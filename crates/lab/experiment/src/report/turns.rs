@@ -32,7 +32,9 @@ const COLUMNS: [Column; 29] = [
     ("allowance_used", |turn| rounded(turn.allowance_used()?)),
     ("busiest_window", |turn| rounded(turn.busiest_window()?)),
     ("store_calls_per_request", |turn| rounded(turn.store_calls_per_request()?)),
-    ("services_cpu_us_per_request", |turn| rounded(turn.services_cpu_us().map(|(_, cpu_us)| cpu_us).sum())),
+    ("services_cpu_us_per_request", |turn| {
+        turn.services_cpu_us().map(|(_, cpu_us)| cpu_us).reduce(|sum, cpu_us| sum + cpu_us).and_then(rounded)
+    }),
     ("client_saturated", |turn| Some(turn.figures.client_saturated?.to_string())),
     ("load_average", |turn| rounded(turn.load_average)),
 ];

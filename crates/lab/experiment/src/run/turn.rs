@@ -152,7 +152,7 @@ fn tidy(directory: &Path) -> Result<(), TurnError> {
 struct RunningService<'a> {
     name: &'a str,
     process: HostProcess<'a>,
-    /// Where the service listens.
+    /// Address on which the service listens.
     server: Server,
     /// Its calls are counted.
     is_redis: bool,
