@@ -6,6 +6,7 @@
 mod config;
 mod connection;
 mod link;
+mod marks;
 mod segment;
 mod sink;
 
@@ -14,13 +15,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fmt, io};
 
+use egret_store::SharedState;
+use egret_store::marks::MarkSink;
 use egret_store::shared::{GroupSink, Member, Terms};
 use tokio::sync::{mpsc, watch};
 
 pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SentinelConfig};
 use link::LinkSender;
 use segment::SegmentTask;
-use sink::ClusterSink;
+use sink::{ClusterSink, Digester};
 
 /// Maximum number of groups and presses that wait for the thread.
 const QUEUE_MAX: usize = 4_096;
@@ -30,6 +33,7 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// The running thread.
 pub struct ClusterThread {
     sink: Arc<dyn GroupSink>,
+    marks: Arc<dyn MarkSink>,
     status: Arc<Mutex<ClusterStatus>>,
     config: watch::Sender<Option<Arc<ClusterConfig>>>,
     thread: JoinHandle<()>,
@@ -89,17 +93,26 @@ impl ClusterThread {
         let (asks, asked) = mpsc::channel(QUEUE_MAX);
         let member = Member::new(terms, name.into(), segment::random());
         let sink = Arc::new(ClusterSink::new(config, asks, Arc::clone(member.lease())));
-        let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), LinkSender::new());
+        let link = LinkSender::new();
+        let (marks, marks_task) =
+            marks::marks(&config.name, Digester::new(config), segment::random(), link.subscribe());
+        let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), link);
+        runtime.spawn(marks_task.run());
         let thread = std::thread::Builder::new()
             .name("egret-cluster".into())
             .spawn(move || runtime.block_on(task.run()))
             .map_err(ClusterStartError)?;
-        Ok(Self { sink, status, config: sender, thread })
+        Ok(Self { sink, marks, status, config: sender, thread })
     }
 
     /// The sink that quotas use.
     pub fn sink(&self) -> &Arc<dyn GroupSink> {
         &self.sink
+    }
+
+    /// What this gateway shares besides quotas.
+    pub fn shared(&self) -> SharedState<'_> {
+        SharedState { marks: Some(&self.marks) }
     }
 
     /// The state of the membership.
