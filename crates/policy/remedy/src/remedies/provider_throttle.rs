@@ -237,7 +237,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use egret_fixture::{TestFlows, TestStep, problems};
+    use throttled::ANSWER_MAX;
+
+    use egret_fixture::{TestCluster, TestFlows, TestStep, problems};
 
     const GET: &str = "GET https://one.example/";
 
@@ -349,6 +351,115 @@ mod tests {
         harness.exchange(GET, "429\nRetry-After: 30");
         harness.reload(config(&json!({ "wait_max": "2m" })));
         assert_eq!(wait_ms(&harness, GET), Some(30_000));
+    }
+
+    fn members(cluster: &TestCluster) -> [TestFlows; 2] {
+        [(), ()].map(|()| TestFlows::in_cluster(config(&json!({})), cluster))
+    }
+
+    /// Two members, just after a pause.
+    fn resumed(cluster: &TestCluster) -> [TestFlows; 2] {
+        let mut members = members(cluster);
+        members[0].exchange(GET, "429\nRetry-After: 1");
+        cluster.pass(members[0].now);
+        members.iter_mut().for_each(|member| member.pass_ms(1_000));
+        members
+    }
+
+    #[test]
+    fn a_refusal_of_one_gateway_stops_all_of_its_cluster() {
+        let cluster = TestCluster::default();
+        let [one, two] = members(&cluster);
+        one.exchange(GET, "429\nRetry-After: 30");
+        assert_eq!(wait_ms(&two, GET), None);
+        assert_eq!(cluster.pass(one.now), 1);
+        assert_eq!(wait_ms(&two, GET), Some(30_000));
+        assert_eq!(wait_ms(&two, "GET https://two.example/"), None);
+        one.exchange("GET https://two.example/", "429");
+        assert_eq!(cluster.pass(one.now), 0, "it names no time");
+    }
+
+    #[test]
+    fn one_call_in_the_cluster_finds_out() {
+        let cluster = TestCluster::default();
+        let [one, two] = resumed(&cluster);
+        let (mut probe, mut other) = (one.send(GET), two.send(GET));
+        let due = one.now + ANSWER_MAX;
+        assert_eq!(probe.poll(&one), TestStep::Wait(Some(due)));
+        assert_eq!(other.poll(&two), TestStep::Wait(Some(due)));
+        assert_eq!(wait_ms(&one, GET), Some(10_000), "nobody else waits");
+        cluster.pass(one.now);
+        assert_eq!(probe.poll(&one), TestStep::Call);
+        assert_eq!(other.poll(&two).refusal(&two), (Reason::ProviderThrottled, Some(7_000)));
+        assert_eq!(wait_ms(&two, GET), Some(7_000));
+        assert_eq!(probe.response(&one, "200"), TestStep::Response(200));
+        cluster.pass(one.now);
+        assert_eq!((wait_ms(&one, GET), wait_ms(&two, GET)), (None, None));
+    }
+
+    #[test]
+    fn a_probe_that_is_refused_pauses_all_again() {
+        let cluster = TestCluster::default();
+        let [one, two] = resumed(&cluster);
+        let mut probe = one.send(GET);
+        assert_eq!(probe.poll(&one), TestStep::Wait(Some(one.now + ANSWER_MAX)));
+        cluster.pass(one.now);
+        assert_eq!(probe.poll(&one), TestStep::Call);
+        assert_eq!(probe.response(&one, "429\nRetry-After: 2"), TestStep::Response(429));
+        cluster.pass(one.now);
+        assert_eq!((wait_ms(&one, GET), wait_ms(&two, GET)), (Some(2_000), Some(2_000)));
+    }
+
+    #[test]
+    fn a_probe_whose_client_leaves_makes_room_in_the_cluster() {
+        let cluster = TestCluster::default();
+        let [one, two] = resumed(&cluster);
+        let (mut probe, mut other) = (one.send(GET), two.send(GET));
+        assert_eq!(probe.poll(&one), TestStep::Wait(Some(one.now + ANSWER_MAX)));
+        assert_eq!(other.poll(&two), TestStep::Wait(Some(one.now + ANSWER_MAX)));
+        cluster.pass(one.now);
+        drop(probe);
+        assert_eq!(other.poll(&two).refusal(&two).0, Reason::ProviderThrottled);
+        cluster.pass(one.now);
+        let mut next = two.send(GET);
+        assert_eq!(next.poll(&two), TestStep::Wait(Some(two.now + ANSWER_MAX)));
+        cluster.pass(two.now);
+        assert_eq!(next.poll(&two), TestStep::Call);
+    }
+
+    #[test]
+    fn without_the_store_each_gateway_goes_on_by_itself() {
+        let cluster = TestCluster::default();
+        let [mut one, two] = resumed(&cluster);
+        let (mut lost, mut late) = (two.send(GET), one.send(GET));
+        assert_eq!(lost.poll(&two), TestStep::Wait(Some(two.now + ANSWER_MAX)));
+        cluster.lose();
+        assert_eq!(lost.poll(&two), TestStep::Call);
+        assert_eq!(late.poll(&one), TestStep::Wait(Some(one.now + ANSWER_MAX)));
+        one.pass_ms(250);
+        assert_eq!(late.poll(&one), TestStep::Call, "no answer has arrived");
+        assert_eq!(late.response(&one, "200"), TestStep::Response(200));
+        assert_eq!(wait_ms(&one, GET), None);
+    }
+
+    #[test]
+    fn only_equal_throttles_of_flows_with_the_same_name_are_shared() {
+        let wait = |name: &str, throttle: &Value, mode: &str| {
+            let cluster = TestCluster::default();
+            let config = |name: &str, throttle: &Value, mode: &str| {
+                let flow = json!({ "name": name, "remedies": [{ "provider-throttle": throttle, "mode": mode }] });
+                json!({ "flows": [flow] })
+            };
+            let one = TestFlows::in_cluster(config("f", &json!({ "status": 503 }), "enforce"), &cluster);
+            let two = TestFlows::in_cluster(config(name, throttle, mode), &cluster);
+            one.exchange(GET, "429\nRetry-After: 30");
+            cluster.pass(one.now);
+            wait_ms(&two, GET)
+        };
+        assert_eq!(wait("f", &json!({}), "enforce"), Some(30_000));
+        assert_eq!(wait("g", &json!({}), "enforce"), None);
+        assert_eq!(wait("f", &json!({ "wait_max": "1m" }), "enforce"), None);
+        assert_eq!(wait("f", &json!({}), "report"), None);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::grouping::{GroupKey, Groups};
 /// Time after which another call may probe.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 /// Maximum time for which a probe waits for the cluster's permission.
-const ANSWER_MAX: Duration = Duration::from_millis(250);
+pub(super) const ANSWER_MAX: Duration = Duration::from_millis(250);
 /// A call that begins this long before the end of a pause also proves that it is over. There is none, but its
 /// time reaches the other gateways by another way than the pause.
 const PROOF_SLACK_MS: i64 = 100;
