@@ -5,4 +5,5 @@
 
 mod cluster {
     mod steady;
+    mod throttles;
 }
