@@ -5,5 +5,6 @@
 
 mod cluster {
     mod steady;
+    mod throttles;
     mod topologies;
 }

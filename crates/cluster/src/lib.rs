@@ -6,6 +6,7 @@
 mod config;
 mod connection;
 mod link;
+mod marks;
 mod masters;
 mod segment;
 mod sentinel;
@@ -17,6 +18,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use egret_store::SharedState;
+use egret_store::marks::MarkSink;
 use egret_store::shared::{GroupSink, Member, Segment, Terms};
 use redis::PushInfo;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -26,7 +29,7 @@ pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SEGMENTS, SentinelC
 use link::LinkSender;
 use masters::Masters;
 use segment::{SegmentParts, SegmentTask};
-use sink::{ClusterSink, SegmentSink};
+use sink::{ClusterSink, Digester, SegmentSink};
 use status::SharedStatus;
 pub use status::{ClusterStatus, RENEWAL_BOUNDS_US, SegmentStatus};
 
@@ -36,6 +39,7 @@ const QUEUE_MAX: usize = 4_096;
 /// The running thread.
 pub struct ClusterThread {
     sink: Arc<dyn GroupSink>,
+    marks: Arc<dyn MarkSink>,
     monitor: ClusterMonitor,
     pushes: broadcast::Sender<PushInfo>,
     redis: Mutex<RedisConfig>,
@@ -85,18 +89,26 @@ impl ClusterThread {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClusterStartError)?;
         let pushes = link::pushes();
         let (store, changed) = watch::channel(Some(Arc::new(Masters::new(&config.redis, &pushes))));
+        let digester = Digester::new(config);
         let (mut sinks, mut statuses, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
+        // All state besides quotas is in the first segment.
+        let first = LinkSender::new(&pushes);
+        let (marks, marks_task) =
+            marks::marks(&config.name, digester.clone(), segment::random(), first.subscribe());
+        runtime.spawn(marks_task.run());
+        let mut first = Some(first);
         for number in 0..config.redis.segments() {
             let member = Member::new(terms, name.into(), segment::random());
             let (asks, asked) = mpsc::channel(QUEUE_MAX);
             sinks.push(SegmentSink { asks, lease: Arc::clone(member.lease()) });
-            let (status, link) = (SharedStatus::default(), LinkSender::new(&pushes));
+            let link = first.take().unwrap_or_else(|| LinkSender::new(&pushes));
+            let status = SharedStatus::default();
             statuses.push(status.clone());
             let segment = Segment::new(&config.name, number);
             let store = changed.clone();
             tasks.push(SegmentTask::new(SegmentParts { terms, segment, member, asked, store, status, link }));
         }
-        let sink = Arc::new(ClusterSink::new(config, sinks));
+        let sink = Arc::new(ClusterSink::new(config, digester, sinks));
         let thread = std::thread::Builder::new()
             .name("egret-cluster".into())
             .spawn(move || runtime.block_on(work(tasks)))
@@ -108,12 +120,17 @@ impl ClusterThread {
             learn_for: config.learn_for.get(),
             segments: statuses.into(),
         };
-        Ok(Self { sink, monitor, pushes, redis: Mutex::new(config.redis.clone()), store, thread })
+        Ok(Self { sink, marks, monitor, pushes, redis: Mutex::new(config.redis.clone()), store, thread })
     }
 
     /// The sink that quotas use.
     pub fn sink(&self) -> &Arc<dyn GroupSink> {
         &self.sink
+    }
+
+    /// The shared state besides quotas.
+    pub fn shared(&self) -> SharedState<'_> {
+        SharedState { marks: Some(&self.marks) }
     }
 
     /// A view of the membership, which may outlive the thread.

@@ -27,18 +27,33 @@ pub(super) struct SegmentSink {
     pub lease: Arc<SharedLease>,
 }
 
+/// Makes numbers that stand for names in the store.
+#[derive(Clone)]
+pub(super) struct Digester(hmac::Key);
+
+impl Digester {
+    pub(super) fn new(config: &ClusterConfig) -> Self {
+        let secret = config.key.as_ref().map_or(config.name.as_str(), |key| key.expose());
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
+    }
+
+    /// A number that stands for `name`.
+    pub(super) fn digest(&self, name: &[u8]) -> u128 {
+        let tag = hmac::sign(&self.0, name);
+        u128::from_be_bytes(tag.as_ref().first_chunk::<DIGEST_BYTES>().copied().unwrap_or_default())
+    }
+}
+
 pub(super) struct ClusterSink {
     /// There is at least one.
     segments: Vec<SegmentSink>,
-    key: hmac::Key,
+    digester: Digester,
     members_min: u64,
 }
 
 impl ClusterSink {
-    pub(super) fn new(config: &ClusterConfig, segments: Vec<SegmentSink>) -> Self {
-        let secret = config.key.as_ref().map_or(config.name.as_str(), |key| key.expose());
-        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-        Self { segments, key, members_min: config.members_expected }
+    pub(super) fn new(config: &ClusterConfig, digester: Digester, segments: Vec<SegmentSink>) -> Self {
+        Self { segments, digester, members_min: config.members_expected }
     }
 
     fn segment(&self, key: &[u8]) -> &SegmentSink {
@@ -70,9 +85,7 @@ impl GroupSink for ClusterSink {
     }
 
     fn digest(&self, name: &[u8]) -> String {
-        let tag = hmac::sign(&self.key, name);
-        let digest = tag.as_ref().first_chunk::<DIGEST_BYTES>().copied().unwrap_or_default();
-        format!("{:032x}", u128::from_be_bytes(digest))
+        format!("{:032x}", self.digester.digest(name))
     }
 
     fn members_min(&self) -> u64 {

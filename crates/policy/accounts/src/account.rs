@@ -8,13 +8,14 @@ use egret_config::Secret;
 use egret_message::Fault;
 
 use super::config::{AccountConfig, CertificateConfig};
-use super::cooling::CoolingSnapshot;
+use super::cooling::{CoolDown, CoolingSnapshot};
 use super::credential::Credential;
 use super::echo::{SecretLengthError, SecretPatterns};
 use super::outgoing::{Applied, Outgoing};
 use super::placeholder::Placeholder;
+use super::shared_cooling::SharedCooling;
 use super::snapshot::AccountSnapshot;
-use super::state::{AccountState, AccountUse};
+use super::state::{AccountState, AccountUse, RefusedCall};
 use super::token::{Token, TokenSnapshot};
 
 /// A named credential for one or more providers.
@@ -28,6 +29,8 @@ pub struct Account {
     /// The config of this account. The next config is compared with it.
     pub(super) config: AccountConfig,
     pub(super) state: Arc<AccountState>,
+    /// Shares the cool-down with other gateways; `None` without a cluster.
+    pub(super) shared: Option<Arc<SharedCooling>>,
     /// A digest of the credential. The same secret always gives the same digest.
     pub(super) digest: [u8; 32],
     /// Number of times the credential has changed. Refusals of an earlier credential are not held against the
@@ -92,7 +95,18 @@ impl Account {
 
     /// Starts a use of the account, which has that `number`, at `now`.
     pub fn start_use(&self, number: usize, now: Timestamp) -> AccountUse {
-        AccountUse::new(Arc::clone(&self.state), number, now)
+        AccountUse::new(Arc::clone(&self.state), self.shared.clone(), number, now)
+    }
+
+    /// Starts or extends a cool-down after the refusal of `call`, here and in the whole cluster. It lasts until
+    /// the time that the provider has requested, or as long as `rule` says. Refusals of calls that were in
+    /// flight together count once. Returns the end of the cool-down if it is a new one.
+    pub fn cool(&self, call: RefusedCall, now: Timestamp, rule: CoolDown) -> Option<Timestamp> {
+        let begun = self.state.cool(call, now, rule);
+        if let Some(shared) = &self.shared {
+            shared.mark(now);
+        }
+        begun
     }
 
     /// A digest of the credential. It differs for another secret and is the same after a restart. Store only

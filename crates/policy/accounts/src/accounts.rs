@@ -4,11 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use egret_config::{Problem, Secret};
 use egret_message::KnownProvider;
+use egret_store::SharedState;
 
 use super::account::Account;
 use super::config::{AccountConfig, AccountConfigs};
 use super::credential::Credential;
 use super::placeholder::{Placeholder, secret_problem};
+use super::shared_cooling::SharedCooling;
 
 /// Maximum number of accounts in one config.
 const ACCOUNTS_MAX: usize = 10_000;
@@ -25,6 +27,7 @@ impl Accounts {
     pub fn compile(
         configs: &AccountConfigs,
         providers: &[KnownProvider<'_>],
+        shared: SharedState<'_>,
         before: Option<&Self>,
         problems: &mut Vec<Problem>,
     ) -> Self {
@@ -48,6 +51,10 @@ impl Accounts {
             let numbers =
                 (0..).zip(providers).filter(|(_, provider)| is_own(provider)).map(|(number, _)| number);
             let (state, version) = before.map(|before| before.inherited(config)).unwrap_or_default();
+            let digest = config.digest();
+            let shared = shared.marks.map(|sink| {
+                SharedCooling::new(sink, &digest, &config.provider, Arc::clone(&state), version)
+            });
             Some(Account {
                 name,
                 providers: config.provider.to_vec().into(),
@@ -55,7 +62,8 @@ impl Accounts {
                 credential,
                 config: config.clone(),
                 state,
-                digest: config.digest(),
+                shared,
+                digest,
                 version,
                 placeholder,
                 echoes: OnceLock::new(),
@@ -156,7 +164,7 @@ mod tests {
         let config = AccountConfig { provider, bearer: Some(bearer), ..AccountConfig::default() };
         let known = ["one", "two"].map(|name| KnownProvider { name, host: None, tls: true });
         let mut problems = Vec::new();
-        let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &known, before, &mut problems);
+        let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &known, SharedState::default(), before, &mut problems);
         assert!(problems.is_empty(), "{problems:?}");
         accounts
     }
@@ -168,7 +176,7 @@ mod tests {
     fn cool(accounts: &Accounts, status: u16) {
         let account = &accounts.0[0];
         let call = RefusedCall { started: NOW, status, version: account.version(), requested_pause: None };
-        account.state().cool(call, NOW, RULE);
+        account.cool(call, NOW, RULE);
     }
 
     #[test]

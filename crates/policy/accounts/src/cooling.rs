@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use egret_store::marks::Mark;
 
 use super::ending::Ending;
 
@@ -52,11 +53,38 @@ impl Cooling {
         (self.until > now && (self.version == version || !is_of_credential)).then_some(self)
     }
 
+    /// The cool-down as other gateways are told about it. A success ends it if the call began after the
+    /// refusal. The note has the status and the repetitions.
+    pub fn mark(&self, now: Timestamp) -> Mark {
+        Mark {
+            left_ms: millis(self.until.since(now)),
+            proof_ms: 0_i64.saturating_sub_unsigned(millis(now.since(self.since))),
+            note: u64::from(self.repetitions) << 16 | u64::from(self.status),
+        }
+    }
+
+    /// The cool-down that another gateway tells, of the credential of `version`.
+    pub fn told(mark: &Mark, now: Timestamp, version: u32) -> Self {
+        let ago = Duration::from_millis(mark.proof_ms.min(0).unsigned_abs());
+        Self {
+            since: now - ago,
+            until: now + Duration::from_millis(mark.left_ms),
+            status: u16::try_from(mark.note & 0xffff).unwrap_or_default(),
+            version,
+            repetitions: u32::try_from(mark.note >> 16).unwrap_or(u32::MAX),
+        }
+    }
+
     /// Counts a refusal with `status`, and returns the factor by which the first cool-down is multiplied.
     pub fn refused(&mut self, status: u16) -> u32 {
         self.repetitions = if is_of_credential(status) { self.repetitions.saturating_add(1) } else { 0 };
         1_u32.checked_shl(self.repetitions.saturating_sub(1)).unwrap_or(u32::MAX)
     }
+}
+
+/// Returns whole milliseconds.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns `true` if `status` means that the provider rejects the credential.

@@ -16,6 +16,7 @@ mod ending;
 mod find;
 mod outgoing;
 mod placeholder;
+mod shared_cooling;
 mod sigv4;
 mod snapshot;
 mod state;

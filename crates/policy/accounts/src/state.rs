@@ -9,9 +9,11 @@ use std::time::Duration;
 use egret_clock::Timestamp;
 use egret_message::{Outcome, Response};
 use egret_quota::{LearnConfig, Learned, ReportReader};
+use egret_store::marks::Mark;
 
 use super::cooling::{CoolDown, Cooling, CoolingSnapshot};
 use super::ending::Ending;
+use super::shared_cooling::SharedCooling;
 use super::snapshot::AccountSnapshot;
 
 /// Minimum cool-down, even if the provider asks for less: it has just refused a call, and it usually rounds
@@ -116,7 +118,7 @@ impl AccountState {
     /// Starts or extends a cool-down after the refusal of `call`. It lasts until the time that the provider
     /// has requested, or as long as `rule` says. Refusals of calls that were in flight together count once.
     /// Returns the end of the cool-down if it is a new one.
-    pub fn cool(&self, call: RefusedCall, now: Timestamp, rule: CoolDown) -> Option<Timestamp> {
+    pub(super) fn cool(&self, call: RefusedCall, now: Timestamp, rule: CoolDown) -> Option<Timestamp> {
         let RefusedCall { started, status, version, requested_pause } = call;
         self.cooling(|cooling| {
             if version < cooling.version {
@@ -140,15 +142,33 @@ impl AccountState {
         })
     }
 
-    /// Ends the cool-down after a success of a call that began at `started`.
-    fn record_success(&self, started: Timestamp) {
+    /// Ends the cool-down after a success of a call that began at `started`. Returns `true` if there was one.
+    pub(super) fn record_success(&self, started: Timestamp) -> bool {
         if self.until.load(Relaxed) == 0 {
-            return;
+            return false;
         }
         self.cooling(|cooling| {
-            if started > cooling.since {
+            let is_proof = started > cooling.since;
+            if is_proof {
                 *cooling = Cooling { since: cooling.since, version: cooling.version, ..Cooling::default() };
                 self.until.store(0, Relaxed);
+            }
+            is_proof
+        })
+    }
+
+    /// The current cool-down for the credential of `version`, as other gateways are told about it.
+    pub(super) fn mark(&self, now: Timestamp, version: u32) -> Option<Mark> {
+        self.cooling(|cooling| cooling.of(now, version).map(|cooling| cooling.mark(now)))
+    }
+
+    /// Merges a cool-down of which another gateway tells. Its credential is that of `version`.
+    pub(super) fn merge(&self, mark: &Mark, now: Timestamp, version: u32) {
+        self.cooling(|cooling| {
+            let told = Cooling::told(mark, now, version);
+            if version >= cooling.version && told.until > cooling.until {
+                *cooling = Cooling { since: told.since.max(cooling.since), ..told };
+                self.until.store(cooling.until.as_micros(), Relaxed);
             }
         });
     }
@@ -192,6 +212,7 @@ pub fn reported_pause(response: &Response<'_>, now: Timestamp) -> Option<Timesta
 #[derive(Debug)]
 pub struct AccountUse {
     state: Arc<AccountState>,
+    shared: Option<Arc<SharedCooling>>,
     /// The account's number.
     pub account: usize,
     /// Time at which the use began.
@@ -200,14 +221,22 @@ pub struct AccountUse {
 
 impl AccountUse {
     /// Starts a use of the account with that `number` and `state`, at `now`.
-    pub(super) fn new(state: Arc<AccountState>, number: usize, now: Timestamp) -> Self {
+    pub(super) fn new(
+        state: Arc<AccountState>,
+        shared: Option<Arc<SharedCooling>>,
+        number: usize,
+        now: Timestamp,
+    ) -> Self {
         state.in_flight.fetch_add(1, Relaxed);
-        Self { state, account: number, started: now }
+        Self { state, shared, account: number, started: now }
     }
 
-    /// Ends a cool-down: the provider has accepted the request.
-    pub fn accepted(&self) {
-        self.state.record_success(self.started);
+    /// Ends a cool-down: the provider has accepted the request, at `now`.
+    pub fn accepted(&self, now: Timestamp) {
+        let is_ended = self.state.record_success(self.started);
+        if let Some(shared) = self.shared.as_ref().filter(|_| is_ended) {
+            shared.end(self.started, now);
+        }
     }
 }
 

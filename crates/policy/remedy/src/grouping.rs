@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use egret_match::expression::Expression;
 use egret_message::{Fault, Request};
 use egret_quota::GroupBy;
+use egret_store::marks::MarkSink;
 
 use crate::exchange::Exchange;
 use crate::remedy::CompileContext;
@@ -29,14 +30,32 @@ pub(crate) struct Grouping {
     providers: Box<[Box<str>]>,
 }
 
-/// Key of a group: a hash with random keys per process, so collisions cannot be constructed.
+/// Key of a group: a hash under a secret key, so collisions cannot be constructed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GroupKey(u128);
+
+/// The name of a group: its provider, and its name within it.
+#[derive(Debug, Clone, Copy, Hash)]
+struct GroupName<'a> {
+    provider: &'a str,
+    host: &'a str,
+    port: u16,
+    name: &'a [u8],
+}
+
+/// The hash that makes keys of names.
+#[derive(Debug)]
+enum Hashing {
+    /// Keys have a meaning in this process only.
+    Process([RandomState; 2]),
+    /// Keys are equal in all gateways of a cluster.
+    Cluster(Arc<dyn MarkSink>),
+}
 
 /// States by group, bounded in number.
 #[derive(Debug)]
 pub(crate) struct Groups<State> {
-    hashers: [RandomState; 2],
+    hashing: Hashing,
     states: Mutex<HashMap<GroupKey, State>>,
     /// Number of states, readable without the lock.
     len: AtomicUsize,
@@ -78,7 +97,7 @@ impl Grouping {
                 group(by, self.expression.as_ref(), exchange, &exchange.request())?.into_owned().into()
             }
         };
-        Ok(groups.key((provider, host, port, name.as_ref())))
+        Ok(groups.key_of(GroupName { provider, host, port, name: name.as_ref() }))
     }
 }
 
@@ -105,7 +124,27 @@ pub(crate) fn group<'a>(
 
 impl<State> Default for Groups<State> {
     fn default() -> Self {
-        Self { hashers: Default::default(), states: Mutex::default(), len: AtomicUsize::new(0) }
+        Self::new(None)
+    }
+}
+
+impl GroupKey {
+    /// The key as a number, which stands for the group's name in a cluster.
+    pub fn number(self) -> u128 {
+        self.0
+    }
+
+    /// The key with that number.
+    pub fn of_number(number: u128) -> Self {
+        Self(number.max(1))
+    }
+}
+
+impl GroupName<'_> {
+    /// The name as bytes that no other name has.
+    fn bytes(&self) -> Vec<u8> {
+        let Self { provider, host, port, name } = self;
+        [provider.as_bytes(), b"\0", host.as_bytes(), b"\0", &port.to_be_bytes(), name].concat()
     }
 }
 
@@ -147,21 +186,44 @@ impl<State: Default> Groups<State> {
         result
     }
 
-    /// Removes the state of a group if it `is_done`.
-    pub fn forget(&self, key: GroupKey, is_done: impl FnOnce(&State) -> bool) {
+    /// Removes the state of a group if it `is_done`. Returns `true` if it was removed.
+    pub fn forget(&self, key: GroupKey, is_done: impl FnOnce(&State) -> bool) -> bool {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let key = if states.contains_key(&key) { key } else { OVERFLOW };
-        if states.get(&key).is_some_and(is_done) {
+        let is_forgotten = states.get(&key).is_some_and(is_done);
+        if is_forgotten {
             states.remove(&key);
         }
         self.len.store(states.len(), Relaxed);
+        is_forgotten
     }
 }
 
 impl<State> Groups<State> {
-    fn key(&self, name: impl std::hash::Hash) -> GroupKey {
-        let [high, low] = self.hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(&name)));
-        GroupKey((high << 64 | low).max(1))
+    /// Creates groups without a state. Their keys are those of a cluster, if there is one.
+    pub fn new(cluster: Option<&Arc<dyn MarkSink>>) -> Self {
+        let hashing =
+            cluster.map_or_else(|| Hashing::Process(Default::default()), |sink| Hashing::Cluster(sink.clone()));
+        Self { hashing, states: Mutex::default(), len: AtomicUsize::new(0) }
+    }
+
+    /// Returns `true` if the keys are those of this cluster, or of none.
+    pub fn are_of(&self, cluster: Option<&Arc<dyn MarkSink>>) -> bool {
+        match (&self.hashing, cluster) {
+            (Hashing::Process(_), None) => true,
+            (Hashing::Cluster(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+
+    fn key_of(&self, name: GroupName<'_>) -> GroupKey {
+        match &self.hashing {
+            Hashing::Process(hashers) => {
+                let [high, low] = hashers.each_ref().map(|hasher| u128::from(hasher.hash_one(name)));
+                GroupKey::of_number(high << 64 | low)
+            }
+            Hashing::Cluster(sink) => GroupKey::of_number(sink.digest(&name.bytes())),
+        }
     }
 }
 
@@ -172,15 +234,18 @@ mod tests {
     #[test]
     fn groups_without_room_share_one_state_until_others_can_be_forgotten() {
         let groups = Groups::<u32>::default();
+        let key = |name: &str| {
+            groups.key_of(GroupName { provider: "one", host: "", port: 0, name: name.as_bytes() })
+        };
         assert!(groups.is_empty());
         for name in 0..GROUPS_MAX + 50 {
-            groups.with(groups.key(name), |_| false, |state| *state += 1);
+            groups.with(key(&name.to_string()), |_| false, |state| *state += 1);
         }
         assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX + 1);
-        assert_eq!(groups.look(groups.key("never seen"), |state| *state), Some(50));
-        groups.with(groups.key("new"), |state| *state == 1, |state| *state = 7);
-        assert_eq!(groups.look(groups.key("new"), |state| *state), Some(7));
-        groups.forget(groups.key("new"), |state| *state == 7);
+        assert_eq!(groups.look(key("never seen"), |state| *state), Some(50));
+        groups.with(key("new"), |state| *state == 1, |state| *state = 7);
+        assert_eq!(groups.look(key("new"), |state| *state), Some(7));
+        assert!(groups.forget(key("new"), |state| *state == 7));
         assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX);
     }
 }

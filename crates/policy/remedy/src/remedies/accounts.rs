@@ -384,7 +384,7 @@ impl Remedy for Accounts {
         }
         if !any_meets(&self.cool_down.on, &exchange.outcome) {
             if account_use::is_accepted(exchange) {
-                used.accepted();
+                used.accepted(exchange.now);
             }
             return Reaction::Pass;
         }
@@ -510,7 +510,7 @@ impl Accounts {
             version: account.version(),
             requested_pause: account_use::requested_pause(exchange),
         };
-        let Some(until) = account.state().cool(call, exchange.now, rule) else { return };
+        let Some(until) = account.cool(call, exchange.now, rule) else { return };
         let seconds = until.since(exchange.now).as_secs();
         if status == 429 {
             debug!(account = account.name(), status, seconds, "an account cools down");

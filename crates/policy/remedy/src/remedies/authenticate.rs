@@ -99,7 +99,7 @@ impl Remedy for Authenticate {
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
         let Some(used) = &held.used else { return Reaction::Pass };
         if account_use::is_accepted(exchange) {
-            used.accepted();
+            used.accepted(exchange.now);
         }
         match exchange.called_account() {
             Some(account) if exchange.draft.call.account == Some(self.account) => {

@@ -3,6 +3,11 @@
 //! When the pause is over, one call is sent as a probe. The others follow when its response is not a refusal.
 //! If all were sent at once, the requests that have accumulated would be the next burst to be refused. A
 //! probe without a result within some seconds makes room for another.
+//!
+//! The gateways of a cluster share pauses, and send one probe between them. Only the call that would be the
+//! probe waits for the store to permit it, for a fourth of a second at most.
+
+mod throttled;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,12 +20,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::grouping::{GroupKey, Grouping, Groups};
+use crate::grouping::{Grouping, Groups};
 use crate::message_templates::field_name_problem;
-use crate::remedy::{CompileContext, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, Mode, Reaction, Remedy, Step};
+use throttled::{Admission, Probe, Throttled};
 
-/// Time after which another call may probe.
-const PROBE_TIME: std::time::Duration = std::time::Duration::from_secs(10);
 /// Maximum pause that any provider can ask for.
 const WAIT_MAX: std::time::Duration = std::time::Duration::from_hours(24 * 31);
 
@@ -67,21 +71,21 @@ impl Default for ProviderThrottleConfig {
     }
 }
 
+impl ProviderThrottleConfig {
+    /// A name for the remedy in a cluster: the same for all gateways whose flow of that name has this config.
+    /// The status code of refusals does not matter.
+    fn scope(&self, flow: &str) -> Vec<u8> {
+        let config = serde_json::to_vec(&Self { status: None, ..self.clone() }).unwrap_or_default();
+        [b"provider-throttle\0", flow.as_bytes(), b"\0", &config].concat()
+    }
+}
+
 /// Stops calling a provider for as long as it asks for.
 #[derive(Debug)]
 pub struct ProviderThrottle {
     config: ProviderThrottleConfig,
     grouping: Grouping,
-    states: Arc<Groups<State>>,
-}
-
-/// A paused group. A group that is not paused has no state.
-#[derive(Debug, Default)]
-struct State {
-    until: Timestamp,
-    /// Time until which a probe may run, and the number of the probe.
-    probe_until: Timestamp,
-    probe: u64,
+    throttled: Arc<Throttled>,
 }
 
 /// State of one exchange.
@@ -89,24 +93,6 @@ struct State {
 pub struct Held {
     /// The probe that this exchange is, if any.
     probe: Option<Probe>,
-}
-
-#[derive(Debug)]
-struct Probe {
-    states: Arc<Groups<State>>,
-    key: GroupKey,
-    number: u64,
-}
-
-impl Drop for Probe {
-    /// The probe had no result, so the next call may probe.
-    fn drop(&mut self) {
-        self.states.look(self.key, |state| {
-            if state.probe == self.number {
-                state.probe_until = Timestamp::default();
-            }
-        });
-    }
 }
 
 impl Remedy for ProviderThrottle {
@@ -143,20 +129,31 @@ impl Remedy for ProviderThrottle {
         if context.problems.len() > before {
             return None;
         }
-        let states = context.states.keep(|_| true, Groups::default);
-        Some(Self { config: config.clone(), grouping, states })
+        let sink = context.shared.marks.filter(|_| context.mode == Mode::Enforce);
+        let states = context.states.keep(|states: &Groups<_>| states.are_of(sink), || Groups::new(sink));
+        let cluster = sink.map(|sink| (sink.clone(), sink.digest(&config.scope(context.flow()))));
+        let throttled = Throttled::new(states, cluster, config.wait_max.get());
+        Some(Self { config: config.clone(), grouping, throttled })
     }
 
     fn describe(&self) -> String {
         format!("stops calling the provider for as long as it asks, up to {}", self.config.wait_max)
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
-        held.probe = None;
-        if self.states.is_empty() {
-            return Poll::Ready(Step::Next);
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        if held.probe.as_ref().is_none_or(Probe::is_decided) {
+            held.probe = None;
+            if self.throttled.states().is_empty() {
+                return Poll::Ready(Step::Next);
+            }
+            match self.admit(exchange) {
+                Ok(Admission::Free) => return Poll::Ready(Step::Next),
+                Ok(Admission::Paused(retry_at)) => return Poll::Ready(self.refusal(retry_at)),
+                Ok(Admission::Probe(probe)) => held.probe = Some(probe),
+                Err(fault) => return Poll::Ready(Step::Fail(fault)),
+            }
         }
-        Poll::Ready(self.admit(exchange, held).unwrap_or_else(Step::Fail))
+        self.poll_probe(exchange, held, cx)
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
@@ -168,31 +165,31 @@ impl Remedy for ProviderThrottle {
 }
 
 impl ProviderThrottle {
-    /// Refuses an exchange while its group is paused. The first one after the pause becomes the probe.
-    fn admit(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<Step, Fault> {
-        let now = exchange.now;
-        let key = self.grouping.key(&self.states, exchange)?;
-        let admitted = self.states.look(key, |state| {
-            let retry_at = state.until.max(state.probe_until);
-            if now < retry_at {
-                return Err(retry_at);
+    fn admit(&self, exchange: &Exchange<'_>) -> Result<Admission, Fault> {
+        let key = self.grouping.key(self.throttled.states(), exchange)?;
+        Ok(self.throttled.admit(key, exchange.now))
+    }
+
+    fn refusal(&self, retry_at: Timestamp) -> Step {
+        let detail = "the provider has asked not to be called before the time in `Retry-After`";
+        let refused = Refused::new(Reason::ProviderThrottled, detail);
+        Step::from(Refused { status: self.config.status, retry_at: Some(retry_at), ..refused })
+    }
+
+    /// Sends the probe once it is permitted.
+    fn poll_probe(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> Poll<Step> {
+        let Some(probe) = &mut held.probe else { return Poll::Ready(Step::Next) };
+        match probe.poll(exchange.now, cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(Step::Next),
+            Poll::Ready(Err(retry_at)) => {
+                held.probe = None;
+                Poll::Ready(self.refusal(retry_at))
             }
-            state.probe += 1;
-            state.probe_until = now + PROBE_TIME;
-            Ok(state.probe)
-        });
-        Ok(match admitted {
-            None => Step::Next,
-            Some(Ok(number)) => {
-                held.probe = Some(Probe { states: Arc::clone(&self.states), key, number });
-                Step::Next
+            Poll::Pending => {
+                exchange.poll_at(probe.answer_due());
+                Poll::Pending
             }
-            Some(Err(retry_at)) => {
-                let detail = "the provider has asked not to be called before the time in `Retry-After`";
-                let refused = Refused::new(Reason::ProviderThrottled, detail);
-                Step::from(Refused { status: self.config.status, retry_at: Some(retry_at), ..refused })
-            }
-        })
+        }
     }
 
     /// Evaluates the provider's response.
@@ -204,22 +201,14 @@ impl ProviderThrottle {
         match self.requested_pause(exchange) {
             Some(until) => {
                 let until = until.min(exchange.now + self.config.wait_max.get());
-                let key = self.grouping.key(&self.states, exchange)?;
-                let now = exchange.now;
-                self.states.with(
-                    key,
-                    |state| state.until <= now,
-                    |state| state.until = state.until.max(until),
-                );
+                let key = self.grouping.key(self.throttled.states(), exchange)?;
+                self.throttled.pause(key, until, exchange.now);
                 held.probe = None;
             }
             None if any_meets(&self.config.on, &exchange.outcome) => held.probe = None,
             None => {
                 if let Some(probe) = held.probe.take() {
-                    // Unless another response has asked for a longer pause.
-                    self.states.forget(probe.key, |state| {
-                        state.probe == probe.number && state.until <= exchange.now
-                    });
+                    self.throttled.succeed(&probe, exchange.now);
                 }
             }
         }
@@ -248,7 +237,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use egret_fixture::{TestFlows, TestStep, problems};
+    use throttled::ANSWER_MAX;
+
+    use egret_fixture::{TestCluster, TestFlows, TestStep, problems};
 
     const GET: &str = "GET https://one.example/";
 
@@ -360,6 +351,115 @@ mod tests {
         harness.exchange(GET, "429\nRetry-After: 30");
         harness.reload(config(&json!({ "wait_max": "2m" })));
         assert_eq!(wait_ms(&harness, GET), Some(30_000));
+    }
+
+    fn members(cluster: &TestCluster) -> [TestFlows; 2] {
+        [(), ()].map(|()| TestFlows::in_cluster(config(&json!({})), cluster))
+    }
+
+    /// Two members, just after a pause.
+    fn resumed(cluster: &TestCluster) -> [TestFlows; 2] {
+        let mut members = members(cluster);
+        members[0].exchange(GET, "429\nRetry-After: 1");
+        cluster.pass(members[0].now);
+        members.iter_mut().for_each(|member| member.pass_ms(1_000));
+        members
+    }
+
+    #[test]
+    fn a_refusal_of_one_gateway_stops_all_of_its_cluster() {
+        let cluster = TestCluster::default();
+        let [one, two] = members(&cluster);
+        one.exchange(GET, "429\nRetry-After: 30");
+        assert_eq!(wait_ms(&two, GET), None);
+        assert_eq!(cluster.pass(one.now), 1);
+        assert_eq!(wait_ms(&two, GET), Some(30_000));
+        assert_eq!(wait_ms(&two, "GET https://two.example/"), None);
+        one.exchange("GET https://two.example/", "429");
+        assert_eq!(cluster.pass(one.now), 0, "it names no time");
+    }
+
+    #[test]
+    fn one_call_in_the_cluster_finds_out() {
+        let cluster = TestCluster::default();
+        let [one, two] = resumed(&cluster);
+        let (mut probe, mut other) = (one.send(GET), two.send(GET));
+        let due = one.now + ANSWER_MAX;
+        assert_eq!(probe.poll(&one), TestStep::Wait(Some(due)));
+        assert_eq!(other.poll(&two), TestStep::Wait(Some(due)));
+        assert_eq!(wait_ms(&one, GET), Some(10_000), "nobody else waits");
+        cluster.pass(one.now);
+        assert_eq!(probe.poll(&one), TestStep::Call);
+        assert_eq!(other.poll(&two).refusal(&two), (Reason::ProviderThrottled, Some(7_000)));
+        assert_eq!(wait_ms(&two, GET), Some(7_000));
+        assert_eq!(probe.response(&one, "200"), TestStep::Response(200));
+        cluster.pass(one.now);
+        assert_eq!((wait_ms(&one, GET), wait_ms(&two, GET)), (None, None));
+    }
+
+    #[test]
+    fn a_probe_that_is_refused_pauses_all_again() {
+        let cluster = TestCluster::default();
+        let [one, two] = resumed(&cluster);
+        let mut probe = one.send(GET);
+        assert_eq!(probe.poll(&one), TestStep::Wait(Some(one.now + ANSWER_MAX)));
+        cluster.pass(one.now);
+        assert_eq!(probe.poll(&one), TestStep::Call);
+        assert_eq!(probe.response(&one, "429\nRetry-After: 2"), TestStep::Response(429));
+        cluster.pass(one.now);
+        assert_eq!((wait_ms(&one, GET), wait_ms(&two, GET)), (Some(2_000), Some(2_000)));
+    }
+
+    #[test]
+    fn a_probe_whose_client_leaves_makes_room_in_the_cluster() {
+        let cluster = TestCluster::default();
+        let [one, two] = resumed(&cluster);
+        let (mut probe, mut other) = (one.send(GET), two.send(GET));
+        assert_eq!(probe.poll(&one), TestStep::Wait(Some(one.now + ANSWER_MAX)));
+        assert_eq!(other.poll(&two), TestStep::Wait(Some(one.now + ANSWER_MAX)));
+        cluster.pass(one.now);
+        drop(probe);
+        assert_eq!(other.poll(&two).refusal(&two).0, Reason::ProviderThrottled);
+        cluster.pass(one.now);
+        let mut next = two.send(GET);
+        assert_eq!(next.poll(&two), TestStep::Wait(Some(two.now + ANSWER_MAX)));
+        cluster.pass(two.now);
+        assert_eq!(next.poll(&two), TestStep::Call);
+    }
+
+    #[test]
+    fn without_the_store_each_gateway_goes_on_by_itself() {
+        let cluster = TestCluster::default();
+        let [mut one, two] = resumed(&cluster);
+        let (mut lost, mut late) = (two.send(GET), one.send(GET));
+        assert_eq!(lost.poll(&two), TestStep::Wait(Some(two.now + ANSWER_MAX)));
+        cluster.lose();
+        assert_eq!(lost.poll(&two), TestStep::Call);
+        assert_eq!(late.poll(&one), TestStep::Wait(Some(one.now + ANSWER_MAX)));
+        one.pass_ms(250);
+        assert_eq!(late.poll(&one), TestStep::Call, "no answer has arrived");
+        assert_eq!(late.response(&one, "200"), TestStep::Response(200));
+        assert_eq!(wait_ms(&one, GET), None);
+    }
+
+    #[test]
+    fn only_equal_throttles_of_flows_with_the_same_name_are_shared() {
+        let wait = |name: &str, throttle: &Value, mode: &str| {
+            let cluster = TestCluster::default();
+            let config = |name: &str, throttle: &Value, mode: &str| {
+                let flow = json!({ "name": name, "remedies": [{ "provider-throttle": throttle, "mode": mode }] });
+                json!({ "flows": [flow] })
+            };
+            let one = TestFlows::in_cluster(config("f", &json!({ "status": 503 }), "enforce"), &cluster);
+            let two = TestFlows::in_cluster(config(name, throttle, mode), &cluster);
+            one.exchange(GET, "429\nRetry-After: 30");
+            cluster.pass(one.now);
+            wait_ms(&two, GET)
+        };
+        assert_eq!(wait("f", &json!({}), "enforce"), Some(30_000));
+        assert_eq!(wait("g", &json!({}), "enforce"), None);
+        assert_eq!(wait("f", &json!({ "wait_max": "1m" }), "enforce"), None);
+        assert_eq!(wait("f", &json!({}), "report"), None);
     }
 
     #[test]

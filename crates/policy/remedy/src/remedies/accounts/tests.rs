@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use egret_accounts::token::TokenResponse;
-use egret_fixture::{TestExchange, TestFlows, TestStep};
+use egret_fixture::{TestCluster, TestExchange, TestFlows, TestStep};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -70,6 +70,56 @@ fn standing(harness: &TestFlows, name: &str) -> egret_accounts::AccountSnapshot 
 /// Returns the remaining cool-down of an account in milliseconds.
 fn cools_ms(harness: &TestFlows, name: &str) -> Option<u128> {
     standing(harness, name).cooling.map(|cooling| cooling.until.since(harness.now).as_millis())
+}
+
+/// The config of a gateway with one account, whose secret is this variable.
+fn sharing(variable: &str) -> Value {
+    let account = json!({ "provider": "one", "bearer": { "token": format!("${{env:{variable}}}") } });
+    let remedies = json!([{ "accounts": { "use": ["a"] } }]);
+    json!({ "accounts": { "a": account }, "flows": [{ "name": "f", "remedies": remedies }] })
+}
+
+#[test]
+fn an_account_cools_down_for_all_gateways_of_a_cluster_until_a_call_succeeds() {
+    let cluster = TestCluster::default();
+    let [mut one, mut two] =
+        [(), ()].map(|()| TestFlows::in_cluster(sharing("CARGO_PKG_NAME"), &cluster));
+    let mut early = two.send(GET);
+    assert_eq!(early.poll(&two), TestStep::Call);
+    one.pass_ms(10);
+    two.pass_ms(10);
+    answered(&one, GET, "401");
+    assert_eq!(cluster.pass(one.now), 1);
+    assert_eq!((cools_ms(&one, "a"), cools_ms(&two, "a")), (Some(30_000), Some(30_000)));
+    early.response(&two, "200");
+    assert_eq!(cools_ms(&two, "a"), Some(30_000), "the call began before the refusal");
+    one.pass_ms(30_000);
+    two.pass_ms(30_000);
+    answered(&two, GET, "401");
+    assert_eq!(cools_ms(&two, "a"), Some(60_000), "it is the second refusal in the cluster");
+    cluster.pass(two.now);
+    one.pass_ms(60_000);
+    answered(&one, GET, "200");
+    assert_eq!(cluster.pass(one.now), 1, "the success");
+    two.pass_ms(60_000);
+    answered(&two, GET, "401");
+    assert_eq!(cools_ms(&two, "a"), Some(30_000), "it is the first refusal since");
+}
+
+#[test]
+fn a_new_secret_ends_the_cool_down_for_those_who_have_it() {
+    let cluster = TestCluster::default();
+    let [mut one, mut two] =
+        [(), ()].map(|()| TestFlows::in_cluster(sharing("CARGO_PKG_NAME"), &cluster));
+    answered(&one, GET, "401");
+    cluster.pass(one.now);
+    assert_eq!(cools_ms(&two, "a"), Some(30_000));
+    two.reload(sharing("CARGO_PKG_VERSION"));
+    assert_eq!(cools_ms(&two, "a"), None);
+    one.pass_ms(30_000);
+    answered(&one, GET, "401");
+    assert_eq!(cluster.pass(one.now), 1);
+    assert_eq!((cools_ms(&one, "a"), cools_ms(&two, "a")), (Some(60_000), None));
 }
 
 #[test]
