@@ -218,6 +218,6 @@ fn certificates(config: &RedisConfig) -> Result<TlsCertificates, StoreTrouble> {
 }
 
 /// Returns a field of `INFO`.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }

@@ -6,30 +6,45 @@
 mod config;
 mod connection;
 mod link;
+mod purges;
+mod seal;
 mod segment;
 mod sink;
+mod store_calls;
+mod token_files;
+mod tokens;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{fmt, io};
 
-use egret_store::shared::{GroupSink, Member, Terms};
+use egret_store::SharedState;
+use egret_store::shared::{GroupSink, Member, Segment, SharedPurges, SharedTokens, Terms};
 use tokio::sync::{mpsc, watch};
 
 pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SentinelConfig};
 use link::LinkSender;
+use seal::ClusterKey;
 use segment::SegmentTask;
 use sink::ClusterSink;
+use token_files::TokenFiles;
+use tokens::ClusterTokens;
 
 /// Maximum number of groups and presses that wait for the thread.
 const QUEUE_MAX: usize = 4_096;
 /// Time for the last call.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
+/// Directory of the tokens on disk, in that of the gateway's data.
+const TOKENS_DIRECTORY: &str = "tokens";
 
 /// The running thread.
 pub struct ClusterThread {
     sink: Arc<dyn GroupSink>,
+    /// Without a key, tokens are not shared. The second one is for accounts.
+    tokens: Option<(Arc<ClusterTokens>, Arc<dyn SharedTokens>)>,
+    purges: Arc<dyn SharedPurges>,
     status: Arc<Mutex<ClusterStatus>>,
     config: watch::Sender<Option<Arc<ClusterConfig>>>,
     thread: JoinHandle<()>,
@@ -71,15 +86,16 @@ impl std::error::Error for ClusterStartError {
 }
 
 impl ClusterThread {
-    /// Starts the member `name`. The store need not be reachable.
-    pub fn start(config: &ClusterConfig, name: &str) -> Result<Self, ClusterStartError> {
-        Self::start_with(config, name, config.terms())
+    /// Starts the member `name`, which keeps refresh tokens in `data_dir`. The store need not be reachable.
+    pub fn start(config: &ClusterConfig, name: &str, data_dir: &Path) -> Result<Self, ClusterStartError> {
+        Self::start_with(config, name, data_dir, config.terms())
     }
 
     /// Starts a member with these durations.
     pub(crate) fn start_with(
         config: &ClusterConfig,
         name: &str,
+        data_dir: &Path,
         terms: Terms,
     ) -> Result<Self, ClusterStartError> {
         let runtime =
@@ -89,17 +105,42 @@ impl ClusterThread {
         let (asks, asked) = mpsc::channel(QUEUE_MAX);
         let member = Member::new(terms, name.into(), segment::random());
         let sink = Arc::new(ClusterSink::new(config, asks, Arc::clone(member.lease())));
-        let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), LinkSender::new());
+        let link = LinkSender::new();
+        let segment = Segment::new(&config.name, 0);
+        let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
+        let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
+        let (purges, purging) =
+            purges::purges(segment.clone(), key()?, member.instance(), link.subscribe());
+        let (learn, files) = (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
+        let tokens = key()?.map(|key| tokens::tokens(segment, key, learn, files, link.subscribe()));
+        let (tokens, sharing) = tokens.unzip();
+        let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), link);
+        let work = async move {
+            tokio::spawn(purging.run());
+            if let Some(sharing) = sharing {
+                tokio::spawn(sharing.run());
+            }
+            task.run().await;
+        };
         let thread = std::thread::Builder::new()
             .name("egret-cluster".into())
-            .spawn(move || runtime.block_on(task.run()))
+            .spawn(move || runtime.block_on(work))
             .map_err(ClusterStartError)?;
-        Ok(Self { sink, status, config: sender, thread })
+        let tokens = tokens.map(|tokens| (Arc::clone(&tokens), tokens as Arc<dyn SharedTokens>));
+        Ok(Self { sink, tokens, purges, status, config: sender, thread })
     }
 
     /// The sink that quotas use.
     pub fn sink(&self) -> &Arc<dyn GroupSink> {
         &self.sink
+    }
+
+    /// The ways in which other state than quotas is shared.
+    pub fn shared(&self) -> SharedState<'_> {
+        SharedState {
+            tokens: self.tokens.as_ref().map(|(_, tokens)| tokens),
+            purges: Some(&self.purges),
+        }
     }
 
     /// The state of the membership.
@@ -114,6 +155,9 @@ impl ClusterThread {
 
     /// Returns all units, and ends the thread. No call to a provider is in transit.
     pub fn leave(self) {
+        if let Some((tokens, _)) = &self.tokens {
+            tokens.leave();
+        }
         self.config.send_replace(None);
         if self.thread.join().is_err() {
             tracing::error!(

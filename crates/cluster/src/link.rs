@@ -20,7 +20,6 @@ pub(super) struct LinkSender {
 /// The side of a task that sends commands of its own and receives messages. Messages of all channels arrive, so
 /// look at the channel. After a change of the connection, subscribe again: messages may have been missed.
 #[derive(Debug)]
-#[expect(dead_code, reason = "the tasks that use it are being built")]
 pub(super) struct Link {
     /// The connection; `None` while there is none.
     pub connection: watch::Receiver<Option<MultiplexedConnection>>,
@@ -35,8 +34,7 @@ impl LinkSender {
     }
 
     /// Returns the side of a task.
-    #[expect(dead_code, reason = "the tasks that use it are being built")]
-    pub(super) fn subscribe(&self) -> Link {
+        pub(super) fn subscribe(&self) -> Link {
         Link { connection: self.connection.subscribe(), pushes: self.pushes.subscribe() }
     }
 

@@ -11,6 +11,7 @@ use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
 use egret_gateway::config::{GatewayConfig, Parts, Providers, is_in_clear};
 use egret_quota::{QuotaConfigs, StoreKind, Stores};
+use egret_store::SharedState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +141,7 @@ impl Config {
             accounts,
             flows,
             stores: Stores::default(),
+            shared: SharedState::default(),
             data_dir: None,
             exports,
         }

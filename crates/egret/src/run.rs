@@ -466,7 +466,8 @@ fn parts<'a>(
 ) -> Parts<'a> {
     let stores =
         Stores { ledger: quotas.map(DurableQuotas::ledger), cluster: cluster.map(ClusterThread::sink) };
-    Parts { stores, data_dir: Some(&*config.data_dir), ..config.gateway_parts(exports) }
+    let shared = cluster.map(ClusterThread::shared).unwrap_or_default();
+    Parts { stores, shared, data_dir: Some(&*config.data_dir), ..config.gateway_parts(exports) }
 }
 
 /// Logs the new addresses.

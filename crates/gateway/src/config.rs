@@ -14,6 +14,7 @@ use egret_diagnosis::Exports;
 use egret_export::access_log::AccessLogConfig;
 use egret_flow::config::FlowConfig;
 use egret_quota::{QuotaConfigs, Stores};
+use egret_store::SharedState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 
@@ -38,6 +39,8 @@ pub struct Parts<'a> {
     pub flows: &'a [FlowConfig],
     /// The stores from which quotas obtain units. None while a config is only validated.
     pub stores: Stores<'a>,
+    /// The state that is shared with other gateways. None while a config is only validated.
+    pub shared: SharedState<'a>,
     /// The directory for persistent state. `None` while a config is only validated.
     pub data_dir: Option<&'a Path>,
     /// The exporters of the diagnoses.

@@ -21,6 +21,7 @@ use egret_net::dns::Resolver;
 use egret_net::event_loop::{EventLoop, Socket};
 use egret_net::stream::Stream;
 use egret_quota::{QuotaConfigs, Stores};
+use egret_store::SharedState;
 use egret_remedy::{Exchange, PendingChanges};
 use tokio::sync::mpsc;
 
@@ -120,6 +121,7 @@ impl Fixture {
             accounts,
             flows,
             stores: Stores::default(),
+            shared: SharedState::default(),
             data_dir: None,
             exports: &Exports::default(),
         };

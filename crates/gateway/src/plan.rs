@@ -674,8 +674,8 @@ fn compile_flows(
             tls: provider.url.starts_with("https://"),
         })
         .collect();
-    let Parts { flows, quotas, accounts, stores, data_dir, exports, .. } = parts;
-    let parts = FlowParts { flows, quotas, accounts, providers: &known, stores, data_dir, exports };
+    let Parts { flows, quotas, accounts, stores, shared, data_dir, exports, .. } = parts;
+    let parts = FlowParts { flows, quotas, accounts, providers: &known, stores, shared, data_dir, exports };
     Flows::compile(parts, workers, previous.map(|previous| &previous.flows))
 }
 

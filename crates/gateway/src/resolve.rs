@@ -187,6 +187,7 @@ mod tests {
     use egret_diagnosis::Exports;
     use egret_http1::HeadLimits;
     use egret_quota::{QuotaConfigs, Stores};
+    use egret_store::SharedState;
 
     use super::*;
     use crate::config::{GatewayConfig, ListenConfig, Providers};
@@ -222,6 +223,7 @@ mod tests {
             accounts: &AccountConfigs::default(),
             flows: &[],
             stores: Stores::default(),
+            shared: SharedState::default(),
             data_dir: None,
             exports: &Exports::default(),
         };

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use egret_config::{Problem, Secret};
 use egret_message::KnownProvider;
+use egret_store::SharedState;
 
 use super::account::Account;
 use super::config::{AccountConfig, AccountConfigs};
@@ -21,10 +22,11 @@ pub struct Accounts(Vec<Account>);
 
 impl Accounts {
     /// Compiles `configs`. Reports each mistake in `problems` and leaves that account out. Keeps the state
-    /// and the tokens of the accounts in `before`.
+    /// and the tokens of the accounts in `before`. What the gateways of a cluster share is in `shared`.
     pub fn compile(
         configs: &AccountConfigs,
         providers: &[KnownProvider<'_>],
+        shared: SharedState<'_>,
         before: Option<&Self>,
         problems: &mut Vec<Problem>,
     ) -> Self {
@@ -40,7 +42,7 @@ impl Accounts {
             let before = before.and_then(|before| before.get(before.find(name)?));
             let name: Arc<str> = name.as_str().into();
             let token = before.and_then(Account::token);
-            let credential = Credential::compile(config, &name, token, &at, problems);
+            let credential = Credential::compile(config, &name, token, shared.tokens, &at, problems);
             let placeholder = compile_placeholder(config, &at, problems);
             let credential = credential.filter(|_| problems.len() == known)?;
             let is_own =
@@ -156,7 +158,13 @@ mod tests {
         let config = AccountConfig { provider, bearer: Some(bearer), ..AccountConfig::default() };
         let known = ["one", "two"].map(|name| KnownProvider { name, host: None, tls: true });
         let mut problems = Vec::new();
-        let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &known, before, &mut problems);
+        let accounts = Accounts::compile(
+            &[("a".to_owned(), config)].into(),
+            &known,
+            SharedState::default(),
+            before,
+            &mut problems,
+        );
         assert!(problems.is_empty(), "{problems:?}");
         accounts
     }

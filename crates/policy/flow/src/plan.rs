@@ -23,7 +23,9 @@ use egret_remedy::{
     AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, Mode, Needs, OnError, Params,
     RemedyConfig, Script, ScriptSnapshot,
 };
+use egret_store::SharedState;
 use egret_store::entries::Purge;
+use egret_store::shared::Purged;
 
 use crate::causes::LoggedCauses;
 use crate::config::{FlowConfig, match_rules};
@@ -71,6 +73,8 @@ pub struct FlowParts<'a> {
     pub providers: &'a [KnownProvider<'a>],
     /// The stores of quotas; none while a config is only checked.
     pub stores: Stores<'a>,
+    /// What the gateway shares with the others of its cluster; nothing while a config is only checked.
+    pub shared: SharedState<'a>,
     /// Directory for data that outlives the process; `None` while a config is only checked.
     pub data_dir: Option<&'a Path>,
     /// External resources of diagnoses, such as exporters.
@@ -87,6 +91,7 @@ struct FlowSource<'a> {
     /// The names of the providers.
     providers: &'a [&'a str],
     workers: usize,
+    shared: SharedState<'a>,
     data_dir: Option<&'a Path>,
     /// Key of the pseudonyms.
     key: Option<&'a Arc<Key>>,
@@ -167,7 +172,7 @@ impl Flows {
         workers: usize,
         before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
-        let FlowParts { flows: config, quotas, accounts, providers, stores, data_dir, exports } = parts;
+        let FlowParts { flows: config, quotas, accounts, providers, stores, shared, data_dir, exports } = parts;
         let mut problems = crate::config::problems(config, providers);
         let router = Router::compile(&match_rules(config)).unwrap_or_default();
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
@@ -179,7 +184,7 @@ impl Flows {
         let secret_names: Arc<[Box<str>]> =
             accounts.values().filter_map(AccountConfig::secret_name).map(Box::from).collect();
         let accounts_before = before.map(|before| &before.accounts);
-        let accounts = Accounts::compile(accounts, providers, accounts_before, &mut problems);
+        let accounts = Accounts::compile(accounts, providers, shared, accounts_before, &mut problems);
         let mut compiled = Self { router, quotas, accounts, ..Self::default() };
         for (number, flow) in config.iter().enumerate() {
             let parameters: Vec<&str> = parameters[number].iter().map(String::as_str).collect();
@@ -189,6 +194,7 @@ impl Flows {
                 parameters: &parameters,
                 providers: &names,
                 workers,
+                shared,
                 data_dir,
                 key: exports.key.as_ref(),
                 before,
@@ -214,6 +220,7 @@ impl Flows {
             parameters,
             providers,
             workers,
+            shared,
             data_dir,
             key: pseudonym_key,
             before,
@@ -246,6 +253,7 @@ impl Flows {
                 inner: &inner[inner.partition_point(|inner| inner.number <= at)..],
                 quotas: &self.quotas,
                 accounts: &self.accounts,
+                shared,
                 mode: remedy.mode,
                 workers,
                 data_dir,
@@ -302,10 +310,15 @@ impl Flows {
         }
     }
 
-    /// Purges responses from all caches, or from those of `flow`. Returns the number of responses removed.
-    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
+    /// Purges responses from all caches, or from those of `flow`, and tells the other gateways of a cluster.
+    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
         let slots = self.slots.iter().filter(|slot| flow.is_none_or(|flow| slot.identity.flow == flow));
-        slots.filter_map(|slot| slot.remedy.as_cache()).map(|cache| cache.purge(purge)).sum()
+        let mut sum = Purged::default();
+        for purged in slots.filter_map(|slot| slot.remedy.as_cache()).map(|cache| cache.purge(purge)) {
+            sum.removed += purged.removed;
+            sum.told.extend(purged.told);
+        }
+        sum
     }
 
     /// Returns the disks of all caches that have one.

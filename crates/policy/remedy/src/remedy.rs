@@ -18,6 +18,7 @@ use egret_match::matching::MatchConfig;
 use egret_match::template::{Escape, Template};
 use egret_message::{Fault, Refused};
 use egret_quota::Quotas;
+use egret_store::SharedState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -222,6 +223,8 @@ pub struct CompileContext<'a> {
     pub quotas: &'a Quotas,
     /// The valid accounts.
     pub accounts: &'a Accounts,
+    /// What the gateway shares with the others of its cluster.
+    pub shared: SharedState<'a>,
     /// The mode of the remedy. A remedy that only reports must not change state that it shares with others.
     pub mode: Mode,
     /// Number of workers of the gateway.

@@ -13,8 +13,10 @@ pub mod shared;
 
 mod file;
 mod ledger;
+mod shared_state;
 mod store;
 
 pub use file::FileStore;
 pub use ledger::{Borrower, Clerk, Ledger, PendingLoan, ledger};
+pub use shared_state::SharedState;
 pub use store::{Loan, LoanRequest, Store, StoreError, Window};

@@ -14,10 +14,12 @@ mod hold;
 mod lease;
 mod member;
 mod message;
+mod purges;
 mod script;
 mod session;
 mod sharing;
 mod terms;
+mod tokens;
 
 #[cfg(test)]
 mod model;
@@ -30,6 +32,14 @@ pub use member::{Farewell, GroupSink, Listing, Member, SharedGroup};
 pub use message::{
     BookReply, Call, ClockCheck, GroupCall, GroupKey, GroupReply, Instance, Press, Told, View, WindowCall,
 };
+pub use purges::{
+    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, Purged, PurgedCache, Removal, STREAM_TTL_MS, SharedPurges,
+    Told as PurgeTold,
+};
 pub use script::{CALL_SCRIPT, ScriptCall, ScriptReplyError, Segment};
 pub use session::Session;
 pub use terms::Terms;
+pub use tokens::{
+    ClaimRefusal, Election, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenAnswer,
+    TokenCalls, TokenClaim, TokenIdentity, TokenOutcome, TokenReply,
+};

@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicUsize;
 use std::task::{Wake, Waker};
 
 use egret_message::KnownProvider;
+use egret_store::SharedState;
 use serde_json::{Value, json};
 
 use super::*;
@@ -18,7 +19,7 @@ fn accounts(change: &Value, before: Option<&Accounts>) -> Accounts {
         serde_json::from_value(json!({ "a": { "provider": "one", "oauth2": oauth2 } })).unwrap();
     let mut problems = Vec::new();
     let providers = [KnownProvider { name: "one", host: None, tls: true }];
-    let accounts = Accounts::compile(&configs, &providers, before, &mut problems);
+    let accounts = Accounts::compile(&configs, &providers, SharedState::default(), before, &mut problems);
     assert_eq!(problems, []);
     accounts
 }
@@ -330,7 +331,7 @@ fn a_rotated_refresh_token_is_used_from_then_on_and_stays_as_long_as_it_may() {
     };
     let compile = |configs: &AccountConfigs, before: Option<&Accounts>| {
         let providers = [KnownProvider { name: "one", host: None, tls: true }];
-        Accounts::compile(configs, &providers, before, &mut Vec::new())
+        Accounts::compile(configs, &providers, SharedState::default(), before, &mut Vec::new())
     };
     let of = |accounts: &Accounts| Arc::clone(accounts.get(0).unwrap().token().unwrap());
     let asked = |fetch: &Fetch| String::from_utf8(fetch.request().to_vec()).unwrap();

@@ -1,0 +1,15 @@
+//! The ways in which a gateway shares state with the others of its cluster, as one parameter.
+
+use std::sync::Arc;
+
+use crate::shared::{SharedPurges, SharedTokens};
+
+/// The ways in which a gateway shares state with the others of its cluster: none of them without a cluster, and
+/// while a config is only checked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SharedState<'a> {
+    /// Shares tokens.
+    pub tokens: Option<&'a Arc<dyn SharedTokens>>,
+    /// Shares the removal of stored responses.
+    pub purges: Option<&'a Arc<dyn SharedPurges>>,
+}
