@@ -194,6 +194,6 @@ fn certificates(tls: Option<&RedisTlsConfig>) -> Result<TlsCertificates, StoreTr
 }
 
 /// Returns a field of `INFO`.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }

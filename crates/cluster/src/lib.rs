@@ -8,11 +8,17 @@ mod connection;
 mod link;
 mod marks;
 mod masters;
+mod purges;
+mod seal;
 mod segment;
 mod sentinel;
 mod sink;
 mod status;
+mod store_calls;
+mod token_files;
+mod tokens;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,7 +26,7 @@ use std::{fmt, io};
 
 use egret_store::SharedState;
 use egret_store::marks::MarkSink;
-use egret_store::shared::{GroupSink, Member, Segment, Terms};
+use egret_store::shared::{GroupSink, Member, Segment, SharedPurges, SharedTokens, Terms};
 use redis::PushInfo;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
@@ -28,18 +34,26 @@ use tokio::task::JoinSet;
 pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SEGMENTS, SentinelConfig};
 use link::LinkSender;
 use masters::Masters;
+use seal::ClusterKey;
 use segment::{SegmentParts, SegmentTask};
 use sink::{ClusterSink, Digester, SegmentSink};
 use status::SharedStatus;
 pub use status::{ClusterStatus, RENEWAL_BOUNDS_US, SegmentStatus};
+use token_files::TokenFiles;
+use tokens::ClusterTokens;
 
 /// Maximum number of groups and presses that wait for the task of a segment.
 const QUEUE_MAX: usize = 4_096;
+/// Directory of the tokens on disk, in that of the gateway's data.
+const TOKENS_DIRECTORY: &str = "tokens";
 
 /// The running thread.
 pub struct ClusterThread {
     sink: Arc<dyn GroupSink>,
     marks: Arc<dyn MarkSink>,
+    /// Without a key, tokens are not shared. The second one is for accounts.
+    tokens: Option<(Arc<ClusterTokens>, Arc<dyn SharedTokens>)>,
+    purges: Arc<dyn SharedPurges>,
     monitor: ClusterMonitor,
     pushes: broadcast::Sender<PushInfo>,
     redis: Mutex<RedisConfig>,
@@ -74,15 +88,16 @@ impl std::error::Error for ClusterStartError {
 }
 
 impl ClusterThread {
-    /// Starts the member `name`. The store need not be reachable.
-    pub fn start(config: &ClusterConfig, name: &str) -> Result<Self, ClusterStartError> {
-        Self::start_with(config, name, config.terms())
+    /// Starts the member `name`, which keeps refresh tokens in `data_dir`. The store need not be reachable.
+    pub fn start(config: &ClusterConfig, name: &str, data_dir: &Path) -> Result<Self, ClusterStartError> {
+        Self::start_with(config, name, data_dir, config.terms())
     }
 
     /// Starts a member with these durations.
     pub(crate) fn start_with(
         config: &ClusterConfig,
         name: &str,
+        data_dir: &Path,
         terms: Terms,
     ) -> Result<Self, ClusterStartError> {
         let runtime =
@@ -96,6 +111,18 @@ impl ClusterThread {
         let (marks, marks_task) =
             marks::marks(&config.name, digester.clone(), segment::random(), first.subscribe());
         runtime.spawn(marks_task.run());
+        let segment = Segment::new(&config.name, 0);
+        let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
+        let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
+        let (purges, purging) =
+            purges::purges(segment.clone(), key()?, segment::random(), first.subscribe());
+        runtime.spawn(purging.run());
+        let (learn, files) = (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
+        let tokens = key()?.map(|key| tokens::tokens(segment, key, learn, files, first.subscribe()));
+        let tokens = tokens.map(|(tokens, sharing)| {
+            runtime.spawn(sharing.run());
+            (Arc::clone(&tokens), tokens as Arc<dyn SharedTokens>)
+        });
         let mut first = Some(first);
         for number in 0..config.redis.segments() {
             let member = Member::new(terms, name.into(), segment::random());
@@ -120,7 +147,8 @@ impl ClusterThread {
             learn_for: config.learn_for.get(),
             segments: statuses.into(),
         };
-        Ok(Self { sink, marks, monitor, pushes, redis: Mutex::new(config.redis.clone()), store, thread })
+        let redis = Mutex::new(config.redis.clone());
+        Ok(Self { sink, marks, tokens, purges, monitor, pushes, redis, store, thread })
     }
 
     /// The sink that quotas use.
@@ -130,7 +158,11 @@ impl ClusterThread {
 
     /// The shared state besides quotas.
     pub fn shared(&self) -> SharedState<'_> {
-        SharedState { marks: Some(&self.marks) }
+        SharedState {
+            marks: Some(&self.marks),
+            tokens: self.tokens.as_ref().map(|(_, tokens)| tokens),
+            purges: Some(&self.purges),
+        }
     }
 
     /// A view of the membership, which may outlive the thread.
@@ -149,6 +181,9 @@ impl ClusterThread {
 
     /// Returns all units, and ends the thread. No call to a provider is in transit.
     pub fn leave(self) {
+        if let Some((tokens, _)) = &self.tokens {
+            tokens.leave();
+        }
         self.store.send_replace(None);
         if self.thread.join().is_err() {
             tracing::error!(

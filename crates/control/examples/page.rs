@@ -18,6 +18,7 @@ use egret_gateway::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapsh
 use egret_net::counter::DnsSnapshot;
 use egret_net::histogram::{BOUNDS_US, HistogramSnapshot};
 use egret_store::entries::Purge;
+use egret_store::shared::Purged;
 
 /// Simulated providers: name, requests per second, median latency in microseconds, share of 4xx and 5xx.
 const PROVIDERS: [(&str, f64, f64, f64, f64); 5] = [
@@ -145,8 +146,8 @@ impl Source for MadeUp {
         Vec::new()
     }
 
-    fn purge(&self, _flow: Option<&str>, _purge: Purge<'_>) -> usize {
-        0
+    fn purge(&self, _flow: Option<&str>, _purge: Purge<'_>) -> Purged {
+        Purged::default()
     }
 
     fn ready(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -14,6 +15,7 @@ use egret_cache::label_of;
 use egret_diagnosis::propose;
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
 use egret_store::entries::Purge;
+use egret_store::shared::{NotTold, PurgeTold, Purged};
 use serde::{Deserialize, Serialize};
 
 use crate::changes::ConfigAccess;
@@ -32,6 +34,8 @@ use crate::{metrics, process};
 /// The source, shared by the handlers.
 type SharedSource = Arc<dyn Source>;
 
+/// Time for the other gateways of a cluster to be told of a purge.
+const TOLD_MAX: Duration = Duration::from_secs(1);
 /// Maximum number of groups per quota in JSON.
 const GROUPS_MAX: usize = 1_000;
 /// Maximum number of groups per quota in metrics, where each group is a time series to be stored.
@@ -280,9 +284,39 @@ async fn purge(
         (None, None, None, Some(true)) => Purge::All,
         _ => return Err(one_of()),
     };
-    let purged = source.purge(flow.as_deref(), selection);
-    tracing::info!(purged, "purged stored responses");
-    Ok(Json(BTreeMap::from([("purged", purged)])).into_response())
+    let Purged { removed, told } = source.purge(flow.as_deref(), selection);
+    tracing::info!(purged = removed, "purged stored responses");
+    Ok(Json(PurgeView::new(removed, told).await).into_response())
+}
+
+/// The result of a purge.
+#[derive(Debug, Serialize)]
+struct PurgeView {
+    purged: usize,
+    /// `true` if the other gateways of the cluster were told; none without a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told: Option<bool>,
+    /// Reason why they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl PurgeView {
+    /// Waits until the other gateways were told, or could not be.
+    async fn new(purged: usize, told: Vec<PurgeTold>) -> Self {
+        if told.is_empty() {
+            return Self { purged, told: None, reason: None };
+        }
+        let all_told = async {
+            for told in told {
+                // Without an answer, the gateway leaves the cluster.
+                told.await.unwrap_or(Err(NotTold::Away))?;
+            }
+            Ok(())
+        };
+        let result = tokio::time::timeout(TOLD_MAX, all_told).await.unwrap_or(Err(NotTold::Away));
+        Self { purged, told: Some(result.is_ok()), reason: result.err().map(|reason| reason.to_string()) }
+    }
 }
 
 async fn unknown_path() -> Problem {

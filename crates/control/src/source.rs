@@ -6,6 +6,7 @@ use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::StatsSnapshot;
 use egret_store::entries::Purge;
+use egret_store::shared::Purged;
 
 /// The data that the control port shows, implemented by the owner of the gateway. Every method is called from
 /// the control thread, once per request that needs it, and should return immediately.
@@ -23,8 +24,9 @@ pub trait Source: Send + Sync {
     /// Returns the counters of the exporters.
     fn exporters(&self) -> Vec<ExporterSnapshot>;
 
-    /// Purges matching responses from all caches, or from the cache of `flow`. Returns their number.
-    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize;
+    /// Purges matching responses from all caches, or from the cache of `flow`, and tells the other gateways of
+    /// a cluster.
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged;
 
     /// Returns `true` if new exchanges are accepted: `false` while starting and while draining.
     fn ready(&self) -> bool;

@@ -23,7 +23,9 @@ use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
 use egret_remedy::{DecisionSums, Mode};
 use egret_store::entries::{DiskStats, EntryStats, Purge};
+use egret_store::shared::{NotTold, Purged};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 /// Every path that returns data.
 const GUARDED: [&str; 10] = [
@@ -124,14 +126,26 @@ impl Source for Fixed {
         Vec::new()
     }
 
-    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
-        match (flow, purge) {
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
+        let removed = match (flow, purge) {
             (None, Purge::All) => 4,
             (Some("charges"), Purge::Tag("t")) => 3,
             (None, Purge::Prefix(b"https://h.example:443/v1")) => 2,
             (None, Purge::Label(b"http://h.example:80/a?b")) => 1,
             _ => 0,
-        }
+        };
+        // In these tests the flow `shared` is also in other gateways, and `cut-off` in some that are not told.
+        let told = match flow {
+            Some("shared") => vec![Ok(())],
+            Some("cut-off") => vec![Ok(()), Err(NotTold::Away)],
+            _ => Vec::new(),
+        };
+        let answered = |result| {
+            let (answer, told) = oneshot::channel();
+            answer.send(result).unwrap();
+            told
+        };
+        Purged { removed, told: told.into_iter().map(answered).collect() }
     }
 
     fn ready(&self) -> bool {
@@ -559,6 +573,15 @@ fn only_reading_is_answered() {
     }
     let head = call(&control, "HEAD /healthz", "");
     assert_eq!((head.status, &*head.content), (200, ""));
+}
+
+#[test]
+fn a_purge_says_if_the_other_gateways_of_a_cluster_were_told() {
+    let control = start(&loopback());
+    let purge = |flow: &str| call(&control, &format!("POST /api/v1/cache/purge?all=true&flow={flow}"), "").json();
+    assert_eq!(purge("shared"), json!({ "purged": 0, "told": true }));
+    let reason = "the store of the cluster cannot be used; the other gateways are told as soon as it can";
+    assert_eq!(purge("cut-off"), json!({ "purged": 0, "told": false, "reason": reason }));
 }
 
 #[test]

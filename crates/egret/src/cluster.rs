@@ -8,7 +8,7 @@ use crate::config::Config;
 pub fn join(config: &Config) -> Result<Option<ClusterThread>, ClusterStartError> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
     let name = cluster.member.clone().unwrap_or_else(|| default_name(config));
-    let thread = ClusterThread::start(cluster, &name)?;
+    let thread = ClusterThread::start(cluster, &name, &config.data_dir)?;
     tracing::info!(cluster = cluster.name, member = name, "quotas with `store: redis` are shared");
     Ok(Some(thread))
 }

@@ -10,6 +10,7 @@ use egret_flow::FlowsSnapshot;
 use egret_gateway::Gateway;
 use egret_gateway::stats::StatsSnapshot;
 use egret_store::entries::Purge;
+use egret_store::shared::Purged;
 
 use crate::config::Config;
 
@@ -80,8 +81,8 @@ impl Source for ControlSource {
         self.exporters.lock().unwrap_or_else(PoisonError::into_inner).snapshot()
     }
 
-    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
-        self.gateway.get().map_or(0, |gateway| gateway.purge(flow, purge))
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
+        self.gateway.get().map(|gateway| gateway.purge(flow, purge)).unwrap_or_default()
     }
 
     fn ready(&self) -> bool {

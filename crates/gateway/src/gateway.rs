@@ -19,6 +19,7 @@ use egret_flow::FlowsSnapshot;
 use egret_net::dns::Resolver;
 use egret_net::event_loop::EventLoop;
 use egret_store::entries::Purge;
+use egret_store::shared::Purged;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -213,9 +214,9 @@ impl Gateway {
         plan.flows.diagnoses.discovered().into_iter().chain(all).collect()
     }
 
-    /// Removes the responses that `purge` selects from all caches, or from those of one flow. Returns their
-    /// number.
-    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
+    /// Removes the responses that `purge` selects from all caches, or from those of one flow, and tells the
+    /// other gateways of a cluster.
+    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.purge(flow, purge)
     }

@@ -158,6 +158,8 @@ pub(crate) struct Worker {
     /// Hands records of exchanges to the diagnoses.
     pub records: RefCell<RecordSender>,
     pub draining: Cell<bool>,
+    /// Number of calls of the gateway's own that must end before the worker does.
+    pub unfinished: Cell<usize>,
     /// The source of request ids.
     pub random: RefCell<Random>,
     view: RefCell<Rc<View>>,
@@ -213,6 +215,7 @@ impl Worker {
             follow_ups,
             records: RefCell::new(records),
             draining: Cell::new(false),
+            unfinished: Cell::new(0),
             random: RefCell::default(),
             view: RefCell::new(Rc::new(View::new(plan, number, None))),
             others: RefCell::default(),
@@ -435,5 +438,23 @@ impl Drop for ExchangeSlot {
         if let Some(worker) = &self.0 {
             worker.shared.exchanges.fetch_sub(1, Relaxed);
         }
+    }
+}
+
+/// A call of the gateway's own that must end before its worker does.
+pub(crate) struct UnfinishedCall(Rc<Worker>);
+
+impl UnfinishedCall {
+    /// Makes the worker wait.
+    pub fn new(worker: Rc<Worker>) -> Self {
+        worker.unfinished.set(worker.unfinished.get() + 1);
+        Self(worker)
+    }
+}
+
+impl Drop for UnfinishedCall {
+    fn drop(&mut self) {
+        self.0.unfinished.set(self.0.unfinished.get() - 1);
+        self.0.has_closed();
     }
 }

@@ -21,7 +21,7 @@ use crate::state::gathered::GatheredBody;
 use crate::state::request::CallTarget;
 use crate::upstream::Upstream;
 use crate::view::View;
-use crate::worker::Worker;
+use crate::worker::{UnfinishedCall, Worker};
 
 /// The response of a token endpoint.
 struct FetchedResponse {
@@ -30,8 +30,11 @@ struct FetchedResponse {
     body: Zeroizing<Vec<u8>>,
 }
 
-/// Fetches a token, and reports it or the reason why there is none.
+/// Fetches a token, unless another gateway of the cluster has, and reports it or the reason why there is none.
 pub(crate) async fn fetch_token(fetch: Fetch, worker: Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
+    let Some(fetch) = fetch.admitted(|| worker.shared.clock.timestamp(Moment::now())).await else { return };
+    // The other gateways wait for the outcome, and nobody else may use the refresh token.
+    let _ending = fetch.is_shared().then(|| UnfinishedCall::new(Rc::clone(&worker)));
     let fetched = run(&fetch, &worker, &view, listener).await;
     let response = fetched.as_ref().map(|response| TokenResponse {
         status: response.status,

@@ -51,10 +51,12 @@ pub(crate) fn serve_client(worker: &Rc<Worker>, socket: TcpStream, listener: Soc
     spawn(serve::serve(Rc::clone(worker), socket, listener));
 }
 
-/// Returns the next message, or `None` once the worker is drained and its last connection has closed.
+/// Returns the next message, or `None` once the worker is drained, its last connection has closed, and no call
+/// of its own must end.
 async fn next(worker: &Worker, messages: &mut mpsc::UnboundedReceiver<Message>) -> Option<Message> {
     loop {
-        if worker.draining.get() && worker.shared.connections[worker.number].load(Relaxed) == 0 {
+        let has_connections = worker.shared.connections[worker.number].load(Relaxed) > 0;
+        if worker.draining.get() && !has_connections && worker.unfinished.get() == 0 {
             return None;
         }
         tokio::select! {

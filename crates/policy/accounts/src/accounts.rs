@@ -23,7 +23,7 @@ pub struct Accounts(Vec<Account>);
 
 impl Accounts {
     /// Compiles `configs`. Reports each mistake in `problems` and leaves that account out. Keeps the state
-    /// and the tokens of the accounts in `before`.
+    /// and the tokens of the accounts in `before`. What the gateways of a cluster share is in `shared`.
     pub fn compile(
         configs: &AccountConfigs,
         providers: &[KnownProvider<'_>],
@@ -43,7 +43,7 @@ impl Accounts {
             let before = before.and_then(|before| before.get(before.find(name)?));
             let name: Arc<str> = name.as_str().into();
             let token = before.and_then(Account::token);
-            let credential = Credential::compile(config, &name, token, &at, problems);
+            let credential = Credential::compile(config, &name, token, shared.tokens, &at, problems);
             let placeholder = compile_placeholder(config, &at, problems);
             let credential = credential.filter(|_| problems.len() == known)?;
             let is_own =
@@ -164,7 +164,13 @@ mod tests {
         let config = AccountConfig { provider, bearer: Some(bearer), ..AccountConfig::default() };
         let known = ["one", "two"].map(|name| KnownProvider { name, host: None, tls: true });
         let mut problems = Vec::new();
-        let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &known, SharedState::default(), before, &mut problems);
+        let accounts = Accounts::compile(
+            &[("a".to_owned(), config)].into(),
+            &known,
+            SharedState::default(),
+            before,
+            &mut problems,
+        );
         assert!(problems.is_empty(), "{problems:?}");
         accounts
     }

@@ -9,6 +9,7 @@ use egret_har::base64;
 use egret_http1::{is_field_value, is_token};
 use egret_match::matching::decode;
 use egret_message::Fault;
+use egret_store::shared::SharedTokens;
 use zeroize::Zeroizing;
 
 use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
@@ -38,12 +39,13 @@ impl fmt::Debug for Credential {
 
 impl Credential {
     /// Compiles the credential of `config` for the account `name`. `before` is the token that the account had
-    /// before a reload. Returns `None` and adds a problem if the config is wrong. `at` is the path of the
+    /// before a reload; other gateways get the token through `tokens`. Returns `None` and adds a problem if the config is wrong. `at` is the path of the
     /// account in the config.
     pub fn compile(
         config: &AccountConfig,
         name: &Arc<str>,
         before: Option<&Arc<Token>>,
+        tokens: Option<&Arc<dyn SharedTokens>>,
         at: &str,
         problems: &mut Vec<Problem>,
     ) -> Option<Self> {
@@ -56,7 +58,7 @@ impl Credential {
                 .map(|bearer| field("authorization", "Bearer ", bearer.token.expose(), "token")),
             ["oauth2"] => {
                 let at = format!("{at}.oauth2");
-                return Token::compile(name, config.oauth2.as_ref()?, before, &at, problems)
+                return Token::compile(name, config.oauth2.as_ref()?, before, tokens, &at, problems)
                     .map(Self::OAuth2);
             }
             ["sigv4"] => config

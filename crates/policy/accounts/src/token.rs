@@ -5,12 +5,20 @@
 //! elected to fetch it. It is given a [`Fetch`], which the gateway sends to the token endpoint. A `Fetch`
 //! that is dropped is given up, and another exchange is elected. Only one fetch is in flight at a time. All
 //! exchanges that need the token wait for it, unless the old one is still valid.
+//!
+//! In a cluster whose gateways share tokens, a `Fetch` must be [admitted](Fetch::admitted) by the others
+//! before it is sent. They may have a newer token already.
 
 mod config;
+mod fetch;
 mod request;
 mod response;
+mod shared;
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;
+mod wiped;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,18 +26,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egret_clock::{Random, Timestamp, retry_after};
+use egret_clock::{Random, Timestamp};
 use egret_config::Problem;
 use egret_message::{Reason, Refused};
 use egret_store::coalescer;
 use egret_store::coalescer::{Coalescer, Leader};
+use egret_store::shared::{SharedTokenState, SharedTokens};
 use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 pub use config::{ClientAuth, EndpointError, Grant, OAuth2Config, OAuth2RetryConfig, TokenEndpoint};
+pub use fetch::{Fetch, TokenResponse};
 pub use response::{RESPONSE_BYTES_MAX, TokenError};
 
 use response::Granted;
+use shared::{Sharing, TokenState as StoredState};
+use wiped::WipedText;
 
 /// Minimum time for which a new token is used, even if its response took longer than its lifetime.
 const USED_MIN: Duration = Duration::from_secs(1);
@@ -50,14 +62,25 @@ pub struct Token {
     state: Mutex<State>,
     /// The fetch in flight, and its waiters.
     coalescer: Arc<Coalescer>,
-    /// The latest refresh token, if the grant uses one.
-    grant: Arc<Mutex<Zeroizing<String>>>,
+    grant: Arc<Mutex<GrantState>>,
     counts: Arc<TokenCounts>,
+    /// The other gateways of the cluster, if they share the token.
+    sharing: Option<Sharing>,
+}
+
+/// The state of the grant, kept across changes of the requested token.
+struct GrantState {
+    /// The latest refresh token, if the grant uses one.
+    refresh_token: Zeroizing<String>,
+    /// Version of the shared state that it is from; 0 if none.
+    version: u64,
 }
 
 #[derive(Default)]
 struct State {
     current: Option<Current>,
+    /// Number of tokens so far.
+    number: u64,
     /// Number of failures since the last token.
     failures: u32,
     error: Option<TokenError>,
@@ -162,17 +185,19 @@ enum TokenNeed {
 }
 
 impl Token {
-    /// Compiles the token of `account`. If the config is the same as `before`, its whole state is kept. If
-    /// the endpoint, the client and the configured refresh token are the same, the latest refresh token is
-    /// kept.
+    /// Compiles the token of `account`, which is shared through `tokens`. If the config is the same as
+    /// `before`, its whole state is kept. If the endpoint, the client and the configured refresh token are
+    /// the same, the latest refresh token is kept.
     pub(super) fn compile(
         account: &Arc<str>,
         config: &OAuth2Config,
         before: Option<&Arc<Self>>,
+        tokens: Option<&Arc<dyn SharedTokens>>,
         at: &str,
         problems: &mut Vec<Problem>,
     ) -> Option<Arc<Self>> {
-        if let Some(before) = before.filter(|before| before.config == *config) {
+        let is_shared_alike = |before: &&Arc<Self>| before.sharing.is_some() == tokens.is_some();
+        if let Some(before) = before.filter(is_shared_alike).filter(|before| before.config == *config) {
             return Some(Arc::clone(before));
         }
         let count = problems.len();
@@ -184,10 +209,18 @@ impl Token {
             };
             of(&before.config) == of(config)
         };
-        let grant = before.filter(is_same_grant).map(|before| Arc::clone(&before.grant));
+        let sharing = tokens.map(|tokens| Sharing::new(account, config, tokens));
+        // A version counts within one shared state.
+        let is_same_sharing = |before: &&Arc<Self>| match (&before.sharing, &sharing) {
+            (Some(before), Some(sharing)) => before.is_same_grant(sharing),
+            (before, _) => before.is_none(),
+        };
+        let before_grant = before.filter(is_same_grant).filter(is_same_sharing);
+        let grant = before_grant.map(|before| Arc::clone(&before.grant));
         let grant = grant.unwrap_or_else(|| {
             let configured = config.refresh_token.as_ref().map_or("", |secret| secret.expose());
-            Arc::new(Mutex::new(Zeroizing::new(configured.to_owned())))
+            let refresh_token = Zeroizing::new(configured.to_owned());
+            Arc::new(Mutex::new(GrantState { refresh_token, version: 0 }))
         });
         Some(Arc::new(Self {
             account: Arc::clone(account),
@@ -197,6 +230,7 @@ impl Token {
             coalescer: Coalescer::new(),
             grant,
             counts: before.map(|before| Arc::clone(&before.counts)).unwrap_or_default(),
+            sharing,
         }))
     }
 
@@ -298,12 +332,12 @@ impl Token {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refresh_token(&self) -> MutexGuard<'_, Zeroizing<String>> {
+    fn grant(&self) -> MutexGuard<'_, GrantState> {
         self.grant.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fetch(self: &Arc<Self>, leader: Leader, now: Timestamp) -> Fetch {
-        Fetch { token: Arc::clone(self), leader, started: now }
+        Fetch::new(Arc::clone(self), leader, now)
     }
 
     fn refused(&self, retry_at: Timestamp, error: Option<TokenError>, now: Timestamp) -> Refused {
@@ -322,56 +356,93 @@ impl Token {
         Refused { retry_at: Some(now + USED_MIN), ..Refused::new(Reason::AccountUnavailable, detail) }
     }
 
-    /// Stores the result of a fetch that began at `started`.
-    fn settle(
-        &self,
-        started: Timestamp,
-        now: Timestamp,
-        granted: Result<Granted, TokenError>,
-        requested: Option<Timestamp>,
-    ) {
-        match granted {
-            Ok(granted) => self.store_token(started, now, granted),
-            Err(error) => {
-                self.counts.failed.fetch_add(1, Relaxed);
-                let mut state = self.lock();
-                let wait = state.fail(&self.config.retry, error, now, requested);
-                let is_good = state.is_good(now);
-                drop(state);
-                warn!(
-                    account = &*self.account,
-                    reason = %error,
-                    retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-                    old_token_is_good = is_good,
-                    "a token could not be fetched"
-                );
-            }
-        }
+    /// Notes a failure, after which the endpoint is not called for a while. Returns that time.
+    fn fail(&self, error: TokenError, now: Timestamp, requested: Option<Timestamp>) -> Duration {
+        self.counts.failed.fetch_add(1, Relaxed);
+        let mut state = self.lock();
+        let wait = state.fail(&self.config.retry, error, now, requested);
+        let is_good = state.is_good(now);
+        drop(state);
+        warn!(
+            account = &*self.account,
+            reason = %error,
+            retry_in_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            old_token_is_good = is_good,
+            "a token could not be fetched"
+        );
+        wait
     }
 
-    fn store_token(&self, started: Timestamp, now: Timestamp, granted: Granted) {
+    /// Stores a token that was granted after a request at `started`.
+    fn store_granted(&self, started: Timestamp, now: Timestamp, granted: Granted) {
         let Granted { access_token, life, refresh_token } = granted;
-        let life = life.unwrap_or(self.config.default_life.get());
+        let life = self.life(life);
+        if let Some(refresh_token) = refresh_token {
+            self.grant().refresh_token = refresh_token;
+        }
+        self.counts.fetched.fetch_add(1, Relaxed);
         // The lifetime begins between the request and the response; the request is the safe bound.
-        let expires_at = (started + life).max(now + USED_MIN);
+        self.store_token(&access_token, life, (started + life).max(now + USED_MIN));
+        debug!(account = &*self.account, life_s = life.as_secs(), "a token has been fetched");
+    }
+
+    fn store_token(&self, access_token: &str, life: Duration, expires_at: Timestamp) {
         let mut field = Zeroizing::new(Vec::with_capacity(access_token.len() + 7));
         field.extend_from_slice(b"Bearer ");
         field.extend_from_slice(access_token.as_bytes());
-        if let Some(refresh_token) = refresh_token {
-            *self.refresh_token() = refresh_token;
-        }
-        let number = self.counts.fetched.fetch_add(1, Relaxed) + 1;
         let mut state = self.lock();
+        state.number += 1;
         state.current = Some(Current {
-            number,
+            number: state.number,
             field: Arc::new(field),
             renew_at: expires_at - self.config.renew_before.get().min(life / 4),
             expires_at,
             is_rejected: false,
         });
         (state.failures, state.error, state.retry_at) = (0, None, Timestamp::default());
-        drop(state);
-        debug!(account = &*self.account, life_s = life.as_secs(), "a token has been fetched");
+    }
+
+    fn life(&self, granted: Option<Duration>) -> Duration {
+        granted.unwrap_or(self.config.default_life.get())
+    }
+
+    /// Takes over what another gateway has fetched. Returns `true` if its access token can be used here.
+    fn adopt(&self, shared: &SharedTokenState, now: Timestamp) -> bool {
+        let mut grant = self.grant();
+        if shared.version <= grant.version {
+            return false;
+        }
+        // A state that cannot be read leaves the version as it is: its refresh token is not known here.
+        let Some(stored) = StoredState::load(&shared.content) else { return false };
+        grant.version = shared.version;
+        if let Some(WipedText(refresh_token)) = stored.refresh_token {
+            grant.refresh_token = refresh_token;
+        }
+        drop(grant);
+        let is_for_same_request =
+            self.sharing.as_ref().is_some_and(|sharing| sharing.request() == stored.request);
+        let life = Duration::from_millis(stored.life_ms);
+        let used = Duration::from_millis(stored.used_ms).saturating_add(shared.age);
+        let WipedText(access_token) = stored.access_token;
+        if !is_for_same_request || used >= life || !response::is_sendable(&access_token) {
+            return false;
+        }
+        self.store_token(&access_token, life, now + (life - used));
+        debug!(account = &*self.account, version = shared.version, "another gateway has fetched a token");
+        true
+    }
+
+    /// Returns what the other gateways need to know of a token that was granted.
+    fn shared_state(&self, granted: &Granted, started: Timestamp, now: Timestamp) -> Option<StoredState> {
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let refresh_token = granted.refresh_token.clone().unwrap_or_else(|| self.grant().refresh_token.clone());
+        Some(StoredState {
+            request: self.sharing.as_ref()?.request(),
+            access_token: WipedText(granted.access_token.clone()),
+            life_ms: millis(self.life(granted.life)),
+            used_ms: millis(now.since(started)),
+            refresh_token: Some(WipedText(refresh_token)).filter(|WipedText(text)| !text.is_empty()),
+        })
     }
 }
 
@@ -429,7 +500,10 @@ impl State {
         let wait = longest / 2 + Duration::from_millis(self.random.up_to(half_ms));
         let requested = requested.map_or(Duration::ZERO, |requested| requested.since(now));
         let wait = wait.max(requested.min(config.max.get().saturating_mul(LASTING_FACTOR)));
-        self.failures = self.failures.saturating_add(1);
+        // A store that is away says nothing about the endpoint.
+        if error != TokenError::StoreAway {
+            self.failures = self.failures.saturating_add(1);
+        }
         self.error = Some(error);
         self.retry_at = now + wait;
         wait
@@ -452,61 +526,5 @@ impl TokenWaiter {
     /// Notes that the call is repeated because its token was rejected.
     pub fn repeat(&mut self) {
         self.has_repeated = true;
-    }
-}
-
-/// A token fetch to perform. If this is dropped, the fetch is given up, and another exchange is elected.
-pub struct Fetch {
-    token: Arc<Token>,
-    leader: Leader,
-    started: Timestamp,
-}
-
-/// The response of a token endpoint.
-#[derive(Clone, Copy)]
-pub struct TokenResponse<'a> {
-    /// The status code.
-    pub status: u16,
-    /// The value of `Retry-After`, if present.
-    pub retry_after: Option<&'a [u8]>,
-    /// The whole body.
-    pub body: &'a [u8],
-}
-
-impl Fetch {
-    /// The token endpoint.
-    pub fn endpoint(&self) -> &TokenEndpoint {
-        self.token.endpoint()
-    }
-
-    /// The account's name.
-    pub fn account(&self) -> &str {
-        &self.token.account
-    }
-
-    /// Maximum duration of the whole fetch.
-    pub fn timeout(&self) -> Duration {
-        self.token.config.timeout.get()
-    }
-
-    /// Returns the whole request, as an HTTP/1.1 message.
-    pub fn request(&self) -> Zeroizing<Vec<u8>> {
-        let Token { config, endpoint, .. } = &*self.token;
-        request::request(config, endpoint, &self.token.refresh_token())
-    }
-
-    /// Stores the result, and wakes all waiters.
-    pub fn end(self, now: Timestamp, response: Result<TokenResponse<'_>, TokenError>) {
-        let requested = response.as_ref().ok().and_then(|response| response.retry_after);
-        let requested = requested.and_then(|value| retry_after::read(value, now));
-        let granted = response.and_then(|TokenResponse { status, body, .. }| response::read(status, body));
-        self.token.settle(self.started, now, granted, requested);
-        self.leader.finish();
-    }
-}
-
-impl fmt::Debug for Fetch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fetch({})", self.token.account)
     }
 }

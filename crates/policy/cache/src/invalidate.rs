@@ -6,7 +6,7 @@ use egret_http1::Method;
 use egret_match::target::{normal_path, resolve};
 use egret_message::{Request, Response};
 
-use super::key::{KeyContext, Url};
+use super::key::{KeyContext, KeySecret, Url};
 use super::policy::Policy;
 
 /// Maximum length of a reference that is followed.
@@ -22,24 +22,52 @@ impl Policy {
         context: &KeyContext<'_>,
         response: &Response<'_>,
     ) -> Vec<u128> {
+        let urls = self.changed(request, context, response);
+        let mut groups: Vec<_> = urls.iter().map(|url| url.group(&self.secret)).collect();
+        groups.dedup();
+        groups
+    }
+
+    /// Returns the URLs whose stored responses a response [invalidates](Self::invalidated), in the form that
+    /// [`group_of`] reads in another gateway.
+    pub fn changed_urls(
+        &self,
+        request: &Request<'_>,
+        context: &KeyContext<'_>,
+        response: &Response<'_>,
+    ) -> Vec<Vec<u8>> {
+        self.changed(request, context, response).iter().map(Url::save).collect()
+    }
+
+    fn changed<'a>(
+        &self,
+        request: &Request<'a>,
+        context: &KeyContext<'a>,
+        response: &Response<'_>,
+    ) -> Vec<Url<'a>> {
         let method = Method::of(request.method);
         let changes_nothing = method.is_safe() || self.config.methods.contains(method.name());
         if changes_nothing || !(200..400).contains(&response.status) {
             return Vec::new();
         }
         let url = Url::of(request, context);
-        let mut groups = vec![url.group(&self.secret)];
+        let mut named = Vec::new();
         for name in [&b"location"[..], b"content-location"] {
             let Some(reference) = response.fields.get(name) else { continue };
             if let Some(path) = path_of(reference, &url) {
-                let path = [Cow::default(), normal_path(&path)];
-                let named = Url { path, query: None, ..url.clone() };
-                groups.push(named.group(&self.secret));
+                let path = [Cow::default(), Cow::Owned(normal_path(&path).into_owned())];
+                named.push(Url { path, query: None, ..url.clone() });
             }
         }
-        groups.dedup();
-        groups
+        named.insert(0, url);
+        named
     }
+}
+
+/// Returns the group of a URL that [`Policy::changed_urls`] returned, under the secret of this cache; `None` if
+/// it is invalid.
+pub fn group_of(changed: &[u8], secret: &KeySecret) -> Option<u128> {
+    Some(Url::load(changed)?.group(secret))
 }
 
 /// Returns the path that a reference names, if it is on the same origin as `base` (RFC 3986 §5.2).

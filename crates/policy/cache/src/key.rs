@@ -218,6 +218,34 @@ impl<'a> Url<'a> {
         digest.finish()
     }
 
+    /// Serializes all that its group depends on.
+    pub fn save(&self) -> Vec<u8> {
+        let (kept_host, kept_port) = self.kept_host.unwrap_or(("", 0));
+        let flags = u8::from(self.tls) | u8::from(self.kept_host.is_some()) << 1;
+        let mut saved = vec![flags];
+        saved.extend_from_slice(&self.port.to_le_bytes());
+        saved.extend_from_slice(&kept_port.to_le_bytes());
+        for host in [self.host, kept_host] {
+            // A host has 255 bytes at most.
+            saved.push(u8::try_from(host.len()).unwrap_or(u8::MAX));
+            saved.extend_from_slice(host.as_bytes());
+        }
+        saved.extend_from_slice(&self.path.concat());
+        saved
+    }
+
+    /// Deserializes the output of [`save`](Self::save); `None` if it is invalid.
+    pub fn load(saved: &'a [u8]) -> Option<Self> {
+        let (&[flags], rest) = saved.split_first_chunk()?;
+        let (port, rest) = rest.split_first_chunk()?;
+        let (kept_port, rest) = rest.split_first_chunk()?;
+        let (host, rest) = saved_host(rest)?;
+        let (kept_host, path) = saved_host(rest)?;
+        let kept_host = (flags & 2 != 0).then_some((kept_host, u16::from_le_bytes(*kept_port)));
+        let (tls, port, path) = (flags & 1 != 0, u16::from_le_bytes(*port), [Cow::default(), path.into()]);
+        Some(Self { tls, host, port, kept_host, path, query: None })
+    }
+
     /// Returns the URL as text, with the host sent to the provider: `https://host:443/path?query`.
     pub fn text(&self) -> Vec<u8> {
         let scheme = if self.tls { "https" } else { "http" };
@@ -230,6 +258,13 @@ impl<'a> Url<'a> {
         }
         text
     }
+}
+
+/// Splits a host off, after its length.
+fn saved_host(saved: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = saved.split_first()?;
+    let (host, rest) = rest.split_at_checked(usize::from(*length))?;
+    Some((std::str::from_utf8(host).ok()?, rest))
 }
 
 /// Returns the label of the stored responses for `url`, or for URLs that begin with it. The port is added if

@@ -43,6 +43,7 @@ pub use directives::{Extent, RequestDirectives, ResponseDirectives};
 pub use disk::{CacheDisk, DiskLocation, SECRET_BYTES, fingerprint};
 pub use freshness::{Freshness, ProviderFailure};
 pub use fwd::FwdReason;
+pub use invalidate::group_of;
 pub use key::{
     CacheKey, KeyContext, KeySecret, Partition, is_credential_field, is_credential_parameter, label_of,
 };

@@ -25,6 +25,7 @@ use egret_remedy::{
 };
 use egret_store::SharedState;
 use egret_store::entries::Purge;
+use egret_store::shared::Purged;
 
 use crate::causes::LoggedCauses;
 use crate::config::{FlowConfig, match_rules};
@@ -309,10 +310,15 @@ impl Flows {
         }
     }
 
-    /// Purges responses from all caches, or from those of `flow`. Returns the number of responses removed.
-    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> usize {
+    /// Purges responses from all caches, or from those of `flow`, and tells the other gateways of a cluster.
+    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
         let slots = self.slots.iter().filter(|slot| flow.is_none_or(|flow| slot.identity.flow == flow));
-        slots.filter_map(|slot| slot.remedy.as_cache()).map(|cache| cache.purge(purge)).sum()
+        let mut sum = Purged::default();
+        for purged in slots.filter_map(|slot| slot.remedy.as_cache()).map(|cache| cache.purge(purge)) {
+            sum.removed += purged.removed;
+            sum.told.extend(purged.told);
+        }
+        sum
     }
 
     /// Returns the disks of all caches that have one.

@@ -14,11 +14,13 @@ mod hold;
 mod lease;
 mod member;
 mod message;
+mod purges;
 mod report;
 mod script;
 mod session;
 mod sharing;
 mod terms;
+mod tokens;
 
 #[cfg(test)]
 mod model;
@@ -32,6 +34,14 @@ pub use message::{
     BookReply, Call, ClockCheck, GroupCall, GroupKey, GroupReply, Instance, Press, ProviderReport, Told,
     View, WindowCall,
 };
+pub use purges::{
+    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, Purged, PurgedCache, Removal, STREAM_TTL_MS, SharedPurges,
+    Told as PurgeTold,
+};
 pub use script::{CALL_SCRIPT, ScriptCall, ScriptReplyError, Segment};
 pub use session::Session;
 pub use terms::Terms;
+pub use tokens::{
+    ClaimRefusal, Election, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenAnswer,
+    TokenCalls, TokenClaim, TokenIdentity, TokenOutcome, TokenReply,
+};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::marks::MarkSink;
+use crate::shared::{SharedPurges, SharedTokens};
 
 /// The ways in which a gateway shares state with the others of its cluster: none of them without a cluster, and
 /// while a config is only checked.
@@ -10,4 +11,8 @@ use crate::marks::MarkSink;
 pub struct SharedState<'a> {
     /// Shares throttles and cool-downs.
     pub marks: Option<&'a Arc<dyn MarkSink>>,
+    /// Shares tokens.
+    pub tokens: Option<&'a Arc<dyn SharedTokens>>,
+    /// Shares the removal of stored responses.
+    pub purges: Option<&'a Arc<dyn SharedPurges>>,
 }

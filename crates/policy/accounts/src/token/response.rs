@@ -5,9 +5,11 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use zeroize::Zeroizing;
+
+use super::wiped::WipedText;
 
 /// Maximum size of a response, in bytes.
 pub const RESPONSE_BYTES_MAX: usize = 64 << 10;
@@ -61,12 +63,26 @@ pub enum TokenError {
     TokenType,
     /// The lifetime is not a number.
     ExpiresIn,
+    /// The store of the cluster cannot be used, and without it no gateway may use the refresh token.
+    StoreAway,
+    /// Another gateway of the cluster should fetch the token, and has not.
+    Elsewhere,
+    /// A gateway of the cluster was stopped while it used the refresh token.
+    InDoubt,
 }
 
 impl TokenError {
     /// Returns `true` if a retry is unlikely to succeed.
     pub(super) fn is_lasting(self) -> bool {
-        !matches!(self, Self::Unreachable(_) | Self::Status(_) | Self::TooLong | Self::CutShort)
+        !matches!(
+            self,
+            Self::Unreachable(_)
+                | Self::Status(_)
+                | Self::TooLong
+                | Self::CutShort
+                | Self::StoreAway
+                | Self::Elsewhere
+        )
     }
 }
 
@@ -98,6 +114,16 @@ impl fmt::Display for TokenError {
             Self::ExpiresIn => {
                 f.write_str("the token endpoint returned an `expires_in` that is not a number")
             }
+            Self::StoreAway => f.write_str(
+                "the store of the cluster cannot be used, and without it two gateways could use the same refresh token",
+            ),
+            Self::Elsewhere => {
+                f.write_str("another gateway of the cluster is fetching the token, without success so far")
+            }
+            Self::InDoubt => f.write_str(
+                "a gateway of the cluster was stopped while it used the refresh token, which the endpoint may have replaced: \
+                 configure a new refresh token",
+            ),
         }
     }
 }
@@ -123,28 +149,6 @@ struct Members {
 struct Refusal {
     #[serde(default)]
     error: Option<String>,
-}
-
-/// A text that is wiped when it is dropped.
-struct WipedText(Zeroizing<String>);
-
-impl<'de> Deserialize<'de> for WipedText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Taker;
-
-        impl Visitor<'_> for Taker {
-            type Value = WipedText;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<WipedText, E> {
-                Ok(WipedText(Zeroizing::new(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Taker)
-    }
 }
 
 /// Parses a response with this status and body.
@@ -190,7 +194,7 @@ fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 
 /// Returns `true` if a token is valid in a header field. All visible characters are accepted, because
 /// providers use more than RFC 6750 §2.1 allows.
-fn is_sendable(token: &str) -> bool {
+pub(super) fn is_sendable(token: &str) -> bool {
     (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic())
 }
 

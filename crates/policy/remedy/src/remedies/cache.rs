@@ -3,6 +3,7 @@
 //! also on a disk, and survive a reload.
 
 mod held;
+mod sharing;
 mod state;
 
 use std::sync::Arc;
@@ -22,7 +23,9 @@ use egret_match::expression::BODY_BYTES_MAX;
 use egret_message::{CallFailure, Destination, FailureKind, Outcome, Reason, Refused, Request};
 use egret_store::coalescer::{Background, Ending, Leader, Turn};
 use egret_store::entries::{BodyWriter, DiskLookup, Entry, Full, Purge, Seal};
+use egret_store::shared::{Purged, Removal};
 use held::{BodyWait, DiskFetch, ForwardedRequest, Found};
+use sharing::Sharing;
 use smallvec::SmallVec;
 use state::{DiskSource, State};
 
@@ -41,6 +44,8 @@ pub struct Cache {
     policy: Policy,
     state: Arc<State>,
     tags: Arc<[Box<str>]>,
+    /// The same cache in the other gateways of a cluster.
+    sharing: Option<Sharing>,
 }
 
 /// A request to forward to the provider, and the reason.
@@ -96,7 +101,8 @@ impl Remedy for Cache {
         );
         let policy = Policy::new(config, context.flow(), Arc::clone(&state.secret));
         let tags = config.tags.iter().map(|tag| tag.as_str().into()).collect();
-        Some(Self { policy, state, tags })
+        let sharing = Sharing::new(context, &state);
+        Some(Self { policy, state, tags, sharing })
     }
 
     fn describe(&self) -> String {
@@ -160,9 +166,10 @@ impl Cache {
         CacheSnapshot { disk, ..counts.snapshot(entries.stats()) }
     }
 
-    /// Removes the entries that `purge` selects. Returns their number.
-    pub fn purge(&self, purge: Purge<'_>) -> usize {
-        self.state.entries.purge(purge)
+    /// Removes the entries that `purge` selects, and tells the other gateways of a cluster.
+    pub fn purge(&self, purge: Purge<'_>) -> Purged {
+        let told = self.sharing.iter().map(|sharing| sharing.tell(Removal::from(purge)));
+        Purged { told: told.collect(), removed: self.state.entries.purge(purge) }
     }
 
     /// Returns its disk, if it has one.
@@ -596,8 +603,16 @@ impl Cache {
         let changes = exchange.draft.request.first(forwarded.checkpoint.request_changes());
         let request = exchange.request_at(&forwarded.checkpoint, &changes);
         let Some(response) = exchange.response() else { return };
-        let groups =
-            self.policy.invalidated(&request, &key_context_at(exchange, &forwarded.checkpoint), &response);
+        let context = key_context_at(exchange, &forwarded.checkpoint);
+        let groups = self.policy.invalidated(&request, &context, &response);
+        if let Some(sharing) = &self.sharing
+            && !groups.is_empty()
+        {
+            for url in self.policy.changed_urls(&request, &context, &response) {
+                // Nobody waits for it: RFC 9111 asks this cache alone to invalidate.
+                drop(sharing.tell(Removal::Changed(url.into())));
+            }
+        }
         let removed: usize = groups.into_iter().map(|group| self.state.entries.remove_group(group)).sum();
         self.state.counts.count_many(exchange.worker, CacheEvent::Invalidated, removed as u64);
     }

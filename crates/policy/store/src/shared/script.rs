@@ -51,9 +51,14 @@ impl Segment {
         Self { prefix: format!("egret:{{{cluster}:{number}}}") }
     }
 
+    /// The key with this name.
+    pub(super) fn key(&self, name: &str) -> Vec<u8> {
+        format!("{}:{name}", self.prefix).into_bytes()
+    }
+
     /// The key of the members.
     pub fn members(&self) -> Vec<u8> {
-        format!("{}:m", self.prefix).into_bytes()
+        self.key("m")
     }
 
     /// The key of a group.

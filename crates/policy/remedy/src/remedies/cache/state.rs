@@ -1,10 +1,12 @@
 //! The state of a cache that survives a reload: its entries, their disk, and its counters.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use egret_cache::{CacheConfig, CacheCounts, DiskConfig, DiskLocation, KeySecret, Stored};
+use egret_cache::{CacheConfig, CacheCounts, DiskConfig, DiskLocation, KeySecret, Stored, group_of};
 use egret_store::coalescer::Coalescer;
-use egret_store::entries::{Entries, EntryLimits, Seal};
+use egret_store::entries::{Entries, EntryLimits, Purge, Seal};
+use egret_store::shared::{PurgedCache, Removal};
 
 use crate::remedy::Mode;
 
@@ -19,6 +21,22 @@ pub(super) struct State {
     /// found, or would be found by requests that must not get them.
     pub config: CacheConfig,
     pub disk: Option<DiskLocation>,
+    /// `true` once other gateways remove responses from this state.
+    pub is_shared: AtomicBool,
+}
+
+impl PurgedCache for State {
+    fn remove(&self, removal: &Removal) {
+        match removal {
+            Removal::All => self.entries.purge(Purge::All),
+            Removal::Label(label) => self.entries.purge(Purge::Label(label)),
+            Removal::Prefix(prefix) => self.entries.purge(Purge::Prefix(prefix)),
+            Removal::Tag(tag) => self.entries.purge(Purge::Tag(tag)),
+            Removal::Changed(url) => {
+                group_of(url, &self.secret).map_or(0, |group| self.entries.remove_group(group))
+            }
+        };
+    }
 }
 
 /// The disk of a new state.
@@ -51,6 +69,7 @@ impl State {
             counts: CacheCounts::new(workers),
             config: lasting,
             disk: location,
+            is_shared: AtomicBool::new(false),
         }
     }
 

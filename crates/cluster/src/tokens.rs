@@ -1,0 +1,326 @@
+//! Tokens of accounts, fetched once for all gateways of a cluster.
+//!
+//! Each claim is a task of its own: it asks the store, waits while another gateway fetches, and stores the
+//! outcome of this gateway's fetch. The newest state of each exclusive token is also known here and on disk,
+//! and is offered to a store that may have lost it.
+
+mod claim;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use egret_store::shared::{
+    Segment, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenCalls, TokenClaim,
+    TokenIdentity, TokenReply,
+};
+use redis::aio::MultiplexedConnection;
+use redis::{PushInfo, RedisError};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use self::claim::Claim;
+use super::link::{Link, message};
+use super::seal::ClusterKey;
+use super::store_calls::{ReadyStore, ready};
+use super::token_files::TokenFiles;
+
+/// Maximum number of claims and tokens that wait for the task.
+const QUEUE_MAX: usize = 4_096;
+/// Time for which the store keeps the state of an exclusive token that nobody fetches.
+const EXCLUSIVE_TTL: Duration = Duration::from_hours(90 * 24);
+/// Interval at which a failed subscription is repeated.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for the outcomes of the last fetches to be stored.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+/// Precedes the key of a token, if a gateway asks the others for what they know of it.
+const QUESTION: u8 = b'?';
+
+/// A message to the task.
+enum TokenAsk {
+    Open(Weak<TokenIdentity>),
+    Claim(TokenClaim),
+    Leave(oneshot::Sender<()>),
+}
+
+/// The side of the accounts.
+#[derive(Debug)]
+pub(super) struct ClusterTokens(mpsc::Sender<TokenAsk>);
+
+impl ClusterTokens {
+    /// Waits until the outcomes of all fetches are stored, or it has taken too long.
+    pub(super) fn leave(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.0.blocking_send(TokenAsk::Leave(done)).is_ok() && is_done.blocking_recv().is_err() {
+            tracing::warn!("the last tokens may not have been stored in the cluster");
+        }
+    }
+}
+
+impl SharedTokens for ClusterTokens {
+    fn open(&self, identity: &Arc<TokenIdentity>) {
+        // A token that is not known is offered to the store after its first claim.
+        let _ = self.0.try_send(TokenAsk::Open(Arc::downgrade(identity)));
+    }
+
+    fn claim(&self, claim: TokenClaim) {
+        // The answer is dropped with a claim that is too many.
+        let _ = self.0.try_send(TokenAsk::Claim(claim));
+    }
+}
+
+/// The task.
+pub(super) struct TokenTask {
+    context: Arc<TokenContext>,
+    asked: mpsc::Receiver<TokenAsk>,
+    link: Link,
+    /// `true` if the connection is not subscribed yet.
+    is_pending: bool,
+}
+
+/// The part of the task that claims share with it.
+struct TokenContext {
+    segment: Segment,
+    key: ClusterKey,
+    /// Time for which a store that may have lost its state learns from the gateways.
+    learn: Duration,
+    files: TokenFiles,
+    known: Mutex<HashMap<String, KnownToken>>,
+    store: watch::Sender<Option<ReadyStore>>,
+    /// Number of fetches that this gateway has the right to.
+    rights: watch::Sender<usize>,
+}
+
+/// The newest state of an exclusive token.
+struct KnownToken {
+    identity: Weak<TokenIdentity>,
+    version: u64,
+    sealed: Vec<u8>,
+}
+
+/// Creates the task and the side of the accounts.
+pub(super) fn tokens(
+    segment: Segment,
+    key: ClusterKey,
+    learn: Duration,
+    files: TokenFiles,
+    link: Link,
+) -> (Arc<ClusterTokens>, TokenTask) {
+    let (asks, asked) = mpsc::channel(QUEUE_MAX);
+    let (known, store, rights) = (Mutex::default(), watch::Sender::new(None), watch::Sender::new(0));
+    let context = Arc::new(TokenContext { segment, key, learn, files, known, store, rights });
+    (Arc::new(ClusterTokens(asks)), TokenTask { context, asked, link, is_pending: false })
+}
+
+impl TokenTask {
+    /// Works until the thread ends.
+    pub(super) async fn run(mut self) {
+        loop {
+            tokio::select! {
+                ask = self.asked.recv() => match ask {
+                    Some(TokenAsk::Open(identity)) => self.context.open(identity),
+                    Some(TokenAsk::Claim(claim)) => {
+                        let pushes = self.link.pushes.resubscribe();
+                        tokio::spawn(Claim::new(Arc::clone(&self.context), claim, pushes).run());
+                    }
+                    Some(TokenAsk::Leave(done)) => {
+                        tokio::spawn(leave(Arc::clone(&self.context), done));
+                    }
+                    None => return,
+                },
+                changed = self.link.connection.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    self.connect().await;
+                }
+                () = tokio::time::sleep(RETRY_INTERVAL), if self.is_pending => self.connect().await,
+                push = self.link.pushes.recv() => self.pushed(push).await,
+            }
+        }
+    }
+
+    /// Subscribes over a new connection, and offers what is known: the store may be another one.
+    async fn connect(&mut self) {
+        let connection: Option<MultiplexedConnection> = self.link.connection.borrow_and_update().clone();
+        self.context.store.send_replace(None);
+        self.is_pending = connection.is_some();
+        let Some(connection) = connection else { return };
+        match ReadyStore::subscribe(connection, &self.context.segment.token_channel()).await {
+            Ok(store) => {
+                self.is_pending = false;
+                self.context.store.send_replace(Some(store));
+                for name in self.context.known_names() {
+                    self.context.offer(&name).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "tokens cannot be shared over this connection"),
+        }
+    }
+
+    async fn pushed(&self, push: Result<PushInfo, RecvError>) {
+        let push = match push {
+            Ok(push) => push,
+            Err(RecvError::Closed) => return,
+            Err(RecvError::Lagged(_)) => {
+                for name in self.context.known_names() {
+                    self.context.refresh(&name).await;
+                }
+                return;
+            }
+        };
+        let Some((channel, message)) = message(&push) else { return };
+        if channel != self.context.segment.token_channel() {
+            return;
+        }
+        let (is_question, key) = match message.split_first() {
+            Some((&QUESTION, key)) => (true, key),
+            _ => (false, message),
+        };
+        let Some(name) = self.context.known_names().find(|name| self.context.segment.token(name) == key)
+        else {
+            return;
+        };
+        if is_question {
+            self.context.offer(&name).await;
+        } else {
+            self.context.refresh(&name).await;
+        }
+    }
+}
+
+/// Waits until the outcomes of all fetches are stored.
+async fn leave(context: Arc<TokenContext>, done: oneshot::Sender<()>) {
+    let mut rights = context.rights.subscribe();
+    if let Ok(Ok(_)) = tokio::time::timeout(LEAVE_MAX, rights.wait_for(|count| *count == 0)).await {
+        // Nobody waits any more if the process is being stopped at once.
+        let _ = done.send(());
+    }
+}
+
+impl TokenContext {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, KnownToken>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known_names(&self) -> impl Iterator<Item = String> + use<> {
+        let names: Vec<String> = self.known().keys().cloned().collect();
+        names.into_iter()
+    }
+
+    /// The name of a token in the store.
+    fn name(&self, identity: &TokenIdentity) -> String {
+        self.key.name(&identity.content)
+    }
+
+    /// Makes a token known, with its state on disk.
+    fn open(&self, token: Weak<TokenIdentity>) {
+        let Some(identity) = token.upgrade().filter(|identity| identity.is_exclusive) else { return };
+        let name = self.name(&identity);
+        self.known().retain(|_, known| known.identity.strong_count() > 0);
+        if let Some(known) = self.known().get_mut(&name) {
+            known.identity = token;
+            return;
+        }
+        let read = self.files.read(&name).unwrap_or_else(|error| {
+            tracing::warn!(account = &*identity.account, %error, "the stored refresh token cannot be read");
+            None
+        });
+        let is_good = |(version, sealed): &(u64, Vec<u8>)| self.unseal(&identity, *version, sealed).is_some();
+        let (version, sealed) = read.filter(is_good).unwrap_or_default();
+        self.known().insert(name, KnownToken { identity: token, version, sealed });
+    }
+
+    /// The newest state that this gateway knows of an exclusive token.
+    fn newest(&self, name: &str) -> (u64, Vec<u8>) {
+        self.known().get(name).map(|known| (known.version, known.sealed.clone())).unwrap_or_default()
+    }
+
+    /// Notes a state of an exclusive token, also on disk. Older ones have no effect.
+    async fn note(self: &Arc<Self>, identity: &Arc<TokenIdentity>, version: u64, sealed: &[u8]) {
+        let name = self.name(identity);
+        {
+            let mut known = self.known();
+            let known = known.entry(name.clone()).or_insert_with(|| KnownToken {
+                identity: Arc::downgrade(identity),
+                version: 0,
+                sealed: Vec::new(),
+            });
+            if version <= known.version {
+                return;
+            }
+            (known.version, known.sealed) = (version, sealed.to_vec());
+        }
+        let (context, sealed) = (Arc::clone(self), sealed.to_vec());
+        let written = tokio::task::spawn_blocking(move || context.files.write(&name, version, &sealed)).await;
+        if let Ok(Err(error)) = written {
+            tracing::error!(
+                account = &*identity.account,
+                %error,
+                "a refresh token cannot be written to `data_dir`: if the store of the cluster loses it, configure a new one"
+            );
+        }
+    }
+
+    fn seal(&self, identity: &TokenIdentity, version: u64, content: &[u8]) -> Option<Vec<u8>> {
+        let version = version.to_le_bytes();
+        self.key.seal(&[b"token", identity.account.as_bytes(), identity.endpoint.as_bytes(), &version], content)
+    }
+
+    fn unseal(&self, identity: &TokenIdentity, version: u64, sealed: &[u8]) -> Option<SharedTokenState> {
+        let bytes = version.to_le_bytes();
+        let place: [&[u8]; 4] = [b"token", identity.account.as_bytes(), identity.endpoint.as_bytes(), &bytes];
+        let content = self.key.open(&place, sealed)?;
+        Some(SharedTokenState { version, content, age: Duration::ZERO })
+    }
+
+    /// Opens a state from the store. One that another program wrote, or that is from another place, is none.
+    fn opened(&self, identity: &TokenIdentity, stored: &StoredToken) -> Option<SharedTokenState> {
+        let state = self.unseal(identity, stored.version, &stored.sealed)?;
+        Some(SharedTokenState { age: Duration::from_millis(stored.age_ms), ..state })
+    }
+
+    fn calls(&self, name: &str, is_exclusive: bool) -> Option<TokenCalls> {
+        let mut owner = [0; 16];
+        rand::fill(&mut owner).ok()?;
+        Some(TokenCalls::new(&self.segment, name, is_exclusive, u128::from_be_bytes(owner)))
+    }
+
+    /// Offers the newest state to the store.
+    async fn offer(&self, name: &str) {
+        let (version, sealed) = self.newest(name);
+        let Some(store) = self.store.borrow().clone().filter(|_| version > 0) else { return };
+        let Some(calls) = self.calls(name, true) else { return };
+        let offered = reply(&store, &calls.offer(version, &sealed, millis(EXCLUSIVE_TTL))).await;
+        if let Err(error) = offered {
+            tracing::debug!(%error, "a token cannot be offered to the store of the cluster");
+        }
+    }
+
+    /// Notes the state in the store, if it is newer.
+    async fn refresh(self: &Arc<Self>, name: &str) {
+        let identity = self.known().get(name).and_then(|known| known.identity.upgrade());
+        let (Some(identity), Some(calls)) = (identity, self.calls(name, true)) else { return };
+        let Some(store) = self.store.borrow().clone() else { return };
+        if let Ok(TokenReply::Newer(stored)) = reply(&store, &calls.read()).await
+            && self.opened(&identity, &stored).is_some()
+        {
+            self.note(&identity, stored.version, &stored.sealed).await;
+        }
+    }
+
+    async fn ready(&self) -> Option<ReadyStore> {
+        ready(&self.store).await
+    }
+}
+
+async fn reply(store: &ReadyStore, call: &egret_store::shared::ScriptCall) -> Result<TokenReply, RedisError> {
+    let words: Vec<Vec<u8>> = store.evaluate(TOKEN_SCRIPT, call).await?;
+    TokenReply::from_script(&words)
+        .map_err(|error| RedisError::from((redis::ErrorKind::UnexpectedReturnType, "script", error.to_string())))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

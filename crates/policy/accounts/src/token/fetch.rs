@@ -1,0 +1,186 @@
+//! One fetch of a token: admitted by the other gateways of a cluster, sent by the gateway, and ended.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_clock::{Timestamp, retry_after};
+use egret_store::coalescer::Leader;
+use egret_store::shared::{ClaimRefusal, Election, TokenAnswer, TokenOutcome};
+use tokio::sync::oneshot;
+use zeroize::Zeroizing;
+
+use super::config::TokenEndpoint;
+use super::response::{Granted, TokenError};
+use super::shared::Sharing;
+use super::{Token, request, response};
+
+/// Maximum number of claims of one fetch. Each is caused by a newer state whose token cannot be used here.
+const CLAIMS_MAX: usize = 4;
+
+/// A token fetch to perform. If this is dropped, the fetch is given up, and another exchange is elected.
+pub struct Fetch {
+    token: Arc<Token>,
+    leader: Leader,
+    started: Timestamp,
+    admission: Admission,
+}
+
+/// The relation of a fetch to the other gateways of a cluster.
+enum Admission {
+    /// None: the gateway fetches for itself.
+    Alone,
+    /// They have been asked.
+    Claimed(oneshot::Receiver<TokenAnswer>),
+    /// They wait for the outcome, which has this version.
+    Elected(u64, oneshot::Sender<TokenOutcome>),
+}
+
+/// The response of a token endpoint.
+#[derive(Clone, Copy)]
+pub struct TokenResponse<'a> {
+    /// The status code.
+    pub status: u16,
+    /// The value of `Retry-After`, if present.
+    pub retry_after: Option<&'a [u8]>,
+    /// The whole body.
+    pub body: &'a [u8],
+}
+
+impl Fetch {
+    pub(super) fn new(token: Arc<Token>, leader: Leader, now: Timestamp) -> Self {
+        let admission = claim(&token);
+        Self { token, leader, started: now, admission }
+    }
+
+    /// The token endpoint.
+    pub fn endpoint(&self) -> &TokenEndpoint {
+        self.token.endpoint()
+    }
+
+    /// The account's name.
+    pub fn account(&self) -> &str {
+        &self.token.account
+    }
+
+    /// `true` if other gateways wait for the outcome.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.admission, Admission::Elected(..))
+    }
+
+    /// Maximum duration of the whole fetch.
+    pub fn timeout(&self) -> Duration {
+        self.token.config.timeout.get()
+    }
+
+    /// Waits for the other gateways of a cluster that share the token. Returns the fetch to perform, or
+    /// `None` if it is over: there is a token, or a reason why there is none.
+    pub async fn admitted(mut self, now: impl Fn() -> Timestamp) -> Option<Self> {
+        for _ in 0..CLAIMS_MAX {
+            let Admission::Claimed(answered) = &mut self.admission else { return Some(self) };
+            let answer = answered.await.unwrap_or(TokenAnswer::Refused(ClaimRefusal::Away));
+            self.started = now();
+            match answer {
+                TokenAnswer::Newer(state) if self.token.adopt(&state, self.started) => {
+                    self.leader.finish();
+                    return None;
+                }
+                TokenAnswer::Newer(_) => self.admission = claim(&self.token),
+                TokenAnswer::Elected(election) => return self.elected(election),
+                TokenAnswer::Refused(ClaimRefusal::Away) if !self.is_exclusive() => {
+                    self.admission = Admission::Alone;
+                    return Some(self);
+                }
+                TokenAnswer::Refused(refusal) => return self.refuse(refusal),
+            }
+        }
+        self.refuse(ClaimRefusal::Busy)
+    }
+
+    /// Takes over the right to fetch, unless the latest state makes the fetch unnecessary or impossible.
+    fn elected(mut self, election: Election) -> Option<Self> {
+        let Election { latest, version, outcome } = election;
+        let is_good = latest.as_ref().is_some_and(|latest| self.token.adopt(latest, self.started));
+        let is_behind = latest.is_some_and(|latest| latest.version > self.token.grant().version);
+        if !is_good && !(is_behind && self.is_exclusive()) {
+            self.admission = Admission::Elected(version, outcome);
+            return Some(self);
+        }
+        // If the thread of the cluster is gone, there is nobody to tell.
+        let _ = outcome.send(TokenOutcome::Failed(Duration::ZERO));
+        if !is_good {
+            return self.refuse(ClaimRefusal::Doubt);
+        }
+        self.leader.finish();
+        None
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.token.sharing.as_ref().is_some_and(Sharing::is_exclusive)
+    }
+
+    fn refuse(self, refusal: ClaimRefusal) -> Option<Self> {
+        let error = match refusal {
+            ClaimRefusal::Away => TokenError::StoreAway,
+            ClaimRefusal::Busy => TokenError::Elsewhere,
+            ClaimRefusal::Doubt => TokenError::InDoubt,
+        };
+        self.token.fail(error, self.started, None);
+        self.leader.finish();
+        None
+    }
+
+    /// Returns the whole request, as an HTTP/1.1 message.
+    pub fn request(&self) -> Zeroizing<Vec<u8>> {
+        let Token { config, endpoint, .. } = &*self.token;
+        request::request(config, endpoint, &self.token.grant().refresh_token)
+    }
+
+    /// Stores the result, shares it, and wakes all waiters.
+    pub fn end(self, now: Timestamp, response: Result<TokenResponse<'_>, TokenError>) {
+        let requested = response.as_ref().ok().and_then(|response| response.retry_after);
+        let requested = requested.and_then(|value| retry_after::read(value, now));
+        let granted = response.and_then(|TokenResponse { status, body, .. }| response::read(status, body));
+        let Self { token, leader, started, admission } = self;
+        let outcome = match granted {
+            Ok(granted) => {
+                let outcome = outcome(&token, &granted, started, now);
+                token.store_granted(started, now, granted);
+                outcome
+            }
+            Err(error) => Some(TokenOutcome::Failed(token.fail(error, now, requested))),
+        };
+        if let (Admission::Elected(version, waiting), Some(outcome)) = (admission, outcome) {
+            if matches!(outcome, TokenOutcome::Granted { .. }) {
+                token.grant().version = version;
+            }
+            // If the thread of the cluster is gone, there is nobody to tell.
+            let _ = waiting.send(outcome);
+        }
+        leader.finish();
+    }
+}
+
+impl fmt::Debug for Fetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fetch({})", self.token.account)
+    }
+}
+
+fn claim(token: &Token) -> Admission {
+    match &token.sharing {
+        None => Admission::Alone,
+        Some(sharing) => Admission::Claimed(sharing.claim(token.grant().version)),
+    }
+}
+
+/// Returns the outcome that the other gateways get.
+fn outcome(token: &Token, granted: &Granted, started: Timestamp, now: Timestamp) -> Option<TokenOutcome> {
+    let state = token.shared_state(granted, started, now)?;
+    let is_replaced = granted.refresh_token.as_ref().is_some_and(|new| *new != token.grant().refresh_token);
+    Some(TokenOutcome::Granted {
+        content: state.save(),
+        life: Duration::from_millis(state.life_ms.saturating_sub(state.used_ms)),
+        is_reusable: !is_replaced,
+    })
+}

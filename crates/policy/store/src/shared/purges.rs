@@ -1,0 +1,275 @@
+//! Removals of stored responses that a gateway tells the others of its cluster: the protocol, without I/O.
+//!
+//! Each cache has a stream. A gateway reads it from its own position. If the position is gone, the gateway
+//! cannot know what it has missed, and removes everything from that cache.
+
+use std::fmt;
+use std::sync::Weak;
+
+use tokio::sync::oneshot;
+
+use super::script::{ScriptCall, Segment};
+use crate::entries::Purge;
+
+/// The text of the script.
+pub const PURGE_SCRIPT: &str = include_str!("purge.lua");
+/// Number of entries after which a stream forgets its oldest ones.
+const ENTRIES_MAX: u64 = 1_000;
+/// Time to live of a stream, which gateways with its cache renew.
+pub const STREAM_TTL_MS: u64 = 3_600_000;
+/// Maximum length of a position.
+const POSITION_BYTES_MAX: usize = 41;
+
+/// The stored responses to remove from a cache.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// All of them.
+    All,
+    /// Those with this label.
+    Label(Box<[u8]>),
+    /// Those whose label begins with this.
+    Prefix(Box<[u8]>),
+    /// Those with this tag.
+    Tag(Box<str>),
+    /// Those of a URL that was changed, as the cache writes it.
+    Changed(Box<[u8]>),
+}
+
+/// Does not show URLs and tags.
+impl fmt::Debug for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Removal({})", char::from(self.kind()))
+    }
+}
+
+impl From<Purge<'_>> for Removal {
+    fn from(purge: Purge<'_>) -> Self {
+        match purge {
+            Purge::All => Self::All,
+            Purge::Label(label) => Self::Label(label.into()),
+            Purge::Prefix(prefix) => Self::Prefix(prefix.into()),
+            Purge::Tag(tag) => Self::Tag(tag.into()),
+        }
+    }
+}
+
+impl Removal {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::All => b'a',
+            Self::Label(_) => b'l',
+            Self::Prefix(_) => b'p',
+            Self::Tag(_) => b't',
+            Self::Changed(_) => b'c',
+        }
+    }
+
+    /// Serializes the removal.
+    pub fn save(&self) -> Vec<u8> {
+        let content = match self {
+            Self::All => b"",
+            Self::Label(content) | Self::Prefix(content) | Self::Changed(content) => &**content,
+            Self::Tag(tag) => tag.as_bytes(),
+        };
+        [&[self.kind()], content].concat()
+    }
+
+    /// Deserializes the output of [`save`](Self::save); `None` if it is invalid.
+    pub fn load(saved: &[u8]) -> Option<Self> {
+        let (kind, content) = saved.split_first()?;
+        match kind {
+            b'a' => content.is_empty().then_some(Self::All),
+            b'l' => Some(Self::Label(content.into())),
+            b'p' => Some(Self::Prefix(content.into())),
+            b't' => std::str::from_utf8(content).ok().map(|tag| Self::Tag(tag.into())),
+            b'c' => Some(Self::Changed(content.into())),
+            _ => None,
+        }
+    }
+}
+
+/// Reason why the other gateways of a cluster were not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotTold {
+    /// The store cannot be used. They are told as soon as it can.
+    Away,
+    /// They are told of changed URLs only if the cluster has a key.
+    NoKey,
+    /// Too many removals wait.
+    Busy,
+}
+
+impl fmt::Display for NotTold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Away => {
+                "the store of the cluster cannot be used; the other gateways are told as soon as it can"
+            }
+            Self::NoKey => "the cluster has no `key` to hide URLs with",
+            Self::Busy => "too many removals wait to be told",
+        })
+    }
+}
+
+impl std::error::Error for NotTold {}
+
+/// Tells if the other gateways were told. It is dropped without an answer if the cluster is left.
+pub type Told = oneshot::Receiver<Result<(), NotTold>>;
+
+/// The result of a purge.
+#[derive(Debug, Default)]
+pub struct Purged {
+    /// Number of responses that this gateway removed.
+    pub removed: usize,
+    /// Tell, for each cache that gateways share, if the others were told.
+    pub told: Vec<Told>,
+}
+
+/// A cache from which other gateways remove stored responses.
+pub trait PurgedCache: Send + Sync {
+    /// Removes stored responses.
+    fn remove(&self, removal: &Removal);
+}
+
+/// Shares removals among the gateways of a cluster. It never blocks.
+pub trait SharedPurges: Send + Sync + fmt::Debug {
+    /// Applies to `cache` what the other gateways remove from their caches of the same name, as long as it
+    /// exists.
+    fn open(&self, name: &str, cache: Weak<dyn PurgedCache>);
+    /// Tells the other gateways what to remove from the cache with that name.
+    fn tell(&self, name: &str, removal: Removal) -> Told;
+}
+
+impl Segment {
+    /// The key of the stream of a cache.
+    pub fn purges(&self, name: &str) -> Vec<u8> {
+        self.key(&format!("g:{name}"))
+    }
+
+    /// The channel on which the keys of streams with new entries are published.
+    pub fn purge_channel(&self) -> Vec<u8> {
+        self.key("g")
+    }
+
+    /// Asks for the last position of a stream.
+    pub fn join_purges(stream: &[u8]) -> ScriptCall {
+        ScriptCall { keys: vec![stream.to_vec()], arguments: vec![b"join".to_vec(), number(STREAM_TTL_MS)] }
+    }
+
+    /// Adds messages of the gateway `origin` to a stream.
+    pub fn tell_purges(&self, stream: &[u8], origin: &str, messages: &[Vec<u8>]) -> ScriptCall {
+        let mut arguments = vec![b"tell".to_vec(), number(STREAM_TTL_MS), self.purge_channel()];
+        arguments.extend([number(ENTRIES_MAX), origin.as_bytes().to_vec()]);
+        arguments.extend_from_slice(messages);
+        ScriptCall { keys: vec![stream.to_vec()], arguments }
+    }
+}
+
+fn number(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+/// An entry of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PurgeEntry {
+    /// Its position.
+    pub position: String,
+    /// The gateway that it is from.
+    pub origin: Vec<u8>,
+    /// The message; empty in the first entry of a stream.
+    pub message: Vec<u8>,
+}
+
+/// A reader of a stream.
+#[derive(Debug, Default)]
+pub struct PurgePosition(Option<String>);
+
+impl PurgePosition {
+    /// The position to read from, this one included; `None` before the stream was joined.
+    pub fn get(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+
+    /// Starts after the position, which the store gave. Returns `false` if it is not a position.
+    pub fn join(&mut self, position: String) -> bool {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || byte == b'-';
+        let is_position = position.len() <= POSITION_BYTES_MAX && position.bytes().all(is_digit);
+        self.0 = Some(position).filter(|position| is_position && !position.is_empty());
+        self.0.is_some()
+    }
+
+    /// Forgets the position.
+    pub fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// Moves past `entries`, which begin with the one at the position. Returns the new ones, or `None` if
+    /// entries are missing in between.
+    pub fn advance<'a>(&mut self, entries: &'a [PurgeEntry]) -> Option<&'a [PurgeEntry]> {
+        let (first, new) = entries.split_first()?;
+        if self.0.as_deref() != Some(first.position.as_str()) {
+            return None;
+        }
+        if let Some(last) = new.last()
+            && !self.join(last.position.clone())
+        {
+            return None;
+        }
+        Some(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(position: &str) -> PurgeEntry {
+        PurgeEntry { position: position.to_owned(), origin: Vec::new(), message: Vec::new() }
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_it_was_and_notices_a_gap() {
+        let mut position = PurgePosition::default();
+        assert!(position.advance(&[entry("1-0")]).is_none(), "nothing was joined");
+        assert!(position.join("1-0".to_owned()));
+        let entries = [entry("1-0"), entry("2-0"), entry("2-1")];
+        assert_eq!(position.advance(&entries[..1]), Some(&[][..]));
+        assert_eq!(position.advance(&entries), Some(&entries[1..]));
+        assert_eq!(position.get(), Some("2-1"));
+        for gap in [&entries[..2], &[]] {
+            assert!(position.advance(gap).is_none(), "the position is not in the stream any more");
+        }
+    }
+
+    #[test]
+    fn only_a_position_is_taken_for_one() {
+        for wrong in ["", "+", "-inf", "1-0 COUNT", &"1".repeat(42)] {
+            assert!(!PurgePosition::default().join(wrong.to_owned()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_removal_removes_nothing() {
+        for saved in [&b""[..], b"x", b"ax", b"t\xff"] {
+            assert_eq!(Removal::load(saved), None, "{}", saved.escape_ascii());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_removal_is_read_as_it_was_written(content: Vec<u8>, tag: String) {
+            let content: Box<[u8]> = content.into();
+            for removal in [
+                Removal::All,
+                Removal::Label(content.clone()),
+                Removal::Prefix(content.clone()),
+                Removal::Changed(content),
+                Removal::Tag(tag.into()),
+            ] {
+                prop_assert_eq!(Removal::load(&removal.save()), Some(removal));
+            }
+        }
+    }
+}
