@@ -50,15 +50,47 @@ const TOKENS_DIRECTORY: &str = "tokens";
 /// The running thread.
 pub struct ClusterThread {
     sink: Arc<dyn GroupSink>,
-    marks: Arc<dyn MarkSink>,
-    /// Without a key, tokens are not shared. The second one is for accounts.
-    tokens: Option<(Arc<ClusterTokens>, Arc<dyn SharedTokens>)>,
-    purges: Arc<dyn SharedPurges>,
+    handles: Handles,
     monitor: ClusterMonitor,
     pushes: broadcast::Sender<PushInfo>,
     redis: Mutex<RedisConfig>,
     store: watch::Sender<Option<Arc<Masters>>>,
     thread: JoinHandle<()>,
+}
+
+/// The sides of the tasks that share other state than quotas.
+struct Handles {
+    marks: Arc<dyn MarkSink>,
+    /// Without a key, tokens are not shared. The second one is for accounts.
+    tokens: Option<(Arc<ClusterTokens>, Arc<dyn SharedTokens>)>,
+    purges: Arc<dyn SharedPurges>,
+}
+
+impl Handles {
+    /// Spawns the tasks on the runtime that was entered. They use the connection of `link`.
+    fn spawn(
+        config: &ClusterConfig,
+        data_dir: &Path,
+        terms: Terms,
+        digester: &Digester,
+        link: &LinkSender,
+    ) -> Result<Self, ClusterStartError> {
+        let segment = Segment::new(&config.name, 0);
+        let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
+        let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
+        let (marks, task) =
+            marks::marks(&config.name, digester.clone(), segment::random(), link.subscribe());
+        tokio::spawn(task.run());
+        let (purges, task) = purges::purges(segment.clone(), key()?, segment::random(), link.subscribe());
+        tokio::spawn(task.run());
+        let (learn, files) = (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
+        let tokens = key()?.map(|key| {
+            let (tokens, task) = tokens::tokens(segment, key, learn, files, link.subscribe());
+            tokio::spawn(task.run());
+            (Arc::clone(&tokens), tokens as Arc<dyn SharedTokens>)
+        });
+        Ok(Self { marks, tokens, purges })
+    }
 }
 
 /// A view of the membership.
@@ -108,21 +140,10 @@ impl ClusterThread {
         let (mut sinks, mut statuses, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
         // All state besides quotas is in the first segment.
         let first = LinkSender::new(&pushes);
-        let (marks, marks_task) =
-            marks::marks(&config.name, digester.clone(), segment::random(), first.subscribe());
-        runtime.spawn(marks_task.run());
-        let segment = Segment::new(&config.name, 0);
-        let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
-        let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
-        let (purges, purging) =
-            purges::purges(segment.clone(), key()?, segment::random(), first.subscribe());
-        runtime.spawn(purging.run());
-        let (learn, files) = (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
-        let tokens = key()?.map(|key| tokens::tokens(segment, key, learn, files, first.subscribe()));
-        let tokens = tokens.map(|(tokens, sharing)| {
-            runtime.spawn(sharing.run());
-            (Arc::clone(&tokens), tokens as Arc<dyn SharedTokens>)
-        });
+        let handles = {
+            let _entered = runtime.enter();
+            Handles::spawn(config, data_dir, terms, &digester, &first)?
+        };
         let mut first = Some(first);
         for number in 0..config.redis.segments() {
             let member = Member::new(terms, name.into(), segment::random());
@@ -148,7 +169,7 @@ impl ClusterThread {
             segments: statuses.into(),
         };
         let redis = Mutex::new(config.redis.clone());
-        Ok(Self { sink, marks, tokens, purges, monitor, pushes, redis, store, thread })
+        Ok(Self { sink, handles, monitor, pushes, redis, store, thread })
     }
 
     /// The sink that quotas use.
@@ -159,9 +180,9 @@ impl ClusterThread {
     /// The shared state besides quotas.
     pub fn shared(&self) -> SharedState<'_> {
         SharedState {
-            marks: Some(&self.marks),
-            tokens: self.tokens.as_ref().map(|(_, tokens)| tokens),
-            purges: Some(&self.purges),
+            marks: Some(&self.handles.marks),
+            tokens: self.handles.tokens.as_ref().map(|(_, tokens)| tokens),
+            purges: Some(&self.handles.purges),
         }
     }
 
@@ -181,7 +202,7 @@ impl ClusterThread {
 
     /// Returns all units, and ends the thread. No call to a provider is in transit.
     pub fn leave(self) {
-        if let Some((tokens, _)) = &self.tokens {
+        if let Some((tokens, _)) = &self.handles.tokens {
             tokens.leave();
         }
         self.store.send_replace(None);
