@@ -123,7 +123,7 @@ fn play(history: &History) -> Result<(f64, f64), String> {
     if let Some(slot) = starved.filter(|_| kind != Kind::Blocks) {
         return Err(format!("member {slot} was not served"));
     }
-    // Whoever asks first has the units of a long window. Each member may leave one of them.
+    // The member that asks first has the units of a long window. Each may leave one of them.
     let wasted =
         world.provider.windows[windows_before..].iter().find(|&&count| count + (members as u64) < limit);
     if let Some(count) = wasted.filter(|_| kind == Kind::Blocks) {

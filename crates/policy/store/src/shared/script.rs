@@ -173,11 +173,8 @@ fn told(reply: &[u8], groups: usize) -> Option<Told> {
 fn press(word: &str) -> Option<Press> {
     match word {
         "s" => Some(Press::Short),
-        _ => {
-            let first = word.strip_prefix('f')?;
-            let first = if first.is_empty() { None } else { Some(first.parse().ok()?) };
-            Some(Press::Freed(first))
-        }
+        "f" => Some(Press::Freed(None)),
+        _ => Some(Press::Freed(Some(word.strip_prefix('f')?.parse().ok()?))),
     }
 }
 

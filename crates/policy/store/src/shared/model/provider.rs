@@ -106,11 +106,7 @@ impl Provider {
                 self.times.push_back(now_ms);
                 self.times.len() as u64
             }
-            Kind::Fixed | Kind::Blocks => {
-                self.count += 1;
-                self.count
-            }
-            Kind::Concurrency => {
+            Kind::Fixed | Kind::Blocks | Kind::Concurrency => {
                 self.count += 1;
                 self.count
             }

@@ -1,4 +1,4 @@
-//! How the gateways of the model share the units, as seen from outside.
+//! The shares of the gateways of the model, as seen from outside.
 
 /// Looks in one time over which shares are averaged; a gateway looks each 5 ms.
 const LOOKS: u64 = 400;

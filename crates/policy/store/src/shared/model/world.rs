@@ -124,7 +124,7 @@ pub struct World {
     pub loss: u64,
     /// Calls that arrive at gateways that do not always have some, in percent of the limit.
     pub arrivals_percent: u64,
-    /// How the units are shared, from the time at which it is set.
+    /// Measures how the units are shared, from the time at which it is set.
     pub shares: Option<Shares>,
     pub provider: Provider,
     loans: Loans,
