@@ -1,5 +1,5 @@
-//! What the store lent in long windows, and what a loss of its state has made it forget. That is the only way
-//! in which the provider may count more than its limit.
+//! The units that the store lent in long windows, and those that a loss of its state has made it forget.
+//! By no other way may the provider count more than its limit.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -34,7 +34,7 @@ struct Loan {
 #[derive(Debug, Default)]
 struct Audience {
     heard: HashSet<u64>,
-    /// Those that it had heard of when it began to lend, if it has.
+    /// The members that it had heard of when it began to lend, if it has.
     survivors: Option<HashSet<u64>>,
 }
 

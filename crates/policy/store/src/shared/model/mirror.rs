@@ -66,6 +66,10 @@ impl Mirror {
     /// Writes down the state.
     pub fn dump(&mut self) -> Dump {
         let keys = self.keys();
+        for key in &keys {
+            let left = self.command(&[b"PTTL", key]).unwrap();
+            assert_ne!(left, b"-1", "{} never expires", key.escape_ascii());
+        }
         keys.into_iter()
             .filter_map(|key| self.command(&[b"DUMP", &key]).map(|content| (key, content)))
             .collect()
