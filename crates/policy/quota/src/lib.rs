@@ -9,6 +9,7 @@
 
 mod advice;
 mod backing;
+mod blocks;
 mod calendar;
 mod config;
 mod correction;
