@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use egret_clock::{Timestamp, begin_turn, boot_us, turned_boot_us};
 use egret_quota::{Quota, Quotas, Stores};
-use egret_store::shared::{
-    Book, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms,
-};
+use egret_store::shared::{Book, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 use serde_json::{Value, json};

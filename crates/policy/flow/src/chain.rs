@@ -673,7 +673,10 @@ mod tests {
         harness.reload(config("open", 2));
         assert_eq!(exchange.poll(&harness), TestStep::Call);
         assert!(exchange.permits(&harness)[0].is_valid());
-        assert_eq!(exchange.sent(&harness).1, ["Host: one.example", "X-Egret-Trace: 1", "x-outer: 1", "x-inner: 1"]);
+        assert_eq!(
+            exchange.sent(&harness).1,
+            ["Host: one.example", "X-Egret-Trace: 1", "x-outer: 1", "x-inner: 1"]
+        );
         assert_eq!(
             exchange.trace(),
             "f/limit=next, f/transform=next, f/limit-2=next, f/limit-3=next, f/transform-2=next, \

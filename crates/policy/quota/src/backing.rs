@@ -6,6 +6,7 @@ use egret_store::Ledger;
 use egret_store::shared::GroupSink;
 
 use super::blocks::Blocks;
+use super::group_kind::GroupKind;
 use super::lease::{FileBacking, Lease};
 use super::meter::{Refill, Rule};
 use super::share::{Share, SharedBacking};
@@ -40,31 +41,6 @@ pub(super) enum Backed {
 
 /// Windows at least as long as this are lent in blocks.
 const LONG_WINDOW_US: u64 = 60_000_000;
-
-/// The kind of a group; groups of different kinds may have the same name.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum GroupKind {
-    /// All calls of the quota.
-    Whole,
-    /// A group with a name.
-    Named,
-    /// All groups without their own share together.
-    Rest,
-    /// The overflow group.
-    Overflow,
-}
-
-impl GroupKind {
-    /// A letter for keys.
-    pub(super) fn tag(self) -> &'static str {
-        match self {
-            Self::Whole => "w",
-            Self::Named => "n",
-            Self::Rest => "r",
-            Self::Overflow => "c",
-        }
-    }
-}
 
 impl Backing {
     /// Returns `true` if counts outlive the process.

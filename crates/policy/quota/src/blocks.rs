@@ -13,7 +13,7 @@ use egret_store::shared::{
 };
 
 use super::config::OnStoreError;
-use super::meter::{Meter, STRAY_MICROS, Rule};
+use super::meter::{Meter, Rule, STRAY_MICROS};
 use super::refusal::Why;
 use super::share::{ANSWER_MAX_US, LeaseClock, RETRY_US};
 use super::status::SharedSnapshot;
@@ -198,10 +198,8 @@ impl Blocks {
 
     /// Asks for a call to the store about `group`, if units were refused or are running low.
     pub(super) fn ask_if_due(&mut self, group: &Arc<impl SharedGroup + 'static>) {
-        let is_low = !self.is_asked
-            && self.asked_ms.is_none()
-            && self.pool > 0
-            && self.free(self.lease()) <= self.low;
+        let is_low =
+            !self.is_asked && self.asked_ms.is_none() && self.pool > 0 && self.free(self.lease()) <= self.low;
         if (is_low || self.should_ask()) && self.sink.ask(group.clone()) {
             self.is_asked = true;
             self.asked_ms.get_or_insert(self.local_ms);

@@ -458,7 +458,10 @@ impl State {
                 Backed::Memory | Backed::File(_) => {}
             }
         }
-        Learned { remaining: learned.remaining.filter(|left| *left == 0 && learned.reset.is_some()), ..*learned }
+        Learned {
+            remaining: learned.remaining.filter(|left| *left == 0 && learned.reset.is_some()),
+            ..*learned
+        }
     }
 
     /// Returns units that were taken and not used.

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use egret_clock::Timestamp;
 
-use super::backing::{Backing, GroupKind};
+use super::backing::Backing;
 use super::group::Group;
+use super::group_kind::GroupKind;
 use super::meter::Rule;
 
 /// Maximum length of a name. Longer ones are replaced by a digest, so groups with long names need no more

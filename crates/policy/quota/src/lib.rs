@@ -15,6 +15,7 @@ mod config;
 mod correction;
 mod expressions;
 mod group;
+mod group_kind;
 mod group_set;
 mod groups;
 mod learn;

@@ -6,11 +6,12 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use smallvec::SmallVec;
 
-use super::backing::{Backing, GroupKind, Stores};
+use super::backing::{Backing, Stores};
 use super::calendar::Calendar;
 use super::config::{GroupBy, QuotaConfig, QuotaKind, RenewalConfig, ShareDefault, StoreKind, WindowStart};
 use super::expressions::QuotaExpressions;
 use super::group::{Group, State};
+use super::group_kind::GroupKind;
 use super::group_set::GroupSet;
 use super::learn::ReportReader;
 use super::lease::FileBacking;
@@ -122,8 +123,8 @@ impl Quota {
         &self.expressions
     }
 
-    /// Returns `true` if a grant of this quota may end before its call is sent, because a cluster shares units
-    /// of it or of an ancestor.
+    /// Returns `true` if a grant of this quota may end before its call is sent, because a cluster shares
+    /// units of it or of an ancestor.
     pub fn needs_permit(&self) -> bool {
         self.lineage().any(|quota| quota.config.store == StoreKind::Redis)
     }

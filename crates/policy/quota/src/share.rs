@@ -16,8 +16,8 @@ use egret_store::shared::{
     Demand, Farewell, GroupCall, GroupReply, GroupSink, Hold, Lease, Listing, Press, SharedGroup, SharedLease,
 };
 
-use super::backing::GroupKind;
 use super::config::OnStoreError;
+use super::group_kind::GroupKind;
 use super::meter::{Meter, Refill, Rule};
 use super::refusal::Why;
 use super::status::SharedSnapshot;
@@ -198,7 +198,8 @@ impl Share {
         self.applied_until = until_ms.min(edge_until_ms).saturating_mul(1_000);
     }
 
-    /// Sets the time at which the units of a fixed window come back. Returns the time until which it is right.
+    /// Sets the time at which the units of a fixed window come back. Returns the time until which it is
+    /// right.
     fn set_edge(&self, now_ms: u64, meter: &mut Meter) -> u64 {
         let Refill::Windows { schedule, .. } = &self.whole.refill else { return u64::MAX };
         let Some(clock) = self.lease.store_clock() else { return u64::MAX };
@@ -266,12 +267,7 @@ impl Share {
 
     /// Returns the reason why units are not available, and the time for the next attempt. `when` is the time
     /// at which the units that this gateway holds could suffice.
-    pub(super) fn refuses(
-        &mut self,
-        units: u64,
-        when: Option<Timestamp>,
-        meter: &Meter,
-    ) -> (Why, Timestamp) {
+    pub(super) fn refuses(&mut self, units: u64, when: Option<Timestamp>, meter: &Meter) -> (Why, Timestamp) {
         let (now, ahead) = (meter.now(), self.ahead);
         let outside = |local: u64| Timestamp::from_micros(local.saturating_add(ahead));
         self.waiting = self.waiting.saturating_add(units);

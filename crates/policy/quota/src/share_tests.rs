@@ -361,8 +361,7 @@ fn what_strangers_use_by_the_providers_count_is_shared_out_to_nobody() {
     cluster.lend(0, &[], 1);
     let mut grant = cluster.take(0, b"").unwrap();
     grant.responded(cluster.wall());
-    let fields: [(&[u8], &[u8]); 2] =
-        [(b"x-ratelimit-remaining", b"3"), (b"x-ratelimit-reset", b"60")];
+    let fields: [(&[u8], &[u8]); 2] = [(b"x-ratelimit-remaining", b"3"), (b"x-ratelimit-reset", b"60")];
     grant.learn(cluster.wall(), cluster.quota(0), 200, &fields.into_iter());
     cluster.pass(2_000);
     cluster.load(2_000);

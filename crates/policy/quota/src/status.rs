@@ -60,8 +60,8 @@ pub struct GroupSnapshot {
 pub struct SharedSnapshot {
     /// Number of units that this gateway holds.
     pub hold: u64,
-    /// Number of units that no gateway holds, as the store told last. It is negative if the limit was lowered,
-    /// or if costs exceeded it.
+    /// Number of units that no gateway holds, as the store told last. It is negative if the limit was
+    /// lowered, or if costs exceeded it.
     pub pool: i64,
     /// Number of units that this gateway uses although it is cut off from the store; 0 while it is not.
     pub kept: u64,

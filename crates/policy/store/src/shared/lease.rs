@@ -72,7 +72,8 @@ impl SharedLease {
         self.at_until(now_ms).0
     }
 
-    /// The state of the lease at `now_ms`, and the time until which it is the same if the lease is not renewed.
+    /// The state of the lease at `now_ms`, and the time until which it is the same if the lease is not
+    /// renewed.
     pub fn at_until(&self, now_ms: u64) -> (Lease, u64) {
         let ends_ms = self.ends_ms();
         if now_ms < ends_ms {
