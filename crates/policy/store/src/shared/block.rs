@@ -212,3 +212,78 @@ impl Block {
         (self.used.saturating_sub(self.used_then) * BLOCK_MS / since_ms).max(1)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORE: ClockCheck = ClockCheck { earliest_ms: 60_010, latest_ms: 60_020 };
+
+    fn reply(hold: u64, total: u64) -> GroupReply {
+        GroupReply { hold, cap: u64::MAX, pool: 1, learning_ms: 0, total, differs: false }
+    }
+
+    /// A block of 10 units in the window from 60 s to 120 s.
+    fn block() -> Block {
+        let mut block = Block::new(b"group".as_slice().into(), 1_000);
+        block.begin(60_000, 120_000);
+        block.refuse(1, 5_000);
+        assert_eq!(block.call(5_000).want, 1);
+        block.answered(&reply(10, 40), 7, 60_000);
+        block
+    }
+
+    #[test]
+    fn units_are_free_in_their_window_alone_and_while_the_lease_lasts() {
+        let block = block();
+        let at = |earliest_ms, latest_ms| ClockCheck { earliest_ms, latest_ms };
+        assert_eq!(block.free(STORE, Lease::Held), 10);
+        assert_eq!(block.free(STORE, Lease::Kept(4)), 10);
+        assert_eq!(block.free(STORE, Lease::Over), 0);
+        assert_eq!(block.free(at(59_999, 60_005), Lease::Held), 0);
+        assert_eq!(block.free(at(119_990, 120_000), Lease::Held), 0);
+    }
+
+    #[test]
+    fn a_window_begins_with_the_calls_that_it_may_count() {
+        let mut block = block();
+        block.take(3, 5_100);
+        block.finish(1, STORE);
+        block.finish(1, ClockCheck { earliest_ms: 119_995, latest_ms: 120_001 });
+        let window = block.call(5_200).window.unwrap();
+        assert_eq!((window.total, window.known, window.settled), (40, 10, 1));
+        block.begin(120_000, 180_000);
+        let call = block.call(5_300);
+        assert_eq!((call.has, call.used), (2, 2));
+        assert_eq!(call.window.map(|window| (window.total, window.known)), Some((0, 0)));
+    }
+
+    #[test]
+    fn unused_units_go_back_after_a_second_of_quiet() {
+        let mut block = block();
+        block.take(4, 5_100);
+        assert!(!block.is_urgent(7, 6_099));
+        assert!(block.is_urgent(7, 6_100));
+        let call = block.call(6_100);
+        assert_eq!((call.has, call.want, call.used), (4, 4, 4));
+        assert_eq!(block.free(STORE, Lease::Held), 0);
+    }
+
+    #[test]
+    fn a_call_that_the_provider_did_not_count_gives_its_unit_back() {
+        let mut block = block();
+        block.take(4, 5_100);
+        block.give_back(1);
+        assert_eq!((block.used(), block.free(STORE, Lease::Held)), (3, 7));
+        assert_eq!(block.call(5_200).window.map(|window| window.settled), Some(0));
+    }
+
+    #[test]
+    fn a_renewal_lists_a_window_in_use_now_and_then_so_its_total_is_known() {
+        let mut block = block();
+        assert!(block.is_told(7, 5_001) && !block.is_told(7, 8_000) && !block.is_told(8, 5_001));
+        assert!(block.is_urgent(8, 5_001), "another generation must hear of the units");
+        block.refuse(1, 5_100);
+        assert!(!block.is_told(7, 5_101) && block.is_urgent(7, 5_101));
+    }
+}

@@ -59,7 +59,9 @@ struct GroupRow {
     begun_ms: u64,
     cool_ms: u64,
     keeps: bool,
-    pressed_ms: u64,
+    /// Times of the last presses, by their reason.
+    short_ms: u64,
+    freed_ms: u64,
     /// Units that strangers use, who do not belong to the cluster, and the time until which they count.
     others: u64,
     others_until_ms: u64,
@@ -287,9 +289,17 @@ impl Book {
         let waits = level.floor == 0 && reply.hold == 0 && want > 0;
         let is_short = reply.hold < level.least(want) || waits;
         let has_freed = reply.hold < before && pool > 0 && census.are_short(&level);
-        let is_newly_short = group.note_short(caller, is_short);
-        let press = if has_freed { Some(Press::Freed) } else { is_newly_short.then_some(Press::Short) };
-        (reply, press.filter(|_| group.may_press(now_ms, self.terms.gap_ms)))
+        let is_newly_short = group.note_short(caller, is_short) && census.can_give(&level);
+        if has_freed && pool == 1 && level.floor == 0 {
+            return (reply, Some(Press::Freed(census.first())));
+        }
+        let gap_ms = self.terms.gap_ms;
+        let press = if has_freed {
+            is_time(&mut group.freed_ms, now_ms, gap_ms).then_some(Press::Freed(None))
+        } else {
+            (is_newly_short && is_time(&mut group.short_ms, now_ms, gap_ms)).then_some(Press::Short)
+        };
+        (reply, press)
     }
 
     /// Applies the part of a call about a window whose units are lent in blocks.
@@ -385,7 +395,7 @@ struct Census {
     /// The wants of living members.
     wants: Vec<u64>,
     /// The living members besides the caller.
-    others: Vec<Holder>,
+    others: Vec<(Instance, Holder)>,
 }
 
 /// The limits that the living members of a group affirm, and the number of these members.
@@ -403,12 +413,43 @@ impl WindowRow {
 }
 
 impl Census {
+    /// Returns `true` if another member holds more than its share.
+    fn can_give(&self, level: &Level) -> bool {
+        self.others.iter().any(|(_, other)| other.hold > level.floor.max(1))
+    }
+
+    /// The member that has waited longest for its first unit.
+    fn first(&self) -> Option<Instance> {
+        let waiting = self.others.iter().filter(|(_, other)| other.hold == 0 && other.want > 0);
+        waiting.min_by_key(|(instance, other)| (other.since_ms, *instance)).map(|(instance, _)| *instance)
+    }
+
     /// Returns `true` if another member should hold more.
     fn are_short(&self, level: &Level) -> bool {
-        self.others.iter().any(|other| {
+        self.others.iter().any(|(_, other)| {
             let want = other.want.min(self.limit);
             other.hold < level.least(want) || (level.floor == 0 && other.hold == 0 && want > 0)
         })
+    }
+}
+
+#[cfg(test)]
+impl Book {
+    /// The units of a group at `now_ms`: the limit, those that members hold, and all others that are not in
+    /// the pool.
+    pub(super) fn balance(&self, key: &GroupKey, now_ms: u64) -> Option<[u64; 3]> {
+        let group = self.groups.get(key)?;
+        let others = if now_ms < group.others_until_ms { group.others } else { 0 };
+        let caller = Caller { instance: 0, now_ms, leaves: false, generation: self.generation };
+        if let Some(window) = group.window {
+            let held: u64 = group.holders.values().map(|holder| holder.hold).sum();
+            let rest = window.total().checked_sub(held)?;
+            return Some([group.limits(&self.members, caller).lowest, held, rest + others]);
+        }
+        let census = group.census(&self.members, &self.terms, caller);
+        let missing = self.missing(now_ms, group.cool_ms);
+        let ghosts = if group.keeps { kept(census.limit_max, self.asserted.low) * missing } else { 0 };
+        Some([census.limit, census.held, census.gone + ghosts + others])
     }
 }
 
@@ -487,15 +528,6 @@ impl GroupRow {
         is_short && !was_short
     }
 
-    /// Returns `true` if other members may be asked to call, and notes that.
-    fn may_press(&mut self, now_ms: u64, gap_ms: u64) -> bool {
-        let may_press = now_ms >= self.pressed_ms + gap_ms;
-        if may_press {
-            self.pressed_ms = now_ms;
-        }
-        may_press
-    }
-
     fn learning_ms(&self, terms: &Terms, now_ms: u64) -> u64 {
         self.begun_ms.saturating_add(terms.learning_ms(self.cool_ms)).saturating_sub(now_ms)
     }
@@ -525,7 +557,7 @@ impl GroupRow {
             census.held += holder.hold;
             census.wants.push(holder.want);
             if *instance != caller.instance {
-                census.others.push(*holder);
+                census.others.push((*instance, *holder));
             }
         }
         if census.limit == u64::MAX {
@@ -549,19 +581,20 @@ struct Share<'a> {
 impl Share<'_> {
     /// Units that others lack to reach the level.
     fn lacking(&self) -> u64 {
-        let lack = |other: &Holder| self.level.least(other.want).saturating_sub(other.hold);
+        let lack = |(_, other): &(Instance, Holder)| self.level.least(other.want).saturating_sub(other.hold);
         self.census.others.iter().map(lack).sum()
     }
 
     /// Number of others above the level.
     fn above(&self) -> u64 {
-        self.census.others.iter().filter(|other| other.hold > self.level.floor).count() as u64
+        self.census.others.iter().filter(|(_, other)| other.hold > self.level.floor).count() as u64
     }
 
     /// Others that wait for their first unit and came before the caller.
     fn ahead(&self, group: &GroupRow, caller: Instance) -> u64 {
         let mine = group.holders.get(&caller).map_or(self.now_ms, |holder| holder.since_ms);
-        let is_ahead = |other: &&Holder| other.hold == 0 && other.want > 0 && other.since_ms < mine;
+        let is_ahead =
+            |(_, other): &&(Instance, Holder)| other.hold == 0 && other.want > 0 && other.since_ms < mine;
         self.census.others.iter().filter(is_ahead).count() as u64
     }
 
@@ -589,12 +622,21 @@ impl Share<'_> {
         if self.level.floor == 0 {
             let since_ms = group.holders.get(&caller).map_or(self.now_ms, |holder| holder.since_ms);
             let is_over = self.now_ms >= since_ms + turn_ms;
-            let others_wait = self.census.others.iter().any(|other| other.hold == 0 && other.want > 0);
+            let others_wait = self.census.others.iter().any(|(_, other)| other.hold == 0 && other.want > 0);
             return if is_over && others_wait && self.pool == 0 { 0 } else { most };
         }
         let are_too_many = self.above() + 1 > self.level.extra;
         if are_too_many && self.lacking() > self.pool { self.level.floor } else { most }
     }
+}
+
+/// Returns `true` if `last_ms` is this gap ago, and begins another one.
+fn is_time(last_ms: &mut u64, now_ms: u64, gap_ms: u64) -> bool {
+    let is_time = now_ms >= *last_ms + gap_ms;
+    if is_time {
+        *last_ms = now_ms;
+    }
+    is_time
 }
 
 /// Returns the lower of two numbers of which 0 means none.

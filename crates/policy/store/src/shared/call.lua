@@ -211,7 +211,7 @@ end
 
 local function new_group(is_lost)
   return {
-    begun = is_lost and now or segment.begun, cool = 0, keeps = 0, pressed = 0, others = 0, others_until = 0,
+    begun = is_lost and now or segment.begun, cool = 0, keeps = 0, pressed_s = 0, pressed_f = 0, others = 0, others_until = 0,
     holders = {},
   }
 end
@@ -227,7 +227,7 @@ local function load_group(key, ask)
       local generation, rest = string.match(value, '^(%S+) (.*)$')
       if generation == segment.generation then
         group = {}
-        group.begun, group.cool, group.keeps, group.pressed, group.others, group.others_until,
+        group.begun, group.cool, group.keeps, group.pressed_s, group.pressed_f, group.others, group.others_until,
           group.begin, group.finish, group.asserted, group.lent = unpack(words(rest))
       end
     else
@@ -267,8 +267,8 @@ end
 
 local function save_group(key, group)
   local values = {
-    segment.generation, group.begun, group.cool, group.keeps, group.pressed, group.others, group.others_until,
-    group.begin, group.finish, group.asserted, group.lent,
+    segment.generation, group.begun, group.cool, group.keeps, group.pressed_s, group.pressed_f, group.others,
+    group.others_until, group.begin, group.finish, group.asserted, group.lent,
   }
   local told = holder_text(group.holders[call.instance])
   redis.call('HSET', key, ':', texts(unpack(values)), call.instance, told)
@@ -337,7 +337,10 @@ local function census_of(group)
       census.held = census.held + holder.hold
       census.used = census.used + holder.used
       census.wants[#census.wants + 1] = holder.want
-      if instance ~= call.instance then census.others[#census.others + 1] = holder end
+      if instance ~= call.instance then
+        census.others[#census.others + 1] = holder
+        holder.instance = instance
+      end
     elseif row then
       local units = counted(row, holder, group.cool)
       census.gone = census.gone + units
@@ -422,6 +425,30 @@ local function are_short(census, level)
   return false
 end
 
+-- Returns true if another member holds more than its share.
+local function can_give(census, level)
+  for _, other in ipairs(census.others) do
+    if other.hold > max(level.floor, 1) then return true end
+  end
+  return false
+end
+
+-- Returns true if the number in one text is lower than that in another.
+local function is_lower(a, b) return #a < #b or (#a == #b and a < b) end
+
+-- The member that has waited longest for its first unit.
+local function first_of(census)
+  local first
+  for _, other in ipairs(census.others) do
+    if other.hold == 0 and other.want > 0 then
+      local is_first = not first or other.since < first.since
+      is_first = is_first or (other.since == first.since and is_lower(other.instance, first.instance))
+      if is_first then first = other end
+    end
+  end
+  return first and first.instance or ''
+end
+
 -- Applies the part of a call about a group whose units come back.
 local function hold(group, ask)
   segment.cool = max(segment.cool, ask.cool)
@@ -449,15 +476,20 @@ local function hold(group, ask)
   note_hold(group, reply.hold)
   local waits = level.floor == 0 and reply.hold == 0 and want > 0
   local is_short = (reply.hold < least(level, want) or waits) and 1 or 0
-  local is_newly_short = is_short == 1 and holder.short == 0
+  local is_newly_short = is_short == 1 and holder.short == 0 and can_give(census, level)
   holder.short = is_short
   if reply.hold < before and reply.pool > 0 and are_short(census, level) then
+    if reply.pool == 1 and level.floor == 0 then
+      reply.press = 'f' .. first_of(census)
+      return reply
+    end
     reply.press = 'f'
   elseif is_newly_short then
     reply.press = 's'
   end
   if reply.press ~= '-' then
-    if now >= group.pressed + terms.gap then group.pressed = now else reply.press = '-' end
+    local last = 'pressed_' .. reply.press
+    if now >= group[last] + terms.gap then group[last] = now else reply.press = '-' end
   end
   return reply
 end

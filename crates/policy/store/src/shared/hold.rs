@@ -101,7 +101,9 @@ impl Hold {
             return demand.waiting > 0 || self.held > 0;
         }
         let (_, want) = self.told;
-        let returns = self.held > self.cap && demand.used < self.held;
+        // Others wait for what is not in use here. It is returned in halves, so there are few calls.
+        let is_idle = self.cap != u64::MAX && demand.waiting == 0 && demand.used < self.held / 2;
+        let returns = is_idle || (self.held > self.cap && demand.used < self.held);
         let wants = demand.waiting > 0 && demand.used + demand.waiting > want.saturating_add(want / 4);
         returns || (wants && want < self.limit)
     }
@@ -123,7 +125,7 @@ impl Hold {
     pub fn heeds(&self, press: Press) -> bool {
         match press {
             Press::Short => self.held > 0,
-            Press::Freed => self.held < self.told.1,
+            Press::Freed(_) => self.held < self.told.1,
         }
     }
 

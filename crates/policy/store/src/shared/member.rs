@@ -78,7 +78,8 @@ pub struct Member {
     asked: VecDeque<GroupKey>,
     are_asked: HashSet<GroupKey>,
     farewells: Vec<PendingFarewell>,
-    /// The groups that hold too many units. They return them once they are free, so the member looks often.
+    /// The groups that hold units for which others wait. They return them once they are free, so the member
+    /// looks often.
     watched: HashSet<GroupKey>,
     pending: Option<PendingCall>,
     last_ms: u64,
@@ -153,6 +154,7 @@ impl Member {
     /// Handles a press of another member.
     pub fn pressed(&mut self, key: &[u8], press: Press) {
         if let Some((key, group)) = self.groups.get_key_value(key)
+            && press.concerns(self.session.instance())
             && group.upgrade().is_some_and(|group| group.heeds(press))
         {
             self.ask_about(key.clone());
@@ -225,8 +227,10 @@ impl Member {
         for (key, reply) in keys.iter().zip(&told.groups) {
             if let Some(group) = self.group(key) {
                 group.answered(reply, told.generation, now_ms);
-                if reply.hold > reply.cap {
+                if reply.hold > 0 && reply.cap < u64::MAX {
                     self.watched.insert(key.clone());
+                } else {
+                    self.watched.remove(key);
                 }
             }
         }

@@ -134,8 +134,19 @@ pub struct Told {
 pub enum Press {
     /// A member holds less than its share: those that hold units should return some.
     Short,
-    /// There are units that nobody holds: those that wait for units should ask.
-    Freed,
+    /// There are units that nobody holds: those that wait for units should ask. If there are fewer units than
+    /// members, only this one, which has waited longest.
+    Freed(Option<Instance>),
+}
+
+impl Press {
+    /// Returns `true` if the process should look at its hold.
+    pub fn concerns(self, instance: Instance) -> bool {
+        match self {
+            Self::Freed(Some(first)) => first == instance,
+            Self::Freed(None) | Self::Short => true,
+        }
+    }
 }
 
 /// The store's answer about one group.

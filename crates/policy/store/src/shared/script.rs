@@ -173,8 +173,11 @@ fn told(reply: &[u8], groups: usize) -> Option<Told> {
 fn press(word: &str) -> Option<Press> {
     match word {
         "s" => Some(Press::Short),
-        "f" => Some(Press::Freed),
-        _ => None,
+        _ => {
+            let first = word.strip_prefix('f')?;
+            let first = if first.is_empty() { None } else { Some(first.parse().ok()?) };
+            Some(Press::Freed(first))
+        }
     }
 }
 
@@ -211,7 +214,10 @@ mod tests {
     fn a_press_concerns_other_members_of_the_segment() {
         let segment = Segment::new("payments", 3);
         let message = b"7 f egret:{payments:3}:q:a b";
-        assert_eq!(segment.pressed(message, 8), Some((b"a b".as_slice(), Press::Freed)));
+        assert_eq!(segment.pressed(message, 8), Some((b"a b".as_slice(), Press::Freed(None))));
+        let message = b"7 f9 egret:{payments:3}:q:a b";
+        assert_eq!(segment.pressed(message, 8), Some((b"a b".as_slice(), Press::Freed(Some(9)))));
+        assert!(Press::Freed(Some(9)).concerns(9) && !Press::Freed(Some(9)).concerns(8));
         assert_eq!(segment.pressed(message, 7), None);
         assert_eq!(Segment::new("payments", 4).pressed(message, 8), None);
         assert_eq!(segment.pressed(b"7 f", 8), None);

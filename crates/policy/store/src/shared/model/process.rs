@@ -15,8 +15,10 @@ const DRIFT_PARTS: u64 = 400;
 pub enum Load {
     /// As many calls wait as there are units.
     All,
-    /// Calls arrive by themselves.
+    /// Calls arrive by themselves, and wait.
     Arrivals,
+    /// Calls arrive by themselves, and are refused if no unit is free.
+    Refusals,
     Idle,
 }
 
@@ -51,6 +53,8 @@ pub struct Process {
     meter: Meter,
     pub load: Load,
     pub waiting: u64,
+    /// Calls refused since the last call to the store.
+    refused: u64,
     limit: u64,
     sent_ms: Option<u64>,
     begin_ms: u64,
@@ -73,6 +77,7 @@ impl Process {
             meter,
             load: Load::Idle,
             waiting: 0,
+            refused: 0,
             limit,
             sent_ms: None,
             begin_ms: 0,
@@ -109,7 +114,13 @@ impl Process {
         }
     }
 
-    fn used(&self) -> u64 {
+    /// Units held.
+    pub fn held(&self) -> u64 {
+        self.hold.units()
+    }
+
+    /// Units in use.
+    pub fn used(&self) -> u64 {
         match self.meter.kind {
             Kind::Blocks => self.block.used(),
             _ => self.meter.used(),
@@ -142,6 +153,9 @@ impl Process {
         let wanted = if self.load == Load::All { u64::MAX } else { self.waiting };
         let taken = self.free(now_ms).min(wanted);
         self.waiting = self.waiting.saturating_sub(taken);
+        if self.load == Load::Refusals {
+            self.refused += std::mem::take(&mut self.waiting);
+        }
         self.meter.transit += taken;
         if self.meter.kind == Kind::Blocks {
             if taken > 0 {
@@ -190,13 +204,13 @@ impl Process {
         let waiting = match self.load {
             _ if self.is_leaving => 0,
             Load::All => self.limit,
-            _ => self.waiting,
+            _ => self.waiting + self.refused,
         };
         Demand { used: self.used(), waiting }
     }
 
     pub fn press(&mut self, press: Press) {
-        self.is_pressed |= self.hold.heeds(press);
+        self.is_pressed |= press.concerns(self.instance) && self.hold.heeds(press);
     }
 
     /// Returns `true` if it is time for a call to the store.
@@ -223,6 +237,7 @@ impl Process {
         self.last_ms = now_ms;
         self.renew_ms = now_ms + self.terms.renewal_ms * (900 + jitter) / 1_000;
         self.is_pressed = false;
+        self.refused = 0;
         self.session.call(run.clone(), nonce, groups, self.is_leaving, now_ms)
     }
 

@@ -48,6 +48,8 @@ pub struct Provider {
     pub calls: u64,
     /// `true` if calls above the limit are refused, and not counted.
     pub refuses: bool,
+    /// `true` if its answers tell how many units are left.
+    pub tells: bool,
     /// Calls in each window that is over.
     pub windows: Vec<u64>,
 }
@@ -65,6 +67,7 @@ impl Provider {
             worst: 0,
             calls: 0,
             refuses: false,
+            tells: false,
             windows: Vec::new(),
         }
     }

@@ -8,6 +8,7 @@ use super::loans::{Loans, ReplyIndex};
 use super::mirror::{Dump, Mirror};
 use super::process::{Answer, Load, Process};
 use super::provider::{Kind, Provider, WINDOW_MS};
+use super::shares::Shares;
 use crate::shared::{Book, BookReply, Call, Press, Terms, Told};
 
 /// The durations of the model; short ones, so histories are short.
@@ -116,10 +117,15 @@ pub struct World {
     run: Arc<str>,
     runs: u64,
     snapshots: Vec<(Book, Dump)>,
+    has_failovers: bool,
     offset_ms: i64,
     away_until_ms: u64,
     /// Chance in 1,000 that a message is lost.
     pub loss: u64,
+    /// Calls that arrive at gateways that do not always have some, in percent of the limit.
+    pub arrivals_percent: u64,
+    /// How the units are shared, from the time at which it is set.
+    pub shares: Option<Shares>,
     pub provider: Provider,
     loans: Loans,
     /// The most by which the limit was exceeded, because the store has lost its state.
@@ -150,9 +156,12 @@ impl World {
             run: "0".into(),
             runs: 0,
             snapshots: Vec::new(),
+            has_failovers: false,
             offset_ms: 0,
             away_until_ms: 0,
             loss: 0,
+            arrivals_percent: 80,
+            shares: None,
             provider: Provider::new(kind, limit_max),
             loans: Loans::default(),
             excess: 0,
@@ -202,6 +211,7 @@ impl World {
     }
 
     pub fn plan(&mut self, at_ms: u64, fault: Fault) {
+        self.has_failovers |= matches!(fault, Fault::Failover { .. });
         self.later(at_ms, Event::Fault(fault));
     }
 
@@ -235,6 +245,7 @@ impl World {
                     self.look(slot);
                 }
                 self.later(TICK_MS, Event::Tick);
+                self.note_shares();
                 return self.judge();
             }
             Event::Arrive => self.arrive(),
@@ -262,6 +273,9 @@ impl World {
             Event::Start { slot } => self.start(slot),
             Event::Fault(fault) => self.fault(fault),
             Event::Snapshot => {
+                if !self.has_failovers {
+                    return Ok(());
+                }
                 let dump = self.mirror.as_mut().map(Mirror::dump).unwrap_or_default();
                 self.snapshots.push((self.book.clone(), dump));
                 if self.snapshots.len() > 10 {
@@ -295,9 +309,11 @@ impl World {
         Ok(())
     }
 
-    /// Lets a stranger use a share of the provider's limit, in percent.
-    pub fn invite(&mut self, percent: u64) {
+    /// Lets a stranger use a share of the provider's limit, in percent. The provider refuses calls above the
+    /// limit, and may tell how many units are left.
+    pub fn invite(&mut self, percent: u64, tells: bool) {
         self.provider.refuses = true;
+        self.provider.tells = tells;
         self.stranger_ms = self.kind.window_ms() * 100 / (percent * self.limit_max);
         self.later(0, Event::Strange);
     }
@@ -305,6 +321,33 @@ impl World {
     fn strange(&mut self) {
         self.provider.count(EPOCH_MS + self.now_ms);
         self.later(self.stranger_ms, Event::Strange);
+    }
+
+    fn note_shares(&mut self) {
+        let Some(shares) = &mut self.shares else { return };
+        let processes = || self.slots.iter().filter_map(|place| place.process.as_ref());
+        let held: Vec<u64> = processes().map(Process::held).collect();
+        shares.note(&held, processes().map(Process::used).sum(), self.limit_max);
+    }
+
+    /// The pool, all holds, and the units that nobody may use are together the limit.
+    fn audit(&self, call: &Call, told: &Told) -> Result<(), String> {
+        for (group, reply) in call.groups.iter().zip(&told.groups).filter(|_| !call.leaves) {
+            let is_void = group.window.is_some_and(|window| window.end_ms <= told.time_ms);
+            let Some([limit, held, rest]) = self.book.balance(&group.key, told.time_ms).filter(|_| !is_void)
+            else {
+                continue;
+            };
+            let sum = i64::try_from(held + rest).unwrap_or(i64::MAX) + reply.pool;
+            let is_balanced = sum == i64::try_from(limit).unwrap_or(i64::MAX);
+            let is_lent = reply.hold > group.has;
+            if !is_balanced || (is_lent && reply.pool < 0) {
+                return Err(format!(
+                    "to {call:?} the book says {told:?}: {held} held and {rest} others are not {limit}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The units in use and those that may be used are never more than the limit.
@@ -414,6 +457,7 @@ impl World {
         }
         let BookReply::Told(told) = reply else { return Ok(()) };
         let loan = self.loans.note(call, &told);
+        self.audit(call, &told)?;
         for &(_, press) in &told.pressed {
             for other in 0..self.slots.len() {
                 if other != slot
@@ -431,7 +475,7 @@ impl World {
 
     fn answer(&mut self, id: u64, slot: usize, instance: u64) {
         self.provider.end();
-        let left = self.provider.refuses.then(|| self.provider.left(EPOCH_MS + self.now_ms));
+        let left = self.provider.tells.then(|| self.provider.left(EPOCH_MS + self.now_ms));
         let answer = Answer { is_refused: self.refused_ids.remove(&id), left };
         let (local_ms, now_ms) = (self.local_ms(slot), self.now_ms);
         let place = &mut self.slots[slot];
@@ -446,17 +490,20 @@ impl World {
         }
     }
 
-    /// Calls arrive at random, together at 0.8 of the limit.
+    /// Calls arrive at random.
     fn arrive(&mut self) {
-        let slot = usize::try_from(self.below(self.slots.len() as u64)).unwrap_or(0);
-        if let Some(process) = &mut self.slots[slot].process
-            && process.load == Load::Arrivals
-            && process.waiting < self.limit_max
-        {
-            process.waiting += 1;
-            self.look(slot);
+        let window_ms = self.kind.window_ms();
+        let mean_ms = (window_ms * 100 / self.arrivals_percent / self.limit_max).max(1);
+        for _ in 0..(mean_ms * self.arrivals_percent * self.limit_max / 100).div_ceil(window_ms) {
+            let slot = usize::try_from(self.below(self.slots.len() as u64)).unwrap_or(0);
+            if let Some(process) = &mut self.slots[slot].process
+                && matches!(process.load, Load::Arrivals | Load::Refusals)
+                && process.waiting < self.limit_max
+            {
+                process.waiting += 1;
+                self.look(slot);
+            }
         }
-        let mean_ms = (self.kind.window_ms() * 10 / 8 / self.limit_max).max(1);
         let delay_ms = self.below(2 * mean_ms + 1);
         self.later(delay_ms, Event::Arrive);
     }
