@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_cluster_without_a_key_and_shared_slots_without_a_deadline_are_warned_of() {
-        let key = ", key: 0123456789abcdef0123456789abcdef";
+        let key = ", key: '${env:PATH}'";
         let timeouts = ", timeouts: { total: 30s }";
         assert_eq!(paths("", timeouts, ""), ["cluster"]);
         assert_eq!(paths(key, "", ""), ["flows[0].remedies[0].queue.quota"]);
