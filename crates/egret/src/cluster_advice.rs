@@ -11,7 +11,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     let Some(cluster) = &config.cluster else { return Vec::new() };
     let mut advice = egret_quota::advise(&config.quotas, cluster.members_expected);
     if cluster.key.is_none() {
-        let message = "without `key`, whoever can read the store can guess the names of groups, and gateways share no \
+        let message = "without `key`, every reader of the store can guess the names of groups, and gateways share no \
                        tokens: make a key with `openssl rand -hex 32`";
         advice.push(Problem::new("cluster", message));
     }
@@ -79,12 +79,15 @@ mod tests {
 
     #[test]
     fn a_cluster_without_a_key_and_shared_slots_without_a_deadline_are_warned_of() {
-        let key = ", key: 0123456789abcdef0123456789abcdef";
+        let key = ", key: '${env:PATH}'";
         let timeouts = ", timeouts: { total: 30s }";
         assert_eq!(paths("", timeouts, ""), ["cluster"]);
         assert_eq!(paths(key, "", ""), ["flows[0].remedies[0].queue.quota"]);
         assert_eq!(paths(key, timeouts, ""), Vec::<String>::new());
         assert_eq!(paths(key, "", "{ timeout: { total: 30s } }, "), Vec::<String>::new());
-        assert_eq!(paths(key, "", "{ timeout: { first_byte: 30s } }, "), ["flows[0].remedies[1].queue.quota"]);
+        assert_eq!(
+            paths(key, "", "{ timeout: { first_byte: 30s } }, "),
+            ["flows[0].remedies[1].queue.quota"]
+        );
     }
 }

@@ -32,8 +32,8 @@ pub fn begin_turn() {
     TURNED.set(Turned::Unread);
 }
 
-/// The time of [`boot_us`] at which this thread turned to its present work; read at most once in each turn. On
-/// a thread without turns it is the present time.
+/// The time of [`boot_us`] at which this thread turned to its present work; read at most once in each turn.
+/// On a thread without turns it is the present time.
 pub fn turned_boot_us() -> u64 {
     if let Turned::At(us) = TURNED.get() { us } else { read_turned() }
 }

@@ -640,6 +640,56 @@ mod tests {
     }
 
     #[test]
+    fn a_call_whose_permit_has_ended_goes_back_to_the_remedy_that_took_it() {
+        let config = |policy: &str, limit: u64| {
+            json!({
+                "quotas": {
+                    "own": { "limit": 1, "window": "1s" },
+                    "inner": { "limit": 1, "window": "1s" },
+                    "shared": { "limit": limit, "window": "1s", "store": "redis", "on_store_error": policy },
+                },
+                "flows": [{ "name": "f", "remedies": [
+                    { "limit": { "quota": "own" } },
+                    { "transform": { "request": { "headers": { "add": { "x-outer": "1" } } } } },
+                    { "limit": { "quota": "shared" } },
+                    { "limit": { "quota": "inner" } },
+                    { "transform": { "request": { "headers": { "add": { "x-inner": "1" } } } } },
+                ] }],
+            })
+        };
+        // The store is away: the policy alone decides what may be used.
+        let mut harness = TestFlows::new(config("open", 1));
+        let mut exchange = harness.send(&format!("{GET}\nX-Egret-Trace: 1"));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        let permits = exchange.permits(&harness);
+        assert!(permits.len() == 1 && permits[0].is_valid());
+
+        harness.reload(config("closed", 1));
+        assert!(!permits[0].is_valid());
+        harness.reload(config("open", 2));
+        assert!(permits[0].is_valid());
+        harness.reload(config("closed", 2));
+        exchange.take_again(&harness);
+        harness.reload(config("open", 2));
+        assert_eq!(exchange.poll(&harness), TestStep::Call);
+        assert!(exchange.permits(&harness)[0].is_valid());
+        assert_eq!(
+            exchange.sent(&harness).1,
+            ["Host: one.example", "X-Egret-Trace: 1", "x-outer: 1", "x-inner: 1"]
+        );
+        assert_eq!(
+            exchange.trace(),
+            "f/limit=next, f/transform=next, f/limit-2=next, f/limit-3=next, f/transform-2=next, \
+             f/limit-2=next, f/limit-3=next, f/transform-2=next"
+        );
+
+        harness.reload(config("closed", 2));
+        exchange.take_again(&harness);
+        assert!(matches!(exchange.poll(&harness), TestStep::Wait(Some(_))), "the store is asked");
+        exchange.end(&harness);
+    }
+
+    #[test]
     fn what_is_only_reported_has_no_token_fetched_and_no_call_made_again() {
         let harness = TestFlows::new(json!({
             "accounts": { "a": {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use egret_store::Ledger;
 use egret_store::shared::GroupSink;
 
+use super::blocks::Blocks;
+use super::group_kind::GroupKind;
 use super::lease::{FileBacking, Lease};
-use super::meter::Rule;
+use super::meter::{Refill, Rule};
 use super::share::{Share, SharedBacking};
 
 /// The stores that quotas may use.
@@ -31,33 +33,14 @@ pub(super) enum Backing {
 pub(super) enum Backed {
     Memory,
     File(Box<Lease>),
+    /// Units that come back. A member holds some over time.
     Shared(Box<Share>),
+    /// Units of a long window. They are lent in blocks.
+    Blocks(Box<Blocks>),
 }
 
-/// The kind of a group; groups of different kinds may have the same name.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum GroupKind {
-    /// All calls of the quota.
-    Whole,
-    /// A group with a name.
-    Named,
-    /// All groups without their own share together.
-    Rest,
-    /// The overflow group.
-    Overflow,
-}
-
-impl GroupKind {
-    /// A letter for keys.
-    pub(super) fn tag(self) -> &'static str {
-        match self {
-            Self::Whole => "w",
-            Self::Named => "n",
-            Self::Rest => "r",
-            Self::Overflow => "c",
-        }
-    }
-}
+/// Windows at least as long as this are lent in blocks.
+const LONG_WINDOW_US: u64 = 60_000_000;
 
 impl Backing {
     /// Returns `true` if counts outlive the process.
@@ -70,7 +53,27 @@ impl Backing {
         match self {
             Self::Memory => Backed::Memory,
             Self::File(backing) => Backed::File(Box::new(backing.lease(kind, name))),
-            Self::Shared(backing) => Backed::Shared(Box::new(backing.share(kind, name, rule))),
+            Self::Shared(backing) => {
+                let key = backing.key(kind, name);
+                if is_long(rule) {
+                    Backed::Blocks(Box::new(Blocks::new(backing.sink.clone(), key, rule.limit)))
+                } else {
+                    Backed::Shared(Box::new(backing.share(key, rule)))
+                }
+            }
         }
+    }
+
+    /// Returns a short text that stands for a long name in every process that counts its group; `None` if
+    /// there is none.
+    pub(super) fn digest(&self, name: &[u8]) -> Option<String> {
+        if let Self::Shared(backing) = self { Some(backing.sink.digest(name)) } else { None }
+    }
+}
+
+fn is_long(rule: &Rule) -> bool {
+    match &rule.refill {
+        Refill::Windows { schedule, .. } => schedule.length().is_none_or(|length| length >= LONG_WINDOW_US),
+        Refill::Sliding { .. } | Refill::Bucket { .. } | Refill::Slots => false,
     }
 }

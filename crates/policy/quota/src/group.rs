@@ -14,7 +14,7 @@ use super::learn::Learned;
 use super::lease::Count;
 use super::meter::{Meter, Rule, Stage};
 use super::refusal::Why;
-use super::share::{LeaseClock, Share};
+use super::share::LeaseClock;
 use super::status::SharedSnapshot;
 
 /// Maximum number of tasks that wait for one group. A queue needs one. With more, the oldest is woken, and
@@ -36,6 +36,7 @@ impl Group {
     pub(super) fn new(name: &[u8], rule: Rule, backed: Backed) -> Self {
         let (rule, lease) = match &backed {
             Backed::Shared(share) => (share.first_rule(), Some(share.lease_clock())),
+            Backed::Blocks(blocks) => (rule, Some(blocks.lease_clock())),
             Backed::Memory | Backed::File(_) => (rule, None),
         };
         let state = State {
@@ -56,8 +57,7 @@ impl Group {
     /// Returns `true` if units that were taken may still be used.
     pub(super) fn is_usable(&self) -> bool {
         let Some(lease) = &self.lease else { return true };
-        lease.is_held()
-            || self.lock().advance_share().is_none_or(|(share, meter)| share.may_use(meter))
+        lease.is_held() || self.lock().may_use()
     }
 
     /// Locks the state. The state is consistent after every statement, so a poisoned lock is safe to use.
@@ -81,6 +81,9 @@ impl Group {
         let delays = state.delays();
         let took_us = now.as_micros().saturating_sub(made.as_micros());
         let stage = state.meter.responded(units, took_us);
+        if let Backed::Blocks(blocks) = &mut state.backed {
+            blocks.finish(units);
+        }
         if state.delays() != delays {
             wake(state);
         }
@@ -114,29 +117,49 @@ impl Borrower for Group {
 
 impl SharedGroup for Group {
     fn key(&self) -> Arc<[u8]> {
-        if let Backed::Shared(share) = &self.lock().backed { share.key() } else { [].into() }
+        match &self.lock().backed {
+            Backed::Shared(share) => share.key(),
+            Backed::Blocks(blocks) => blocks.key(),
+            Backed::Memory | Backed::File(_) => [].into(),
+        }
     }
 
     fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall> {
         let mut state = self.lock();
-        let (share, meter) = state.advance_share()?;
-        share.call(listing, now_ms, meter)
+        state.advance_shared();
+        let State { meter, backed, .. } = &mut *state;
+        match backed {
+            Backed::Shared(share) => share.call(listing, now_ms, meter),
+            Backed::Blocks(blocks) => blocks.call(listing, now_ms),
+            Backed::Memory | Backed::File(_) => None,
+        }
     }
 
     fn answered(&self, reply: &GroupReply, generation: u64, _: u64) {
         let mut state = self.lock();
-        let before = state.meter.allowance();
-        if let Some((share, meter)) = state.advance_share() {
-            share.answered(reply, generation, meter);
+        state.advance_shared();
+        let before = state.available();
+        let State { meter, backed, .. } = &mut *state;
+        match backed {
+            Backed::Shared(share) => share.answered(reply, generation, meter),
+            Backed::Blocks(blocks) => blocks.answered(reply, generation, meter),
+            Backed::Memory | Backed::File(_) => {}
         }
         // An answer without units ends the wait of calls too.
-        if state.meter.allowance() > before || reply.hold == 0 {
+        if state.available() > before || reply.hold == 0 {
             wake(state);
         }
     }
 
     fn is_urgent(&self, _: u64) -> bool {
-        self.lock().advance_share().is_some_and(|(share, meter)| share.is_urgent(meter))
+        let mut state = self.lock();
+        state.advance_shared();
+        let State { meter, backed, .. } = &*state;
+        match backed {
+            Backed::Shared(share) => share.is_urgent(meter),
+            Backed::Blocks(blocks) => blocks.is_urgent(),
+            Backed::Memory | Backed::File(_) => false,
+        }
     }
 
     fn heeds(&self, press: Press) -> bool {
@@ -148,8 +171,12 @@ impl Drop for Group {
     fn drop(&mut self) {
         let mut state = self.lock();
         state.give_back_lease();
-        if let Some((share, meter)) = state.advance_share() {
-            share.farewell(meter);
+        state.advance_shared();
+        let State { meter, backed, .. } = &mut *state;
+        match backed {
+            Backed::Shared(share) => share.farewell(meter),
+            Backed::Blocks(blocks) => blocks.farewell(),
+            Backed::Memory | Backed::File(_) => {}
         }
     }
 }
@@ -179,6 +206,7 @@ impl State {
                 lease.set_open(policy == OnStoreError::Open);
             }
             Backed::Shared(share) => share.set_rule(rule, policy, &mut self.meter),
+            Backed::Blocks(blocks) => blocks.set_rule(rule, policy, &mut self.meter),
         }
     }
 
@@ -191,26 +219,50 @@ impl State {
                 lease.advance(count(&self.meter));
             }
             Backed::Shared(share) => share.advance(now, &mut self.meter),
+            Backed::Blocks(blocks) => blocks.advance(now, &mut self.meter),
         }
         self.catch_up();
     }
 
-    /// Updates the time of shared units, without a caller's time. Returns them with their meter.
-    fn advance_share(&mut self) -> Option<(&mut Share, &mut Meter)> {
-        let Backed::Shared(share) = &mut self.backed else { return None };
-        share.advance_to_present(&mut self.meter);
+    /// Updates the time of shared units, without a caller's time.
+    fn advance_shared(&mut self) {
+        match &mut self.backed {
+            Backed::Shared(share) => share.advance_to_present(&mut self.meter),
+            Backed::Blocks(blocks) => blocks.advance_to_present(&mut self.meter),
+            Backed::Memory | Backed::File(_) => return,
+        }
         self.catch_up();
-        let Backed::Shared(share) = &mut self.backed else { return None };
-        Some((share, &mut self.meter))
     }
 
     /// Counts and corrects what depends on the time.
     fn catch_up(&mut self) {
         if self.abandoned_units > 0 {
-            self.meter.abandoned(std::mem::take(&mut self.abandoned_units));
+            let units = std::mem::take(&mut self.abandoned_units);
+            self.meter.abandoned(units);
+            if let Backed::Blocks(blocks) = &mut self.backed {
+                blocks.abandon(units);
+            }
         }
         if !self.correction.is_none() {
             self.correction.expire(self.now());
+        }
+    }
+
+    /// Returns `true` if the units in use may be used at this moment.
+    fn may_use(&mut self) -> bool {
+        self.advance_shared();
+        match &self.backed {
+            Backed::Shared(share) => share.may_use(&self.meter),
+            Backed::Blocks(blocks) => blocks.may_use(),
+            Backed::Memory | Backed::File(_) => true,
+        }
+    }
+
+    /// Units that this gateway may use, used or not.
+    fn available(&self) -> u64 {
+        match &self.backed {
+            Backed::Blocks(blocks) => blocks.snapshot(&self.meter).hold,
+            Backed::Memory | Backed::File(_) | Backed::Shared(_) => self.meter.allowance(),
         }
     }
 
@@ -223,6 +275,7 @@ impl State {
     fn outside(&self, micros: u64) -> u64 {
         match &self.backed {
             Backed::Shared(share) => micros.saturating_add(share.ahead()),
+            Backed::Blocks(blocks) => micros.saturating_add_signed(blocks.ahead()),
             Backed::Memory | Backed::File(_) => micros,
         }
     }
@@ -231,7 +284,7 @@ impl State {
     pub(super) fn most(&self) -> u64 {
         match &self.backed {
             Backed::Shared(share) => share.most(),
-            Backed::Memory | Backed::File(_) => self.meter.rule().most(),
+            Backed::Memory | Backed::File(_) | Backed::Blocks(_) => self.meter.rule().most(),
         }
     }
 
@@ -239,7 +292,7 @@ impl State {
     pub(super) fn allowance(&self) -> u64 {
         match &self.backed {
             Backed::Shared(share) => share.most(),
-            Backed::Memory | Backed::File(_) => self.meter.allowance(),
+            Backed::Memory | Backed::File(_) | Backed::Blocks(_) => self.meter.allowance(),
         }
     }
 
@@ -256,9 +309,12 @@ impl State {
         if !fits || self.correction.blocked_until().is_some() {
             return Some(self.refusal(units));
         }
-        let Backed::File(lease) = &mut self.backed else { return None };
-        let (why, until) = lease.refuses(units, self.meter.now())?;
-        Some((why, Some(Timestamp::from_micros(until))))
+        let (why, until) = match &mut self.backed {
+            Backed::Memory | Backed::Shared(_) => return None,
+            Backed::File(lease) => lease.refuses(units, self.meter.now())?,
+            Backed::Blocks(blocks) => blocks.refuses(units, &self.meter)?,
+        };
+        Some((why, Some(Timestamp::from_micros(self.outside(until)))))
     }
 
     /// Why units that are not available are refused, and until when.
@@ -280,8 +336,10 @@ impl State {
     /// Takes units that are available.
     pub(super) fn take(&mut self, units: u64) {
         self.meter.take(units);
-        if let Backed::File(lease) = &mut self.backed {
-            lease.spend(units);
+        match &mut self.backed {
+            Backed::Memory | Backed::Shared(_) => {}
+            Backed::File(lease) => lease.spend(units),
+            Backed::Blocks(blocks) => blocks.take(units),
         }
     }
 
@@ -298,6 +356,7 @@ impl State {
                 }
             }
             Backed::Shared(share) => share.ask_if_due(group, &self.meter),
+            Backed::Blocks(blocks) => blocks.ask_if_due(group),
         }
     }
 
@@ -324,12 +383,17 @@ impl State {
             Backed::Memory => false,
             Backed::File(lease) => lease.has_failed(),
             Backed::Shared(share) => share.has_store_failed(&self.meter),
+            Backed::Blocks(blocks) => blocks.has_store_failed(),
         }
     }
 
     /// The units of the cluster, if it shares the group.
     pub(super) fn shared(&self) -> Option<SharedSnapshot> {
-        if let Backed::Shared(share) = &self.backed { Some(share.snapshot(&self.meter)) } else { None }
+        match &self.backed {
+            Backed::Memory | Backed::File(_) => None,
+            Backed::Shared(share) => Some(share.snapshot(&self.meter)),
+            Backed::Blocks(blocks) => Some(blocks.snapshot(&self.meter)),
+        }
     }
 
     /// The earliest time at which that many units could be available.
@@ -366,10 +430,11 @@ impl State {
     /// Applies a provider's report. Returns `true` if it affects waiting tasks: less is withheld, or for a
     /// shorter time, or nothing is available until a later time.
     fn correct(&mut self, learned: &Learned, wait_max_micros: u64) -> bool {
+        let learned = self.report(learned, wait_max_micros);
         let free = self.meter.allowance().saturating_sub(self.meter.used());
         let now = self.now();
         let before = self.correction;
-        self.correction.learn(learned, free, now, self.outside(self.meter.reset()), wait_max_micros);
+        self.correction.learn(&learned, free, now, self.outside(self.meter.reset()), wait_max_micros);
         let after = &self.correction;
         let is_blocked = after.blocked_until() > before.blocked_until();
         if is_blocked {
@@ -378,12 +443,37 @@ impl State {
         is_blocked || after.withheld() < before.withheld() || after.ends() < before.ends()
     }
 
+    /// Passes the provider's count of shared units on to the store, which knows what all gateways have used.
+    /// Returns the part of the report that this gateway can judge alone.
+    fn report(&mut self, learned: &Learned, wait_max_micros: u64) -> Learned {
+        if matches!(self.backed, Backed::Memory | Backed::File(_)) {
+            return *learned;
+        }
+        let reset = learned.reset.map_or_else(|| self.outside(self.meter.reset()), Timestamp::as_micros);
+        let reset_in_ms = reset.saturating_sub(self.now()).min(wait_max_micros) / 1_000;
+        if let Some(remaining) = learned.remaining {
+            match &mut self.backed {
+                Backed::Shared(share) => share.report(remaining, reset_in_ms, &self.meter),
+                Backed::Blocks(blocks) => blocks.report(remaining, reset_in_ms),
+                Backed::Memory | Backed::File(_) => {}
+            }
+        }
+        Learned {
+            remaining: learned.remaining.filter(|left| *left == 0 && learned.reset.is_some()),
+            ..*learned
+        }
+    }
+
     /// Returns units that were taken and not used.
     pub(super) fn give_back(&mut self, units: u64, stage: Stage) {
         let before = self.meter.used();
         self.meter.give_back(units, stage);
-        if let Backed::File(lease) = &mut self.backed {
-            lease.unspend(before.saturating_sub(self.meter.used()));
+        let back = before.saturating_sub(self.meter.used());
+        match &mut self.backed {
+            Backed::Memory | Backed::Shared(_) => {}
+            Backed::File(lease) => lease.unspend(back),
+            Backed::Blocks(blocks) if stage == Stage::Transit => blocks.give_back(units),
+            Backed::Blocks(blocks) => blocks.refund(back),
         }
     }
 
@@ -393,8 +483,10 @@ impl State {
             return self.give_back(units - actual, stage);
         };
         self.meter.add(more);
-        if let Backed::File(lease) = &mut self.backed {
-            lease.spend(more);
+        match &mut self.backed {
+            Backed::Memory | Backed::Shared(_) => {}
+            Backed::File(lease) => lease.spend(more),
+            Backed::Blocks(blocks) => blocks.add(more),
         }
     }
 
@@ -418,7 +510,8 @@ impl State {
     pub(super) fn is_new(&self) -> bool {
         // State that a store keeps need not be kept here.
         let is_kept = match &self.backed {
-            Backed::File(lease) => lease.is_forgettable() && self.meter.is_idle(),
+            Backed::File(lease) => lease.is_forgettable() && self.meter.transit() == 0,
+            Backed::Blocks(blocks) => blocks.is_forgettable() && self.meter.transit() == 0,
             Backed::Memory | Backed::Shared(_) => false,
         };
         let is_unused = self.meter.is_full() || is_kept;

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::backing::{Backing, GroupKind};
+use super::backing::Backing;
 use super::config::QuotaConfig;
 use super::group::Group;
+use super::group_kind::GroupKind;
 use super::groups::Groups;
 
 use super::meter::Rule;

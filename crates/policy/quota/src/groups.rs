@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use egret_clock::Timestamp;
 
-use super::backing::{Backing, GroupKind};
+use super::backing::Backing;
 use super::group::Group;
+use super::group_kind::GroupKind;
 use super::meter::Rule;
 
 /// Maximum length of a name. Longer ones are replaced by a digest, so groups with long names need no more
@@ -95,8 +96,8 @@ impl Groups {
             let backed = self.backing.group(GroupKind::Named, name, rule);
             Arc::new(Group::new(name, rule.clone(), backed))
         };
-        // A digest is different in the next process, so a store cannot keep its count.
-        let has_room = !self.backing.is_lasting() || !is_long;
+        // Most digests are different in the next process, so a store cannot keep the counts.
+        let has_room = !is_long || !self.backing.is_lasting() || self.backing.digest(b"").is_some();
         if has_room && let Some(group) = table.add(name, groups_max, now, make) {
             return group;
         }
@@ -104,9 +105,12 @@ impl Groups {
         self.overflow.clone()
     }
 
-    /// Returns a replacement for a long name. The hash has a new key in each process, so an attacker cannot
-    /// search for collisions.
+    /// Returns a replacement for a long name. The hash has a new key in each process, or the key of the
+    /// cluster, so an attacker cannot search for collisions.
     fn digest(&self, name: &[u8]) -> Vec<u8> {
+        if let Some(digest) = self.backing.digest(name) {
+            return format!("#{digest}").into_bytes();
+        }
         let hashes = self.hashers.each_ref().map(|hasher| hasher.hash_one(name));
         format!("#{:016x}{:016x}", hashes[0], hashes[1]).into_bytes()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use egret_store::{Borrower, Ledger, Loan, LoanRequest, PendingLoan, Window};
 
-use super::backing::GroupKind;
+use super::group_kind::GroupKind;
 use super::refusal::Why;
 
 /// Time without a response after which the store counts as failed, and calls do not wait for it.

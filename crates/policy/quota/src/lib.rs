@@ -9,11 +9,13 @@
 
 mod advice;
 mod backing;
+mod blocks;
 mod calendar;
 mod config;
 mod correction;
 mod expressions;
 mod group;
+mod group_kind;
 mod group_set;
 mod groups;
 mod learn;

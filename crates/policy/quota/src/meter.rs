@@ -27,7 +27,7 @@ use windows::Windows;
 const LAG_MAX_MICROS: u64 = 1_000_000;
 
 /// Time for which the request of a call that was given up may still be on its way to the provider.
-const STRAY_MICROS: u64 = 1_000_000;
+pub(super) const STRAY_MICROS: u64 = 1_000_000;
 
 /// The state of a unit that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,9 +197,9 @@ impl Meter {
         self.delays += 1;
     }
 
-    /// Returns `true` if nothing is in transit.
-    pub(super) fn is_idle(&self) -> bool {
-        self.transit == 0
+    /// Units of calls in transit.
+    pub(super) fn transit(&self) -> u64 {
+        self.transit
     }
 
     /// Takes units that fit.

@@ -6,11 +6,12 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use smallvec::SmallVec;
 
-use super::backing::{Backing, GroupKind, Stores};
+use super::backing::{Backing, Stores};
 use super::calendar::Calendar;
 use super::config::{GroupBy, QuotaConfig, QuotaKind, RenewalConfig, ShareDefault, StoreKind, WindowStart};
 use super::expressions::QuotaExpressions;
 use super::group::{Group, State};
+use super::group_kind::GroupKind;
 use super::group_set::GroupSet;
 use super::learn::ReportReader;
 use super::lease::FileBacking;
@@ -54,7 +55,7 @@ impl Quota {
     ) -> Option<Self> {
         let rule = rule(config)?;
         let before = before.filter(|before| before.counts_like(config)).map(|before| &before.counts);
-        let backing = backing(name, config, &rule, context.stores);
+        let backing = backing(name, config, context.stores);
         let counts = GroupSet::new(config, &rule, &backing, before);
         let reader = config.learn.as_ref().map(ReportReader::new);
         // The mistakes in them were reported when the config was validated.
@@ -122,8 +123,8 @@ impl Quota {
         &self.expressions
     }
 
-    /// Returns `true` if a grant of this quota may end before its call is sent, because a cluster shares units
-    /// of it or of an ancestor.
+    /// Returns `true` if a grant of this quota may end before its call is sent, because a cluster shares
+    /// units of it or of an ancestor.
     pub fn needs_permit(&self) -> bool {
         self.lineage().any(|quota| quota.config.store == StoreKind::Redis)
     }
@@ -360,24 +361,17 @@ struct GroupRef<'a> {
     level: u8,
 }
 
-/// Windows at least as long as this are lent in blocks.
-const LONG_WINDOW_US: u64 = 60_000_000;
-
 /// Returns the store of a quota's groups.
-fn backing(name: &str, config: &QuotaConfig, rule: &Rule, stores: Stores<'_>) -> Backing {
-    let is_long = match &rule.refill {
-        Refill::Windows { schedule, .. } => schedule.length().is_none_or(|length| length >= LONG_WINDOW_US),
-        Refill::Sliding { .. } | Refill::Bucket { .. } | Refill::Slots => false,
-    };
+fn backing(name: &str, config: &QuotaConfig, stores: Stores<'_>) -> Backing {
     match (config.store, stores.cluster) {
         (StoreKind::Memory, _) => Backing::Memory,
-        (StoreKind::Redis, Some(sink)) if !is_long => Backing::Shared(SharedBacking {
+        (StoreKind::Redis, Some(sink)) => Backing::Shared(SharedBacking {
             sink: sink.clone(),
             quota: name.into(),
             fingerprint: sink.digest(way_of_counting(config).as_bytes()).get(..8).unwrap_or_default().into(),
         }),
         // A store that always fails.
-        (StoreKind::Redis, _) => Backing::File(FileBacking { ledger: None, quota: name.into() }),
+        (StoreKind::Redis, None) => Backing::File(FileBacking { ledger: None, quota: name.into() }),
         (StoreKind::File, _) => {
             Backing::File(FileBacking { ledger: stores.ledger.cloned(), quota: name.into() })
         }

@@ -1,7 +1,13 @@
 //! The units of a group that the members of a cluster share: how many of them this gateway may use.
 //!
 //! The meter of such a group counts against the units that the gateway holds. Its times are those of the
-//! lease's clock, which nobody sets.
+//! lease's clock, which nobody sets and which goes on while the machine is suspended. None is converted from
+//! the callers' clock: then a clock that was set, or a machine that was suspended, could make a lease seem
+//! longer than the store takes it for.
+//!
+//! A grant is judged by the time at which its thread turned to its work. That is late by at most one turn,
+//! and never goes back behind what another thread has seen. Before the request is sent, its permit reads the
+//! clock itself.
 
 use std::sync::Arc;
 
@@ -10,8 +16,8 @@ use egret_store::shared::{
     Demand, Farewell, GroupCall, GroupReply, GroupSink, Hold, Lease, Listing, Press, SharedGroup, SharedLease,
 };
 
-use super::backing::GroupKind;
 use super::config::OnStoreError;
+use super::group_kind::GroupKind;
 use super::meter::{Meter, Refill, Rule};
 use super::refusal::Why;
 use super::status::SharedSnapshot;
@@ -19,11 +25,11 @@ use super::status::SharedSnapshot;
 /// Clocks may differ by one part in this number, so all times are longer by it.
 const DRIFT_PARTS: u64 = 400;
 /// Time after which an unanswered question to the store counts as failed, and calls do not wait for it.
-const ANSWER_MAX_US: u64 = 500_000;
+pub(super) const ANSWER_MAX_US: u64 = 500_000;
 /// Time after an answer in which the store is not asked again for the same.
 const ANSWER_FRESH_US: u64 = 100_000;
 /// Time after which a refused call tries again, if nothing wakes it before.
-const RETRY_US: u64 = 1_000_000;
+pub(super) const RETRY_US: u64 = 1_000_000;
 
 /// The cluster that shares a quota's groups.
 #[derive(Debug, Clone)]
@@ -35,11 +41,14 @@ pub(super) struct SharedBacking {
 }
 
 impl SharedBacking {
-    /// Creates the units of a group with this rule. None is held yet.
-    pub(super) fn share(&self, kind: GroupKind, name: &[u8], rule: &Rule) -> Share {
+    /// The key of a group in the store.
+    pub(super) fn key(&self, kind: GroupKind, name: &[u8]) -> Arc<[u8]> {
         let digest = if name.is_empty() { String::new() } else { self.sink.digest(name) };
-        let key = format!("{}:{}:{}{digest}", self.quota, self.fingerprint, kind.tag());
-        let key: Arc<[u8]> = key.into_bytes().into();
+        format!("{}:{}:{}{digest}", self.quota, self.fingerprint, kind.tag()).into_bytes().into()
+    }
+
+    /// Creates the units of a group with this key and rule. None is held yet.
+    pub(super) fn share(&self, key: Arc<[u8]>, rule: &Rule) -> Share {
         let lease = self.sink.lease(&key);
         Share {
             sink: self.sink.clone(),
@@ -69,6 +78,10 @@ pub(super) struct LeaseClock {
 }
 
 impl LeaseClock {
+    pub(super) fn new(sink: &Arc<dyn GroupSink>, lease: &Arc<SharedLease>) -> Self {
+        Self { sink: sink.clone(), lease: lease.clone() }
+    }
+
     /// Returns `true` if all units that are held may be used at this moment.
     pub(super) fn is_held(&self) -> bool {
         self.sink.now_us() < self.lease.ends_ms().saturating_mul(1_000)
@@ -113,7 +126,7 @@ impl Share {
 
     /// The lease of the units.
     pub(super) fn lease_clock(&self) -> LeaseClock {
-        LeaseClock { sink: self.sink.clone(), lease: self.lease.clone() }
+        LeaseClock::new(&self.sink, &self.lease)
     }
 
     /// Applies another rule of the same kind.
@@ -185,14 +198,15 @@ impl Share {
         self.applied_until = until_ms.min(edge_until_ms).saturating_mul(1_000);
     }
 
-    /// Sets the time at which the units of a fixed window come back. Returns the time until which it is right.
+    /// Sets the time at which the units of a fixed window come back. Returns the time until which it is
+    /// right.
     fn set_edge(&self, now_ms: u64, meter: &mut Meter) -> u64 {
         let Refill::Windows { schedule, .. } = &self.whole.refill else { return u64::MAX };
-        let Some(store) = self.lease.store_time(now_ms) else { return u64::MAX };
+        let Some(clock) = self.lease.store_clock() else { return u64::MAX };
+        let store = clock.at(now_ms);
         let (_, end) = schedule.window(store.latest_ms.saturating_mul(1_000));
         let end_ms = end.div_ceil(1_000);
-        let edge_ms = self.lease.local_time(end_ms);
-        meter.set_edge(edge_ms.map(|edge_ms| (edge_ms + 1) * 1_000));
+        meter.set_edge(Some((clock.local_time(end_ms) + 1) * 1_000));
         // Until then, the store's clock cannot show the end, even if it is fast.
         let left_ms = end_ms.saturating_sub(store.latest_ms);
         now_ms + left_ms.saturating_sub(left_ms.div_ceil(DRIFT_PARTS) + 2)
@@ -253,12 +267,7 @@ impl Share {
 
     /// Returns the reason why units are not available, and the time for the next attempt. `when` is the time
     /// at which the units that this gateway holds could suffice.
-    pub(super) fn refuses(
-        &mut self,
-        units: u64,
-        when: Option<Timestamp>,
-        meter: &Meter,
-    ) -> (Why, Timestamp) {
+    pub(super) fn refuses(&mut self, units: u64, when: Option<Timestamp>, meter: &Meter) -> (Why, Timestamp) {
         let (now, ahead) = (meter.now(), self.ahead);
         let outside = |local: u64| Timestamp::from_micros(local.saturating_add(ahead));
         self.waiting = self.waiting.saturating_add(units);
@@ -325,6 +334,11 @@ impl Share {
         self.asked_at = None;
         self.answered_at = Some(meter.now());
         self.apply(meter);
+    }
+
+    /// Notes the provider's own count, for the store.
+    pub(super) fn report(&mut self, remaining: u64, reset_in_ms: u64, meter: &Meter) {
+        self.hold.report(remaining, (meter.now() / 1_000).saturating_add(reset_in_ms));
     }
 
     /// Returns `true` if units must be returned, or more are wanted than the store knows of.

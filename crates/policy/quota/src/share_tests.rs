@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use egret_clock::Timestamp;
 use egret_store::shared::{
@@ -10,6 +11,9 @@ use egret_store::shared::{
 };
 
 use super::*;
+
+mod blocks;
+mod groups;
 
 const TERMS: Terms = Terms {
     ttl_ms: 3_000,
@@ -83,7 +87,12 @@ struct Cluster {
 }
 
 impl Cluster {
+    /// Starts gateways with a quota `q`.
     fn start(count: u64, config: &QuotaConfig) -> Self {
+        Self::with(count, &[("q".to_owned(), config.clone())].into())
+    }
+
+    fn with(count: u64, configs: &QuotaConfigs) -> Self {
         let now_ms = Arc::new(AtomicU64::new(1_000_000));
         let gateway = |number: u64| {
             let member = Member::new(TERMS, format!("gateway-{number}").into(), number + 1);
@@ -94,10 +103,9 @@ impl Cluster {
                 farewells: Mutex::default(),
             });
             let dynamic: Arc<dyn GroupSink> = sink.clone();
-            let configs = [("q".to_owned(), config.clone())].into();
             let mut problems = Vec::new();
             let stores = Stores { cluster: Some(&dynamic), ..Stores::default() };
-            let quotas = Quotas::compile(&configs, None, stores, &[], &mut problems);
+            let quotas = Quotas::compile(configs, None, stores, &[], &mut problems);
             assert_eq!(problems, Vec::new());
             Gateway { member, sink, quotas }
         };
@@ -114,8 +122,29 @@ impl Cluster {
         Timestamp::from_micros((START_MS + self.now_ms()) * 1_000)
     }
 
+    fn quota(&self, gateway: usize) -> &Quota {
+        self.gateways[gateway].quotas.get("q").unwrap()
+    }
+
     fn take(&self, gateway: usize, group: &[u8]) -> Result<Grant, Refusal> {
-        self.gateways[gateway].quotas.get("q").unwrap().take(self.wall(), &[group], 1)
+        self.quota(gateway).take(self.wall(), &[group], 1)
+    }
+
+    /// The units of the cluster in the quota's only group, as a gateway sees them.
+    fn shared(&self, gateway: usize) -> SharedSnapshot {
+        self.quota(gateway).snapshot(self.wall(), 1).groups[0].shared.unwrap()
+    }
+
+    /// Waits until a gateway holds so many units that a call of this cost is granted, which is not made.
+    fn lend(&mut self, gateway: usize, names: &[&[u8]], units: u64) {
+        for _ in 0..6_000 {
+            self.step();
+            match self.quota(gateway).take(self.wall(), names, units) {
+                Ok(grant) => return grant.cancel(self.wall()),
+                Err(refusal) => assert_ne!(refusal.why, Why::CostAboveLimit),
+            }
+        }
+        panic!("{units} units were never granted");
     }
 
     /// Lets a millisecond pass, in which the members call the store.
@@ -275,4 +304,103 @@ fn a_group_is_asked_for_once_however_many_calls_are_refused() {
         }
     }
     assert!(cluster.calls - calls <= 20, "{}", cluster.calls - calls);
+}
+
+#[test]
+fn a_permit_lasts_as_long_as_the_lease_of_the_units_or_as_the_policy_allows() {
+    for (policy, units, expected) in [
+        (OnStoreError::Keep, 5, true),
+        (OnStoreError::Keep, 6, false),
+        (OnStoreError::Closed, 1, false),
+        (OnStoreError::Share, 5, true),
+        (OnStoreError::Open, 6, true),
+    ] {
+        let mut cluster = Cluster::start(2, &QuotaConfig { on_store_error: Some(policy), ..sliding(10) });
+        // The second gateway is known, and uses nothing.
+        cluster.pass(LEARNED_MS);
+        cluster.lend(0, &[], units);
+        let grants: Vec<Grant> = (0..units).map(|_| cluster.take(0, b"").unwrap()).collect();
+        let are_valid = || grants.iter().flat_map(Grant::permits).all(|permit| permit.is_valid());
+        assert!(are_valid());
+        cluster.is_store_away = true;
+        cluster.pass(2_000);
+        assert!(are_valid(), "the lease lasts");
+        cluster.pass(2_000);
+        assert_eq!(are_valid(), expected, "{policy:?} with {units}");
+        cluster.is_store_away = false;
+        cluster.pass(2_000);
+        assert!(are_valid(), "the lease was renewed");
+    }
+}
+
+#[test]
+fn a_thread_that_was_stopped_does_not_set_back_what_others_have_seen() {
+    let mut cluster = Cluster::start(1, &sliding(10));
+    cluster.pass(LEARNED_MS);
+    cluster.lend(0, &[], 10);
+    let mut grants: Vec<Grant> = (0..10).map(|_| cluster.take(0, b"").unwrap()).collect();
+    for grant in &mut grants {
+        grant.responded(cluster.wall());
+    }
+    let now_ms = cluster.now_ms();
+    for ms in [now_ms - 20_000, now_ms + 500] {
+        cluster.now_ms.store(ms, Ordering::Relaxed);
+        assert!(cluster.take(0, b"").is_err());
+    }
+}
+
+#[test]
+fn what_strangers_use_by_the_providers_count_is_shared_out_to_nobody() {
+    let learn = Some(LearnConfig::default());
+    let mut cluster = Cluster::start(2, &QuotaConfig { learn, ..sliding(10) });
+    cluster.load(LEARNED_MS + 4_000);
+    let (served, _) = cluster.load(4_000);
+    assert!(served.iter().sum::<u64>() > 35, "{served:?}");
+    cluster.pass(2_000);
+    // The provider has counted a call of this gateway, which it forgets after a second, and six of strangers.
+    cluster.lend(0, &[], 1);
+    let mut grant = cluster.take(0, b"").unwrap();
+    grant.responded(cluster.wall());
+    let fields: [(&[u8], &[u8]); 2] = [(b"x-ratelimit-remaining", b"3"), (b"x-ratelimit-reset", b"60")];
+    grant.learn(cluster.wall(), cluster.quota(0), 200, &fields.into_iter());
+    cluster.pass(2_000);
+    cluster.load(2_000);
+    let (served, _) = cluster.load(10_000);
+    assert!((25..=40).contains(&served.iter().sum::<u64>()), "{served:?}");
+    cluster.load(50_000);
+    let (served, _) = cluster.load(10_000);
+    assert!(served.iter().sum::<u64>() > 90, "{served:?}");
+}
+
+#[test]
+fn a_refusal_of_the_provider_blocks_a_gateway_at_once() {
+    let learn = Some(LearnConfig::default());
+    let mut cluster = Cluster::start(1, &QuotaConfig { learn, ..sliding(10) });
+    cluster.pass(LEARNED_MS);
+    cluster.lend(0, &[], 2);
+    let mut grant = cluster.take(0, b"").unwrap();
+    grant.responded(cluster.wall());
+    let fields: [(&[u8], &[u8]); 1] = [(b"retry-after", b"5")];
+    grant.learn(cluster.wall(), cluster.quota(0), 429, &fields.into_iter());
+    let refusal = cluster.take(0, b"").unwrap_err();
+    assert_eq!(refusal.retry_at, Some(cluster.wall() + Duration::from_secs(5)));
+    cluster.pass(4_900);
+    assert!(cluster.take(0, b"").is_err());
+    cluster.lend(0, &[], 1);
+}
+
+#[test]
+fn limits_that_differ_are_shown_and_the_lowest_holds() {
+    let mut cluster = Cluster::start(2, &sliding(10));
+    cluster.load(LEARNED_MS + 4_000);
+    assert!(!cluster.shared(0).config_differs && cluster.shared(0).hold == 5);
+    let gateway = &mut cluster.gateways[1];
+    let dynamic: Arc<dyn GroupSink> = gateway.sink.clone();
+    let stores = Stores { cluster: Some(&dynamic), ..Stores::default() };
+    let configs = [("q".to_owned(), sliding(6))].into();
+    gateway.quotas = Quotas::compile(&configs, Some(&gateway.quotas), stores, &[], &mut Vec::new());
+    cluster.load(4_000);
+    let (served, worst) = cluster.load(5_000);
+    assert!(worst <= 6 && served.iter().sum::<u64>() > 25, "{served:?}, {worst}");
+    assert!(cluster.shared(0).config_differs && cluster.shared(1).config_differs);
 }

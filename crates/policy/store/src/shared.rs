@@ -28,7 +28,7 @@ mod model;
 pub use block::Block;
 pub use book::Book;
 pub use hold::{Demand, Hold};
-pub use lease::{Lease, SharedLease};
+pub use lease::{Lease, SharedLease, StoreClock};
 pub use member::{Farewell, GroupSink, Listing, Member, SharedGroup};
 pub use message::{
     BookReply, Call, ClockCheck, GroupCall, GroupKey, GroupReply, Instance, Press, ProviderReport, Told,

@@ -130,6 +130,11 @@ impl Block {
         self.used = self.used.saturating_sub(units);
     }
 
+    /// Gives units back that an ended call turned out not to cost.
+    pub fn refund(&mut self, units: u64) {
+        self.used = self.used.saturating_sub(units);
+    }
+
     /// Notes that units were refused.
     pub fn refuse(&mut self, units: u64, now_ms: u64) {
         self.refused = self.refused.saturating_add(units);

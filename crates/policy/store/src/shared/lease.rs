@@ -37,15 +37,33 @@ pub struct SharedLease {
     divisor: AtomicU64,
     generation: AtomicU64,
     roster: AtomicU64,
-    told: Mutex<Option<ToldTime>>,
+    clock: Mutex<Option<StoreClock>>,
 }
 
-/// The store's time in the last reply, and the times between which the store read it.
+/// The store's clock, as a member knows it: the time in the last reply, and the times between which the store
+/// read it.
 #[derive(Debug, Clone, Copy)]
-struct ToldTime {
-    store: u64,
-    sent: u64,
-    received: u64,
+pub struct StoreClock {
+    store_ms: u64,
+    sent_ms: u64,
+    received_ms: u64,
+}
+
+impl StoreClock {
+    /// The earliest and the latest time that the store's clock may show.
+    pub fn at(&self, now_ms: u64) -> ClockCheck {
+        ClockCheck {
+            earliest_ms: self.store_ms + less(now_ms.saturating_sub(self.received_ms)),
+            latest_ms: self.store_ms + more(now_ms.saturating_sub(self.sent_ms)),
+        }
+    }
+
+    /// The earliest time by the member's clock at which the store's clock shows `store_ms`, or a later one,
+    /// for certain.
+    pub fn local_time(&self, store_ms: u64) -> u64 {
+        // `less` takes no more than one part in 400, and 1 ms.
+        self.received_ms + more(more(store_ms.saturating_sub(self.store_ms)) + 1)
+    }
 }
 
 impl SharedLease {
@@ -54,7 +72,8 @@ impl SharedLease {
         self.at_until(now_ms).0
     }
 
-    /// The state of the lease at `now_ms`, and the time until which it is the same if the lease is not renewed.
+    /// The state of the lease at `now_ms`, and the time until which it is the same if the lease is not
+    /// renewed.
     pub fn at_until(&self, now_ms: u64) -> (Lease, u64) {
         let ends_ms = self.ends_ms();
         if now_ms < ends_ms {
@@ -83,27 +102,20 @@ impl SharedLease {
         self.roster.load(Ordering::Acquire)
     }
 
-    /// The earliest and the latest time that the store's clock may show, if it was told.
-    pub fn store_time(&self, now_ms: u64) -> Option<ClockCheck> {
-        let told = (*self.told())?;
-        Some(ClockCheck {
-            earliest_ms: told.store + less(now_ms.saturating_sub(told.received)),
-            latest_ms: told.store + more(now_ms.saturating_sub(told.sent)),
-        })
+    /// The store's clock, if it was told.
+    pub fn store_clock(&self) -> Option<StoreClock> {
+        *self.clock()
     }
 
-    /// The earliest time by the member's clock at which the store's clock shows `store_ms`, or a later one,
-    /// for certain.
-    pub fn local_time(&self, store_ms: u64) -> Option<u64> {
-        let told = (*self.told())?;
-        // `less` takes no more than one part in 400, and 1 ms.
-        Some(told.received + more(more(store_ms.saturating_sub(told.store)) + 1))
+    /// The earliest and the latest time that the store's clock may show, if it was told.
+    pub fn store_time(&self, now_ms: u64) -> Option<ClockCheck> {
+        Some(self.store_clock()?.at(now_ms))
     }
 
     /// Renews the lease by the reply to a call that was sent at `sent_ms`.
     pub(super) fn renew(&self, terms: &Terms, told: &Told, sent_ms: u64, now_ms: u64) {
         let ends_ms = sent_ms + less(terms.ttl_ms);
-        *self.told() = Some(ToldTime { store: told.time_ms, sent: sent_ms, received: now_ms });
+        *self.clock() = Some(StoreClock { store_ms: told.time_ms, sent_ms, received_ms: now_ms });
         self.generation.store(told.generation, Ordering::Release);
         self.roster.store(told.view.roster, Ordering::Release);
         self.divisor.store(told.divisor, Ordering::Release);
@@ -111,8 +123,8 @@ impl SharedLease {
         self.ends_ms.store(ends_ms, Ordering::Release);
     }
 
-    fn told(&self) -> MutexGuard<'_, Option<ToldTime>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clock(&self) -> MutexGuard<'_, Option<StoreClock>> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,8 +157,8 @@ mod tests {
         fn the_store_shows_a_time_by_the_local_time_for_it(store_ms in 5_000_u64..100_000_000) {
             let lease = SharedLease::default();
             lease.renew(&Terms::default(), &told(5_000, 4), 1_000, 1_010);
-            let local_ms = lease.local_time(store_ms).unwrap();
-            prop_assert!(lease.store_time(local_ms).unwrap().earliest_ms >= store_ms);
+            let clock = lease.store_clock().unwrap();
+            prop_assert!(clock.at(clock.local_time(store_ms)).earliest_ms >= store_ms);
         }
     }
 }

@@ -327,6 +327,10 @@ impl PendingFarewell {
 
     fn call(&self, now_ms: u64) -> GroupCall {
         let Farewell { call, free_ms } = &self.farewell;
+        // The units of a window do not come back.
+        if call.window.is_some() {
+            return call.clone();
+        }
         let has = if *free_ms <= now_ms { 0 } else { call.has };
         GroupCall { has, want: has, used: has, ..call.clone() }
     }

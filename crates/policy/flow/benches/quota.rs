@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use egret_clock::{Timestamp, begin_turn, boot_us, turned_boot_us};
 use egret_quota::{Quota, Quotas, Stores};
-use egret_store::shared::{
-    Book, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms,
-};
+use egret_store::shared::{Book, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 use serde_json::{Value, json};
@@ -40,6 +38,15 @@ struct Group(Arc<dyn SharedGroup>);
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Group")
+    }
+}
+
+impl Cluster {
+    /// Lets time pass until the next turn of the thread.
+    fn pass(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or_default();
+        self.ahead_us.fetch_add(us, Ordering::Relaxed);
+        begin_turn();
     }
 }
 
@@ -72,7 +79,7 @@ impl GroupSink for Cluster {
     fn farewell(&self, _: Farewell) {}
 }
 
-/// Creates a quota whose units a cluster has lent to this gateway.
+/// Creates a quota in use whose units a cluster has lent to this gateway.
 fn shared(config: &Value) -> Arc<Quota> {
     let mut member = Member::new(Terms::default(), "gateway".into(), 1);
     let cluster = Arc::new(Cluster {
@@ -83,21 +90,27 @@ fn shared(config: &Value) -> Arc<Quota> {
     let sink: Arc<dyn GroupSink> = cluster.clone();
     let quota = compile(config, Stores { cluster: Some(&sink), ..Stores::default() });
     let mut book = Book::new(Terms::default());
-    // It wants half of the units, and learning is over.
-    let _ = quota.take(NOW, &[], 5_000).map(|grant| grant.cancel(NOW));
+    // It wants half of the units, and the store learns for a while.
     for _ in 0..60 {
-        cluster.ahead_us.fetch_add(500_000, Ordering::Relaxed);
+        cluster.pass(Duration::from_millis(500));
+        let _ = quota.take(NOW, &[], 5_000).map(|grant| grant.cancel(NOW));
         if let Some(Group(group)) = cluster.asked.lock().unwrap_or_else(PoisonError::into_inner).take() {
             member.ask(&group);
         }
-        let _ = quota.when(NOW, &[], 5_000, 0);
         let now_ms = cluster.now_us() / 1_000;
         let call = member.call("run".into(), 1, 100, now_ms);
         let reply = book.apply(&call, now_ms);
         member.answered(call.seq, &reply, now_ms);
     }
-    begin_turn();
-    in_use(quota)
+    use_up_to_now(&quota, || cluster.pass(Duration::from_millis(1)));
+    quota
+}
+
+/// Creates a quota in use.
+fn quota(config: &Value) -> Arc<Quota> {
+    let quota = compile(config, Stores::default());
+    use_up_to_now(&quota, || {});
+    quota
 }
 
 fn compile(config: &Value, stores: Stores<'_>) -> Arc<Quota> {
@@ -108,20 +121,18 @@ fn compile(config: &Value, stores: Stores<'_>) -> Arc<Quota> {
     quota
 }
 
-/// Creates a quota in use.
-fn quota(config: &Value) -> Arc<Quota> {
-    in_use(compile(config, Stores::default()))
-}
-
-/// Uses a quota: each of the last milliseconds had a call.
-fn in_use(quota: Arc<Quota>) -> Arc<Quota> {
+/// Uses a quota: each of the last milliseconds had a call. A shared one has a clock of its own, which `pass`
+/// moves on.
+fn use_up_to_now(quota: &Quota, pass: impl Fn()) {
     for milliseconds in 1..=2_000 {
+        pass();
         let now = NOW - Duration::from_millis(2_001 - milliseconds);
-        call(&quota, now);
+        call(quota, now);
     }
-    quota
+    pass();
 }
 
+/// Makes a call. Its thread has turned to it, and knows the time.
 fn call(quota: &Quota, now: Timestamp) {
     let Ok(mut grant) = quota.take(now, &[b"account"], 1) else { unreachable!("there is enough") };
     grant.responded(now);
