@@ -11,6 +11,7 @@
     reason = "a test that cannot continue panics with the reason"
 )]
 
+pub mod allowance;
 pub mod archiver;
 pub mod bench;
 pub mod built_in;
@@ -36,4 +37,5 @@ pub mod redis;
 pub mod redis_sets;
 pub mod relay;
 pub mod secrets;
+pub mod timeline;
 pub mod wait;
