@@ -4,5 +4,11 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod cluster {
+    mod away;
+    mod changing_demand;
+    mod failovers;
+    mod member_faults;
+    mod secrets;
     mod steady;
+    mod store_faults;
 }

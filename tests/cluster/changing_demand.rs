@@ -41,8 +41,8 @@ fn units_follow_the_demand() {
         crowds[number].allow(CLIENTS);
         pass(TURN);
     }
-    allowances[0].assert_kept(&provider, &line);
-    allowances[0].assert_used(&provider, from, provider.now(), 0.90, &line);
+    allowances[0].claim_kept(&provider, &line);
+    allowances[0].claim_used(&provider, from, provider.now(), 0.90, &line);
 }
 
 #[test]
@@ -50,8 +50,11 @@ fn refused_calls_do_not_reach_the_store() {
     let line = Timeline::new("refused calls");
     let (store, provider) = (RedisServer::start(Flavor::Redis7), Counted::start());
     let each = Allowance::sliding(20);
-    let config =
-        MembersConfig::new(store.config()).quota(each.name(), &each.keys(), &format!("limit: {{ quota: {} }}", each.name()));
+    let config = MembersConfig::new(store.config()).quota(
+        each.name(),
+        &each.keys(),
+        &format!("limit: {{ quota: {} }}", each.name()),
+    );
     let members = Members::start(&config, &provider, MEMBERS);
     let rate = |pause: Duration| {
         let crowds: Vec<_> = (0..MEMBERS)
@@ -74,7 +77,8 @@ fn refused_calls_do_not_reach_the_store() {
         per_member
     };
     let (calm, hasty) = (rate(CALM), rate(HASTY));
-    each.assert_kept(&provider, &line);
-    assert!(calm.max(hasty) <= STORE_CALLS_MAX);
-    assert!(hasty <= calm * 1.25 + 0.5, "ten times the load: {hasty:.2} calls instead of {calm:.2}");
+    each.claim_kept(&provider, &line);
+    line.claim(calm.max(hasty) <= STORE_CALLS_MAX, "at most 11 calls to the store");
+    let figure = format!("ten times the load: {hasty:.2} calls instead of {calm:.2}");
+    line.claim(hasty <= calm * 1.25 + 0.5, figure);
 }

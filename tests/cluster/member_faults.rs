@@ -50,9 +50,9 @@ impl Scene {
         self.members.gateway(number).process().signal(signal);
     }
 
-    fn assert_kept(&self) {
+    fn claim_kept(&self) {
         for each in &self.allowances {
-            each.assert_kept(&self.provider, &self.line);
+            each.claim_kept(&self.provider, &self.line);
         }
     }
 }
@@ -69,9 +69,9 @@ fn two_gateways_are_killed_and_their_units_come_back() {
     let from = scene.provider.now();
     pass(SETTLED);
     let to = scene.provider.now();
-    scene.assert_kept();
+    scene.claim_kept();
     for each in &scene.allowances {
-        each.assert_used(&scene.provider, from, to, 0.95, &scene.line);
+        each.claim_used(&scene.provider, from, to, 0.95, &scene.line);
     }
     // Restarted, they have their share again.
     for number in [0, 1] {
@@ -81,7 +81,7 @@ fn two_gateways_are_killed_and_their_units_come_back() {
         scene.line.say(format!("member {number} is lent units after {:.1} s", time.as_secs_f64()));
     }
     pass(SETTLED);
-    scene.assert_kept();
+    scene.claim_kept();
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn each_gateway_stands_still_for_two_seconds() {
         scene.signal(number, "CONT");
     }
     pass(SETTLED);
-    scene.assert_kept();
+    scene.claim_kept();
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_gateway_that_stood_still_for_long_sends_at_most_what_it_had_in_hand() {
     scene.signal(0, "CONT");
     pass(SETTLED);
     for each in &scene.allowances {
-        each.assert_kept_but(TURN_CALLS_MAX, &scene.provider, &scene.line);
+        each.claim_kept_but(TURN_CALLS_MAX, &scene.provider, 0, &scene.line);
     }
     let time = until_lent_to(0, &scene.provider, &scene.allowances);
     scene.line.say(format!("its next calls arrive within {:.1} s", time.as_secs_f64()));
@@ -128,10 +128,10 @@ fn a_rolling_restart_lowers_the_limit() {
     pass(SETTLED);
     let from = scene.provider.now();
     pass(2 * SETTLED);
-    scene.assert_kept();
+    scene.claim_kept();
     let calls = scene.provider.calls(scene.allowances[0].name());
     let since_first = most_in_any(between(&calls, first.unwrap(), u64::MAX), Duration::from_secs(1));
     scene.line.say(format!("worst {since_first} since the first member had it"));
-    lowered[0].assert_kept_since(&scene.provider, from, &scene.line);
-    lowered[0].assert_used(&scene.provider, from, scene.provider.now(), 0.95, &scene.line);
+    lowered[0].claim_kept_but(0, &scene.provider, from, &scene.line);
+    lowered[0].claim_used(&scene.provider, from, scene.provider.now(), 0.95, &scene.line);
 }

@@ -1,13 +1,11 @@
 //! The names of groups may be credentials: nothing that a gateway sends to the store, or stores there, shows one.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use egret_tests::counted::Counted;
 use egret_tests::members::{KEY, Members, MembersConfig, target};
 use egret_tests::redis::{Flavor, RedisServer};
-use egret_tests::timeline::{Timeline, pass};
-use egret_tests::wait;
+use egret_tests::timeline::Timeline;
 
 const TOKENS: [&str; 3] = ["sk_live_4eC39HqLyjWDarjtT1zdp7dc", "Bearer-of-alice", "x"];
 const PASSWORD: &str = "the-password-of-the-store";
@@ -16,11 +14,17 @@ const PASSWORD: &str = "the-password-of-the-store";
 fn the_store_is_shown_no_name_of_a_group_and_no_secret() {
     let line = Timeline::new("secret names");
     let (store, provider) = (
-        RedisServer::start_with(Flavor::Redis7, &["--user", "egret on >the-password-of-the-store ~egret:* &egret:* +@all"]),
+        RedisServer::start_with(
+            Flavor::Redis7,
+            &["--user", "egret on >the-password-of-the-store ~egret:* &egret:* +@all"],
+        ),
         Counted::start(),
     );
     let monitor = store.monitor();
-    let redis = format!("{{ url: 'redis://{}', username: egret, password: '${{env:EGRET_TEST_PASSWORD}}' }}", store.address());
+    let redis = format!(
+        "{{ url: 'redis://{}', username: egret, password: '${{env:EGRET_TEST_PASSWORD}}' }}",
+        store.address()
+    );
     let config = MembersConfig::new(redis).environment("EGRET_TEST_PASSWORD", PASSWORD).quota(
         "per-key",
         "limit: 100, window: 1s, group_by: 'header:authorization'",

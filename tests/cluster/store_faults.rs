@@ -37,8 +37,7 @@ fn a_store_that_dies_or_forgets_lends_nothing_twice() {
     line.say("started again, empty");
     let crowd = members.crowd(NEWCOMER, &allowances, CLIENTS);
     let time = until_lent_to(NEWCOMER, &provider, &allowances);
-    line.say(format!("lends again after {:.1} s", time.as_secs_f64()));
-    assert!(time <= LENT_AGAIN_MAX);
+    line.claim(time <= LENT_AGAIN_MAX, format!("lends again after {:.1} s", time.as_secs_f64()));
     drop(crowd);
     pass(SETTLED);
 
@@ -46,11 +45,10 @@ fn a_store_that_dies_or_forgets_lends_nothing_twice() {
     line.say("flushed");
     let _crowd = members.crowd(NEWCOMER, &allowances, CLIENTS);
     let time = until_lent_to(NEWCOMER, &provider, &allowances);
-    line.say(format!("lends again after {:.1} s", time.as_secs_f64()));
-    assert!(time <= LENT_AGAIN_MAX);
+    line.claim(time <= LENT_AGAIN_MAX, format!("lends again after {:.1} s", time.as_secs_f64()));
     pass(SETTLED);
     for each in &allowances {
-        each.assert_kept(&provider, &line);
+        each.claim_kept(&provider, &line);
     }
 }
 
@@ -76,6 +74,6 @@ fn a_store_that_is_slow_or_cut_off_lends_nothing_twice() {
         pass(SETTLED);
     }
     for each in &allowances {
-        each.assert_kept(&provider, &line);
+        each.claim_kept(&provider, &line);
     }
 }

@@ -280,7 +280,10 @@ impl Server {
         let calls = calls.entry(group.clone()).or_default();
         calls.push(CountedCall { came: now, ended: None, from, cost });
         let number = calls.len() - 1;
-        (figure("ms").unwrap_or(0), Running { group, number, cost, stream: figure("stream"), has_begun: false })
+        (
+            figure("ms").unwrap_or(0),
+            Running { group, number, cost, stream: figure("stream"), has_begun: false },
+        )
     }
 
     fn respond_due(&mut self) {

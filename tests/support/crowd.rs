@@ -89,8 +89,9 @@ impl Crowd {
     ) -> Self {
         let poll = Poll::new().unwrap();
         let waker = Waker::new(poll.registry(), Token(usize::MAX - 1)).unwrap();
-        let request =
-            |target: &String| format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n{fields}\r\n").into_bytes();
+        let request = |target: &String| {
+            format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n{fields}\r\n").into_bytes()
+        };
         let visitors = (0..clients).map(|number| {
             let mut tcp = TcpStream::connect(address).unwrap();
             let _ = tcp.set_nodelay(true);
@@ -121,11 +122,7 @@ impl Crowd {
     /// The results so far.
     pub fn counts(&self) -> CrowdCounts {
         let Shared { served, refused, lost, .. } = &*self.shared;
-        CrowdCounts {
-            served: served.load(Relaxed),
-            refused: refused.load(Relaxed),
-            lost: lost.load(Relaxed),
-        }
+        CrowdCounts { served: served.load(Relaxed), refused: refused.load(Relaxed), lost: lost.load(Relaxed) }
     }
 
     /// The first response other than 200, if there was one.

@@ -166,9 +166,9 @@ impl Members {
         (0..self.count()).map(|number| self.crowd(number, allowances, clients)).collect()
     }
 
-    /// Asserts that the members use this allowance in equal parts, up to a unit, on average over `time`.
+    /// Claims that the members use this allowance in equal parts, up to a unit, on average over `time`.
     #[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
-    pub fn assert_shared(&self, each: &Allowance, time: Duration, samples: u32, line: &Timeline) {
+    pub fn claim_shared(&self, each: &Allowance, time: Duration, samples: u32, line: &Timeline) {
         let mut sums = vec![0; self.count()];
         for _ in 0..samples {
             for (number, sum) in sums.iter_mut().enumerate() {
@@ -179,8 +179,8 @@ impl Members {
         let fair = each.limit() as f64 / self.count() as f64;
         let holds: Vec<f64> = sums.iter().map(|sum| *sum as f64 / f64::from(samples)).collect();
         let furthest = holds.iter().map(|hold| (hold - fair).abs()).fold(0.0, f64::max);
-        line.say(format!("{}: fair share {fair:.2}, holds {holds:.2?}", each.name()));
-        assert!(furthest <= 1.0, "{}: {furthest:.2} from the fair share", each.name());
+        let figure = format!("{}: fair share {fair:.2}, holds {holds:.2?}", each.name());
+        line.claim(furthest <= 1.0, figure);
     }
 
     /// Units of a quota in use at a member. While clients wait, these are all that it holds.
@@ -219,6 +219,8 @@ pub fn until_lent_to(number: usize, provider: &Counted, allowances: &[Allowance]
 pub fn until_lent(provider: &Counted, allowances: &[Allowance]) {
     for each in allowances {
         let before = provider.count(each.name());
-        wait::until_true(&format!("calls of {} arrive", each.name()), || provider.count(each.name()) > before);
+        wait::until_true(&format!("calls of {} arrive", each.name()), || {
+            provider.count(each.name()) > before
+        });
     }
 }

@@ -36,14 +36,13 @@ impl Sentinels {
     pub fn start_behind(flavor: Flavor, prefix: &[&str]) -> Self {
         let master = RedisServer::start(flavor);
         let port = master.port().to_string();
-        let replica =
-            || RedisServer::start_behind(flavor, prefix, &["--replicaof", "127.0.0.1", &port]);
+        let replica = || RedisServer::start_behind(flavor, prefix, &["--replicaof", "127.0.0.1", &port]);
         let mut servers = vec![master];
         servers.extend(std::iter::repeat_with(replica).take(REPLICAS));
         wait::until_true("the replicas follow", || {
-            servers[1..].iter().all(|server| {
-                server.figure("replication", "master_link_status").as_deref() == Some("up")
-            })
+            servers[1..]
+                .iter()
+                .all(|server| server.figure("replication", "master_link_status").as_deref() == Some("up"))
         });
         let directory = Directory::default();
         let ports: Vec<u16> = std::iter::repeat_with(free_port).take(SENTINELS).collect();
@@ -57,8 +56,7 @@ impl Sentinels {
             let mut command = Command::new(flavor.program());
             Process::start(command.arg(file).arg("--sentinel").stdout(Stdio::null()))
         });
-        let set =
-            Self { servers, _sentinels: sentinels.collect(), ports, _directory: directory };
+        let set = Self { servers, _sentinels: sentinels.collect(), ports, _directory: directory };
         wait::until_true("the sentinels know each other and the replicas", || set.is_complete());
         set
     }
@@ -135,9 +133,9 @@ impl RedisCluster {
         }
         set.until_all("serve all slots", |info| info.contains("cluster_state:ok\r\n"));
         wait::until_true("the replicas follow", || {
-            set.nodes[MASTERS..].iter().all(|node| {
-                node.figure("replication", "master_link_status").as_deref() == Some("up")
-            })
+            set.nodes[MASTERS..]
+                .iter()
+                .all(|node| node.figure("replication", "master_link_status").as_deref() == Some("up"))
         });
         set
     }
