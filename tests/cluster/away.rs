@@ -1,5 +1,5 @@
-//! The store cannot be reached when the gateways start: each quota's policy says what they do, `/readyz` says that they
-//! wait, and once the store is there they share it.
+//! The store cannot be reached when the gateways start: each quota's policy says what they do, `/readyz` says
+//! that they wait, and once the store is there they share it.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn gateways_start_without_their_store() {
     assert_eq!(figures, [0, 10, 40]);
 
     store.restart();
-    let _crowds = members.crowds(std::slice::from_ref(&kept), 50);
+    let _clients = members.all_clients(std::slice::from_ref(&kept), 50);
     until_lent(&provider, std::slice::from_ref(&kept));
     line.say("lent");
     pass(Duration::from_secs(3));

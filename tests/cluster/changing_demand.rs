@@ -1,11 +1,11 @@
-//! Demand moves from gateway to gateway, and calls are refused: nearly all of the allowance is used, and the store is
-//! not called more often for it.
+//! Demand moves from gateway to gateway, and calls are refused: nearly all of the allowance is used, and the
+//! store is not called more often for it.
 
 use std::time::Duration;
 
 use egret_tests::allowance::Allowance;
+use egret_tests::clients::Clients;
 use egret_tests::counted::Counted;
-use egret_tests::crowd::Crowd;
 use egret_tests::members::{Members, MembersConfig, target, until_lent};
 use egret_tests::redis::{Flavor, RedisServer};
 use egret_tests::timeline::{Timeline, pass};
@@ -31,14 +31,14 @@ fn units_follow_the_demand() {
     let (store, provider) = (RedisServer::start(Flavor::Redis7), Counted::start());
     let allowances = [Allowance::sliding(100)];
     let members = Members::start(&MembersConfig::new(store.config()).queues(&allowances), &provider, MEMBERS);
-    let crowds = members.crowds(&allowances, CLIENTS);
-    crowds.iter().skip(1).for_each(|crowd| crowd.allow(0));
+    let clients = members.all_clients(&allowances, CLIENTS);
+    clients.iter().skip(1).for_each(|clients| clients.allow(0));
     until_lent(&provider, &allowances);
     pass(TURN);
     let from = provider.now();
     for number in 1..MEMBERS {
-        crowds[number - 1].allow(0);
-        crowds[number].allow(CLIENTS);
+        clients[number - 1].allow(0);
+        clients[number].allow(CLIENTS);
         pass(TURN);
     }
     allowances[0].claim_kept(&provider, &line);
@@ -57,15 +57,15 @@ fn refused_calls_do_not_reach_the_store() {
     );
     let members = Members::start(&config, &provider, MEMBERS);
     let rate = |pause: Duration| {
-        let crowds: Vec<_> = (0..MEMBERS)
+        let clients: Vec<_> = (0..MEMBERS)
             .map(|number| {
                 let targets = [target(number, &each.target())];
-                Crowd::start_with(members.gateway(number).address(), &targets, REFUSED, pause)
+                Clients::start_with(members.gateway(number).address(), &targets, REFUSED, pause)
             })
             .collect();
         until_lent(&provider, std::slice::from_ref(&each));
         pass(Duration::from_secs(2));
-        let refused = || crowds.iter().map(|crowd| crowd.counts().refused).sum::<u64>();
+        let refused = || clients.iter().map(|clients| clients.counts().refused).sum::<u64>();
         let (calls, before) = (store.calls_of("evalsha"), refused());
         pass(COUNTED);
         let (calls, refused) = (store.calls_of("evalsha") - calls, refused() - before);

@@ -1,5 +1,5 @@
-//! A replica takes over: whatever it has not heard of, and whatever its clock shows, the provider never counts more
-//! than the limit.
+//! A replica takes over: whatever it has not heard of, and whatever its clock shows, the provider never
+//! counts more than the limit.
 
 use egret_tests::allowance::Allowance;
 use egret_tests::counted::Counted;
@@ -15,13 +15,13 @@ use super::store_faults::{CLIENTS, LENT_AGAIN_MAX, MEMBERS, NEWCOMER, SETTLED};
 fn lose_the_master(store: &str, allowances: &[Allowance], line: &Timeline, kill: impl FnOnce()) {
     let provider = Counted::start();
     let members = Members::start(&MembersConfig::new(store).queues(allowances), &provider, MEMBERS);
-    let _crowds: Vec<_> = (0..NEWCOMER).map(|number| members.crowd(number, allowances, CLIENTS)).collect();
+    let _clients: Vec<_> = (0..NEWCOMER).map(|number| members.clients(number, allowances, CLIENTS)).collect();
     until_lent(&provider, allowances);
     line.say("lent");
     pass(SETTLED);
     kill();
     line.say("a replica has taken over");
-    let _crowd = members.crowd(NEWCOMER, allowances, CLIENTS);
+    let _newcomers = members.clients(NEWCOMER, allowances, CLIENTS);
     let time = until_lent_to(NEWCOMER, &provider, allowances);
     line.claim(time <= LENT_AGAIN_MAX, format!("lends again after {:.1} s", time.as_secs_f64()));
     pass(SETTLED);
@@ -45,6 +45,9 @@ fn the_clock_of_a_promoted_replica_is_half_a_minute_ahead() {
     let line = Timeline::new("a clock 30 s ahead");
     let prefix = ["faketime", "-f", "+30s", "setpriv", "--pdeathsig", "KILL"];
     let mut set = Sentinels::start_behind(Flavor::Valkey9, &prefix);
+    let [here, there] = [&set.servers[0], &set.servers[1]]
+        .map(|server| server.command(&["TIME"]).words()[0].parse::<u64>().unwrap());
+    line.claim(there >= here + 29, format!("a replica's clock is {} s ahead", there - here));
     // A fixed window is one of the store's clock, which is another one afterwards.
     let allowances = [Allowance::sliding(100), Allowance::bucket(100), Allowance::concurrent(20, 200)];
     lose_the_master(&set.config(), &allowances, &line, || {

@@ -1,11 +1,11 @@
-//! Gateways are killed, stopped for a while, and restarted with another limit: the provider never counts more than the
-//! limit.
+//! Gateways are killed, stopped for a while, and restarted with another limit: the provider never counts more
+//! than the limit.
 
 use std::time::Duration;
 
 use egret_tests::allowance::Allowance;
+use egret_tests::clients::Clients;
 use egret_tests::counted::{Counted, between, most_in_any};
-use egret_tests::crowd::Crowd;
 use egret_tests::members::{Members, MembersConfig, until_lent, until_lent_to};
 use egret_tests::redis::{Flavor, RedisServer};
 use egret_tests::timeline::{Timeline, pass};
@@ -14,8 +14,8 @@ use super::store_faults::{CLIENTS, MEMBERS, SETTLED};
 
 /// Time for which members go on when they are cut off; the store counts their units for longer.
 const KEEP: &str = "keep_for: 1s";
-/// Time until the units of a dead member are lent again: its lease, what it keeps, the time for the last calls to
-/// arrive, the window, and the two seconds for a step of the clock; and a second to be asked for.
+/// Time until the units of a dead member are lent again: its lease, what it keeps, the time for the last
+/// calls to arrive, the window, and the two seconds for a step of the clock; and a second to be asked for.
 const LENT_AGAIN_MAX: Duration = Duration::from_secs(3 + 1 + 5 + 1 + 2 + 1);
 /// The longest stop after which a lease may still be in force, and one after which none is.
 const SHORT_STOP: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ struct Scene {
     allowances: Vec<Allowance>,
     config: MembersConfig,
     members: Members,
-    crowds: Vec<Option<Crowd>>,
+    clients: Vec<Option<Clients>>,
     _store: RedisServer,
 }
 
@@ -39,11 +39,11 @@ impl Scene {
             (Timeline::new(name), RedisServer::start(Flavor::Redis7), Counted::start());
         let config = MembersConfig::new(store.config()).cluster(KEEP);
         let members = Members::start(&config.clone().queues(&allowances), &provider, MEMBERS);
-        let crowds = members.crowds(&allowances, CLIENTS).into_iter().map(Some).collect();
+        let clients = members.all_clients(&allowances, CLIENTS).into_iter().map(Some).collect();
         until_lent(&provider, &allowances);
         line.say("lent");
         pass(SETTLED);
-        Self { line, provider, allowances, config, members, crowds, _store: store }
+        Self { line, provider, allowances, config, members, clients, _store: store }
     }
 
     fn signal(&self, number: usize, signal: &str) {
@@ -62,7 +62,7 @@ fn two_gateways_are_killed_and_their_units_come_back() {
     let mut scene = Scene::start("two killed", Allowance::each_short());
     for number in [0, 1] {
         scene.members.kill(number);
-        scene.crowds[number] = None;
+        scene.clients[number] = None;
     }
     scene.line.say("killed");
     pass(LENT_AGAIN_MAX);
@@ -76,7 +76,7 @@ fn two_gateways_are_killed_and_their_units_come_back() {
     // Restarted, they have their share again.
     for number in [0, 1] {
         scene.members.restart(number);
-        scene.crowds[number] = Some(scene.members.crowd(number, &scene.allowances, CLIENTS));
+        scene.clients[number] = Some(scene.members.clients(number, &scene.allowances, CLIENTS));
         let time = until_lent_to(number, &scene.provider, &scene.allowances);
         scene.line.say(format!("member {number} is lent units after {:.1} s", time.as_secs_f64()));
     }
@@ -117,10 +117,10 @@ fn a_rolling_restart_lowers_the_limit() {
     scene.members.reconfigure(&scene.config.clone().queues(&lowered));
     let mut first = None;
     for number in 0..MEMBERS {
-        scene.crowds[number] = None;
+        scene.clients[number] = None;
         scene.members.stop(number);
         scene.members.restart(number);
-        scene.crowds[number] = Some(scene.members.crowd(number, &lowered, CLIENTS));
+        scene.clients[number] = Some(scene.members.clients(number, &lowered, CLIENTS));
         until_lent_to(number, &scene.provider, &lowered);
         first.get_or_insert(scene.provider.now());
         scene.line.say(format!("member {number} has the limit of 60"));

@@ -1,4 +1,5 @@
-//! The names of groups may be credentials: nothing that a gateway sends to the store, or stores there, shows one.
+//! The names of groups may be credentials: nothing that a gateway sends to the store, or stores there, shows
+//! one.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +14,8 @@ const PASSWORD: &str = "the-password-of-the-store";
 #[test]
 fn the_store_is_shown_no_name_of_a_group_and_no_secret() {
     let line = Timeline::new("secret names");
-    let (store, provider) = (
-        RedisServer::start_with(
-            Flavor::Redis7,
-            &["--user", "egret on >the-password-of-the-store ~egret:* &egret:* +@all"],
-        ),
-        Counted::start(),
-    );
+    let rights = ["--user", "egret", "on", &format!(">{PASSWORD}"), "~egret:*", "&egret:*", "+@all"];
+    let (store, provider) = (RedisServer::start_with(Flavor::Redis7, &rights), Counted::start());
     let monitor = store.monitor();
     let redis = format!(
         "{{ url: 'redis://{}', username: egret, password: '${{env:EGRET_TEST_PASSWORD}}' }}",

@@ -1,5 +1,5 @@
-//! Eight gateways with a thousand clients each, who all wait: the provider never counts more than the limit, nearly
-//! all of it is used, every gateway has its share, and the store is seldom called.
+//! Eight gateways with a thousand clients each, who all wait: the provider never counts more than the limit,
+//! nearly all of it is used, every gateway has its share, and the store is seldom called.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn hold(flavor: Flavor, allowances: &[Allowance], line: &Timeline) {
     let (store, provider) = (RedisServer::start(flavor), Counted::start());
     let config = MembersConfig::new(store.config()).queues(allowances);
     let members = Members::start(&config, &provider, MEMBERS);
-    let _crowds = members.crowds(allowances, CLIENTS);
+    let _clients = members.all_clients(allowances, CLIENTS);
     until_lent(&provider, allowances);
     line.say("lent");
     pass(SETTLED);

@@ -1,5 +1,5 @@
-//! The store dies, forgets everything, or cannot be reached: the provider never counts more than the limit, and units
-//! move again once the store has learnt who holds them.
+//! The store dies, forgets everything, or cannot be reached: the provider never counts more than the limit,
+//! and units move again once the store has learnt who holds them.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ fn a_store_that_dies_or_forgets_lends_nothing_twice() {
     let (mut store, provider) = (RedisServer::start(Flavor::Redis7), Counted::start());
     let allowances = Allowance::each_short();
     let members = Members::start(&MembersConfig::new(store.config()).queues(&allowances), &provider, MEMBERS);
-    let _crowds: Vec<_> = (0..NEWCOMER).map(|number| members.crowd(number, &allowances, CLIENTS)).collect();
+    let _clients: Vec<_> =
+        (0..NEWCOMER).map(|number| members.clients(number, &allowances, CLIENTS)).collect();
     until_lent(&provider, &allowances);
     pass(SETTLED);
 
@@ -35,15 +36,15 @@ fn a_store_that_dies_or_forgets_lends_nothing_twice() {
     pass(AWAY);
     store.restart();
     line.say("started again, empty");
-    let crowd = members.crowd(NEWCOMER, &allowances, CLIENTS);
+    let clients = members.clients(NEWCOMER, &allowances, CLIENTS);
     let time = until_lent_to(NEWCOMER, &provider, &allowances);
     line.claim(time <= LENT_AGAIN_MAX, format!("lends again after {:.1} s", time.as_secs_f64()));
-    drop(crowd);
+    drop(clients);
     pass(SETTLED);
 
     assert_eq!(store.command(&["FLUSHALL"]), Reply::Text("OK".to_owned()));
     line.say("flushed");
-    let _crowd = members.crowd(NEWCOMER, &allowances, CLIENTS);
+    let _newcomers = members.clients(NEWCOMER, &allowances, CLIENTS);
     let time = until_lent_to(NEWCOMER, &provider, &allowances);
     line.claim(time <= LENT_AGAIN_MAX, format!("lends again after {:.1} s", time.as_secs_f64()));
     pass(SETTLED);
@@ -63,7 +64,7 @@ fn a_store_that_is_slow_or_cut_off_lends_nothing_twice() {
     let behind = Members::start(&config, &provider, MEMBERS / 2);
     let config = MembersConfig::new(store.config()).named("direct").queues(&allowances);
     let direct = Members::start(&config, &provider, MEMBERS / 2);
-    let _crowds = [behind.crowds(&allowances, CLIENTS), direct.crowds(&allowances, CLIENTS)];
+    let _clients = [behind.all_clients(&allowances, CLIENTS), direct.all_clients(&allowances, CLIENTS)];
     until_lent(&provider, &allowances);
     pass(SETTLED);
     for mode in [RelayMode::Delay(Duration::from_millis(400)), RelayMode::Stall, RelayMode::Cut] {

@@ -1,8 +1,9 @@
-//! A provider that counts: it notes when each call arrived and ended, and judges afterwards if a limit was kept.
+//! A provider that counts: it notes when each call arrived and ended, and judges afterwards if a limit was
+//! kept.
 //!
 //! The path of a call begins with the name of its group. Its query says how to respond: `ms`, the time to the
-//! response; `stream`, a body that lasts for so many milliseconds; `cost`, the number in the body; `from`, the
-//! number of the gateway that made the call.
+//! response; `stream`, a body that lasts for so many milliseconds; `cost`, the number in the body; `from`,
+//! the number of the gateway that made the call.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};

@@ -1,11 +1,11 @@
-//! The members of a cluster under test: gateways that share quotas, with a crowd of clients each.
+//! The members of a cluster under test: gateways that share quotas, with clients of each.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::allowance::Allowance;
+use crate::clients::Clients;
 use crate::counted::{Counted, between};
-use crate::crowd::Crowd;
 use crate::egret::{Config, Egret};
 use crate::timeline::{Timeline, pass};
 use crate::wait;
@@ -90,7 +90,8 @@ impl MembersConfig {
         self.quota(name, keys, &remedy)
     }
 
-    /// Adds a quota with these keys, and a flow with this remedy for the calls whose path begins with its name.
+    /// Adds a quota with these keys, and a flow with this remedy for the calls whose path begins with its
+    /// name.
     #[must_use]
     pub fn quota(mut self, name: &str, keys: &str, remedy: &str) -> Self {
         self.quotas.retain(|(each, _)| each != name);
@@ -156,14 +157,14 @@ impl Members {
     }
 
     /// Starts clients of one member. These quotas share them evenly; the provider learns which member called.
-    pub fn crowd(&self, number: usize, allowances: &[Allowance], clients: usize) -> Crowd {
+    pub fn clients(&self, number: usize, allowances: &[Allowance], clients: usize) -> Clients {
         let targets: Vec<String> = allowances.iter().map(|each| target(number, &each.target())).collect();
-        Crowd::start(self.gateway(number).address(), &targets, clients)
+        Clients::start(self.gateway(number).address(), &targets, clients)
     }
 
     /// Starts the same clients for each member.
-    pub fn crowds(&self, allowances: &[Allowance], clients: usize) -> Vec<Crowd> {
-        (0..self.count()).map(|number| self.crowd(number, allowances, clients)).collect()
+    pub fn all_clients(&self, allowances: &[Allowance], clients: usize) -> Vec<Clients> {
+        (0..self.count()).map(|number| self.clients(number, allowances, clients)).collect()
     }
 
     /// Claims that the members use this allowance in equal parts, up to a unit, on average over `time`.

@@ -204,8 +204,8 @@ fn launch(
     process
 }
 
-/// Settings of a server that speaks only TLS on its port, with a certificate of `authority` for `localhost` and
-/// `127.0.0.1`, and asks for one. The files are in `directory`.
+/// Settings of a server that speaks only TLS on its port, with a certificate of `authority` for `localhost`
+/// and `127.0.0.1`, and asks for one. The files are in `directory`.
 pub fn tls_settings(authority: &Authority, directory: &Directory) -> Vec<String> {
     let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
     let file = |name: &str, content: &str| directory.write_secret(name, content).display().to_string();

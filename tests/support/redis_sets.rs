@@ -26,8 +26,8 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts them, and waits until the replicas follow and the sentinels know each other. A master that cannot
-    /// be reached is replaced after a second.
+    /// Starts them, and waits until the replicas follow and the sentinels know each other. A master that
+    /// cannot be reached is replaced after a second.
     pub fn start(flavor: Flavor) -> Self {
         Self::start_behind(flavor, &[])
     }

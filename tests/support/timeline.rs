@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The figures of a scenario, printed with the elapsed time. It panics at its end if one of them is not as claimed:
-/// so the reader sees all of them.
+/// The figures of a scenario, printed with the elapsed time. It panics at its end if one of them is not as
+/// claimed: so the reader sees all of them.
 #[derive(Debug)]
 pub struct Timeline {
     name: String,
