@@ -4,5 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod cluster {
+    mod purges;
     mod steady;
+    mod tokens;
 }

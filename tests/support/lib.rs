@@ -35,5 +35,6 @@ pub mod recorded;
 pub mod redis;
 pub mod redis_sets;
 pub mod relay;
+pub mod rotating;
 pub mod secrets;
 pub mod wait;
