@@ -31,9 +31,7 @@ fn start(store: &RedisServer, origin: &Provider, keys: &str, count: usize) -> Ve
     let gateways: Vec<_> = (0..count).map(gateway).collect();
     for gateway in &gateways {
         // Joining a stream removes everything, so nothing is stored before.
-        wait::until_true("the cache is shared", || {
-            purge(gateway, "tag=none")["told"] == json!(true)
-        });
+        wait::until_true("the cache is shared", || purge(gateway, "tag=none")["told"] == json!(true));
     }
     gateways
 }

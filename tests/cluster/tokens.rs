@@ -1,5 +1,5 @@
-//! Tokens of accounts in a cluster: fetched once for all gateways; a refresh token that is accepted once is used
-//! once, whichever gateway dies; and nothing of it can be read in the store.
+//! Tokens of accounts in a cluster: fetched once for all gateways; a refresh token that is accepted once is
+//! used once, whichever gateway dies; and nothing of it can be read in the store.
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
@@ -74,8 +74,10 @@ fn eight_gateways_have_one_token_fetched() {
     let server = AuthorizationServer::start();
     server.order(&json!({ "hold": true }));
     let [client, secret] = AuthorizationServer::CLIENT;
-    let oauth2 =
-        format!("token_url: '{}', client_id: '{client}', client_secret: '${{env:SECRET}}'", server.token_url());
+    let oauth2 = format!(
+        "token_url: '{}', client_id: '{client}', client_secret: '${{env:SECRET}}'",
+        server.token_url()
+    );
     let gateways: Vec<_> =
         (0..MEMBERS).map(|member| start(&config(&store, &origin, member, &oauth2))).collect();
     let mut clients: Vec<Client> = gateways.iter().map(Egret::client).collect();
@@ -183,8 +185,10 @@ fn without_the_store_a_token_without_a_refresh_token_is_fetched_all_the_same() {
     let (mut store, origin) = (RedisServer::start(Flavor::Redis7), Provider::plain());
     let server = AuthorizationServer::start();
     let [client, _] = AuthorizationServer::CLIENT;
-    let oauth2 =
-        format!("token_url: '{}', client_id: '{client}', client_secret: '${{env:SECRET}}'", server.token_url());
+    let oauth2 = format!(
+        "token_url: '{}', client_id: '{client}', client_secret: '${{env:SECRET}}'",
+        server.token_url()
+    );
     let gateways = [0, 1].map(|member| start(&config(&store, &origin, member, &oauth2)));
     store.kill();
     for gateway in &gateways {

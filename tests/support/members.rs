@@ -9,7 +9,7 @@ use crate::egret::{Config, Egret};
 use crate::wait;
 
 /// The key of all clusters under test.
-const KEY: &str = "0123456789abcdef0123456789abcdef";
+pub const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 /// The config of the members: a store, quotas, and a flow for each quota.
 #[derive(Debug, Clone)]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::provider::{Provider, Request};
 use crate::wait::Watched;
 
-/// The server. It grants `access-N-...` and `refresh-N-...`, and ends the grant when a refresh token is used twice.
+/// The server. It grants `access-N-...` and `refresh-N-...`, and ends the grant when a refresh token is used
+/// twice.
 #[derive(Debug)]
 pub struct RotatingServer {
     provider: Provider,

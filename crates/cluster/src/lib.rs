@@ -109,9 +109,9 @@ impl ClusterThread {
         let segment = Segment::new(&config.name, 0);
         let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
         let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
-        let (purges, purging) =
-            purges::purges(segment.clone(), key()?, member.instance(), link.subscribe());
-        let (learn, files) = (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
+        let (purges, purging) = purges::purges(segment.clone(), key()?, member.instance(), link.subscribe());
+        let (learn, files) =
+            (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
         let tokens = key()?.map(|key| tokens::tokens(segment, key, learn, files, link.subscribe()));
         let (tokens, sharing) = tokens.unzip();
         let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), link);
@@ -137,10 +137,7 @@ impl ClusterThread {
 
     /// The ways in which other state than quotas is shared.
     pub fn shared(&self) -> SharedState<'_> {
-        SharedState {
-            tokens: self.tokens.as_ref().map(|(_, tokens)| tokens),
-            purges: Some(&self.purges),
-        }
+        SharedState { tokens: self.tokens.as_ref().map(|(_, tokens)| tokens), purges: Some(&self.purges) }
     }
 
     /// The state of the membership.

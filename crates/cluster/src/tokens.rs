@@ -265,7 +265,8 @@ impl TokenContext {
 
     fn seal(&self, identity: &TokenIdentity, version: u64, content: &[u8]) -> Option<Vec<u8>> {
         let version = version.to_le_bytes();
-        self.key.seal(&[b"token", identity.account.as_bytes(), identity.endpoint.as_bytes(), &version], content)
+        self.key
+            .seal(&[b"token", identity.account.as_bytes(), identity.endpoint.as_bytes(), &version], content)
     }
 
     fn unseal(&self, identity: &TokenIdentity, version: u64, sealed: &[u8]) -> Option<SharedTokenState> {
@@ -317,8 +318,9 @@ impl TokenContext {
 
 async fn reply(store: &ReadyStore, call: &egret_store::shared::ScriptCall) -> Result<TokenReply, RedisError> {
     let words: Vec<Vec<u8>> = store.evaluate(TOKEN_SCRIPT, call).await?;
-    TokenReply::from_script(&words)
-        .map_err(|error| RedisError::from((redis::ErrorKind::UnexpectedReturnType, "script", error.to_string())))
+    TokenReply::from_script(&words).map_err(|error| {
+        RedisError::from((redis::ErrorKind::UnexpectedReturnType, "script", error.to_string()))
+    })
 }
 
 fn millis(duration: Duration) -> u64 {

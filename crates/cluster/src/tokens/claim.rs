@@ -89,7 +89,9 @@ impl Claim {
     async fn seek(&mut self, calls: &TokenCalls) -> Result<Found, RedisError> {
         let deadline = Instant::now() + self.lock();
         while Instant::now() < deadline && !self.answer.is_closed() {
-            let Some(store) = self.context.ready().await else { return Ok(Found::Refused(ClaimRefusal::Away)) };
+            let Some(store) = self.context.ready().await else {
+                return Ok(Found::Refused(ClaimRefusal::Away));
+            };
             match reply(&store, &calls.claim(self.known, millis(self.lock()))).await? {
                 TokenReply::Newer(stored) => match self.context.opened(&self.identity, &stored) {
                     Some(state) => {
@@ -119,8 +121,7 @@ impl Claim {
             return Ok(Found::Right(None, self.known.max(stored.version) + 1));
         }
         let known = self.known.max(self.context.newest(&self.name).0);
-        let is_whole =
-            stored.version > 0 && stored.version >= known && stored.run == store.run.as_bytes();
+        let is_whole = stored.version > 0 && stored.version >= known && stored.run == store.run.as_bytes();
         if !is_whole {
             self.learn(store).await?;
         }
