@@ -120,7 +120,7 @@ impl Claim {
         if !self.identity.is_exclusive {
             return Ok(Found::Right(None, self.known.max(stored.version) + 1));
         }
-        let known = self.known.max(self.context.newest(&self.name).0);
+        let known = self.known.max(self.context.newest(&self.name).version);
         let is_whole = stored.version > 0 && stored.version >= known && stored.run == store.run.as_bytes();
         if !is_whole {
             self.learn(store).await?;
@@ -135,10 +135,11 @@ impl Claim {
         if opened.is_some() {
             self.note(&stored).await;
         }
-        let (version, sealed) = self.context.newest(&self.name);
-        let own = self.context.unseal(&self.identity, version, &sealed);
-        let latest = opened.filter(|state| state.version >= version).or(own);
-        Ok(Found::Right(latest, self.known.max(stored.version).max(version) + 1))
+        let own = self.context.newest(&self.name);
+        let version = self.known.max(stored.version).max(own.version) + 1;
+        let own_state = self.context.opened(&self.identity, &own);
+        let latest = opened.filter(|state| state.version >= own.version).or(own_state);
+        Ok(Found::Right(latest, version))
     }
 
     /// Gives the other gateways time to offer a newer state: the store may have lost it.
@@ -157,7 +158,7 @@ impl Claim {
 
     async fn note(&self, stored: &StoredToken) {
         if self.identity.is_exclusive {
-            self.context.note(&self.identity, stored.version, &stored.sealed).await;
+            self.context.note(&self.identity, stored).await;
         }
     }
 
@@ -221,7 +222,8 @@ impl Right {
             let call = calls.store(*version, sealed, millis(life).max(1), &store.run, true);
             return log(identity, reply(&store, &call).await);
         }
-        context.note(identity, *version, sealed).await;
+        let state = StoredToken { version: *version, sealed: sealed.to_vec(), ..StoredToken::default() };
+        context.note(identity, &state).await;
         let ttl_ms = millis(EXCLUSIVE_TTL);
         loop {
             let Some(store) = context.ready().await else { continue };
@@ -234,7 +236,7 @@ impl Right {
         }
         // The store has lost the note of this use, so the state is as good as any that a gateway knows.
         if let Some(store) = context.ready().await {
-            log(identity, reply(&store, &calls.offer(*version, sealed, ttl_ms)).await);
+            log(identity, reply(&store, &calls.offer(*version, sealed, ttl_ms, 0)).await);
         }
         self.release(Duration::ZERO).await;
     }

@@ -168,7 +168,7 @@ pub enum TokenReply {
 }
 
 /// A state in the store.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredToken {
     /// Its version; 0 if there is none.
     pub version: u64,
@@ -224,9 +224,9 @@ impl TokenCalls {
         self.call("store", [text(version), sealed.to_vec(), text(ttl_ms), run, is_exclusive, is_reusable])
     }
 
-    /// Offers a state that the store may have lost.
-    pub fn offer(&self, version: u64, sealed: &[u8], ttl_ms: u64) -> ScriptCall {
-        self.call("offer", [text(version), sealed.to_vec(), text(ttl_ms)])
+    /// Offers a state of that age, which the store may have lost.
+    pub fn offer(&self, version: u64, sealed: &[u8], ttl_ms: u64, age_ms: u64) -> ScriptCall {
+        self.call("offer", [text(version), sealed.to_vec(), text(ttl_ms), text(age_ms)])
     }
 
     /// Reads the state.
