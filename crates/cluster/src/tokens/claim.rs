@@ -54,29 +54,29 @@ impl Claim {
     pub(super) async fn run(mut self) {
         let is_exclusive = self.identity.is_exclusive;
         let Some(calls) = self.context.calls(&self.name, is_exclusive) else { return };
-        let (latest, version) = match self.seek(&calls).await {
-            Ok(Found::Right(latest, version)) => (latest, version),
-            Ok(Found::Newer(state)) => return self.reply(TokenAnswer::Newer(state)),
-            Ok(Found::Refused(refusal)) => return self.reply(TokenAnswer::Refused(refusal)),
-            Err(error) => {
-                tracing::debug!(%error, account = &*self.identity.account, "a token cannot be claimed");
-                return self.reply(TokenAnswer::Refused(ClaimRefusal::Away));
-            }
-        };
-        let (outcome, waiting) = oneshot::channel();
+        let found = self.seek(&calls).await;
         let Self { context, identity, answer, .. } = self;
-        context.rights.send_modify(|count| *count += 1);
-        let right = Right { context, identity, calls, version };
-        match answer.send(TokenAnswer::Elected(Election { latest, version, outcome })) {
-            Ok(()) => right.finish(waiting).await,
-            // The asker is gone, and has used nothing.
-            Err(_) => right.release(Duration::ZERO).await,
+        let right = |version| Right::new(context, identity, calls, version);
+        // The asker may be gone: the gateway stops. It has used nothing then.
+        match found {
+            Ok(Found::Newer(state)) => drop(answer.send(TokenAnswer::Newer(state))),
+            Ok(Found::Refused(refusal)) => drop(answer.send(TokenAnswer::Refused(refusal))),
+            Ok(Found::Right(latest, version)) => {
+                let (outcome, waiting) = oneshot::channel();
+                let right = right(version);
+                match answer.send(TokenAnswer::Elected(Election { latest, version, outcome })) {
+                    Ok(()) => right.finish(waiting).await,
+                    Err(_) => right.release(Duration::ZERO).await,
+                }
+            }
+            Err(error) => {
+                let _ = answer.send(TokenAnswer::Refused(ClaimRefusal::Away));
+                let right = right(0);
+                log(&right.identity, Err(error));
+                // The store may have given the right, though its reply is lost.
+                right.release(Duration::ZERO).await;
+            }
         }
-    }
-
-    fn reply(self, answer: TokenAnswer) {
-        // The asker may be gone: the gateway stops.
-        let _ = self.answer.send(answer);
     }
 
     /// Time to live of a lock.
@@ -194,6 +194,16 @@ impl Drop for Right {
 }
 
 impl Right {
+    fn new(
+        context: Arc<TokenContext>,
+        identity: Arc<TokenIdentity>,
+        calls: TokenCalls,
+        version: u64,
+    ) -> Self {
+        context.rights.send_modify(|count| *count += 1);
+        Self { context, identity, calls, version }
+    }
+
     async fn finish(self, waiting: oneshot::Receiver<TokenOutcome>) {
         match waiting.await {
             Ok(TokenOutcome::Granted { content, life, is_reusable }) => {
@@ -241,9 +251,22 @@ impl Right {
         self.release(Duration::ZERO).await;
     }
 
+    /// Returns the right. That of an exclusive token does not end by itself, so it is returned for certain.
     async fn release(&self, wait: Duration) {
-        let Some(store) = self.context.ready().await else { return };
-        log(&self.identity, reply(&store, &self.calls.release(millis(wait))).await);
+        let mut wait = wait;
+        loop {
+            if let Some(store) = self.context.ready().await {
+                match reply(&store, &self.calls.release(millis(wait))).await {
+                    Ok(_) => return,
+                    Err(error) => log(&self.identity, Err(error)),
+                }
+            }
+            if !self.identity.is_exclusive {
+                return;
+            }
+            wait = wait.saturating_sub(LOOK_INTERVAL);
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! Tokens that gateways share, with a cluster that answers as told.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
