@@ -9,11 +9,13 @@ mod cluster {
     mod costs;
     mod failovers;
     mod member_faults;
+    mod purges;
     mod secrets;
     mod steady;
     mod store_faults;
     mod streams;
     mod threads;
     mod throttles;
+    mod tokens;
     mod topologies;
 }

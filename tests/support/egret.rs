@@ -140,10 +140,16 @@ impl Egret {
 
     /// Stops it with that signal, and starts it again in the same directory.
     #[must_use]
-    pub fn restart(mut self, signal: &str, config: &Config) -> Self {
+    pub fn restart(self, signal: &str, config: &Config) -> Self {
+        self.restart_with(signal, config, |_| {})
+    }
+
+    /// Does the same with a change to the command, such as its environment.
+    #[must_use]
+    pub fn restart_with(mut self, signal: &str, config: &Config, change: impl FnOnce(&mut Command)) -> Self {
         self.process.signal(signal);
         self.process.until_ended();
-        Self::start_in(self.directory, config, |_| {})
+        Self::start_in(self.directory, config, change)
     }
 
     fn start_in(directory: Directory, config: &Config, change: impl FnOnce(&mut Command)) -> Self {

@@ -36,6 +36,7 @@ pub mod recorded;
 pub mod redis;
 pub mod redis_sets;
 pub mod relay;
+pub mod rotating;
 pub mod secrets;
 pub mod timeline;
 pub mod wait;

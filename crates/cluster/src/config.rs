@@ -31,7 +31,8 @@ pub struct ClusterConfig {
     #[schemars(range(min = 1, max = 100_000))]
     pub members_expected: u64,
     /// A secret of at least 32 bytes that all gateways know. With it, the names of groups in the store say
-    /// nothing to its readers.
+    /// nothing to its readers, the tokens of accounts are fetched once for all gateways, and purges and
+    /// changes of cached responses are told to the others, all encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Secret>,
     /// The store.

@@ -1,5 +1,5 @@
-//! Removals from the caches of all gateways of a cluster: tells those of this gateway, and applies those of the
-//! others.
+//! Removals from the caches of all gateways of a cluster: tells those of this gateway, and applies those of
+//! the others.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use egret_store::shared::{
-    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, PurgeTold, PurgedCache, Removal, STREAM_TTL_MS, Segment, SharedPurges,
+    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, PurgeTold, PurgedCache, Removal, STREAM_TTL_MS,
+    Segment, SharedPurges,
 };
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, RedisError, cmd};
@@ -50,7 +51,10 @@ impl SharedPurges for ClusterPurges {
     fn open(&self, name: &str, cache: Weak<dyn PurgedCache>) {
         // A queue of configs cannot fill up; a cache that is not known gets no removals of others.
         if self.0.try_send(PurgeAsk::Open(name.to_owned(), cache)).is_err() {
-            tracing::error!(cache = name, "the thread of the cluster is too busy: other gateways cannot purge this cache");
+            tracing::error!(
+                cache = name,
+                "the thread of the cluster is too busy: other gateways cannot purge this cache"
+            );
         }
     }
 
@@ -246,7 +250,8 @@ impl PurgeTask {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let messages: Option<Vec<_>> = match &self.key {
             Some(seal) => {
-                let sealed = stream.pending.iter().map(|(removal, _)| seal.seal(&[b"purge", key], &removal.save()));
+                let sealed =
+                    stream.pending.iter().map(|(removal, _)| seal.seal(&[b"purge", key], &removal.save()));
                 sealed.collect()
             }
             None => Some(stream.pending.iter().map(|(removal, _)| removal.save()).collect()),

@@ -30,7 +30,11 @@ impl ReadyStore {
     }
 
     /// Runs a script. It is sent each time: these calls are rare.
-    pub async fn evaluate<T: FromRedisValue>(&self, script: &str, call: &ScriptCall) -> Result<T, RedisError> {
+    pub async fn evaluate<T: FromRedisValue>(
+        &self,
+        script: &str,
+        call: &ScriptCall,
+    ) -> Result<T, RedisError> {
         let mut command = cmd("EVAL");
         command.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.arguments);
         command.query_async(&mut self.redis.clone()).await

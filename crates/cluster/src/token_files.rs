@@ -1,4 +1,5 @@
-//! Sealed states of tokens on disk. A store may lose a refresh token that was replaced, and nothing else has it.
+//! Sealed states of tokens on disk. A store may lose a refresh token that was replaced, and nothing else has
+//! it.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;

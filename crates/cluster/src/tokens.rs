@@ -8,7 +8,7 @@ mod claim;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
 use egret_store::shared::{
@@ -95,8 +95,9 @@ struct TokenContext {
 /// The newest state of an exclusive token.
 struct KnownToken {
     identity: Weak<TokenIdentity>,
-    version: u64,
-    sealed: Vec<u8>,
+    state: StoredToken,
+    /// Time at which it had its age.
+    noted: Instant,
 }
 
 /// Creates the task and the side of the accounts.
@@ -227,32 +228,27 @@ impl TokenContext {
             tracing::warn!(account = &*identity.account, %error, "the stored refresh token cannot be read");
             None
         });
-        let is_good = |(version, sealed): &(u64, Vec<u8>)| self.unseal(&identity, *version, sealed).is_some();
-        let (version, sealed) = read.filter(is_good).unwrap_or_default();
-        self.known().insert(name, KnownToken { identity: token, version, sealed });
+        // The age of a state on disk is unknown, so its access token is not used.
+        let age_ms = millis(EXCLUSIVE_TTL);
+        let read = read.map(|(version, sealed)| StoredToken { version, sealed, age_ms, run: Vec::new() });
+        let state = read.filter(|state| self.opened(&identity, state).is_some()).unwrap_or_default();
+        self.known().insert(name, KnownToken { identity: token, state, noted: Instant::now() });
     }
 
-    /// The newest state that this gateway knows of an exclusive token.
-    fn newest(&self, name: &str) -> (u64, Vec<u8>) {
-        self.known().get(name).map(|known| (known.version, known.sealed.clone())).unwrap_or_default()
+    /// The newest state that this gateway knows of an exclusive token; of version 0 if none.
+    fn newest(&self, name: &str) -> StoredToken {
+        let known = self.known();
+        let Some(KnownToken { state, noted, .. }) = known.get(name) else { return StoredToken::default() };
+        StoredToken { age_ms: state.age_ms.saturating_add(millis(noted.elapsed())), ..state.clone() }
     }
 
     /// Notes a state of an exclusive token, also on disk. Older ones have no effect.
-    async fn note(self: &Arc<Self>, identity: &Arc<TokenIdentity>, version: u64, sealed: &[u8]) {
+    async fn note(self: &Arc<Self>, identity: &Arc<TokenIdentity>, state: &StoredToken) {
         let name = self.name(identity);
-        {
-            let mut known = self.known();
-            let known = known.entry(name.clone()).or_insert_with(|| KnownToken {
-                identity: Arc::downgrade(identity),
-                version: 0,
-                sealed: Vec::new(),
-            });
-            if version <= known.version {
-                return;
-            }
-            (known.version, known.sealed) = (version, sealed.to_vec());
+        if !self.is_news(&name, identity, state) {
+            return;
         }
-        let (context, sealed) = (Arc::clone(self), sealed.to_vec());
+        let (context, version, sealed) = (Arc::clone(self), state.version, state.sealed.clone());
         let written = tokio::task::spawn_blocking(move || context.files.write(&name, version, &sealed)).await;
         if let Ok(Err(error)) = written {
             tracing::error!(
@@ -263,22 +259,30 @@ impl TokenContext {
         }
     }
 
-    fn seal(&self, identity: &TokenIdentity, version: u64, content: &[u8]) -> Option<Vec<u8>> {
-        let version = version.to_le_bytes();
-        self.key.seal(&[b"token", identity.account.as_bytes(), identity.endpoint.as_bytes(), &version], content)
+    /// Notes a state in memory. Returns `false` if it is not newer.
+    fn is_news(&self, name: &str, identity: &Arc<TokenIdentity>, state: &StoredToken) -> bool {
+        let mut known = self.known();
+        let is_newer = known.get(name).is_none_or(|known| state.version > known.state.version);
+        if is_newer {
+            let (identity, state) = (Arc::downgrade(identity), state.clone());
+            known.insert(name.to_owned(), KnownToken { identity, state, noted: Instant::now() });
+        }
+        is_newer
     }
 
-    fn unseal(&self, identity: &TokenIdentity, version: u64, sealed: &[u8]) -> Option<SharedTokenState> {
+    fn seal(&self, identity: &TokenIdentity, version: u64, content: &[u8]) -> Option<Vec<u8>> {
+        let version = version.to_le_bytes();
+        self.key
+            .seal(&[b"token", identity.account.as_bytes(), identity.endpoint.as_bytes(), &version], content)
+    }
+
+    /// Opens a state. One that another program wrote, or that is from another place, is none.
+    fn opened(&self, identity: &TokenIdentity, stored: &StoredToken) -> Option<SharedTokenState> {
+        let StoredToken { version, sealed, age_ms, .. } = stored;
         let bytes = version.to_le_bytes();
         let place: [&[u8]; 4] = [b"token", identity.account.as_bytes(), identity.endpoint.as_bytes(), &bytes];
         let content = self.key.open(&place, sealed)?;
-        Some(SharedTokenState { version, content, age: Duration::ZERO })
-    }
-
-    /// Opens a state from the store. One that another program wrote, or that is from another place, is none.
-    fn opened(&self, identity: &TokenIdentity, stored: &StoredToken) -> Option<SharedTokenState> {
-        let state = self.unseal(identity, stored.version, &stored.sealed)?;
-        Some(SharedTokenState { age: Duration::from_millis(stored.age_ms), ..state })
+        Some(SharedTokenState { version: *version, content, age: Duration::from_millis(*age_ms) })
     }
 
     fn calls(&self, name: &str, is_exclusive: bool) -> Option<TokenCalls> {
@@ -289,10 +293,10 @@ impl TokenContext {
 
     /// Offers the newest state to the store.
     async fn offer(&self, name: &str) {
-        let (version, sealed) = self.newest(name);
+        let StoredToken { version, sealed, age_ms, .. } = self.newest(name);
         let Some(store) = self.store.borrow().clone().filter(|_| version > 0) else { return };
         let Some(calls) = self.calls(name, true) else { return };
-        let offered = reply(&store, &calls.offer(version, &sealed, millis(EXCLUSIVE_TTL))).await;
+        let offered = reply(&store, &calls.offer(version, &sealed, millis(EXCLUSIVE_TTL), age_ms)).await;
         if let Err(error) = offered {
             tracing::debug!(%error, "a token cannot be offered to the store of the cluster");
         }
@@ -306,7 +310,7 @@ impl TokenContext {
         if let Ok(TokenReply::Newer(stored)) = reply(&store, &calls.read()).await
             && self.opened(&identity, &stored).is_some()
         {
-            self.note(&identity, stored.version, &stored.sealed).await;
+            self.note(&identity, &stored).await;
         }
     }
 
@@ -317,8 +321,9 @@ impl TokenContext {
 
 async fn reply(store: &ReadyStore, call: &egret_store::shared::ScriptCall) -> Result<TokenReply, RedisError> {
     let words: Vec<Vec<u8>> = store.evaluate(TOKEN_SCRIPT, call).await?;
-    TokenReply::from_script(&words)
-        .map_err(|error| RedisError::from((redis::ErrorKind::UnexpectedReturnType, "script", error.to_string())))
+    TokenReply::from_script(&words).map_err(|error| {
+        RedisError::from((redis::ErrorKind::UnexpectedReturnType, "script", error.to_string()))
+    })
 }
 
 fn millis(duration: Duration) -> u64 {

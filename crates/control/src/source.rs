@@ -24,8 +24,8 @@ pub trait Source: Send + Sync {
     /// Returns the counters of the exporters.
     fn exporters(&self) -> Vec<ExporterSnapshot>;
 
-    /// Purges matching responses from all caches, or from the cache of `flow`, and tells the other gateways of
-    /// a cluster.
+    /// Purges matching responses from all caches, or from the cache of `flow`, and tells the other gateways
+    /// of a cluster.
     fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged;
 
     /// Returns `true` if new exchanges are accepted: `false` while starting and while draining.

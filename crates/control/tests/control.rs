@@ -134,7 +134,8 @@ impl Source for Fixed {
             (None, Purge::Label(b"http://h.example:80/a?b")) => 1,
             _ => 0,
         };
-        // In these tests the flow `shared` is also in other gateways, and `cut-off` in some that are not told.
+        // In these tests the flow `shared` is also in other gateways, and `cut-off` in some that are not
+        // told.
         let told = match flow {
             Some("shared") => vec![Ok(())],
             Some("cut-off") => vec![Ok(()), Err(NotTold::Away)],
@@ -578,7 +579,8 @@ fn only_reading_is_answered() {
 #[test]
 fn a_purge_says_if_the_other_gateways_of_a_cluster_were_told() {
     let control = start(&loopback());
-    let purge = |flow: &str| call(&control, &format!("POST /api/v1/cache/purge?all=true&flow={flow}"), "").json();
+    let purge =
+        |flow: &str| call(&control, &format!("POST /api/v1/cache/purge?all=true&flow={flow}"), "").json();
     assert_eq!(purge("shared"), json!({ "purged": 0, "told": true }));
     let reason = "the store of the cluster cannot be used; the other gateways are told as soon as it can";
     assert_eq!(purge("cut-off"), json!({ "purged": 0, "told": false, "reason": reason }));

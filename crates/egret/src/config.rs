@@ -152,7 +152,8 @@ impl Config {
         self.quotas.values().any(|quota| quota.store == StoreKind::File)
     }
 
-    /// Returns warnings about a valid config: credentials that are sent unencrypted, quotas that share badly.
+    /// Returns warnings about a valid config: credentials that are sent unencrypted, quotas that share badly,
+    /// and refresh tokens that several gateways may use.
     pub fn warnings(&self) -> Vec<Problem> {
         let mut warnings = cluster_advice::advise(self);
         warnings.extend(self.cluster.iter().flat_map(ClusterConfig::warnings));
@@ -173,6 +174,14 @@ impl Config {
                 let message = "tokens are fetched in the clear because this URL is `http`: anyone on the network path can read them, and \
                                the credentials sent to get them";
                 warnings.push(Problem::new(format!("{at}.oauth2.token_url"), message));
+            }
+            let shares_no_tokens = self.cluster.as_ref().is_some_and(|cluster| cluster.key.is_none());
+            if shares_no_tokens
+                && account.oauth2.as_ref().is_some_and(|oauth2| oauth2.refresh_token.is_some())
+            {
+                let message = "each gateway of the cluster uses this refresh token for itself; an endpoint that accepts it only once then \
+                               revokes the grant: set `cluster.key`, with which the gateways share tokens";
+                warnings.push(Problem::new(format!("{at}.oauth2.refresh_token"), message));
             }
         }
         warnings
@@ -227,6 +236,20 @@ mod tests {
         assert_eq!(config.gateway.listen[0].address.to_string(), "127.0.0.1:8000");
         assert_eq!(config.control.listen.to_string(), "127.0.0.1:8001");
         assert_eq!(config.data_dir, Path::new("./egret-data"));
+    }
+
+    #[test]
+    fn a_refresh_token_that_each_gateway_of_a_cluster_uses_for_itself_is_warned_of() {
+        let text = "cluster: { name: c, redis: { url: 'redis://h:1' } }\n\
+                    providers: { one: { url: 'https://one.example' } }\n\
+                    accounts:\n  a:\n    provider: one\n    oauth2: { token_url: 'https://id.example/', client_id: me, \
+                    grant: refresh_token, refresh_token: '${env:CARGO_PKG_NAME}' }\n";
+        let mut config = Config::parse("egret.yaml", text).unwrap();
+        let paths: Vec<_> = config.warnings().into_iter().map(|warning| warning.path).collect();
+        assert_eq!(paths, ["accounts.a.oauth2.refresh_token"]);
+        let cluster = config.cluster.as_mut().unwrap();
+        cluster.key = Some(egret_config::Secret::from_value("${env:KEY}", "0".repeat(32)));
+        assert_eq!(config.warnings().len(), 0);
     }
 
     #[test]

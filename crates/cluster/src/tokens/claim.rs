@@ -54,29 +54,29 @@ impl Claim {
     pub(super) async fn run(mut self) {
         let is_exclusive = self.identity.is_exclusive;
         let Some(calls) = self.context.calls(&self.name, is_exclusive) else { return };
-        let (latest, version) = match self.seek(&calls).await {
-            Ok(Found::Right(latest, version)) => (latest, version),
-            Ok(Found::Newer(state)) => return self.reply(TokenAnswer::Newer(state)),
-            Ok(Found::Refused(refusal)) => return self.reply(TokenAnswer::Refused(refusal)),
-            Err(error) => {
-                tracing::debug!(%error, account = &*self.identity.account, "a token cannot be claimed");
-                return self.reply(TokenAnswer::Refused(ClaimRefusal::Away));
-            }
-        };
-        let (outcome, waiting) = oneshot::channel();
+        let found = self.seek(&calls).await;
         let Self { context, identity, answer, .. } = self;
-        context.rights.send_modify(|count| *count += 1);
-        let right = Right { context, identity, calls, version };
-        match answer.send(TokenAnswer::Elected(Election { latest, version, outcome })) {
-            Ok(()) => right.finish(waiting).await,
-            // The asker is gone, and has used nothing.
-            Err(_) => right.release(Duration::ZERO).await,
+        let right = |version| Right::new(context, identity, calls, version);
+        // The asker may be gone: the gateway stops. It has used nothing then.
+        match found {
+            Ok(Found::Newer(state)) => drop(answer.send(TokenAnswer::Newer(state))),
+            Ok(Found::Refused(refusal)) => drop(answer.send(TokenAnswer::Refused(refusal))),
+            Ok(Found::Right(latest, version)) => {
+                let (outcome, waiting) = oneshot::channel();
+                let right = right(version);
+                match answer.send(TokenAnswer::Elected(Election { latest, version, outcome })) {
+                    Ok(()) => right.finish(waiting).await,
+                    Err(_) => right.release(Duration::ZERO).await,
+                }
+            }
+            Err(error) => {
+                let _ = answer.send(TokenAnswer::Refused(ClaimRefusal::Away));
+                let right = right(0);
+                log(&right.identity, Err(error));
+                // The store may have given the right, though its reply is lost.
+                right.release(Duration::ZERO).await;
+            }
         }
-    }
-
-    fn reply(self, answer: TokenAnswer) {
-        // The asker may be gone: the gateway stops.
-        let _ = self.answer.send(answer);
     }
 
     /// Time to live of a lock.
@@ -89,7 +89,9 @@ impl Claim {
     async fn seek(&mut self, calls: &TokenCalls) -> Result<Found, RedisError> {
         let deadline = Instant::now() + self.lock();
         while Instant::now() < deadline && !self.answer.is_closed() {
-            let Some(store) = self.context.ready().await else { return Ok(Found::Refused(ClaimRefusal::Away)) };
+            let Some(store) = self.context.ready().await else {
+                return Ok(Found::Refused(ClaimRefusal::Away));
+            };
             match reply(&store, &calls.claim(self.known, millis(self.lock()))).await? {
                 TokenReply::Newer(stored) => match self.context.opened(&self.identity, &stored) {
                     Some(state) => {
@@ -118,9 +120,8 @@ impl Claim {
         if !self.identity.is_exclusive {
             return Ok(Found::Right(None, self.known.max(stored.version) + 1));
         }
-        let known = self.known.max(self.context.newest(&self.name).0);
-        let is_whole =
-            stored.version > 0 && stored.version >= known && stored.run == store.run.as_bytes();
+        let known = self.known.max(self.context.newest(&self.name).version);
+        let is_whole = stored.version > 0 && stored.version >= known && stored.run == store.run.as_bytes();
         if !is_whole {
             self.learn(store).await?;
         }
@@ -134,10 +135,11 @@ impl Claim {
         if opened.is_some() {
             self.note(&stored).await;
         }
-        let (version, sealed) = self.context.newest(&self.name);
-        let own = self.context.unseal(&self.identity, version, &sealed);
-        let latest = opened.filter(|state| state.version >= version).or(own);
-        Ok(Found::Right(latest, self.known.max(stored.version).max(version) + 1))
+        let own = self.context.newest(&self.name);
+        let version = self.known.max(stored.version).max(own.version) + 1;
+        let own_state = self.context.opened(&self.identity, &own);
+        let latest = opened.filter(|state| state.version >= own.version).or(own_state);
+        Ok(Found::Right(latest, version))
     }
 
     /// Gives the other gateways time to offer a newer state: the store may have lost it.
@@ -156,7 +158,7 @@ impl Claim {
 
     async fn note(&self, stored: &StoredToken) {
         if self.identity.is_exclusive {
-            self.context.note(&self.identity, stored.version, &stored.sealed).await;
+            self.context.note(&self.identity, stored).await;
         }
     }
 
@@ -192,6 +194,16 @@ impl Drop for Right {
 }
 
 impl Right {
+    fn new(
+        context: Arc<TokenContext>,
+        identity: Arc<TokenIdentity>,
+        calls: TokenCalls,
+        version: u64,
+    ) -> Self {
+        context.rights.send_modify(|count| *count += 1);
+        Self { context, identity, calls, version }
+    }
+
     async fn finish(self, waiting: oneshot::Receiver<TokenOutcome>) {
         match waiting.await {
             Ok(TokenOutcome::Granted { content, life, is_reusable }) => {
@@ -220,7 +232,8 @@ impl Right {
             let call = calls.store(*version, sealed, millis(life).max(1), &store.run, true);
             return log(identity, reply(&store, &call).await);
         }
-        context.note(identity, *version, sealed).await;
+        let state = StoredToken { version: *version, sealed: sealed.to_vec(), ..StoredToken::default() };
+        context.note(identity, &state).await;
         let ttl_ms = millis(EXCLUSIVE_TTL);
         loop {
             let Some(store) = context.ready().await else { continue };
@@ -233,14 +246,27 @@ impl Right {
         }
         // The store has lost the note of this use, so the state is as good as any that a gateway knows.
         if let Some(store) = context.ready().await {
-            log(identity, reply(&store, &calls.offer(*version, sealed, ttl_ms)).await);
+            log(identity, reply(&store, &calls.offer(*version, sealed, ttl_ms, 0)).await);
         }
         self.release(Duration::ZERO).await;
     }
 
+    /// Returns the right. That of an exclusive token does not end by itself, so it is returned for certain.
     async fn release(&self, wait: Duration) {
-        let Some(store) = self.context.ready().await else { return };
-        log(&self.identity, reply(&store, &self.calls.release(millis(wait))).await);
+        let mut wait = wait;
+        loop {
+            if let Some(store) = self.context.ready().await {
+                match reply(&store, &self.calls.release(millis(wait))).await {
+                    Ok(_) => return,
+                    Err(error) => log(&self.identity, Err(error)),
+                }
+            }
+            if !self.identity.is_exclusive {
+                return;
+            }
+            wait = wait.saturating_sub(LOOK_INTERVAL);
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
     }
 }
 

@@ -30,7 +30,8 @@ struct FetchedResponse {
     body: Zeroizing<Vec<u8>>,
 }
 
-/// Fetches a token, unless another gateway of the cluster has, and reports it or the reason why there is none.
+/// Fetches a token, unless another gateway of the cluster has, and reports it or the reason why there is
+/// none.
 pub(crate) async fn fetch_token(fetch: Fetch, worker: Rc<Worker>, view: Rc<View>, listener: SocketAddr) {
     let Some(fetch) = fetch.admitted(|| worker.shared.clock.timestamp(Moment::now())).await else { return };
     // The other gateways wait for the outcome, and nobody else may use the refresh token.

@@ -51,8 +51,8 @@ pub(crate) fn serve_client(worker: &Rc<Worker>, socket: TcpStream, listener: Soc
     spawn(serve::serve(Rc::clone(worker), socket, listener));
 }
 
-/// Returns the next message, or `None` once the worker is drained, its last connection has closed, and no call
-/// of its own must end.
+/// Returns the next message, or `None` once the worker is drained, its last connection has closed, and no
+/// call of its own must end.
 async fn next(worker: &Worker, messages: &mut mpsc::UnboundedReceiver<Message>) -> Option<Message> {
     loop {
         let has_connections = worker.shared.connections[worker.number].load(Relaxed) > 0;

@@ -38,9 +38,9 @@ impl fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// Compiles the credential of `config` for the account `name`. `before` is the token that the account had
-    /// before a reload; other gateways get the token through `tokens`. Returns `None` and adds a problem if the config is wrong. `at` is the path of the
-    /// account in the config.
+    /// Compiles the credential of `config` for the account `name`. `before` is the token that the account
+    /// had before a reload; other gateways get the token through `tokens`. Returns `None` and adds a problem
+    /// if the config is wrong. `at` is the path of the account in the config.
     pub fn compile(
         config: &AccountConfig,
         name: &Arc<str>,

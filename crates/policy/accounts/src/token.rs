@@ -435,7 +435,8 @@ impl Token {
     /// Returns what the other gateways need to know of a token that was granted.
     fn shared_state(&self, granted: &Granted, started: Timestamp, now: Timestamp) -> Option<StoredState> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let refresh_token = granted.refresh_token.clone().unwrap_or_else(|| self.grant().refresh_token.clone());
+        let refresh_token =
+            granted.refresh_token.clone().unwrap_or_else(|| self.grant().refresh_token.clone());
         Some(StoredState {
             request: self.sharing.as_ref()?.request(),
             access_token: WipedText(granted.access_token.clone()),

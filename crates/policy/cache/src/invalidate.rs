@@ -64,8 +64,8 @@ impl Policy {
     }
 }
 
-/// Returns the group of a URL that [`Policy::changed_urls`] returned, under the secret of this cache; `None` if
-/// it is invalid.
+/// Returns the group of a URL that [`Policy::changed_urls`] returned, under the secret of this cache; `None`
+/// if it is invalid.
 pub fn group_of(changed: &[u8], secret: &KeySecret) -> Option<u128> {
     Some(Url::load(changed)?.group(secret))
 }

@@ -73,7 +73,7 @@ pub struct FlowParts<'a> {
     pub providers: &'a [KnownProvider<'a>],
     /// The stores of quotas; none while a config is only checked.
     pub stores: Stores<'a>,
-    /// What the gateway shares with the others of its cluster; nothing while a config is only checked.
+    /// State that the gateway shares with the others of its cluster; nothing while a config is only checked.
     pub shared: SharedState<'a>,
     /// Directory for data that outlives the process; `None` while a config is only checked.
     pub data_dir: Option<&'a Path>,
@@ -172,7 +172,8 @@ impl Flows {
         workers: usize,
         before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
-        let FlowParts { flows: config, quotas, accounts, providers, stores, shared, data_dir, exports } = parts;
+        let FlowParts { flows: config, quotas, accounts, providers, stores, shared, data_dir, exports } =
+            parts;
         let mut problems = crate::config::problems(config, providers);
         let router = Router::compile(&match_rules(config)).unwrap_or_default();
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();

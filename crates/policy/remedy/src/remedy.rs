@@ -231,7 +231,7 @@ pub struct CompileContext<'a> {
     pub quotas: &'a Quotas,
     /// The valid accounts.
     pub accounts: &'a Accounts,
-    /// What the gateway shares with the others of its cluster.
+    /// State that the gateway shares with the others of its cluster.
     pub shared: SharedState<'a>,
     /// The mode of the remedy. A remedy that only reports must not change state that it shares with others.
     pub mode: Mode,

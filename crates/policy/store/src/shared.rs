@@ -35,8 +35,8 @@ pub use message::{
     View, WindowCall,
 };
 pub use purges::{
-    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, Purged, PurgedCache, Removal, STREAM_TTL_MS, SharedPurges,
-    Told as PurgeTold,
+    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, Purged, PurgedCache, Removal, STREAM_TTL_MS,
+    SharedPurges, Told as PurgeTold,
 };
 pub use script::{CALL_SCRIPT, ScriptCall, ScriptReplyError, Segment};
 pub use session::Session;

@@ -26,8 +26,8 @@ pub struct OAuth2Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret: Option<Secret>,
     /// Refresh token for `grant: refresh_token`. If the token endpoint returns a new one, Egret uses it from
-    /// then on and keeps it in memory only. If the endpoint accepts each refresh token only once, configure a
-    /// new one before a restart.
+    /// then on and keeps it in memory only, or encrypted on disk in a cluster with a `key`. If the endpoint
+    /// accepts each refresh token only once, configure a new one before a restart without such a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_token: Option<Secret>,
     /// Scopes to request (RFC 6749 §3.3).

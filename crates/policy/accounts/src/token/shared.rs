@@ -18,7 +18,8 @@ use super::wiped::WipedText;
 pub(super) struct Sharing {
     tokens: Arc<dyn SharedTokens>,
     identity: Arc<TokenIdentity>,
-    /// A digest of the requests for the access token. Gateways with other scopes share the refresh token alone.
+    /// A digest of the requests for the access token. Gateways with other scopes share the refresh token
+    /// alone.
     request: [u8; 32],
     timeout: Duration,
 }

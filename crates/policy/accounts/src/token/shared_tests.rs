@@ -1,6 +1,5 @@
 //! Tokens that gateways share, with a cluster that answers as told.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
@@ -233,7 +232,10 @@ fn a_failed_fetch_keeps_the_other_gateways_from_the_endpoint_for_as_long() {
     let token = token(&cluster, "", "x");
     let mut waiting = None;
     let fetch = admitted(elected_here(&token, START), START, || waiting = Some(cluster.elect(None, 1)));
-    fetch.unwrap().unwrap().end(START, Ok(TokenResponse { status: 503, retry_after: Some(b"20"), body: b"" }));
+    fetch
+        .unwrap()
+        .unwrap()
+        .end(START, Ok(TokenResponse { status: 503, retry_after: Some(b"20"), body: b"" }));
     let outcome = waiting.unwrap().try_recv().unwrap();
     let TokenOutcome::Failed(wait) = outcome else { panic!("{outcome:?}") };
     assert_eq!(wait, Duration::from_secs(20));

@@ -25,13 +25,13 @@ const POSITION_BYTES_MAX: usize = 41;
 pub enum Removal {
     /// All of them.
     All,
-    /// Those with this label.
+    /// The responses with this label.
     Label(Box<[u8]>),
-    /// Those whose label begins with this.
+    /// The responses whose label begins with this.
     Prefix(Box<[u8]>),
-    /// Those with this tag.
+    /// The responses with this tag.
     Tag(Box<str>),
-    /// Those of a URL that was changed, as the cache writes it.
+    /// The responses for a URL that was changed, as the cache writes it.
     Changed(Box<[u8]>),
 }
 

@@ -3,7 +3,7 @@
 -- KEYS: the state, the lock.
 -- ARGV: the verb, the owner of the claim, the channel, then what the verb needs. A reply is a list of texts.
 --
--- The hash of the state has the fields `v` (version), `s` (sealed content), `t` (time to live that it was stored with),
+-- The hash of the state has the fields `v` (version), `s` (sealed content), `t` (time to live and age with which it was stored),
 -- `r` (process of the store that it is from), `u` (owner that uses the refresh token now), and `n` (`1` if the endpoint
 -- accepts a refresh token again). All but `s` is public: counts, durations and random numbers.
 
@@ -27,12 +27,9 @@ local function stored(word)
   return {word, fields[1] or '0', fields[2] or '', string.format('%.0f', age), fields[4] or ''}
 end
 
-local function keep(ttl_ms)
-  if redis.call('PTTL', state) < tonumber(ttl_ms) then redis.call('PEXPIRE', state, ttl_ms) end
-end
-
-local function put(new_version, sealed, ttl_ms)
-  redis.call('HSET', state, 'v', new_version, 's', sealed, 't', ttl_ms)
+local function put(new_version, sealed, ttl_ms, age_ms)
+  local told_ms = string.format('%.0f', tonumber(ttl_ms) + tonumber(age_ms))
+  redis.call('HSET', state, 'v', new_version, 's', sealed, 't', told_ms)
   redis.call('PEXPIRE', state, ttl_ms)
   if is_in_use_by_owner() then redis.call('HDEL', state, 'u') end
   redis.call('PUBLISH', channel, state)
@@ -56,7 +53,8 @@ end
 if verb == 'begin' then
   if not holds_lock() then return {'lost'} end
   redis.call('HSET', state, 'u', owner, 'r', ARGV[4])
-  keep(ARGV[5])
+  -- The time to live of a state shows its age, so it stays.
+  if redis.call('PTTL', state) < 0 then redis.call('PEXPIRE', state, ARGV[5]) end
   return stored('begun')
 end
 
@@ -67,17 +65,17 @@ if verb == 'store' then
   if ARGV[8] == '1' then is_owner = is_in_use_by_owner() else is_owner = holds_lock() end
   local is_stored = is_owner and tonumber(ARGV[4]) > version()
   if is_stored then
-    put(ARGV[4], ARGV[5], ARGV[6])
+    put(ARGV[4], ARGV[5], ARGV[6], 0)
     redis.call('HSET', state, 'r', ARGV[7], 'n', ARGV[9])
   end
   release()
   return {is_stored and 'stored' or 'refused'}
 end
 
--- ARGV: a version that a gateway knows, its sealed content, its time to live. The store may have lost it.
+-- ARGV: a version that a gateway knows, its sealed content, its time to live, its age. The store may have lost it.
 if verb == 'offer' then
   if tonumber(ARGV[4]) <= version() then return {'refused'} end
-  put(ARGV[4], ARGV[5], ARGV[6])
+  put(ARGV[4], ARGV[5], ARGV[6], ARGV[7])
   return {'stored'}
 end
 

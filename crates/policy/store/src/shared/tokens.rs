@@ -1,8 +1,9 @@
-//! Tokens that the gateways of a cluster share: the protocol, without I/O and without the keys that seal them.
+//! Tokens that the gateways of a cluster share: the protocol, without I/O and without the keys that seal
+//! them.
 //!
 //! A gateway that needs a token *claims* it. The answer is a newer state of the token, or the right to fetch
-//! it, which one gateway has at a time. The state is opaque here. It has a *version*, a number that grows with
-//! each fetch, so a state that comes back from a backup or a replica is recognized.
+//! it, which one gateway has at a time. The state is opaque here. It has a *version*, a number that grows
+//! with each fetch, so a state that comes back from a backup or a replica is recognized.
 //!
 //! A refresh token that its endpoint accepts once is *exclusive*. Its use is noted before it is sent, and the
 //! note stays if the gateway dies: another gateway cannot know if the endpoint has replaced the token, and
@@ -167,7 +168,7 @@ pub enum TokenReply {
 }
 
 /// A state in the store.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredToken {
     /// Its version; 0 if there is none.
     pub version: u64,
@@ -209,16 +210,23 @@ impl TokenCalls {
     }
 
     /// Stores the result of a fetch.
-    pub fn store(&self, version: u64, sealed: &[u8], ttl_ms: u64, run: &str, is_reusable: bool) -> ScriptCall {
+    pub fn store(
+        &self,
+        version: u64,
+        sealed: &[u8],
+        ttl_ms: u64,
+        run: &str,
+        is_reusable: bool,
+    ) -> ScriptCall {
         let flags = [flag(self.is_exclusive), flag(is_reusable)];
         let [is_exclusive, is_reusable] = flags;
         let run = run.as_bytes().to_vec();
         self.call("store", [text(version), sealed.to_vec(), text(ttl_ms), run, is_exclusive, is_reusable])
     }
 
-    /// Offers a state that the store may have lost.
-    pub fn offer(&self, version: u64, sealed: &[u8], ttl_ms: u64) -> ScriptCall {
-        self.call("offer", [text(version), sealed.to_vec(), text(ttl_ms)])
+    /// Offers a state of that age, which the store may have lost.
+    pub fn offer(&self, version: u64, sealed: &[u8], ttl_ms: u64, age_ms: u64) -> ScriptCall {
+        self.call("offer", [text(version), sealed.to_vec(), text(ttl_ms), text(age_ms)])
     }
 
     /// Reads the state.
