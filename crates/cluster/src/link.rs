@@ -34,7 +34,7 @@ impl LinkSender {
     }
 
     /// Returns the side of a task.
-        pub(super) fn subscribe(&self) -> Link {
+    pub(super) fn subscribe(&self) -> Link {
         Link { connection: self.connection.subscribe(), pushes: self.pushes.subscribe() }
     }
 

@@ -52,9 +52,10 @@ impl Accounts {
                 (0..).zip(providers).filter(|(_, provider)| is_own(provider)).map(|(number, _)| number);
             let (state, version) = before.map(|before| before.inherited(config)).unwrap_or_default();
             let digest = config.digest();
-            let shared = shared.marks.map(|sink| {
-                SharedCooling::new(sink, &digest, &config.provider, Arc::clone(&state), version)
-            });
+            let shared = shared
+                .marks
+                .filter(|sink| sink.is_keyed())
+                .map(|sink| SharedCooling::new(sink, &digest, &config.provider, Arc::clone(&state), version));
             Some(Account {
                 name,
                 providers: config.provider.to_vec().into(),
@@ -164,7 +165,13 @@ mod tests {
         let config = AccountConfig { provider, bearer: Some(bearer), ..AccountConfig::default() };
         let known = ["one", "two"].map(|name| KnownProvider { name, host: None, tls: true });
         let mut problems = Vec::new();
-        let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &known, SharedState::default(), before, &mut problems);
+        let accounts = Accounts::compile(
+            &[("a".to_owned(), config)].into(),
+            &known,
+            SharedState::default(),
+            before,
+            &mut problems,
+        );
         assert!(problems.is_empty(), "{problems:?}");
         accounts
     }

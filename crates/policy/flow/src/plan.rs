@@ -171,7 +171,8 @@ impl Flows {
         workers: usize,
         before: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
-        let FlowParts { flows: config, quotas, accounts, providers, stores, shared, data_dir, exports } = parts;
+        let FlowParts { flows: config, quotas, accounts, providers, stores, shared, data_dir, exports } =
+            parts;
         let mut problems = crate::config::problems(config, providers);
         let router = Router::compile(&match_rules(config)).unwrap_or_default();
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();

@@ -306,7 +306,13 @@ fn account(config: AccountConfig) -> Accounts {
     let provider = serde_json::from_value("one".into()).unwrap();
     let config = AccountConfig { provider, ..config };
     let (providers, mut problems) = ([KnownProvider { name: "one", host: None, tls: true }], Vec::new());
-    let accounts = Accounts::compile(&[("a".to_owned(), config)].into(), &providers, egret_store::SharedState::default(), None, &mut problems);
+    let accounts = Accounts::compile(
+        &[("a".to_owned(), config)].into(),
+        &providers,
+        egret_store::SharedState::default(),
+        None,
+        &mut problems,
+    );
     assert!(problems.is_empty(), "{problems:?}");
     accounts
 }

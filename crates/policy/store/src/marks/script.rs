@@ -85,7 +85,9 @@ mod tests {
 
     #[test]
     fn texts_of_others_are_not_news() {
-        for text in ["", "m", "m a:b", "m a:b 1 2", "m a:b -1 2 3", "m a:b 1 2 3 4", "e a:b x", "f a", "x a:b"] {
+        for text in
+            ["", "m", "m a:b", "m a:b 1 2", "m a:b -1 2 3", "m a:b 1 2 3 4", "e a:b x", "f a", "x a:b"]
+        {
             assert_eq!(MarkScripts::news(text.as_bytes()), None, "{text}");
         }
         assert_eq!(MarkScripts::news(&[0xff]), None);

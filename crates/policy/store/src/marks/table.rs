@@ -62,8 +62,7 @@ impl MarkTable {
     /// is known.
     pub fn end(&mut self, key: MarkKey, began_ago_ms: u64, now_ms: u64) -> bool {
         let began_ms = now_ms.cast_signed().saturating_sub_unsigned(began_ago_ms);
-        let new =
-            Fact { until_ms: now_ms, proof_ms: began_ms, note: 0, is_ended: true, is_changed: false };
+        let new = Fact { until_ms: now_ms, proof_ms: began_ms, note: 0, is_ended: true, is_changed: false };
         let Some(old) = self.facts.get_mut(&key) else {
             self.insert(key, new, now_ms);
             return true;
@@ -115,11 +114,11 @@ impl MarkTable {
 
     /// The marks of a scope that hold.
     pub fn of_scope(&self, scope: u128, now_ms: u64) -> impl Iterator<Item = (u128, Mark)> {
-        self.facts.iter().filter(move |(key, _)| key.scope == scope).filter_map(move |(key, fact)| {
-            match fact.news(now_ms)? {
-                MarkNews::Marked(mark) => Some((key.name, mark)),
-                MarkNews::Ended(_) | MarkNews::Freed => None,
-            }
+        self.facts.iter().filter(move |(key, _)| key.scope == scope).filter_map(move |(key, fact)| match fact
+            .news(now_ms)?
+        {
+            MarkNews::Marked(mark) => Some((key.name, mark)),
+            MarkNews::Ended(_) | MarkNews::Freed => None,
         })
     }
 
