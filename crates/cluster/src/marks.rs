@@ -256,7 +256,8 @@ impl MarksTask {
             }
             let mut arguments = vec![self.scripts.channel().to_owned(), u8::from(reads_all).to_string()];
             arguments.extend(changes.iter().filter_map(MarkScripts::change));
-            let texts = evaluate(redis, MARK_SCRIPT, &[self.scripts.marks()], &arguments).await;
+            let keys = [self.scripts.marks(), self.scripts.ends()];
+            let texts = evaluate(redis, MARK_SCRIPT, &keys, &arguments).await;
             let texts: Vec<Vec<u8>> = match texts {
                 Ok(texts) => texts,
                 Err(error) => {

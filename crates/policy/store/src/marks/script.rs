@@ -31,6 +31,11 @@ impl MarkScripts {
         format!("{}:m", self.prefix)
     }
 
+    /// The key of the times at which marks may be forgotten.
+    pub fn ends(&self) -> String {
+        format!("{}:e", self.prefix)
+    }
+
     /// The key of a mark's probe.
     pub fn probe(&self, key: MarkKey) -> String {
         format!("{}:p:{key}", self.prefix)

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::{Mark, MarkKey, MarkNews};
 
-/// Maximum number of marks. Without room, a mark is neither told to others nor to parts that begin later.
-const MARKS_MAX: usize = 10_000;
+/// Maximum number of marks, here and in the store. Without room, a mark is neither told to others nor to parts that begin later.
+const MARKS_MAX: usize = 2_000;
 /// A later end is only told if it is later by more than this. Otherwise each way to another gateway and back,
 /// which takes time, would move the end.
 const SLACK_MS: u64 = 100;
