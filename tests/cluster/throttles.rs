@@ -62,8 +62,10 @@ fn refusal(status: u16, fields: &str) -> Vec<u8> {
 
 /// Starts a member whose account has this token.
 fn member(number: usize, store: &RedisServer, provider: &Provider, flows: &str, token: &str) -> Egret {
-    let cluster =
-        format!("{{ name: tests, member: member-{number}, key: '${{env:EGRET_TEST_KEY}}', redis: {} }}", store.config());
+    let cluster = format!(
+        "{{ name: tests, member: member-{number}, key: '${{env:EGRET_TEST_KEY}}', redis: {} }}",
+        store.config()
+    );
     let config = Config::with_origin(provider.url()).flows(format!("cluster: {cluster}\n{flows}"));
     let gateway = Egret::start_with(&config, |command| {
         command.env("EGRET_TEST_KEY", "0123456789abcdef0123456789abcdef").env("EGRET_TEST_TOKEN", token);
@@ -106,7 +108,10 @@ fn one_refusal_stops_eight_gateways_and_one_call_finds_out() {
     });
     let refused = throttling.refused.read(|refused| refused.unwrap());
     let stopped = throttling.last.read(|last| last.unwrap()).saturating_duration_since(refused);
-    println!("the last call of {MEMBERS} gateways arrives {:.1} ms after the refusal", stopped.as_secs_f64() * 1e3);
+    println!(
+        "the last call of {MEMBERS} gateways arrives {:.1} ms after the refusal",
+        stopped.as_secs_f64() * 1e3
+    );
     assert!(stopped <= STOP_MAX, "{stopped:?}");
 
     // The first call after the pause is the probe. Until its response, no other one is sent.
@@ -139,7 +144,11 @@ const ACCOUNT: &str = "accounts:\n  a: { provider: origin, bearer: { token: '${e
 /// A provider that accepts all tokens but one.
 fn refusing() -> Provider {
     Provider::with_responses(|request: &Request| {
-        if request.values("authorization") == [format!("Bearer {TOKEN}")] { refusal(401, "") } else { ok("served") }
+        if request.values("authorization") == [format!("Bearer {TOKEN}")] {
+            refusal(401, "")
+        } else {
+            ok("served")
+        }
     })
 }
 

@@ -108,6 +108,10 @@ impl MarkSink for ClusterMarks {
         self.digester.digest(name)
     }
 
+    fn is_keyed(&self) -> bool {
+        self.digester.is_keyed()
+    }
+
     fn watch(&self, scope: u128, holder: Weak<dyn MarkHolder>) {
         // The task ends with the process.
         let _ = self.watches.send(Watch { scope, holder });
@@ -149,14 +153,17 @@ impl MarksTask {
     pub(super) async fn run(mut self) {
         loop {
             let connection = self.link.connection.borrow_and_update().clone();
-            if let Some(connection) = connection
-                && let Err(error) = self.serve(connection).await
-            {
-                tracing::debug!(%error, "throttles and cool-downs are not shared for a moment");
-                if !self.wait(Some(RETRY)).await {
-                    return;
-                }
-            } else if self.link.connection.borrow().is_none() && !self.wait(None).await {
+            let time = match connection {
+                None => None,
+                Some(connection) => match self.serve(connection).await {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        tracing::debug!(%error, "throttles and cool-downs are not shared for a moment");
+                        Some(RETRY)
+                    }
+                },
+            };
+            if !self.wait(time).await {
                 return;
             }
         }
@@ -185,7 +192,7 @@ impl MarksTask {
         self.merge(&mut redis, true).await?;
         loop {
             tokio::select! {
-                changed = self.link.connection.changed() => return Ok(drop(changed)),
+                _ = self.link.connection.changed() => return Ok(()),
                 Some(watch) = self.watched.recv() => self.watch(watch),
                 push = self.link.pushes.recv() => match push {
                     Ok(push) => if let Some((channel, text)) = message(&push) {
@@ -249,7 +256,8 @@ impl MarksTask {
             }
             let mut arguments = vec![self.scripts.channel().to_owned(), u8::from(reads_all).to_string()];
             arguments.extend(changes.iter().filter_map(MarkScripts::change));
-            let texts = evaluate(redis, MARK_SCRIPT, &[self.scripts.marks()], &arguments).await;
+            let keys = [self.scripts.marks(), self.scripts.ends()];
+            let texts = evaluate(redis, MARK_SCRIPT, &keys, &arguments).await;
             let texts: Vec<Vec<u8>> = match texts {
                 Ok(texts) => texts,
                 Err(error) => {
@@ -262,7 +270,11 @@ impl MarksTask {
         }
     }
 
-    async fn question(&self, redis: &mut MultiplexedConnection, question: Question) -> Result<(), RedisError> {
+    async fn question(
+        &self,
+        redis: &mut MultiplexedConnection,
+        question: Question,
+    ) -> Result<(), RedisError> {
         match question {
             Question::Probe(question) => {
                 let key = question.key();

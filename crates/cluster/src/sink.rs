@@ -28,18 +28,26 @@ pub(super) struct SegmentSink {
 }
 
 /// Makes numbers that stand for names in the store.
-#[derive(Clone)]
-pub(super) struct Digester(hmac::Key);
+pub(super) struct Digester {
+    key: hmac::Key,
+    is_keyed: bool,
+}
 
 impl Digester {
     pub(super) fn new(config: &ClusterConfig) -> Self {
         let secret = config.key.as_ref().map_or(config.name.as_str(), |key| key.expose());
-        Self(hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+        Self { key, is_keyed: config.key.is_some() }
+    }
+
+    /// Returns `true` if only those who know the cluster's key can make the numbers.
+    pub(super) fn is_keyed(&self) -> bool {
+        self.is_keyed
     }
 
     /// A number that stands for `name`.
     pub(super) fn digest(&self, name: &[u8]) -> u128 {
-        let tag = hmac::sign(&self.0, name);
+        let tag = hmac::sign(&self.key, name);
         u128::from_be_bytes(tag.as_ref().first_chunk::<DIGEST_BYTES>().copied().unwrap_or_default())
     }
 }

@@ -21,8 +21,8 @@ use egret_net::dns::Resolver;
 use egret_net::event_loop::{EventLoop, Socket};
 use egret_net::stream::Stream;
 use egret_quota::{QuotaConfigs, Stores};
-use egret_store::SharedState;
 use egret_remedy::{Exchange, PendingChanges};
+use egret_store::SharedState;
 use tokio::sync::mpsc;
 
 use crate::config::{GatewayConfig, Parts, Providers};

@@ -52,9 +52,10 @@ impl Accounts {
                 (0..).zip(providers).filter(|(_, provider)| is_own(provider)).map(|(number, _)| number);
             let (state, version) = before.map(|before| before.inherited(config)).unwrap_or_default();
             let digest = config.digest();
-            let shared = shared.marks.map(|sink| {
-                SharedCooling::new(sink, &digest, &config.provider, Arc::clone(&state), version)
-            });
+            let shared = shared
+                .marks
+                .filter(|sink| sink.is_keyed())
+                .map(|sink| SharedCooling::new(sink, &digest, &config.provider, Arc::clone(&state), version));
             Some(Account {
                 name,
                 providers: config.provider.to_vec().into(),

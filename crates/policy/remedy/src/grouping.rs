@@ -202,8 +202,8 @@ impl<State: Default> Groups<State> {
 impl<State> Groups<State> {
     /// Creates groups without a state. Their keys are those of a cluster, if there is one.
     pub fn new(cluster: Option<&Arc<dyn MarkSink>>) -> Self {
-        let hashing =
-            cluster.map_or_else(|| Hashing::Process(Default::default()), |sink| Hashing::Cluster(sink.clone()));
+        let hashing = cluster
+            .map_or_else(|| Hashing::Process(Default::default()), |sink| Hashing::Cluster(sink.clone()));
         Self { hashing, states: Mutex::default(), len: AtomicUsize::new(0) }
     }
 

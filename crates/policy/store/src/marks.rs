@@ -66,6 +66,9 @@ pub trait MarkHolder: Send + Sync + fmt::Debug {
 pub trait MarkSink: Send + Sync + fmt::Debug {
     /// A number that stands for a name in the store. It is equal in all gateways, and does not show the name.
     fn digest(&self, name: &[u8]) -> u128;
+    /// Returns `true` if only those who know the cluster's key can make such numbers. Otherwise readers of the store
+    /// could guess names.
+    fn is_keyed(&self) -> bool;
     /// Delivers the news of `scope` to this holder, beginning with all marks that are known.
     fn watch(&self, scope: u128, holder: Weak<dyn MarkHolder>);
     /// Tells a mark, or a later end of one.

@@ -447,7 +447,8 @@ mod tests {
         let wait = |name: &str, throttle: &Value, mode: &str| {
             let cluster = TestCluster::default();
             let config = |name: &str, throttle: &Value, mode: &str| {
-                let flow = json!({ "name": name, "remedies": [{ "provider-throttle": throttle, "mode": mode }] });
+                let flow =
+                    json!({ "name": name, "remedies": [{ "provider-throttle": throttle, "mode": mode }] });
                 json!({ "flows": [flow] })
             };
             let one = TestFlows::in_cluster(config("f", &json!({ "status": 503 }), "enforce"), &cluster);

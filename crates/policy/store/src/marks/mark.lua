@@ -1,6 +1,6 @@
 -- Merges marks into those of the cluster, as `MarkTable` does in Rust, and publishes what has changed.
 --
--- KEYS: the hash of all marks.
+-- KEYS: the hash of all marks, and a sorted set of their names by the time at which they may be forgotten.
 -- ARGV: the channel, `1` to read all marks, then a text for each change: `m KEY LEFT PROOF NOTE`, or `e KEY AGO`.
 --
 -- A field of the hash is `UNTIL PROOF NOTE STATE` in milliseconds by this server's clock. The reply has texts like those
@@ -8,12 +8,14 @@
 
 local SLACK_MS = 100
 local AFTER_MS = 60000
-local MARKS_MAX = 10000
+local MARKS_MAX = 2000
+-- A call forgets at most so many marks, and adds fewer.
+local FORGOTTEN_MAX = 512
 local LIVE, ENDED = 'm', 'e'
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local marks, channel = KEYS[1], ARGV[1]
+local marks, ends, channel = KEYS[1], KEYS[2], ARGV[1]
 
 local function number(value) return string.format('%.0f', value) end
 
@@ -33,38 +35,44 @@ local function told(key, mark)
   return table.concat({LIVE, key, number(math.max(mark.until_ms - now, 0)), number(mark.proof - now), mark.note}, ' ')
 end
 
--- Forgets the marks that are over, and returns texts for the others.
-local function sweep()
+local function forget_the_old()
+  local old = redis.call('ZRANGEBYSCORE', ends, '-inf', number(now), 'LIMIT', 0, FORGOTTEN_MAX)
+  if #old == 0 then return end
+  redis.call('HDEL', marks, unpack(old))
+  redis.call('ZREM', ends, unpack(old))
+end
+
+local function all()
   local fields, texts = redis.call('HGETALL', marks), {}
   for at = 1, #fields, 2 do
     local mark = read(fields[at + 1])
-    if not mark or mark.until_ms + AFTER_MS < now then
-      redis.call('HDEL', marks, fields[at])
-    elseif mark.state == ENDED or mark.until_ms > now then
-      texts[#texts + 1] = told(fields[at], mark)
-    end
+    if mark and (mark.state == ENDED or mark.until_ms > now) then texts[#texts + 1] = told(fields[at], mark) end
   end
   return texts
 end
 
 local function has_room(key)
-  if redis.call('HLEN', marks) < MARKS_MAX or redis.call('HEXISTS', marks, key) == 1 then return true end
-  sweep()
-  return redis.call('HLEN', marks) < MARKS_MAX
+  return redis.call('HLEN', marks) < MARKS_MAX or redis.call('HEXISTS', marks, key) == 1
 end
 
 local function save(key, mark)
   redis.call('HSET', marks, key, table.concat({number(mark.until_ms), number(mark.proof), mark.note, mark.state}, ' '))
+  redis.call('ZADD', ends, number(math.max(mark.until_ms, now) + AFTER_MS), key)
 end
 
+-- Without room, a change is only published.
 local function write(key, mark)
-  if not has_room(key) then return end
-  save(key, mark)
-  local keep = math.max(mark.until_ms - now, 0) + AFTER_MS
-  if redis.call('PTTL', marks) < keep then redis.call('PEXPIRE', marks, keep) end
+  if has_room(key) then
+    save(key, mark)
+    local keep = math.max(mark.until_ms - now, 0) + AFTER_MS
+    for _, name in ipairs(KEYS) do
+      if redis.call('PTTL', name) < keep then redis.call('PEXPIRE', name, number(keep)) end
+    end
+  end
   redis.call('PUBLISH', channel, told(key, mark))
 end
 
+forget_the_old()
 local corrections = {}
 
 local function mark(key, left, proof, note)
@@ -103,5 +111,5 @@ for at = 3, #ARGV do
   end
 end
 
-if ARGV[2] == '1' then return sweep() end
+if ARGV[2] == '1' then return all() end
 return corrections

@@ -31,6 +31,11 @@ impl MarkScripts {
         format!("{}:m", self.prefix)
     }
 
+    /// The key of the times at which marks may be forgotten.
+    pub fn ends(&self) -> String {
+        format!("{}:e", self.prefix)
+    }
+
     /// The key of a mark's probe.
     pub fn probe(&self, key: MarkKey) -> String {
         format!("{}:p:{key}", self.prefix)
@@ -85,7 +90,9 @@ mod tests {
 
     #[test]
     fn texts_of_others_are_not_news() {
-        for text in ["", "m", "m a:b", "m a:b 1 2", "m a:b -1 2 3", "m a:b 1 2 3 4", "e a:b x", "f a", "x a:b"] {
+        for text in
+            ["", "m", "m a:b", "m a:b 1 2", "m a:b -1 2 3", "m a:b 1 2 3 4", "e a:b x", "f a", "x a:b"]
+        {
             assert_eq!(MarkScripts::news(text.as_bytes()), None, "{text}");
         }
         assert_eq!(MarkScripts::news(&[0xff]), None);

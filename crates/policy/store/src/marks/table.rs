@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 
 use super::{Mark, MarkKey, MarkNews};
 
-/// Maximum number of marks. Without room, a mark is neither told to others nor to parts that begin later.
-const MARKS_MAX: usize = 10_000;
+/// Maximum number of marks, here and in the store. Without room, a mark is neither told to others nor to parts that begin later.
+const MARKS_MAX: usize = 2_000;
 /// A later end is only told if it is later by more than this. Otherwise each way to another gateway and back,
 /// which takes time, would move the end.
 const SLACK_MS: u64 = 100;
@@ -62,8 +62,7 @@ impl MarkTable {
     /// is known.
     pub fn end(&mut self, key: MarkKey, began_ago_ms: u64, now_ms: u64) -> bool {
         let began_ms = now_ms.cast_signed().saturating_sub_unsigned(began_ago_ms);
-        let new =
-            Fact { until_ms: now_ms, proof_ms: began_ms, note: 0, is_ended: true, is_changed: false };
+        let new = Fact { until_ms: now_ms, proof_ms: began_ms, note: 0, is_ended: true, is_changed: false };
         let Some(old) = self.facts.get_mut(&key) else {
             self.insert(key, new, now_ms);
             return true;
@@ -115,11 +114,11 @@ impl MarkTable {
 
     /// The marks of a scope that hold.
     pub fn of_scope(&self, scope: u128, now_ms: u64) -> impl Iterator<Item = (u128, Mark)> {
-        self.facts.iter().filter(move |(key, _)| key.scope == scope).filter_map(move |(key, fact)| {
-            match fact.news(now_ms)? {
-                MarkNews::Marked(mark) => Some((key.name, mark)),
-                MarkNews::Ended(_) | MarkNews::Freed => None,
-            }
+        self.facts.iter().filter(move |(key, _)| key.scope == scope).filter_map(move |(key, fact)| match fact
+            .news(now_ms)?
+        {
+            MarkNews::Marked(mark) => Some((key.name, mark)),
+            MarkNews::Ended(_) | MarkNews::Freed => None,
         })
     }
 

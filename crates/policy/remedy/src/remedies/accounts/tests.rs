@@ -82,8 +82,7 @@ fn sharing(variable: &str) -> Value {
 #[test]
 fn an_account_cools_down_for_all_gateways_of_a_cluster_until_a_call_succeeds() {
     let cluster = TestCluster::default();
-    let [mut one, mut two] =
-        [(), ()].map(|()| TestFlows::in_cluster(sharing("CARGO_PKG_NAME"), &cluster));
+    let [mut one, mut two] = [(), ()].map(|()| TestFlows::in_cluster(sharing("CARGO_PKG_NAME"), &cluster));
     let mut early = two.send(GET);
     assert_eq!(early.poll(&two), TestStep::Call);
     one.pass_ms(10);
@@ -109,8 +108,7 @@ fn an_account_cools_down_for_all_gateways_of_a_cluster_until_a_call_succeeds() {
 #[test]
 fn a_new_secret_ends_the_cool_down_for_those_who_have_it() {
     let cluster = TestCluster::default();
-    let [mut one, mut two] =
-        [(), ()].map(|()| TestFlows::in_cluster(sharing("CARGO_PKG_NAME"), &cluster));
+    let [mut one, mut two] = [(), ()].map(|()| TestFlows::in_cluster(sharing("CARGO_PKG_NAME"), &cluster));
     answered(&one, GET, "401");
     cluster.pass(one.now);
     assert_eq!(cools_ms(&two, "a"), Some(30_000));
