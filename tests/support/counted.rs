@@ -1,8 +1,9 @@
-//! A provider that counts: it notes when each call arrived and ended, and judges afterwards if a limit was kept.
+//! A provider that counts: it notes when each call arrived and ended, and judges afterwards if a limit was
+//! kept.
 //!
 //! The path of a call begins with the name of its group. Its query says how to respond: `ms`, the time to the
-//! response; `stream`, a body that lasts for so many milliseconds; `cost`, the number in the body; `from`, the
-//! number of the gateway that made the call.
+//! response; `stream`, a body that lasts for so many milliseconds; `cost`, the number in the body; `from`,
+//! the number of the gateway that made the call.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -173,16 +174,16 @@ pub fn most_at_once(calls: &[CountedCall]) -> usize {
 }
 
 /// The tokens that a bucket lacked at the worst moment, if it is full at first; 0 if the limit was kept.
-#[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
-pub fn most_lacking(calls: &[CountedCall], limit: u64, window: Duration, burst: u64) -> f64 {
-    let per_nano = limit as f64 / nanos(window) as f64;
-    let (mut level, mut then, mut lacking) = (burst as f64, 0, 0.0_f64);
+pub fn most_lacking(calls: &[CountedCall], limit: u64, window: Duration, burst: u64) -> u64 {
+    // In parts of a token: as many as there are nanoseconds in a window.
+    let (part, full) = (i128::from(nanos(window)), i128::from(burst) * i128::from(nanos(window)));
+    let (mut level, mut then, mut least) = (full, 0, 0);
     for call in calls {
-        level = (level + (call.came - then) as f64 * per_nano).min(burst as f64) - 1.0;
+        level = (level + i128::from(call.came - then) * i128::from(limit)).min(full) - part;
         then = call.came;
-        lacking = lacking.max(-level);
+        least = least.min(level);
     }
-    lacking
+    u64::try_from((part - 1 - least) / part).unwrap()
 }
 
 /// The thread of a provider.
@@ -359,7 +360,7 @@ mod tests {
         assert_eq!(most_in_any(&calls(&[0, 1_000, 2_000]), second), 1);
         assert_eq!(most_in_fixed(&calls(&[900, 950, 1_899, 1_901]), second), 2);
         assert_eq!(most_at_once(&calls(&[0, 5, 9, 10, 19])), 3);
-        assert!(most_lacking(&calls(&[1_000, 1_000, 2_000]), 1, second, 2) < 1e-6);
-        assert!((most_lacking(&calls(&[1_000, 1_000, 1_500]), 1, second, 2) - 0.5).abs() < 1e-6);
+        assert_eq!(most_lacking(&calls(&[1_000, 1_000, 2_000]), 1, second, 2), 0);
+        assert_eq!(most_lacking(&calls(&[1_000, 1_000, 1_999]), 1, second, 2), 1);
     }
 }

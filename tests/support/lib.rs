@@ -11,14 +11,15 @@
     reason = "a test that cannot continue panics with the reason"
 )]
 
+pub mod allowance;
 pub mod archiver;
 pub mod bench;
 pub mod built_in;
 pub mod cached;
+pub mod clients;
 pub mod clock;
 pub mod config_api;
 pub mod counted;
-pub mod crowd;
 pub mod dns;
 pub mod egret;
 pub mod http;
@@ -36,4 +37,5 @@ pub mod redis;
 pub mod redis_sets;
 pub mod relay;
 pub mod secrets;
+pub mod timeline;
 pub mod wait;

@@ -1,23 +1,29 @@
-//! The members of a cluster under test: gateways that share quotas, with a crowd of clients each.
+//! The members of a cluster under test: gateways that share quotas, with clients of each.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-use crate::counted::Counted;
-use crate::crowd::Crowd;
+use crate::allowance::Allowance;
+use crate::clients::Clients;
+use crate::counted::{Counted, between};
 use crate::egret::{Config, Egret};
+use crate::timeline::{Timeline, pass};
 use crate::wait;
 
 /// The key of all clusters under test.
-const KEY: &str = "0123456789abcdef0123456789abcdef";
+pub const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 /// The config of the members: a store, quotas, and a flow for each quota.
 #[derive(Debug, Clone)]
 pub struct MembersConfig {
     store: String,
+    /// The beginning of the members' names.
+    named: String,
     cluster: String,
     quotas: Vec<(String, String)>,
     flows: String,
+    more: String,
+    environment: Vec<(String, String)>,
 }
 
 /// Running members of a cluster, and the provider that they call.
@@ -32,7 +38,15 @@ pub struct Members {
 impl MembersConfig {
     /// Creates a config with this value of `cluster.redis`: `{ url: 'redis://127.0.0.1:6379' }`.
     pub fn new(store: impl Display) -> Self {
-        Self { store: store.to_string(), cluster: String::new(), quotas: Vec::new(), flows: String::new() }
+        let [cluster, flows, more] = [const { String::new() }; 3];
+        let (store, named) = (store.to_string(), "member".to_owned());
+        Self { store, named, cluster, quotas: Vec::new(), flows, more, environment: Vec::new() }
+    }
+
+    /// Names the members `NAME-0` and so on.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self { named: name.to_owned(), ..self }
     }
 
     /// Adds keys of `cluster`: `keep_for: 5s`.
@@ -42,6 +56,33 @@ impl MembersConfig {
         self
     }
 
+    /// Adds a flow, in YAML's flow style: `{ name: all, remedies: [...] }`.
+    #[must_use]
+    pub fn flow(mut self, flow: &str) -> Self {
+        self.flows += &format!("  - {flow}\n");
+        self
+    }
+
+    /// Sets a variable in the environment of the members.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Adds keys at the top: `accounts: { ... }`.
+    #[must_use]
+    pub fn with(mut self, keys: &str) -> Self {
+        self.more += &format!("{keys}\n");
+        self
+    }
+
+    /// Adds these quotas, each with a `queue`.
+    #[must_use]
+    pub fn queues(self, allowances: &[Allowance]) -> Self {
+        allowances.iter().fold(self, |config, each| config.queue(each.name(), &each.keys()))
+    }
+
     /// Adds a quota with these keys, and a flow with a `queue` for the calls whose path begins with its name.
     #[must_use]
     pub fn queue(self, name: &str, keys: &str) -> Self {
@@ -49,27 +90,25 @@ impl MembersConfig {
         self.quota(name, keys, &remedy)
     }
 
-    /// Adds a quota with these keys, and a flow with this remedy for the calls whose path begins with its name.
+    /// Adds a quota with these keys, and a flow with this remedy for the calls whose path begins with its
+    /// name.
     #[must_use]
     pub fn quota(mut self, name: &str, keys: &str, remedy: &str) -> Self {
         self.quotas.retain(|(each, _)| each != name);
         self.quotas.push((name.to_owned(), format!("{name}: {{ {keys}, store: redis }}")));
-        let flow = format!("  - {{ name: {name}, match: {{ path: '/{name}/**' }}, remedies: [{remedy}] }}\n");
-        if !self.flows.contains(&flow) {
-            self.flows += &flow;
-        }
-        self
+        let flow = format!("{{ name: {name}, match: {{ path: '/{name}/*' }}, remedies: [{remedy}] }}");
+        if self.flows.contains(&flow) { self } else { self.flow(&flow) }
     }
 
     /// The config of the member with this number.
     fn member(&self, number: usize, origin: &str) -> Config {
         let quotas: String = self.quotas.iter().map(|(_, quota)| format!("  {quota}\n")).collect();
-        let Self { store, cluster, flows, .. } = self;
+        let Self { store, named, cluster, flows, more, .. } = self;
         let text = format!(
-            "cluster: {{ name: tests, member: member-{number}, key: '${{env:EGRET_TEST_KEY}}', redis: {store}{cluster} }}\n\
-             quotas:\n{quotas}flows:\n{flows}"
+            "cluster: {{ name: tests, member: {named}-{number}, key: '${{env:EGRET_TEST_KEY}}', redis: {store}{cluster} }}\n\
+             {more}quotas:\n{quotas}flows:\n{flows}"
         );
-        Config::with_origin(origin).gateway("workers: 1").flows(text)
+        Config::with_origin(origin).flows(text)
     }
 }
 
@@ -117,64 +156,72 @@ impl Members {
         self.config = config.clone();
     }
 
-    /// Starts clients of one member. They share the targets evenly; the provider learns which member called.
-    pub fn crowd(&self, number: usize, targets: &[&str], clients: usize) -> Crowd {
-        Crowd::start(self.gateway(number).address(), &self.targets(number, targets), clients)
+    /// Starts clients of one member. These quotas share them evenly; the provider learns which member called.
+    pub fn clients(&self, number: usize, allowances: &[Allowance], clients: usize) -> Clients {
+        let targets: Vec<String> = allowances.iter().map(|each| target(number, &each.target())).collect();
+        Clients::start(self.gateway(number).address(), &targets, clients)
     }
 
     /// Starts the same clients for each member.
-    pub fn crowds(&self, targets: &[&str], clients: usize) -> Vec<Crowd> {
-        (0..self.count()).map(|number| self.crowd(number, targets, clients)).collect()
+    pub fn all_clients(&self, allowances: &[Allowance], clients: usize) -> Vec<Clients> {
+        (0..self.count()).map(|number| self.clients(number, allowances, clients)).collect()
     }
 
-    /// The targets of calls to the provider by this member: `steady?ms=20`.
-    pub fn targets(&self, number: usize, targets: &[&str]) -> Vec<String> {
-        let target = |target: &&str| {
-            let (path, query) = target.split_once('?').unwrap_or((target, ""));
-            format!("/origin/{path}/?from={number}&{query}")
-        };
-        targets.iter().map(target).collect()
+    /// Claims that the members use this allowance in equal parts, up to a unit, on average over `time`.
+    #[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
+    pub fn claim_shared(&self, each: &Allowance, time: Duration, samples: u32, line: &Timeline) {
+        let mut sums = vec![0; self.count()];
+        for _ in 0..samples {
+            for (number, sum) in sums.iter_mut().enumerate() {
+                *sum += self.used(number, each.name());
+            }
+            pass(time / samples);
+        }
+        let fair = each.limit() as f64 / self.count() as f64;
+        let holds: Vec<f64> = sums.iter().map(|sum| *sum as f64 / f64::from(samples)).collect();
+        let furthest = holds.iter().map(|hold| (hold - fair).abs()).fold(0.0, f64::max);
+        let figure = format!("{}: fair share {fair:.2}, holds {holds:.2?}", each.name());
+        line.claim(furthest <= 1.0, figure);
     }
+
+    /// Units of a quota in use at a member. While clients wait, these are all that it holds.
+    fn used(&self, number: usize, quota: &str) -> u64 {
+        let quotas = self.gateway(number).control_get("/api/v1/quotas").json();
+        let found = quotas["quotas"].as_array().into_iter().flatten().find(|found| found["name"] == quota);
+        found.and_then(|found| found["groups"][0]["used"].as_u64()).unwrap_or(0)
+    }
+}
+
+/// The target of a call to the provider by this member: `steady?ms=20`.
+pub fn target(number: usize, target: &str) -> String {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    format!("/origin/{path}/call?from={number}&{query}")
 }
 
 fn start(config: &MembersConfig, number: usize, origin: &str) -> Egret {
     Egret::start_with(&config.member(number, origin), |command| {
-        command.env("EGRET_TEST_KEY", KEY);
+        command.env("EGRET_TEST_KEY", KEY).envs(config.environment.iter().cloned());
     })
 }
 
-/// A timeline that a scenario prints: elapsed times and figures.
-#[derive(Debug)]
-pub struct Timeline {
-    name: String,
-    began: Instant,
+/// Waits until one more call of this member for each of these has arrived, and returns the time it took.
+pub fn until_lent_to(number: usize, provider: &Counted, allowances: &[Allowance]) -> Duration {
+    let (began, from) = (Instant::now(), provider.now());
+    for each in allowances {
+        wait::until_true(&format!("member {number} calls for {}", each.name()), || {
+            let calls = provider.calls(each.name());
+            between(&calls, from, u64::MAX).iter().any(|call| call.from == number)
+        });
+    }
+    began.elapsed()
 }
 
-impl Timeline {
-    /// Begins.
-    pub fn new(name: impl Display) -> Self {
-        Self { name: name.to_string(), began: Instant::now() }
-    }
-
-    /// Prints a line with the elapsed time.
-    pub fn say(&self, line: impl Display) {
-        println!("{:>6.1} s  {}: {line}", self.began.elapsed().as_secs_f64(), self.name);
-    }
-}
-
-/// Lets time pass, which is what these scenarios are about.
-pub fn pass(time: Duration) {
-    let end = Instant::now() + time;
-    while let Some(left) = end.checked_duration_since(Instant::now()) {
-        std::thread::park_timeout(left);
-    }
-}
-
-/// Waits until the provider was called for each of these groups, for at most twice the usual time: a store
-/// without state learns before it lends.
-pub fn until_lent(provider: &Counted, groups: &[&str]) {
-    let calls: Vec<usize> = groups.iter().map(|group| provider.count(group)).collect();
-    for (group, before) in groups.iter().zip(calls) {
-        wait::until_true(&format!("calls of {group} arrive"), || provider.count(group) > before);
+/// Waits until a call for each of these has arrived from now on.
+pub fn until_lent(provider: &Counted, allowances: &[Allowance]) {
+    for each in allowances {
+        let before = provider.count(each.name());
+        wait::until_true(&format!("calls of {} arrive", each.name()), || {
+            provider.count(each.name()) > before
+        });
     }
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use crate::peers::{free_port, located};
 use crate::pki::Authority;
@@ -42,6 +43,17 @@ pub struct RedisServer {
     arguments: Vec<String>,
     prefix: Vec<String>,
     directory: Directory,
+}
+
+/// The commands that a server receives, as its `MONITOR` shows them.
+#[derive(Debug)]
+pub struct Monitor(Arc<Mutex<String>>);
+
+impl Monitor {
+    /// The commands so far.
+    pub fn seen(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
 }
 
 /// A reply to a command.
@@ -118,6 +130,42 @@ impl RedisServer {
         calls.map_or(0, |calls| calls.parse().unwrap())
     }
 
+    /// Records all commands that it receives from now on.
+    pub fn monitor(&self) -> Monitor {
+        let mut client = RedisClient::connect(self.address());
+        assert_eq!(client.command(&["MONITOR"]), Reply::Text("OK".to_owned()));
+        client.stream.get_ref().set_read_timeout(None).unwrap();
+        let seen = Arc::<Mutex<String>>::default();
+        let noted = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while client.stream.read_line(&mut line).is_ok_and(|count| count > 0) {
+                noted.lock().unwrap().push_str(&std::mem::take(&mut line));
+            }
+        });
+        Monitor(seen)
+    }
+
+    /// The keys, their types and all that they contain.
+    pub fn dump(&self) -> String {
+        let mut client = RedisClient::connect(self.address());
+        let mut text = String::new();
+        for key in client.command(&["KEYS", "*"]).words() {
+            let kind = client.command(&["TYPE", &key]).text().to_owned();
+            let content = match kind.as_str() {
+                "string" => client.command(&["GET", &key]),
+                "hash" => client.command(&["HGETALL", &key]),
+                "list" => client.command(&["LRANGE", &key, "0", "-1"]),
+                "set" => client.command(&["SMEMBERS", &key]),
+                "zset" => client.command(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]),
+                "stream" => client.command(&["XRANGE", &key, "-", "+"]),
+                other => panic!("{key} is a {other}"),
+            };
+            text += &format!("{key} {kind} {}\n", content.words().join(" "));
+        }
+        text
+    }
+
     /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.process.signal("KILL");
@@ -156,8 +204,8 @@ fn launch(
     process
 }
 
-/// Settings of a server that speaks only TLS on its port, with a certificate of `authority` for `localhost` and
-/// `127.0.0.1`, and asks for one. The files are in `directory`.
+/// Settings of a server that speaks only TLS on its port, with a certificate of `authority` for `localhost`
+/// and `127.0.0.1`, and asks for one. The files are in `directory`.
 pub fn tls_settings(authority: &Authority, directory: &Directory) -> Vec<String> {
     let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
     let file = |name: &str, content: &str| directory.write_secret(name, content).display().to_string();

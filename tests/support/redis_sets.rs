@@ -26,8 +26,8 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts them, and waits until the replicas follow and the sentinels know each other. A master that cannot
-    /// be reached is replaced after a second.
+    /// Starts them, and waits until the replicas follow and the sentinels know each other. A master that
+    /// cannot be reached is replaced after a second.
     pub fn start(flavor: Flavor) -> Self {
         Self::start_behind(flavor, &[])
     }
@@ -68,10 +68,15 @@ impl Sentinels {
     }
 
     /// Index of the present master, as the first sentinel knows it.
-    pub fn master(&self) -> usize {
-        let reply = sentinel(self.ports[0], &["SENTINEL", "get-master-addr-by-name", MASTER]);
-        let port = reply.and_then(|reply| reply.words().get(1)?.parse::<u16>().ok());
-        self.servers.iter().position(|server| Some(server.port()) == port).unwrap()
+    pub fn master(&self) -> Option<usize> {
+        let reply = sentinel(self.ports[0], &["SENTINEL", "get-master-addr-by-name", MASTER])?;
+        let port = reply.words().get(1)?.parse::<u16>().ok()?;
+        self.servers.iter().position(|server| server.port() == port)
+    }
+
+    /// Kills the first server with SIGKILL.
+    pub fn kill_master(&mut self) {
+        self.servers[0].kill();
     }
 
     fn is_complete(&self) -> bool {
@@ -141,13 +146,19 @@ impl RedisCluster {
         format!("{{ cluster: [{}] }}", nodes.join(", "))
     }
 
-    /// Indexes of the present masters that have keys.
+    /// Indexes of the masters, as the cluster was started, that have keys.
     pub fn masters_with_keys(&self) -> Vec<usize> {
-        let has_keys = |node: &RedisServer| {
-            let is_master = node.command(&["ROLE"]).words().first().is_some_and(|role| role == "master");
-            is_master && node.command(&["DBSIZE"]) != Reply::Number(0)
-        };
-        (0..self.nodes.len()).filter(|index| has_keys(&self.nodes[*index])).collect()
+        let has_keys = |index: &usize| self.nodes[*index].command(&["DBSIZE"]) != Reply::Number(0);
+        (0..MASTERS).filter(has_keys).collect()
+    }
+
+    /// Kills a master with SIGKILL, and waits until its replica has taken over.
+    pub fn fail_over(&mut self, master: usize) {
+        self.nodes[master].kill();
+        let replica = &self.nodes[master + MASTERS];
+        wait::until_true("the replica has taken over", || {
+            replica.command(&["ROLE"]).words().first().is_some_and(|role| role == "master")
+        });
     }
 
     fn until_all(&self, what: &str, is_so: impl Fn(&str) -> bool) {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use crate::members::pass;
+use crate::timeline::pass;
 
 /// Time after which a relayed direction looks again at what it should do.
-const TURN: Duration = Duration::from_millis(10);
+const TURN: Duration = Duration::from_millis(50);
 
 /// The relay's way of treating bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,6 +58,11 @@ impl Relay {
     /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The value of `cluster.redis` in a config, if the relay leads to a store.
+    pub fn config(&self) -> String {
+        format!("{{ url: 'redis://{}' }}", self.address)
     }
 
     /// Treats bytes in this way from now on.

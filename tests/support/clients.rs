@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Running clients; stopped when dropped, which closes their connections.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct Clients {
     shared: Arc<Shared>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -40,7 +40,7 @@ struct Shared {
 
 /// The results so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CrowdCounts {
+pub struct ClientCounts {
     /// Responses with 200.
     pub served: u64,
     /// Other responses.
@@ -58,7 +58,7 @@ struct Visitor {
     waits: bool,
 }
 
-struct Crew {
+struct ClientThread {
     poll: Poll,
     visitors: Vec<Visitor>,
     requests: Vec<Vec<u8>>,
@@ -68,7 +68,7 @@ struct Crew {
     shared: Arc<Shared>,
 }
 
-impl Crowd {
+impl Clients {
     /// Starts so many clients. They share the targets evenly.
     pub fn start(address: SocketAddr, targets: &[String], clients: usize) -> Self {
         Self::start_with(address, targets, clients, PAUSE)
@@ -101,7 +101,7 @@ impl Crowd {
         });
         let visitors = visitors.collect();
         let shared = Arc::new(Shared { active: AtomicUsize::new(clients), ..Shared::default() });
-        let crew = Crew {
+        let thread_state = ClientThread {
             poll,
             visitors,
             requests: targets.iter().map(request).collect(),
@@ -109,7 +109,7 @@ impl Crowd {
             paused: VecDeque::new(),
             shared: Arc::clone(&shared),
         };
-        let thread = std::thread::spawn(move || crew.run());
+        let thread = std::thread::spawn(move || thread_state.run());
         Self { shared, waker, thread: Some(thread) }
     }
 
@@ -120,9 +120,13 @@ impl Crowd {
     }
 
     /// The results so far.
-    pub fn counts(&self) -> CrowdCounts {
+    pub fn counts(&self) -> ClientCounts {
         let Shared { served, refused, lost, .. } = &*self.shared;
-        CrowdCounts { served: served.load(Relaxed), refused: refused.load(Relaxed), lost: lost.load(Relaxed) }
+        ClientCounts {
+            served: served.load(Relaxed),
+            refused: refused.load(Relaxed),
+            lost: lost.load(Relaxed),
+        }
     }
 
     /// The first response other than 200, if there was one.
@@ -131,7 +135,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for Clients {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Relaxed);
         let _ = self.waker.wake();
@@ -139,7 +143,7 @@ impl Drop for Crowd {
     }
 }
 
-impl Crew {
+impl ClientThread {
     fn run(mut self) {
         let mut events = Events::with_capacity(1_024);
         let mut active = 0;
