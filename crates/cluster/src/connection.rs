@@ -169,6 +169,8 @@ pub(super) async fn connect(
     }
     let info = place.into_connection_info()?.set_redis_settings(settings);
     let client = if has_tls {
+        // The client of Redis uses the provider of the process, and panics without one.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Client::build_with_tls(info, certificates(config.tls.as_ref())?)?
     } else {
         Client::open(info)?

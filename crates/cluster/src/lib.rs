@@ -230,5 +230,11 @@ impl ClusterMonitor {
 /// Runs the tasks of all segments until they have left.
 async fn work(segments: Vec<SegmentTask>) {
     let mut tasks: JoinSet<()> = segments.into_iter().map(SegmentTask::run).collect();
-    while tasks.join_next().await.is_some() {}
+    while let Some(ended) = tasks.join_next().await {
+        if ended.is_err() {
+            tracing::error!(
+                "a task of the cluster has failed: its units come back later, and only a restart shares its quotas again"
+            );
+        }
+    }
 }
