@@ -89,8 +89,7 @@ impl ClusterThread {
         let (asks, asked) = mpsc::channel(QUEUE_MAX);
         let member = Member::new(terms, name.into(), segment::random());
         let sink = Arc::new(ClusterSink::new(config, asks, Arc::clone(member.lease())));
-        let task =
-            SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), LinkSender::new());
+        let task = SegmentTask::new(config, terms, member, asked, receiver, Arc::clone(&status), LinkSender::new());
         let thread = std::thread::Builder::new()
             .name("egret-cluster".into())
             .spawn(move || runtime.block_on(task.run()))
