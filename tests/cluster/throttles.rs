@@ -1,5 +1,5 @@
-//! A provider refuses one gateway: all gateways of the cluster stop at once, one of them finds out when the pause is
-//! over, and an account that is refused cools down for all who have its credential.
+//! A provider refuses one gateway: all gateways of the cluster stop at once, one of them finds out when the
+//! pause is over, and an account that is refused cools down for all who have its credential.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

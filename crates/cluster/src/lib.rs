@@ -110,7 +110,7 @@ impl ClusterThread {
         &self.sink
     }
 
-    /// What this gateway shares besides quotas.
+    /// The ways in which state besides quotas is shared.
     pub fn shared(&self) -> SharedState<'_> {
         SharedState { marks: Some(&self.marks) }
     }
