@@ -17,8 +17,8 @@ pub(super) struct LinkSender {
     pushes: broadcast::Sender<PushInfo>,
 }
 
-/// The side of a task that sends commands of its own and receives messages. Messages of all channels arrive, so
-/// look at the channel. After a change of the connection, subscribe again: messages may have been missed.
+/// The side of a task that sends commands of its own and receives messages. Messages of all channels arrive,
+/// so look at the channel. After a change of the connection, subscribe again: messages may have been missed.
 #[derive(Debug)]
 pub(super) struct Link {
     /// The connection; `None` while there is none.
