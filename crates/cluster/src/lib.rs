@@ -72,14 +72,13 @@ impl Handles {
         config: &ClusterConfig,
         data_dir: &Path,
         terms: Terms,
-        digester: &Digester,
         link: &LinkSender,
     ) -> Result<Self, ClusterStartError> {
         let segment = Segment::new(&config.name, 0);
         let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
         let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
         let (marks, task) =
-            marks::marks(&config.name, digester.clone(), segment::random(), link.subscribe());
+            marks::marks(&config.name, Digester::new(config), segment::random(), link.subscribe());
         tokio::spawn(task.run());
         let (purges, task) = purges::purges(segment.clone(), key()?, segment::random(), link.subscribe());
         tokio::spawn(task.run());
@@ -136,13 +135,12 @@ impl ClusterThread {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClusterStartError)?;
         let pushes = link::pushes();
         let (store, changed) = watch::channel(Some(Arc::new(Masters::new(&config.redis, &pushes))));
-        let digester = Digester::new(config);
         let (mut sinks, mut statuses, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
         // All state besides quotas is in the first segment.
         let first = LinkSender::new(&pushes);
         let handles = {
             let _entered = runtime.enter();
-            Handles::spawn(config, data_dir, terms, &digester, &first)?
+            Handles::spawn(config, data_dir, terms, &first)?
         };
         let mut first = Some(first);
         for number in 0..config.redis.segments() {
@@ -156,7 +154,7 @@ impl ClusterThread {
             let store = changed.clone();
             tasks.push(SegmentTask::new(SegmentParts { terms, segment, member, asked, store, status, link }));
         }
-        let sink = Arc::new(ClusterSink::new(config, digester, sinks));
+        let sink = Arc::new(ClusterSink::new(config, sinks));
         let thread = std::thread::Builder::new()
             .name("egret-cluster".into())
             .spawn(move || runtime.block_on(work(tasks)))
@@ -177,7 +175,11 @@ impl ClusterThread {
         &self.sink
     }
 
+<<<<<<< HEAD
     /// The shared state besides quotas.
+=======
+    /// The ways in which state besides quotas is shared.
+>>>>>>> w-facts
     pub fn shared(&self) -> SharedState<'_> {
         SharedState {
             marks: Some(&self.handles.marks),

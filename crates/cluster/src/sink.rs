@@ -60,8 +60,8 @@ pub(super) struct ClusterSink {
 }
 
 impl ClusterSink {
-    pub(super) fn new(config: &ClusterConfig, digester: Digester, segments: Vec<SegmentSink>) -> Self {
-        Self { segments, digester, members_min: config.members_expected }
+    pub(super) fn new(config: &ClusterConfig, segments: Vec<SegmentSink>) -> Self {
+        Self { segments, digester: Digester::new(config), members_min: config.members_expected }
     }
 
     fn segment(&self, key: &[u8]) -> &SegmentSink {

@@ -98,9 +98,9 @@ impl Account {
         AccountUse::new(Arc::clone(&self.state), self.shared.clone(), number, now)
     }
 
-    /// Starts or extends a cool-down after the refusal of `call`, here and in the whole cluster. It lasts until
-    /// the time that the provider has requested, or as long as `rule` says. Refusals of calls that were in
-    /// flight together count once. Returns the end of the cool-down if it is a new one.
+    /// Starts or extends a cool-down after the refusal of `call`, here and in the whole cluster. It lasts
+    /// until the time that the provider has requested, or as long as `rule` says. Refusals of calls that were
+    /// in flight together count once. Returns the end of the cool-down if it is a new one.
     pub fn cool(&self, call: RefusedCall, now: Timestamp, rule: CoolDown) -> Option<Timestamp> {
         let begun = self.state.cool(call, now, rule);
         if let Some(shared) = &self.shared {

@@ -9,8 +9,8 @@ use egret_store::marks::{MarkHolder, MarkKey, MarkNews, MarkSink};
 use super::cooling::millis;
 use super::state::AccountState;
 
-/// The cool-down of an account's credential. Another secret has another one, so it ends with the secret for those
-/// who have a new one.
+/// The cool-down of an account's credential. Another secret has another one, so it ends with the secret for
+/// those who have a new one.
 #[derive(Debug)]
 pub(super) struct SharedCooling {
     sink: Arc<dyn MarkSink>,
@@ -20,8 +20,8 @@ pub(super) struct SharedCooling {
 }
 
 impl SharedCooling {
-    /// Shares the cool-down in `state` of the credential of `version`. Equal credentials for the same providers
-    /// share one.
+    /// Shares the cool-down in `state` of the credential of `version`. Equal credentials for the same
+    /// providers share one.
     pub fn new(
         sink: &Arc<dyn MarkSink>,
         credential: &[u8],

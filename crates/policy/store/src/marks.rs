@@ -1,10 +1,10 @@
-//! Marks: facts that all gateways of a cluster share, and that end by themselves. A provider's throttle is one,
-//! and the cool-down of an account.
+//! Marks: facts that all gateways of a cluster share, and that end by themselves. A provider's throttle is
+//! one, and the cool-down of an account.
 //!
-//! A mark has an end, which merging only moves later. A success ends it early, if the call that succeeded began
-//! late enough to prove it. Marks travel as durations, so no two clocks are compared.
+//! A mark has an end, which merging only moves later. A success ends it early, if the call that succeeded
+//! began late enough to prove it. Marks travel as durations, so no two clocks are compared.
 //!
-//! Whoever needs a mark keeps it himself, as a [`MarkHolder`], and decides by what he keeps. The [`MarkSink`]
+//! Each part that acts on marks keeps its own, as a [`MarkHolder`], and decides by them. The [`MarkSink`]
 //! tells the other gateways, and never blocks. Without the store each gateway goes on by its own knowledge.
 
 mod probe;
@@ -38,7 +38,8 @@ pub struct MarkKey {
 pub struct Mark {
     /// Time until it ends.
     pub left_ms: u64,
-    /// Time until a call has to begin, or since one had to begin if negative, for its success to end the mark.
+    /// Time until a call has to begin, or since one had to begin if negative, for its success to end the
+    /// mark.
     pub proof_ms: i64,
     /// A number for its holders. That of the mark that ends last counts.
     pub note: u64,
@@ -61,13 +62,13 @@ pub trait MarkHolder: Send + Sync + fmt::Debug {
     fn told(&self, name: u128, news: MarkNews, now: Timestamp);
 }
 
-/// Tells the other gateways about marks. No method blocks. What finds no room is not told, as if the store were
-/// away.
+/// Tells the other gateways about marks. No method blocks. What finds no room is not told, as if the store
+/// were away.
 pub trait MarkSink: Send + Sync + fmt::Debug {
     /// A number that stands for a name in the store. It is equal in all gateways, and does not show the name.
     fn digest(&self, name: &[u8]) -> u128;
-    /// Returns `true` if only those who know the cluster's key can make such numbers. Otherwise readers of the store
-    /// could guess names.
+    /// Returns `true` if only those who know the cluster's key can make such numbers. Otherwise readers of
+    /// the store could guess names.
     fn is_keyed(&self) -> bool;
     /// Delivers the news of `scope` to this holder, beginning with all marks that are known.
     fn watch(&self, scope: u128, holder: Weak<dyn MarkHolder>);

@@ -1,5 +1,5 @@
-//! The question for the only probe of a cluster, and its answer. One side waits for the answer, the other gives
-//! it from another thread.
+//! The question for the only probe of a cluster, and its answer. One side waits for the answer, the other
+//! gives it from another thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};

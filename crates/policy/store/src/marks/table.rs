@@ -1,11 +1,12 @@
-//! The marks that a gateway knows: its own and those of others, merged. Two tables that were told the same, in
-//! whatever order, have the same marks.
+//! The marks that a gateway knows: its own and those of others, merged. Two tables that were told the same,
+//! in whatever order, have the same marks.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Mark, MarkKey, MarkNews};
 
-/// Maximum number of marks, here and in the store. Without room, a mark is neither told to others nor to parts that begin later.
+/// Maximum number of marks, here and in the store. Without room, a mark is neither told to others nor to
+/// parts that begin later.
 const MARKS_MAX: usize = 2_000;
 /// A later end is only told if it is later by more than this. Otherwise each way to another gateway and back,
 /// which takes time, would move the end.
@@ -16,8 +17,8 @@ const AFTER_MS: u64 = 60_000;
 /// A change to tell to the others.
 pub type Change = (MarkKey, MarkNews);
 
-/// The marks that a gateway knows. Times are in milliseconds by a clock that does not stop while the machine is
-/// suspended.
+/// The marks that a gateway knows. Times are in milliseconds by a clock that does not stop while the machine
+/// is suspended.
 #[derive(Debug, Default)]
 pub struct MarkTable {
     facts: HashMap<MarkKey, Fact>,
@@ -28,7 +29,8 @@ pub struct MarkTable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fact {
     until_ms: u64,
-    /// A success ends the mark if its call began after this. Of a mark that was ended, the begin of that call.
+    /// A success ends the mark if its call began after this. Of a mark that was ended, the begin of that
+    /// call.
     proof_ms: i64,
     note: u64,
     is_ended: bool,
@@ -58,8 +60,8 @@ impl MarkTable {
         true
     }
 
-    /// Ends a mark by the success of a call that began so long ago. Returns `false` if that proves nothing, or
-    /// is known.
+    /// Ends a mark by the success of a call that began so long ago. Returns `false` if that proves nothing,
+    /// or is known.
     pub fn end(&mut self, key: MarkKey, began_ago_ms: u64, now_ms: u64) -> bool {
         let began_ms = now_ms.cast_signed().saturating_sub_unsigned(began_ago_ms);
         let new = Fact { until_ms: now_ms, proof_ms: began_ms, note: 0, is_ended: true, is_changed: false };

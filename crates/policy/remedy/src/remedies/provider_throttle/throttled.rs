@@ -170,7 +170,8 @@ impl Probe {
         self.began + ANSWER_MAX
     }
 
-    /// Waits for the cluster's permission. Without it, returns the time before which the call must not be sent.
+    /// Waits for the cluster's permission. Without it, returns the time before which the call must not be
+    /// sent.
     pub(super) fn poll(&mut self, now: Timestamp, cx: &Context<'_>) -> Poll<Result<(), Timestamp>> {
         let answer = self.ticket.as_ref().map(|ticket| ticket.poll(cx));
         if answer == Some(Poll::Pending) && now < self.answer_due() {
