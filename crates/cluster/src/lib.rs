@@ -175,11 +175,7 @@ impl ClusterThread {
         &self.sink
     }
 
-<<<<<<< HEAD
     /// The shared state besides quotas.
-=======
-    /// The ways in which state besides quotas is shared.
->>>>>>> w-facts
     pub fn shared(&self) -> SharedState<'_> {
         SharedState {
             marks: Some(&self.handles.marks),

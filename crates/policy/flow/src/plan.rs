@@ -73,11 +73,7 @@ pub struct FlowParts<'a> {
     pub providers: &'a [KnownProvider<'a>],
     /// The stores of quotas; none while a config is only checked.
     pub stores: Stores<'a>,
-<<<<<<< HEAD
     /// State that the gateway shares with the others of its cluster; nothing while a config is only checked.
-=======
-    /// The ways of sharing state with the other gateways of a cluster; none while a config is only checked.
->>>>>>> w-facts
     pub shared: SharedState<'a>,
     /// Directory for data that outlives the process; `None` while a config is only checked.
     pub data_dir: Option<&'a Path>,

@@ -231,11 +231,7 @@ pub struct CompileContext<'a> {
     pub quotas: &'a Quotas,
     /// The valid accounts.
     pub accounts: &'a Accounts,
-<<<<<<< HEAD
     /// State that the gateway shares with the others of its cluster.
-=======
-    /// The ways of sharing state with the other gateways of a cluster.
->>>>>>> w-facts
     pub shared: SharedState<'a>,
     /// The mode of the remedy. A remedy that only reports must not change state that it shares with others.
     pub mode: Mode,
