@@ -275,6 +275,38 @@ fn model_members_leave_to_strangers_what_these_use() {
     }
 }
 
+/// Plays a member with calls in transit at the edge of a window at 40 s, and others that use all of the next
+/// one. Returns the number of those calls that the next window counts, and the units used in it.
+fn play_an_edge(seed: u64, at_ms: u64, fault: Fault) -> Result<(u64, u64), String> {
+    let mut world = World::new(Kind::Blocks, 200, 200, 4, seed);
+    world.arrivals_percent = 800;
+    for slot in 0..4 {
+        world.plan(0, Fault::Load { slot, load: Load::Idle });
+        let (begin_ms, load) = if slot == 1 { (38_000, Load::Arrivals) } else { (40_000, Load::All) };
+        world.plan(begin_ms, Fault::Load { slot, load });
+    }
+    world.plan(at_ms, fault);
+    world.run_until(40_000)?;
+    let carried = world.carried;
+    world.run_until(49_900)?;
+    let carried = world.carried - carried;
+    world.run_until(52_000)?;
+    Ok((carried, world.provider.windows.last().copied().unwrap_or(0)))
+}
+
+#[test]
+fn model_calls_at_the_edge_of_a_window_are_counted_though_their_member_is_cut_off_or_the_store_lost() {
+    for (at_ms, fault) in [(39_990, Fault::Cut { slot: 1, for_ms: 12_000 }), (40_005, Fault::Empty)] {
+        let edges: Vec<_> = (0..30).map(|seed| play_an_edge(seed, at_ms, fault).unwrap()).collect();
+        // The block of a member that is cut off is not lent to others.
+        let has_full_window = edges.iter().any(|(carried, used)| *carried > 0 && *used >= 198);
+        assert!(
+            has_full_window,
+            "{fault:?}: nothing was in transit, or the next window was not used: {edges:?}"
+        );
+    }
+}
+
 #[test]
 fn model_a_loss_of_the_store_and_a_member_costs_what_nobody_else_knew_of() {
     let excess = (0..40).map(|seed| {

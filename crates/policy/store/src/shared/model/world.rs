@@ -130,6 +130,8 @@ pub struct World {
     loans: Loans,
     /// The most by which the limit was exceeded, because the store has lost its state.
     pub excess: u64,
+    /// Calls that were sent in a window before the one that counts them.
+    pub carried: u64,
     /// Time between two calls of the stranger.
     stranger_ms: u64,
     /// Calls of members that the provider has refused.
@@ -165,6 +167,7 @@ impl World {
             provider: Provider::new(kind, limit_max),
             loans: Loans::default(),
             excess: 0,
+            carried: 0,
             stranger_ms: 0,
             refused: 0,
             refused_ids: HashSet::new(),
@@ -294,6 +297,7 @@ impl World {
         let is_blocks = self.kind == Kind::Blocks;
         if is_blocks && sent_ms < begin_ms {
             self.loans.carried(begin_ms, instance);
+            self.carried += 1;
         }
         let excess = self.provider.count(now_ms);
         if excess > 0 && self.provider.refuses {
