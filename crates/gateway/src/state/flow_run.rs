@@ -14,6 +14,7 @@ use egret_net::budget::{Budget, Share};
 use egret_net::buffer::BUFFER_BYTES;
 use egret_remedy::{Exchange as FlowExchange, PendingChanges};
 use egret_store::coalescer::Background;
+use smallvec::SmallVec;
 
 use crate::state::changes::{Inbound, Outbound, Tail};
 use crate::state::gathered::GatheredBody;
