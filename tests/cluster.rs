@@ -1,6 +1,6 @@
 //! Quotas that gateways share over Redis or Valkey, from end to end: eight gateways, real stores, and a
 //! provider that counts. A separate suite, `make test-cluster`, because it takes minutes: leases, and what is
-//! learnt after a loss, last for seconds. The scenarios run one at a time and print their figures.
+//! learnt after a loss, last for seconds. The scenarios print their figures.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod cluster {

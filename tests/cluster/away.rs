@@ -8,6 +8,7 @@ use egret_tests::counted::Counted;
 use egret_tests::members::{Members, MembersConfig, target, until_lent};
 use egret_tests::redis::{Flavor, RedisServer};
 use egret_tests::timeline::{Timeline, pass};
+use egret_tests::wait;
 
 const MEMBERS: usize = 2;
 
@@ -47,10 +48,17 @@ fn gateways_start_without_their_store() {
     line.say(format!("calls served: closed, share, open: {figures:?}"));
     assert_eq!(figures, [0, 10, 40]);
 
+    wait::until_true("the gateway is ready without the store", || {
+        let ready = members.gateway(0).control_get("/readyz");
+        assert!(ready.text().contains("store"), "{ready:?}");
+        ready.status == 200
+    });
+    line.say("ready without the store");
     store.restart();
     let _clients = members.all_clients(std::slice::from_ref(&kept), 50);
     until_lent(&provider, std::slice::from_ref(&kept));
     line.say("lent");
+    assert_eq!(members.gateway(0).control_get("/readyz").text(), "ready\n");
     pass(Duration::from_secs(3));
     kept.claim_kept(&provider, &line);
 }

@@ -8,7 +8,7 @@ use egret_tests::clients::Clients;
 use egret_tests::counted::Counted;
 use egret_tests::members::{Members, MembersConfig, target, until_lent};
 use egret_tests::redis::{Flavor, RedisServer};
-use egret_tests::timeline::{Timeline, pass};
+use egret_tests::timeline::{Timeline, pass, per_second};
 
 use super::store_faults::MEMBERS;
 
@@ -69,12 +69,12 @@ fn refused_calls_do_not_reach_the_store() {
         let (calls, before) = (store.calls_of("evalsha"), refused());
         pass(COUNTED);
         let (calls, refused) = (store.calls_of("evalsha") - calls, refused() - before);
-        let per_member = calls as f64 / (COUNTED.as_secs_f64() * MEMBERS as f64);
+        let (calls, refused) =
+            (per_second(calls, COUNTED * u32::try_from(MEMBERS).unwrap()), per_second(refused, COUNTED));
         line.say(format!(
-            "{:.0} calls refused per second: {per_member:.2} calls to the store per member and second",
-            refused as f64 / COUNTED.as_secs_f64()
+            "{refused:.0} calls refused per second: {calls:.2} to the store per member and second"
         ));
-        per_member
+        calls
     };
     let (calm, hasty) = (rate(CALM), rate(HASTY));
     each.claim_kept(&provider, &line);

@@ -17,6 +17,8 @@ const KEEP: &str = "keep_for: 1s";
 /// Time until the units of a dead member are lent again: its lease, what it keeps, the time for the last
 /// calls to arrive, the window, and the two seconds for a step of the clock; and a second to be asked for.
 const LENT_AGAIN_MAX: Duration = Duration::from_secs(3 + 1 + 5 + 1 + 2 + 1);
+/// Time until the units that a member had in use when it left are lent again.
+const LEFT_MAX: Duration = Duration::from_secs(5 + 1 + 2 + 1);
 /// The longest stop after which a lease may still be in force, and one after which none is.
 const SHORT_STOP: Duration = Duration::from_secs(2);
 const LONG_STOP: Duration = Duration::from_secs(20);
@@ -125,7 +127,7 @@ fn a_rolling_restart_lowers_the_limit() {
         first.get_or_insert(scene.provider.now());
         scene.line.say(format!("member {number} has the limit of 60"));
     }
-    pass(SETTLED);
+    pass(LEFT_MAX);
     let from = scene.provider.now();
     pass(2 * SETTLED);
     scene.claim_kept();

@@ -8,7 +8,7 @@ use egret_tests::counted::Counted;
 use egret_tests::members::{Members, MembersConfig, until_lent};
 use egret_tests::process::raise_open_files;
 use egret_tests::redis::{Flavor, RedisServer};
-use egret_tests::timeline::{Timeline, pass};
+use egret_tests::timeline::{Timeline, pass, per_second};
 
 /// Number of gateways, and clients of each.
 const MEMBERS: usize = 8;
@@ -55,7 +55,7 @@ fn hold(flavor: Flavor, allowances: &[Allowance], line: &Timeline) {
     for each in allowances {
         members.claim_shared(each, AVERAGED, SAMPLES, line);
     }
-    let seconds = Duration::from_nanos(to - from).as_secs_f64() * f64::from(u32::try_from(MEMBERS).unwrap());
-    let rate = f64::from(u32::try_from(calls).unwrap()) / seconds;
+    let member_time = Duration::from_nanos(to - from) * u32::try_from(MEMBERS).unwrap();
+    let rate = per_second(calls, member_time);
     line.claim(rate <= STORE_CALLS_MAX, format!("{rate:.2} calls to the store per member and second"));
 }

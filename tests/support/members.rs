@@ -167,13 +167,13 @@ impl Members {
         (0..self.count()).map(|number| self.clients(number, allowances, clients)).collect()
     }
 
-    /// Claims that the members use this allowance in equal parts, up to a unit, on average over `time`.
+    /// Claims that the members hold equal parts of this allowance, up to a unit, on average over `time`.
     #[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
     pub fn claim_shared(&self, each: &Allowance, time: Duration, samples: u32, line: &Timeline) {
         let mut sums = vec![0; self.count()];
         for _ in 0..samples {
             for (number, sum) in sums.iter_mut().enumerate() {
-                *sum += self.used(number, each.name());
+                *sum += self.hold(number, each.name());
             }
             pass(time / samples);
         }
@@ -184,11 +184,12 @@ impl Members {
         line.claim(furthest <= 1.0, figure);
     }
 
-    /// Units of a quota in use at a member. While clients wait, these are all that it holds.
-    fn used(&self, number: usize, quota: &str) -> u64 {
-        let quotas = self.gateway(number).control_get("/api/v1/quotas").json();
-        let found = quotas["quotas"].as_array().into_iter().flatten().find(|found| found["name"] == quota);
-        found.and_then(|found| found["groups"][0]["used"].as_u64()).unwrap_or(0)
+    /// Units of a quota that a member holds.
+    fn hold(&self, number: usize, quota: &str) -> u64 {
+        let status = self.gateway(number).control_get("/api/v1/cluster").json();
+        let quotas = status["cluster"]["quotas"].as_array().into_iter().flatten();
+        let group = quotas.filter(|found| found["name"] == quota).map(|found| &found["groups"][0]).next();
+        group.and_then(|group| group["hold"].as_u64()).unwrap_or_else(|| panic!("no {quota} in {status}"))
     }
 }
 

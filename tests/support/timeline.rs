@@ -42,6 +42,12 @@ impl Drop for Timeline {
     }
 }
 
+/// The number of events in each second.
+#[expect(clippy::cast_precision_loss, reason = "the numbers are small")]
+pub fn per_second(count: u64, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64()
+}
+
 /// Lets time pass, which is what these scenarios are about.
 pub fn pass(time: Duration) {
     let end = Instant::now() + time;
