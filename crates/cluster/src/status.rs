@@ -50,7 +50,7 @@ pub struct SegmentStatus {
     /// Sum of these times, in microseconds.
     pub renewals_us: u64,
     /// Time of the lease's clock until which the store only learns, as told last, in milliseconds.
-    learns_until_ms: u64,
+    pub learns_until_ms: u64,
 }
 
 impl SegmentStatus {

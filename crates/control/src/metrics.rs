@@ -370,7 +370,8 @@ fn membership(text: &mut MetricsText, status: &ClusterStatus) {
     text.counter("egret_cluster_failures_total", failures, status.failures());
     let name = "egret_cluster_renewal_seconds";
     text.family(name, "histogram", "Time from a call to the store to its reply.");
-    let buckets = DurationBuckets { bounds_us: &RENEWAL_BOUNDS_US, counts: &status.renewals() };
+    let counts = status.renewals();
+    let buckets = DurationBuckets { bounds_us: &RENEWAL_BOUNDS_US, counts: &counts };
     text.histogram(name, &[], buckets, status.renewals_us());
 }
 
