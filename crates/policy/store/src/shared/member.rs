@@ -363,8 +363,10 @@ mod tests {
                 cool_ms: 1_000,
                 keeps: true,
                 has: 1,
+                used: 1,
                 want: 1,
                 window: None,
+                report: None,
             })
         }
 
