@@ -69,12 +69,14 @@ impl ClusterSink {
     }
 }
 
-/// The segment of a group, by FNV-1a: all members of a cluster must find the same.
+/// The segment of a group, by FNV-1a and the finalizer of splitmix64, which spreads keys that are alike. All
+/// members of a cluster must find the same.
 fn segment_of(key: &[u8], segments: usize) -> usize {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = key.iter().fold(0xcbf2_9ce4_8422_2325, step);
-    // The lowest bits of the hash are the weakest.
-    usize::try_from(hash >> 32).unwrap_or(0) % segments.max(1)
+    let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    usize::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(0) % segments.max(1)
 }
 
 impl fmt::Debug for ClusterSink {

@@ -246,7 +246,7 @@ mod tests {
                     grant: refresh_token, refresh_token: '${env:CARGO_PKG_NAME}' }\n";
         let mut config = Config::parse("egret.yaml", text).unwrap();
         let paths: Vec<_> = config.warnings().into_iter().map(|warning| warning.path).collect();
-        assert_eq!(paths, ["accounts.a.oauth2.refresh_token"]);
+        assert_eq!(paths, ["cluster", "accounts.a.oauth2.refresh_token"]);
         let cluster = config.cluster.as_mut().unwrap();
         cluster.key = Some(egret_config::Secret::from_value("${env:KEY}", "0".repeat(32)));
         assert_eq!(config.warnings().len(), 0);

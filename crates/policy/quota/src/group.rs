@@ -127,9 +127,9 @@ impl SharedGroup for Group {
     fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall> {
         let mut state = self.lock();
         state.advance_shared();
-        let State { meter, backed, .. } = &mut *state;
+        let State { meter, backed, watchers, .. } = &mut *state;
         match backed {
-            Backed::Shared(share) => share.call(listing, now_ms, meter),
+            Backed::Shared(share) => share.call(listing, now_ms, !watchers.is_empty(), meter),
             Backed::Blocks(blocks) => blocks.call(listing, now_ms),
             Backed::Memory | Backed::File(_) => None,
         }

@@ -148,8 +148,20 @@ impl Quota {
     /// set back, and the counts are moved back with it. A clock that was set forward cannot be distinguished
     /// from time that passed.
     pub fn take(&self, now: Timestamp, names: &[&[u8]], cost: u64) -> Result<Grant, Refusal> {
+        self.take_or_watch(now, names, cost, None)
+    }
+
+    /// Does the same as [`take`](Self::take). If the units are being fetched from a store, `waker` is woken
+    /// once when they arrive.
+    pub fn take_or_watch(
+        &self,
+        now: Timestamp,
+        names: &[&[u8]],
+        cost: u64,
+        waker: Option<&Waker>,
+    ) -> Result<Grant, Refusal> {
         if self.parent.is_none() && self.config.group_by.is_none() {
-            return self.take_alone(now, cost);
+            return self.take_alone(now, cost, waker);
         }
         let groups = self.groups(now, names)?;
         let mut states: Few<MutexGuard<'_, State>> = SmallVec::new();
@@ -172,6 +184,9 @@ impl Quota {
             }
         };
         if let Some(refusal) = refusal {
+            if let Some(waker) = waker.filter(|_| refusal.why == Why::Fetching) {
+                states.iter_mut().for_each(|state| state.watch(waker));
+            }
             ask(&mut states);
             return Err(refusal);
         }
@@ -190,13 +205,15 @@ impl Quota {
     }
 
     /// The fast path of `take` for a quota without groups and parents: one lock, no allocation.
-    fn take_alone(&self, now: Timestamp, cost: u64) -> Result<Grant, Refusal> {
+    fn take_alone(&self, now: Timestamp, cost: u64, waker: Option<&Waker>) -> Result<Grant, Refusal> {
         let group = &self.counts.whole;
         let mut state = group.lock();
         state.advance(now);
         let refusal = state.refuses(cost);
-        if refusal.is_none() {
-            state.take(cost);
+        match (&refusal, waker) {
+            (None, _) => state.take(cost),
+            (Some((Why::Fetching, _)), Some(waker)) => state.watch(waker),
+            (Some(_), _) => {}
         }
         state.ask_if_due(group);
         drop(state);

@@ -304,8 +304,14 @@ impl Share {
         self.hold.key().clone()
     }
 
-    /// Creates the group's part of a call.
-    pub(super) fn call(&mut self, listing: Listing, now_ms: u64, meter: &Meter) -> Option<GroupCall> {
+    /// Creates the group's part of a call. `is_awaited` is true while tasks wait for units.
+    pub(super) fn call(
+        &mut self,
+        listing: Listing,
+        now_ms: u64,
+        is_awaited: bool,
+        meter: &Meter,
+    ) -> Option<GroupCall> {
         let (demand, lease) = (self.demand(meter), self.lease.at(now_ms));
         self.applied_until = 0;
         if listing == Listing::Leaving {
@@ -318,7 +324,9 @@ impl Share {
         if is_omitted && lease == Lease::Held {
             return None;
         }
-        self.waiting = 0;
+        // A queue tells how many wait only when it may go on, which is less often than a call. Its demand fades
+        // between, in case it is served meanwhile.
+        self.waiting = if is_awaited { self.waiting.div_ceil(2) } else { 0 };
         Some(GroupCall { keeps: self.keeps(), ..self.hold.call(demand, lease, now_ms) })
     }
 

@@ -119,14 +119,7 @@ impl Draw {
         charge: &ChargeRequest<'_>,
         waker: &Waker,
     ) -> Result<Grant, Refusal> {
-        match self.take(now, charge) {
-            Err(refusal) if refusal.why == Why::Fetching => {
-                // They may have arrived meanwhile.
-                self.watch(now, charge, waker);
-                self.take(now, charge)
-            }
-            taken => taken,
-        }
+        self.quota.take_or_watch(now, &charge.names(), charge.cost, Some(waker))
     }
 
     /// Handles the response or the failure of the call that `grant` was taken for.

@@ -77,7 +77,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
         ("title: t\nprovider: {}\nscenarios: []\n", "scenarios: at least one is required"),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x, command: [y], services: [rdis] }]\nservices: { redis: { kind: redis } }\n",
-            "e.yaml:3:51: scenarios[0].services[0]: there is no service `rdis`; did you mean `redis`?",
+            "e.yaml:3:49: scenarios[0].services[0]: there is no service `rdis`; did you mean `redis`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: x, command: [y, '@{redis_port}'] }]\nservices: { redis: { kind: redis } }\n",

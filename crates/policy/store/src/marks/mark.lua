@@ -78,7 +78,7 @@ local corrections = {}
 local function mark(key, left, proof, note)
   local new = { until_ms = now + left, proof = now + proof, note = note, state = LIVE }
   local old = known(key)
-  if old and old.state == ENDED and new.proof <= old.proof then
+  if old and old.state == ENDED and new.proof < old.proof then
     corrections[#corrections + 1] = told(key, old)
     return
   end

@@ -48,7 +48,7 @@ impl MarkTable {
             self.insert(key, new, now_ms);
             return true;
         };
-        if old.is_ended && proof_ms <= old.proof_ms {
+        if old.is_ended && proof_ms < old.proof_ms {
             return false;
         }
         let is_later = until_ms > old.until_ms.saturating_add(SLACK_MS);
