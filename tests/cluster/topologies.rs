@@ -88,7 +88,9 @@ fn a_server_with_tls_a_client_certificate_and_a_user_with_the_least_rights() {
     let (authority, files) = (Authority::default(), Directory::default());
     let (port, rights) = (free_port().to_string(), least_rights());
     let tls = tls_settings(&authority, &files);
-    let mut settings = vec!["--tls-port", &port, "--user", &rights, "--user", "default off"];
+    let mut settings = vec!["--tls-port", &port, "--user"];
+    settings.extend(rights.split(' '));
+    settings.extend(["--user", "default", "off"]);
     settings.extend(tls.iter().map(String::as_str));
     let _server = RedisServer::start_with(Flavor::Redis7, &settings);
     let client = authority.leaf(&["egret"]);

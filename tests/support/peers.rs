@@ -153,7 +153,7 @@ impl Nginx {
 
 /// Returns a port for a program that cannot report the port chosen by the system. The port was free a moment
 /// ago and lies below the range of ephemeral ports, so no connection takes it meanwhile.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 20_000).unwrap();
     std::iter::repeat_with(|| 12_000 + (start + NEXT.fetch_add(1, Relaxed)) % 20_000)

@@ -18,6 +18,7 @@ fn egret(arguments: &[&str]) -> Command {
         .args(arguments)
         .current_dir(root())
         .env("EGRET_TOKEN", "a token for tests")
+        .env("EGRET_CLUSTER_KEY", "a key for tests, of 32 bytes at least")
         .envs(
             ["MAPS_KEY", "STRIPE_KEY", "WEATHER_KEY_1", "WEATHER_KEY_2"]
                 .map(|name| (name, "a key for tests")),

@@ -26,17 +26,18 @@ const WATCHERS_MAX: usize = 1024;
 pub(super) struct Group {
     /// The group's name; empty for the calls without one.
     pub name: Box<[u8]>,
-    /// The end of the units that a cluster shares; `None` for other units.
-    lease: Option<LeaseClock>,
+    /// The key and the lease of units that a cluster shares; `None` for other units. They are outside of the
+    /// lock, because it is held while the cluster is asked for units.
+    shared: Option<(Arc<[u8]>, LeaseClock)>,
     state: Mutex<State>,
 }
 
 impl Group {
     /// Creates a group without usage. A store may already have a count for it.
     pub(super) fn new(name: &[u8], rule: Rule, backed: Backed) -> Self {
-        let (rule, lease) = match &backed {
-            Backed::Shared(share) => (share.first_rule(), Some(share.lease_clock())),
-            Backed::Blocks(blocks) => (rule, Some(blocks.lease_clock())),
+        let (rule, shared) = match &backed {
+            Backed::Shared(share) => (share.first_rule(), Some((share.key(), share.lease_clock()))),
+            Backed::Blocks(blocks) => (rule, Some((blocks.key(), blocks.lease_clock()))),
             Backed::Memory | Backed::File(_) => (rule, None),
         };
         let state = State {
@@ -46,17 +47,17 @@ impl Group {
             watchers: Vec::new(),
             backed,
         };
-        Self { name: name.into(), lease, state: Mutex::new(state) }
+        Self { name: name.into(), shared, state: Mutex::new(state) }
     }
 
     /// Returns `true` if the use of its units ends with a lease.
     pub(super) fn is_leased(&self) -> bool {
-        self.lease.is_some()
+        self.shared.is_some()
     }
 
     /// Returns `true` if units that were taken may still be used.
     pub(super) fn is_usable(&self) -> bool {
-        let Some(lease) = &self.lease else { return true };
+        let Some((_, lease)) = &self.shared else { return true };
         lease.is_held() || self.lock().may_use()
     }
 
@@ -117,11 +118,7 @@ impl Borrower for Group {
 
 impl SharedGroup for Group {
     fn key(&self) -> Arc<[u8]> {
-        match &self.lock().backed {
-            Backed::Shared(share) => share.key(),
-            Backed::Blocks(blocks) => blocks.key(),
-            Backed::Memory | Backed::File(_) => [].into(),
-        }
+        self.shared.as_ref().map_or_else(|| [].into(), |(key, _)| key.clone())
     }
 
     fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall> {
