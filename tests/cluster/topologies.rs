@@ -77,8 +77,11 @@ fn membership(gateway: &Egret) -> Value {
 
 /// The rights that the docs ask for, at a server.
 fn least_rights() -> String {
-    let page =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/how-to/share-limits-among-gateways.md")).unwrap();
+    let page = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../docs/how-to/share-limits-among-gateways.md"
+    ))
+    .unwrap();
     let line = page.lines().find(|line| line.starts_with("ACL SETUSER egret") && line.contains("~egret:*"));
     line.unwrap().replace("ACL SETUSER ", "").replace(">PASSWORD", &format!(">{PASSWORD}"))
 }

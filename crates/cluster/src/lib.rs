@@ -82,7 +82,8 @@ impl Handles {
         tokio::spawn(task.run());
         let (purges, task) = purges::purges(segment.clone(), key()?, segment::random(), link.subscribe());
         tokio::spawn(task.run());
-        let (learn, files) = (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
+        let (learn, files) =
+            (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
         let tokens = key()?.map(|key| {
             let (tokens, task) = tokens::tokens(segment, key, learn, files, link.subscribe());
             tokio::spawn(task.run());

@@ -324,8 +324,8 @@ impl Share {
         if is_omitted && lease == Lease::Held {
             return None;
         }
-        // A queue tells how many wait only when it may go on, which is less often than a call. Its demand fades
-        // between, in case it is served meanwhile.
+        // A queue tells how many wait only when it may go on, which is less often than a call. Its demand
+        // fades between, in case it is served meanwhile.
         self.waiting = if is_awaited { self.waiting.div_ceil(2) } else { 0 };
         Some(GroupCall { keeps: self.keeps(), ..self.hold.call(demand, lease, now_ms) })
     }
