@@ -59,7 +59,7 @@ impl MembersConfig {
     /// Adds a flow, in YAML's flow style: `{ name: all, remedies: [...] }`.
     #[must_use]
     pub fn flow(mut self, flow: &str) -> Self {
-        self.flows += &format!("  - {flow}\n");
+        self.flows.extend(["  - ", flow, "\n"]);
         self
     }
 
@@ -73,7 +73,7 @@ impl MembersConfig {
     /// Adds keys at the top: `accounts: { ... }`.
     #[must_use]
     pub fn with(mut self, keys: &str) -> Self {
-        self.more += &format!("{keys}\n");
+        self.more.extend([keys, "\n"]);
         self
     }
 
@@ -102,7 +102,7 @@ impl MembersConfig {
 
     /// The config of the member with this number.
     fn member(&self, number: usize, origin: &str) -> Config {
-        let quotas: String = self.quotas.iter().map(|(_, quota)| format!("  {quota}\n")).collect();
+        let quotas: String = self.quotas.iter().flat_map(|(_, quota)| ["  ", quota, "\n"]).collect();
         let Self { store, named, cluster, flows, more, .. } = self;
         let text = format!(
             "cluster: {{ name: tests, member: {named}-{number}, key: '${{env:EGRET_TEST_KEY}}', redis: {store}{cluster} }}\n\

@@ -161,7 +161,7 @@ impl RedisServer {
                 "stream" => client.command(&["XRANGE", &key, "-", "+"]),
                 other => panic!("{key} is a {other}"),
             };
-            text += &format!("{key} {kind} {}\n", content.words().join(" "));
+            text.extend([&*key, " ", &*kind, " ", &content.words().join(" "), "\n"]);
         }
         text
     }
@@ -237,7 +237,7 @@ impl RedisClient {
     pub fn command<T: Display>(&mut self, words: &[T]) -> Reply {
         let mut text = format!("*{}\r\n", words.len());
         for word in words.iter().map(ToString::to_string) {
-            text += &format!("${}\r\n{word}\r\n", word.len());
+            text.extend(["$", &word.len().to_string(), "\r\n", &word, "\r\n"]);
         }
         self.stream.get_mut().write_all(text.as_bytes()).unwrap();
         self.reply()

@@ -20,7 +20,7 @@ const SLOTS: usize = 16_384;
 pub struct Sentinels {
     /// The servers. The first one is the master at the beginning.
     pub servers: Vec<RedisServer>,
-    _sentinels: Vec<Process>,
+    _watchers: Vec<Process>,
     ports: Vec<u16>,
     _directory: Directory,
 }
@@ -56,7 +56,7 @@ impl Sentinels {
             let mut command = Command::new(flavor.program());
             Process::start(command.arg(file).arg("--sentinel").stdout(Stdio::null()))
         });
-        let set = Self { servers, _sentinels: sentinels.collect(), ports, _directory: directory };
+        let set = Self { servers, _watchers: sentinels.collect(), ports, _directory: directory };
         wait::until_true("the sentinels know each other and the replicas", || set.is_complete());
         set
     }

@@ -62,8 +62,8 @@ impl RotatingServer {
 
 fn respond(state: &Watched<Grant>, request: &Request) -> Vec<u8> {
     let body = String::from_utf8_lossy(&request.body).into_owned();
-    let parameters = body.split('&');
-    let used = parameters.filter_map(|parameter| parameter.strip_prefix("refresh_token=")).next();
+    let mut parameters = body.split('&');
+    let used = parameters.find_map(|parameter| parameter.strip_prefix("refresh_token="));
     let used = used.unwrap_or_default().to_owned();
     let (mut number, mut life_s) = (None, 0);
     state.change(|grant| {

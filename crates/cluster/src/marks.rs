@@ -195,10 +195,10 @@ impl MarksTask {
                 _ = self.link.connection.changed() => return Ok(()),
                 Some(watch) = self.watched.recv() => self.watch(watch),
                 push = self.link.pushes.recv() => match push {
-                    Ok(push) => if let Some((channel, text)) = message(&push) {
-                        if channel == self.scripts.channel().as_bytes() {
-                            self.told(text);
-                        }
+                    Ok(push) => if let Some((channel, text)) = message(&push)
+                        && channel == self.scripts.channel().as_bytes()
+                    {
+                        self.told(text);
                     },
                     Err(RecvError::Lagged(_)) => self.merge(&mut redis, true).await?,
                     Err(RecvError::Closed) => return Ok(()),
@@ -261,12 +261,16 @@ impl MarksTask {
             let texts: Vec<Vec<u8>> = match texts {
                 Ok(texts) => texts,
                 Err(error) => {
-                    changes.iter().for_each(|(key, _)| self.table.tell(*key));
+                    for (key, _) in &changes {
+                        self.table.tell(*key);
+                    }
                     return Err(error);
                 }
             };
             reads_all = false;
-            texts.iter().for_each(|text| self.told(text));
+            for text in &texts {
+                self.told(text);
+            }
         }
     }
 

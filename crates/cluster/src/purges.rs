@@ -26,7 +26,7 @@ const PENDING_MAX: usize = 256;
 /// Maximum number of entries that are read at once.
 const READ_MAX: usize = 512;
 /// Interval at which streams are read without a message, and kept alive.
-const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_mins(1);
 /// Interval at which a failed subscription is repeated.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 

@@ -45,6 +45,5 @@ impl ReadyStore {
 pub(super) async fn ready(store: &watch::Sender<Option<ReadyStore>>) -> Option<ReadyStore> {
     let mut store = store.subscribe();
     let is_ready = tokio::time::timeout(CONNECTION_WAIT, store.wait_for(Option::is_some)).await.ok()?;
-    let store = is_ready.ok()?.clone();
-    store
+    is_ready.ok()?.clone()
 }

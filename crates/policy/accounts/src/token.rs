@@ -427,7 +427,7 @@ impl Token {
         if !is_for_same_request || used >= life || !response::is_sendable(&access_token) {
             return false;
         }
-        self.store_token(&access_token, life, now + (life - used));
+        self.store_token(&access_token, life, now + life.saturating_sub(used));
         debug!(account = &*self.account, version = shared.version, "another gateway has fetched a token");
         true
     }

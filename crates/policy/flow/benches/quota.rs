@@ -194,7 +194,7 @@ fn grant(quota: Arc<Quota>) -> Arc<Quota> {
     quota
 }
 
-/// At most 1.05 times the instructions of a quota that is not shared.
+// At most 1.05 times the instructions of a quota that is not shared.
 #[library_benchmark(config = at_most(810))]
 #[bench::sliding(shared_sliding())]
 #[bench::fixed(shared_fixed())]

@@ -7,7 +7,7 @@ use super::config::{QuotaConfig, QuotaConfigs, QuotaKind, ShareDefault, StoreKin
 /// Returns advice about the quotas that so many gateways share.
 pub fn advise(quotas: &QuotaConfigs, members: u64) -> Vec<Problem> {
     let shared = quotas.iter().filter(|(_, quota)| quota.store == StoreKind::Redis);
-    shared.flat_map(|(name, quota)| advise_one(&format!("quotas.{name}"), quota, members)).collect()
+    shared.filter_map(|(name, quota)| advise_one(&format!("quotas.{name}"), quota, members)).collect()
 }
 
 fn advise_one(path: &str, quota: &QuotaConfig, members: u64) -> Option<Problem> {
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    fn advice(quota: Value) -> Vec<String> {
+    fn advice(quota: &Value) -> Vec<String> {
         let quotas = serde_json::from_value(json!({ "q": quota })).unwrap();
         let advice = advise(&quotas, 4);
         advice.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
@@ -79,7 +79,7 @@ mod tests {
                 "quotas.q.burst: 4 gateways share a bucket of 7",
             ),
         ] {
-            let advice = advice(quota);
+            let advice = advice(&quota);
             let is_expected = |line: &String| !expected.is_empty() && line.starts_with(expected);
             assert_eq!(advice.len(), usize::from(!expected.is_empty()), "{advice:?}");
             assert!(advice.iter().all(is_expected), "{advice:?}, expected {expected}");

@@ -54,7 +54,7 @@ impl ServiceConfig {
             problems
                 .push(Problem::new(format!("{path}.command"), "a program and its arguments are required"));
         }
-        if !is_command && !(self.command.is_empty() && self.environment.is_empty()) {
+        if !(is_command || self.command.is_empty() && self.environment.is_empty()) {
             problems.push(Problem::new(path, "`command` and `environment` require `kind: command`"));
         }
         for (name, value) in &self.environment {

@@ -35,6 +35,7 @@ fn quick_changes_what_it_names_and_the_amount_is_one_setting() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of mistakes")]
 fn mistakes_are_told_with_their_place_and_what_was_meant() {
     for (text, expected) in [
         (

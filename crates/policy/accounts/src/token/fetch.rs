@@ -102,7 +102,7 @@ impl Fetch {
         let Election { latest, version, outcome } = election;
         let is_good = latest.as_ref().is_some_and(|latest| self.token.adopt(latest, self.started));
         let is_behind = latest.is_some_and(|latest| latest.version > self.token.grant().version);
-        if !is_good && !(is_behind && self.is_exclusive()) {
+        if !(is_good || is_behind && self.is_exclusive()) {
             self.admission = Admission::Elected(version, outcome);
             return Some(self);
         }

@@ -101,7 +101,7 @@ fn request_digest(config: &OAuth2Config) -> [u8; 32] {
     let lists = [&config.scope, &config.resource];
     for list in lists {
         parts.add(&[&list.len().to_le_bytes()]);
-        parts.add(&list.iter().map(|entry| entry.as_bytes()).collect::<Vec<_>>());
+        parts.add(&list.iter().map(String::as_bytes).collect::<Vec<_>>());
     }
     parts.add(&[config.audience.as_deref().unwrap_or_default().as_bytes()]);
     for (name, value) in &config.parameters {

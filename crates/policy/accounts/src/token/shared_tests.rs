@@ -93,6 +93,7 @@ fn elected_here(token: &Arc<Token>, now: Timestamp) -> Fetch {
 }
 
 /// Runs a fetch until it waits for the cluster. The inner option is empty if the fetch is over.
+#[expect(clippy::option_option, reason = "a fetch that waits, and one that is over, are two things")]
 fn admitted(fetch: Fetch, now: Timestamp, answer: impl FnOnce()) -> Option<Option<Fetch>> {
     let mut admission = pin!(fetch.admitted(move || now));
     let mut cx = Context::from_waker(Waker::noop());
@@ -118,6 +119,7 @@ fn requested(fetch: &Fetch) -> String {
 }
 
 /// Returns what the other gateways get from this outcome.
+#[expect(clippy::match_wildcard_for_single_variants, reason = "any other outcome is a failure")]
 fn shared(waiting: &mut oneshot::Receiver<TokenOutcome>, version: u64, age_s: u64) -> SharedTokenState {
     match waiting.try_recv().unwrap() {
         TokenOutcome::Granted { content, .. } => {

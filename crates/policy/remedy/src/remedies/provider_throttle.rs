@@ -362,7 +362,9 @@ mod tests {
         let mut members = members(cluster);
         members[0].exchange(GET, "429\nRetry-After: 1");
         cluster.pass(members[0].now);
-        members.iter_mut().for_each(|member| member.pass_ms(1_000));
+        for member in &mut members {
+            member.pass_ms(1_000);
+        }
         members
     }
 

@@ -98,7 +98,9 @@ impl MarkTable {
     pub fn tell_all(&mut self, now_ms: u64) {
         self.sweep(now_ms);
         let keys: Vec<MarkKey> = self.facts.keys().copied().collect();
-        keys.into_iter().for_each(|key| self.tell(key));
+        for key in keys {
+            self.tell(key);
+        }
     }
 
     /// Returns at most so many of the changes that others are to be told about, which they then count as.

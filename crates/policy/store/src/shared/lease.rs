@@ -43,6 +43,7 @@ pub struct SharedLease {
 /// The store's clock, as a member knows it: the time in the last reply, and the times between which the store
 /// read it.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "the unit comes last in a name")]
 pub struct StoreClock {
     store_ms: u64,
     sent_ms: u64,
