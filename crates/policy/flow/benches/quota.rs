@@ -194,8 +194,8 @@ fn grant(quota: Arc<Quota>) -> Arc<Quota> {
     quota
 }
 
-// A loose bound that catches growth. The price of sharing is the difference to `grant`.
-#[library_benchmark(config = at_most(1_400))]
+// The price of sharing is the difference to `grant`.
+#[library_benchmark(config = at_most(1_100))]
 #[bench::sliding(shared_sliding())]
 #[bench::fixed(shared_fixed())]
 #[bench::bucket(shared_bucket())]

@@ -124,9 +124,9 @@ impl SharedGroup for Group {
     fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall> {
         let mut state = self.lock();
         state.advance_shared();
-        let State { meter, backed, watchers, .. } = &mut *state;
+        let State { meter, backed, .. } = &mut *state;
         match backed {
-            Backed::Shared(share) => share.call(listing, now_ms, !watchers.is_empty(), meter),
+            Backed::Shared(share) => share.call(listing, now_ms, meter),
             Backed::Blocks(blocks) => blocks.call(listing, now_ms),
             Backed::Memory | Backed::File(_) => None,
         }
@@ -135,17 +135,14 @@ impl SharedGroup for Group {
     fn answered(&self, reply: &GroupReply, generation: u64, _: u64) {
         let mut state = self.lock();
         state.advance_shared();
-        let before = state.available();
         let State { meter, backed, .. } = &mut *state;
         match backed {
             Backed::Shared(share) => share.answered(reply, generation, meter),
             Backed::Blocks(blocks) => blocks.answered(reply, generation, meter),
             Backed::Memory | Backed::File(_) => {}
         }
-        // An answer without units ends the wait of calls too.
-        if state.available() > before || reply.hold == 0 {
-            wake(state);
-        }
+        // Tasks that still wait note their units again, so the next call tells the present demand.
+        wake(state);
     }
 
     fn is_urgent(&self, _: u64) -> bool {
@@ -252,14 +249,6 @@ impl State {
             Backed::Shared(share) => share.may_use(&self.meter),
             Backed::Blocks(blocks) => blocks.may_use(),
             Backed::Memory | Backed::File(_) => true,
-        }
-    }
-
-    /// Units that this gateway may use, used or not.
-    fn available(&self) -> u64 {
-        match &self.backed {
-            Backed::Blocks(blocks) => blocks.snapshot(&self.meter).hold,
-            Backed::Memory | Backed::File(_) | Backed::Shared(_) => self.meter.allowance(),
         }
     }
 

@@ -245,13 +245,15 @@ impl Quota {
     /// Wakes `waker` once when units become free for a reason other than time, or later than
     /// [`when`](Self::when) has estimated. Such a reason is a call that ends and held a slot, is not made, or
     /// turns out cheaper, or a change of the quota. Watch first, then try to take, so no event is missed.
+    /// `waiting` is the number of units that all waiting calls need. A shared quota tells it to the store.
     ///
     /// Returns a number that changes when units turn out to come back later than estimated.
-    pub fn watch(&self, now: Timestamp, names: &[&[u8]], waker: &Waker) -> u64 {
+    pub fn watch(&self, now: Timestamp, names: &[&[u8]], waiting: u64, waker: &Waker) -> u64 {
         let mut delays = 0_u64;
         for group in self.groups(now, names).unwrap_or_default() {
             let mut state = group.group.lock();
             state.watch(waker);
+            state.note_waiting(waiting);
             delays = delays.wrapping_add(state.delays());
         }
         delays

@@ -97,7 +97,7 @@ pub(super) struct Share {
     /// The rule for the whole cluster.
     whole: Rule,
     policy: OnStoreError,
-    /// Units that calls wait for, or were refused since the last call to the store.
+    /// Units that calls wait for, or were refused, since the last answer of the store.
     waiting: u64,
     /// `true` while the thread has been asked and has not called.
     is_asked: bool,
@@ -304,14 +304,8 @@ impl Share {
         self.hold.key().clone()
     }
 
-    /// Creates the group's part of a call. `is_awaited` is true while tasks wait for units.
-    pub(super) fn call(
-        &mut self,
-        listing: Listing,
-        now_ms: u64,
-        is_awaited: bool,
-        meter: &Meter,
-    ) -> Option<GroupCall> {
+    /// Creates the group's part of a call.
+    pub(super) fn call(&mut self, listing: Listing, now_ms: u64, meter: &Meter) -> Option<GroupCall> {
         let (demand, lease) = (self.demand(meter), self.lease.at(now_ms));
         self.applied_until = 0;
         if listing == Listing::Leaving {
@@ -324,9 +318,6 @@ impl Share {
         if is_omitted && lease == Lease::Held {
             return None;
         }
-        // A queue tells how many wait only when it may go on, which is less often than a call. Its demand
-        // fades between, in case it is served meanwhile.
-        self.waiting = if is_awaited { self.waiting.div_ceil(2) } else { 0 };
         Some(GroupCall { keeps: self.keeps(), ..self.hold.call(demand, lease, now_ms) })
     }
 
@@ -334,11 +325,12 @@ impl Share {
         matches!(self.policy, OnStoreError::Keep | OnStoreError::Share)
     }
 
-    /// Handles the reply to the last call.
+    /// Handles the reply to the last call. Tasks that still wait must note their units again.
     pub(super) fn answered(&mut self, reply: &GroupReply, generation: u64, meter: &mut Meter) {
         self.hold.answered(reply, generation);
         self.pool = reply.pool;
         self.differs = reply.differs;
+        self.waiting = 0;
         self.asked_at = None;
         self.answered_at = Some(meter.now());
         self.apply(meter);

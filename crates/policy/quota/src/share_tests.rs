@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
@@ -254,6 +255,55 @@ fn slots_are_shared_and_move_to_those_who_want_them() {
         others.extend(cluster.take(1, b""));
     }
     assert_eq!((held.len(), others.len()), (2, 6));
+}
+
+#[test]
+fn units_leave_a_gateway_whose_queue_was_served_for_one_whose_queue_waits() {
+    let mut cluster = Cluster::start(2, &sliding(100));
+    cluster.pass(LEARNED_MS);
+    cluster.lend(0, &[], 100);
+    // Calls waited at the first gateway. None is left to note them again.
+    cluster.quota(0).watch(cluster.wall(), &[], 100, Waker::noop());
+    for _ in 0..1_500 {
+        cluster.step();
+        cluster.quota(1).watch(cluster.wall(), &[], 100, Waker::noop());
+        // A queue asks for its units until it has them.
+        if let Ok(grant) = cluster.take(1, b"") {
+            grant.cancel(cluster.wall());
+        }
+    }
+    assert_eq!((cluster.shared(0).hold, cluster.shared(1).hold), (0, 100));
+}
+
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn each_answer_of_the_store_wakes_who_waits() {
+    let mut cluster = Cluster::start(2, &sliding(10));
+    cluster.pass(LEARNED_MS);
+    let woken = [Arc::new(Woken::default()), Arc::new(Woken::default())];
+    let mut wait = |ms: u64| {
+        let before = woken[0].0.load(Ordering::Relaxed);
+        for _ in 0..ms {
+            for (gateway, woken) in woken.iter().enumerate() {
+                cluster.quota(gateway).watch(cluster.wall(), &[], 10, &woken.clone().into());
+                let _ = cluster.take(gateway, b"").map(|mut grant| grant.responded(cluster.wall()));
+            }
+            cluster.step();
+        }
+        woken[0].0.load(Ordering::Relaxed) - before
+    };
+    // The holds become even. From then on each renewal, one per second, has an answer that changes nothing.
+    wait(5_000);
+    let woken = wait(10_000);
+    assert!((9..=20).contains(&woken), "woken {woken} times in 10 s");
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn takers_on_threads_are_granted_the_whole_limit_and_not_one_more_while_a_clerk_
         let waker = Waker::from(Arc::new(Woken(sender)));
         let mut granted = 0;
         loop {
-            quota.watch(at(0), &[], &waker);
+            quota.watch(at(0), &[], 1, &waker);
             match quota.take(at(0), &[], 1) {
                 Ok(mut grant) => {
                     grant.responded(at(0));

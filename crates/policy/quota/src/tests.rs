@@ -497,11 +497,11 @@ fn a_call_under_way_when_a_window_ends_counts_in_both_and_whoever_waits_is_woken
     let woken = Arc::new(Woken::default());
     let mut first = quota.take(at(900_000), &[], 1).unwrap();
     assert!(quota.take(at(900_000), &[], 1).is_err());
-    let delays = quota.watch(at(900_000), &[], &Waker::from(woken.clone()));
+    let delays = quota.watch(at(900_000), &[], 1, &Waker::from(woken.clone()));
     assert_eq!(quota.when(at(900_000), &[], 1, 0), Some(at(SECOND)), "the duration of calls is unknown");
     first.responded(at(1_200_000));
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-    assert_ne!(quota.watch(at(1_200_000), &[], Waker::noop()), delays);
+    assert_ne!(quota.watch(at(1_200_000), &[], 1, Waker::noop()), delays);
     assert_eq!(quota.take(at(1_200_000), &[], 1).unwrap_err().retry_at, Some(at(2 * SECOND)));
     // From now on it is estimated.
     let _second = quota.take(at(2_800_000), &[], 1).unwrap();
@@ -536,16 +536,16 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
         grant.learn(now, &quota, 200, &fields.into_iter());
     };
     learn(at(0), b"60");
-    quota.watch(at(0), &[], &Waker::from(woken.clone()));
+    quota.watch(at(0), &[], 1, &Waker::from(woken.clone()));
     learn(at(0), b"5");
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     // The same for a provider that blocks all calls: calls that cannot be served in time must learn it.
-    let delays = quota.watch(at(0), &[], &Waker::from(woken.clone()));
+    let delays = quota.watch(at(0), &[], 1, &Waker::from(woken.clone()));
     let mut grant = quota.take(at(0), &[], 1).unwrap();
     grant.responded(at(0));
     grant.learn(at(0), &quota, 429, &[(b"retry-after".as_slice(), b"30".as_slice())].into_iter());
     assert_eq!(woken.0.load(Ordering::Relaxed), 2);
-    assert_ne!(quota.watch(at(0), &[], Waker::noop()), delays);
+    assert_ne!(quota.watch(at(0), &[], 1, Waker::noop()), delays);
 }
 
 #[test]
@@ -575,8 +575,8 @@ fn a_watcher_is_woken_once_when_a_slot_comes_free() {
     let waker = Waker::from(woken.clone());
     let held = quota.take(at(0), &[], 1).unwrap();
     assert_eq!(quota.take(at(0), &[], 1).unwrap_err().retry_at, None);
-    quota.watch(at(0), &[], &waker);
-    quota.watch(at(0), &[], &waker);
+    quota.watch(at(0), &[], 1, &waker);
+    quota.watch(at(0), &[], 1, &waker);
     assert_eq!(woken.0.load(Ordering::Relaxed), 0);
     drop(held);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
@@ -656,7 +656,7 @@ fn a_reload_keeps_counts_and_obeys_the_new_limit() {
     let first = quotas([("q", sliding(10)), ("other", fixed(5))]);
     assert_eq!(drain(first.get("q").unwrap(), at(0), b""), 10);
     let woken = Arc::new(Woken::default());
-    first.get("q").unwrap().watch(at(0), &[], &Waker::from(woken.clone()));
+    first.get("q").unwrap().watch(at(0), &[], 1, &Waker::from(woken.clone()));
 
     let more = reloaded([("q", sliding(12))], Some(&first));
     assert_eq!(woken.0.load(Ordering::Relaxed), 1, "waiters are woken for the new limit");

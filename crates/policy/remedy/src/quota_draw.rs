@@ -107,9 +107,10 @@ impl Draw {
     }
 
     /// Wakes `waker` when units become free for a reason other than time. Returns a number that changes when
-    /// they turn out to come back later than [`when`](Self::when) has estimated.
-    pub fn watch(&self, now: Timestamp, charge: &ChargeRequest<'_>, waker: &Waker) -> u64 {
-        self.quota.watch(now, &charge.names(), waker)
+    /// they turn out to come back later than [`when`](Self::when) has estimated. `waiting` is the
+    /// number of units that all waiting calls need.
+    pub fn watch(&self, now: Timestamp, charge: &ChargeRequest<'_>, waiting: u64, waker: &Waker) -> u64 {
+        self.quota.watch(now, &charge.names(), waiting, waker)
     }
 
     /// Takes the units of `charge`, or none. Wakes `waker` when units arrive that a store is asked for.

@@ -33,6 +33,8 @@ struct Queued {
 struct Queue {
     /// By rank, the lowest first.
     waiters: BTreeMap<Rank, Waiter>,
+    /// Units that all of them need together.
+    units: u64,
     /// The `number` of the last [`QueuePlace::review`]; `None` if an exchange has overtaken others since.
     reviewed: Option<u64>,
 }
@@ -64,8 +66,8 @@ pub(crate) struct Arrival {
 /// The position of a waiter in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueuePosition {
-    /// At the front.
-    First,
+    /// At the front of waiters that need so many units together.
+    First { units: u64 },
     /// Behind other waiters.
     Behind,
     /// Its grant is estimated for this time, which is after its deadline.
@@ -119,6 +121,7 @@ impl Queues {
         if line.waiters.last_key_value().is_some_and(|(last, _)| *last > rank) {
             line.reviewed = None;
         }
+        line.units = line.units.saturating_add(cost);
         line.waiters.insert(rank, Waiter { waker: waker.clone(), cost, deadline, late: None });
         let before = line.waiters.range(..rank).filter(|(_, waiter)| waiter.late.is_none());
         let units = before.fold(0_u64, |units, (_, waiter)| units.saturating_add(waiter.cost));
@@ -135,7 +138,7 @@ impl QueuePlace {
     /// Returns the current position. `waker` is woken when it may have changed.
     pub fn position(&self, waker: &Waker) -> QueuePosition {
         let mut waiting = self.lines.lock();
-        let Some(line) = waiting.lines.get_mut(&self.group) else { return QueuePosition::First };
+        let Some(line) = waiting.lines.get_mut(&self.group) else { return QueuePosition::First { units: 0 } };
         if let Some(known) = line.waiters.get_mut(&self.rank) {
             if let Some(turn) = known.late {
                 return QueuePosition::Late(turn);
@@ -143,7 +146,7 @@ impl QueuePlace {
             known.waker.clone_from(waker);
         }
         let is_first = line.waiters.first_key_value().is_none_or(|(first, _)| *first == self.rank);
-        if is_first { QueuePosition::First } else { QueuePosition::Behind }
+        if is_first { QueuePosition::First { units: line.units } } else { QueuePosition::Behind }
     }
 
     /// Finds the waiters that cannot be served before their deadline, and wakes them to leave. `when`
@@ -215,7 +218,8 @@ impl Drop for QueuePlace {
         let mut waiting = self.lines.lock();
         let Some(line) = waiting.lines.get_mut(&self.group) else { return };
         let was_first = line.waiters.first_key_value().is_some_and(|(first, _)| *first == self.rank);
-        line.waiters.remove(&self.rank);
+        let cost = line.waiters.remove(&self.rank).map_or(0, |waiter| waiter.cost);
+        line.units = line.units.saturating_sub(cost);
         self.lines.len.fetch_sub(1, Relaxed);
         let next = line.waiters.first_key_value().filter(|_| was_first);
         let next = next.map(|(_, waiter)| waiter.waker.clone());
@@ -258,7 +262,7 @@ mod tests {
     }
 
     fn is_first(place: &QueuePlace) -> bool {
-        place.position(Waker::noop()) == QueuePosition::First
+        matches!(place.position(Waker::noop()), QueuePosition::First { .. })
     }
 
     #[test]
@@ -296,6 +300,21 @@ mod tests {
         let (first, _) = join();
         first.review(1, |_, _| Some(at(100)));
         assert_eq!(join().1, 0);
+    }
+
+    #[test]
+    fn who_is_first_learns_the_units_of_the_whole_queue() {
+        let lines = Arc::new(Queues::default());
+        let join = |group: &[u8], cost: u64| {
+            lines.join(group.into(), Arrival { cost, ..arrival(0) }, 10, Waker::noop()).unwrap().0
+        };
+        let [first, second, third] = [1, 5, 2].map(|cost| join(b"one", cost));
+        let _other = join(b"other", 100);
+        assert_eq!(first.position(Waker::noop()), QueuePosition::First { units: 8 });
+        drop(second);
+        assert_eq!(first.position(Waker::noop()), QueuePosition::First { units: 3 });
+        drop(first);
+        assert_eq!(third.position(Waker::noop()), QueuePosition::First { units: 2 });
     }
 
     #[test]

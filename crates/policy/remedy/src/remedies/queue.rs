@@ -270,9 +270,10 @@ impl Queue {
         ticket: &Ticket,
         cx: &Context<'_>,
     ) -> Attempt {
-        let position = ticket.place.as_ref().map_or(QueuePosition::First, |place| place.position(cx.waker()));
+        let alone = QueuePosition::First { units: charge.cost };
+        let position = ticket.place.as_ref().map_or(alone, |place| place.position(cx.waker()));
         match position {
-            QueuePosition::First => self.try_pass_first(now, charge, ticket, cx),
+            QueuePosition::First { units } => self.try_pass_first(now, charge, ticket, units, cx),
             QueuePosition::Behind if now < ticket.deadline => Attempt::Wait(None),
             QueuePosition::Behind => {
                 Attempt::Refuse(self.too_late(now, charge, self.draw.when(now, charge, charge.cost, 0)))
@@ -281,19 +282,21 @@ impl Queue {
         }
     }
 
-    /// Handles the first exchange in the queue. It passes if allowance is available.
+    /// Handles the first exchange in the queue. It passes if allowance is available. `waiting` is the number
+    /// of units that the whole queue needs.
     fn try_pass_first(
         &self,
         now: Timestamp,
         charge: &ChargeRequest<'_>,
         ticket: &Ticket,
+        waiting: u64,
         cx: &Context<'_>,
     ) -> Attempt {
         if let Ok(grant) = self.draw.take(now, charge) {
             return Attempt::Through(grant);
         }
         // Register before the next attempt, so no release in between is missed.
-        let delays = self.draw.watch(now, charge, cx.waker());
+        let delays = self.draw.watch(now, charge, waiting, cx.waker());
         let refusal = match self.draw.take(now, charge) {
             Ok(grant) => return Attempt::Through(grant),
             Err(refusal) => refusal,
