@@ -157,7 +157,7 @@ impl SharedGroup for Group {
     }
 
     fn heeds(&self, press: Press) -> bool {
-        if let Backed::Shared(share) = &self.lock().backed { share.heeds(press) } else { false }
+        if let Backed::Shared(share) = &mut self.lock().backed { share.heeds(press) } else { false }
     }
 }
 

@@ -276,7 +276,8 @@ impl Share {
         let is_lacking = units > self.applied.0;
         let waits_until = self.asked_at.unwrap_or(now).saturating_add(ANSWER_MAX_US);
         let is_asking = self.asked_at.is_some() || self.should_ask(meter);
-        if is_lacking && is_asking && !is_fresh && now < waits_until {
+        let may_come = self.hold.may_grow() || (is_lacking && !is_fresh);
+        if may_come && is_asking && now < waits_until {
             return (Why::Fetching, outside(waits_until));
         }
         match self.lease.at(now / 1_000) {
@@ -318,7 +319,7 @@ impl Share {
         if is_omitted && lease == Lease::Held {
             return None;
         }
-        Some(GroupCall { keeps: self.keeps(), ..self.hold.call(demand, lease, now_ms) })
+        Some(GroupCall { keeps: self.keeps(), ..self.hold.call(demand, lease, self.lease.roster(), now_ms) })
     }
 
     fn keeps(&self) -> bool {
@@ -327,7 +328,7 @@ impl Share {
 
     /// Handles the reply to the last call. Tasks that still wait must note their units again.
     pub(super) fn answered(&mut self, reply: &GroupReply, generation: u64, meter: &mut Meter) {
-        self.hold.answered(reply, generation);
+        self.hold.answered(reply, generation, self.lease.roster());
         self.pool = reply.pool;
         self.differs = reply.differs;
         self.waiting = 0;
@@ -347,7 +348,7 @@ impl Share {
     }
 
     /// Returns `true` if a press concerns the group.
-    pub(super) fn heeds(&self, press: Press) -> bool {
+    pub(super) fn heeds(&mut self, press: Press) -> bool {
         self.hold.heeds(press)
     }
 

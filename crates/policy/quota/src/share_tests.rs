@@ -454,3 +454,69 @@ fn limits_that_differ_are_shown_and_the_lowest_holds() {
     assert!(worst <= 6 && served.iter().sum::<u64>() > 25, "{served:?}, {worst}");
     assert!(cluster.shared(0).config_differs && cluster.shared(1).config_differs);
 }
+
+/// Makes a call of the first gateway, which is answered at once. Returns `false` if it has to wait for the
+/// store.
+fn call_or_wait(cluster: &Cluster) -> bool {
+    match cluster.take(0, b"") {
+        Ok(mut grant) => {
+            grant.responded(cluster.wall());
+            true
+        }
+        Err(refusal) => {
+            assert_eq!(refusal.why, Why::Fetching);
+            false
+        }
+    }
+}
+
+#[test]
+fn a_rising_load_within_the_limit_is_never_refused_and_seldom_waits() {
+    let mut cluster = Cluster::start(4, &sliding(1_000));
+    cluster.load(LEARNED_MS);
+    cluster.pass(5_000);
+    let (mut calls, mut waits_ms) = (0, 0);
+    for ms in 0..4_000 {
+        cluster.step();
+        // 400 calls, 200 of them in the last second or so.
+        while calls < ms * ms / 40_000 {
+            if !call_or_wait(&cluster) {
+                waits_ms += 1;
+                break;
+            }
+            calls += 1;
+        }
+    }
+    assert!(calls >= 399 && waits_ms <= 5, "{calls} calls, which waited for {waits_ms} ms");
+}
+
+#[test]
+fn a_gateway_gives_up_its_reserve_when_others_are_short() {
+    let mut cluster = Cluster::start(2, &sliding(100));
+    cluster.load(LEARNED_MS);
+    cluster.pass(5_000);
+    for ms in 0..4_000 {
+        cluster.step();
+        if ms % 100 == 0 {
+            call_or_wait(&cluster);
+        }
+    }
+    let reserved = cluster.shared(0).hold;
+    assert!((15..40).contains(&reserved), "{reserved} held for 10 calls a second");
+    let mut others = 0;
+    for ms in 0..4_000 {
+        cluster.step();
+        // Its units are free again a little more than a second after a response.
+        if ms % 100 == 0
+            && let Ok(mut grant) = cluster.take(0, b"")
+        {
+            grant.responded(cluster.wall());
+        }
+        while let Ok(mut grant) = cluster.take(1, b"") {
+            grant.responded(cluster.wall());
+            others += 1;
+        }
+    }
+    let holds = [cluster.shared(0).hold, cluster.shared(1).hold];
+    assert!(holds[0] <= 12 && holds[1] >= 86 && others > 300, "{holds:?}, {others} calls");
+}

@@ -9,6 +9,10 @@ const HALVING_MS: u64 = 1_000;
 /// A renewal lists a hold at least this often, in case a message about it was lost.
 const SILENT_MAX_MS: u64 = 3_000;
 
+/// A member holds this part of the units that nobody holds beyond its demand, divided by the number of members. So
+/// calls need not wait when there are more of them than a moment ago.
+const RESERVE_PARTS: u64 = 4;
+
 /// The demand for a group's units at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Demand {
@@ -30,6 +34,10 @@ pub struct Hold {
     /// The peak of the demand, and the time at which it was last changed.
     peak: u64,
     peak_ms: u64,
+    /// Units wanted beyond the demand.
+    reserve: u64,
+    /// Units that nobody held and that could be lent, as told last.
+    pool: u64,
     /// The generation in which the store was told about this group; 0 if the store does not know it.
     generation: u64,
     /// The hold and the want that the store knows.
@@ -52,6 +60,8 @@ impl Hold {
             cap: u64::MAX,
             peak: 0,
             peak_ms: 0,
+            reserve: 0,
+            pool: 0,
             generation: 0,
             told: (0, 0),
             sent: 0,
@@ -104,8 +114,9 @@ impl Hold {
         // Others wait for what is not in use here. It is returned in halves, so there are few calls.
         let is_idle = self.cap != u64::MAX && demand.waiting == 0 && demand.used < self.held / 2;
         let returns = is_idle || (self.held > self.cap && demand.used < self.held);
-        let wants = demand.waiting > 0 && demand.used + demand.waiting > want.saturating_add(want / 4);
-        returns || (wants && want < self.limit)
+        let wanted = demand.used.saturating_add(demand.waiting);
+        let is_news = wanted > want.saturating_add(want / 4) || (self.may_grow() && wanted > self.held);
+        returns || (demand.waiting > 0 && is_news && want < self.limit)
     }
 
     /// Returns `true` if a renewal need not list this hold: the store knows all about it, and there is enough
@@ -121,10 +132,18 @@ impl Hold {
             && self.told == (self.has(demand, Lease::Held, want), want)
     }
 
-    /// Returns `true` if a press concerns this member.
-    pub fn heeds(&self, press: Press) -> bool {
+    /// Returns `true` if the store had units to lend when it was called last.
+    pub fn may_grow(&self) -> bool {
+        self.pool > 0
+    }
+
+    /// Returns `true` if a press concerns this member. If others are short of units, it gives up its reserve.
+    pub fn heeds(&mut self, press: Press) -> bool {
         match press {
-            Press::Short => self.held > 0,
+            Press::Short => {
+                self.reserve = 0;
+                self.held > 0
+            }
             Press::Freed(_) => self.held < self.told.1,
         }
     }
@@ -134,13 +153,19 @@ impl Hold {
         self.report.note(remaining, reset_ms);
     }
 
-    /// Creates the part of a call about this group. Free units that are not wanted are given up at once.
-    pub fn call(&mut self, demand: Demand, lease: Lease, now_ms: u64) -> GroupCall {
-        let want = self.want(demand, now_ms);
-        if want != self.peak {
-            self.peak = want;
+    /// Creates the part of a call about this group, in a cluster of so many members. Free units that are not
+    /// wanted are given up at once.
+    pub fn call(&mut self, demand: Demand, lease: Lease, members: u64, now_ms: u64) -> GroupCall {
+        let peak = self.peak(demand, now_ms);
+        if peak != self.peak {
+            self.peak = peak;
             self.peak_ms = now_ms;
         }
+        if self.held == 0 && self.cap == u64::MAX && members > 0 {
+            // It does not know yet how many units nobody holds.
+            self.reserve = self.limit / members / RESERVE_PARTS;
+        }
+        let want = self.want(demand, now_ms);
         self.held = self.has(demand, lease, want);
         (self.sent, self.sent_ms) = (want, now_ms);
         let Self { generation, limit, cool_ms, keeps, held: has, .. } = *self;
@@ -151,24 +176,44 @@ impl Hold {
     /// Creates the part of the last call, which returns all units that are not in use.
     pub fn leave(&mut self, used: u64, now_ms: u64) -> GroupCall {
         self.peak = 0;
+        self.reserve = 0;
         self.cap = 0;
-        self.call(Demand { used, waiting: 0 }, Lease::Over, now_ms)
+        self.call(Demand { used, waiting: 0 }, Lease::Over, 0, now_ms)
     }
 
-    /// Handles the reply to the last call, which came from this generation.
-    pub fn answered(&mut self, reply: &GroupReply, generation: u64) {
+    /// Handles the reply to the last call, which came from this generation with so many members.
+    pub fn answered(&mut self, reply: &GroupReply, generation: u64, members: u64) {
         self.held = reply.hold;
         self.cap = reply.cap;
         self.generation = generation;
         self.told = (reply.hold, self.sent);
+        let lends = reply.cap == u64::MAX && reply.learning_ms == 0;
+        self.pool = if lends { u64::try_from(reply.pool).unwrap_or(0) } else { 0 };
+        self.reserve = self.reserve_among(members);
+    }
+
+    /// The units that it should hold beyond its demand. Small changes are not worth a call.
+    fn reserve_among(&self, members: u64) -> u64 {
+        if !self.may_grow() {
+            return 0;
+        }
+        let part = self.pool.saturating_add(self.reserve) / members.max(1) / RESERVE_PARTS;
+        if part.abs_diff(self.reserve) <= self.reserve / 4 { self.reserve } else { part }
     }
 
     fn has(&self, demand: Demand, lease: Lease, want: u64) -> u64 {
         demand.used.max(self.owned(lease).min(self.cap).min(want))
     }
 
-    /// The units that the member could use: its demand, or a recent peak of it.
+    /// The units that the member could use. It needs no reserve while nobody calls.
     fn want(&self, demand: Demand, now_ms: u64) -> u64 {
+        let peak = self.peak(demand, now_ms);
+        let reserve = if peak == 0 { 0 } else { self.reserve };
+        peak.saturating_add(reserve).min(self.limit)
+    }
+
+    /// The demand, or a recent peak of it.
+    fn peak(&self, demand: Demand, now_ms: u64) -> u64 {
         let current = demand.used.saturating_add(demand.waiting);
         let halvings = u32::try_from(now_ms.saturating_sub(self.peak_ms) / HALVING_MS).unwrap_or(u32::MAX);
         let peak = self.peak.checked_shr(halvings).unwrap_or(0);

@@ -253,7 +253,7 @@ impl Process {
         {
             return None;
         }
-        Some(self.hold.call(demand, lease, now_ms))
+        Some(self.hold.call(demand, lease, self.session.roster(), now_ms))
     }
 
     /// Begin of the window that the process is in.
@@ -271,7 +271,7 @@ impl Process {
         let Some(reply) = told.groups.first() else { return true };
         match self.meter.kind {
             Kind::Blocks => self.block.answered(reply, told.generation, self.begin_ms),
-            _ => self.hold.answered(reply, told.generation),
+            _ => self.hold.answered(reply, told.generation, told.view.roster),
         }
         true
     }
