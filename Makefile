@@ -122,14 +122,14 @@ test-cluster: $(PEERS)/valkey ## Share quotas among eight gateways over Redis an
 
 HISTORIES ?= 10000
 MIRRORED ?= 500
-model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=500): six minutes
+model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=500): four minutes
 	@$(say) "Checking for Redis"
 	@scripts/need cc=gcc redis-server
 	@$(say) "Playing $(HISTORIES) histories"
-	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --release --package egret-store --lib model -- --nocapture
+	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick --package egret-store --lib model -- --nocapture
 	@$(say) "Playing $(MIRRORED) histories beside Redis, whose script must give the same replies"
 	@EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
-		cargo test --locked --release --package egret-store --lib model_histories -- --nocapture
+		cargo test --locked --profile quick --package egret-store --lib model_histories -- --nocapture
 
 instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path, the performance gate
 	@$(say) "Checking for valgrind"
@@ -138,9 +138,9 @@ instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of 
 	@GUNGRAUN_RUNNER=$(CURDIR)/$(PEERS)/bin/gungraun-runner cargo bench --locked --workspace --bench '*'
 
 exchange: build ## Compare the instructions of a whole exchange with the committed count, and list the files on its path
-	@$(say) "Checking for valgrind"
-	@scripts/need valgrind +libc6-dbg
-	@$(say) "Instructions of an exchange: a minute"
+	@$(say) "Checking for valgrind and Redis"
+	@scripts/need valgrind redis-server +libc6-dbg
+	@$(say) "Instructions of an exchange: two minutes"
 	@scripts/exchange-instructions $(RELEASE)
 
 script-size: build ## Add up what the remedy `script` costs in the binary, against its bound

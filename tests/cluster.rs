@@ -8,6 +8,7 @@ mod cluster {
     mod changing_demand;
     mod costs;
     mod failovers;
+    mod long_windows;
     mod member_faults;
     mod purges;
     mod secrets;

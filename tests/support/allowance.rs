@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::counted::{Counted, CountedCall, between, most_at_once, most_in_any, most_in_fixed, most_lacking};
-use crate::timeline::Timeline;
+use crate::timeline::{Timeline, pass};
+use crate::wait::far_from_now;
 
 /// The time that all windows last.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -22,6 +23,8 @@ pub struct Allowance {
 enum Kind {
     Sliding,
     Fixed(Duration),
+    /// A day that does not end while the scenario runs.
+    Calendar,
     Bucket,
     Concurrent,
 }
@@ -43,6 +46,11 @@ impl Allowance {
         Self { name, kind: Kind::Fixed(window), limit, response_ms: 10 }
     }
 
+    /// So many calls in a day that ends hours from now.
+    pub fn calendar(limit: usize) -> Self {
+        Self { name: format!("calendar-{limit}"), kind: Kind::Calendar, limit, response_ms: 10 }
+    }
+
     /// A bucket of so many tokens that fills in a second.
     pub fn bucket(limit: usize) -> Self {
         Self { name: format!("bucket-{limit}"), kind: Kind::Bucket, limit, response_ms: 10 }
@@ -51,6 +59,12 @@ impl Allowance {
     /// So many calls at the same time. Each one lasts for `response_ms`.
     pub fn concurrent(limit: usize, response_ms: u64) -> Self {
         Self { name: format!("concurrent-{limit}"), kind: Kind::Concurrent, limit, response_ms }
+    }
+
+    /// The same allowance, whose calls take so long.
+    #[must_use]
+    pub fn responding_in(&self, response_ms: u64) -> Self {
+        Self { response_ms, ..self.clone() }
     }
 
     /// The same allowance with another limit.
@@ -80,6 +94,10 @@ impl Allowance {
         match kind {
             Kind::Sliding => format!("limit: {limit}, window: 1s"),
             Kind::Fixed(window) => format!("kind: fixed, limit: {limit}, window: {}s", window.as_secs()),
+            Kind::Calendar => {
+                let time = far_from_now();
+                format!("kind: calendar, limit: {limit}, period: day, renews: {{ time: '{time}' }}")
+            }
             Kind::Bucket => format!("kind: token-bucket, limit: {limit}, window: 1s"),
             Kind::Concurrent => format!("kind: concurrency, limit: {limit}"),
         }
@@ -95,6 +113,7 @@ impl Allowance {
         match self.kind {
             Kind::Sliding => most_in_any(calls, WINDOW),
             Kind::Fixed(window) => most_in_fixed(calls, window),
+            Kind::Calendar => calls.len(),
             Kind::Concurrent => most_at_once(calls),
             Kind::Bucket => {
                 let limit = u64::try_from(self.limit).unwrap();
@@ -131,6 +150,7 @@ impl Allowance {
                 let length = window.as_nanos() as f64;
                 between(&calls, from, to).len() as f64 * length / (to - from) as f64
             }
+            Kind::Calendar => between(&calls, from, to).len() as f64,
             Kind::Sliding | Kind::Bucket => between(&calls, from, to).len() as f64 * 1e9 / (to - from) as f64,
         };
         used / self.limit as f64
@@ -140,5 +160,21 @@ impl Allowance {
     pub fn claim_used(&self, provider: &Counted, from: u64, to: u64, least: f64, line: &Timeline) {
         let used = self.used(provider, from, to);
         line.claim(used >= least, format!("{}: {:.1} % used", self.name, used * 100.0));
+    }
+
+    /// Waits for the next window of a fixed one, and returns its begin.
+    pub fn until_window(&self, provider: &Counted) -> u64 {
+        let Kind::Fixed(window) = self.kind else { panic!("{} has no windows by the clock", self.name) };
+        let window = u64::try_from(window.as_nanos()).unwrap();
+        let begin = (provider.now() / window + 1) * window;
+        pass(Duration::from_nanos(begin - provider.now()));
+        begin
+    }
+
+    /// Claims that at most one unit for each member is unused since this time, the begin of a window.
+    pub fn claim_used_up(&self, provider: &Counted, begin: u64, members: usize, line: &Timeline) {
+        let used = provider.count_between(&self.name, begin, u64::MAX);
+        let figure = format!("{}: {used} of {} used at the end", self.name, self.limit);
+        line.claim(used <= self.limit && used + members >= self.limit, figure);
     }
 }
