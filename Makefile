@@ -188,7 +188,7 @@ lab: export PATH := $(PROGRAMS):$(PATH)
 lab: build $(LAB_NEEDS) ## Run an experiment and write a report to results/ (EXPERIMENT=modes, FULL=1, HOLD=1, CASE, ROUNDS, SECONDS)
 	@$(say) "Checking for ab, wrk and nginx"
 	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers% cluster,$(EXPERIMENT)),haproxy) \
-		$(if $(filter cluster,$(EXPERIMENT)),redis-server)
+		$(if $(filter cluster shared-quota,$(EXPERIMENT)),redis-server)
 	@$(say) "Running $(EXPERIMENT): do not use the machine meanwhile"
 	@$(RELEASE) lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(if $(HOLD),--hold) \
 		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
