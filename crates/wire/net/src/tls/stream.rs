@@ -8,11 +8,13 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use egret_message::authority::Host;
-use rustls::{ClientConnection, Connection, ServerConnection};
+use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
+use super::hello::{Hello, HelloError};
 use super::{ClientTls, ServerTls, TlsError};
 use crate::event_loop::Socket;
 
@@ -40,6 +42,24 @@ pub async fn handshake(socket: Socket, tls: &ClientTls, host: &Host) -> Result<T
 /// Performs the handshake that a client has begun. It waits for the client, so set a timeout.
 pub async fn accept(socket: Socket, tls: &ServerTls) -> Result<TlsStream, TlsError> {
     shake_hands(socket, ServerConnection::new(tls.config.clone())?.into()).await
+}
+
+/// Performs the handshake that a client has begun with `hello`. `received` holds all bytes that it has sent so
+/// far. It waits for the client, so set a timeout.
+pub async fn accept_hello(
+    socket: Socket,
+    hello: Hello,
+    received: &[u8],
+    config: Arc<ServerConfig>,
+) -> Result<TlsStream, TlsError> {
+    match hello.into_connection(config, received) {
+        Ok(connection) => shake_hands(socket, connection.into()).await,
+        Err(HelloError { error, alert }) => {
+            // Few bytes, and the first ones of this direction but for an HTTP response: the socket takes them.
+            let _ = poll_fn(|cx| socket.poll_send(cx, &[IoSlice::new(&alert)])).await;
+            Err(error)
+        }
+    }
 }
 
 async fn shake_hands(socket: Socket, mut connection: Connection) -> Result<TlsStream, TlsError> {
