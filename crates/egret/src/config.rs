@@ -144,6 +144,7 @@ impl Config {
             shared: SharedState::default(),
             data_dir: None,
             exports,
+            interception: None,
         }
     }
 

@@ -124,6 +124,7 @@ impl Fixture {
             shared: SharedState::default(),
             data_dir: None,
             exports: &Exports::default(),
+            interception: None,
         };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");
         let client = event_loop.block_on(async {

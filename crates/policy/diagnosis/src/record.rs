@@ -74,6 +74,8 @@ pub struct Facts {
     pub is_cut_short: bool,
     /// `true` if the response did not come from a provider.
     pub is_generated: bool,
+    /// `true` if the client sent the request inside a tunnel, which the gateway intercepted.
+    pub is_intercepted: bool,
 }
 
 /// A call to a provider. Times are in microseconds since the first byte of the request.

@@ -1,4 +1,4 @@
-//! The first bytes of a connection inside a tunnel: what they begin, and the ClientHello if that is TLS.
+//! The first bytes of a connection inside a tunnel: what they begin, and the `ClientHello` if that is TLS.
 //!
 //! Nothing here does I/O. The caller keeps what it has received, so the bytes can still be relayed unchanged
 //! once it is known what they are.
@@ -11,7 +11,7 @@ use rustls::{AlertDescription, ServerConfig, ServerConnection};
 
 use super::TlsError;
 
-/// Maximum size of a ClientHello with its record headers. With a post-quantum key share it is about 1.7 KiB.
+/// Maximum size of a `ClientHello` with its record headers. With a post-quantum key share it is about 1.7 KiB.
 pub const HELLO_BYTES_MAX: usize = 16 << 10;
 /// Maximum length of a method. The longest that IANA lists has 17 letters.
 const METHOD_BYTES_MAX: usize = 24;
@@ -92,17 +92,12 @@ pub struct HelloError {
     pub alert: Vec<u8>,
 }
 
-/// Reads a ClientHello, which may arrive in pieces.
+/// Reads a `ClientHello`, which may arrive in pieces.
+#[derive(Default)]
 pub struct HelloReader {
     acceptor: Acceptor,
     /// Number of bytes that the acceptor has taken.
     taken: usize,
-}
-
-impl Default for HelloReader {
-    fn default() -> Self {
-        Self { acceptor: Acceptor::default(), taken: 0 }
-    }
 }
 
 impl fmt::Debug for HelloReader {
@@ -112,8 +107,8 @@ impl fmt::Debug for HelloReader {
 }
 
 impl HelloReader {
-    /// Reads on in `received`, all bytes of the connection so far. Returns `None` if the ClientHello is not
-    /// complete. After an error or a ClientHello, do not call it again.
+    /// Reads on in `received`, all bytes of the connection so far. Returns `None` if the `ClientHello` is not
+    /// complete. After an error or a `ClientHello`, do not call it again.
     pub fn read(&mut self, received: &[u8]) -> Result<Option<Hello>, HelloError> {
         let mut rest = received.get(self.taken..).unwrap_or_default();
         while !rest.is_empty() {
@@ -143,7 +138,7 @@ impl HelloError {
     }
 }
 
-/// A complete ClientHello.
+/// A complete `ClientHello`.
 pub struct Hello {
     accepted: Accepted,
     /// Number of bytes that were read for it. Those behind it belong to the client's next message.
