@@ -1,0 +1,25 @@
+//! The local certificate authority: what HTTPS interception shows to a client in place of a provider's
+//! certificate.
+//!
+//! An [`Authority`] has two certificates. Clients trust the root, whose key is dropped as soon as it has
+//! signed the second one, the issuing certificate. The key of that one signs a certificate for each host.
+//! Both certificates carry the same [`Constraints`]: whoever steals the key can impersonate the configured
+//! hosts to the clients that trust the root, and nobody else.
+//!
+//! The room knows certificates and files. It knows no connection and no request.
+
+mod authority;
+mod constraints;
+mod generations;
+mod host_pattern;
+mod interception_config;
+mod mint;
+pub mod pem;
+mod server_configs;
+
+pub use authority::{Authority, AuthorityError, IN_MEMORY_DAYS, INIT_DAYS, Owner};
+pub use constraints::{Constraints, ConstraintsError};
+pub use host_pattern::{HostPattern, HostPatterns};
+pub use interception_config::{Interception, InterceptionConfig, OnRefusal, UnknownProtocol};
+pub use mint::{Mint, MintError};
+pub use server_configs::ServerConfigs;
