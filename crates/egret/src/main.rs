@@ -35,6 +35,7 @@ mod har;
 mod health;
 mod import;
 mod lab;
+mod interception;
 mod logging;
 mod memory;
 mod output;

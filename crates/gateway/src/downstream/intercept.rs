@@ -168,7 +168,7 @@ async fn opening(client: &mut Client, state: &mut RequestState) -> Option<Openin
     }
 }
 
-/// Reads the whole ClientHello.
+/// Reads the whole `ClientHello`.
 async fn read_hello(client: &mut Client, state: &mut RequestState) -> Result<Hello, Start> {
     let mut reader = HelloReader::default();
     loop {

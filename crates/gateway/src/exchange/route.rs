@@ -138,14 +138,16 @@ impl Question<'_> {
         let mut path = target;
         if let (TargetForm::Absolute, Some(authority)) = (self.request.target_form, self.request.authority) {
             if self.target_scheme(authority)? != inside.tls || !inside.is_named_by(authority.of(self.bytes)) {
-                let detail = format!("the target of a request in this tunnel must be at {}", inside.authority);
+                let detail =
+                    format!("the target of a request in this tunnel must be at {}", inside.authority);
                 return Err(Failure::new(ErrorKind::BadRequest, detail));
             }
             path = Span { start: authority.end, end: target.end };
         } else if let Some(host) = self.request.host
             && !inside.is_named_by(host.of(self.bytes))
         {
-            let detail = format!("this tunnel leads to {}, and `Host` names another server", inside.authority);
+            let detail =
+                format!("this tunnel leads to {}, and `Host` names another server", inside.authority);
             return Err(Failure::new(ErrorKind::Misdirected, detail));
         }
         let mut forward = self.to_host(inside.tls, &inside.text, path)?;

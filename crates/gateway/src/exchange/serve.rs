@@ -162,7 +162,9 @@ async fn connect(
     };
     let (_slot, connection) = match opened.await {
         Ok(opened) => opened,
-        Err(failure) if is_intercepted => return fail_silently(client, state, view, upstream, &failure, begun),
+        Err(failure) if is_intercepted => {
+            return fail_silently(client, state, view, upstream, &failure, begun);
+        }
         Err(failure) => {
             let target = CallTarget::whole(upstream, Span::default());
             return refuse(client, state, view, &failure, Some(&target), begun).await;

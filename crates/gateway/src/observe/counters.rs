@@ -9,9 +9,7 @@ use egret_net::policy::Reason;
 
 use crate::failure::ErrorKind;
 use crate::observe::notice::Notice;
-use crate::observe::stats::{
-    ClientsSnapshot, Count, ExchangeCount, InterceptionSnapshot, ProviderSnapshot,
-};
+use crate::observe::stats::{ClientsSnapshot, Count, ExchangeCount, InterceptionSnapshot, ProviderSnapshot};
 
 /// Names of the methods in the order of [`Method::index`].
 const METHODS: [&str; 10] =

@@ -6,7 +6,7 @@ use std::time::Duration;
 use egret_clock::Moment;
 
 /// Time between two lines.
-const INTERVAL: Duration = Duration::from_secs(600);
+const INTERVAL: Duration = Duration::from_mins(10);
 
 /// When a line may be logged again.
 #[derive(Debug, Default)]

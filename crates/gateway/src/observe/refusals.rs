@@ -13,7 +13,7 @@ use egret_net::tls::TlsError;
 /// Maximum number of pairs of host and client that are remembered.
 const PAIRS_MAX: usize = 1024;
 /// Time after which a refusal is forgotten.
-const MEMORY: Duration = Duration::from_secs(3600);
+const MEMORY: Duration = Duration::from_hours(1);
 /// Number of refusals in a row that count as one.
 const ENOUGH: u8 = 2;
 

@@ -47,6 +47,7 @@ struct Spans {
 
 /// Data about an exchange other than its texts.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
 pub struct Facts {
     /// Time at which the first byte of the request arrived.
     pub started: Timestamp,

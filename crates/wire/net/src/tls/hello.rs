@@ -51,8 +51,7 @@ impl Opening {
             return Some(Self::Other);
         }
         match bytes[method..].split_first() {
-            None => None,
-            Some((b' ', [])) => None,
+            None | Some((b' ', [])) => None,
             Some((b' ', target)) => Self::of_target(&bytes[..method], target),
             Some(_) => Some(Self::Other),
         }
@@ -83,7 +82,7 @@ fn is_of_method(byte: u8) -> bool {
     byte.is_ascii_uppercase() || byte == b'-'
 }
 
-/// The reason why there is no ClientHello, with the alert to send.
+/// The reason why there is no `ClientHello`, with the alert to send.
 #[derive(Debug)]
 pub struct HelloError {
     /// The reason.

@@ -1,0 +1,91 @@
+//! The authority for intercepted hosts, while Egret runs: the one in the data directory, otherwise one that
+//! lives in memory.
+
+use std::sync::Arc;
+
+use egret_ca::{Authority, Constraints, HostPattern, HostPatterns, IN_MEMORY_DAYS, Owner, ServerConfigs};
+use egret_clock::{Clock, Moment};
+
+use crate::config::Config;
+
+/// The certificates for the hosts of a config.
+#[derive(Debug, Clone)]
+pub struct Certificates {
+    /// The entries of `interception.hosts`, by which hosts share certificates.
+    patterns: Vec<HostPattern>,
+    configs: ServerConfigs,
+}
+
+impl Certificates {
+    /// Returns the certificates for `config`, or `None` if it intercepts nothing. The authority of `previous`
+    /// stays, because programs that run already trust it. Logs hosts for which it may not speak.
+    pub fn of(config: &Config, previous: Option<&Self>) -> Result<Option<Self>, String> {
+        let Some(key) = &config.interception else { return Ok(None) };
+        // An invalid key is reported where the config is validated.
+        let Ok(rules) = key.compile("interception") else { return Ok(None) };
+        let patterns = rules.hosts().to_vec();
+        let hosts = hosts(config, &patterns);
+        if hosts.is_empty() {
+            return Ok(None);
+        }
+        let authority = match previous {
+            Some(previous) => Arc::clone(previous.configs.authority()),
+            None => Arc::new(in_memory(&hosts)?),
+        };
+        warn_uncovered(&authority, &hosts);
+        if let Some(previous) = previous.filter(|previous| previous.patterns == patterns) {
+            return Ok(Some(previous.clone()));
+        }
+        let set: HostPatterns = patterns.iter().cloned().collect();
+        let configs = ServerConfigs::new(authority, set).map_err(|error| error.to_string())?;
+        Ok(Some(Self { patterns, configs }))
+    }
+
+    /// The TLS settings for intercepted hosts.
+    pub fn configs(&self) -> &ServerConfigs {
+        &self.configs
+    }
+}
+
+/// Returns the hosts that are intercepted: those of the providers, and those of the key.
+fn hosts(config: &Config, patterns: &[HostPattern]) -> Vec<HostPattern> {
+    let url = |provider: &egret_gateway::config::ProviderConfig| {
+        // An invalid URL is reported where the config is validated.
+        let authority = egret_match::providers::ProviderUrl::parse(&provider.url).ok()?.origin.authority;
+        Some(HostPattern::from(authority.host))
+    };
+    config.providers.values().filter_map(url).chain(patterns.iter().cloned()).collect()
+}
+
+/// Makes an authority for `hosts`. One that no certificate can name is left out, and relayed later.
+fn in_memory(hosts: &[HostPattern]) -> Result<Authority, String> {
+    let is_certifiable = |host: &&HostPattern| Constraints::new([(*host).clone()]).is_ok();
+    let constraints = Constraints::new(hosts.iter().filter(is_certifiable).cloned());
+    let constraints = constraints.map_err(|error| format!("interception: {error}"))?;
+    let now = Clock::new().timestamp(Moment::now());
+    let authority = Authority::make(&constraints, &owner(), IN_MEMORY_DAYS, now)
+        .map_err(|error| format!("interception: {error}"))?;
+    tracing::info!(
+        name = authority.name(),
+        fingerprint = authority.fingerprint(),
+        "intercepted hosts have certificates of an authority in memory: `egret ca init` makes one that is kept"
+    );
+    Ok(authority)
+}
+
+fn owner() -> Owner {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let user = std::env::var("USER").unwrap_or_else(|_| "egret".to_owned());
+    Owner::new(&format!("{user}@{host}"))
+}
+
+/// Warns about hosts that the authority may not speak for. Their tunnels are relayed.
+fn warn_uncovered(authority: &Authority, hosts: &[HostPattern]) {
+    for host in hosts.iter().filter(|host| !authority.constraints().covers_pattern(host)) {
+        tracing::warn!(
+            %host,
+            "the certificate authority was not made for this host, so its tunnels are relayed: run `egret ca init --force` and \
+             restart, then give clients the new certificate"
+        );
+    }
+}
