@@ -168,8 +168,10 @@ impl Authority {
         key_pem: &[u8],
         now: Timestamp,
     ) -> Result<Self, AuthorityError> {
-        let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|_| AuthorityError::Key)?;
-        let key = KeyPair::try_from(&key).map_err(|_| AuthorityError::Key)?;
+        let mut der = PrivateKeyDer::from_pem_slice(key_pem).map_err(|_| AuthorityError::Key)?;
+        let key = KeyPair::try_from(&der).map_err(|_| AuthorityError::Key);
+        der.zeroize();
+        let key = key?;
         if !key.is_compatible(&rcgen::PKCS_ECDSA_P256_SHA256) {
             return Err(AuthorityError::Key);
         }

@@ -62,7 +62,7 @@ impl fmt::Display for ConstraintsError {
 impl std::error::Error for ConstraintsError {}
 
 impl Constraints {
-    /// An authority for every host. Whoever has its key can impersonate everything.
+    /// An authority for every host. A thief of its key can impersonate everything.
     pub const NONE: Self = Self { subtrees: None };
 
     /// Returns the narrowest constraints for the hosts. Certificates cannot tell `*.example.com` from

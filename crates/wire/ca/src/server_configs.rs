@@ -28,7 +28,7 @@ pub struct ServerConfigs {
 
 struct Shared {
     mint: Mint,
-    /// What all configurations have in common.
+    /// The part that all configurations have in common.
     base: ServerConfig,
     clock: Clock,
     kept: RwLock<Generations<LeafName, Kept>>,
