@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
-use egret_clock::{Timestamp, rfc3339};
+use egret_clock::{CivilTime, Timestamp};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SerialNumber, date_time_ymd,
@@ -17,6 +16,7 @@ use x509_parser::prelude::FromDer;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::constraints::{Constraints, ConstraintsError};
+use crate::root::Root;
 
 /// Validity of an authority that lives in memory only, in days.
 pub const IN_MEMORY_DAYS: u32 = 30;
@@ -56,7 +56,7 @@ impl Owner {
 
 /// A root certificate whose key no longer exists, and an issuing certificate with its key.
 pub struct Authority {
-    root: CertificateDer<'static>,
+    root: Root,
     issuing: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
     constraints: Constraints,
@@ -129,10 +129,8 @@ impl From<rcgen::Error> for AuthorityError {
 
 /// Formats the day of a time in UTC.
 fn date(at: Timestamp) -> String {
-    let mut text = Vec::new();
-    rfc3339::write_unix_us(at.as_micros(), &mut text);
-    text.truncate("2026-01-02".len());
-    String::from_utf8(text).unwrap_or_default()
+    let CivilTime { year, month, day, .. } = CivilTime::from_unix_seconds(at.as_secs());
+    format!("{year:04}-{month:02}-{day:02}")
 }
 
 impl Authority {
@@ -204,6 +202,7 @@ impl Authority {
             (root.not_before.max(issuing.not_before), root.not_after.min(issuing.not_after), constraints)
         };
         let issuer = Issuer::from_ca_cert_der(&issuing, key)?;
+        let root = Root::read(root).ok_or(AuthorityError::Certificate("the root has no common name"))?;
         let authority = Self { root, issuing, issuer, constraints, not_before, not_after };
         authority.check_validity(now)?;
         Ok(authority)
@@ -226,7 +225,7 @@ impl Authority {
     }
 
     /// The certificate that clients trust.
-    pub fn root(&self) -> &CertificateDer<'static> {
+    pub fn root(&self) -> &Root {
         &self.root
     }
 
@@ -247,16 +246,12 @@ impl Authority {
 
     /// SHA-256 of the root certificate, as pairs of hexadecimal digits with colons between them.
     pub fn fingerprint(&self) -> String {
-        let digest = digest(&SHA256, &self.root);
-        let pairs: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
-        pairs.join(":")
+        self.root.fingerprint()
     }
 
     /// The common name of the root, such as `Egret root 1f2e3d4c`.
-    pub fn name(&self) -> String {
-        let Ok(root) = parsed(&self.root) else { return String::new() };
-        let mut names = root.subject().iter_common_name();
-        names.next().and_then(|name| name.as_str().ok()).unwrap_or_default().to_owned()
+    pub fn name(&self) -> &str {
+        self.root.name()
     }
 
     /// The key of the issuing certificate in PEM, zeroed when it is dropped.

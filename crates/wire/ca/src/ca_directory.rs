@@ -15,6 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::authority::{Authority, AuthorityError};
 use crate::bundle::{Bundle, BundleError};
+use crate::root::Root;
 use crate::{jks, pem};
 
 /// The directory's name in the data directory.
@@ -179,6 +180,16 @@ impl CaDirectory {
         authority.map(Some).map_err(|error| self.failed("", Cause::Authority(error)))
     }
 
+    /// Reads the root alone, whether it is valid or not. `None` if there is none.
+    pub fn root(&self) -> Result<Option<Root>, CaError> {
+        if !self.exists(ROOT)? {
+            return Ok(None);
+        }
+        let unreadable = || Cause::NoCertificate("it is not one of an authority".to_owned());
+        let root = Root::read(self.read_certificate(ROOT)?);
+        root.map(Some).ok_or_else(|| self.failed(ROOT, unreadable()))
+    }
+
     /// Writes an authority and the files for programs that should trust it.
     ///
     /// # Errors
@@ -190,7 +201,7 @@ impl CaDirectory {
             return Err(self.failed("", Cause::Exists));
         }
         self.write(KEY, authority.key_pem().as_bytes(), None)?;
-        let root = pem::certificate(authority.root());
+        let root = authority.root().pem();
         self.write(CHAIN, (pem::certificate(authority.issuing()) + &root).as_bytes(), Some(PUBLIC_MODE))?;
         self.write(ROOT, root.as_bytes(), Some(PUBLIC_MODE))?;
         self.write_bundle(authority, bundle)?;
@@ -216,7 +227,7 @@ impl CaDirectory {
     }
 
     fn write_bundle(&self, authority: &Authority, bundle: &Bundle) -> Result<(), CaError> {
-        let root = authority.root();
+        let root = authority.root().der();
         let store = jks::trust_store(bundle.with_root(root), authority.not_before());
         for (name, bytes) in [(BUNDLE, bundle.pem(root).as_bytes()), (TRUST_STORE, &store)] {
             let is_same = read_file(self.path.join(name), bytes.len()).is_ok_and(|kept| *kept == bytes);

@@ -17,7 +17,8 @@ mod host_pattern;
 mod interception_config;
 pub mod jks;
 mod mint;
-pub mod pem;
+mod pem;
+mod root;
 mod server_configs;
 
 pub use authority::{Authority, AuthorityError, IN_MEMORY_DAYS, INIT_DAYS, Owner};
@@ -27,4 +28,5 @@ pub use constraints::{Constraints, ConstraintsError};
 pub use host_pattern::{HostPattern, HostPatterns};
 pub use interception_config::{Interception, InterceptionConfig, OnRefusal, UnknownProtocol};
 pub use mint::{Mint, MintError};
+pub use root::Root;
 pub use server_configs::ServerConfigs;

@@ -83,8 +83,8 @@ fn openssl_accepts(root: &CertificateDer<'_>, chain: &[CertificateDer<'_>], host
 }
 
 fn accepts(authority: &Authority, chain: &[CertificateDer<'static>], host: &str) -> bool {
-    let accepted = webpki_accepts(authority.root(), chain, host);
-    if let Some(by_openssl) = openssl_accepts(authority.root(), chain, host) {
+    let accepted = webpki_accepts(authority.root().der(), chain, host);
+    if let Some(by_openssl) = openssl_accepts(authority.root().der(), chain, host) {
         assert_eq!(accepted, by_openssl, "webpki and OpenSSL disagree about {host}");
     }
     accepted
@@ -144,7 +144,7 @@ fn the_certificates_have_the_fields_that_strict_verifiers_want() {
     let authority = authority(&["api.x.com"]);
     let other =
         Authority::make(&constraints(&["api.x.com"]), &Owner::new(&"é\n".repeat(99)), 3, now()).unwrap();
-    let (root, issuing) = (parsed(&authority.root).unwrap(), parsed(&authority.issuing).unwrap());
+    let (root, issuing) = (parsed(authority.root().der()).unwrap(), parsed(&authority.issuing).unwrap());
     assert!(root.subject().to_string().starts_with("CN=Egret root "), "{}", root.subject());
     assert!(root.subject().to_string().ends_with(", O=user@host"), "{}", root.subject());
     assert!(issuing.subject().to_string().starts_with("CN=Egret CA "), "{}", issuing.subject());
@@ -188,7 +188,7 @@ fn the_identifier_of_the_issuers_key_is_the_one_in_its_certificate() {
     };
     let authority = authority(&["api.x.com"]);
     let leaf = forged(&authority, "api.x.com");
-    let [root, issuing, leaf] = [&authority.root, &authority.issuing, &leaf].map(identifiers);
+    let [root, issuing, leaf] = [authority.root().der(), &authority.issuing, &leaf].map(identifiers);
     assert!(root.0.is_some() && issuing.0.is_some());
     assert_eq!((root.1, issuing.1, leaf.1), (None, root.0, issuing.0));
 }
@@ -197,7 +197,7 @@ fn the_identifier_of_the_issuers_key_is_the_one_in_its_certificate() {
 fn an_authority_reads_back_and_its_parts_must_belong_together() {
     let (one, two) = (authority(&["api.x.com", "10.0.0.1", "::1"]), authority(&["api.x.com"]));
     let read = |root: &Authority, issuing: &Authority, key: &Authority, now| {
-        Authority::read(root.root.clone(), issuing.issuing.clone(), key.key_pem().as_bytes(), now)
+        Authority::read(root.root().der().clone(), issuing.issuing.clone(), key.key_pem().as_bytes(), now)
     };
     let back = read(&one, &one, &one, now()).unwrap();
     assert_eq!(back.constraints, one.constraints);
@@ -216,7 +216,7 @@ fn an_authority_reads_back_and_its_parts_must_belong_together() {
     let as_root = Authority::read(leaf, one.issuing.clone(), one.key_pem().as_bytes(), now());
     assert!(matches!(as_root, Err(AuthorityError::Certificate(_))));
     for key in ["", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"] {
-        let read = Authority::read(one.root.clone(), one.issuing.clone(), key.as_bytes(), now());
+        let read = Authority::read(one.root().der().clone(), one.issuing.clone(), key.as_bytes(), now());
         assert!(matches!(read, Err(AuthorityError::Key)));
     }
 }
@@ -242,7 +242,7 @@ fn java_obeys_the_constraints_of_the_issuing_certificate() {
     let authority = authority(&["api.x.com"]);
     let verdict = |host: &str| {
         let files = [
-            ("root", pem::certificate(authority.root())),
+            ("root", pem::certificate(authority.root().der())),
             ("issuing", pem::certificate(authority.issuing())),
             ("leaf", pem::certificate(&forged(&authority, host))),
         ];

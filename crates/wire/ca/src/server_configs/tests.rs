@@ -33,7 +33,7 @@ fn host(text: &str) -> Host {
 
 fn client(authority: &Authority) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(authority.root().clone()).unwrap();
+    roots.add(authority.root().der().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13, &TLS12]);
     let mut config = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
