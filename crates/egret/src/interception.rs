@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use egret_ca::{Authority, Constraints, HostPattern, HostPatterns, IN_MEMORY_DAYS, Owner, ServerConfigs};
-use egret_clock::{Clock, Moment};
+use egret_ca::{
+    Authority, CaDirectory, Constraints, HostPattern, HostPatterns, IN_MEMORY_DAYS, Owner, ServerConfigs,
+};
+use egret_clock::{Clock, Moment, Timestamp};
 
 use crate::config::Config;
 
@@ -30,7 +32,7 @@ impl Certificates {
         }
         let authority = match previous {
             Some(previous) => Arc::clone(previous.configs.authority()),
-            None => Arc::new(in_memory(&hosts)?),
+            None => Arc::new(kept(config)?.map_or_else(|| in_memory(&hosts), Ok)?),
         };
         warn_uncovered(&authority, &hosts);
         if let Some(previous) = previous.filter(|previous| previous.patterns == patterns) {
@@ -45,6 +47,34 @@ impl Certificates {
     pub fn configs(&self) -> &ServerConfigs {
         &self.configs
     }
+}
+
+/// Makes everything distrust the authority of this data directory as one of providers. Call it before
+/// anything opens connections.
+pub fn distrust_own(config: &Config) {
+    match CaDirectory::new(&config.data_dir).root() {
+        Ok(root) => root.iter().for_each(|root| egret_net::tls::distrust(root.der())),
+        Err(error) => tracing::warn!(%error, "the authority of intercepted hosts cannot be read"),
+    }
+}
+
+/// Returns the authority in the data directory, if there is one.
+fn kept(config: &Config) -> Result<Option<Authority>, String> {
+    let directory = CaDirectory::new(&config.data_dir);
+    let kept = directory.load(now()).map_err(|error| format!("interception: {error}"))?;
+    if let Some(authority) = &kept {
+        tracing::info!(
+            name = authority.name(),
+            fingerprint = authority.fingerprint(),
+            directory = %directory.path().display(),
+            "intercepted hosts have certificates of the authority in the data directory"
+        );
+    }
+    Ok(kept)
+}
+
+fn now() -> Timestamp {
+    Clock::new().timestamp(Moment::now())
 }
 
 /// Returns the hosts that are intercepted: those of the providers, and those of the key.
@@ -62,8 +92,7 @@ fn in_memory(hosts: &[HostPattern]) -> Result<Authority, String> {
     let is_certifiable = |host: &&HostPattern| Constraints::new([(*host).clone()]).is_ok();
     let constraints = Constraints::new(hosts.iter().filter(is_certifiable).cloned());
     let constraints = constraints.map_err(|error| format!("interception: {error}"))?;
-    let now = Clock::new().timestamp(Moment::now());
-    let authority = Authority::make(&constraints, &owner(), IN_MEMORY_DAYS, now)
+    let authority = Authority::make(&constraints, &owner(), IN_MEMORY_DAYS, now())
         .map_err(|error| format!("interception: {error}"))?;
     tracing::info!(
         name = authority.name(),

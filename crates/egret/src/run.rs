@@ -28,7 +28,7 @@ use crate::durable::{DurableQuotas, QuotaFileError};
 use crate::events::{Event, Events, runtime};
 use crate::exports::PseudonymKey;
 use crate::failure::Failure;
-use crate::interception::Certificates;
+use crate::interception::{self, Certificates};
 use crate::logging::Logging;
 use crate::output::print;
 use crate::{cluster, demo, memory, start_failure};
@@ -163,6 +163,7 @@ impl RunningEgret {
         logging: Logging,
     ) -> Result<Self, Failure> {
         log_warnings(&config);
+        interception::distrust_own(&config);
         let exporters =
             Exporters::default().open(&config.exporters, open_options(&config)).map_err(Failure::failed)?;
         let source = Arc::new(ControlSource::new(config.clone(), exporters.clone()));

@@ -113,7 +113,7 @@ pub(crate) async fn start(
         }
         Err(error) => {
             client.worker.counters().tls_failures.add(1);
-            debug!(%authority, %error, "the TLS handshake in a tunnel failed");
+            debug!(%authority, ?error, "the TLS handshake in a tunnel failed");
             if let Some(refusal) = Refusal::of(error) {
                 note_refusal(client, &authority.host, refusal);
             }

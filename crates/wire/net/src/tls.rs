@@ -20,7 +20,9 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 
-pub use client::{ClientConfigError, Identity, Verification, client_config, provider, system_roots};
+pub use client::{
+    ClientConfigError, Identity, Verification, client_config, distrust, provider, system_roots,
+};
 pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, accept, accept_hello, handshake};
 pub use trust::Trust;
