@@ -90,6 +90,11 @@ mod scenarios {
     mod import_lunar_policies;
     mod import_lunar_report;
     mod import_lunar_shapes;
+    mod intercept_bad_input;
+    mod intercept_clients;
+    mod intercept_faults;
+    mod intercept_refusals;
+    mod intercept_same_call;
     mod lab_external;
     mod lab_limits;
     mod lab_report;

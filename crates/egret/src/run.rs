@@ -178,11 +178,8 @@ impl RunningEgret {
         let cluster = cluster::join(&config).map_err(Failure::failed)?;
         source.set_cluster(cluster.as_ref());
         let certificates = Certificates::of(&config, None).map_err(Failure::failed)?;
-        let kept = Kept {
-            quotas: quotas.as_ref(),
-            cluster: cluster.as_ref(),
-            certificates: certificates.as_ref(),
-        };
+        let kept =
+            Kept { quotas: quotas.as_ref(), cluster: cluster.as_ref(), certificates: certificates.as_ref() };
         let parts = parts(&config, kept, &exports);
         let gateway =
             Gateway::start(parts, &[control.address()]).map_err(|error| start_failure::of_gateway(&error))?;

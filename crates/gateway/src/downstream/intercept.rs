@@ -176,7 +176,7 @@ async fn read_hello(client: &mut Client, state: &mut RequestState) -> Result<Hel
             Ok(Some(hello)) => return Ok(hello),
             Ok(None) => {}
             Err(HelloError { error, alert }) => {
-                debug!(%error, "a tunnel begins with a bad ClientHello");
+                debug!(?error, "a tunnel begins with a bad ClientHello");
                 client.worker.counters().tls_failures.add(1);
                 return Err(refuse(client, &alert).await);
             }

@@ -358,6 +358,16 @@ mod tests {
 
     /// Returns the request as it would be forwarded, and its destination, or the error's slug.
     fn forwarded(listener: &str, request: &str) -> Result<(String, String), &'static str> {
+        forward(&mut fixture(listener), request)
+    }
+
+    fn forward(fixture: &mut Fixture, request: &str) -> Result<(String, String), &'static str> {
+        let mut sent = Vec::new();
+        let to = fixture.forward(request.as_bytes(), |slice| sent.extend_from_slice(slice))?;
+        Ok((String::from_utf8(sent).unwrap(), to.to_string()))
+    }
+
+    fn fixture(listener: &str) -> Fixture {
         let plain = |address: &str| ListenConfig::from(address.parse::<SocketAddr>().unwrap());
         let provider = Some("maps".to_owned());
         let secure = ListenConfig { scheme: Scheme::Https, ..plain(SECURE) };
@@ -379,10 +389,7 @@ mod tests {
             "stripe": { "url": "https://api.stripe.example" },
         }))
         .unwrap();
-        let mut fixture = Fixture::new(&config, &providers, listener.parse().unwrap());
-        let mut sent = Vec::new();
-        let to = fixture.forward(request.as_bytes(), |slice| sent.extend_from_slice(slice))?;
-        Ok((String::from_utf8(sent).unwrap(), to.to_string()))
+        Fixture::new(&config, &providers, listener.parse().unwrap())
     }
 
     fn check(listener: &str, request: &str, sent: &str, to: &str) {
@@ -580,6 +587,62 @@ mod tests {
             "OPTIONS * HTTP/1.1\nHost: maps.example:8080\n",
             "http://maps.example:8080",
         );
+    }
+
+    /// Returns what `forwarded` returns, for a request inside a tunnel to the provider `stripe`.
+    fn forwarded_inside(tls: bool, request: &str) -> Result<(String, String), &'static str> {
+        let mut fixture = fixture(OWN);
+        fixture.tunnel(OWN.parse().unwrap(), "API.stripe.example:443", tls);
+        forward(&mut fixture, request)
+    }
+
+    #[test]
+    fn inside_a_tunnel_its_authority_decides() {
+        let sent = |target: &str, host: &str| {
+            format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nVia: 1.1 egret-0\r\n\r\n")
+        };
+        let own = "api.stripe.example";
+        for (request, target) in [
+            ("GET /a?b HTTP/1.1\r\nHost: api.stripe.example\r\n\r\n", "/a?b"),
+            ("GET /a HTTP/1.1\r\nHost: API.Stripe.example.:443\r\n\r\n", "/a"),
+            ("GET https://api.stripe.example/a HTTP/1.1\r\nHost: h\r\n\r\n", "/a"),
+            ("GET HTTPS://api.stripe.example:443?b HTTP/1.1\r\nHost: h\r\n\r\n", "/?b"),
+            // What names another destination elsewhere is removed.
+            (
+                "GET /maps/a HTTP/1.1\r\nHost: api.stripe.example\r\nx-egret-host: b.example\r\nx-egret-scheme: http\r\n\r\n",
+                "/maps/a",
+            ),
+        ] {
+            let found = forwarded_inside(true, request);
+            assert_eq!(found, Ok((sent(target, own), format!("https://{own}:443"))), "{request}");
+        }
+        let asked = "OPTIONS * HTTP/1.1\r\nHost: api.stripe.example\r\n\r\n";
+        assert!(forwarded_inside(true, asked).unwrap().0.starts_with("OPTIONS * HTTP/1.1\r\n"));
+    }
+
+    #[test]
+    fn inside_a_tunnel_nothing_leads_elsewhere() {
+        for (request, slug) in [
+            ("GET /a HTTP/1.1\r\nHost: other.example\r\n\r\n", "misdirected"),
+            ("GET /a HTTP/1.1\r\nHost: api.stripe.example:444\r\n\r\n", "misdirected"),
+            ("GET /a HTTP/1.1\r\nHost: a b\r\n\r\n", "bad-request"),
+            ("GET https://other.example/a HTTP/1.1\r\nHost: api.stripe.example\r\n\r\n", "bad-request"),
+            ("GET http://api.stripe.example/a HTTP/1.1\r\nHost: api.stripe.example\r\n\r\n", "bad-request"),
+            ("CONNECT api.stripe.example:443 HTTP/1.1\r\nHost: h\r\n\r\n", "connect-not-allowed"),
+        ] {
+            assert_eq!(forwarded_inside(true, request), Err(slug), "{request}");
+        }
+    }
+
+    #[test]
+    fn inside_a_tunnel_without_tls_the_scheme_is_http() {
+        let request = "GET /a HTTP/1.1\r\nHost: api.stripe.example:443\r\n\r\n";
+        let (_, to) = forwarded_inside(false, request).unwrap();
+        assert_eq!(to, "http://api.stripe.example:443");
+        let request = "GET /a HTTP/1.0\r\n\r\n";
+        let (sent, to) = forwarded_inside(true, request).unwrap();
+        assert!(sent.contains("\r\nHost: api.stripe.example\r\n"), "{sent}");
+        assert_eq!(to, "https://api.stripe.example:443");
     }
 
     #[test]
