@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use egret_accounts::AccountConfigs;
+use egret_ca::InterceptionConfig;
 use egret_cluster::ClusterConfig;
 use egret_config::{Problem, Report};
 use egret_control::ControlConfig;
@@ -41,6 +42,10 @@ pub struct Config {
     pub quotas: QuotaConfigs,
     /// Credentials for providers, by name.
     pub accounts: AccountConfigs,
+    /// Interception of HTTPS, so that flows apply to calls made through `HTTPS_PROXY`. Without this key, all
+    /// tunnels pass through unread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interception: Option<InterceptionConfig>,
     /// Destinations of the data that diagnoses produce, by name.
     pub exporters: ExporterConfigs,
     /// Rules for exchanges. Every flow that matches an exchange adds its remedies, in this order, outermost
@@ -60,6 +65,7 @@ impl Default for Config {
             cluster: None,
             quotas: QuotaConfigs::new(),
             accounts: AccountConfigs::new(),
+            interception: None,
             exporters: ExporterConfigs::new(),
             flows: Vec::new(),
         }
@@ -201,6 +207,8 @@ impl Config {
         let mut problems = egret_gateway::validate(self.gateway_parts(&unopened::exports(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
         problems.extend(self.cluster.iter().flat_map(ClusterConfig::problems));
+        let interception = self.interception.iter().filter_map(|key| key.compile("interception").err());
+        problems.extend(interception.flatten());
         problems.extend(self.quotas_without_cluster());
         if self.secrets.world_readable == WorldReadable::Refuse {
             let written = serde_json::to_value(self).unwrap_or_default();
