@@ -36,13 +36,13 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::BaseUrl, Way::Forward, Way::Intercepted];
 
-/// What came of the same requests in one way.
+/// The outcome of the same requests in one way.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     responses: Vec<(u16, String)>,
-    /// What the provider received: the request line, host and credential.
+    /// The calls that the provider received: request line, host and credential.
     calls: Vec<(String, Vec<String>, Vec<String>)>,
-    /// What the archive has of each exchange.
+    /// The entries of the archive.
     records: Vec<Value>,
 }
 
@@ -62,7 +62,7 @@ fn send(client: &mut Client, way: Way, egret: &Egret, provider: &SecureProvider,
     client.send(request).response()
 }
 
-/// What is recorded of a request, apart from times and from the way in which it was named.
+/// Returns the part of an entry that depends neither on times nor on the way in which the call was named.
 fn record(entry: &Value) -> Value {
     let keys = ["_provider", "_flow", "_remedies", "_attempts", "_account", "_generated", "_error"];
     let mut record: Value = keys.iter().map(|key| ((*key).to_owned(), entry[*key].clone())).collect();

@@ -56,7 +56,7 @@ impl SecureProvider {
     }
 }
 
-/// Returns a config whose provider `origin` is this one, with more keys: `interception:` and whatever follows.
+/// Returns a config whose provider `origin` is this one. `rest` has `interception:` and the keys behind it.
 pub fn config(provider: &SecureProvider, rest: &str) -> Config {
     Config::default().provider_with("origin", provider.url(), "tls: { ca: provider.pem }").flows(rest)
 }

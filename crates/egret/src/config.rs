@@ -208,8 +208,6 @@ impl Config {
         let mut problems = egret_gateway::validate(self.gateway_parts(&unopened::exports(&self.exporters)));
         problems.extend(egret_export::problems(&self.exporters));
         problems.extend(self.cluster.iter().flat_map(ClusterConfig::problems));
-        let interception = self.interception.iter().filter_map(|key| key.compile("interception").err());
-        problems.extend(interception.flatten());
         problems.extend(self.quotas_without_cluster());
         if self.secrets.world_readable == WorldReadable::Refuse {
             let written = serde_json::to_value(self).unwrap_or_default();

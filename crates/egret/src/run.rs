@@ -477,7 +477,7 @@ fn open_options(config: &Config) -> ExporterContext<'_> {
     ExporterContext { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
 }
 
-/// What outlives a reload.
+/// The parts that outlive a reload.
 struct Kept<'a> {
     quotas: Option<&'a DurableQuotas>,
     cluster: Option<&'a ClusterThread>,

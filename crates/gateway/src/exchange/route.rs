@@ -262,8 +262,8 @@ impl Question<'_> {
         Ok(CallTarget { empty_path, new_target, ..CallTarget::whole(upstream, after(target, base_len)) })
     }
 
-    /// Returns a call of `target` at the host that is written as `text`: to the configured provider that the target belongs to, otherwise
-    /// to the host itself.
+    /// Returns a call of `target` at the host that is written as `text`: to the configured provider that the
+    /// target belongs to, otherwise to the host itself.
     fn to_host(&self, tls: bool, text: &[u8], target: Span) -> Result<CallTarget, Failure> {
         let worker = &self.client.worker;
         let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);

@@ -84,7 +84,7 @@ impl Refusal {
     }
 }
 
-/// What is known about one host and one client.
+/// The refusals of one host by one client.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     in_a_row: u8,

@@ -226,7 +226,7 @@ impl Subject {
     }
 }
 
-/// What a client sends.
+/// A request, and where a client sends it.
 #[derive(Debug)]
 struct Sent {
     /// The listener that it connects to.

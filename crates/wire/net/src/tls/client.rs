@@ -84,7 +84,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 static DISTRUSTED: RwLock<Vec<Vec<u8>>> = RwLock::new(Vec::new());
 
 /// Makes all TLS configurations that are created from now on distrust an authority, even if the system or the
-/// config trusts it. It is for the authority of intercepted hosts: whoever has its key could otherwise
+/// config trusts it. It is for the authority of intercepted hosts: a thief of its key could otherwise
 /// impersonate providers to the gateway itself. It is recognized by its key, so another certificate for the
 /// same key is no way around. A certificate that cannot be parsed is trusted by nobody and changes nothing.
 pub fn distrust(authority: &CertificateDer<'_>) {

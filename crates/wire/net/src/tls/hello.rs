@@ -11,7 +11,8 @@ use rustls::{AlertDescription, ServerConfig, ServerConnection};
 
 use super::TlsError;
 
-/// Maximum size of a `ClientHello` with its record headers. With a post-quantum key share it is about 1.7 KiB.
+/// Maximum size of a `ClientHello` with its record headers. With a post-quantum key share it has about
+/// 1.7 KiB.
 pub const HELLO_BYTES_MAX: usize = 16 << 10;
 /// Maximum length of a method. The longest that IANA lists has 17 letters.
 const METHOD_BYTES_MAX: usize = 24;

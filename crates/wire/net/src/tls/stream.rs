@@ -22,7 +22,7 @@ use crate::stream::Stream;
 /// Maximum number of encrypted bytes that wait for the socket. Writing waits while the buffer is full.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// What carries the records of a connection.
+/// The carrier of a connection's records.
 #[derive(Debug)]
 enum Transport {
     Socket(Socket),
