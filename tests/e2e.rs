@@ -52,6 +52,7 @@ mod scenarios {
     mod cache_disk_trouble;
     mod cache_requirements;
     mod cache_serving;
+    mod certificate_authority;
     mod clients;
     mod command;
     mod config_changes;

@@ -9,6 +9,7 @@
 
 mod archiver;
 mod bench;
+mod ca;
 mod check;
 mod cli;
 mod cluster;
@@ -110,6 +111,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Import(import) => import.run(),
         Command::Lab(lab) => lab.run(),
         Command::Har(har) => har.run(),
+        Command::Ca(ca) => ca.run(),
         Command::Reference { page } => print(&reference::page(page)),
         Command::Version => print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
     }
