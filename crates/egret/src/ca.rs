@@ -1,7 +1,7 @@
 //! `egret ca`: the certificate authority for intercepted hosts, as files.
 
 mod export;
-mod init;
+pub mod init;
 mod show;
 mod trust_stores;
 

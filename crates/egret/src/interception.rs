@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use egret_ca::{
-    Authority, CaDirectory, Constraints, HostPattern, HostPatterns, IN_MEMORY_DAYS, Owner, ServerConfigs,
+    Authority, CaDirectory, Constraints, HostPattern, HostPatterns, IN_MEMORY_DAYS, ServerConfigs,
 };
 use egret_clock::{Clock, Moment, Timestamp};
 
+use crate::ca::init::{configured, owner};
 use crate::config::Config;
 
 /// The certificates for the hosts of a config.
@@ -26,14 +27,12 @@ impl Certificates {
         // An invalid key is reported where the config is validated.
         let Ok(rules) = key.compile("interception") else { return Ok(None) };
         let patterns = rules.hosts().to_vec();
-        let hosts = hosts(config, &patterns);
-        if hosts.is_empty() {
-            return Ok(None);
-        }
+        let hosts = configured(config);
         let authority = match previous {
-            Some(previous) => Arc::clone(previous.configs.authority()),
-            None => Arc::new(kept(config)?.map_or_else(|| in_memory(&hosts), Ok)?),
+            Some(previous) => Some(Arc::clone(previous.configs.authority())),
+            None => kept(config)?.map_or_else(|| in_memory(&hosts), |kept| Ok(Some(kept)))?.map(Arc::new),
         };
+        let Some(authority) = authority else { return Ok(None) };
         warn_uncovered(&authority, &hosts);
         if let Some(previous) = previous.filter(|previous| previous.patterns == patterns) {
             return Ok(Some(previous.clone()));
@@ -77,21 +76,15 @@ fn now() -> Timestamp {
     Clock::new().timestamp(Moment::now())
 }
 
-/// Returns the hosts that are intercepted: those of the providers, and those of the key.
-fn hosts(config: &Config, patterns: &[HostPattern]) -> Vec<HostPattern> {
-    let url = |provider: &egret_gateway::config::ProviderConfig| {
-        // An invalid URL is reported where the config is validated.
-        let authority = egret_match::providers::ProviderUrl::parse(&provider.url).ok()?.origin.authority;
-        Some(HostPattern::from(authority.host))
-    };
-    config.providers.values().filter_map(url).chain(patterns.iter().cloned()).collect()
-}
-
-/// Makes an authority for `hosts`. One that no certificate can name is left out, and relayed later.
-fn in_memory(hosts: &[HostPattern]) -> Result<Authority, String> {
+/// Makes an authority for `hosts`. Hosts that no certificate can name are left out, and relayed later. Returns
+/// `None` if there is no other one.
+fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
     let is_certifiable = |host: &&HostPattern| Constraints::new([(*host).clone()]).is_ok();
-    let constraints = Constraints::new(hosts.iter().filter(is_certifiable).cloned());
-    let constraints = constraints.map_err(|error| format!("interception: {error}"))?;
+    let certifiable: Vec<_> = hosts.iter().filter(is_certifiable).cloned().collect();
+    if certifiable.is_empty() {
+        return Ok(None);
+    }
+    let constraints = Constraints::new(certifiable).map_err(|error| format!("interception: {error}"))?;
     let authority = Authority::make(&constraints, &owner(), IN_MEMORY_DAYS, now())
         .map_err(|error| format!("interception: {error}"))?;
     tracing::info!(
@@ -99,13 +92,7 @@ fn in_memory(hosts: &[HostPattern]) -> Result<Authority, String> {
         fingerprint = authority.fingerprint(),
         "intercepted hosts have certificates of an authority in memory: `egret ca init` makes one that is kept"
     );
-    Ok(authority)
-}
-
-fn owner() -> Owner {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let user = std::env::var("USER").unwrap_or_else(|_| "egret".to_owned());
-    Owner::new(&format!("{user}@{host}"))
+    Ok(Some(authority))
 }
 
 /// Warns about hosts that the authority may not speak for. Their tunnels are relayed.

@@ -90,7 +90,7 @@ impl Init {
 }
 
 /// Returns the hosts that the config intercepts, those of providers included, without those that it tunnels.
-fn configured(config: &Config) -> Vec<HostPattern> {
+pub fn configured(config: &Config) -> Vec<HostPattern> {
     let interception = config.interception.clone().unwrap_or_default();
     // The config is valid, so there is a result.
     let compiled = interception.compile("interception").unwrap_or_default();
@@ -102,7 +102,7 @@ fn configured(config: &Config) -> Vec<HostPattern> {
 }
 
 /// The user and the host, by which the root is recognized in a trust store.
-fn owner() -> Owner {
+pub fn owner() -> Owner {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let user =
         std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "egret".to_owned());

@@ -2,6 +2,7 @@
 //! may be a connection that was opened in advance and not used.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,10 @@ impl Refusal {
             // `bad_certificate` to `certificate_unknown`, `unknown_ca` and `access_denied`. Other alerts are
             // not about the certificate.
             TlsError::Alert(alert @ (42..=46 | 48 | 49)) => Some(Self::Alert(alert)),
-            TlsError::Closed | TlsError::Io(_) => Some(Self::Closed),
+            TlsError::Closed
+            | TlsError::Io(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof) => {
+                Some(Self::Closed)
+            }
             _ => None,
         }
     }
@@ -226,7 +230,9 @@ mod tests {
             assert!(!refusal.slug().is_empty());
         }
         assert_eq!(Refusal::of(TlsError::Closed), Some(Refusal::Closed));
-        for other in [TlsError::Alert(40), TlsError::Incompatible, TlsError::Protocol, TlsError::NotTls] {
+        let late = TlsError::Io(ErrorKind::TimedOut);
+        for other in [TlsError::Alert(40), TlsError::Incompatible, TlsError::Protocol, TlsError::NotTls, late]
+        {
             assert_eq!(Refusal::of(other), None);
         }
     }

@@ -59,3 +59,63 @@ impl InterceptionPlan {
         self.configs.get(host)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use egret_ca::{Authority, Constraints, HostPattern, HostPatterns, InterceptionConfig, Owner};
+
+    use super::*;
+
+    fn host(text: &str) -> Host {
+        Host::parse(text.as_bytes()).unwrap()
+    }
+
+    /// Compiles a config, with an authority that may speak for the hosts below `api.example`.
+    fn plan(config: &str) -> Result<Option<InterceptionPlan>, Vec<Problem>> {
+        let constraints = Constraints::new([HostPattern::parse("*.api.example").unwrap()]).unwrap();
+        let now = Timestamp::from_secs(1_700_000_000);
+        let authority = Authority::make(&constraints, &Owner::new("tests"), 30, now).unwrap();
+        let configs = ServerConfigs::new(Arc::new(authority), HostPatterns::default()).unwrap();
+        let config: InterceptionConfig = serde_json::from_str(config).unwrap();
+        let mut problems = Vec::new();
+        let parts = InterceptionParts { config: &config, configs: Some(&configs) };
+        let plan = InterceptionPlan::compile(Some(parts), &mut problems);
+        if problems.is_empty() { Ok(plan) } else { Err(problems) }
+    }
+
+    #[test]
+    fn providers_and_named_hosts_are_intercepted_unless_tunnel_names_them() {
+        let config =
+            r#"{ "hosts": ["*.example", "bank.test"], "tunnel": ["a.example", "bank.test", "own.test"] }"#;
+        let plan = plan(config).unwrap().unwrap();
+        for (text, is_provider, expected) in [
+            ("b.example", false, true),
+            ("a.example", false, false),
+            ("bank.test", false, false),
+            ("other.test", false, false),
+            ("other.test", true, true),
+            ("own.test", true, false),
+        ] {
+            assert_eq!(plan.is_for(&host(text), is_provider), expected, "{text}");
+        }
+        assert!(!plan.refuses_unknown && !plan.gives_way);
+    }
+
+    #[test]
+    fn without_the_key_nothing_is_intercepted_and_mistakes_are_reported() {
+        assert!(InterceptionPlan::compile(None, &mut Vec::new()).is_none());
+        let problems = plan(r#"{ "hosts": ["https://a.example"] }"#).unwrap_err();
+        assert_eq!(problems[0].path, "interception.hosts[0]");
+        let plan = plan(r#"{ "unknown": "refuse", "on_refusal": "tunnel" }"#).unwrap().unwrap();
+        assert!(plan.refuses_unknown && plan.gives_way);
+    }
+
+    #[test]
+    fn the_time_until_the_authority_expires_ends_at_zero() {
+        let plan = plan("{}").unwrap().unwrap();
+        let days = |days: u64| Timestamp::from_secs(1_700_000_000 + days * 86_400);
+        assert_eq!(plan.expires_s(days(29)), 86_400);
+        assert_eq!(plan.expires_s(days(31)), 0);
+        assert!(plan.tls_for(&host("a.b.example")).is_err());
+    }
+}
