@@ -33,10 +33,8 @@ fn curl_gets_a_remedy_and_a_record() {
     let url = format!("{}/items/[1-3]?q=1", provider.url());
     let arguments = ["--fail", "--cacert", &ca, "-w", " %{num_connects} %{ssl_verify_result}\n"];
     let printed = run_checked(curl().args(arguments).env("HTTPS_PROXY", egret.url()).arg(url));
-    let expected: String = (1..=3)
-        .map(|id| format!("GET /items/{id}?q=1 HTTP/1.1 [\"by-a-remedy\"] {} 0\n", u8::from(id == 1)))
-        .collect();
-    assert_eq!(printed, expected, "three calls on one connection");
+    let line = |id| format!("GET /items/{id}?q=1 HTTP/1.1 [\"by-a-remedy\"] {} 0\n", u8::from(id == 1));
+    assert_eq!(printed, [1, 2, 3].map(line).concat(), "three calls on one connection");
     until_recorded(egret, 3);
     until_exporter(egret, "archive", "three entries are written", |counts| counts["written"] == 3);
     egret.terminate();
@@ -108,7 +106,7 @@ fn large_bodies_pass_in_both_directions() {
     let mut client = intercepting.client(&provider);
     let body = vec![b'x'; 8 << 20];
     client.send(format!(
-        "POST /anything HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n",
+        "POST /anything HTTP/1.1\r\nHost: {}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n",
         provider.host(),
         body.len()
     ));

@@ -68,12 +68,14 @@ impl Intercepting {
     }
 
     /// Does the same with a change to the command, such as its environment.
-    pub fn start_with(config: &Config, provider: &SecureProvider, change: impl FnOnce(&mut Command)) -> Self {
+    pub fn start_with(config: &Config, provider: &SecureProvider, change: impl Fn(&mut Command)) -> Self {
         let egret = Egret::start_with(config, |command| {
             change(command);
             let directory = command.get_current_dir().expect("a directory").to_path_buf();
             std::fs::write(directory.join("provider.pem"), provider.authority.certificate()).unwrap();
-            run_checked(egret(["ca", "init", "--config", "egret.yaml"]).current_dir(directory));
+            let mut init = egret(["ca", "init", "--config", "egret.yaml"]);
+            change(&mut init);
+            run_checked(init.current_dir(directory));
         });
         Self { egret }
     }

@@ -27,8 +27,8 @@ use egret_net::policy::EgressPolicy;
 use egret_net::tls::{ClientTls, ServerTls};
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Rewrite, Scheme,
-    TimeoutsConfig, all_loopback,
+    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers,
+    RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
 };
 use crate::failure::ErrorResponses;
 use crate::observe::counters::ProviderStats;
@@ -79,6 +79,16 @@ pub(crate) enum RequestIds {
     Kept,
     /// As `Kept`, and the provider learns those that the gateway makes.
     Sent,
+}
+
+impl RequestIds {
+    fn of(config: &RequestIdsConfig) -> Self {
+        match config {
+            ids if !ids.enabled => Self::Off,
+            ids if ids.send => Self::Sent,
+            _ => Self::Kept,
+        }
+    }
 }
 
 /// One listening address.
@@ -420,11 +430,7 @@ impl Plan {
             rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
             discovers: config.discovery,
-            request_ids: match &config.request_ids {
-                ids if !ids.enabled => RequestIds::Off,
-                ids if ids.send => RequestIds::Sent,
-                _ => RequestIds::Kept,
-            },
+            request_ids: RequestIds::of(&config.request_ids),
             errors,
             flows,
             interception,
