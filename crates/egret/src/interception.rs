@@ -33,6 +33,7 @@ impl Certificates {
             None => kept(config)?.map_or_else(|| in_memory(&hosts), |kept| Ok(Some(kept)))?.map(Arc::new),
         };
         let Some(authority) = authority else { return Ok(None) };
+        egret_net::tls::distrust(authority.root().der());
         warn_uncovered(&authority, &hosts);
         if let Some(previous) = previous.filter(|previous| previous.patterns == patterns) {
             return Ok(Some(previous.clone()));

@@ -175,7 +175,7 @@ async fn connect(
         tunnel::tally(&client.worker, state, &upstream, begun);
     }
     if provider.is_some() {
-        tunnel::note_bypass(&client.worker, &upstream);
+        tunnel::note_bypass(&client.worker, view, &upstream);
     }
     let established = tunnel::established(&state.request_id);
     let is_established = is_intercepted || client.send_all(&established).await;

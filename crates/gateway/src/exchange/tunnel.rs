@@ -76,10 +76,10 @@ pub(crate) fn tally(worker: &Worker, state: &RequestState, upstream: &Upstream, 
 }
 
 /// Notes that a tunnel leads to a configured provider: nothing of the provider's config but its timeouts
-/// applies to it, which is easily overlooked.
-pub(crate) fn note_bypass(worker: &Worker, upstream: &Upstream) {
+/// applies to it, which is easily overlooked. With interception, somebody has thought of it.
+pub(crate) fn note_bypass(worker: &Worker, view: &View, upstream: &Upstream) {
     worker.counters().provider_tunnels.add(1);
-    if upstream.plan.stats.bypassed.is_due(Moment::now()) {
+    if view.plan.interception.is_none() && upstream.plan.stats.bypassed.is_due(Moment::now()) {
         warn!(
             provider = upstream.plan.stats.name(),
             host = %upstream.plan.origin.authority,
