@@ -161,7 +161,7 @@ fn openssl_sees_the_constraints_and_a_thief_of_the_key_is_bound_by_them() {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("bank.example"), "{text}");
-        assert!(text.contains("O = tester@") == (file == "data/ca/ca.pem"), "{text}");
+        assert!(text.contains("O = tester@"), "{text}");
     }
     for good in ["api.one.example", "a.two.example", "10.0.0.1"] {
         let output = place.forged(good);

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use egret_ca::jks;
 use egret_measure::streams::Stdout;
 
-use super::{Place, bundle};
+use super::place::{Place, bundle};
 use crate::failure::Failure;
 use crate::output::print;
 

@@ -5,7 +5,8 @@ use egret_ca::{Authority, Constraints, ConstraintsError, HostPattern, INIT_DAYS,
 use egret_match::providers::ProviderUrl;
 use egret_measure::streams::say;
 
-use super::{Place, absolute, bundle, now, show};
+use super::place::{Place, absolute, bundle, now};
+use super::show;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::print;
@@ -17,7 +18,7 @@ pub struct Init {
     place: Place,
     /// A host that the authority may speak for, besides those of the config, written as in
     /// `interception.hosts`; may be repeated.
-    #[arg(long = "host", value_name = "HOST", value_parser = pattern)]
+    #[arg(long = "host", value_name = "HOST", value_parser = HostPattern::parse)]
     hosts: Vec<HostPattern>,
     /// Days for which the authority is valid.
     #[arg(long, value_name = "DAYS", default_value_t = INIT_DAYS, value_parser = clap::value_parser!(u32).range(1..=3650))]
@@ -29,10 +30,6 @@ pub struct Init {
     /// Replace the authority. Programs that trust the former one must be given the new one.
     #[arg(long)]
     force: bool,
-}
-
-fn pattern(text: &str) -> Result<HostPattern, String> {
-    HostPattern::parse(text).map_err(|error| error.to_string())
 }
 
 impl Init {

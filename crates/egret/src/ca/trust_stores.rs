@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::{fmt, io};
 
 use clap::Args;
 use egret_ca::Root;
 use egret_measure::streams::say;
 
-use super::{Place, quoted};
+use super::place::{Place, quoted};
 use crate::failure::Failure;
 use crate::output::print;
 
@@ -25,7 +26,7 @@ const COLLECTED: [(&str, &[&str]); 3] = [
 
 /// Arguments of `egret ca install` and `egret ca uninstall`.
 #[derive(Debug, Args)]
-pub struct Change {
+pub struct StoreChange {
     #[command(flatten)]
     place: Place,
     /// Print the commands without running them.
@@ -33,7 +34,7 @@ pub struct Change {
     dry_run: bool,
 }
 
-impl Change {
+impl StoreChange {
     /// Adds the root to the trust stores.
     pub fn install(&self) -> Result<(), Failure> {
         let authority = self.place.authority()?;
@@ -92,15 +93,29 @@ fn shown(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-fn run(words: &[String]) -> Result<(), String> {
+/// The reason why a command failed.
+enum CommandError {
+    /// It could not be started.
+    Start(io::Error),
+    /// It ended with this status.
+    Status(ExitStatus),
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => error.fmt(f),
+            Self::Status(status) => status.fmt(f),
+        }
+    }
+}
+
+fn run(words: &[String]) -> Result<(), CommandError> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let mut command = Command::new(program);
     command.args(arguments).env("PATH", search_path());
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(status.to_string()),
-        Err(error) => Err(error.to_string()),
-    }
+    let status = command.status().map_err(CommandError::Start)?;
+    if status.success() { Ok(()) } else { Err(CommandError::Status(status)) }
 }
 
 /// The user's `PATH`, then the directories of system commands.
@@ -199,7 +214,8 @@ mod tests {
 
     #[test]
     fn each_system_has_its_own_commands() {
-        let authority = Authority::make(&Constraints::NONE, &Owner::new(""), 1, super::super::now()).unwrap();
+        let authority =
+            Authority::make(&Constraints::NONE, &Owner::new(""), 1, super::super::place::now()).unwrap();
         let root = authority.root();
         let copy = format!("egret-root-{}.crt", &root.name()["Egret root ".len()..]);
         let file = Path::new("/data dir/ca.pem");

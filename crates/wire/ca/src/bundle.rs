@@ -79,8 +79,8 @@ impl Bundle {
 
     fn read(path: &Path) -> io::Result<Self> {
         let bytes = read_file(path, CERTIFICATES_BYTES_MAX)?;
-        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-        let certificates = certificates.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        // One bad section must not take away the others, which programs use all the same.
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok).collect();
         if certificates.is_empty() {
             return Err(io::Error::new(ErrorKind::InvalidData, "it holds no certificate in PEM"));
         }
@@ -123,8 +123,9 @@ mod tests {
         std::fs::write(&file, "nothing").unwrap();
         assert!(Bundle::find(Some(&file)).unwrap_err().to_string().contains("no certificate"));
         let (one, two) = (CertificateDer::from(vec![1]), CertificateDer::from(vec![2]));
-        // A comment, no line end at the end of the file, and a root that is there already.
-        let text = format!("# own\n{}{}", pem::certificate(&one), pem::certificate(&two).trim_end());
+        // A comment, a bad section, no line end at the end of the file, and a root that is there already.
+        let bad = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
+        let text = format!("# own\n{}{bad}{}", pem::certificate(&one), pem::certificate(&two).trim_end());
         std::fs::write(&file, text).unwrap();
         let bundle = Bundle::find(Some(&file)).unwrap();
         assert_eq!(bundle.source(), &BundleSource::File(file));

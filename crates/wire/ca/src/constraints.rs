@@ -12,6 +12,10 @@ use crate::host_pattern::HostPattern;
 /// Maximum number of hosts. They are part of the issuing certificate, which is sent in every full handshake.
 const HOSTS_MAX: usize = 512;
 
+/// The only permitted DNS name of an authority for addresses. No host has a name in this domain (RFC 6761
+/// §6.4). The JDK does not understand that the excluded empty name stands for every name.
+const NO_NAME: &str = "invalid";
+
 /// The hosts that an authority may speak for: DNS names with all names below them, and single addresses.
 ///
 /// A verifier refuses every other host, whatever the authority's key has signed.
@@ -123,27 +127,28 @@ impl Constraints {
 
     /// Returns the certificate extension.
     ///
-    /// A kind of name without a permitted subtree is not constrained at all. So what is not configured is
-    /// excluded: all DNS names if there is none, and all addresses of a family that has none.
+    /// A kind of name without a permitted subtree is not constrained at all. So a kind that is not configured
+    /// is excluded. With an address of one family those of the other are not permitted either, and excluding
+    /// them as well would be wrong: the JDK compares addresses of both families with each other.
     pub(crate) fn extension(&self) -> Option<NameConstraints> {
         let Subtrees { names, addresses } = self.subtrees.as_ref()?;
-        let permitted_names = names.iter().map(|name| GeneralSubtree::DnsName(name.to_string()));
-        let permitted_addresses = addresses.iter().map(|ip| {
+        let mut permitted_subtrees: Vec<GeneralSubtree> =
+            names.iter().map(|name| GeneralSubtree::DnsName(name.to_string())).collect();
+        permitted_subtrees.extend(addresses.iter().map(|ip| {
             let prefix = if ip.is_ipv4() { 32 } else { 128 };
             GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(*ip, prefix))
-        });
+        }));
         let mut excluded_subtrees = Vec::new();
         if names.is_empty() {
             // The empty name has every name below it.
             excluded_subtrees.push(GeneralSubtree::DnsName(String::new()));
+            permitted_subtrees.push(GeneralSubtree::DnsName(NO_NAME.to_owned()));
         }
-        let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        for any in all {
-            if !addresses.iter().any(|ip| ip.is_ipv4() == any.is_ipv4()) {
-                excluded_subtrees.push(GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(any, 0)));
-            }
+        if addresses.is_empty() {
+            let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+            let all = all.map(|any| GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(any, 0)));
+            excluded_subtrees.extend(all);
         }
-        let permitted_subtrees = permitted_names.chain(permitted_addresses).collect();
         Some(NameConstraints { permitted_subtrees, excluded_subtrees })
     }
 
@@ -151,9 +156,12 @@ impl Constraints {
     /// misread.
     pub(crate) fn read(extension: Option<&ParsedConstraints<'_>>) -> Result<Self, ConstraintsError> {
         let Some(extension) = extension else { return Ok(Self::NONE) };
+        let excluded = extension.excluded_subtrees.iter().flatten();
+        let has_no_names = excluded.into_iter().any(|subtree| subtree.base == GeneralName::DNSName(""));
         let mut hosts = Vec::new();
         for subtree in extension.permitted_subtrees.iter().flatten() {
             hosts.push(match &subtree.base {
+                GeneralName::DNSName(NO_NAME) if has_no_names => continue,
                 GeneralName::DNSName(name) => {
                     HostPattern::Host(Host::parse(name.as_bytes()).map_err(|_| ConstraintsError::Unknown)?)
                 }
@@ -248,12 +256,16 @@ mod tests {
 
     #[test]
     fn what_is_not_configured_is_excluded() {
-        let excluded =
-            |texts: &[&str]| constraints(texts).unwrap().extension().unwrap().excluded_subtrees.len();
+        let excluded = |texts: &[&str]| {
+            let extension = constraints(texts).unwrap().extension().unwrap();
+            let has_no_names =
+                extension.permitted_subtrees.contains(&GeneralSubtree::DnsName(NO_NAME.to_owned()));
+            assert_eq!(has_no_names, !texts.contains(&"x.com"));
+            extension.excluded_subtrees.len()
+        };
         assert_eq!(excluded(&["x.com"]), 2);
-        assert_eq!(excluded(&["x.com", "10.0.0.1"]), 1);
-        assert_eq!(excluded(&["10.0.0.1"]), 2);
-        assert_eq!(excluded(&["10.0.0.1", "::1"]), 1);
+        assert_eq!(excluded(&["x.com", "10.0.0.1"]), 0);
+        assert_eq!(excluded(&["10.0.0.1"]), 1);
         assert_eq!(excluded(&["10.0.0.1", "::1", "x.com"]), 0);
         assert_eq!(Constraints::NONE.extension(), None);
     }

@@ -53,7 +53,9 @@ impl fmt::Display for MintError {
             Self::OutsideConstraints => f.write_str(
                 "the certificate authority was not made for this host: run `egret ca init --force`",
             ),
-            Self::Authority(error) => write!(f, "{error}: run `egret ca init --force`"),
+            Self::Authority(error) => {
+                write!(f, "{error}: run `egret ca init --force` if it has files, and restart Egret")
+            }
             Self::Signing(error) => write!(f, "cannot sign a certificate: {error}"),
             Self::Tls(error) => write!(f, "TLS is not available: {error}"),
         }

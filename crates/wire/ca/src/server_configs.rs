@@ -23,10 +23,10 @@ const CERTIFICATES_MAX: usize = 1024;
 /// The configurations of all hosts that an authority speaks for. Clones share everything.
 #[derive(Clone)]
 pub struct ServerConfigs {
-    shared: Arc<Shared>,
+    shared: Arc<SharedConfigs>,
 }
 
-struct Shared {
+struct SharedConfigs {
     mint: Mint,
     /// The part that all configurations have in common.
     base: ServerConfig,
@@ -58,7 +58,7 @@ impl ServerConfigs {
         let mint = Mint::new(authority, patterns)?;
         let base = base().map_err(MintError::Tls)?;
         let kept = RwLock::new(Generations::new(CERTIFICATES_MAX));
-        let shared = Shared { mint, base, clock: Clock::new(), kept, minting: Mutex::new(()) };
+        let shared = SharedConfigs { mint, base, clock: Clock::new(), kept, minting: Mutex::new(()) };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -94,7 +94,7 @@ impl ServerConfigs {
     }
 }
 
-impl Shared {
+impl SharedConfigs {
     fn kept(&self, name: &LeafName, now: Timestamp) -> Option<Arc<ServerConfig>> {
         let all = self.kept.read().unwrap_or_else(PoisonError::into_inner);
         all.young(name).filter(|kept| now < kept.renew_at).map(|kept| Arc::clone(&kept.config))

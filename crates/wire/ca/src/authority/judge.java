@@ -1,6 +1,8 @@
-// Verifies a server's chain with the JDK's verifier: Judge ROOT ISSUING LEAF, all in PEM.
+// Verifies server certificates with the JDK's verifier: Judge ROOT ISSUING LEAF..., all in PEM. Prints a line for
+// each leaf.
 import java.io.FileInputStream;
 import java.security.cert.CertPathValidator;
+import java.security.cert.CertPathValidatorException;
 import java.security.cert.CertificateFactory;
 import java.security.cert.PKIXParameters;
 import java.security.cert.TrustAnchor;
@@ -21,6 +23,14 @@ class Judge {
         PKIXParameters parameters = new PKIXParameters(Set.of(new TrustAnchor(read.get(0), null)));
         parameters.setRevocationEnabled(false);
         CertPathValidator validator = CertPathValidator.getInstance("PKIX");
-        validator.validate(factory.generateCertPath(List.of(read.get(2), read.get(1))), parameters);
+        for (X509Certificate leaf : read.subList(2, read.size())) {
+            try {
+                validator.validate(factory.generateCertPath(List.of(leaf, read.get(1))), parameters);
+                System.out.println("accepted");
+            } catch (CertPathValidatorException | IndexOutOfBoundsException error) {
+                // It compares addresses of different lengths, and then fails, which also ends the handshake.
+                System.out.println("refused: " + error);
+            }
+        }
     }
 }

@@ -96,6 +96,18 @@ fn a_client_accepts_the_certificate_of_each_host_and_of_no_other() {
 }
 
 #[test]
+fn a_name_that_is_too_long_for_a_common_name_has_an_empty_subject() {
+    let configs = configs(&["*.y.com"]);
+    let client = client(configs.authority());
+    let name = format!("{0}.{0}.y.com", "a".repeat(60));
+    let shaken = shake(&client, configs.get(&host(&name)).unwrap(), &name).unwrap();
+    let leaf = leaf(&shaken);
+    let (_, leaf) = X509Certificate::from_der(&leaf).unwrap();
+    assert_eq!(leaf.subject().to_string(), "");
+    assert!(leaf.subject_alternative_name().unwrap().unwrap().critical);
+}
+
+#[test]
 fn nothing_is_minted_outside_the_constraints() {
     let configs = configs(&["api.x.com", "10.0.0.1"]);
     for name in ["x.com", "b.x.com", "api.x.com.evil.example", "10.0.0.2", "[::1]", "localhost"] {
