@@ -77,8 +77,8 @@ fn now() -> Timestamp {
     Clock::new().timestamp(Moment::now())
 }
 
-/// Makes an authority for `hosts`. Hosts that no certificate can name are left out, and relayed later. Returns
-/// `None` if there is no other one.
+/// Makes an authority for `hosts`. Hosts that no certificate can name are left out, and relayed later.
+/// Returns `None` if there is no other one.
 fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
     let is_certifiable = |host: &&HostPattern| Constraints::new([(*host).clone()]).is_ok();
     let certifiable: Vec<_> = hosts.iter().filter(is_certifiable).cloned().collect();
