@@ -14,16 +14,16 @@ quotas: { hourly: { limit: 4, window: 1h } }
 accounts: { main: { provider: origin, bearer: { token: '${env:TOKEN}' } } }
 exporters: { archive: { type: har, directory: har } }
 flows:
+  - name: recorded
+    match: { provider: origin }
+    remedies: [{ accounts: { use: [main] } }]
+    diagnoses: [{ har: { export: archive, obfuscate: false } }]
   - name: limited
     match: { provider: origin, path: '/limited/{id}' }
     remedies: [{ limit: { quota: hourly } }]
   - name: cached
     match: { provider: origin, path: '/cached/{id}' }
     remedies: [{ cache: {} }]
-  - name: recorded
-    match: { provider: origin }
-    remedies: [{ accounts: { use: [main] } }]
-    diagnoses: [{ har: { export: archive, obfuscate: false } }]
 ";
 
 /// A way to call the provider.
