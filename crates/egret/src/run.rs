@@ -478,6 +478,7 @@ fn open_options(config: &Config) -> ExporterContext<'_> {
 }
 
 /// The parts that outlive a reload.
+#[derive(Clone, Copy)]
 struct Kept<'a> {
     quotas: Option<&'a DurableQuotas>,
     cluster: Option<&'a ClusterThread>,
