@@ -52,6 +52,7 @@ mod scenarios {
     mod cache_disk_trouble;
     mod cache_requirements;
     mod cache_serving;
+    mod certificate_authority;
     mod clients;
     mod command;
     mod config_changes;
@@ -90,6 +91,11 @@ mod scenarios {
     mod import_lunar_policies;
     mod import_lunar_report;
     mod import_lunar_shapes;
+    mod intercept_bad_input;
+    mod intercept_clients;
+    mod intercept_faults;
+    mod intercept_refusals;
+    mod intercept_same_call;
     mod lab_external;
     mod lab_limits;
     mod lab_report;

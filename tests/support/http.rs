@@ -1,9 +1,10 @@
 //! A strict HTTP/1.1 client over exact bytes: it sends what the test wrote, and accepts only what RFC 9112
 //! allows.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
+use rustls::ClientConnection;
 use serde_json::Value;
 
 use crate::wait::DEADLINE;
@@ -12,6 +13,8 @@ use crate::wait::DEADLINE;
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
+    /// TLS on the connection, once [`Client::shake_hands`] has succeeded.
+    tls: Option<Box<ClientConnection>>,
     received: Vec<u8>,
 }
 
@@ -53,7 +56,23 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
-        Self { stream, received: Vec::new() }
+        Self { stream, tls: None, received: Vec::new() }
+    }
+
+    /// Performs a TLS handshake as a client. From then on, everything is sent and received over TLS.
+    pub fn shake_hands(&mut self, mut tls: ClientConnection) -> io::Result<&mut Self> {
+        while tls.is_handshaking() {
+            tls.complete_io(&mut self.stream)?;
+        }
+        // In TLS 1.3, what the server says last, it says after the handshake.
+        tls.complete_io(&mut self.stream)?;
+        self.tls = Some(Box::new(tls));
+        Ok(self)
+    }
+
+    /// The TLS connection. There must be one.
+    pub fn tls(&mut self) -> &mut ClientConnection {
+        self.tls.as_mut().expect("a handshake")
     }
 
     /// The socket, for uses without a method here.
@@ -68,19 +87,26 @@ impl Client {
 
     /// Sends exactly these bytes.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
-        self.stream.write_all(bytes.as_ref()).expect("the peer takes the bytes");
+        self.write_all(bytes.as_ref()).expect("the peer takes the bytes");
         self
     }
 
     /// Sends as many of these bytes as the peer accepts; it may close meanwhile.
     pub fn offer(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
-        let _ = self.stream.write_all(bytes.as_ref());
+        let _ = self.write_all(bytes.as_ref());
         self
     }
 
     /// Sends a GET for `target` with `host`.
     pub fn get(&mut self, host: impl std::fmt::Display, target: &str) -> &mut Self {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).write_all(bytes),
+            None => self.stream.write_all(bytes),
+        }
     }
 
     /// Ends the connection with a reset.
@@ -246,10 +272,14 @@ impl Client {
         matches!(self.read(), Ok(1..))
     }
 
-    fn read(&mut self) -> std::io::Result<usize> {
+    fn read(&mut self) -> io::Result<usize> {
         let mut piece = [0; 16 << 10];
         loop {
-            match self.stream.read(&mut piece) {
+            let read = match &mut self.tls {
+                Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).read(&mut piece),
+                None => self.stream.read(&mut piece),
+            };
+            match read {
                 Ok(count) => {
                     self.received.extend(&piece[..count]);
                     return Ok(count);

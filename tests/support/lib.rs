@@ -24,6 +24,7 @@ pub mod dns;
 pub mod egret;
 pub mod http;
 pub mod imported;
+pub mod intercepted;
 pub mod load;
 pub mod members;
 pub mod metered;

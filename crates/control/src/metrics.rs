@@ -14,7 +14,9 @@ use egret_cluster::{ClusterStatus, RENEWAL_BOUNDS_US};
 use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, Family, Sample, SampleValue};
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
-use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
+use egret_gateway::stats::{
+    BOUNDS_US, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot, StatsSnapshot,
+};
 use egret_quota::{GroupSnapshot, SharedSnapshot};
 use egret_remedy::{Decision, ScriptSnapshot, WAIT_BOUNDS_US};
 use egret_store::entries::{DiskStats, EntryStats};
@@ -50,6 +52,7 @@ pub fn render(
     diagnoses(&mut text, stats, &flows.flows);
     figures(&mut text, &flows.flows);
     clients(&mut text, stats);
+    interception(&mut text, &stats.interception);
     generated(&mut text, stats);
     dns(&mut text, stats);
     gateway(&mut text, stats, ready, version);
@@ -535,6 +538,38 @@ fn clients(text: &mut MetricsText, stats: &StatsSnapshot) {
     text.gauge("egret_client_tunnels", "Tunnels open now.", clients.tunnels);
     text.counter("egret_client_received_bytes_total", "Bytes received from clients.", clients.received_bytes);
     text.counter("egret_client_sent_bytes_total", "Bytes sent to clients.", clients.sent_bytes);
+}
+
+fn interception(text: &mut MetricsText, interception: &InterceptionSnapshot) {
+    text.counter(
+        "egret_intercept_connections_total",
+        "Tunnels whose HTTPS or HTTP the gateway served itself.",
+        interception.connections,
+    );
+    text.counter("egret_intercept_exchanges_total", "Requests inside those tunnels.", interception.exchanges);
+    text.counter(
+        "egret_intercept_refused_total",
+        "Tunnels whose client refused the gateway's certificate.",
+        interception.refused,
+    );
+    text.counter(
+        "egret_intercept_unknown_total",
+        "Tunnels to intercepted hosts closed because they carry neither TLS nor HTTP/1.",
+        interception.unknown,
+    );
+    text.counter(
+        "egret_intercept_name_mismatches_total",
+        "Tunnels closed because the client named another server in TLS than in its CONNECT.",
+        interception.sni_mismatches,
+    );
+    text.counter(
+        "egret_intercept_bypasses_total",
+        "Tunnels relayed unread to a configured provider, whose flows did not apply.",
+        interception.provider_tunnels,
+    );
+    if let Some(expires_s) = interception.ca_expires_s {
+        text.gauge("egret_ca_expires_seconds", "Time until the authority's certificates expire.", expires_s);
+    }
 }
 
 fn generated(text: &mut MetricsText, stats: &StatsSnapshot) {

@@ -76,6 +76,9 @@ pub enum Command {
     /// Obfuscate, verify, summarize, merge and split HAR files of any recorder.
     #[command(subcommand)]
     Har(crate::har::HarCommand),
+    /// Make, show and distribute the certificate authority for intercepted hosts.
+    #[command(subcommand)]
+    Ca(crate::ca::CaCommand),
     /// Load-test a target, with the options and report of ab, and more.
     ///
     /// See `docs/bench.md`. Exits with code 1 also if a `--fail-if` condition is true, the run was aborted,

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use egret_accounts::AccountConfigs;
+use egret_ca::InterceptionConfig;
 use egret_cluster::ClusterConfig;
 use egret_config::{Problem, Report};
 use egret_control::ControlConfig;
 use egret_diagnosis::Exports;
 use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
-use egret_gateway::config::{GatewayConfig, Parts, Providers, is_in_clear};
+use egret_gateway::config::{GatewayConfig, InterceptionParts, Parts, Providers, is_in_clear};
 use egret_quota::{QuotaConfigs, StoreKind, Stores};
 use egret_store::SharedState;
 use schemars::JsonSchema;
@@ -41,6 +42,10 @@ pub struct Config {
     pub quotas: QuotaConfigs,
     /// Credentials for providers, by name.
     pub accounts: AccountConfigs,
+    /// Interception of HTTPS, so that flows apply to calls made through `HTTPS_PROXY`. Without this key, all
+    /// tunnels pass through unread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interception: Option<InterceptionConfig>,
     /// Destinations of the data that diagnoses produce, by name.
     pub exporters: ExporterConfigs,
     /// Rules for exchanges. Every flow that matches an exchange adds its remedies, in this order, outermost
@@ -60,6 +65,7 @@ impl Default for Config {
             cluster: None,
             quotas: QuotaConfigs::new(),
             accounts: AccountConfigs::new(),
+            interception: None,
             exporters: ExporterConfigs::new(),
             flows: Vec::new(),
         }
@@ -133,7 +139,7 @@ impl Config {
 
     /// Returns the parts for the gateway, with the exports for its diagnoses.
     pub fn gateway_parts<'a>(&'a self, exports: &'a Exports) -> Parts<'a> {
-        let Self { gateway, providers, quotas, accounts, flows, .. } = self;
+        let Self { gateway, providers, quotas, accounts, flows, interception, .. } = self;
         Parts {
             gateway,
             providers,
@@ -144,6 +150,7 @@ impl Config {
             shared: SharedState::default(),
             data_dir: None,
             exports,
+            interception: interception.as_ref().map(|config| InterceptionParts { config, configs: None }),
         }
     }
 

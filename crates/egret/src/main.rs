@@ -9,6 +9,7 @@
 
 mod archiver;
 mod bench;
+mod ca;
 mod check;
 mod cli;
 mod cluster;
@@ -34,6 +35,7 @@ mod foreign_keys;
 mod har;
 mod health;
 mod import;
+mod interception;
 mod lab;
 mod logging;
 mod memory;
@@ -109,6 +111,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Import(import) => import.run(),
         Command::Lab(lab) => lab.run(),
         Command::Har(har) => har.run(),
+        Command::Ca(ca) => ca.run(),
         Command::Reference { page } => print(&reference::page(page)),
         Command::Version => print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
     }

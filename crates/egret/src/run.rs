@@ -12,7 +12,7 @@ use egret_control::{CALLS_MAX, ConfigAccess, ConfigCall, Control};
 use egret_diagnosis::Exports;
 use egret_export::{ExporterContext, Exporters};
 use egret_gateway::Gateway;
-use egret_gateway::config::{Parts, Providers};
+use egret_gateway::config::{InterceptionParts, Parts, Providers};
 use egret_net::config::TlsVerify;
 use egret_provider::Provider;
 use egret_quota::Stores;
@@ -28,6 +28,7 @@ use crate::durable::{DurableQuotas, QuotaFileError};
 use crate::events::{Event, Events, runtime};
 use crate::exports::PseudonymKey;
 use crate::failure::Failure;
+use crate::interception::{self, Certificates};
 use crate::logging::Logging;
 use crate::output::print;
 use crate::{cluster, demo, memory, start_failure};
@@ -136,6 +137,8 @@ struct RunningEgret {
     quotas: Option<DurableQuotas>,
     /// Joined by the first config that names a cluster.
     cluster: Option<ClusterThread>,
+    /// The certificates for intercepted hosts, from the first config that intercepts any.
+    certificates: Option<Certificates>,
     /// The threads of the caches' disks.
     disks: Disks,
     exporters: Exporters,
@@ -160,6 +163,7 @@ impl RunningEgret {
         logging: Logging,
     ) -> Result<Self, Failure> {
         log_warnings(&config);
+        interception::distrust_own(&config);
         let exporters =
             Exporters::default().open(&config.exporters, open_options(&config)).map_err(Failure::failed)?;
         let source = Arc::new(ControlSource::new(config.clone(), exporters.clone()));
@@ -173,7 +177,10 @@ impl RunningEgret {
         let exports = key.exports(&config, &exporters).map_err(Failure::failed)?;
         let cluster = cluster::join(&config).map_err(Failure::failed)?;
         source.set_cluster(cluster.as_ref());
-        let parts = parts(&config, quotas.as_ref(), cluster.as_ref(), &exports);
+        let certificates = Certificates::of(&config, None).map_err(Failure::failed)?;
+        let kept =
+            Kept { quotas: quotas.as_ref(), cluster: cluster.as_ref(), certificates: certificates.as_ref() };
+        let parts = parts(&config, kept, &exports);
         let gateway =
             Gateway::start(parts, &[control.address()]).map_err(|error| start_failure::of_gateway(&error))?;
         source.set_gateway(Arc::clone(&gateway));
@@ -195,6 +202,7 @@ impl RunningEgret {
             config,
             quotas,
             cluster,
+            certificates,
             disks,
             exporters,
             key,
@@ -358,8 +366,13 @@ impl RunningEgret {
         let exporters = self.exporters.open(&new.exporters, open_options(&new)).map_err(messages)?;
         let exports = self.key.exports(&new, &exporters).map_err(messages)?;
         let joined = if self.cluster.is_none() { cluster::join(&new).map_err(messages)? } else { None };
-        let cluster = self.cluster.as_ref().or(joined.as_ref());
-        let parts = parts(&new, self.quotas.as_ref(), cluster, &exports);
+        let certificates = Certificates::of(&new, self.certificates.as_ref()).map_err(messages)?;
+        let kept = Kept {
+            quotas: self.quotas.as_ref(),
+            cluster: self.cluster.as_ref().or(joined.as_ref()),
+            certificates: certificates.as_ref(),
+        };
+        let parts = parts(&new, kept, &exports);
         if let Err(error) = self.gateway.reload(parts) {
             exporters.close_others(&self.exporters);
             // The next config may name another cluster.
@@ -367,6 +380,8 @@ impl RunningEgret {
             return Err(messages(error));
         }
         self.cluster = self.cluster.take().or(joined);
+        // Kept even if nothing is intercepted for a while: clients trust this authority.
+        self.certificates = certificates.or(self.certificates.take());
         self.source.set_cluster(self.cluster.as_ref());
         if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
             thread.reconfigure(cluster);
@@ -462,16 +477,22 @@ fn open_options(config: &Config) -> ExporterContext<'_> {
     ExporterContext { version: env!("CARGO_PKG_VERSION"), data_dir: &config.data_dir }
 }
 
-fn parts<'a>(
-    config: &'a Config,
+/// The parts that outlive a reload.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
     quotas: Option<&'a DurableQuotas>,
     cluster: Option<&'a ClusterThread>,
-    exports: &'a Exports,
-) -> Parts<'a> {
+    certificates: Option<&'a Certificates>,
+}
+
+fn parts<'a>(config: &'a Config, kept: Kept<'a>, exports: &'a Exports) -> Parts<'a> {
+    let Kept { quotas, cluster, certificates } = kept;
     let stores =
         Stores { ledger: quotas.map(DurableQuotas::ledger), cluster: cluster.map(ClusterThread::sink) };
     let shared = cluster.map(ClusterThread::shared).unwrap_or_default();
-    Parts { stores, shared, data_dir: Some(&*config.data_dir), ..config.gateway_parts(exports) }
+    let configs = certificates.map(Certificates::configs);
+    let interception = config.interception.as_ref().map(|config| InterceptionParts { config, configs });
+    Parts { stores, shared, data_dir: Some(&*config.data_dir), interception, ..config.gateway_parts(exports) }
 }
 
 /// Logs the new addresses.

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use egret_accounts::AccountConfigs;
+use egret_ca::{InterceptionConfig, ServerConfigs};
 use egret_config::{Duration, Size};
 use egret_diagnosis::Exports;
 use egret_export::access_log::AccessLogConfig;
@@ -45,6 +46,17 @@ pub struct Parts<'a> {
     pub data_dir: Option<&'a Path>,
     /// The exporters of the diagnoses.
     pub exports: &'a Exports,
+    /// The interception of HTTPS. `None` if nothing is intercepted.
+    pub interception: Option<InterceptionParts<'a>>,
+}
+
+/// The interception of HTTPS.
+#[derive(Debug, Clone, Copy)]
+pub struct InterceptionParts<'a> {
+    /// `interception:`
+    pub config: &'a InterceptionConfig,
+    /// The certificates for the intercepted hosts. `None` while a config is only validated.
+    pub configs: Option<&'a ServerConfigs>,
 }
 
 /// The gateway's listeners, and its settings for connections.

@@ -1,4 +1,5 @@
 //! The clients' side: their connections, and the requests on them.
 
 pub(crate) mod connection;
+pub(crate) mod intercept;
 pub(crate) mod serve;

@@ -22,6 +22,8 @@ pub(crate) enum ErrorKind {
     RequestTimeout,
     UnknownProvider,
     ConnectNotAllowed,
+    /// A request inside an intercepted tunnel names another host than the tunnel.
+    Misdirected,
     NoForwardsLeft,
     LoopDetected,
     EgressDenied,
@@ -63,7 +65,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -72,6 +74,7 @@ impl ErrorKind {
         Self::RequestTimeout,
         Self::UnknownProvider,
         Self::ConnectNotAllowed,
+        Self::Misdirected,
         Self::NoForwardsLeft,
         Self::LoopDetected,
         Self::EgressDenied,
@@ -115,6 +118,7 @@ impl ErrorKind {
             Self::RequestTimeout => row("request-timeout", 408, "http_request_error"),
             Self::UnknownProvider => row("unknown-provider", 404, "destination_not_found"),
             Self::ConnectNotAllowed => row("connect-not-allowed", 405, "http_request_denied"),
+            Self::Misdirected => row("misdirected", 421, "http_request_denied"),
             Self::NoForwardsLeft => row("no-forwards-left", 405, "http_request_denied"),
             Self::LoopDetected => row("loop-detected", 508, "proxy_loop_detected"),
             Self::EgressDenied => row("egress-denied", 403, "destination_ip_prohibited"),

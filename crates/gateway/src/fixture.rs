@@ -26,7 +26,7 @@ use egret_store::SharedState;
 use tokio::sync::mpsc;
 
 use crate::config::{GatewayConfig, Parts, Providers};
-use crate::downstream::connection::{Client, ConnectionSlot};
+use crate::downstream::connection::{Client, ConnectionSlot, Inside};
 use crate::exchange::forward::{Disclosed, edit_request, survey};
 use crate::exchange::query::{self, Translated};
 use crate::exchange::route::{self as routing, Route};
@@ -124,6 +124,7 @@ impl Fixture {
             shared: SharedState::default(),
             data_dir: None,
             exports: &Exports::default(),
+            interception: None,
         };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");
         let client = event_loop.block_on(async {
@@ -146,6 +147,16 @@ impl Fixture {
     /// Assigns the following requests to a different listener.
     pub fn listen(&mut self, listener: SocketAddr) {
         self.client.listener = listener;
+        self.client.inside = None;
+    }
+
+    /// Assigns the following requests to an intercepted tunnel on a listener, with TLS inside if `tls`. For
+    /// tests only: panics if `authority`, of its CONNECT, is invalid.
+    #[expect(clippy::expect_used, reason = "for tests alone")]
+    pub fn tunnel(&mut self, listener: SocketAddr, authority: &str, tls: bool) {
+        let authority = Authority::parse(authority.as_bytes(), None).expect("a good authority");
+        self.client.listener = listener;
+        self.client.inside = Some(Box::new(Inside::new(authority, tls)));
     }
 
     /// Parses, routes and edits `request`, a whole head, and passes the forwarded head to `send` piece by

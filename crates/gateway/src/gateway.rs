@@ -26,7 +26,7 @@ use tracing::warn;
 
 use crate::config::{GatewayConfig, Parts};
 use crate::observe::counters;
-use crate::observe::stats::StatsSnapshot;
+use crate::observe::stats::{InterceptionSnapshot, StatsSnapshot};
 use crate::plan::Plan;
 use crate::worker::{Message, Shared};
 
@@ -181,6 +181,7 @@ impl Gateway {
     pub fn stats(&self) -> StatsSnapshot {
         let plan = Arc::clone(&self.lock().plan);
         let workers = &self.shared.network.counters;
+        let now = self.shared.clock.timestamp(Moment::now());
         let providers = plan.providers.iter().map(|provider| provider.stats.snapshot());
         let (diagnoses_shedding, diagnoses_sheds) = self.shared.records.shedding();
         StatsSnapshot {
@@ -189,6 +190,10 @@ impl Gateway {
             uptime_s: self.started.elapsed().as_secs(),
             providers: providers.chain(plan.other_hosts.stats.snapshot()).collect(),
             clients: counters::clients(workers),
+            interception: InterceptionSnapshot {
+                ca_expires_s: plan.interception.as_ref().map(|plan| plan.expires_s(now)),
+                ..counters::interception(workers)
+            },
             generated: counters::generated(workers),
             dns: self.shared.network.resolver.snapshot(),
             denials: counters::denials(workers),

@@ -2,6 +2,8 @@
 
 pub(crate) mod counters;
 pub(crate) mod hosts;
+pub(crate) mod notice;
 pub(crate) mod recorder;
+pub(crate) mod refusals;
 pub(crate) mod ring;
 pub mod stats;

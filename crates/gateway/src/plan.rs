@@ -4,6 +4,8 @@
 //! A reload compiles a new plan beside the running one. Unchanged parts, such as a provider with its
 //! connections and counters, are carried over from the old plan, so nothing of them is lost.
 
+pub(crate) mod interception;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -25,12 +27,13 @@ use egret_net::policy::EgressPolicy;
 use egret_net::tls::{ClientTls, ServerTls};
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers, Rewrite, Scheme,
-    TimeoutsConfig, all_loopback,
+    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers,
+    RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
 };
 use crate::failure::ErrorResponses;
 use crate::observe::counters::ProviderStats;
 use crate::observe::hosts::HostStats;
+use crate::plan::interception::InterceptionPlan;
 
 /// The name under which all hosts without a configured provider are counted.
 pub(crate) const OTHER_HOSTS: &str = "-";
@@ -62,6 +65,8 @@ pub(crate) struct Plan {
     pub errors: ErrorResponses,
     /// The flows that apply to exchanges.
     pub flows: Flows,
+    /// The tunnels that the gateway serves itself. `None` if it relays all of them.
+    pub interception: Option<InterceptionPlan>,
     config: GatewayConfig,
 }
 
@@ -74,6 +79,16 @@ pub(crate) enum RequestIds {
     Kept,
     /// As `Kept`, and the provider learns those that the gateway makes.
     Sent,
+}
+
+impl RequestIds {
+    fn of(config: &RequestIdsConfig) -> Self {
+        match config {
+            ids if !ids.enabled => Self::Off,
+            ids if ids.send => Self::Sent,
+            _ => Self::Kept,
+        }
+    }
 }
 
 /// One listening address.
@@ -207,6 +222,11 @@ impl OtherHosts {
         plan.numbered()
     }
 
+    /// Returns the policy for connections to all hosts.
+    pub fn policy(&self) -> &EgressPolicy {
+        &self.policy
+    }
+
     /// Returns the upstream of a token endpoint at `origin`. It keeps no idle connections, because the next
     /// fetch is far off.
     pub fn endpoint(&self, origin: Origin) -> UpstreamPlan {
@@ -333,6 +353,7 @@ impl Plan {
         let upgrades = Arc::new(Protocols::compile(&config.upgrades, "gateway.upgrades", &mut problems));
         let flows = compile_flows(parts, &origins, workers, previous);
         let flows = ok_or_push(flows, &mut problems).unwrap_or_default();
+        let interception = InterceptionPlan::compile(parts.interception, &mut problems);
         let Some(policy) = policy else { return Err(problems) };
 
         let mut plans: Vec<Arc<UpstreamPlan>> = Vec::with_capacity(origins.len());
@@ -409,13 +430,10 @@ impl Plan {
             rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
             discovers: config.discovery,
-            request_ids: match &config.request_ids {
-                ids if !ids.enabled => RequestIds::Off,
-                ids if ids.send => RequestIds::Sent,
-                _ => RequestIds::Kept,
-            },
+            request_ids: RequestIds::of(&config.request_ids),
             errors,
             flows,
+            interception,
             config: config.clone(),
         })
     }

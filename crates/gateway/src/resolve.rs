@@ -226,6 +226,7 @@ mod tests {
             shared: SharedState::default(),
             data_dir: None,
             exports: &Exports::default(),
+            interception: None,
         };
         let routes = Routes::of(parts).unwrap();
         routes.translate(&mut head, &mut bytes)?;

@@ -24,6 +24,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::counters::WorkerCounters;
+use crate::observe::notice::Notice;
+use crate::observe::refusals::Refusals;
 use crate::observe::ring::{RecordSender, Records};
 use crate::plan::{Plan, RequestIds, UpstreamPlan};
 use crate::state::flow_run::FlowRun;
@@ -59,6 +61,10 @@ pub(crate) struct Shared {
     pub exchanges: AtomicU32,
     /// The memory that gathered bodies take. Only they access it.
     pub gathered: Arc<Budget>,
+    /// Clients that refuse the certificates of intercepted hosts.
+    pub refusals: Refusals,
+    /// The log line about hosts for which there is no certificate.
+    pub unminted: Notice,
     pub draining: AtomicBool,
     pub reloads: AtomicU64,
     pub reloads_refused: AtomicU64,
@@ -125,6 +131,8 @@ impl Shared {
             connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             exchanges: AtomicU32::new(0),
             gathered: Arc::default(),
+            refusals: Refusals::default(),
+            unminted: Notice::default(),
             draining: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
             reloads_refused: AtomicU64::new(0),

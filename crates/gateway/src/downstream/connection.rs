@@ -1,7 +1,7 @@
 //! A client's connection: serves one request after the other, and holds no buffers while it waits for the
 //! next.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -11,6 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_clock::Moment;
+use egret_message::authority::Authority;
+use egret_message::default_port;
 use egret_net::deadline::Timer;
 use egret_net::pace::{Patience, Verdict, hidden_bytes};
 use egret_net::stream::Stream;
@@ -47,8 +49,38 @@ pub(crate) struct Client {
     pub last_active: Moment,
     /// `true` once the client has closed its sending side.
     pub half_closed: bool,
+    /// The tunnel whose inside the gateway serves itself. `None` on an ordinary connection.
+    pub inside: Option<Box<Inside>>,
     /// Released last, when the socket is closed.
     _place: ConnectionSlot,
+}
+
+/// A tunnel that the gateway has answered in the destination's place. All requests inside are for one
+/// authority.
+#[derive(Debug)]
+pub(crate) struct Inside {
+    /// The authority that the client named in its CONNECT.
+    pub authority: Authority,
+    /// The same as text, in normal form.
+    pub text: Box<[u8]>,
+    /// `true` if the client speaks TLS inside.
+    pub tls: bool,
+    /// `true` once a request has arrived.
+    pub is_used: Cell<bool>,
+}
+
+impl Inside {
+    /// Creates the inside of a tunnel to `authority`.
+    pub fn new(authority: Authority, tls: bool) -> Self {
+        let text = authority.to_string().into_bytes().into();
+        Self { authority, text, tls, is_used: Cell::new(false) }
+    }
+
+    /// Returns `true` if `host`, the value of a `Host` field, names the tunnel's own authority.
+    pub fn is_named_by(&self, host: &[u8]) -> bool {
+        let named = || Authority::parse(host, Some(default_port(self.tls)));
+        *host == *self.text || named().is_ok_and(|named| named == self.authority)
+    }
 }
 
 /// The slot of one open client connection. The acceptor has counted it for this worker.
@@ -100,6 +132,7 @@ impl Client {
             requests: 0,
             last_active: now,
             half_closed: false,
+            inside: None,
             _place: place,
         }
     }

@@ -17,6 +17,7 @@ use egret_net::tls::{ServerTls, accept};
 use tracing::{debug, warn};
 
 use crate::downstream::connection::{Client, ConnectionSlot, End};
+use crate::downstream::intercept;
 use crate::exchange::serve::serve_request;
 use crate::failure::{ErrorKind, Failure};
 use crate::state::request::RequestState;
@@ -116,7 +117,10 @@ impl Client {
             let end = match self.receive_head(state).await {
                 Ok(Arrival::Head) => serve_request(self, state).await,
                 Ok(Arrival::Nothing) => End::Persist,
-                Ok(Arrival::End) => End::Close,
+                Ok(Arrival::End) => {
+                    intercept::note_end(self);
+                    End::Close
+                }
                 // Boxed, because few messages are refused.
                 Err(failure) => Box::pin(self.refuse(state, &failure)).await,
             };
@@ -201,6 +205,7 @@ impl Client {
             error: Some(failure.kind.slug()),
             status,
             request_id: id.text(),
+            is_intercepted: self.inside.is_some(),
             ..LogLine::default()
         });
     }

@@ -14,6 +14,7 @@ use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version}
 use egret_message::RequestId;
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
+use egret_net::tls::TlsError;
 use tracing::debug;
 
 use crate::downstream::connection::Client;
@@ -514,9 +515,10 @@ impl<'a> Call<'a> {
             return Stop::Stale;
         }
         let how = match error {
-            Some(error) => {
-                format!("the connection to the provider failed before a response arrived: {}", error.kind())
-            }
+            Some(error) => format!(
+                "the connection to the provider failed before a response arrived: {}",
+                TlsError::reason_of(&error)
+            ),
             None => "the provider closed the connection before a response arrived".to_owned(),
         };
         Stop::Failure(Failure::new(ErrorKind::ProviderClosed, how))

@@ -119,6 +119,7 @@ pub(crate) fn finish_recording(
         trace_seed: run.map_or(0, |run| run.draft.trace_seed),
         informational: call.informational,
         error: call.failed.map(ErrorKind::slug),
+        is_intercepted: call.client.inside.is_some(),
     };
     recording.finish(&finished, up, &mut response_state.down, &worker.records);
 }
@@ -212,5 +213,6 @@ fn log(call: &Call<'_>, status: u16, ended: Moment) {
         upstream_sent_bytes: call.sent_bytes + up.moved_bytes,
         upstream_received_bytes: call.received_bytes + down.read_bytes,
         error: call.failed.map(ErrorKind::slug),
+        is_intercepted: call.client.inside.is_some(),
     });
 }

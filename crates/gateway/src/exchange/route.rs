@@ -8,6 +8,8 @@
 //! 5. Host: any other value of `Host` names the destination;
 //! 6. reverse: the listener has a fixed provider, which takes precedence over all else.
 //!
+//! Inside an intercepted tunnel there is one way only: the authority of the CONNECT.
+//!
 //! Header fields take precedence over the base URL: they are explicit, while a path may only look like one.
 
 use std::ops::Range;
@@ -22,7 +24,8 @@ use egret_message::authority::{Authority, AuthorityError};
 use egret_message::request_target::split_query;
 use egret_message::{Origin, default_port};
 
-use crate::downstream::connection::Client;
+use crate::downstream::connection::{Client, Inside};
+use crate::downstream::intercept;
 use crate::failure::{ErrorKind, Failure};
 use crate::plan::ListenerPlan;
 use crate::state::request::{CallTarget, EmptyPath, KeptHost};
@@ -56,6 +59,9 @@ impl Question<'_> {
             let detail = "the listener of this connection was removed by a reload: connect to another one";
             return Err(Failure::new(ErrorKind::UnknownProvider, detail));
         };
+        if let Some(inside) = &self.client.inside {
+            return self.inside(listener, inside);
+        }
         let absolute = match (self.request.target_form, self.request.authority) {
             (TargetForm::Absolute, Some(authority)) => Some((self.target_scheme(authority)?, authority)),
             _ => None,
@@ -116,6 +122,45 @@ impl Question<'_> {
         named.filter(|host| !host.is_empty())
     }
 
+    /// Routes a request inside a tunnel that the gateway serves itself. The authority of the tunnel decides,
+    /// and nothing in the request names another one.
+    fn inside(&self, listener: &ListenerPlan, inside: &Inside) -> Result<Route, Failure> {
+        intercept::note_request(self.client, inside);
+        if self.request.method == Method::Connect {
+            let detail = "there is no tunnel inside a tunnel: send CONNECT on a connection of its own";
+            return Err(Failure::new(ErrorKind::ConnectNotAllowed, detail));
+        }
+        if listener.provider.is_some() {
+            let detail = "the listener of this connection serves one provider since a reload: connect again";
+            return Err(Failure::new(ErrorKind::Misdirected, detail));
+        }
+        let target = self.request.target;
+        let mut path = target;
+        if let (TargetForm::Absolute, Some(authority)) = (self.request.target_form, self.request.authority) {
+            if self.target_scheme(authority)? != inside.tls || !inside.is_named_by(authority.of(self.bytes)) {
+                let detail =
+                    format!("the target of a request in this tunnel must be at {}", inside.authority);
+                return Err(Failure::new(ErrorKind::BadRequest, detail));
+            }
+            path = Span { start: authority.end, end: target.end };
+        } else if let Some(host) = self.request.host
+            && !inside.is_named_by(host.of(self.bytes))
+        {
+            let detail =
+                format!("this tunnel leads to {}, and `Host` names another server", inside.authority);
+            return Err(Failure::new(ErrorKind::Misdirected, detail));
+        }
+        let mut forward = self.to_host(inside.tls, &inside.text, path)?;
+        forward.new_target |= path != target;
+        if self.request.method == Method::Options && path.is_empty() {
+            forward.empty_path = EmptyPath::Asterisk;
+        }
+        if self.request.host.is_some_and(|host| *host.of(self.bytes) == *forward.upstream.plan.host_field) {
+            forward.has_own_host = true;
+        }
+        Ok(Route::Forward(forward))
+    }
+
     fn tunnel(&self) -> Result<Route, Failure> {
         let authority = Authority::parse(self.request.target.of(self.bytes), None).map_err(bad_authority)?;
         Ok(Route::Tunnel(authority))
@@ -127,7 +172,7 @@ impl Question<'_> {
         if self.is_own(listener, authority.of(self.bytes)) {
             return self.base_url(path);
         }
-        let mut forward = self.to_host(tls, authority, path)?;
+        let mut forward = self.to_host(tls, authority.of(self.bytes), path)?;
         forward.new_target = true;
         if self.request.method == Method::Options && path.is_empty() {
             forward.empty_path = EmptyPath::Asterisk;
@@ -139,7 +184,7 @@ impl Question<'_> {
         let target = self.request.target;
         if let Some(host) = self.fields.host() {
             let tls = self.scheme_of(listener, host)?;
-            return Ok(Route::Forward(self.to_host(tls, host, target)?));
+            return Ok(Route::Forward(self.to_host(tls, host.of(self.bytes), target)?));
         }
         let Some(host) = self.request.host else {
             let detail = "the request names no host: send Host, use an absolute-form target or a base URL";
@@ -148,7 +193,8 @@ impl Question<'_> {
         if self.is_own(listener, host.of(self.bytes)) {
             return self.base_url(target);
         }
-        let mut forward = self.to_host(self.scheme_of(listener, host)?, host, target)?;
+        let tls = self.scheme_of(listener, host)?;
+        let mut forward = self.to_host(tls, host.of(self.bytes), target)?;
         if *host.of(self.bytes) == *forward.upstream.plan.host_field {
             forward.has_own_host = true;
         }
@@ -216,10 +262,10 @@ impl Question<'_> {
         Ok(CallTarget { empty_path, new_target, ..CallTarget::whole(upstream, after(target, base_len)) })
     }
 
-    /// Returns a call of `target` at `host`: to the configured provider that the target belongs to, otherwise
-    /// to the host itself.
-    fn to_host(&self, tls: bool, host: Span, target: Span) -> Result<CallTarget, Failure> {
-        let (text, worker) = (host.of(self.bytes), &self.client.worker);
+    /// Returns a call of `target` at the host that is written as `text`: to the configured provider that the
+    /// target belongs to, otherwise to the host itself.
+    fn to_host(&self, tls: bool, text: &[u8], target: Span) -> Result<CallTarget, Failure> {
+        let worker = &self.client.worker;
         let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);
         let number = match worker.site(self.view, tls, text, parse)? {
             Site::Other(upstream) => return Ok(CallTarget::whole(upstream, target)),
@@ -312,6 +358,16 @@ mod tests {
 
     /// Returns the request as it would be forwarded, and its destination, or the error's slug.
     fn forwarded(listener: &str, request: &str) -> Result<(String, String), &'static str> {
+        forward(&mut fixture(listener), request)
+    }
+
+    fn forward(fixture: &mut Fixture, request: &str) -> Result<(String, String), &'static str> {
+        let mut sent = Vec::new();
+        let to = fixture.forward(request.as_bytes(), |slice| sent.extend_from_slice(slice))?;
+        Ok((String::from_utf8(sent).unwrap(), to.to_string()))
+    }
+
+    fn fixture(listener: &str) -> Fixture {
         let plain = |address: &str| ListenConfig::from(address.parse::<SocketAddr>().unwrap());
         let provider = Some("maps".to_owned());
         let secure = ListenConfig { scheme: Scheme::Https, ..plain(SECURE) };
@@ -333,10 +389,7 @@ mod tests {
             "stripe": { "url": "https://api.stripe.example" },
         }))
         .unwrap();
-        let mut fixture = Fixture::new(&config, &providers, listener.parse().unwrap());
-        let mut sent = Vec::new();
-        let to = fixture.forward(request.as_bytes(), |slice| sent.extend_from_slice(slice))?;
-        Ok((String::from_utf8(sent).unwrap(), to.to_string()))
+        Fixture::new(&config, &providers, listener.parse().unwrap())
     }
 
     fn check(listener: &str, request: &str, sent: &str, to: &str) {
@@ -534,6 +587,62 @@ mod tests {
             "OPTIONS * HTTP/1.1\nHost: maps.example:8080\n",
             "http://maps.example:8080",
         );
+    }
+
+    /// Returns what `forwarded` returns, for a request inside a tunnel to the provider `stripe`.
+    fn forwarded_inside(tls: bool, request: &str) -> Result<(String, String), &'static str> {
+        let mut fixture = fixture(OWN);
+        fixture.tunnel(OWN.parse().unwrap(), "API.stripe.example:443", tls);
+        forward(&mut fixture, request)
+    }
+
+    #[test]
+    fn inside_a_tunnel_its_authority_decides() {
+        let sent = |target: &str, host: &str| {
+            format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nVia: 1.1 egret-0\r\n\r\n")
+        };
+        let own = "api.stripe.example";
+        for (request, target) in [
+            ("GET /a?b HTTP/1.1\r\nHost: api.stripe.example\r\n\r\n", "/a?b"),
+            ("GET /a HTTP/1.1\r\nHost: API.Stripe.example.:443\r\n\r\n", "/a"),
+            ("GET https://api.stripe.example/a HTTP/1.1\r\nHost: h\r\n\r\n", "/a"),
+            ("GET HTTPS://api.stripe.example:443?b HTTP/1.1\r\nHost: h\r\n\r\n", "/?b"),
+            // What names another destination elsewhere is removed.
+            (
+                "GET /maps/a HTTP/1.1\r\nHost: api.stripe.example\r\nx-egret-host: b.example\r\nx-egret-scheme: http\r\n\r\n",
+                "/maps/a",
+            ),
+        ] {
+            let found = forwarded_inside(true, request);
+            assert_eq!(found, Ok((sent(target, own), format!("https://{own}:443"))), "{request}");
+        }
+        let asked = "OPTIONS * HTTP/1.1\r\nHost: api.stripe.example\r\n\r\n";
+        assert!(forwarded_inside(true, asked).unwrap().0.starts_with("OPTIONS * HTTP/1.1\r\n"));
+    }
+
+    #[test]
+    fn inside_a_tunnel_nothing_leads_elsewhere() {
+        for (request, slug) in [
+            ("GET /a HTTP/1.1\r\nHost: other.example\r\n\r\n", "misdirected"),
+            ("GET /a HTTP/1.1\r\nHost: api.stripe.example:444\r\n\r\n", "misdirected"),
+            ("GET /a HTTP/1.1\r\nHost: a b\r\n\r\n", "bad-request"),
+            ("GET https://other.example/a HTTP/1.1\r\nHost: api.stripe.example\r\n\r\n", "bad-request"),
+            ("GET http://api.stripe.example/a HTTP/1.1\r\nHost: api.stripe.example\r\n\r\n", "bad-request"),
+            ("CONNECT api.stripe.example:443 HTTP/1.1\r\nHost: h\r\n\r\n", "connect-not-allowed"),
+        ] {
+            assert_eq!(forwarded_inside(true, request), Err(slug), "{request}");
+        }
+    }
+
+    #[test]
+    fn inside_a_tunnel_without_tls_the_scheme_is_http() {
+        let request = "GET /a HTTP/1.1\r\nHost: api.stripe.example:443\r\n\r\n";
+        let (_, to) = forwarded_inside(false, request).unwrap();
+        assert_eq!(to, "http://api.stripe.example:443");
+        let request = "GET /a HTTP/1.0\r\n\r\n";
+        let (sent, to) = forwarded_inside(true, request).unwrap();
+        assert!(sent.contains("\r\nHost: api.stripe.example\r\n"), "{sent}");
+        assert_eq!(to, "https://api.stripe.example:443");
     }
 
     #[test]

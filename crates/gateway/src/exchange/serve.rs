@@ -2,19 +2,25 @@
 //! with an error.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use egret_clock::Moment;
 use egret_http1::Span;
 use egret_match::routing_fields::RoutingFields;
 use egret_message::authority::Authority;
 use egret_net::event_loop::now;
+use egret_net::policy::{Target, Verdict};
+use rustls::ServerConfig;
+use tracing::debug;
 
 use crate::downstream::connection::{Client, End};
+use crate::downstream::intercept::{self, Start};
 use crate::exchange::call::Call;
 use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
 use crate::exchange::forward::survey;
 use crate::exchange::query::{self, Translated};
+use crate::exchange::reply::{Ended, Then};
 use crate::exchange::route::{Question, Route};
 use crate::exchange::tunnel;
 use crate::failure::Failure;
@@ -66,6 +72,7 @@ fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route
     state.consumer = Span::default();
     let listener = view.plan.listener(client.listener);
     if listener.is_some_and(|listener| listener.routes_by_query)
+        && client.inside.is_none()
         && let Err(failure) = route_by_query(client, state, view)
     {
         client.worker.identify(&view.plan, None, &mut state.request_id);
@@ -122,7 +129,8 @@ async fn refuse(
     }
 }
 
-/// Serves CONNECT: opens a connection to `authority` and relays bytes in both directions.
+/// Serves CONNECT: serves the requests inside the tunnel, or opens a connection to `authority` and relays
+/// bytes in both directions.
 async fn connect(
     client: &mut Client,
     state: &mut RequestState,
@@ -131,6 +139,21 @@ async fn connect(
     begun: Moment,
 ) -> End {
     let provider = view.plan.table.by_authority(&authority).map(|number| &view.plan.providers[number]);
+    let config = intercept::tls_for(client, view, &authority, provider.is_some());
+    let is_intercepted = config.is_some();
+    if let Some(config) = config {
+        let started = Box::pin(start_inside(client, state, view, authority.clone(), config)).await;
+        match started {
+            Ok(Start::Requests) => return End::Persist,
+            Ok(Start::Relay) => {}
+            Ok(Start::End(end)) => return end,
+            Err(failure) => {
+                let upstream = tunnel::upstream(view, authority, provider, client.worker.number);
+                let target = CallTarget::whole(upstream, Span::default());
+                return refuse(client, state, view, &failure, Some(&target), begun).await;
+            }
+        }
+    }
     let upstream = tunnel::upstream(view, authority, provider, client.worker.number);
     let opened = async {
         let slot = ExchangeSlot::take(&client.worker, view.plan.limits.exchanges)?;
@@ -139,6 +162,9 @@ async fn connect(
     };
     let (_slot, connection) = match opened.await {
         Ok(opened) => opened,
+        Err(failure) if is_intercepted => {
+            return fail_silently(client, state, view, upstream, &failure, begun);
+        }
         Err(failure) => {
             let target = CallTarget::whole(upstream, Span::default());
             return refuse(client, state, view, &failure, Some(&target), begun).await;
@@ -148,8 +174,11 @@ async fn connect(
     if view.plan.discovers {
         tunnel::tally(&client.worker, state, &upstream, begun);
     }
+    if provider.is_some() {
+        tunnel::note_bypass(&client.worker, view, &upstream);
+    }
     let established = tunnel::established(&state.request_id);
-    let is_established = client.send_all(&established).await;
+    let is_established = is_intercepted || client.send_all(&established).await;
     let mut call = Call::new(&mut *client, &mut *state, Rc::clone(view), Rc::clone(&upstream), begun);
     // The tunnel's contents are not inspected.
     flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
@@ -164,5 +193,44 @@ async fn connect(
         return End::Close;
     }
     tunnel::serve(client, state, *connection, &upstream, begun).await;
+    End::Close
+}
+
+/// Opens the inside of a tunnel to `authority`, unless the policy denies the host. Addresses are checked once
+/// a request is sent there.
+async fn start_inside(
+    client: &mut Client,
+    state: &mut RequestState,
+    view: &View,
+    authority: Authority,
+    config: Arc<ServerConfig>,
+) -> Result<Start, Failure> {
+    let target =
+        Target { authority: &authority, configured: view.plan.table.by_authority(&authority).is_some() };
+    if let Verdict::Deny(reason) = view.plan.other_hosts.policy().check_host(&target) {
+        return Err(client.worker.shared.network.denied(client.worker.number, &target, reason));
+    }
+    if !client.send_all(&tunnel::established(&state.request_id)).await {
+        return Ok(Start::End(End::Close));
+    }
+    Ok(intercept::start(client, state, authority, config).await)
+}
+
+/// Ends a tunnel that cannot be opened although its client has received a 200: it waits for bytes of the
+/// destination, so no error response can be sent.
+fn fail_silently(
+    client: &mut Client,
+    state: &mut RequestState,
+    view: &Rc<View>,
+    upstream: Rc<Upstream>,
+    failure: &Failure,
+    begun: Moment,
+) -> End {
+    debug!(error = failure.kind.slug(), "a tunnel cannot be relayed: {}", failure.detail);
+    let target = CallTarget::whole(Rc::clone(&upstream), Span::default());
+    let mut call = Call::new(client, state, Rc::clone(view), upstream, begun);
+    flows::record_only(&mut call, Some(&target));
+    call.failed = Some(failure.kind);
+    close(&mut call, Some(&target), None, Ended { status: 0, at: Moment::now(), then: Then::Close });
     End::Close
 }

@@ -13,6 +13,7 @@ use egret_http1::{Method, ResponseFraming};
 use egret_message::authority::Authority;
 use egret_message::{RequestId, default_port};
 use egret_net::stream::Stream;
+use tracing::warn;
 
 use crate::downstream::connection::Client;
 use crate::failure::{Failure, write_request_id};
@@ -72,6 +73,19 @@ pub(crate) fn tally(worker: &Worker, state: &RequestState, upstream: &Upstream, 
     let tls = upstream.plan.origin.authority.port == default_port(true);
     let origin = || TalliedOrigin { tls, ..upstream.plan.tallied_origin() };
     worker.shared.tallies.count(worker.number, &tallied, &worker.shared.clock, origin);
+}
+
+/// Notes that a tunnel leads to a configured provider: nothing of the provider's config but its timeouts
+/// applies to it, which is easily overlooked. With interception, somebody has thought of it.
+pub(crate) fn note_bypass(worker: &Worker, view: &View, upstream: &Upstream) {
+    worker.counters().provider_tunnels.add(1);
+    if view.plan.interception.is_none() && upstream.plan.stats.bypassed.is_due(Moment::now()) {
+        warn!(
+            provider = upstream.plan.stats.name(),
+            host = %upstream.plan.origin.authority,
+            "a tunnel leads to a configured provider, so its flows do not apply: let the client use the provider's base URL,              or intercept the host (`interception`)"
+        );
+    }
 }
 
 /// Relays the bytes of a tunnel that CONNECT has opened, and logs its end.

@@ -8,7 +8,8 @@ use egret_net::histogram::Histogram;
 use egret_net::policy::Reason;
 
 use crate::failure::ErrorKind;
-use crate::observe::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot};
+use crate::observe::notice::Notice;
+use crate::observe::stats::{ClientsSnapshot, Count, ExchangeCount, InterceptionSnapshot, ProviderSnapshot};
 
 /// Names of the methods in the order of [`Method::index`].
 const METHODS: [&str; 10] =
@@ -84,6 +85,8 @@ pub(crate) struct ProviderStats {
     /// The host, if it is one without a configured provider.
     host: Option<String>,
     workers: Box<[ProviderCounters]>,
+    /// The log line about tunnels to the provider.
+    pub bypassed: Notice,
 }
 
 impl ProviderStats {
@@ -99,7 +102,7 @@ impl ProviderStats {
 
     fn zero(name: &str, host: Option<String>, workers: usize) -> Arc<Self> {
         let workers = (0..workers).map(|_| ProviderCounters::default()).collect();
-        Arc::new(Self { name: name.to_owned(), host, workers })
+        Arc::new(Self { name: name.to_owned(), host, workers, bypassed: Notice::default() })
     }
 
     /// Returns the configured name, or `-`.
@@ -142,6 +145,18 @@ pub(crate) struct WorkerCounters {
     pub received_bytes: Counter,
     pub sent_bytes: Counter,
     pub access_log_dropped: Counter,
+    /// Tunnels whose inside the gateway serves.
+    pub intercepted_connections: Counter,
+    /// Requests inside them.
+    pub intercepted_exchanges: Counter,
+    /// Connections whose client refused the certificate.
+    pub intercept_refused: Counter,
+    /// Tunnels to an intercepted host that were closed because of their protocol.
+    pub intercept_unknown: Counter,
+    /// Clients that name another server in TLS than in their CONNECT.
+    pub sni_mismatches: Counter,
+    /// Tunnels that were relayed to a configured provider.
+    pub provider_tunnels: Counter,
     generated: Each<{ ErrorKind::ALL.len() }>,
     denials: Each<{ Reason::ALL.len() }>,
 }
@@ -180,6 +195,20 @@ pub(crate) fn clients(workers: &[WorkerCounters]) -> ClientsSnapshot {
         tunnels: sum(|worker| &worker.tunnels),
         received_bytes: sum(|worker| &worker.received_bytes),
         sent_bytes: sum(|worker| &worker.sent_bytes),
+    }
+}
+
+/// Returns the sum of all workers' counters of interception.
+pub(crate) fn interception(workers: &[WorkerCounters]) -> InterceptionSnapshot {
+    let sum = |of: fn(&WorkerCounters) -> &Counter| workers.iter().map(|worker| of(worker).get()).sum();
+    InterceptionSnapshot {
+        connections: sum(|worker| &worker.intercepted_connections),
+        exchanges: sum(|worker| &worker.intercepted_exchanges),
+        refused: sum(|worker| &worker.intercept_refused),
+        unknown: sum(|worker| &worker.intercept_unknown),
+        sni_mismatches: sum(|worker| &worker.sni_mismatches),
+        provider_tunnels: sum(|worker| &worker.provider_tunnels),
+        ca_expires_s: None,
     }
 }
 

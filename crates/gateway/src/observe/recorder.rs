@@ -179,6 +179,8 @@ pub(crate) struct Finished<'a> {
     pub informational: u8,
     /// Slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
+    /// `true` if the request came out of a tunnel that the gateway intercepts.
+    pub is_intercepted: bool,
 }
 
 impl Recording {
@@ -280,6 +282,7 @@ impl Recording {
             trace_seed: finished.trace_seed,
             informational: finished.informational,
             error: finished.error,
+            is_intercepted: finished.is_intercepted,
             ..record.facts
         };
         let mut records = records.borrow_mut();

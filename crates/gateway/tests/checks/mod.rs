@@ -78,11 +78,15 @@ pub enum Way {
     Listener,
     /// A listener of one provider that forwards the client's `Host`, here the provider's own.
     KeptHost,
+    /// Inside an intercepted tunnel, with a target in origin-form.
+    Tunnel,
+    /// The same with a target in absolute-form.
+    TunnelAbsolute,
 }
 
 impl Way {
     /// All ways.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Absolute,
         Self::Host,
         Self::Fields("x-egret-host", "x-egret-scheme"),
@@ -93,6 +97,8 @@ impl Way {
         Self::KeptHost,
         Self::Query("egret_host", "egret_scheme"),
         Self::Query("lunar_original_host", "lunar_original_scheme"),
+        Self::Tunnel,
+        Self::TunnelAbsolute,
     ];
 }
 
@@ -169,7 +175,16 @@ fn address(text: &str) -> SocketAddr {
 impl Subject {
     /// Returns the identity of a request received by `listener`, or the slug of the error if it is rejected.
     pub fn identify(&mut self, listener: &str, request: &str) -> Result<Identity, &'static str> {
-        self.fixture.listen(address(listener));
+        let (listener, request) = (listener.to_owned(), request.to_owned());
+        self.identify_sent(&Sent { listener, tunnel: None, request })
+    }
+
+    fn identify_sent(&mut self, sent: &Sent) -> Result<Identity, &'static str> {
+        let Sent { listener, tunnel, request } = sent;
+        match tunnel {
+            Some(authority) => self.fixture.tunnel(address(listener), authority, false),
+            None => self.fixture.listen(address(listener)),
+        }
         let identity = self.fixture.identify(request.as_bytes(), &self.cache, &self.expression)?;
         Ok(identity.expect("no call here is a tunnel"))
     }
@@ -185,11 +200,11 @@ impl Subject {
     /// Names and spells `call` in an equivalent way, by `choices`. Checks that the request is rejected or is
     /// the same call.
     pub fn same(&mut self, call: Call, way: Way, choices: &mut Choices<'_>) -> Result<(), &'static str> {
-        let Some((listener, request)) = request(call, way, choices, equivalent) else { return Ok(()) };
+        let Some(sent) = sent(call, way, choices, equivalent) else { return Ok(()) };
         let expected = self.plain(call);
         assert_eq!(expected.provider, call.provider, "{call:?}");
-        let found = self.identify(&listener, &request)?;
-        assert_eq!(found, expected, "{way:?} {request}");
+        let found = self.identify_sent(&sent)?;
+        assert_eq!(found, expected, "{way:?} {sent:?}");
         Ok(())
     }
 
@@ -201,31 +216,49 @@ impl Subject {
         way: Way,
         choices: &mut Choices<'_>,
     ) -> Result<(), &'static str> {
-        let Some((listener, request)) = request(call, way, choices, alike) else { return Ok(()) };
+        let Some(sent) = sent(call, way, choices, alike) else { return Ok(()) };
         let expected = self.plain(call);
-        let found = self.identify(&listener, &request)?;
+        let found = self.identify_sent(&sent)?;
         let evaded = expected.flows.iter().find(|flow| !found.flows.contains(flow));
-        assert_eq!(evaded, None, "{way:?} {request}");
-        assert_eq!((&found.provider, &found.accounts), (&expected.provider, &expected.accounts), "{request}");
+        assert_eq!(evaded, None, "{way:?} {sent:?}");
+        assert_eq!((&found.provider, &found.accounts), (&expected.provider, &expected.accounts), "{sent:?}");
         Ok(())
     }
+}
+
+/// A request, and where a client sends it.
+#[derive(Debug)]
+struct Sent {
+    /// The listener that it connects to.
+    listener: String,
+    /// The authority of the intercepted tunnel in which it sends the request, if there is one.
+    tunnel: Option<String>,
+    request: String,
 }
 
 /// A function that spells a path differently.
 type Spell = fn(&str, &mut Choices<'_>) -> String;
 
-/// Returns the listener that a client connects to, and the request to send there. Returns `None` if the call
-/// cannot be named in this way.
-fn request(call: Call, way: Way, choices: &mut Choices<'_>, spell: Spell) -> Option<(String, String)> {
+/// Returns what a client sends to name `call` in this way, or `None` if it cannot be named so.
+fn sent(call: Call, way: Way, choices: &mut Choices<'_>, spell: Spell) -> Option<Sent> {
     let Call { host, port, path, query, named, .. } = call;
     let query = if query.is_empty() { String::new() } else { format!("?{}", octets(query, choices)) };
-    let (mut listener, mut own) = (FORWARD.to_owned(), String::new());
+    let (mut listener, mut own, mut tunnel) = (FORWARD.to_owned(), String::new(), None);
     let authority = authority(host, port, choices);
     let text = match way {
         Way::Absolute => {
             let target = spell(path, choices);
             let scheme = choices.pick(&["http", "HTTP", "Http"]);
             format!("GET {scheme}://{authority}{target}{query} HTTP/1.1\r\nHost: h\r\n\r\n")
+        }
+        Way::Tunnel | Way::TunnelAbsolute => {
+            // A CONNECT names the port in any case, and a `Host` inside need not be spelled alike.
+            let spelled = self::authority(host, port, choices);
+            tunnel = Some(if spelled.contains(':') { spelled } else { format!("{spelled}:80") });
+            let origin = if way == Way::Tunnel { String::new() } else { format!("http://{authority}") };
+            let target = spell(path, choices);
+            let routing = "x-egret-host: evil.example\r\nx-egret-scheme: https\r\n";
+            format!("GET {origin}{target}{query} HTTP/1.1\r\nHost: {authority}\r\n{routing}\r\n")
         }
         Way::Host => {
             format!("GET {}{query} HTTP/1.1\r\nHost: {authority}\r\n\r\n", spell(path, choices))
@@ -267,7 +300,7 @@ fn request(call: Call, way: Way, choices: &mut Choices<'_>, spell: Spell) -> Opt
             format!("GET {}{query} HTTP/1.1\r\nHost: {host}\r\n\r\n", spell(rest, choices))
         }
     };
-    Some((listener, text))
+    Some(Sent { listener, tunnel, request: text })
 }
 
 fn authority(host: &str, port: u16, choices: &mut Choices<'_>) -> String {

@@ -302,7 +302,17 @@ impl<'a> Finished<'a> {
     /// Returns the data for a HAR entry.
     pub fn observed(&self) -> Observed<'a> {
         let Facts {
-            started, tls, port, server, connection, attempts, error, is_cut_short, is_generated, ..
+            started,
+            tls,
+            port,
+            server,
+            connection,
+            attempts,
+            error,
+            is_cut_short,
+            is_generated,
+            is_intercepted,
+            ..
         } = *self.facts();
         let record = self.record();
         let Parsed { request, response, .. } = self.parsed;
@@ -343,6 +353,7 @@ impl<'a> Finished<'a> {
                 error: error.unwrap_or_default(),
                 is_cut_short,
                 is_generated,
+                is_intercepted,
             },
         }
     }

@@ -47,6 +47,7 @@ struct Spans {
 
 /// Data about an exchange other than its texts.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
 pub struct Facts {
     /// Time at which the first byte of the request arrived.
     pub started: Timestamp,
@@ -74,6 +75,8 @@ pub struct Facts {
     pub is_cut_short: bool,
     /// `true` if the response did not come from a provider.
     pub is_generated: bool,
+    /// `true` if the client sent the request inside a tunnel, which the gateway intercepted.
+    pub is_intercepted: bool,
 }
 
 /// A call to a provider. Times are in microseconds since the first byte of the request.

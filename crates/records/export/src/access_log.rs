@@ -120,6 +120,8 @@ pub struct LogLine<'a> {
     pub upstream_received_bytes: u64,
     /// The slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
+    /// `true` if the request came out of a tunnel that the gateway intercepts.
+    pub is_intercepted: bool,
 }
 
 /// The workers' end of the log.
@@ -278,6 +280,9 @@ impl LogLine<'_> {
         if let Some(error) = self.error {
             let _ = write!(line, " error={error}");
         }
+        if self.is_intercepted {
+            line.push_str(" intercepted=true");
+        }
         line.push('\n');
         line
     }
@@ -299,6 +304,7 @@ impl LogLine<'_> {
             "upstream_sent_bytes": self.upstream_sent_bytes,
             "upstream_received_bytes": self.upstream_received_bytes,
             "error": self.error,
+            "intercepted": self.is_intercepted,
         })
         .to_string();
         line.push('\n');
@@ -330,7 +336,16 @@ mod tests {
             upstream_sent_bytes: 140,
             upstream_received_bytes: 250,
             error: None,
+            is_intercepted: false,
         }
+    }
+
+    #[test]
+    fn a_line_says_whether_its_request_was_intercepted() {
+        let line = LogLine { is_intercepted: true, ..sample() };
+        assert!(line.text().ends_with(" intercepted=true\n") && !sample().text().contains("intercepted"));
+        let value: serde_json::Value = serde_json::from_str(&line.json()).unwrap();
+        assert_eq!(value["intercepted"], true);
     }
 
     #[test]

@@ -140,4 +140,6 @@ pub struct Notes<'a> {
     pub is_cut_short: bool,
     /// `true` if the response was produced without calling a provider.
     pub is_generated: bool,
+    /// `true` if the request came out of a tunnel that the gateway intercepted.
+    pub is_intercepted: bool,
 }

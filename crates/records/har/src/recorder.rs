@@ -403,6 +403,9 @@ impl Recorder {
         if notes.is_cut_short {
             out.extend_from_slice(b",\"_cutShort\":true");
         }
+        if notes.is_intercepted {
+            out.extend_from_slice(b",\"_intercepted\":true");
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod client;
 mod error;
+pub mod hello;
 mod stream;
 mod trust;
 
@@ -19,9 +20,11 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 
-pub use client::{ClientConfigError, Identity, Verification, client_config, provider, system_roots};
+pub use client::{
+    ClientConfigError, Identity, Verification, client_config, distrust, provider, system_roots,
+};
 pub use error::TlsError;
-pub use stream::{DetachedTlsStream, TlsStream, accept, handshake};
+pub use stream::{DetachedTlsStream, TlsStream, accept, accept_hello, handshake};
 pub use trust::Trust;
 
 /// Maximum number of sessions kept for resumption per [`ClientTls`], eight per host. Their table is allocated

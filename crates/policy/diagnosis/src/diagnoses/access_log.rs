@@ -77,6 +77,7 @@ fn fields() -> Vec<String> {
         "attempts",
         "remedies",
         "cut_short",
+        "intercepted",
     ];
     names.map(str::to_owned).into()
 }
@@ -135,6 +136,7 @@ enum Builtin {
     Error,
     Generated,
     CutShort,
+    Intercepted,
     Duration,
     Blocked,
     ProviderTime,
@@ -145,7 +147,7 @@ enum Builtin {
     Remedies,
 }
 
-const BUILTINS: [(&str, Builtin); 25] = [
+const BUILTINS: [(&str, Builtin); 26] = [
     ("time", Builtin::Time),
     ("flow", Builtin::Flow),
     ("endpoint", Builtin::Endpoint),
@@ -163,6 +165,7 @@ const BUILTINS: [(&str, Builtin); 25] = [
     ("error", Builtin::Error),
     ("generated", Builtin::Generated),
     ("cut_short", Builtin::CutShort),
+    ("intercepted", Builtin::Intercepted),
     ("duration_us", Builtin::Duration),
     ("blocked_us", Builtin::Blocked),
     ("provider_us", Builtin::ProviderTime),
@@ -298,6 +301,7 @@ impl AccessLog {
             Builtin::Error => text(facts.error.unwrap_or_default().to_owned()),
             Builtin::Generated => PlaceholderValue::Flag(facts.is_generated),
             Builtin::CutShort => PlaceholderValue::Flag(facts.is_cut_short),
+            Builtin::Intercepted => PlaceholderValue::Flag(facts.is_intercepted),
             Builtin::Duration => PlaceholderValue::Number(facts.times.total_us()),
             Builtin::Blocked => PlaceholderValue::Number(exchange.phases().blocked_us.unwrap_or_default()),
             Builtin::ProviderTime => {

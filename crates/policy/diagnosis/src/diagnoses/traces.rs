@@ -120,6 +120,7 @@ impl Traces {
             ("egret.attempts", Value::Number(facts.attempts.into())),
             ("egret.footprint_us", Value::Number(facts.times.footprint_us)),
             ("egret.generated", Value::Flag(facts.is_generated)),
+            ("egret.intercepted", Value::Flag(facts.is_intercepted)),
         ]);
         // A server span has an error status only for errors of the server.
         let error = facts.error.unwrap_or(if status == 0 { "no-response" } else { "" });

@@ -661,6 +661,7 @@ fn what_is_noted_stands_beside() {
         error: "timeout",
         is_cut_short: true,
         is_generated: true,
+        is_intercepted: true,
     };
     let exchange = Observed { notes, ..exchange() };
     let consumer = Key::new(&KEY).text(b"ada@example.com").to_string();
@@ -681,6 +682,7 @@ fn what_is_noted_stands_beside() {
             ("_error", json!("timeout")),
             ("_generated", json!(true)),
             ("_cutShort", json!(true)),
+            ("_intercepted", json!(true)),
         ] {
             assert_eq!(entry[name], value, "{name}");
         }

@@ -1,11 +1,11 @@
 //! The TLS configuration that all of Egret's clients start from: authorities, verification and identity.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
 
 /// A certificate with its issuers, and its key.
@@ -80,9 +80,40 @@ pub fn provider() -> Arc<CryptoProvider> {
     PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())).clone()
 }
 
+/// The public keys that no server's certificate may be signed with, as `SubjectPublicKeyInfo`.
+static DISTRUSTED: RwLock<Vec<Vec<u8>>> = RwLock::new(Vec::new());
+
+/// Makes all TLS configurations that are created from now on distrust an authority, even if the system or the
+/// config trusts it. It is for the authority of intercepted hosts: a thief of its key could otherwise
+/// impersonate providers to the gateway itself. It is recognized by its key, so another certificate for the
+/// same key is no way around. A certificate that cannot be parsed is trusted by nobody and changes nothing.
+pub fn distrust(authority: &CertificateDer<'_>) {
+    let Ok(anchor) = webpki::anchor_from_trusted_cert(authority) else { return };
+    let mut distrusted = DISTRUSTED.write().unwrap_or_else(PoisonError::into_inner);
+    if !distrusted.iter().any(|key| **key == *anchor.subject_public_key_info) {
+        distrusted.push(anchor.subject_public_key_info.to_vec());
+    }
+}
+
+/// Returns `true` if the gateway does not trust this authority, whatever the system and the config say.
+pub(super) fn is_distrusted(authority: &TrustAnchor<'_>) -> bool {
+    let distrusted = DISTRUSTED.read().unwrap_or_else(PoisonError::into_inner);
+    distrusted.iter().any(|key| **key == *authority.subject_public_key_info)
+}
+
+/// Returns the system's authorities, or Mozilla's if it has none, without the distrusted ones.
+pub fn system_roots() -> Arc<RootCertStore> {
+    let roots = all_system_roots();
+    if !roots.roots.iter().any(is_distrusted) {
+        return roots;
+    }
+    let trusted = roots.roots.iter().filter(|root| !is_distrusted(root));
+    Arc::new(RootCertStore { roots: trusted.cloned().collect() })
+}
+
 /// Returns the system's authorities, or Mozilla's if it has none. They are read once, because that takes
 /// milliseconds.
-pub fn system_roots() -> Arc<RootCertStore> {
+fn all_system_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let load = || {
         let mut roots = RootCertStore::empty();

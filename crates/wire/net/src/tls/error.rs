@@ -108,11 +108,21 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
+impl TlsError {
+    /// Returns the reason why a connection failed: that of TLS, such as a client certificate that a provider
+    /// demands only after the handshake (TLS 1.3), or else the kind of the error.
+    pub fn reason_of(error: &io::Error) -> String {
+        let carried = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>());
+        carried.map_or_else(|| error.kind().to_string(), Self::to_string)
+    }
+}
+
 fn alert_hint(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::HandshakeFailure => "it accepts no cipher suite, or requires a client certificate",
         AlertDescription::CertificateRequired => {
-            "it requires a client certificate; set `tls.certificate` and `tls.key`"
+            "it requires a client certificate; set `tls.certificate` and `tls.key`, or list the host in \
+             `interception.tunnel` if it is intercepted"
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate

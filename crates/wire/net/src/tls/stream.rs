@@ -8,45 +8,127 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use egret_message::authority::Host;
-use rustls::{ClientConnection, Connection, ServerConnection};
+use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
+use super::hello::{Hello, HelloError};
 use super::{ClientTls, ServerTls, TlsError};
 use crate::event_loop::Socket;
+use crate::stream::Stream;
 
 /// Maximum number of encrypted bytes that wait for the socket. Writing waits while the buffer is full.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
+/// The carrier of a connection's records.
+#[derive(Debug)]
+enum Transport {
+    Socket(Socket),
+    /// Another TLS connection: a tunnel on a listener with TLS.
+    Tls(Box<TlsStream>),
+}
+
 /// A TLS connection whose handshake is complete.
 pub struct TlsStream {
-    socket: Socket,
+    transport: Transport,
     pub(super) tls: Box<Connection>,
 }
 
 impl fmt::Debug for TlsStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsStream").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("TlsStream").field("transport", &self.transport).finish_non_exhaustive()
     }
 }
 
 /// Performs the handshake over a new connection to `host`. It waits for the provider, so set a timeout.
 pub async fn handshake(socket: Socket, tls: &ClientTls, host: &Host) -> Result<TlsStream, TlsError> {
     let connection = ClientConnection::new(tls.config.clone(), tls.server_name(host)?)?;
-    shake_hands(socket, connection.into()).await
+    shake_hands(Transport::Socket(socket), connection.into()).await
 }
 
 /// Performs the handshake that a client has begun. It waits for the client, so set a timeout.
 pub async fn accept(socket: Socket, tls: &ServerTls) -> Result<TlsStream, TlsError> {
-    shake_hands(socket, ServerConnection::new(tls.config.clone())?.into()).await
+    let connection = ServerConnection::new(tls.config.clone())?;
+    shake_hands(Transport::Socket(socket), connection.into()).await
 }
 
-async fn shake_hands(socket: Socket, mut connection: Connection) -> Result<TlsStream, TlsError> {
+/// Performs the handshake that a client has begun with `hello` on `stream`, which may be a TLS connection
+/// itself. `received` holds all bytes of the inner connection so far. It waits for the client, so set a
+/// timeout.
+pub async fn accept_hello(
+    stream: Stream,
+    hello: Hello,
+    received: &[u8],
+    config: Arc<ServerConfig>,
+) -> Result<TlsStream, TlsError> {
+    let mut transport = match stream {
+        Stream::Plain(socket) => Transport::Socket(socket),
+        Stream::Tls(tls) => Transport::Tls(Box::new(tls)),
+        Stream::Discard => return Err(TlsError::Closed),
+    };
+    match hello.into_connection(config, received) {
+        Ok(connection) => shake_hands(transport, connection.into()).await,
+        Err(HelloError { error, alert }) => {
+            // Few bytes, and nearly the first ones in this direction: the socket takes them.
+            let _ = poll_fn(|cx| transport.poll_send(cx, &[IoSlice::new(&alert)])).await;
+            Err(error)
+        }
+    }
+}
+
+async fn shake_hands(transport: Transport, mut connection: Connection) -> Result<TlsStream, TlsError> {
     connection.set_buffer_limit(Some(OUTPUT_BYTES_MAX));
-    let mut stream = TlsStream { socket, tls: Box::new(connection) };
+    let mut stream = TlsStream { transport, tls: Box::new(connection) };
     poll_fn(|cx| stream.poll_handshake(cx)).await?;
     Ok(stream)
+}
+
+impl Transport {
+    fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Socket(socket) => socket.poll_receive(cx, buffer),
+            Self::Tls(tls) => tls.poll_read(cx, buffer),
+        }
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Socket(socket) => socket.poll_readable(cx),
+            Self::Tls(tls) => tls.poll_readable(cx),
+        }
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Socket(socket) => socket.poll_send(cx, slices),
+            Self::Tls(tls) => tls.poll_write_vectored(cx, slices),
+        }
+    }
+
+    /// Ready once all accepted bytes have been passed to the socket.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Socket(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => tls.poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Socket(socket) => Poll::Ready(socket.shut()),
+            Self::Tls(tls) => tls.poll_shutdown(cx),
+        }
+    }
+
+    fn try_receive(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        match self {
+            Self::Socket(socket) => socket.try_receive(buffer),
+            // Only connections to providers are kept idle, and those are on a socket.
+            Self::Tls(_) => Some(Err(ErrorKind::Unsupported.into())),
+        }
+    }
 }
 
 impl TlsStream {
@@ -80,7 +162,7 @@ impl TlsStream {
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.tls.process_new_packets() {
             Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {
-                self.socket.poll_readable(cx)
+                self.transport.poll_readable(cx)
             }
             // Decrypted bytes or the end of the stream wait inside, where the socket does not report them.
             _ => Poll::Ready(()),
@@ -109,7 +191,11 @@ impl TlsStream {
 
     /// Returns `true` if written bytes have not been passed to the socket yet.
     pub fn is_holding(&self) -> bool {
-        self.tls.wants_write()
+        let is_carrier_holding = match &self.transport {
+            Transport::Socket(_) => false,
+            Transport::Tls(tls) => tls.is_holding(),
+        };
+        self.tls.wants_write() || is_carrier_holding
     }
 
     /// Sends `close_notify` and closes the sending side.
@@ -117,7 +203,7 @@ impl TlsStream {
         // Only the first call has an effect.
         self.tls.send_close_notify();
         ready!(self.poll_write_tls(cx))?;
-        Poll::Ready(self.socket.shut())
+        self.transport.poll_shutdown(cx)
     }
 
     /// Returns `true` if an idle connection can still be used: it is open and no unrequested data has
@@ -131,7 +217,7 @@ impl TlsStream {
                 Ok(state) if state.plaintext_bytes_to_read() == 0 && !state.peer_has_closed() => {}
                 _ => return false,
             }
-            match self.tls.read_tls(&mut Unwaited(&self.socket)) {
+            match self.tls.read_tls(&mut Unwaited(&self.transport)) {
                 Ok(0) => return false,
                 Ok(_) => {}
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
@@ -141,7 +227,10 @@ impl TlsStream {
 
     /// Returns the socket, for its addresses and options. Do not read or write on it.
     pub fn socket(&self) -> &Socket {
-        &self.socket
+        match &self.transport {
+            Transport::Socket(socket) => socket,
+            Transport::Tls(tls) => tls.socket(),
+        }
     }
 
     /// Returns `true` if the handshake resumed an earlier session, without certificates.
@@ -152,30 +241,33 @@ impl TlsStream {
 
     /// Unregisters the connection from this thread's event loop, so it can move to another thread.
     pub fn into_std(self) -> io::Result<DetachedTlsStream> {
-        Ok(DetachedTlsStream { tcp: self.socket.into_std()?, tls: self.tls })
+        match self.transport {
+            Transport::Socket(socket) => Ok(DetachedTlsStream { tcp: socket.into_std()?, tls: self.tls }),
+            Transport::Tls(_) => Err(ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Registers a connection with this thread's event loop.
     pub fn from_std(detached: DetachedTlsStream) -> io::Result<Self> {
-        Ok(Self { socket: Socket::new(detached.tcp)?, tls: detached.tls })
+        Ok(Self { transport: Transport::Socket(Socket::new(detached.tcp)?), tls: detached.tls })
     }
 
     /// Sends the data that rustls has ready.
     fn poll_write_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
-            match self.tls.write_tls(&mut Polled { socket: &self.socket, cx }) {
+            match self.tls.write_tls(&mut Polled { transport: &mut self.transport, cx }) {
                 Ok(0) => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        Poll::Ready(Ok(()))
+        self.transport.poll_flush(cx)
     }
 
     /// Passes received data to rustls, once. Returns the number of encrypted bytes, 0 at EOF.
     fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let length = match self.tls.read_tls(&mut Polled { socket: &self.socket, cx }) {
+        let length = match self.tls.read_tls(&mut Polled { transport: &mut self.transport, cx }) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Poll::Pending,
             outcome => outcome?,
         };
@@ -199,10 +291,10 @@ impl fmt::Debug for DetachedTlsStream {
     }
 }
 
-/// The socket in the form that rustls expects: if it would block, the waker is registered and the error is
+/// The carrier in the form that rustls expects: if it would block, the waker is registered and the error is
 /// `WouldBlock`.
 struct Polled<'a, 'b> {
-    socket: &'a Socket,
+    transport: &'a mut Transport,
     cx: &'a mut Context<'b>,
 }
 
@@ -215,17 +307,17 @@ fn or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
 
 impl Read for Polled<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        or_would_block(self.socket.poll_receive(self.cx, buffer))
+        or_would_block(self.transport.poll_receive(self.cx, buffer))
     }
 }
 
 impl Write for Polled<'_, '_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        or_would_block(self.socket.poll_send(self.cx, &[IoSlice::new(buffer)]))
+        or_would_block(self.transport.poll_send(self.cx, &[IoSlice::new(buffer)]))
     }
 
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        or_would_block(self.socket.poll_send(self.cx, buffers))
+        or_would_block(self.transport.poll_send(self.cx, buffers))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -233,8 +325,8 @@ impl Write for Polled<'_, '_> {
     }
 }
 
-/// The socket for a check of received data, without registering a waker.
-struct Unwaited<'a>(&'a Socket);
+/// The carrier for a check of received data, without registering a waker.
+struct Unwaited<'a>(&'a Transport);
 
 impl Read for Unwaited<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -655,3 +655,20 @@ fn what_is_wrong_with_the_config_is_told_at_once_and_shows_no_secret() {
         assert!(found[0].1.contains(words), "{found:?}");
     }
 }
+
+#[test]
+fn an_authority_of_ones_own_is_not_trusted_for_providers() {
+    let (own, other) = (new_authority(), new_authority());
+    let ca = |authorities: &[&Authority]| {
+        let ca = TempFile::new(&authorities.iter().map(|authority| authority.pem()).collect::<String>());
+        let config = ProviderTlsConfig { ca: Some(ca.0.clone()), ..ProviderTlsConfig::default() };
+        ClientTls::compile(&config, "providers.x.tls").map(drop)
+    };
+    assert!(ca(&[&own, &other]).is_ok());
+    distrust(own.der());
+    distrust(own.der());
+    let problems = ca(&[&other, &own]).unwrap_err();
+    assert_eq!(problems[0].path, "providers.x.tls.ca");
+    assert!(problems[0].message.contains("certificate 2"), "{}", problems[0].message);
+    assert!(ca(&[&other]).is_ok());
+}

@@ -13,7 +13,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::certificates;
-use super::client::{provider, system_roots};
+use super::client::{is_distrusted, provider, system_roots};
 
 /// The trusted authorities and certificates for a provider.
 #[derive(Debug)]
@@ -44,6 +44,16 @@ impl Trust {
             if let Err(error) = alone.add(certificate.clone()) {
                 let number = index + 1;
                 let message = format!("certificate {number} of {} cannot be used: {error}", file.display());
+                problems.push(Problem::new(path, message));
+                is_useful = true;
+                continue;
+            }
+            if alone.roots.iter().any(is_distrusted) {
+                let message = format!(
+                    "certificate {} of {} is the authority of intercepted hosts, which is never trusted for a provider",
+                    index + 1,
+                    file.display()
+                );
                 problems.push(Problem::new(path, message));
                 is_useful = true;
                 continue;

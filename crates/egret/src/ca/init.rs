@@ -1,0 +1,107 @@
+//! `egret ca init`: makes an authority.
+
+use clap::Args;
+use egret_ca::{Authority, Constraints, ConstraintsError, HostPattern, INIT_DAYS, Owner};
+use egret_match::providers::ProviderUrl;
+use egret_measure::streams::say;
+
+use super::place::{Place, absolute, bundle, now};
+use super::show;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::output::print;
+
+/// Arguments of `egret ca init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    #[command(flatten)]
+    place: Place,
+    /// A host that the authority may speak for, besides those of the config, written as in
+    /// `interception.hosts`; may be repeated.
+    #[arg(long = "host", value_name = "HOST", value_parser = HostPattern::parse)]
+    hosts: Vec<HostPattern>,
+    /// Days for which the authority is valid.
+    #[arg(long, value_name = "DAYS", default_value_t = INIT_DAYS, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// Make an authority that may speak for every host. A thief of its key can impersonate every host to the
+    /// programs that trust it.
+    #[arg(long)]
+    unconstrained: bool,
+    /// Replace the authority. Programs that trust the former one must be given the new one.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Init {
+    /// Makes the authority and prints what it is and what to do next.
+    pub fn run(self) -> Result<(), Failure> {
+        let config = self.place.config()?;
+        let directory = absolute(&config.data_dir)?;
+        let constraints = self.constraints(&config)?;
+        let bundle = bundle(&directory).map_err(Failure::failed)?;
+        // Read before it is replaced. One that cannot be read is trusted nowhere by its name.
+        let former = directory.root().ok().flatten();
+        let authority = Authority::make(&constraints, &owner(), self.days, now()).map_err(Failure::failed)?;
+        directory.create(&authority, &bundle, self.force).map_err(Failure::failed)?;
+        if let Some(former) = former {
+            say(format_args!(
+                "warning: programs may still trust the former root, `{}`: remove it where it was installed",
+                former.name()
+            ));
+        }
+        let (install, path) = (self.place.command("install"), self.place.command("path"));
+        let next = format!(
+            "\nA gateway that runs uses it after a restart. Programs must trust it:\n\n  \
+             curl --cacert \"$({path})\" ...    # one program\n  \
+             {install}    # all programs of this system\n"
+        );
+        print(&(show::text(&authority, &directory) + &next))
+    }
+
+    fn constraints(&self, config: &Config) -> Result<Constraints, Failure> {
+        if self.unconstrained {
+            return Ok(Constraints::NONE);
+        }
+        let hosts: Vec<HostPattern> = self.hosts.iter().cloned().chain(configured(config)).collect();
+        if hosts.contains(&HostPattern::Any) {
+            return Err(Failure::misused(
+                "`*` needs an authority for every host, and a thief of its key could impersonate every host: list the hosts, \
+                 or confirm it with `--unconstrained`",
+            ));
+        }
+        let certifiable = hosts.into_iter().filter(|host| match Constraints::new([host.clone()]) {
+            Ok(_) => true,
+            Err(error) => {
+                say(format_args!("warning: {error}; its tunnels will pass through unread"));
+                false
+            }
+        });
+        Constraints::new(certifiable).map_err(|error| match error {
+            ConstraintsError::Empty => Failure::misused(
+                "no host is to be intercepted: configure providers or `interception.hosts` and name the file with `--config`, \
+                 or name hosts with `--host`",
+            ),
+            error => Failure::misused(error),
+        })
+    }
+}
+
+/// Returns the hosts that the config intercepts, those of providers included, without those that it tunnels.
+pub fn configured(config: &Config) -> Vec<HostPattern> {
+    let interception = config.interception.clone().unwrap_or_default();
+    // The config is valid, so there is a result.
+    let compiled = interception.compile("interception").unwrap_or_default();
+    let providers = config.providers.values();
+    let hosts =
+        providers.filter_map(|provider| Some(ProviderUrl::parse(&provider.url).ok()?.origin.authority.host));
+    let hosts = hosts.filter(|host| !compiled.tunnels(host)).map(HostPattern::from);
+    hosts.chain(compiled.hosts().iter().cloned()).collect()
+}
+
+/// The user and the host, by which the root is recognized in a trust store.
+pub fn owner() -> Owner {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let user =
+        std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "egret".to_owned());
+    Owner::new(&format!("{user}@{host}"))
+}

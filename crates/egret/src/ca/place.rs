@@ -1,0 +1,100 @@
+//! The place of the authority's files, and the words that the commands share.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use egret_ca::{Authority, Bundle, CaDirectory, CaError, Root};
+use egret_clock::{Clock, Moment, Timestamp};
+
+use crate::config::Config;
+use crate::config_file;
+use crate::failure::Failure;
+
+/// The place of the authority.
+#[derive(Debug, Args)]
+pub struct Place {
+    /// The config file, for `data_dir` and for the hosts to intercept. Without it, `data_dir` is
+    /// `./egret-data`.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Place {
+    /// Reads the config.
+    pub fn config(&self) -> Result<Config, Failure> {
+        let Some(file) = &self.config else { return Ok(Config::default()) };
+        let text = config_file::read(file).map_err(Failure::misused)?;
+        Config::parse(&file.display().to_string(), &text).map_err(Failure::misused)
+    }
+
+    /// The authority's directory, with an absolute path.
+    pub fn directory(&self) -> Result<CaDirectory, Failure> {
+        absolute(&self.config()?.data_dir)
+    }
+
+    /// Reads the authority, which must exist and be valid.
+    pub fn authority(&self) -> Result<Authority, Failure> {
+        let directory = self.directory()?;
+        directory.load(now()).map_err(Failure::failed)?.ok_or_else(|| self.missing(&directory))
+    }
+
+    /// Reads the root, which must exist. It may have expired.
+    pub fn root(&self) -> Result<Root, Failure> {
+        let directory = self.directory()?;
+        directory.root().map_err(Failure::failed)?.ok_or_else(|| self.missing(&directory))
+    }
+
+    fn missing(&self, directory: &CaDirectory) -> Failure {
+        let (path, init) = (directory.path().display(), self.command("init"));
+        Failure::Failed(format!("{path}: there is no certificate authority: run `{init}`"))
+    }
+
+    /// The command line of another command of `egret ca` for the same place.
+    pub fn command(&self, name: &str) -> String {
+        let config =
+            self.config.as_ref().map(|file| format!(" --config {}", quoted(&file.display().to_string())));
+        format!("egret ca {name}{}", config.unwrap_or_default())
+    }
+}
+
+/// The authority's directory in this data directory, with an absolute path: it is printed for use elsewhere.
+pub fn absolute(data_dir: &Path) -> Result<CaDirectory, Failure> {
+    let failed = |error| Failure::Failed(format!("{}: {error}", data_dir.display()));
+    std::path::absolute(data_dir).map(|path| CaDirectory::new(&path)).map_err(failed)
+}
+
+/// The system's time. Tests may simulate it.
+pub fn now() -> Timestamp {
+    Clock::new().timestamp(Moment::now())
+}
+
+/// The authorities that programs trust without Egret.
+pub fn bundle(directory: &CaDirectory) -> Result<Bundle, CaError> {
+    let inherited = std::env::var_os("SSL_CERT_FILE").filter(|path| !path.is_empty());
+    directory.bundle(inherited.as_deref().map(Path::new))
+}
+
+/// Returns a word of a shell's command line.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@+%".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_if_a_shell_would_read_them_otherwise() {
+        for (word, expected) in
+            [("/a/b-c.crt", "/a/b-c.crt"), ("", "''"), ("a b", "'a b'"), ("it's", r"'it'\''s'")]
+        {
+            assert_eq!(quoted(word), expected);
+        }
+        let place = Place { config: Some("my egret.yaml".into()) };
+        assert_eq!(place.command("init"), "egret ca init --config 'my egret.yaml'");
+    }
+}
