@@ -9,8 +9,8 @@ const HALVING_MS: u64 = 1_000;
 /// A renewal lists a hold at least this often, in case a message about it was lost.
 const SILENT_MAX_MS: u64 = 3_000;
 
-/// A member holds this part of the units that nobody holds beyond its demand, divided by the number of members. So
-/// calls need not wait when there are more of them than a moment ago.
+/// Beyond its demand, a member holds the units that nobody holds, divided by this and by the number of
+/// members. So calls need not wait when there are more of them than a moment ago.
 const RESERVE_PARTS: u64 = 4;
 
 /// The demand for a group's units at one moment.
