@@ -122,7 +122,7 @@ test-cluster: $(PEERS)/valkey ## Share quotas among eight gateways over Redis an
 
 HISTORIES ?= 10000
 MIRRORED ?= 500
-model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=500): four minutes
+model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=500): six minutes
 	@$(say) "Checking for Redis"
 	@scripts/need cc=gcc redis-server
 	@$(say) "Playing $(HISTORIES) histories"

@@ -167,7 +167,7 @@ impl Allowance {
         let Kind::Fixed(window) = self.kind else { panic!("{} has no windows by the clock", self.name) };
         let window = u64::try_from(window.as_nanos()).unwrap();
         let begin = (provider.now() / window + 1) * window;
-        pass(Duration::from_nanos(begin - provider.now()));
+        pass(Duration::from_nanos(begin.saturating_sub(provider.now())));
         begin
     }
 

@@ -61,6 +61,13 @@ impl Client {
 
     /// Performs a TLS handshake as a client. From then on, everything is sent and received over TLS.
     pub fn shake_hands(&mut self, mut tls: ClientConnection) -> io::Result<&mut Self> {
+        // The server's first bytes may have arrived together with a response.
+        let received = std::mem::take(&mut self.received);
+        let mut rest = &received[..];
+        while !rest.is_empty() {
+            tls.read_tls(&mut rest)?;
+            tls.process_new_packets().map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        }
         while tls.is_handshaking() {
             tls.complete_io(&mut self.stream)?;
         }

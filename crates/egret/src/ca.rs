@@ -2,7 +2,7 @@
 
 mod export;
 pub mod init;
-mod place;
+pub mod place;
 mod show;
 mod trust_stores;
 

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use egret_ca::{
-    Authority, CaDirectory, Constraints, HostPattern, HostPatterns, IN_MEMORY_DAYS, ServerConfigs,
-};
-use egret_clock::{Clock, Moment, Timestamp};
+use egret_ca::{Authority, CaDirectory, Constraints, IN_MEMORY_DAYS, ServerConfigs};
+use egret_message::host_pattern::{HostPattern, HostPatterns};
 
 use crate::ca::init::{configured, owner};
+use crate::ca::place::now;
 use crate::config::Config;
 
 /// The certificates for the hosts of a config.
@@ -30,7 +29,7 @@ impl Certificates {
         let hosts = configured(config);
         let authority = match previous {
             Some(previous) => Some(Arc::clone(previous.configs.authority())),
-            None => kept(config)?.map_or_else(|| in_memory(&hosts), |kept| Ok(Some(kept)))?.map(Arc::new),
+            None => authority(config, &hosts)?.map(Arc::new),
         };
         let Some(authority) = authority else { return Ok(None) };
         egret_net::tls::distrust(authority.root().der());
@@ -58,6 +57,14 @@ pub fn distrust_own(config: &Config) {
     }
 }
 
+/// Returns the authority in the data directory, or else makes one in memory.
+fn authority(config: &Config, hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
+    match kept(config)? {
+        Some(kept) => Ok(Some(kept)),
+        None => in_memory(hosts),
+    }
+}
+
 /// Returns the authority in the data directory, if there is one.
 fn kept(config: &Config) -> Result<Option<Authority>, String> {
     let directory = CaDirectory::new(&config.data_dir);
@@ -73,10 +80,6 @@ fn kept(config: &Config) -> Result<Option<Authority>, String> {
     Ok(kept)
 }
 
-fn now() -> Timestamp {
-    Clock::new().timestamp(Moment::now())
-}
-
 /// Makes an authority for `hosts`. Hosts that no certificate can name are left out, and relayed later.
 /// Returns `None` if there is no other one.
 fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
@@ -88,10 +91,11 @@ fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
     let constraints = Constraints::new(certifiable).map_err(|error| format!("interception: {error}"))?;
     let authority = Authority::make(&constraints, &owner(), IN_MEMORY_DAYS, now())
         .map_err(|error| format!("interception: {error}"))?;
-    tracing::info!(
+    tracing::warn!(
         name = authority.name(),
         fingerprint = authority.fingerprint(),
-        "intercepted hosts have certificates of an authority in memory: `egret ca init` makes one that is kept"
+        "intercepted hosts have certificates of an authority in memory, which programs cannot be given: run `egret ca init` and \
+         restart"
     );
     Ok(Some(authority))
 }

@@ -1,9 +1,10 @@
 //! `egret ca init`: makes an authority.
 
 use clap::Args;
-use egret_ca::{Authority, Constraints, ConstraintsError, HostPattern, INIT_DAYS, Owner};
+use egret_ca::{Authority, Constraints, ConstraintsError, INIT_DAYS, Owner};
 use egret_match::providers::ProviderUrl;
 use egret_measure::streams::say;
+use egret_message::host_pattern::HostPattern;
 
 use super::place::{Place, absolute, bundle, now};
 use super::show;

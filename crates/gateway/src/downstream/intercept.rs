@@ -129,7 +129,7 @@ pub(crate) fn note_request(client: &Client, inside: &Inside) {
         && inside.tls
         && let Some(peer) = client.peer_address()
     {
-        client.worker.shared.refusals.forget(&inside.authority.host.to_string(), peer.ip());
+        client.worker.shared.refusals.forget(&inside.authority.host, peer.ip());
     }
 }
 
@@ -263,16 +263,16 @@ fn is_of(name: &str, host: &Host) -> bool {
 }
 
 fn has_refused(client: &Client, host: &Host) -> bool {
-    client.peer_address().is_some_and(|peer| {
-        client.worker.shared.refusals.is_refused(&host.to_string(), peer.ip(), Moment::now())
-    })
+    client
+        .peer_address()
+        .is_some_and(|peer| client.worker.shared.refusals.is_refused(host, peer.ip(), Moment::now()))
 }
 
 /// Counts a refusal, and logs it once.
 fn note_refusal(client: &Client, host: &Host, refusal: Refusal) {
     client.worker.counters().intercept_refused.add(1);
     let Some(peer) = client.peer_address() else { return };
-    if client.worker.shared.refusals.note(&host.to_string(), peer.ip(), Moment::now()) {
+    if client.worker.shared.refusals.note(host, peer.ip(), Moment::now()) {
         warn!(
             %host,
             client = %peer.ip(),

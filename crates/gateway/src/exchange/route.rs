@@ -25,7 +25,6 @@ use egret_message::request_target::split_query;
 use egret_message::{Origin, default_port};
 
 use crate::downstream::connection::{Client, Inside};
-use crate::downstream::intercept;
 use crate::failure::{ErrorKind, Failure};
 use crate::plan::ListenerPlan;
 use crate::state::request::{CallTarget, EmptyPath, KeptHost};
@@ -125,7 +124,6 @@ impl Question<'_> {
     /// Routes a request inside a tunnel that the gateway serves itself. The authority of the tunnel decides,
     /// and nothing in the request names another one.
     fn inside(&self, listener: &ListenerPlan, inside: &Inside) -> Result<Route, Failure> {
-        intercept::note_request(self.client, inside);
         if self.request.method == Method::Connect {
             let detail = "there is no tunnel inside a tunnel: send CONNECT on a connection of its own";
             return Err(Failure::new(ErrorKind::ConnectNotAllowed, detail));

@@ -70,6 +70,9 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
 
 fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
     state.consumer = Span::default();
+    if let Some(inside) = &client.inside {
+        intercept::note_request(client, inside);
+    }
     let listener = view.plan.listener(client.listener);
     if listener.is_some_and(|listener| listener.routes_by_query)
         && client.inside.is_none()
@@ -141,20 +144,22 @@ async fn connect(
     let provider = view.plan.table.by_authority(&authority).map(|number| &view.plan.providers[number]);
     let config = intercept::tls_for(client, view, &authority, provider.is_some());
     let is_intercepted = config.is_some();
-    if let Some(config) = config {
-        let started = Box::pin(start_inside(client, state, view, authority.clone(), config)).await;
-        match started {
-            Ok(Start::Requests) => return End::Persist,
-            Ok(Start::Relay) => {}
-            Ok(Start::End(end)) => return end,
-            Err(failure) => {
-                let upstream = tunnel::upstream(view, authority, provider, client.worker.number);
-                let target = CallTarget::whole(upstream, Span::default());
-                return refuse(client, state, view, &failure, Some(&target), begun).await;
-            }
+    let started = match config {
+        Some(config) => {
+            let target = Target { authority: &authority, configured: provider.is_some() };
+            Box::pin(start_inside(client, state, view, &target, config)).await
         }
+        None => Ok(Start::Relay),
+    };
+    let upstream = match started {
+        Ok(Start::Requests) => return End::Persist,
+        Ok(Start::End(end)) => return end,
+        Ok(Start::Relay) | Err(_) => tunnel::upstream(view, authority, provider, client.worker.number),
+    };
+    if let Err(failure) = started {
+        let target = CallTarget::whole(upstream, Span::default());
+        return refuse(client, state, view, &failure, Some(&target), begun).await;
     }
-    let upstream = tunnel::upstream(view, authority, provider, client.worker.number);
     let opened = async {
         let slot = ExchangeSlot::take(&client.worker, view.plan.limits.exchanges)?;
         let connection = tunnel::open(&upstream, view, provider, &client.worker.shared.network).await?;
@@ -196,24 +201,22 @@ async fn connect(
     End::Close
 }
 
-/// Opens the inside of a tunnel to `authority`, unless the policy denies the host. Addresses are checked once
+/// Opens the inside of a tunnel to `target`, unless the policy denies the host. Addresses are checked once
 /// a request is sent there.
 async fn start_inside(
     client: &mut Client,
     state: &mut RequestState,
     view: &View,
-    authority: Authority,
+    target: &Target<'_>,
     config: Arc<ServerConfig>,
 ) -> Result<Start, Failure> {
-    let target =
-        Target { authority: &authority, configured: view.plan.table.by_authority(&authority).is_some() };
-    if let Verdict::Deny(reason) = view.plan.other_hosts.policy().check_host(&target) {
-        return Err(client.worker.shared.network.denied(client.worker.number, &target, reason));
+    if let Verdict::Deny(reason) = view.plan.other_hosts.policy().check_host(target) {
+        return Err(client.worker.shared.network.denied(client.worker.number, target, reason));
     }
     if !client.send_all(&tunnel::established(&state.request_id)).await {
         return Ok(Start::End(End::Close));
     }
-    Ok(intercept::start(client, state, authority, config).await)
+    Ok(intercept::start(client, state, target.authority.clone(), config).await)
 }
 
 /// Ends a tunnel that cannot be opened although its client has received a 200: it waits for bytes of the

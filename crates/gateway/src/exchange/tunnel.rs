@@ -83,7 +83,8 @@ pub(crate) fn note_bypass(worker: &Worker, view: &View, upstream: &Upstream) {
         warn!(
             provider = upstream.plan.stats.name(),
             host = %upstream.plan.origin.authority,
-            "a tunnel leads to a configured provider, so its flows do not apply: let the client use the provider's base URL,              or intercept the host (`interception`)"
+            "a tunnel leads to a configured provider, so its flows do not apply: let the client use the provider's base URL, \
+             or intercept the host (`interception`)"
         );
     }
 }

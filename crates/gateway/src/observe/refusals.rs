@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use egret_clock::Moment;
+use egret_message::authority::Host;
 use egret_net::tls::TlsError;
 
 /// Maximum number of pairs of host and client that are remembered.
@@ -100,7 +101,7 @@ struct Known {
 pub(crate) struct Refusals {
     /// Locked when a connection is refused, and for the first request of a connection while there are
     /// refusals.
-    known: Mutex<HashMap<(Box<str>, IpAddr), Known>>,
+    known: Mutex<HashMap<(Host, IpAddr), Known>>,
     /// Their number. Read without the lock.
     count: AtomicUsize,
 }
@@ -108,12 +109,12 @@ pub(crate) struct Refusals {
 impl Refusals {
     /// Notes that the client at `peer` has refused the certificate of `host` at `now`. Returns `true` if that
     /// is to be reported: once, until the client accepts it.
-    pub fn note(&self, host: &str, peer: IpAddr, now: Moment) -> bool {
+    pub fn note(&self, host: &Host, peer: IpAddr, now: Moment) -> bool {
         let mut known = self.known();
-        if !known.contains_key(&(host.into(), peer)) {
+        if !known.contains_key(&(host.clone(), peer)) {
             make_room(&mut known, now);
         }
-        let pair = known.entry((host.into(), peer)).or_insert(Known { in_a_row: 0, last: now });
+        let pair = known.entry((host.clone(), peer)).or_insert(Known { in_a_row: 0, last: now });
         if is_over(*pair, now) {
             pair.in_a_row = 0;
         }
@@ -125,25 +126,25 @@ impl Refusals {
     }
 
     /// Notes that the client at `peer` has accepted the certificate of `host`.
-    pub fn forget(&self, host: &str, peer: IpAddr) {
+    pub fn forget(&self, host: &Host, peer: IpAddr) {
         if self.count.load(Relaxed) == 0 {
             return;
         }
         let mut known = self.known();
-        known.remove(&(host.into(), peer));
+        known.remove(&(host.clone(), peer));
         self.count.store(known.len(), Relaxed);
     }
 
     /// Returns `true` if the client at `peer` refuses the certificate of `host`.
-    pub fn is_refused(&self, host: &str, peer: IpAddr, now: Moment) -> bool {
+    pub fn is_refused(&self, host: &Host, peer: IpAddr, now: Moment) -> bool {
         if self.count.load(Relaxed) == 0 {
             return false;
         }
         let known = self.known();
-        known.get(&(host.into(), peer)).is_some_and(|pair| pair.in_a_row >= ENOUGH && !is_over(*pair, now))
+        known.get(&(host.clone(), peer)).is_some_and(|pair| pair.in_a_row >= ENOUGH && !is_over(*pair, now))
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<(Box<str>, IpAddr), Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<(Host, IpAddr), Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,7 +154,7 @@ fn is_over(pair: Known, now: Moment) -> bool {
 }
 
 /// Removes what is forgotten and, if that is not enough, the pair that was seen least recently.
-fn make_room(known: &mut HashMap<(Box<str>, IpAddr), Known>, now: Moment) {
+fn make_room(known: &mut HashMap<(Host, IpAddr), Known>, now: Moment) {
     if known.len() < PAIRS_MAX {
         return;
     }
@@ -173,6 +174,10 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+    fn host(text: &str) -> Host {
+        Host::parse(text.as_bytes()).unwrap()
+    }
+
     fn after(seconds: u64) -> Moment {
         Moment::now() + Duration::from_secs(seconds)
     }
@@ -181,43 +186,43 @@ mod tests {
     fn two_in_a_row_are_reported_once() {
         let refusals = Refusals::default();
         let now = after(0);
-        let noted: Vec<bool> = (0..4).map(|_| refusals.note("a.example", PEER, now)).collect();
+        let noted: Vec<bool> = (0..4).map(|_| refusals.note(&host("a.example"), PEER, now)).collect();
         assert_eq!(noted, [false, true, false, false]);
-        assert!(refusals.is_refused("a.example", PEER, now));
-        assert!(!refusals.is_refused("b.example", PEER, now));
-        assert!(!refusals.is_refused("a.example", [10, 0, 0, 1].into(), now));
+        assert!(refusals.is_refused(&host("a.example"), PEER, now));
+        assert!(!refusals.is_refused(&host("b.example"), PEER, now));
+        assert!(!refusals.is_refused(&host("a.example"), [10, 0, 0, 1].into(), now));
     }
 
     #[test]
     fn a_request_in_between_begins_anew() {
         let refusals = Refusals::default();
         let now = after(0);
-        refusals.forget("a.example", PEER);
-        assert!(!refusals.note("a.example", PEER, now));
-        refusals.forget("a.example", PEER);
-        assert!(!refusals.note("a.example", PEER, now));
-        assert!(!refusals.is_refused("a.example", PEER, now));
-        assert!(refusals.note("a.example", PEER, now));
+        refusals.forget(&host("a.example"), PEER);
+        assert!(!refusals.note(&host("a.example"), PEER, now));
+        refusals.forget(&host("a.example"), PEER);
+        assert!(!refusals.note(&host("a.example"), PEER, now));
+        assert!(!refusals.is_refused(&host("a.example"), PEER, now));
+        assert!(refusals.note(&host("a.example"), PEER, now));
     }
 
     #[test]
     fn a_refusal_is_forgotten_after_an_hour() {
         let refusals = Refusals::default();
-        assert!(!refusals.note("a.example", PEER, after(0)));
-        assert!(!refusals.note("a.example", PEER, after(3700)));
-        assert!(refusals.note("a.example", PEER, after(3701)));
-        assert!(!refusals.is_refused("a.example", PEER, after(8000)));
+        assert!(!refusals.note(&host("a.example"), PEER, after(0)));
+        assert!(!refusals.note(&host("a.example"), PEER, after(3700)));
+        assert!(refusals.note(&host("a.example"), PEER, after(3701)));
+        assert!(!refusals.is_refused(&host("a.example"), PEER, after(8000)));
     }
 
     #[test]
     fn the_memory_is_bounded() {
         let refusals = Refusals::default();
         for number in 0..2 * PAIRS_MAX {
-            refusals.note(&format!("{number}.example"), PEER, after(0));
+            refusals.note(&host(&format!("{number}.example")), PEER, after(0));
         }
         assert_eq!(refusals.known().len(), PAIRS_MAX);
         for number in 0..PAIRS_MAX {
-            refusals.note(&format!("{number}.example"), PEER, after(7200));
+            refusals.note(&host(&format!("{number}.example")), PEER, after(7200));
         }
         assert_eq!(refusals.count.load(Relaxed), PAIRS_MAX);
     }

@@ -62,7 +62,8 @@ impl InterceptionPlan {
 
 #[cfg(test)]
 mod tests {
-    use egret_ca::{Authority, Constraints, HostPattern, HostPatterns, InterceptionConfig, Owner};
+    use egret_ca::{Authority, Constraints, InterceptionConfig, Owner};
+    use egret_message::host_pattern::{HostPattern, HostPatterns};
 
     use super::*;
 

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use crate::authority::{IN_MEMORY_DAYS, Owner};
     use crate::constraints::Constraints;
-    use crate::host_pattern::HostPattern;
+    use egret_message::host_pattern::HostPattern;
 
     fn now() -> Timestamp {
         Clock::new().timestamp(Moment::now())

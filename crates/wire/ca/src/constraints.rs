@@ -7,7 +7,7 @@ use egret_message::authority::Host;
 use rcgen::{CidrSubnet, GeneralSubtree, NameConstraints};
 use x509_parser::extensions::{GeneralName, NameConstraints as ParsedConstraints};
 
-use crate::host_pattern::HostPattern;
+use egret_message::host_pattern::HostPattern;
 
 /// Maximum number of hosts. They are part of the issuing certificate, which is sent in every full handshake.
 const HOSTS_MAX: usize = 512;

@@ -5,7 +5,7 @@ use egret_message::authority::Host;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::host_pattern::{HostPattern, HostPatterns};
+use egret_message::host_pattern::{HostPattern, HostPatterns};
 
 /// Maximum number of `hosts`. Each of them is part of a certificate that is sent in every full handshake.
 const HOSTS_MAX: usize = 256;

@@ -13,7 +13,6 @@ mod bundle;
 mod ca_directory;
 mod constraints;
 mod generations;
-mod host_pattern;
 mod interception_config;
 pub mod jks;
 mod mint;
@@ -25,7 +24,6 @@ pub use authority::{Authority, AuthorityError, IN_MEMORY_DAYS, INIT_DAYS, Owner}
 pub use bundle::{Bundle, BundleError, BundleSource};
 pub use ca_directory::{CaDirectory, CaError};
 pub use constraints::{Constraints, ConstraintsError};
-pub use host_pattern::{HostPattern, HostPatternError, HostPatterns};
 pub use interception_config::{Interception, InterceptionConfig, OnRefusal, UnknownProtocol};
 pub use mint::{Mint, MintError};
 pub use root::Root;

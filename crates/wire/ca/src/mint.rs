@@ -12,7 +12,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::{CertifiedKey, SigningKey};
 
 use crate::authority::{Authority, AuthorityError, BACKDATED, Validity, params};
-use crate::host_pattern::{HostPatterns, canonical};
+use egret_message::host_pattern::{HostPatterns, canonical};
 
 /// Validity of a host's certificate, far below what any client refuses. It is renewed after half of it.
 const VALIDITY: Duration = Duration::from_hours(30 * 24);

@@ -14,8 +14,8 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::authority::Authority;
 use crate::generations::Generations;
-use crate::host_pattern::HostPatterns;
 use crate::mint::{Leaf, LeafName, Mint, MintError};
+use egret_message::host_pattern::HostPatterns;
 
 /// Maximum number of certificates that are kept, each of about 3 KiB.
 const CERTIFICATES_MAX: usize = 1024;

@@ -8,6 +8,7 @@ pub mod authority;
 mod condition;
 mod fault;
 mod fields;
+pub mod host_pattern;
 mod origin;
 mod outcome;
 mod provider;

@@ -16,6 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use egret_config::{Case, Problem, WholeRegex};
 use egret_message::authority::{Authority, Host};
+use egret_message::host_pattern::{HostPattern, HostPatternError};
 use net::{Kind, METADATA_NAMES, Net, NetError};
 
 use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
@@ -341,59 +342,46 @@ fn compile_rule(rule: &EgressRule, path: &str) -> Result<Rule, Problem> {
     let host = rule.host.as_deref().map(|host| compile_host(host, path)).transpose()?;
     let net = rule.net.as_deref().map(|net| compile_net(net, path)).transpose()?;
     let (name, net) = match (host, net) {
-        (Some(HostPattern::Ip(_)), Some(_)) => {
+        (Some(RuleHost::Ip(_)), Some(_)) => {
             return Err(Problem::new(
                 format!("{path}.net"),
                 "`host` is already an address: remove `host` or `net`",
             ));
         }
-        (Some(HostPattern::Ip(ip)), None) => (None, Some(Net::single(ip))),
-        (Some(HostPattern::Name(name)), net) => (Some(name), net),
+        (Some(RuleHost::Ip(ip)), None) => (None, Some(Net::single(ip))),
+        (Some(RuleHost::Name(name)), net) => (Some(name), net),
         (None, net) => (None, net),
     };
     Ok(Rule { name, net, ports: rule.ports.clone() })
 }
 
-enum HostPattern {
+enum RuleHost {
     Name(NamePattern),
     /// Equivalent to `net` with this one address.
     Ip(IpAddr),
 }
 
-fn compile_host(text: &str, path: &str) -> Result<HostPattern, Problem> {
+fn compile_host(text: &str, path: &str) -> Result<RuleHost, Problem> {
     let path = format!("{path}.host");
-    if text == "*" {
-        return Err(Problem::new(path, "`*` would match every host: leave `host` out"));
-    }
     if let Some(source) = WholeRegex::prefixed(text) {
         return compile_regex(source, path);
     }
-    let problem = |error| {
-        Problem::new(
-            path.as_str(),
+    match HostPattern::parse(text) {
+        Ok(HostPattern::Any) => Err(Problem::new(path, "`*` would match every host: leave `host` out")),
+        Ok(HostPattern::Below(name)) => Ok(RuleHost::Name(NamePattern::Below(format!(".{name}").into()))),
+        Ok(HostPattern::Host(Host::Name(name))) => Ok(RuleHost::Name(NamePattern::Exact(name))),
+        Ok(HostPattern::Host(Host::Ip(ip))) => Ok(RuleHost::Ip(ip)),
+        Err(HostPatternError::BelowAddress) => {
+            Err(Problem::new(path, "an address has no names below it: write a range in `net`"))
+        }
+        Err(HostPatternError::Host(error)) => Err(Problem::new(
+            path,
             format!("`{text}` is not a host name, `*.name`, `regex:` or address: {error}"),
-        )
-    };
-    if let Some(parent) = text.strip_prefix("*.") {
-        return match Host::parse(parent.as_bytes()).map_err(problem)? {
-            Host::Name(name) => Ok(HostPattern::Name(NamePattern::Below(format!(".{name}").into()))),
-            Host::Ip(_) => {
-                Err(Problem::new(path, "an address has no names below it: write a range in `net`"))
-            }
-        };
-    }
-    // In a config, unlike in a URI, an IPv6 address needs no brackets.
-    match text
-        .parse::<IpAddr>()
-        .map_or_else(|_| Host::parse(text.as_bytes()), |ip| Ok(Host::Ip(ip)))
-        .map_err(problem)?
-    {
-        Host::Name(name) => Ok(HostPattern::Name(NamePattern::Exact(name))),
-        Host::Ip(ip) => Ok(HostPattern::Ip(ip)),
+        )),
     }
 }
 
-fn compile_regex(source: &str, path: String) -> Result<HostPattern, Problem> {
+fn compile_regex(source: &str, path: String) -> Result<RuleHost, Problem> {
     if source.contains('/') {
         return Err(Problem::new(
             path,
@@ -406,7 +394,7 @@ fn compile_regex(source: &str, path: String) -> Result<HostPattern, Problem> {
             path,
             format!("`{source}` matches even an empty host: leave `host` out to match every one"),
         )),
-        Ok(regex) => Ok(HostPattern::Name(NamePattern::Regex(regex))),
+        Ok(regex) => Ok(RuleHost::Name(NamePattern::Regex(regex))),
         Err(error) => Err(Problem::new(path, error.to_string())),
     }
 }

@@ -156,16 +156,16 @@ impl Hold {
     /// Creates the part of a call about this group, in a cluster of so many members. Free units that are not
     /// wanted are given up at once.
     pub fn call(&mut self, demand: Demand, lease: Lease, members: u64, now_ms: u64) -> GroupCall {
-        let peak = self.peak(demand, now_ms);
+        if self.held == 0 && self.cap == u64::MAX && members > 0 {
+            // What it was told of the pool may be old, so it assumes that nobody holds anything.
+            self.reserve = self.limit / members / RESERVE_PARTS;
+        }
+        let peak = self.recent_peak(demand, now_ms);
         if peak != self.peak {
             self.peak = peak;
             self.peak_ms = now_ms;
         }
-        if self.held == 0 && self.cap == u64::MAX && members > 0 {
-            // It does not know yet how many units nobody holds.
-            self.reserve = self.limit / members / RESERVE_PARTS;
-        }
-        let want = self.want(demand, now_ms);
+        let want = self.with_reserve(peak);
         self.held = self.has(demand, lease, want);
         (self.sent, self.sent_ms) = (want, now_ms);
         let Self { generation, limit, cool_ms, keeps, held: has, .. } = *self;
@@ -207,13 +207,16 @@ impl Hold {
 
     /// The units that the member could use. It needs no reserve while nobody calls.
     fn want(&self, demand: Demand, now_ms: u64) -> u64 {
-        let peak = self.peak(demand, now_ms);
+        self.with_reserve(self.recent_peak(demand, now_ms))
+    }
+
+    fn with_reserve(&self, peak: u64) -> u64 {
         let reserve = if peak == 0 { 0 } else { self.reserve };
         peak.saturating_add(reserve).min(self.limit)
     }
 
     /// The demand, or a recent peak of it.
-    fn peak(&self, demand: Demand, now_ms: u64) -> u64 {
+    fn recent_peak(&self, demand: Demand, now_ms: u64) -> u64 {
         let current = demand.used.saturating_add(demand.waiting);
         let halvings = u32::try_from(now_ms.saturating_sub(self.peak_ms) / HALVING_MS).unwrap_or(u32::MAX);
         let peak = self.peak.checked_shr(halvings).unwrap_or(0);

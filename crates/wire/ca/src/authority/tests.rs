@@ -12,8 +12,8 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{ServerName, UnixTime};
 
 use super::*;
-use crate::host_pattern::HostPattern;
 use crate::pem;
+use egret_message::host_pattern::HostPattern;
 
 fn constraints(texts: &[&str]) -> Constraints {
     Constraints::new(texts.iter().map(|text| HostPattern::parse(text).unwrap())).unwrap()

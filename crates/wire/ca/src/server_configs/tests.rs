@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::*;
 use crate::authority::{Authority, IN_MEMORY_DAYS, Owner};
 use crate::constraints::Constraints;
-use crate::host_pattern::HostPattern;
+use egret_message::host_pattern::HostPattern;
 
 const DAY: Duration = Duration::from_hours(24);
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::server::{Accepted, Acceptor};
+use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 use rustls::{AlertDescription, ServerConfig, ServerConnection};
 
 use super::TlsError;
@@ -36,7 +36,7 @@ pub enum Opening {
 
 impl Opening {
     /// Returns the protocol that `bytes`, the first ones of a connection, begin. `None` if more bytes are
-    /// needed, of at most 32.
+    /// needed, of at most 33.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? {
             &HANDSHAKE_RECORD => return Some(Self::Tls),
@@ -120,12 +120,7 @@ impl HelloReader {
                 Ok(Some(accepted)) => return Ok(Some(Hello { accepted, taken: self.taken })),
                 Ok(None) if self.taken >= HELLO_BYTES_MAX => return Err(HelloError::too_large()),
                 Ok(None) => {}
-                Err((error, mut alert)) => {
-                    let mut bytes = Vec::new();
-                    // Writing to memory does not fail.
-                    let _ = alert.write_all(&mut bytes);
-                    return Err(HelloError { error: error.into(), alert: bytes });
-                }
+                Err(refused) => return Err(refused.into()),
             }
         }
         Ok(None)
@@ -135,6 +130,15 @@ impl HelloReader {
 impl HelloError {
     fn too_large() -> Self {
         Self { error: TlsError::Protocol, alert: alert(AlertDescription::DecodeError).to_vec() }
+    }
+}
+
+impl From<(rustls::Error, AcceptedAlert)> for HelloError {
+    fn from((error, mut alert): (rustls::Error, AcceptedAlert)) -> Self {
+        let mut record = Vec::new();
+        // Writing to memory does not fail.
+        let _ = alert.write_all(&mut record);
+        Self { error: error.into(), alert: record }
     }
 }
 
@@ -171,11 +175,7 @@ impl Hello {
         received: &[u8],
     ) -> Result<ServerConnection, HelloError> {
         let Self { accepted, taken } = self;
-        let mut connection = accepted.into_connection(config).map_err(|(error, mut alert)| {
-            let mut bytes = Vec::new();
-            let _ = alert.write_all(&mut bytes);
-            HelloError { error: error.into(), alert: bytes }
-        })?;
+        let mut connection = accepted.into_connection(config)?;
         let mut rest = received.get(taken..).unwrap_or_default();
         while !rest.is_empty() {
             // What the library refuses here, it refuses again when it reads on.
@@ -204,12 +204,16 @@ pub fn no_application_protocol() -> [u8; 7] {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use rustls::ClientConnection;
     use rustls::pki_types::ServerName;
     use rustls::version::{TLS12, TLS13};
 
     use super::super::{Verification, client_config, provider};
     use super::*;
+
+    /// More bytes are never needed to tell what a connection begins.
+    const OPENING_BYTES_MAX: usize = METHOD_BYTES_MAX + 1 + "https://".len();
 
     /// Returns the first bytes that a client of `name` sends.
     fn hello(name: &str, alpn: &[&str]) -> Vec<u8> {
@@ -256,12 +260,29 @@ mod tests {
         }
     }
 
-    #[test]
-    fn more_bytes_never_change_what_a_connection_begins() {
-        for whole in [&b"GET https://a.example/ HTTP/1.1\r\n"[..], b"PRI * HTTP/2.0\r\n\r\n", b"HELO a b"] {
+    proptest! {
+        #[test]
+        fn more_bytes_never_change_what_a_connection_begins(
+            begin in r"(GET|PRI|HELO|M-SEARCH|[A-Z-]{0,30}|\PC{0,3})( |  )?(https?://|HTTPS:|\*|/|h|)( HTTP/2.0\r\n)?",
+            rest in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let whole = [begin.as_bytes(), &rest].concat();
             let seen: Vec<_> = (0..=whole.len()).filter_map(|end| Opening::of(&whole[..end])).collect();
-            assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{seen:?}");
-            assert!(!seen.is_empty());
+            prop_assert!(seen.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", seen);
+            prop_assert!(whole.len() <= OPENING_BYTES_MAX || !seen.is_empty());
+        }
+
+        #[test]
+        fn whatever_arrives_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0_usize..300) {
+            let mut sent = hello("api.example", &["http/1.1"]);
+            let at = at.min(sent.len());
+            sent.splice(at..at, bytes);
+            let mut reader = HelloReader::default();
+            let mut ends = (0..sent.len()).step_by(37).chain([sent.len()]);
+            // The first outcome ends the reading.
+            if let Some(Err(refused)) = ends.find_map(|end| reader.read(&sent[..end]).transpose()) {
+                prop_assert!(refused.alert.first().is_none_or(|record| *record == 0x15), "{:?}", refused);
+            }
         }
     }
 

@@ -1,12 +1,12 @@
-//! Patterns of hosts: a host, all names below a name, or every host.
+//! Patterns of hosts in configs: a host, all names below a name, or every host.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use egret_message::authority::{AuthorityError, Host};
+use crate::authority::{AuthorityError, Host};
 
-/// One entry of `interception.hosts` or `interception.tunnel`.
+/// A pattern of hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// `*`: every host.
@@ -75,7 +75,7 @@ impl fmt::Display for HostPattern {
 }
 
 /// Returns an IPv4-mapped IPv6 address as IPv4: both lead to the same host.
-pub(crate) fn canonical(host: Host) -> Host {
+pub fn canonical(host: Host) -> Host {
     match host {
         Host::Ip(ip) => Host::Ip(ip.to_canonical()),
         name @ Host::Name(_) => name,
@@ -103,12 +103,12 @@ impl HostPatterns {
     }
 
     /// Returns `true` if one of the patterns is this host itself.
-    pub(crate) fn names(&self, host: &Host) -> bool {
+    pub fn names(&self, host: &Host) -> bool {
         self.hosts.contains(host)
     }
 
     /// Returns `true` if a pattern `*.ancestor` matches the name.
-    pub(crate) fn has_ancestor_of(&self, name: &str) -> bool {
+    pub fn has_ancestor_of(&self, name: &str) -> bool {
         let mut rest = name;
         while let Some((_, parent)) = rest.split_once('.') {
             if self.below.contains(parent) {
