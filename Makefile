@@ -108,7 +108,8 @@ test-ssh: ## Run the lab with its parts on three machines: network namespaces wi
 	@cargo build --locked --workspace --bins --tests
 	@cargo test --locked --package egret-tests --test ssh -- --test-threads 1
 
-# Where all clients wait, the processors are busy, so those scenarios run one at a time.
+# Scenarios that measure which share of a limit is used have the machine to themselves.
+ALONE := steady rolling_restart
 test-cluster: $(PEERS)/valkey ## Share quotas among eight gateways over Redis and Valkey, through faults: eight minutes (ONLY=name of a scenario)
 	@$(say) "Checking for Redis, Sentinel, faketime and strace"
 	@scripts/need redis-server redis-sentinel faketime strace setpriv=util-linux
@@ -116,8 +117,9 @@ test-cluster: $(PEERS)/valkey ## Share quotas among eight gateways over Redis an
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Scenarios: do not use the machine meanwhile"
 	@status=0; \
-	$(if $(ONLY),,cargo test --locked --package egret-tests --test cluster -- --test-threads 1 --nocapture steady || status=1;) \
-	cargo test --locked --package egret-tests --test cluster -- --test-threads 3 --nocapture $(or $(ONLY),--skip steady) || status=1; \
+	$(if $(ONLY),,cargo test --locked --package egret-tests --test cluster -- --test-threads 1 --nocapture $(ALONE) || status=1;) \
+	cargo test --locked --package egret-tests --test cluster -- --test-threads 3 --nocapture \
+		$(or $(ONLY),$(addprefix --skip ,$(ALONE))) || status=1; \
 	$(say) "All scenarios"; exit $$status
 
 HISTORIES ?= 10000
