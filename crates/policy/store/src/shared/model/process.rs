@@ -38,6 +38,8 @@ struct Meter {
     transit: u64,
     /// Units by the time at which they come back: by the gateway's clock, or by the store's for windows.
     cooling: BTreeMap<u64, u64>,
+    /// The sum of `cooling`.
+    cooling_units: u64,
     /// The debt of a bucket, in units times the window times `DRIFT_PARTS`.
     debt: u64,
     drained_ms: u64,
@@ -67,7 +69,8 @@ pub struct Process {
 impl Process {
     pub fn new(terms: Terms, name: &str, instance: u64, kind: Kind, limit: u64) -> Self {
         let key: Arc<[u8]> = b"group".as_slice().into();
-        let meter = Meter { kind, transit: 0, cooling: BTreeMap::new(), debt: 0, drained_ms: 0 };
+        let meter =
+            Meter { kind, transit: 0, cooling: BTreeMap::new(), cooling_units: 0, debt: 0, drained_ms: 0 };
         Self {
             instance,
             session: Session::new(terms, name.into(), instance),
@@ -189,10 +192,9 @@ impl Process {
         let meter = &mut self.meter;
         meter.transit -= 1;
         match (meter.kind, store) {
-            (Kind::Sliding, _) => *meter.cooling.entry(now_ms + more(WINDOW_MS) + 1).or_default() += 1,
+            (Kind::Sliding, _) => meter.cool(now_ms + more(WINDOW_MS) + 1),
             (Kind::Fixed, Some(store)) => {
-                let end_ms = (store.latest_ms / WINDOW_MS + 1) * WINDOW_MS;
-                *meter.cooling.entry(end_ms).or_default() += 1;
+                meter.cool((store.latest_ms / WINDOW_MS + 1) * WINDOW_MS);
             }
             (Kind::Blocks, Some(store)) => self.block.finish(1, store),
             (Kind::Bucket, _) => meter.debt += WINDOW_MS * DRIFT_PARTS,
@@ -278,15 +280,21 @@ impl Process {
 }
 
 impl Meter {
+    /// Keeps one unit until this time.
+    fn cool(&mut self, until_ms: u64) {
+        *self.cooling.entry(until_ms).or_default() += 1;
+        self.cooling_units += 1;
+    }
+
     fn expire(&mut self, now_ms: u64) {
         while let Some(oldest) = self.cooling.first_entry()
             && *oldest.key() <= now_ms
         {
-            oldest.remove();
+            self.cooling_units -= oldest.remove();
         }
     }
 
     fn used(&self) -> u64 {
-        self.transit + self.cooling.values().sum::<u64>() + self.debt.div_ceil(WINDOW_MS * DRIFT_PARTS)
+        self.transit + self.cooling_units + self.debt.div_ceil(WINDOW_MS * DRIFT_PARTS)
     }
 }

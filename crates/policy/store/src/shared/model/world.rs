@@ -63,7 +63,7 @@ enum Event {
         slot: usize,
         instance: u64,
         seq: u64,
-        told: Told,
+        told: Box<Told>,
         loan: Option<(u64, ReplyIndex)>,
     },
     Press {
@@ -472,7 +472,10 @@ impl World {
             }
         }
         if let Some(delay_ms) = self.delay(slot) {
-            self.later(delay_ms, Event::Reply { slot, instance: call.instance, seq: call.seq, told, loan });
+            self.later(
+                delay_ms,
+                Event::Reply { slot, instance: call.instance, seq: call.seq, told: Box::new(told), loan },
+            );
         }
         Ok(())
     }
