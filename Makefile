@@ -110,7 +110,7 @@ test-ssh: ## Run the lab with its parts on three machines: network namespaces wi
 
 # Scenarios that measure which share of a limit is used have the machine to themselves.
 ALONE := steady rolling_restart
-test-cluster: $(PEERS)/valkey ## Share quotas among eight gateways over Redis and Valkey, through faults: eight minutes (ONLY=name of a scenario)
+test-cluster: $(PEERS)/valkey $(if $(ONLY),,model) ## Play `make model`, then share quotas among eight gateways over Redis and Valkey, through faults: ten minutes (ONLY=name of a scenario)
 	@$(say) "Checking for Redis, Sentinel, faketime and strace"
 	@scripts/need redis-server redis-sentinel faketime strace setpriv=util-linux
 	@$(say) "Building Egret and the tests"
@@ -124,7 +124,7 @@ test-cluster: $(PEERS)/valkey ## Share quotas among eight gateways over Redis an
 
 HISTORIES ?= 10000
 MIRRORED ?= 500
-model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=500): six minutes
+model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=500): two minutes
 	@$(say) "Checking for Redis"
 	@scripts/need cc=gcc redis-server
 	@$(say) "Playing $(HISTORIES) histories"

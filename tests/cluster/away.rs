@@ -54,6 +54,13 @@ fn gateways_start_without_their_store() {
         ready.status == 200
     });
     line.say("ready without the store");
+    let status = members.gateway(0).control_get("/api/v1/cluster").json();
+    let policies = status["cluster"]["quotas"].as_array().unwrap().iter().map(|quota| {
+        assert_eq!(quota["groups"][0]["hold"], 0, "{quota}");
+        (quota["name"].as_str().unwrap(), quota["on_store_error"].as_str().unwrap())
+    });
+    assert!(policies.clone().all(|(name, policy)| name == policy || policy == "keep"), "{status}");
+    assert!(policies.count() >= 3, "{status}");
     store.restart();
     let _clients = members.all_clients(std::slice::from_ref(&kept), 50);
     until_lent(&provider, std::slice::from_ref(&kept));

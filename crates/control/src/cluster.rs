@@ -1,7 +1,7 @@
 //! The membership in a cluster in the form of the API.
 
 use egret_cluster::{ClusterStatus, SegmentStatus};
-use egret_quota::{GroupSnapshot, QuotaSnapshot};
+use egret_quota::{GroupSnapshot, OnStoreError, QuotaSnapshot};
 use serde::Serialize;
 
 /// The membership: the content of `/api/v1/cluster`.
@@ -42,6 +42,8 @@ struct SegmentView<'a> {
 #[derive(Debug, Serialize)]
 struct SharedQuotaView<'a> {
     name: &'a str,
+    /// Treatment of calls while the store does not respond.
+    on_store_error: OnStoreError,
     /// Number of all groups, including those not shown.
     groups_count: usize,
     groups: Vec<SharedGroupView<'a>>,
@@ -102,7 +104,12 @@ impl<'a> SharedQuotaView<'a> {
     /// Shows a quota with a group that is shared.
     fn new(quota: &'a QuotaSnapshot) -> Option<Self> {
         let groups: Vec<_> = quota.groups.iter().filter_map(SharedGroupView::new).collect();
-        let view = Self { name: &quota.name, groups_count: quota.groups_count, groups };
+        let view = Self {
+            name: &quota.name,
+            on_store_error: quota.on_store_error,
+            groups_count: quota.groups_count,
+            groups,
+        };
         (!view.groups.is_empty()).then_some(view)
     }
 }

@@ -262,7 +262,7 @@ impl From<DiskStats> for DiskView {
 
 impl<'a> From<&'a QuotaSnapshot> for QuotaView<'a> {
     fn from(quota: &'a QuotaSnapshot) -> Self {
-        let QuotaSnapshot { name, kind, groups, groups_count } = quota;
+        let QuotaSnapshot { name, kind, groups, groups_count, .. } = quota;
         let groups = groups.iter().map(GroupView::from).collect();
         Self { name, kind: *kind, groups_count: *groups_count, groups }
     }

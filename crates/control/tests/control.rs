@@ -20,7 +20,7 @@ use egret_control::{
 use egret_diagnosis::Discovered;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
-use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
+use egret_quota::{GroupSnapshot, OnStoreError, QuotaKind, QuotaSnapshot};
 use egret_remedy::{DecisionSums, Mode};
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use egret_store::shared::{NotTold, Purged};
@@ -88,6 +88,7 @@ impl Source for Fixed {
         let quota = QuotaSnapshot {
             name: "live".into(),
             kind: QuotaKind::Sliding,
+            on_store_error: OnStoreError::Keep,
             groups: (0..3).map(group).take(groups_max).collect(),
             groups_count: 3,
         };

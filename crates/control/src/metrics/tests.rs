@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use egret_accounts::CoolingSnapshot;
 use egret_clock::Timestamp;
 use egret_gateway::stats::{Count, ExchangeCount, Histogram};
-use egret_quota::{QuotaKind, QuotaSnapshot};
+use egret_quota::{OnStoreError, QuotaKind, QuotaSnapshot};
 use egret_remedy::{DecisionSums, Mode};
 use proptest::prelude::*;
 
@@ -204,6 +204,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
     let quota = QuotaSnapshot {
         name: "live".to_owned(),
         kind: QuotaKind::Fixed,
+        on_store_error: OnStoreError::Closed,
         groups: vec![group],
         groups_count: 1,
     };

@@ -299,7 +299,14 @@ impl Quota {
         if self.config.shares.as_ref().is_some_and(|shares| shares.default != ShareDefault::Block) {
             groups.push(self.group_snapshot(now, &counts.rest, Some("(rest)")));
         }
-        QuotaSnapshot { name: self.name.to_string(), kind: self.config.kind, groups, groups_count }
+        let on_store_error = self.config.store_policy();
+        QuotaSnapshot {
+            name: self.name.to_string(),
+            kind: self.config.kind,
+            on_store_error,
+            groups,
+            groups_count,
+        }
     }
 
     fn group_snapshot(&self, now: Timestamp, group: &Group, label: Option<&str>) -> GroupSnapshot {

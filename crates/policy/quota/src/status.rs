@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use egret_clock::Timestamp;
 
-use super::config::QuotaKind;
+use super::config::{OnStoreError, QuotaKind};
 
 /// The status of a quota, as one call sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct QuotaSnapshot {
     pub name: String,
     /// Its kind.
     pub kind: QuotaKind,
+    /// Treatment of calls while its store fails.
+    pub on_store_error: OnStoreError,
     /// Some or all of its groups.
     pub groups: Vec<GroupSnapshot>,
     /// Total number of groups.
