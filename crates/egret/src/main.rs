@@ -8,6 +8,7 @@
 )]
 
 mod archiver;
+#[cfg(feature = "lab")]
 mod bench;
 mod ca;
 mod check;
@@ -36,17 +37,23 @@ mod har;
 mod health;
 mod import;
 mod interception;
+#[cfg(feature = "lab")]
 mod lab;
 mod logging;
+mod manual;
 mod memory;
 mod output;
+#[cfg(feature = "lab")]
 mod provider;
 mod reference;
 mod run;
 mod secret_files;
 mod start_failure;
+mod supervisor;
 mod unopened;
 mod watch;
+#[cfg(not(feature = "lab"))]
+mod without_lab;
 
 use std::process::ExitCode;
 
@@ -56,6 +63,8 @@ use egret_measure::streams::say;
 use cli::{Cli, Command};
 use failure::Failure;
 use output::print;
+#[cfg(not(feature = "lab"))]
+use without_lab::{bench, lab, provider};
 
 /// A gateway allocates and frees small objects on many threads. mimalloc avoids the contended arenas of the
 /// system allocator, returns memory after a burst, and is also fast under musl, whose own allocator takes a
@@ -113,6 +122,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Har(har) => har.run(),
         Command::Ca(ca) => ca.run(),
         Command::Reference { page } => print(&reference::page(page)),
+        Command::Completions { shell } => print(&manual::completions(shell)),
+        Command::Man { directory } => manual::write(&directory),
         Command::Version => print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
