@@ -109,9 +109,6 @@ mod tests {
     fn a_row_of_the_reference_becomes_a_tagged_paragraph() {
         let mut page = String::new();
         write_line("| `key` | text | `a-b` | Some \\| text.<br>.More |", &mut page);
-        assert_eq!(
-            page,
-            ".TP\n\\fBkey\\fR (text, default a\\-b)\nSome | text.\n.br\n\\&.More\n"
-        );
+        assert_eq!(page, ".TP\n\\fBkey\\fR (text, default a\\-b)\nSome | text.\n.br\n\\&.More\n");
     }
 }

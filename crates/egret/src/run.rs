@@ -276,7 +276,7 @@ impl RunningEgret {
     /// signal.
     async fn drain(&self, events: &mut Events, first: &'static str) -> Result<(), Failure> {
         let stopped_at = Instant::now();
-        self.supervisor.stopping(*self.config.gateway.timeouts.drain);
+        self.supervisor.stopping(self.config.gateway.timeouts.drain);
         let (done, mut drained) = mpsc::channel(1);
         let gateway = Arc::clone(&self.gateway);
         std::thread::Builder::new()

@@ -85,10 +85,14 @@ impl Supervisor {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// Reports that the gateway drains, for at most this long.
-    pub fn stopping(&self, drain: Duration) {
-        let within_us = drain.saturating_add(STOP_GRACE).as_micros();
-        self.send(&format!("STOPPING=1\nSTATUS=Draining\nEXTEND_TIMEOUT_USEC={within_us}"));
+    /// Reports that the gateway drains, for at most this long; 0 has no limit but the service manager's own.
+    pub fn stopping(&self, drain: egret_config::Duration) {
+        let mut message = "STOPPING=1\nSTATUS=Draining".to_owned();
+        if !drain.is_zero() {
+            let within_us = drain.get().saturating_add(STOP_GRACE).as_micros();
+            message += &format!("\nEXTEND_TIMEOUT_USEC={within_us}");
+        }
+        self.send(&message);
     }
 
     /// Feeds the watchdog, if the service manager has one, as long as every worker handles its messages. The
@@ -126,7 +130,7 @@ fn connect(path: &OsString) -> io::Result<(UnixDatagram, UnixAddress)> {
     socket.set_nonblocking(true)?;
     let address = match path.as_bytes().strip_prefix(b"@") {
         #[cfg(target_os = "linux")]
-        Some(name) => std::os::linux::net::SocketAddrExt::from_abstract_name(name)?,
+        Some(name) => <UnixAddress as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)?,
         _ => UnixAddress::from_pathname(path)?,
     };
     Ok((socket, address))
