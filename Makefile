@@ -8,6 +8,9 @@ OHA := 1.16.0
 CARGO_DENY := 0.20.2
 CARGO_FUZZ := 0.13.2
 NFPM := 2.48.0
+HELM := 3.22.0
+KUBECONFORM := 0.8.0
+ACTIONLINT := 1.7.12
 GUNGRAUN := $(shell awk '/^name = "gungraun-runner"/ { getline; gsub(/"/, ""); print $$3 }' Cargo.lock)
 
 PEERS := .peers
@@ -259,17 +262,18 @@ package-binaries:
 package: $(PEERS)/nfpm-$(NFPM) package-binaries ## Make all packages in dist/: archive, deb, rpm, Python wheel, npm packages, image
 	@$(say) "Making the packages"
 	@packaging/package --binary $(PACKAGED)/egret --small $(PACKAGED)/egret-small --target $(HOST) \
-		--nfpm $(PEERS)/bin/nfpm --out dist
+		--nfpm $(PEERS)/bin/nfpm --out dist --npm-processors $(NPM_PROCESSORS)
 
 package-twice: ## Show that packages are reproducible: build them in two folders and compare (not in CI: twice the time)
 	@packaging/twice
 
-test-packages: package ## Install and run every package in dist/ (ONLY=name of a test file)
+PACKAGE_READERS := $(PEERS)/package-tests $(PEERS)/helm-$(HELM) $(PEERS)/kubeconform-$(KUBECONFORM) $(PEERS)/actionlint-$(ACTIONLINT)
+test-packages: package $(PACKAGE_READERS) ## Install and run every package in dist/ (ONLY=name of a test file)
 	@$(say) "Checking for the tools that read packages"
 	@scripts/need readelf=binutils ip=iproute2 unshare=util-linux node=nodejs npm lintian rpm skopeo runc mmdebstrap \
 		man=man-db zsh fish promtool=prometheus
 	@$(say) "Installing and running every package"
-	@cd packaging/tests && $(PYTHON) -m unittest --verbose $(ONLY)
+	@cd packaging/tests && $(CURDIR)/$(PEERS)/package-tests/bin/python -m unittest --verbose $(ONLY)
 
 clean: ## Remove everything built or installed in the clone
 	rm -rf target dist $(PEERS) .venv tests/peers/node/node_modules fuzz/target
@@ -292,6 +296,27 @@ $(PEERS)/nfpm-$(NFPM):
 	@$(PYTHON) -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps \
 		--target $(PEERS)/nfpm nfpm==$(NFPM)
 	@mkdir -p $(PEERS)/bin && ln -sf ../nfpm/bin/nfpm $(PEERS)/bin/nfpm
+	@touch $@
+
+$(PEERS)/package-tests: packaging/tests/requirements.txt
+	@$(say) "Installing the schemas of Kubernetes, for the tests of packages"
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
+	@rm -rf $@ && $(PYTHON) -m venv $@
+	@$@/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check --requirement $<
+
+$(PEERS)/helm-$(HELM):
+	@$(say) "Building Helm $(HELM): a few minutes"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install helm.sh/helm/v3/cmd/helm@v$(HELM)
+	@touch $@
+
+$(PEERS)/kubeconform-$(KUBECONFORM):
+	@$(say) "Building kubeconform $(KUBECONFORM)"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/yannh/kubeconform/cmd/kubeconform@v$(KUBECONFORM)
+	@touch $@
+
+$(PEERS)/actionlint-$(ACTIONLINT):
+	@$(say) "Building actionlint $(ACTIONLINT)"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/rhysd/actionlint/cmd/actionlint@v$(ACTIONLINT)
 	@touch $@
 
 $(PEERS)/ratelimit-$(RATELIMIT):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from archives import Tree, compressed, tar
 
-# npm's names of processors. Only the platforms that have been built are named, so a package is never missing.
+# npm's names of processors.
 CPUS = {"x86_64": "x64", "aarch64": "arm64"}
 
 
-def packages(packaging, version, arch, binary, texts):
-    """Yields the name and the bytes of both packages."""
+def packages(packaging, version, arch, binary, texts, processors):
+    """Yields the name and the bytes of both packages. The first one names those of all processors of a release."""
     platform = f"egret-gateway-linux-{CPUS[arch]}"
     shared = {"version": version, "license": "Apache-2.0"}
     main = {
@@ -21,7 +21,7 @@ def packages(packaging, version, arch, binary, texts):
         "bin": {"egret": "egret.js", "egret-gateway": "egret.js"},
         "files": ["egret.js"],
         "engines": {"node": ">=18"},
-        "optionalDependencies": {platform: version},
+        "optionalDependencies": {f"egret-gateway-linux-{CPUS[processor]}": version for processor in processors},
     }
     carrier = {
         "name": platform,

@@ -1,4 +1,4 @@
-//! The test as a service manager: receives messages about Egret's state, and starts it with a listening socket.
+//! The test as a service manager: receives messages about Egret, and starts it with a listening socket.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;

@@ -16,7 +16,7 @@ pub const NAME: &str = "demo";
 pub const PROVIDER_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 
 #[cfg(not(feature = "lab"))]
-pub use crate::without_lab::Provider;
+pub use crate::absent::Provider;
 
 /// Starts the built-in provider; if its port is taken, on a free one.
 #[cfg(feature = "lab")]
@@ -31,7 +31,7 @@ pub fn start() -> Result<Provider, Failure> {
 /// Fails: this build has no provider.
 #[cfg(not(feature = "lab"))]
 pub fn start() -> Result<Provider, Failure> {
-    Err(crate::without_lab::absent("run --demo"))
+    Err(crate::absent::absent("run --demo"))
 }
 
 /// Returns the config of the built-in provider.

@@ -7,8 +7,10 @@
     reason = "they panic if the stream is closed: see `egret_measure::streams`"
 )]
 
+#[cfg(not(feature = "lab"))]
+mod absent;
 mod archiver;
-#[cfg(feature = "lab")]
+#[cfg_attr(not(feature = "lab"), path = "without_lab/bench.rs")]
 mod bench;
 mod ca;
 mod check;
@@ -37,13 +39,13 @@ mod har;
 mod health;
 mod import;
 mod interception;
-#[cfg(feature = "lab")]
+#[cfg_attr(not(feature = "lab"), path = "without_lab/lab.rs")]
 mod lab;
 mod logging;
 mod manual;
 mod memory;
 mod output;
-#[cfg(feature = "lab")]
+#[cfg_attr(not(feature = "lab"), path = "without_lab/provider.rs")]
 mod provider;
 mod reference;
 mod run;
@@ -52,8 +54,6 @@ mod start_failure;
 mod supervisor;
 mod unopened;
 mod watch;
-#[cfg(not(feature = "lab"))]
-mod without_lab;
 
 use std::process::ExitCode;
 
@@ -63,8 +63,6 @@ use egret_measure::streams::say;
 use cli::{Cli, Command};
 use failure::Failure;
 use output::print;
-#[cfg(not(feature = "lab"))]
-use without_lab::{bench, lab, provider};
 
 /// A gateway allocates and frees small objects on many threads. mimalloc avoids the contended arenas of the
 /// system allocator, returns memory after a burst, and is also fast under musl, whose own allocator takes a

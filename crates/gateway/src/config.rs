@@ -48,7 +48,7 @@ pub struct Parts<'a> {
     pub exports: &'a Exports,
     /// The interception of HTTPS. `None` if nothing is intercepted.
     pub interception: Option<InterceptionParts<'a>>,
-    /// Listening sockets that the process was started with. A listener with the address of one of them uses it.
+    /// Listening sockets that the process was started with. A listener with the address of one uses it.
     pub inherited: &'a [TcpListener],
 }
 

@@ -41,36 +41,3 @@ pub enum AnyCommand {
     #[command(external_subcommand)]
     Any(Vec<OsString>),
 }
-
-/// `egret bench`
-pub mod bench {
-    pub use super::AnyArguments as BenchArgs;
-
-    /// Fails.
-    pub fn run(_: BenchArgs) -> Result<(), super::Failure> {
-        Err(super::absent("bench"))
-    }
-}
-
-/// `egret provider`
-pub mod provider {
-    pub use super::AnyArguments as Arguments;
-
-    /// Fails.
-    pub fn run(_: Arguments) -> Result<(), super::Failure> {
-        Err(super::absent("provider"))
-    }
-}
-
-/// `egret lab`
-pub mod lab {
-    pub use super::AnyCommand as Lab;
-
-    impl Lab {
-        /// Fails.
-        pub fn run(self) -> Result<(), super::Failure> {
-            let Self::Any(_) = self;
-            Err(super::absent("lab"))
-        }
-    }
-}
