@@ -39,7 +39,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages clean
+.PHONY: help run cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange size script-size fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -147,6 +147,11 @@ exchange: build ## Compare the instructions of a whole exchange with the committ
 	@$(say) "Instructions of an exchange: two minutes"
 	@scripts/exchange-instructions $(RELEASE)
 
+size: build ## Print the release binary's code by crate
+	@$(say) "Checking for binutils"
+	@scripts/need nm=binutils
+	@scripts/size $(RELEASE)
+
 script-size: build ## Add up what the remedy `script` costs in the binary, against its bound
 	@$(say) "Checking for binutils"
 	@scripts/need nm=binutils size=binutils
@@ -241,23 +246,24 @@ $(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
 	@cc -O2 -Wall -Wextra -o $@ $<
 
 # Packages are built for the machine's own processor, with the C library linked in. No path of the machine gets into the binary.
+# A static binary cannot look up `getrandom` when it runs, and would read /dev/urandom instead, which an empty root lacks.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 PACKAGED = $(TARGET)/package
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
 package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
-package-binaries: export RUSTFLAGS := -Ctarget-feature=+crt-static --remap-path-prefix=$(CURDIR)=/egret \
+package-binaries: export RUSTFLAGS := -Ctarget-feature=+crt-static --cfg getrandom_backend="linux_getrandom" --remap-path-prefix=$(CURDIR)=/egret \
 	--remap-path-prefix=$(abspath $(TARGET))=/target --remap-path-prefix=$(CARGO_DIRECTORY)=/cargo
 package-binaries: export CFLAGS := -ffile-prefix-map=$(CURDIR)=/egret -ffile-prefix-map=$(abspath $(TARGET))=/target \
 	-ffile-prefix-map=$(CARGO_DIRECTORY)=/cargo
 package-binaries:
 	@$(say) "Checking for a C compiler"
-	@scripts/need cc=gcc
+	@scripts/need cc=gcc strip=binutils
 	@$(say) "Building the binary of the packages: several minutes the first time"
 	@cargo build --locked --profile dist --package egret --target $(HOST)
-	@install -D -m 755 $(TARGET)/$(HOST)/dist/egret $(PACKAGED)/egret
+	@install -D -m 755 --strip $(TARGET)/$(HOST)/dist/egret $(PACKAGED)/egret
 	@$(say) "Building the binary of the image, without the lab"
 	@cargo build --locked --profile dist --package egret --target $(HOST) --no-default-features
-	@install -D -m 755 $(TARGET)/$(HOST)/dist/egret $(PACKAGED)/egret-small
+	@install -D -m 755 --strip $(TARGET)/$(HOST)/dist/egret $(PACKAGED)/egret-small
 
 package: $(PEERS)/nfpm-$(NFPM) package-binaries ## Make all packages in dist/: archive, deb, rpm, Python wheel, npm packages, image
 	@$(say) "Making the packages"

@@ -80,7 +80,7 @@ class Chart(Scratch):
             run(binary, "check", file, env=environment)
 
     def test_the_policies_force_all_traffic_of_applications_through_egret(self):
-        for case, labels in (("plain", {"egret.dev/egress": "yes"}), ("full", {"app": "shop"})):
+        for case, labels in (("plain", {"egress": "egret"}), ("full", {"app": "shop"})):
             found = objects(render(case))
             pods = found["Deployment", "egret"]["spec"]["template"]["metadata"]["labels"]
             policy = found["NetworkPolicy", "egret-applications"]["spec"]

@@ -42,7 +42,8 @@ class FreshDebian(unittest.TestCase):
         run(*command, release["VERSION_CODENAME"].strip('"'), cls.root)
 
     def inside(self, *command, **options):
-        return run("chroot", self.root, *command, **options)
+        isolated = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={self.root}/proc"]
+        return run(*isolated, "chroot", self.root, *command, **options)
 
     def install(self, path):
         shutil.copy(path, self.root / "tmp" / "egret.deb")

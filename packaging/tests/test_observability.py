@@ -16,13 +16,17 @@ data_dir: DATA
 cluster: { name: tests, redis: { url: "redis://127.0.0.1:1" }, key: "${env:EGRET_CLUSTER_KEY}" }
 interception: { hosts: [intercepted.example] }
 exporters: { archive: { type: har, directory: DATA/har } }
+providers: { api: { url: "http://127.0.0.1:1" } }
+accounts: { key: { provider: api, bearer: { token: "${env:EGRET_CLUSTER_KEY}" } } }
+flows: [ { name: api, match: { provider: api }, remedies: [ { authenticate: { account: key } }, { cache: {} } ] } ]
 """
 
 
 class Observability(Scratch):
     def metrics(self):
         """Returns the names of the metrics of a running Egret, and those of their series."""
-        run("sh", "-c", f"cd {self.folder} && {self.unpack()}/egret ca init", check=False)
+        self.unpack()
+        run(self.egret, "ca", "init", "--host", "intercepted.example", cwd=self.folder)
         config = self.folder / "egret.yaml"
         config.write_text(CONFIG.replace("DATA", str(self.folder / "egret-data")))
         command = [self.egret, "run", "--config", config]
