@@ -362,3 +362,19 @@ fn bind_all(
     }
     Ok((listeners, sockets, bound_config))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pulse_is_answered_once_no_worker_holds_it() {
+        let pulse = Pulse(Arc::new(()));
+        let held: Vec<_> = (0..2).map(|_| Arc::clone(&pulse.0)).collect();
+        for worker in held {
+            assert!(!pulse.is_answered());
+            drop(worker);
+        }
+        assert!(pulse.is_answered());
+    }
+}
