@@ -7,6 +7,10 @@ RATELIMIT := 1.4.1-0.20260122083618-3fb702589d36
 OHA := 1.16.0
 CARGO_DENY := 0.20.2
 CARGO_FUZZ := 0.13.2
+NFPM := 2.48.0
+HELM := 3.22.0
+KUBECONFORM := 0.8.0
+ACTIONLINT := 1.7.12
 GUNGRAUN := $(shell awk '/^name = "gungraun-runner"/ { getline; gsub(/"/, ""); print $$3 }' Cargo.lock)
 
 PEERS := .peers
@@ -35,7 +39,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange script-size fuzz regressions deny lab modes truth footprint earlier clean
+.PHONY: help run cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange size script-size fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +149,11 @@ exchange: build ## Compare the instructions of a whole exchange with the committ
 	@$(say) "Instructions of an exchange: two minutes"
 	@scripts/exchange-instructions $(RELEASE)
 
+size: build ## Print the release binary's code by crate
+	@$(say) "Checking for binutils"
+	@scripts/need nm=binutils
+	@scripts/size $(RELEASE)
+
 script-size: build ## Add up what the remedy `script` costs in the binary, against its bound
 	@$(say) "Checking for binutils"
 	@scripts/need nm=binutils size=binutils
@@ -238,8 +247,44 @@ $(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
 	@mkdir -p $(@D)
 	@cc -O2 -Wall -Wextra -o $@ $<
 
+# Packages are built for the machine's own processor, with the C library linked in. No path of the machine gets into the binary.
+# A static binary cannot look up `getrandom` when it runs, and would read /dev/urandom instead, which an empty root lacks.
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+PACKAGED = $(TARGET)/package
+CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
+package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+package-binaries: export RUSTFLAGS := -Ctarget-feature=+crt-static --cfg getrandom_backend="linux_getrandom" --remap-path-prefix=$(CURDIR)=/egret \
+	--remap-path-prefix=$(abspath $(TARGET))=/target --remap-path-prefix=$(CARGO_DIRECTORY)=/cargo
+package-binaries: export CFLAGS := -ffile-prefix-map=$(CURDIR)=/egret -ffile-prefix-map=$(abspath $(TARGET))=/target \
+	-ffile-prefix-map=$(CARGO_DIRECTORY)=/cargo
+package-binaries:
+	@$(say) "Checking for a C compiler"
+	@scripts/need cc=gcc strip=binutils
+	@$(say) "Building the binary of the packages: several minutes the first time"
+	@cargo build --locked --profile dist --package egret --target $(HOST)
+	@install -D -m 755 --strip $(TARGET)/$(HOST)/dist/egret $(PACKAGED)/egret
+	@$(say) "Building the binary of the image, without the lab"
+	@cargo build --locked --profile dist --package egret --target $(HOST) --no-default-features
+	@install -D -m 755 --strip $(TARGET)/$(HOST)/dist/egret $(PACKAGED)/egret-small
+
+package: $(PEERS)/nfpm-$(NFPM) package-binaries ## Make all packages in dist/: archive, deb, rpm, Python wheel, npm packages, image
+	@$(say) "Making the packages"
+	@packaging/package --binary $(PACKAGED)/egret --small $(PACKAGED)/egret-small --target $(HOST) \
+		--nfpm $(PEERS)/bin/nfpm --out dist --npm-processors $(NPM_PROCESSORS)
+
+package-twice: ## Show that packages are reproducible: build them in two folders and compare (not in CI: twice the time)
+	@packaging/twice
+
+PACKAGE_READERS := $(PEERS)/package-tests $(PEERS)/helm-$(HELM) $(PEERS)/kubeconform-$(KUBECONFORM) $(PEERS)/actionlint-$(ACTIONLINT)
+test-packages: package $(PACKAGE_READERS) ## Install and run every package in dist/ (ONLY=name of a test file)
+	@$(say) "Checking for the tools that read packages"
+	@scripts/need readelf=binutils ip=iproute2 unshare=util-linux node=nodejs npm lintian rpm skopeo runc mmdebstrap \
+		man=man-db zsh fish promtool=prometheus
+	@$(say) "Installing and running every package"
+	@cd packaging/tests && $(CURDIR)/$(PEERS)/package-tests/bin/python -m unittest --verbose $(ONLY)
+
 clean: ## Remove everything built or installed in the clone
-	rm -rf target $(PEERS) .venv tests/peers/node/node_modules fuzz/target
+	rm -rf target dist $(PEERS) .venv tests/peers/node/node_modules fuzz/target
 
 # Peers of the tests and benches, installed in the clone. A file named after the version marks a completed installation.
 
@@ -251,6 +296,35 @@ $(PEERS)/go-httpbin-$(GO_HTTPBIN):
 $(PEERS)/versitygw-$(VERSITYGW):
 	@$(say) "Installing versitygw $(VERSITYGW), an S3-compatible store for the end-to-end tests"
 	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/versity/versitygw/cmd/versitygw@v$(VERSITYGW)
+	@touch $@
+
+$(PEERS)/nfpm-$(NFPM):
+	@$(say) "Installing nfpm $(NFPM), which makes deb and rpm, from its wheel"
+	@rm -rf $(PEERS)/nfpm
+	@$(PYTHON) -m pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps \
+		--target $(PEERS)/nfpm nfpm==$(NFPM)
+	@mkdir -p $(PEERS)/bin && ln -sf ../nfpm/bin/nfpm $(PEERS)/bin/nfpm
+	@touch $@
+
+$(PEERS)/package-tests: packaging/tests/requirements.txt
+	@$(say) "Installing the schemas of Kubernetes, for the tests of packages"
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
+	@rm -rf $@ && $(PYTHON) -m venv $@
+	@$@/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check --requirement $<
+
+$(PEERS)/helm-$(HELM):
+	@$(say) "Building Helm $(HELM): a few minutes"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install helm.sh/helm/v3/cmd/helm@v$(HELM)
+	@touch $@
+
+$(PEERS)/kubeconform-$(KUBECONFORM):
+	@$(say) "Building kubeconform $(KUBECONFORM)"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/yannh/kubeconform/cmd/kubeconform@v$(KUBECONFORM)
+	@touch $@
+
+$(PEERS)/actionlint-$(ACTIONLINT):
+	@$(say) "Building actionlint $(ACTIONLINT)"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/rhysd/actionlint/cmd/actionlint@v$(ACTIONLINT)
 	@touch $@
 
 $(PEERS)/ratelimit-$(RATELIMIT):

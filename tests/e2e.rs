@@ -127,6 +127,8 @@ mod scenarios {
     mod routing_by_query;
     mod scale;
     mod slow_peers;
+    mod supervisor_notify;
+    mod supervisor_sockets;
     mod tls;
     mod tls_listener;
     mod tunnels;

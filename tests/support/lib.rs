@@ -39,5 +39,6 @@ pub mod redis_sets;
 pub mod relay;
 pub mod rotating;
 pub mod secrets;
+pub mod supervised;
 pub mod timeline;
 pub mod wait;

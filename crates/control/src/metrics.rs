@@ -629,6 +629,9 @@ fn machine(text: &mut MetricsText, process: &Process) {
     if let Some(fds) = process.open_fds {
         text.gauge("egret_process_open_fds", "Open file descriptors.", fds);
     }
+    if let Some(fds) = process.max_fds {
+        text.gauge("egret_process_max_fds", "Limit of open file descriptors.", fds);
+    }
     if let Some(threads) = process.threads {
         text.gauge("egret_process_threads", "Threads.", threads);
     }

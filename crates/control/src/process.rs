@@ -11,6 +11,8 @@ pub struct Process {
     pub resident_bytes: Option<u64>,
     /// Open file descriptors.
     pub open_fds: Option<u64>,
+    /// The limit of open file descriptors.
+    pub max_fds: Option<u64>,
     /// Threads.
     pub threads: Option<u64>,
 }
@@ -25,6 +27,7 @@ pub fn read() -> Process {
         cpu_ms: fs::read_to_string("/proc/self/stat").ok().and_then(|stat| cpu_ms(&stat)),
         resident_bytes: field(&status, "VmRSS:").and_then(|kib| kib.checked_mul(1024)),
         open_fds: open_fds(),
+        max_fds: fs::read_to_string("/proc/self/limits").ok().and_then(|limits| max_fds(&limits)),
         threads: field(&status, "Threads:"),
     }
 }
@@ -51,6 +54,12 @@ fn open_fds() -> Option<u64> {
     u64::try_from(entries.saturating_sub(1)).ok()
 }
 
+/// Returns the soft limit in a line of `proc_pid_limits(5)`; `None` if there is no limit.
+fn max_fds(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,12 +81,23 @@ mod tests {
     }
 
     #[test]
+    fn the_limit_of_open_files_is_the_soft_one() {
+        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax open files            1024                 4096                 files\n";
+        assert_eq!(max_fds(limits), Some(1_024));
+        assert_eq!(
+            max_fds("Max open files            unlimited            unlimited            files\n"),
+            None
+        );
+    }
+
+    #[test]
     #[cfg(target_os = "linux")]
     fn a_living_process_uses_memory_descriptors_and_threads() {
         let process = read();
         assert!(
             process.resident_bytes > Some(1 << 16)
                 && process.open_fds >= Some(1)
+                && process.max_fds >= process.open_fds
                 && process.threads >= Some(1),
             "{process:?}"
         );

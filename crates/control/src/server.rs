@@ -34,11 +34,28 @@ impl Control {
         source: Arc<dyn Source>,
         access: ConfigAccess,
     ) -> Result<Self, ControlError> {
+        Self::start_with(config, source, access, &[])
+    }
+
+    /// Does the same, but takes the socket for the address from `inherited`, if it is there.
+    pub fn start_with(
+        config: &ControlConfig,
+        source: Arc<dyn Source>,
+        access: ConfigAccess,
+        inherited: &[std::net::TcpListener],
+    ) -> Result<Self, ControlError> {
         if config.is_exposed() {
             return Err(ControlError::MissingToken { address: config.listen });
         }
         let bind = |error| ControlError::Bind { address: config.listen, error };
-        let listener = std::net::TcpListener::bind(config.listen).map_err(bind)?;
+        let is_inherited = |socket: &&std::net::TcpListener| {
+            socket.local_addr().is_ok_and(|address| address == config.listen)
+        };
+        let listener = match inherited.iter().find(is_inherited) {
+            Some(socket) => socket.try_clone(),
+            None => std::net::TcpListener::bind(config.listen),
+        };
+        let listener = listener.map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let runtime = tokio::runtime::Builder::new_current_thread()

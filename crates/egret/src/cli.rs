@@ -100,6 +100,19 @@ pub enum Command {
         #[arg(value_enum, default_value_t = Page::Config)]
         page: Page,
     },
+    /// Print a script that completes the command line in a shell.
+    ///
+    /// For the current shell: `source <(egret completions bash)`.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages: one for each command, and `egret.yaml(5)` for the config.
+    Man {
+        /// The directory, which is created if it does not exist.
+        directory: PathBuf,
+    },
     /// Print the version.
     Version,
 }
@@ -112,6 +125,7 @@ pub enum Page {
     /// Every command and option.
     Cli,
     /// Every endpoint of the built-in provider.
+    #[cfg(feature = "lab")]
     Provider,
     /// TypeScript declarations of what a script of the remedy `script` sees.
     Script,

@@ -151,6 +151,7 @@ impl Config {
             data_dir: None,
             exports,
             interception: interception.as_ref().map(|config| InterceptionParts { config, configs: None }),
+            inherited: &[],
         }
     }
 

@@ -4,7 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
 use egret_net::config::ProviderTlsConfig;
-use egret_provider::{Options, Provider};
+#[cfg(feature = "lab")]
+pub use egret_provider::Provider;
 
 use crate::failure::Failure;
 
@@ -14,11 +15,23 @@ pub const NAME: &str = "demo";
 /// Default address of the built-in provider.
 pub const PROVIDER_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 
+#[cfg(not(feature = "lab"))]
+pub use crate::absent::Provider;
+
 /// Starts the built-in provider; if its port is taken, on a free one.
+#[cfg(feature = "lab")]
 pub fn start() -> Result<Provider, Failure> {
+    use egret_provider::Options;
+
     Provider::start(PROVIDER_ADDRESS, Options::default())
         .or_else(|_| Provider::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Options::default()))
         .map_err(|error| Failure::Failed(format!("the built-in provider cannot listen on loopback: {error}")))
+}
+
+/// Fails: this build has no provider.
+#[cfg(not(feature = "lab"))]
+pub fn start() -> Result<Provider, Failure> {
+    Err(crate::absent::absent("run --demo"))
 }
 
 /// Returns the config of the built-in provider.

@@ -7,7 +7,10 @@
     reason = "they panic if the stream is closed: see `egret_measure::streams`"
 )]
 
+#[cfg(not(feature = "lab"))]
+mod absent;
 mod archiver;
+#[cfg_attr(not(feature = "lab"), path = "without_lab/bench.rs")]
 mod bench;
 mod ca;
 mod check;
@@ -36,15 +39,19 @@ mod har;
 mod health;
 mod import;
 mod interception;
+#[cfg_attr(not(feature = "lab"), path = "without_lab/lab.rs")]
 mod lab;
 mod logging;
+mod manual;
 mod memory;
 mod output;
+#[cfg_attr(not(feature = "lab"), path = "without_lab/provider.rs")]
 mod provider;
 mod reference;
 mod run;
 mod secret_files;
 mod start_failure;
+mod supervisor;
 mod unopened;
 mod watch;
 
@@ -113,6 +120,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Har(har) => har.run(),
         Command::Ca(ca) => ca.run(),
         Command::Reference { page } => print(&reference::page(page)),
+        Command::Completions { shell } => print(&manual::completions(shell)),
+        Command::Man { directory } => manual::write(&directory),
         Command::Version => print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }

@@ -20,6 +20,11 @@ use crate::failure::Failure;
 use crate::logging::Logging;
 use crate::output::print;
 
+/// Returns the reference page of the provider's endpoints.
+pub fn reference() -> String {
+    egret_provider::reference()
+}
+
 /// Prefix of the environment variables that `/env` shows.
 const ENVIRONMENT: &str = "HTTPBIN_ENV_";
 

@@ -29,7 +29,8 @@ pub fn page(page: Page) -> String {
     match page {
         Page::Config => config_page(),
         Page::Cli => cli_page(),
-        Page::Provider => egret_provider::reference(),
+        #[cfg(feature = "lab")]
+        Page::Provider => crate::provider::reference(),
         Page::Script => egret_script::DECLARATIONS.to_owned(),
     }
 }

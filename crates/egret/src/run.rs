@@ -2,7 +2,7 @@
 
 mod config_calls;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,6 @@ use egret_export::{ExporterContext, Exporters};
 use egret_gateway::Gateway;
 use egret_gateway::config::{InterceptionParts, Parts, Providers};
 use egret_net::config::TlsVerify;
-use egret_provider::Provider;
 use egret_quota::Stores;
 use tokio::sync::mpsc;
 
@@ -23,6 +22,7 @@ use crate::config_file::{self, ConfigFileError};
 use crate::config_versions::{ConfigVersions, VersionOrigin};
 use crate::control_source::ControlSource;
 use crate::control_token::ControlToken;
+use crate::demo::Provider;
 use crate::disks::Disks;
 use crate::durable::{DurableQuotas, QuotaFileError};
 use crate::events::{Event, Events, runtime};
@@ -31,6 +31,7 @@ use crate::failure::Failure;
 use crate::interception::{self, Certificates};
 use crate::logging::Logging;
 use crate::output::print;
+use crate::supervisor::{self, Supervisor};
 use crate::{cluster, demo, memory, start_failure};
 
 /// Supervisors signal a process and then its group, so one request to stop arrives as two signals within this
@@ -58,6 +59,7 @@ pub struct Run {
 impl Run {
     /// Runs until stopped by a signal.
     pub fn run(self) -> Result<(), Failure> {
+        let inherited = supervisor::inherited_sockets()?;
         let refused = memory::refuse_huge_pages();
         let demo = if self.demo { Some(demo::start()?) } else { None };
         let text = self.read().map_err(|message| {
@@ -76,7 +78,7 @@ impl Run {
             let _entered = runtime.enter();
             Events::start(self.file())?
         };
-        let mut running = RunningEgret::start(self, text, config, demo, logging)?;
+        let mut running = RunningEgret::start(self, text, config, demo, logging, inherited)?;
         let result = runtime.block_on(running.serve(&mut events));
         if result.is_ok() {
             running.close_quotas();
@@ -152,6 +154,9 @@ struct RunningEgret {
     _token: ControlToken,
     demo: Option<Provider>,
     logging: Logging,
+    /// Sockets that the process was started with; a later config may use one.
+    inherited: Vec<TcpListener>,
+    supervisor: Supervisor,
 }
 
 impl RunningEgret {
@@ -161,6 +166,7 @@ impl RunningEgret {
         config: Config,
         demo: Option<Provider>,
         logging: Logging,
+        inherited: Vec<TcpListener>,
     ) -> Result<Self, Failure> {
         log_warnings(&config);
         interception::distrust_own(&config);
@@ -170,7 +176,8 @@ impl RunningEgret {
         let token = ControlToken::create(&config.control, &config.data_dir);
         let (sender, calls) = mpsc::channel(CALLS_MAX);
         let access = ConfigAccess { token: token.token(), calls: sender };
-        let control = Control::start(&config.control, Arc::<ControlSource>::clone(&source), access)
+        let control_source = Arc::<ControlSource>::clone(&source);
+        let control = Control::start_with(&config.control, control_source, access, &inherited)
             .map_err(|error| start_failure::of_control(&error))?;
         let quotas = open_quotas(&config).map_err(Failure::failed)?;
         let mut key = PseudonymKey::default();
@@ -180,13 +187,19 @@ impl RunningEgret {
         let certificates = Certificates::of(&config, None).map_err(Failure::failed)?;
         let kept =
             Kept { quotas: quotas.as_ref(), cluster: cluster.as_ref(), certificates: certificates.as_ref() };
-        let parts = parts(&config, kept, &exports);
+        let parts = Parts { inherited: &inherited, ..parts(&config, kept, &exports) };
         let gateway =
             Gateway::start(parts, &[control.address()]).map_err(|error| start_failure::of_gateway(&error))?;
         source.set_gateway(Arc::clone(&gateway));
         let mut disks = Disks::default();
         disks.apply(gateway.cache_disks());
         log_listeners(&[], &gateway.addresses());
+        let used: Vec<_> = gateway.addresses().into_iter().chain([control.address()]).collect();
+        supervisor::warn_unused(&inherited, &used);
+        let supervisor = Supervisor::from_env();
+        supervisor
+            .watch(&gateway)
+            .map_err(|error| Failure::Failed(format!("cannot start the watchdog's thread: {error}")))?;
         token.announce(reachable(control.address()));
         let versions = ConfigVersions::new(&config.data_dir);
         if run.file().is_some() {
@@ -213,8 +226,11 @@ impl RunningEgret {
             _token: token,
             demo,
             logging,
+            inherited,
+            supervisor,
         };
         running.show_demo()?;
+        running.supervisor.ready();
         Ok(running)
     }
 
@@ -239,7 +255,11 @@ impl RunningEgret {
                 }
             };
             match event {
-                Event::Hangup => self.reload(events, true).await,
+                Event::Hangup => {
+                    self.supervisor.reloading();
+                    self.reload(events, true).await;
+                    self.supervisor.reloaded(self.rejected.is_none());
+                }
                 Event::FileChanged => self.reload(events, false).await,
                 Event::Stop(signal) => {
                     tracing::info!(
@@ -256,6 +276,7 @@ impl RunningEgret {
     /// signal.
     async fn drain(&self, events: &mut Events, first: &'static str) -> Result<(), Failure> {
         let stopped_at = Instant::now();
+        self.supervisor.stopping(self.config.gateway.timeouts.drain);
         let (done, mut drained) = mpsc::channel(1);
         let gateway = Arc::clone(&self.gateway);
         std::thread::Builder::new()
@@ -372,7 +393,7 @@ impl RunningEgret {
             cluster: self.cluster.as_ref().or(joined.as_ref()),
             certificates: certificates.as_ref(),
         };
-        let parts = parts(&new, kept, &exports);
+        let parts = Parts { inherited: &self.inherited, ..parts(&new, kept, &exports) };
         if let Err(error) = self.gateway.reload(parts) {
             exporters.close_others(&self.exporters);
             // The next config may name another cluster.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 
 use egret_accounts::AccountConfigs;
@@ -48,6 +48,8 @@ pub struct Parts<'a> {
     pub exports: &'a Exports,
     /// The interception of HTTPS. `None` if nothing is intercepted.
     pub interception: Option<InterceptionParts<'a>>,
+    /// Listening sockets that the process was started with. A listener with the address of one uses it.
+    pub inherited: &'a [TcpListener],
 }
 
 /// The interception of HTTPS.

@@ -125,6 +125,7 @@ impl Fixture {
             data_dir: None,
             exports: &Exports::default(),
             interception: None,
+            inherited: &[],
         };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");
         let client = event_loop.block_on(async {

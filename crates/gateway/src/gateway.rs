@@ -58,6 +58,17 @@ struct Listener {
     stop: Option<oneshot::Sender<oneshot::Sender<()>>>,
 }
 
+/// A question to every worker, which each answers by dropping its handle.
+#[derive(Debug)]
+pub struct Pulse(Arc<()>);
+
+impl Pulse {
+    /// Returns `true` once every worker has handled the question, or has ended.
+    pub fn is_answered(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
 /// The reason why a gateway did not start, or a new configuration was not applied. Nothing has changed in
 /// that case.
 #[derive(Debug)]
@@ -98,7 +109,7 @@ impl Gateway {
         let config = parts.gateway;
         raise_descriptor_limit();
         let workers = config.workers.count();
-        let (listeners, sockets, bound) = bind_all(config, &[])?;
+        let (listeners, sockets, bound) = bind_all(config, &[], parts.inherited)?;
         let plan = Plan::compile(Parts { gateway: &bound, ..parts }, own, workers, None)
             .map_err(StartError::Config)?;
         let plan = Arc::new(plan);
@@ -148,7 +159,7 @@ impl Gateway {
     pub fn reload(&self, parts: Parts<'_>) -> Result<(), StartError> {
         let config = parts.gateway;
         let mut state = self.lock();
-        let (listeners, sockets, bound) = bind_all(config, &state.listeners)?;
+        let (listeners, sockets, bound) = bind_all(config, &state.listeners, parts.inherited)?;
         let workers = self.shared.network.counters.len();
         let plan = Plan::compile(Parts { gateway: &bound, ..parts }, &self.own, workers, Some(&state.plan))
             .map_err(StartError::Config)?;
@@ -237,6 +248,13 @@ impl Gateway {
         self.lock().plan.flows.quotas.give_back();
     }
 
+    /// Asks every worker to show that its event loop turns. Does not wait for them.
+    pub fn pulse(&self) -> Pulse {
+        let pulse = Arc::new(());
+        self.shared.broadcast(|| Message::Pulse(Arc::clone(&pulse)));
+        Pulse(pulse)
+    }
+
     /// Returns `true` if the gateway has been told to stop.
     pub fn is_draining(&self) -> bool {
         self.shared.draining.load(Relaxed)
@@ -308,8 +326,13 @@ fn raise_descriptor_limit() {
 
 type Bound = (Vec<Listener>, Vec<std::net::TcpListener>, GatewayConfig);
 
-/// Binds the addresses that are not bound yet. Returns the configuration with the real addresses.
-fn bind_all(config: &GatewayConfig, before: &[Listener]) -> Result<Bound, StartError> {
+/// Binds the addresses that are not bound yet, unless a socket for them was inherited. Returns the
+/// configuration with the real addresses.
+fn bind_all(
+    config: &GatewayConfig,
+    before: &[Listener],
+    inherited: &[std::net::TcpListener],
+) -> Result<Bound, StartError> {
     let mut bound_config = config.clone();
     let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
     for listen in &mut bound_config.listen {
@@ -322,7 +345,14 @@ fn bind_all(config: &GatewayConfig, before: &[Listener]) -> Result<Bound, StartE
             known.bound
         } else {
             let failed = |error| StartError::Listen(requested, error);
-            let socket = acceptor::bind(requested).map_err(failed)?;
+            let is_inherited = |socket: &&std::net::TcpListener| {
+                socket.local_addr().is_ok_and(|address| address == requested)
+            };
+            let socket = match inherited.iter().find(is_inherited) {
+                Some(socket) => acceptor::adopt(socket),
+                None => acceptor::bind(requested),
+            };
+            let socket = socket.map_err(failed)?;
             let bound = socket.local_addr().map_err(failed)?;
             sockets.push(socket);
             bound
@@ -331,4 +361,20 @@ fn bind_all(config: &GatewayConfig, before: &[Listener]) -> Result<Bound, StartE
         listeners.push(Listener { requested, bound, stop: None });
     }
     Ok((listeners, sockets, bound_config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pulse_is_answered_once_no_worker_holds_it() {
+        let pulse = Pulse(Arc::new(()));
+        let held: Vec<_> = (0..2).map(|_| Arc::clone(&pulse.0)).collect();
+        for worker in held {
+            assert!(!pulse.is_answered());
+            drop(worker);
+        }
+        assert!(pulse.is_answered());
+    }
 }

@@ -227,6 +227,7 @@ mod tests {
             data_dir: None,
             exports: &Exports::default(),
             interception: None,
+            inherited: &[],
         };
         let routes = Routes::of(parts).unwrap();
         routes.translate(&mut head, &mut bytes)?;

@@ -88,6 +88,8 @@ pub(crate) enum Message {
     Listen(std::net::TcpListener, oneshot::Receiver<oneshot::Sender<()>>),
     /// A new plan, in force from the next exchange on.
     Plan(Arc<Plan>),
+    /// Drop this, to show that the worker handles its messages.
+    Pulse(Arc<()>),
     /// Finish the exchanges in progress and accept nothing new.
     Drain,
 }

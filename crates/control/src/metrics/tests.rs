@@ -143,8 +143,13 @@ fn every_figure_is_shown_in_its_family() {
         reloads_refused: 3,
         ..StatsSnapshot::default()
     };
-    let process =
-        Process { cpu_ms: Some(1_230), resident_bytes: Some(4_096), open_fds: Some(9), threads: Some(4) };
+    let process = Process {
+        cpu_ms: Some(1_230),
+        resident_bytes: Some(4_096),
+        open_fds: Some(9),
+        max_fds: Some(1_024),
+        threads: Some(4),
+    };
     let families = parse(&render(&stats, &FlowsSnapshot::default(), &[], None, false, "1.2.3", &process));
 
     let exchange = Sample {
@@ -164,6 +169,7 @@ fn every_figure_is_shown_in_its_family() {
         ("egret_process_cpu_seconds_total", "1.23"),
         ("egret_process_resident_memory_bytes", "4096"),
         ("egret_process_open_fds", "9"),
+        ("egret_process_max_fds", "1024"),
         ("egret_process_threads", "4"),
         ("egret_dns_lookups_total", "0"),
         ("egret_client_connections", "0"),

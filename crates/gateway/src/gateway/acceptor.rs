@@ -39,16 +39,28 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
+    prepare(&socket)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Returns a handle of a socket that already listens, ready to accept clients on.
+pub(crate) fn adopt(inherited: &TcpListener) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::from(inherited.try_clone()?);
+    prepare(&socket)?;
+    Ok(socket.into())
+}
+
+/// Sets the options of a listening socket.
+fn prepare(socket: &socket2::Socket) -> io::Result<()> {
     // Accepted sockets inherit this, which saves a system call for each.
     socket.set_tcp_nodelay(true)?;
     // Inherited too. It limits the unsent data of a slow client, so the amount that the client reads shows
     // soon.
     #[cfg(target_os = "linux")]
     socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    socket.set_nonblocking(true)
 }
 
 /// Accepts connections until `stop` is signalled or dropped. Then accepts those that the kernel has already
@@ -83,14 +95,16 @@ pub(crate) async fn accept(
     }
 }
 
-/// Accepts the connections that the kernel has completed. They would be reset when the listener closes.
+/// Accepts the connections that the kernel has completed. They would be reset when the listener closes. No
+/// more than can have waited: an inherited socket stays open, and its clients keep coming.
 async fn take_the_rest(
     worker: &Rc<Worker>,
     listener: &Listener,
     address: SocketAddr,
     turned_away: &Rc<Cell<u32>>,
 ) {
-    while let Ok(Ok(socket)) = timeout(Duration::from_millis(1), listener.accept()).await {
+    for _ in 0..BACKLOG {
+        let Ok(Ok(socket)) = timeout(Duration::from_millis(1), listener.accept()).await else { return };
         hand_over(worker, socket, address, turned_away);
     }
 }

@@ -1,0 +1,14 @@
+//! `egret lab` in a build without the lab.
+
+pub use crate::absent::AnyCommand as Lab;
+
+use crate::absent;
+use crate::failure::Failure;
+
+impl Lab {
+    /// Fails: this build has no such command.
+    pub fn run(self) -> Result<(), Failure> {
+        let Self::Any(_) = self;
+        Err(absent::absent("lab"))
+    }
+}

@@ -1,0 +1,36 @@
+{{- define "egret.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}{{ .Release.Name | trunc 53 | trimSuffix "-" }}
+{{- else -}}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 53 | trimSuffix "-" }}{{- end -}}
+{{- end -}}
+
+{{- define "egret.selector" -}}
+app.kubernetes.io/name: egret
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "egret.labels" -}}
+{{ include "egret.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "egret.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "egret.tokenSecret" -}}
+{{ .Values.controlToken.existingSecret | default (printf "%s-control" (include "egret.fullname" .)) }}
+{{- end -}}
+
+{{/* The config: that of the values over what the chart needs. */}}
+{{- define "egret.config" -}}
+{{- $name := include "egret.fullname" . -}}
+{{- $names := list $name (printf "%s.%s" $name .Release.Namespace) (printf "%s.%s.svc" $name .Release.Namespace) (printf "%s.%s.svc.cluster.local" $name .Release.Namespace) -}}
+{{- $needed := dict
+  "gateway" (dict "listen" (list "0.0.0.0:8000") "names" $names "timeouts" (dict "drain" "30s"))
+  "control" (dict "listen" "0.0.0.0:8001" "token" "${env:EGRET_TOKEN}")
+  "data_dir" "/var/lib/egret"
+  "log" (dict "format" "json") -}}
+{{- toYaml (mustMergeOverwrite $needed (deepCopy .Values.config)) -}}
+{{- end -}}
