@@ -11,7 +11,7 @@ use std::path::Path;
 use egret_accounts::AccountConfigs;
 use egret_ca::{InterceptionConfig, ServerConfigs};
 use egret_config::{Duration, Size};
-use egret_diagnosis::Exports;
+use egret_diagnosis::{Exports, TrafficConfig};
 use egret_export::access_log::AccessLogConfig;
 use egret_flow::config::FlowConfig;
 use egret_quota::{QuotaConfigs, Stores};
@@ -48,6 +48,8 @@ pub struct Parts<'a> {
     pub exports: &'a Exports,
     /// The interception of HTTPS. `None` if nothing is intercepted.
     pub interception: Option<InterceptionParts<'a>>,
+    /// `control.traffic`, which only a start applies.
+    pub traffic: TrafficConfig,
 }
 
 /// The interception of HTTPS.

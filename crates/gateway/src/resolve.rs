@@ -184,7 +184,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use egret_accounts::AccountConfigs;
-    use egret_diagnosis::Exports;
+    use egret_diagnosis::{Exports, TrafficConfig};
     use egret_http1::HeadLimits;
     use egret_quota::{QuotaConfigs, Stores};
     use egret_store::SharedState;
@@ -227,6 +227,7 @@ mod tests {
             data_dir: None,
             exports: &Exports::default(),
             interception: None,
+            traffic: TrafficConfig::default(),
         };
         let routes = Routes::of(parts).unwrap();
         routes.translate(&mut head, &mut bytes)?;

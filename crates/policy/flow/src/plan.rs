@@ -286,6 +286,17 @@ impl Flows {
         remedies.chain(self.diagnoses.describe(flow))
     }
 
+    /// Returns the names of the matching flows, in order.
+    pub fn names<'a>(&'a self, matches: &'a Matches) -> impl Iterator<Item = &'a str> {
+        matches.iter().filter_map(|found| self.counts.get(found.flow())).map(|count| &*count.name)
+    }
+
+    /// Returns the description of a remedy, by the name of its flow and its own within the flow.
+    pub fn describe_remedy(&self, flow: &str, remedy: &str) -> Option<String> {
+        let is_it = |slot: &&RemedySlot| slot.flow() == flow && slot.remedy_name() == remedy;
+        self.slots.iter().find(is_it).map(|slot| slot.remedy.describe())
+    }
+
     /// Runs the scripts of a flow on the request of `exchange`, in order, and tells what each does. Remedies
     /// of other kinds are skipped, and have an empty text.
     pub fn rehearse(&self, flow: usize, exchange: &mut Exchange<'_>) -> Vec<String> {
