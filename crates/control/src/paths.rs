@@ -13,6 +13,9 @@ pub(crate) const VERSIONS_PATH: &str = "/api/v1/config/versions";
 pub(crate) const VERSION_PATH: &str = "/api/v1/config/versions/{number}";
 pub(crate) const ROLLBACK_PATH: &str = "/api/v1/config/rollback";
 
+/// The path of the last hour's figures.
+pub(crate) const HISTORY_PATH: &str = "/api/v1/history";
+
 /// The paths of live traffic.
 pub(crate) const TRAFFIC_PATH: &str = "/api/v1/traffic";
 pub(crate) const TRAFFIC_STREAM_PATH: &str = "/api/v1/traffic/stream";

@@ -21,7 +21,7 @@ use egret_message::KnownProvider;
 use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas, Stores};
 use egret_remedy::{
     AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, Mode, Needs, OnError, Params,
-    RemedyConfig, Script, ScriptSnapshot,
+    RemedyConfig, RemedyState, Script, ScriptSnapshot,
 };
 use egret_store::SharedState;
 use egret_store::entries::Purge;
@@ -162,6 +162,8 @@ pub struct RemedyStats {
     pub cache: Option<CacheSnapshot>,
     /// Counters of the script, if the remedy is one.
     pub script: Option<ScriptSnapshot>,
+    /// What the remedy holds: its quota, queue and circuits.
+    pub state: RemedyState,
 }
 
 impl Flows {
@@ -309,7 +311,7 @@ impl Flows {
         let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {
             name: count.name.clone(),
             match_failures: count.match_failures.load(Relaxed),
-            remedies: self.slots[self.slots_of(flow)].iter().map(RemedySlot::stats).collect(),
+            remedies: self.slots[self.slots_of(flow)].iter().map(|slot| slot.stats(now)).collect(),
             diagnoses: self.diagnoses.stats(flow),
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
@@ -409,7 +411,7 @@ impl RemedySlot {
         })
     }
 
-    fn stats(&self) -> RemedyStats {
+    fn stats(&self, now: Timestamp) -> RemedyStats {
         RemedyStats {
             remedy: self.remedy_name().to_owned(),
             description: self.remedy.describe(),
@@ -417,6 +419,7 @@ impl RemedySlot {
             decisions: self.counts.snapshot(),
             cache: self.remedy.as_cache().map(Cache::snapshot),
             script: self.remedy.as_script().map(Script::snapshot),
+            state: self.remedy.state(now),
         }
     }
 
