@@ -127,8 +127,13 @@ mod scenarios {
     mod routing_by_query;
     mod scale;
     mod slow_peers;
+    mod tail;
     mod tls;
     mod tls_listener;
+    mod traffic_access;
+    mod traffic_list;
+    mod traffic_readers;
+    mod traffic_secrets;
     mod tunnels;
     mod who_was_called;
 }

@@ -40,4 +40,5 @@ pub mod relay;
 pub mod rotating;
 pub mod secrets;
 pub mod timeline;
+pub mod traffic;
 pub mod wait;
