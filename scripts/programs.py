@@ -71,11 +71,11 @@ def start_redis(programs, directory):
             time.sleep(0.02)
 
 
-def get(address, path):
+def get(address, path, headers=None):
     """Returns the status and the body of a response. Raises `OSError` if there is none."""
     connection = http.client.HTTPConnection(address, timeout=GET_SECONDS)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=headers or {})
         response = connection.getresponse()
         return response.status, response.read()
     except http.client.HTTPException as error:

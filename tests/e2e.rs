@@ -129,8 +129,13 @@ mod scenarios {
     mod slow_peers;
     mod supervisor_notify;
     mod supervisor_sockets;
+    mod tail;
     mod tls;
     mod tls_listener;
+    mod traffic_access;
+    mod traffic_list;
+    mod traffic_readers;
+    mod traffic_secrets;
     mod tunnels;
     mod who_was_called;
 }

@@ -41,4 +41,5 @@ pub mod rotating;
 pub mod secrets;
 pub mod supervised;
 pub mod timeline;
+pub mod traffic;
 pub mod wait;

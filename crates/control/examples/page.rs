@@ -12,7 +12,7 @@ use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Secret;
 use egret_control::{ConfigAccess, Control, ControlConfig, Source};
-use egret_diagnosis::Discovered;
+use egret_diagnosis::{Discovered, Traffic, TrafficConfig};
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
 use egret_net::counter::DnsSnapshot;
@@ -37,6 +37,7 @@ const FOOTPRINT_US: f64 = 46.0;
 
 struct MadeUp {
     started: Instant,
+    traffic: Arc<Traffic>,
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "made-up figures fit")]
@@ -142,6 +143,18 @@ impl Source for MadeUp {
         Vec::new()
     }
 
+    fn traffic(&self) -> Option<Arc<Traffic>> {
+        Some(Arc::clone(&self.traffic))
+    }
+
+    fn watch_traffic(&self, is_open: bool) {
+        self.traffic.set_open(is_open);
+    }
+
+    fn traffic_details(&self, id: u64) -> Option<Vec<u8>> {
+        self.traffic.details(id, &|_, _| None)
+    }
+
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {
         Vec::new()
     }
@@ -175,7 +188,15 @@ fn main() {
     config.token = Secret::resolve("${env:EGRET_CONTROL_TOKEN}").ok();
     let (calls, _) = tokio::sync::mpsc::channel(1);
     let access = ConfigAccess { token: None, calls };
-    let control = Control::start(&config, Arc::new(MadeUp { started: Instant::now() }), access).unwrap();
+    let control = Control::start(
+        &config,
+        Arc::new(MadeUp {
+            started: Instant::now(),
+            traffic: Arc::new(Traffic::new(TrafficConfig::default(), 1)),
+        }),
+        access,
+    )
+    .unwrap();
     println!("http://{}/", control.address());
     std::thread::park();
 }

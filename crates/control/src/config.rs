@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use egret_config::{Problem, Secret};
+use egret_diagnosis::TrafficConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,8 @@ pub struct ControlConfig {
     /// The changes of the config that the API accepts. They always need a token: `token`, or else one that
     /// Egret creates at each start.
     pub config_changes: ConfigChanges,
+    /// The list of recent exchanges, for the page and `egret tail`.
+    pub traffic: TrafficConfig,
 }
 
 /// The changes of the config that the API accepts.
@@ -49,6 +52,7 @@ impl Default for ControlConfig {
             token: None,
             allowed_hosts: Vec::new(),
             config_changes: ConfigChanges::default(),
+            traffic: TrafficConfig::default(),
         }
     }
 }
@@ -85,6 +89,7 @@ impl ControlConfig {
                 problems.push(Problem::new(format!("control.allowed_hosts[{index}]"), message));
             }
         }
+        problems.extend(self.traffic.problems("control.traffic"));
         problems
     }
 

@@ -52,15 +52,41 @@ pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum bytes that a peer may send before it reads a response, once its request is trusted.
 pub const CHANGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + CONFIG_BYTES_MAX;
 
+/// Time that the peer may leave a part of a stream unread: somebody may have paused to read it.
+pub const STREAM_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// Grants the request in progress on a connection more bytes and time. The token decides, which is known only
 /// above this layer.
 #[derive(Debug, Clone, Default)]
-pub struct Trust(Arc<AtomicBool>);
+pub struct Trust(Arc<Grants>);
+
+#[derive(Debug, Default)]
+struct Grants {
+    is_trusted: AtomicBool,
+    /// `true` while the response is a stream, which is written in parts.
+    is_streaming: AtomicBool,
+}
 
 impl Trust {
     /// Trusts the peer until its response is written.
     pub fn grant(&self) {
-        self.0.store(true, Relaxed);
+        self.0.is_trusted.store(true, Relaxed);
+    }
+
+    /// Gives the peer the time of a stream, until the result is dropped.
+    pub fn stream(&self) -> Streaming {
+        self.0.is_streaming.store(true, Relaxed);
+        Streaming(self.clone())
+    }
+}
+
+/// A stream as the response on a connection.
+#[derive(Debug)]
+pub struct Streaming(Trust);
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.0.is_streaming.store(false, Relaxed);
     }
 }
 
@@ -257,7 +283,7 @@ impl<S> Limited<S> {
 
     /// Moves the deadline if the request has become trusted since the last call.
     fn heed_trust(&mut self) {
-        if self.phase == Phase::Receiving && !self.is_trusted && self.trust.0.load(Relaxed) {
+        if self.phase == Phase::Receiving && !self.is_trusted && self.trust.0.is_trusted.load(Relaxed) {
             self.is_trusted = true;
             self.deadline.as_mut().reset(Instant::now() + CHANGE_TIMEOUT);
         }
@@ -265,7 +291,7 @@ impl<S> Limited<S> {
 
     /// Ends the trust with the response.
     fn end_trust(&mut self) {
-        self.trust.0.store(false, Relaxed);
+        self.trust.0.is_trusted.store(false, Relaxed);
         self.is_trusted = false;
     }
 
@@ -315,7 +341,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
     ) -> Poll<io::Result<usize>> {
         if self.phase != Phase::Writing {
             self.received_bytes = 0;
-            self.enter(Phase::Writing, WRITE_TIMEOUT);
+            let is_streaming = self.trust.0.is_streaming.load(Relaxed);
+            self.enter(Phase::Writing, if is_streaming { STREAM_TIMEOUT } else { WRITE_TIMEOUT });
         }
         self.check(context)?;
         Pin::new(&mut self.inner).poll_write(context, bytes)

@@ -9,7 +9,7 @@ use egret_clock::Timestamp;
 use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, OnPressure};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
-use egret_remedy::{Decision, Mode};
+use egret_remedy::{CircuitsSnapshot, Decision, Mode, QueueSnapshot};
 use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
 
@@ -53,6 +53,52 @@ struct RemedyView<'a> {
     /// The script's counts, if the remedy is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     script: Option<ScriptView>,
+    /// Name of the quota that the remedy draws from; `/api/v1/quotas` has its gauges.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<&'a str>,
+    /// The exchanges that wait, if the remedy queues them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<QueueView>,
+    /// The circuits, if the remedy is a breaker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    circuits: Option<CircuitsView>,
+}
+
+#[derive(Debug, Serialize)]
+struct QueueView {
+    waiting: usize,
+    size: usize,
+    /// Time for which the oldest of them has waited.
+    oldest_us: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct CircuitsView {
+    /// `closed`, `open`, or `half-open` while probes decide: that of the worst circuit.
+    state: &'static str,
+    /// Number of circuits that count failures.
+    circuits: usize,
+    open: usize,
+    half_open: usize,
+    /// Latest time until which one of them stays open, in microseconds since the epoch.
+    until_us: Option<u64>,
+}
+
+impl From<QueueSnapshot> for QueueView {
+    fn from(QueueSnapshot { waiting, size, oldest }: QueueSnapshot) -> Self {
+        Self { waiting, size, oldest_us: u64::try_from(oldest.as_micros()).unwrap_or(u64::MAX) }
+    }
+}
+
+impl From<CircuitsSnapshot> for CircuitsView {
+    fn from(CircuitsSnapshot { circuits, open, half_open, until }: CircuitsSnapshot) -> Self {
+        let state = match (open, half_open) {
+            (0, 0) => "closed",
+            (0, _) => "half-open",
+            _ => "open",
+        };
+        Self { state, circuits, open, half_open, until_us: until.map(Timestamp::as_micros) }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -66,6 +112,8 @@ struct ScriptView {
 #[derive(Debug, Serialize)]
 struct CacheView {
     counts: BTreeMap<&'static str, u64>,
+    /// Share of the requests that a stored response served, from 0 to 1; `null` before the first one.
+    hit_ratio: Option<f64>,
     entries: usize,
     bytes: u64,
     evicted: u64,
@@ -221,7 +269,7 @@ impl<'a> From<&'a DiagnosisStats> for DiagnosisView<'a> {
 
 impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
     fn from(stats: &'a RemedyStats) -> Self {
-        let RemedyStats { remedy, description: does, mode, decisions: counts, cache, script } = stats;
+        let RemedyStats { remedy, description: does, mode, decisions: counts, cache, script, state } = stats;
         let decisions = Decision::ALL.iter().map(|decision| decision.word()).zip(counts.counts);
         let total: u64 = counts.counts.iter().sum();
         Self {
@@ -234,6 +282,9 @@ impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
             waited_us: counts.waited_us,
             cache: cache.as_ref().map(CacheView::from),
             script: script.map(|script| ScriptView { overruns: script.overruns, rests: script.rests }),
+            quota: state.quota.as_deref(),
+            queue: state.queue.map(QueueView::from),
+            circuits: state.circuits.map(CircuitsView::from),
         }
     }
 }
@@ -249,7 +300,15 @@ impl From<&CacheSnapshot> for CacheView {
         let EntryStats { entries, bytes, evicted, .. } = snapshot.entries;
         let counts = CacheEvent::ALL.iter().map(|count| count.word()).zip(snapshot.counts);
         let disk = snapshot.disk.map(DiskView::from);
-        Self { counts: counts.collect(), entries, bytes, evicted, disk }
+        let count = |event: CacheEvent| {
+            let counted = CacheEvent::ALL.iter().zip(snapshot.counts).find(|(known, _)| **known == event);
+            counted.map_or(0, |(_, count)| count)
+        };
+        let served: u64 =
+            [CacheEvent::Hit, CacheEvent::Stale, CacheEvent::Revalidated].map(count).iter().sum();
+        let asked = served + count(CacheEvent::Miss);
+        let hit_ratio = (asked > 0).then(|| share(served, asked));
+        Self { counts: counts.collect(), hit_ratio, entries, bytes, evicted, disk }
     }
 }
 

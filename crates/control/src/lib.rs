@@ -13,6 +13,7 @@ mod config_paths;
 mod connection;
 mod flows;
 mod guard;
+mod history;
 mod metrics;
 mod paths;
 mod problem;
@@ -20,6 +21,7 @@ mod process;
 mod routes;
 mod server;
 mod source;
+mod traffic;
 
 pub use changes::{
     Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,

@@ -13,6 +13,14 @@ pub(crate) const VERSIONS_PATH: &str = "/api/v1/config/versions";
 pub(crate) const VERSION_PATH: &str = "/api/v1/config/versions/{number}";
 pub(crate) const ROLLBACK_PATH: &str = "/api/v1/config/rollback";
 
+/// The path of the last hour's figures.
+pub(crate) const HISTORY_PATH: &str = "/api/v1/history";
+
+/// The paths of live traffic.
+pub(crate) const TRAFFIC_PATH: &str = "/api/v1/traffic";
+pub(crate) const TRAFFIC_STREAM_PATH: &str = "/api/v1/traffic/stream";
+pub(crate) const TRAFFIC_DETAILS_PATH: &str = "/api/v1/traffic/{id}";
+
 /// The access that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -21,8 +29,8 @@ pub(crate) enum Access {
     Public,
     /// The token, if the config has one.
     Token,
-    /// A token in any case: everything about the config's files. Also requests that only read must not come
-    /// from another site's page.
+    /// A token in any case: everything about the config's files, and live traffic. Also requests that only
+    /// read must not come from another site's page.
     Private,
 }
 
@@ -32,6 +40,7 @@ impl Access {
         match path {
             "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js" => Self::Public,
             _ if path.starts_with("/api/v1/config/") => Self::Private,
+            _ if path == TRAFFIC_PATH || path.starts_with("/api/v1/traffic/") => Self::Private,
             _ => Self::Token,
         }
     }
@@ -69,7 +78,9 @@ mod tests {
         for path in ["/metrics", "/api/v1/config", "/healthz/", PURGE_PATH] {
             assert_eq!(Access::of(path), Access::Token, "{path}");
         }
-        for path in [VALIDATE_PATH, FILES_PATH, FILE_PATH, VERSIONS_PATH, VERSION_PATH, ROLLBACK_PATH] {
+        let of_config = [VALIDATE_PATH, FILES_PATH, FILE_PATH, VERSIONS_PATH, VERSION_PATH, ROLLBACK_PATH];
+        let of_traffic = [TRAFFIC_PATH, TRAFFIC_STREAM_PATH, TRAFFIC_DETAILS_PATH];
+        for path in of_config.into_iter().chain(of_traffic) {
             assert_eq!(Access::of(path), Access::Private, "{path}");
         }
         for path in ["/healthz", "/page.js"] {

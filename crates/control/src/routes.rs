@@ -24,12 +24,15 @@ use crate::config::ControlConfig;
 use crate::config_paths::{self, ConfigCalls, SharedCalls};
 use crate::flows::{AccountsView, FlowView, QuotaView};
 use crate::guard::{Guard, guard};
+use crate::history::History;
 use crate::paths::{
-    FILE_PATH, FILES_PATH, PURGE_PATH, ROLLBACK_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
+    FILE_PATH, FILES_PATH, HISTORY_PATH, PURGE_PATH, ROLLBACK_PATH, TRAFFIC_DETAILS_PATH, TRAFFIC_PATH,
+    TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
 };
 use crate::problem::Problem;
 use crate::source::Source;
-use crate::{metrics, process};
+use crate::traffic::SharedTraffic;
+use crate::{metrics, process, traffic};
 
 /// The source, shared by the handlers.
 type SharedSource = Arc<dyn Source>;
@@ -64,7 +67,8 @@ fn paths() -> [(&'static str, MethodRouter<SharedSource>); 14] {
 /// The names of the paths.
 static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let (paths, of_config) = (paths().map(|(path, _)| path), config_paths().map(|(path, _)| path));
-    paths.into_iter().chain(of_config).collect()
+    let of_traffic = traffic_paths().map(|(path, _)| path);
+    paths.into_iter().chain([HISTORY_PATH]).chain(of_traffic).chain(of_config).collect()
 });
 
 /// Returns the paths of the config's files and their handlers.
@@ -79,14 +83,37 @@ fn config_paths() -> [(&'static str, MethodRouter<SharedCalls>); 6] {
     ]
 }
 
+/// Returns the paths of live traffic and their handlers.
+fn traffic_paths() -> [(&'static str, MethodRouter<SharedTraffic>); 3] {
+    [
+        (TRAFFIC_PATH, get(traffic::list)),
+        (TRAFFIC_STREAM_PATH, get(traffic::stream)),
+        (TRAFFIC_DETAILS_PATH, get(traffic::details)),
+    ]
+}
+
+/// What the handlers share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub source: SharedSource,
+    pub traffic: SharedTraffic,
+    pub history: Arc<History>,
+}
+
 /// Builds the router of all paths, behind the guard.
-pub fn router(
+pub(crate) fn router(
     config: &ControlConfig,
     address: SocketAddr,
-    source: SharedSource,
+    shared: &Shared,
     access: ConfigAccess,
 ) -> Router {
     let ConfigAccess { token, calls } = access;
+    let Shared { source, traffic, history } = shared.clone();
+    let of_traffic = traffic_paths()
+        .into_iter()
+        .fold(Router::new(), |router, (path, handler)| router.route(path, handler))
+        .with_state(traffic);
+    let of_history = Router::new().route(HISTORY_PATH, get(running_history)).with_state(history);
     let of_config = config_paths()
         .into_iter()
         .fold(Router::new(), |router, (path, handler)| router.route(path, handler))
@@ -98,6 +125,8 @@ pub fn router(
         .fallback(unknown_path)
         .with_state(source)
         .merge(of_config)
+        .merge(of_traffic)
+        .merge(of_history)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address, token)), guard))
 }
 
@@ -214,6 +243,10 @@ async fn running_flows(State(source): State<SharedSource>) -> Response {
     let flows = source.flows(0).flows;
     let views: Vec<FlowView<'_>> = flows.iter().map(FlowView::from).collect();
     Json(BTreeMap::from([("flows", views)])).into_response()
+}
+
+async fn running_history(State(history): State<Arc<History>>) -> Response {
+    Json(history.view()).into_response()
 }
 
 async fn quotas(State(source): State<SharedSource>) -> Response {

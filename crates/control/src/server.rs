@@ -9,15 +9,21 @@ use std::{fmt, io};
 
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::changes::ConfigAccess;
 use crate::config::ControlConfig;
 use crate::connection::{LimitedListener, Trust};
-use crate::routes;
+use crate::history::STEP;
+use crate::routes::{self, Shared};
 use crate::source::Source;
+use crate::traffic::TrafficDemand;
 
 /// Time for responses in progress after the port is asked to stop.
 const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// Interval at which the port looks after the history and live traffic.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The running control port. Dropping it stops it as well.
 #[derive(Debug)]
@@ -62,12 +68,14 @@ impl Control {
             .enable_all()
             .build()
             .map_err(ControlError::Thread)?;
-        let router = routes::router(config, address, source, access);
+        let traffic = TrafficDemand::new(Arc::clone(&source));
+        let shared = Shared { source, traffic, history: Arc::default() };
+        let router = routes::router(config, address, &shared, access);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("egret-control".into())
             .spawn(move || {
-                if let Err(error) = runtime.block_on(serve(listener, router, stopped)) {
+                if let Err(error) = runtime.block_on(serve(listener, router, shared, stopped)) {
                     tracing::error!(%error, "the control port failed");
                 }
                 runtime.shutdown_background();
@@ -103,19 +111,40 @@ impl Drop for Control {
 async fn serve(
     listener: std::net::TcpListener,
     router: axum::Router,
+    shared: Shared,
     stop: oneshot::Receiver<()>,
 ) -> io::Result<()> {
+    let traffic = Arc::clone(&shared.traffic);
+    tokio::spawn(tick(shared));
     let listener = LimitedListener::new(TcpListener::from_std(listener)?);
     let (stopping, stopped) = oneshot::channel::<()>();
     let service = router.into_make_service_with_connect_info::<Trust>();
     let serving = axum::serve(listener, service).with_graceful_shutdown(async move {
         // A dropped sender also means stop.
         let _ = stop.await;
+        traffic.stop();
         drop(stopping);
     });
     tokio::select! {
         served = serving.into_future() => served,
         () = async { let _ = stopped.await; tokio::time::sleep(STOP_GRACE).await; } => Ok(()),
+    }
+}
+
+/// Writes the history and closes live traffic that nobody reads, for as long as the runtime lives.
+async fn tick(shared: Shared) {
+    let mut ticks = interval(TICK_INTERVAL);
+    // After a pause of the machine, one step is longer.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ended = Instant::now();
+    shared.history.add(shared.source.stats());
+    loop {
+        ticks.tick().await;
+        shared.traffic.tick();
+        if ended.elapsed() >= STEP {
+            ended = Instant::now();
+            shared.history.add(shared.source.stats());
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! The data behind the control port, as its owner provides it.
 
+use std::sync::Arc;
+
 use egret_cluster::ClusterStatus;
-use egret_diagnosis::Discovered;
+use egret_diagnosis::{Discovered, Traffic};
 use egret_export::ExporterSnapshot;
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::StatsSnapshot;
@@ -23,6 +25,15 @@ pub trait Source: Send + Sync {
 
     /// Returns the counters of the exporters.
     fn exporters(&self) -> Vec<ExporterSnapshot>;
+
+    /// Returns the list of recent exchanges. `None` before the gateway runs.
+    fn traffic(&self) -> Option<Arc<Traffic>>;
+
+    /// Records exchanges for that list from now on, or stops that and empties the list.
+    fn watch_traffic(&self, is_open: bool);
+
+    /// Returns the details of an exchange on that list as JSON.
+    fn traffic_details(&self, id: u64) -> Option<Vec<u8>>;
 
     /// Purges matching responses from all caches, or from the cache of `flow`, and tells the other gateways
     /// of a cluster.

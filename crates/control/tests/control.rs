@@ -17,11 +17,11 @@ use egret_control::{
     Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
     ConfigRequest, Control, ControlConfig, ControlError, Refusal, Source,
 };
-use egret_diagnosis::Discovered;
+use egret_diagnosis::{Discovered, Traffic, TrafficConfig};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, OnStoreError, QuotaKind, QuotaSnapshot};
-use egret_remedy::{DecisionSums, Mode};
+use egret_remedy::{CircuitsSnapshot, DecisionSums, Mode, QueueSnapshot, RemedyState};
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use egret_store::shared::{NotTold, Purged};
 use serde_json::{Value, json};
@@ -45,10 +45,17 @@ const GUARDED: [&str; 10] = [
 const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/", "/page.css", "/page.js"];
 
 /// A gateway with fixed statistics.
-#[derive(Default)]
 struct Fixed {
     draining: AtomicBool,
     cluster: Option<ClusterStatus>,
+    traffic: Arc<Traffic>,
+}
+
+impl Default for Fixed {
+    fn default() -> Self {
+        let traffic = Arc::new(Traffic::new(TrafficConfig::default(), 1));
+        Self { draining: AtomicBool::default(), cluster: None, traffic }
+    }
 }
 
 impl Source for Fixed {
@@ -75,6 +82,16 @@ impl Source for Fixed {
                 disk: Some(DiskStats { is_open: true, entries: 7, bytes: 8_192, ..DiskStats::default() }),
             }),
             script: None,
+            state: RemedyState {
+                quota: Some("live".into()),
+                queue: Some(QueueSnapshot { waiting: 3, size: 10, oldest: Duration::from_millis(1_500) }),
+                circuits: Some(CircuitsSnapshot {
+                    circuits: 2,
+                    open: 1,
+                    half_open: 0,
+                    until: Some(Timestamp::from_secs(9)),
+                }),
+            },
         };
         let group = |number: u64| GroupSnapshot {
             name: format!("group {number}"),
@@ -121,6 +138,18 @@ impl Source for Fixed {
 
     fn discovered(&self) -> Vec<Discovered> {
         Vec::new()
+    }
+
+    fn traffic(&self) -> Option<Arc<Traffic>> {
+        Some(Arc::clone(&self.traffic))
+    }
+
+    fn watch_traffic(&self, is_open: bool) {
+        self.traffic.set_open(is_open);
+    }
+
+    fn traffic_details(&self, id: u64) -> Option<Vec<u8>> {
+        self.traffic.details(id, &|_, _| None)
     }
 
     fn exporters(&self) -> Vec<egret_export::ExporterSnapshot> {
@@ -321,7 +350,8 @@ fn membership(is_up: bool) -> ClusterStatus {
 #[test]
 fn readiness_waits_for_the_store_of_the_cluster_and_then_goes_on_without_it() {
     let ready = |draining: bool, cluster: ClusterStatus| {
-        let source = Arc::new(Fixed { draining: draining.into(), cluster: Some(cluster) });
+        let source =
+            Arc::new(Fixed { draining: draining.into(), cluster: Some(cluster), ..Fixed::default() });
         let control = Control::start(&loopback(), source as Arc<dyn Source>, access(None)).unwrap();
         let response = get(&control, "/readyz");
         assert!(!response.content.contains("redis.internal"), "the path needs no token");

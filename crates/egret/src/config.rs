@@ -139,7 +139,7 @@ impl Config {
 
     /// Returns the parts for the gateway, with the exports for its diagnoses.
     pub fn gateway_parts<'a>(&'a self, exports: &'a Exports) -> Parts<'a> {
-        let Self { gateway, providers, quotas, accounts, flows, interception, .. } = self;
+        let Self { gateway, control, providers, quotas, accounts, flows, interception, .. } = self;
         Parts {
             gateway,
             providers,
@@ -152,6 +152,7 @@ impl Config {
             exports,
             interception: interception.as_ref().map(|config| InterceptionParts { config, configs: None }),
             inherited: &[],
+            traffic: control.traffic,
         }
     }
 
@@ -215,6 +216,7 @@ impl Config {
             secret_files::check_permissions(&written, "", &mut problems);
         }
         let control = &self.control;
+        problems.extend(control.traffic.problems("control.traffic"));
         if control.token.is_none() && !control.listen.ip().to_canonical().is_loopback() {
             let message = format!(
                 "`{}` is not on loopback: anyone on the network could read the control port; set `control.token`",

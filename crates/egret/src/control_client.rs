@@ -1,7 +1,7 @@
 //! A client of the control port of another Egret process.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum length of a response.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum length of the head of a response, and of a problem document.
+const HEAD_BYTES_MAX: u64 = 64 << 10;
 
 /// The control port of a gateway.
 pub struct ControlClient {
@@ -30,6 +33,13 @@ pub enum ControlClientError {
     NoResponse,
     /// The response has this status.
     Status(u16),
+    /// The response has this status, and a problem document with this detail.
+    Refused {
+        /// The status.
+        status: u16,
+        /// The reason, in the words of the control port.
+        detail: String,
+    },
 }
 
 impl fmt::Display for ControlClientError {
@@ -41,6 +51,8 @@ impl fmt::Display for ControlClientError {
                 f.write_str("the token is missing or wrong: name the gateway's config with --config")
             }
             Self::Status(status) => write!(f, "the response has status {status}"),
+            Self::Refused { status: 401, .. } => Self::Status(401).fmt(f),
+            Self::Refused { status, detail } => write!(f, "{detail} (status {status})"),
         }
     }
 }
@@ -67,26 +79,68 @@ impl ControlClient {
     ///
     /// Fails if nothing listens, and if the status is not 200.
     pub fn get(&self, path: &str) -> Result<Vec<u8>, ControlClientError> {
+        let stream = self.request(path, "HTTP/1.1")?;
+        let mut response = Vec::new();
+        stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response)?;
+        content(&response)
+    }
+
+    /// Returns a reader of the content of a path, which may never end. A read fails if nothing arrives for
+    /// too long.
+    ///
+    /// # Errors
+    ///
+    /// Fails if nothing listens, and if the status is not 200.
+    pub fn stream(&self, path: &str) -> Result<BufReader<TcpStream>, ControlClientError> {
+        // To a client of this version, content is sent without chunks.
+        let mut reader = BufReader::new(self.request(path, "HTTP/1.0")?);
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut line = Vec::new();
+            (&mut reader).take(HEAD_BYTES_MAX).read_until(b'\n', &mut line)?;
+            head.extend_from_slice(&line);
+            if line.is_empty() || head.len() as u64 > HEAD_BYTES_MAX {
+                return Err(ControlClientError::NoResponse);
+            }
+        }
+        match status_of(&head) {
+            Some(200) => Ok(reader),
+            Some(status) => {
+                let mut problem = Vec::new();
+                reader.take(HEAD_BYTES_MAX).read_to_end(&mut problem)?;
+                let problem: serde_json::Value = serde_json::from_slice(&problem).unwrap_or_default();
+                let detail = problem["detail"].as_str().unwrap_or("the control port refuses it").to_owned();
+                Err(ControlClientError::Refused { status, detail })
+            }
+            None => Err(ControlClientError::NoResponse),
+        }
+    }
+
+    /// Sends a request for a path.
+    fn request(&self, path: &str, version: &str) -> Result<TcpStream, ControlClientError> {
         let mut stream = TcpStream::connect_timeout(&self.address, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
-        let mut request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
+        let mut request = format!("GET {path} {version}\r\nHost: {}\r\nConnection: close\r\n", self.address);
         if let Some(token) = &self.token {
             request.extend(["Authorization: Bearer ", token.expose(), "\r\n"]);
         }
         request += "\r\n";
         stream.write_all(request.as_bytes())?;
-        let mut response = Vec::new();
-        stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response)?;
-        content(&response)
+        Ok(stream)
     }
+}
+
+/// Returns the status of a response.
+fn status_of(response: &[u8]) -> Option<u16> {
+    let rest = response.strip_prefix(b"HTTP/1.1 ").or_else(|| response.strip_prefix(b"HTTP/1.0 "))?;
+    std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
 }
 
 /// Returns the content of a response that ends with its connection.
 fn content(response: &[u8]) -> Result<Vec<u8>, ControlClientError> {
     const END: &[u8] = b"\r\n\r\n";
-    let status = response.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3));
-    let status = status.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    let status = status_of(response);
     let end = response.windows(END.len()).position(|window| window == END);
     match (status, end) {
         (Some(200), Some(end)) => Ok(response[end + END.len()..].to_vec()),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use egret_cluster::{ClusterMonitor, ClusterStatus, ClusterThread};
 use egret_control::Source;
-use egret_diagnosis::Discovered;
+use egret_diagnosis::{Discovered, Traffic};
 use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::FlowsSnapshot;
 use egret_gateway::Gateway;
@@ -79,6 +79,20 @@ impl Source for ControlSource {
 
     fn exporters(&self) -> Vec<ExporterSnapshot> {
         self.exporters.lock().unwrap_or_else(PoisonError::into_inner).snapshot()
+    }
+
+    fn traffic(&self) -> Option<Arc<Traffic>> {
+        self.gateway.get().map(|gateway| Arc::clone(gateway.traffic()))
+    }
+
+    fn watch_traffic(&self, is_open: bool) {
+        if let Some(gateway) = self.gateway.get() {
+            gateway.watch_traffic(is_open);
+        }
+    }
+
+    fn traffic_details(&self, id: u64) -> Option<Vec<u8>> {
+        self.gateway.get()?.traffic_details(id)
     }
 
     fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {

@@ -1,14 +1,15 @@
 //! `egret health`: tells a container's runtime whether the gateway is ready.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use egret_config::Secret;
 use egret_control::ControlConfig;
 
 use crate::control_client::ControlClient;
 use crate::failure::Failure;
-use crate::{config::Config, config_file};
+use crate::{config::Config, config_file, control_token};
 
 /// The gateway to ask.
 #[derive(Debug, Args)]
@@ -27,6 +28,24 @@ impl Gateway {
         let Some(file) = &self.config else { return Ok(None) };
         let text = config_file::read(file).map_err(Failure::misused)?;
         Config::parse(&file.display().to_string(), &text).map(Some).map_err(Failure::misused)
+    }
+
+    /// Returns a client with the token that some paths always need: that of the config, or else the one that
+    /// the gateway has created in its data directory.
+    pub fn private_client(&self, config: Option<&Config>) -> ControlClient {
+        let client = self.client(config);
+        if client.token.is_some() {
+            return client;
+        }
+        let data_dir = config.map_or_else(|| Config::default().data_dir, |config| config.data_dir.clone());
+        // The gateway may run in the directory of its config.
+        let beside = self.config.as_deref().and_then(Path::parent).map(|directory| directory.join(&data_dir));
+        let read =
+            |directory: PathBuf| std::fs::read_to_string(directory.join(control_token::FILE_NAME)).ok();
+        let token = std::iter::once(data_dir).chain(beside).find_map(read);
+        let token =
+            token.map(|text| Secret::from_value("the token created at start", text.trim_end().to_owned()));
+        ControlClient { token, ..client }
     }
 
     /// Returns a client of the control port, as this config has it.

@@ -52,6 +52,7 @@ mod run;
 mod secret_files;
 mod start_failure;
 mod supervisor;
+mod tail;
 mod unopened;
 mod watch;
 
@@ -113,6 +114,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Health(gateway) => health::run(&gateway),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),
+        Command::Tail(arguments) => tail::run(&arguments),
         Command::Explain(arguments) => print(&explain::explain(&arguments)?),
         Command::Schema => print(&reference::schema_text()),
         Command::Import(import) => import.run(),

@@ -11,7 +11,7 @@ use std::path::Path;
 use egret_accounts::AccountConfigs;
 use egret_ca::{InterceptionConfig, ServerConfigs};
 use egret_config::{Duration, Size};
-use egret_diagnosis::Exports;
+use egret_diagnosis::{Exports, TrafficConfig};
 use egret_export::access_log::AccessLogConfig;
 use egret_flow::config::FlowConfig;
 use egret_quota::{QuotaConfigs, Stores};
@@ -50,6 +50,8 @@ pub struct Parts<'a> {
     pub interception: Option<InterceptionParts<'a>>,
     /// Listening sockets that the process was started with. A listener with the address of one uses it.
     pub inherited: &'a [TcpListener],
+    /// `control.traffic`, which only a start applies.
+    pub traffic: TrafficConfig,
 }
 
 /// The interception of HTTPS.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use egret_accounts::{Account, AccountConfigs};
 use egret_cache::{CacheKey, KeyContext, Lookup, Policy};
 use egret_clock::Timestamp;
-use egret_diagnosis::Exports;
+use egret_diagnosis::{Exports, TrafficConfig};
 use egret_export::access_log::AccessLog;
 use egret_flow::config::FlowConfig;
 use egret_http1::{Edits, HeadLimits, RequestHead};
@@ -126,12 +126,13 @@ impl Fixture {
             exports: &Exports::default(),
             interception: None,
             inherited: &[],
+            traffic: TrafficConfig::default(),
         };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");
         let client = event_loop.block_on(async {
             let resolver = Resolver::start(&config.dns).expect("a resolver");
             let access_log = AccessLog::start(&config.access_log).expect("an access log");
-            let (shared, boxes) = Shared::new(1, resolver, access_log);
+            let (shared, boxes) = Shared::new(1, resolver, access_log, parts.traffic);
             let Inbox { records, .. } = boxes.into_iter().next().expect("one of each");
             shared.connections[0].fetch_add(1, Relaxed);
             let worker =

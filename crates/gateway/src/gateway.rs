@@ -13,7 +13,7 @@ use std::{fmt, io};
 use egret_cache::CacheDisk;
 use egret_clock::Moment;
 use egret_config::Problem;
-use egret_diagnosis::Discovered;
+use egret_diagnosis::{Discovered, Traffic};
 use egret_export::access_log::AccessLog;
 use egret_flow::FlowsSnapshot;
 use egret_net::dns::Resolver;
@@ -117,7 +117,7 @@ impl Gateway {
             Resolver::start(&config.dns).map_err(|error| StartError::System("start the resolver", error))?;
         let access_log = AccessLog::start(&config.access_log)
             .map_err(|error| StartError::System("open the access log", error))?;
-        let (shared, boxes) = Shared::new(workers, resolver, access_log);
+        let (shared, boxes) = Shared::new(workers, resolver, access_log, parts.traffic);
         let shared = Arc::new(shared);
         shared.gathered.set_most(plan.gathered_bytes());
         let recording = shared.records.obey(&plan.flows.diagnoses);
@@ -228,6 +228,30 @@ impl Gateway {
         let plan = Arc::clone(&self.lock().plan);
         let all = plan.discovers.then(|| self.shared.tallies.discovered(&self.shared.clock));
         plan.flows.diagnoses.discovered().into_iter().chain(all).collect()
+    }
+
+    /// The list of recent exchanges.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.shared.traffic
+    }
+
+    /// Records exchanges for the list of recent exchanges from now on, or stops that and empties the list.
+    pub fn watch_traffic(&self, is_open: bool) {
+        // A plan that is applied at the same time must not undo this.
+        let _state = self.lock();
+        if !self.shared.traffic.set_open(is_open) {
+            return;
+        }
+        if let Err(error) = self.shared.records.watch() {
+            warn!(%error, "cannot start the diagnosis thread: live traffic shows nothing");
+        }
+        self.shared.broadcast(|| Message::Traffic);
+    }
+
+    /// Returns the details of a recent exchange as JSON, if it is still on the list.
+    pub fn traffic_details(&self, id: u64) -> Option<Vec<u8>> {
+        let plan = Arc::clone(&self.lock().plan);
+        self.shared.traffic.details(id, &|flow, remedy| plan.flows.describe_remedy(flow, remedy))
     }
 
     /// Removes the responses that `purge` selects from all caches, or from those of one flow, and tells the

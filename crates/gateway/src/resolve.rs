@@ -184,7 +184,7 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use egret_accounts::AccountConfigs;
-    use egret_diagnosis::Exports;
+    use egret_diagnosis::{Exports, TrafficConfig};
     use egret_http1::HeadLimits;
     use egret_quota::{QuotaConfigs, Stores};
     use egret_store::SharedState;
@@ -228,6 +228,7 @@ mod tests {
             exports: &Exports::default(),
             interception: None,
             inherited: &[],
+            traffic: TrafficConfig::default(),
         };
         let routes = Routes::of(parts).unwrap();
         routes.translate(&mut head, &mut bytes)?;

@@ -14,11 +14,15 @@ pub(crate) struct View {
     pub upstreams: Vec<Rc<Upstream>>,
     /// The placeholder upstream of requests that reach no provider.
     pub nowhere: Rc<Upstream>,
+    /// `true` if some exchanges are recorded for the readers of live traffic.
+    pub is_watched: bool,
+    /// `true` if exchanges go straight to their provider: there are no flows, and nobody reads live traffic.
+    pub is_straight: bool,
 }
 
 impl View {
     /// Creates the view of `plan` for `worker`. Upstreams that `before` has too keep their connections.
-    pub fn new(plan: Arc<Plan>, worker: usize, before: Option<&Self>) -> Self {
+    pub fn new(plan: Arc<Plan>, worker: usize, is_watched: bool, before: Option<&Self>) -> Self {
         let kept = |provider: &Arc<UpstreamPlan>| {
             before?.upstreams.iter().find(|upstream| Arc::ptr_eq(&upstream.plan, provider)).cloned()
         };
@@ -31,7 +35,8 @@ impl View {
             })
             .collect();
         let nowhere = Rc::new(Upstream::new(Arc::new(plan.other_hosts.nowhere()), worker));
-        Self { plan, upstreams, nowhere }
+        let is_straight = plan.flows.is_empty() && !is_watched;
+        Self { plan, upstreams, nowhere, is_watched, is_straight }
     }
 
     /// Returns this worker's upstream for `provider` of this plan.

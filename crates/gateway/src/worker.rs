@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use egret_clock::{Clock, Moment, Random};
-use egret_diagnosis::Tallies;
+use egret_diagnosis::{Tallies, Traffic, TrafficConfig};
 use egret_export::access_log::{AccessLog, LogLine};
 use egret_message::authority::Authority;
 use egret_message::{Origin, RequestId, Via};
@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     inboxes: Box<[mpsc::UnboundedSender<Message>]>,
     pub access_log: AccessLog,
     pub records: Records,
+    /// The list of recent exchanges.
+    pub traffic: Arc<Traffic>,
     /// The list of called endpoints.
     pub tallies: Tallies,
     pub via: Via,
@@ -90,6 +92,8 @@ pub(crate) enum Message {
     Plan(Arc<Plan>),
     /// Drop this, to show that the worker handles its messages.
     Pulse(Arc<()>),
+    /// Live traffic was opened or closed.
+    Traffic,
     /// Finish the exchanges in progress and accept nothing new.
     Drain,
 }
@@ -113,8 +117,14 @@ impl Shared {
     }
 
     /// Creates the shared state, and for each worker its own ends of its channels.
-    pub fn new(workers: usize, resolver: Resolver, access_log: AccessLog) -> (Self, Vec<Inbox>) {
-        let (records, senders) = Records::new(workers);
+    pub fn new(
+        workers: usize,
+        resolver: Resolver,
+        access_log: AccessLog,
+        traffic: TrafficConfig,
+    ) -> (Self, Vec<Inbox>) {
+        let traffic = Arc::new(Traffic::new(traffic, workers));
+        let (records, senders) = Records::new(workers, Arc::clone(&traffic));
         let (inboxes, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let (lenders, loans): (Vec<_>, Vec<_>) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let network = Network {
@@ -127,6 +137,7 @@ impl Shared {
             inboxes: inboxes.into_boxed_slice(),
             access_log,
             records,
+            traffic,
             tallies: Tallies::new(workers),
             via: Via::new(&pseudonym()),
             clock: Clock::new(),
@@ -227,7 +238,7 @@ impl Worker {
             draining: Cell::new(false),
             unfinished: Cell::new(0),
             random: RefCell::default(),
-            view: RefCell::new(Rc::new(View::new(plan, number, None))),
+            view: RefCell::new(Rc::new(View::new(plan, number, false, None))),
             others: RefCell::default(),
             closed: Notify::new(),
             sweeping: Cell::new(false),
@@ -396,7 +407,21 @@ impl Worker {
             *self.others.borrow_mut() = Others::default();
         }
         self.records.borrow_mut().forget_spare();
-        *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, Some(&before)));
+        let is_watched = self.shared.traffic.is_open();
+        *self.view.borrow_mut() = Rc::new(View::new(plan, self.number, is_watched, Some(&before)));
+    }
+
+    /// Records exchanges for the readers of live traffic, from the next one on, while there are any.
+    pub fn heed_traffic(&self) {
+        let (before, is_watched) = (self.view(), self.shared.traffic.is_open());
+        let view = View::new(Arc::clone(&before.plan), self.number, is_watched, Some(&before));
+        *self.view.borrow_mut() = Rc::new(view);
+        self.records.borrow_mut().forget_spare();
+    }
+
+    /// Returns `true` if the next exchange is to be recorded for the readers of live traffic.
+    pub fn is_sampled(&self, view: &View) -> bool {
+        view.is_watched && self.shared.traffic.takes(self.number, &mut self.random.borrow_mut())
     }
 
     /// Returns an idle connection to the provider of `plan`, if there is one.

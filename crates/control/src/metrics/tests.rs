@@ -6,7 +6,7 @@ use egret_accounts::CoolingSnapshot;
 use egret_clock::Timestamp;
 use egret_gateway::stats::{Count, ExchangeCount, Histogram};
 use egret_quota::{OnStoreError, QuotaKind, QuotaSnapshot};
-use egret_remedy::{DecisionSums, Mode};
+use egret_remedy::{DecisionSums, Mode, RemedyState};
 use proptest::prelude::*;
 
 use super::*;
@@ -196,6 +196,7 @@ fn what_remedies_decide_and_quotas_have_left_is_shown() {
         decisions,
         cache: None,
         script: None,
+        state: RemedyState::default(),
     };
     let remedies = vec![remedy("queue", decisions), remedy("retry", DecisionSums::default())];
     let group = GroupSnapshot {

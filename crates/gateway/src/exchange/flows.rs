@@ -71,10 +71,23 @@ struct Guided<'c, 'a> {
     run: Box<FlowRun>,
 }
 
+/// Returns `true` if the exchange is recorded for the readers of live traffic, `false` if it only has to pass
+/// the flows, and `None` if there are no flows either.
+pub(crate) fn concern(call: &Call<'_>) -> Option<bool> {
+    let is_watched = call.client.worker.is_sampled(&call.view);
+    (is_watched || !call.view.plan.flows.is_empty()).then_some(is_watched)
+}
+
 /// Serves the request of `call` through the flows that match it, or straight from the provider if none of
-/// them has a remedy. Returns how it ended, with the run through the remedies if there was one.
-pub(crate) async fn serve(call: &mut Call<'_>, target: &CallTarget) -> (Option<Box<FlowRun>>, Ended) {
+/// them has a remedy. Records it for the readers of live traffic if `is_watched`. Returns how it ended, with
+/// the run through the remedies if there was one.
+pub(crate) async fn serve(
+    call: &mut Call<'_>,
+    target: &CallTarget,
+    is_watched: bool,
+) -> (Option<Box<FlowRun>>, Ended) {
     let mut guided = Guided::new(call);
+    guided.run.is_watched = is_watched;
     // These calls are boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast
     // path.
     let has_remedies = match guided.find_flows(target).await {
@@ -96,7 +109,8 @@ pub(crate) async fn serve(call: &mut Call<'_>, target: &CallTarget) -> (Option<B
 /// Starts to record a request that ends here, if flows with diagnoses match it. `target` is `None` if the
 /// request could not be routed. The flows match without its body.
 pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
-    if call.view.plan.flows.diagnoses.is_empty() {
+    let is_watched = call.client.worker.is_sampled(&call.view);
+    if call.view.plan.flows.diagnoses.is_empty() && !is_watched {
         return;
     }
     let request = &call.state.request;
@@ -110,6 +124,7 @@ pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
         },
     };
     let mut guided = Guided::new(call);
+    guided.run.is_watched = is_watched;
     guided.run.start(target.cloned(), path, guided.call.state);
     let roll = guided.run.draft.random.draw();
     let now = guided.timestamp(guided.call.clock.begun);
@@ -148,7 +163,8 @@ pub(crate) async fn revalidate(
 impl<'c, 'a> Guided<'c, 'a> {
     /// Lends a flow run to `call`.
     fn new(call: &'c mut Call<'a>) -> Self {
-        let run = call.client.worker.take_flow_run();
+        let mut run = call.client.worker.take_flow_run();
+        run.is_watched = false;
         Self { call, run }
     }
 
@@ -196,9 +212,9 @@ impl<'c, 'a> Guided<'c, 'a> {
             call: self.run.forward.as_ref(),
             target: self.run.target.of(bytes),
         };
-        let diagnoses = &self.call.view.plan.flows.diagnoses;
-        self.call.recording =
-            Recording::start(diagnoses, &self.run.matches, worker.number, &worker.records, request);
+        let flows = &self.call.view.plan.flows;
+        let recording = Recording::start(flows, &self.run.matches, worker, self.run.is_watched, request);
+        self.call.recording = recording;
     }
 
     /// Returns `true` if the exchange must wait for a place for its record.

@@ -44,10 +44,10 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
                     upstream.plan.upgrades.settle(request, input.filled());
                     let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
                     call.is_rewritten = target.is_rewritten;
-                    let (run, ended) = if call.view.plan.flows.is_empty() {
-                        (None, call.run(&target).await)
-                    } else {
-                        flows::serve(&mut call, &target).await
+                    let concern = if call.view.is_straight { None } else { flows::concern(&call) };
+                    let (run, ended) = match concern {
+                        None => (None, call.run(&target).await),
+                        Some(is_watched) => flows::serve(&mut call, &target, is_watched).await,
                     };
                     close(&mut call, Some(&target), run, ended)
                 };

@@ -39,6 +39,7 @@ pub(crate) async fn run(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, inb
             Message::Client(socket, listener) => serve_client(&worker, socket, listener),
             Message::Plan(plan) => worker.apply(plan),
             Message::Pulse(pulse) => drop(pulse),
+            Message::Traffic => worker.heed_traffic(),
             Message::Drain => {
                 worker.draining.set(true);
                 worker.timers.wake_all();

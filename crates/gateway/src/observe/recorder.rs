@@ -7,10 +7,10 @@
 use std::cell::RefCell;
 use std::mem;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use egret_clock::Moment;
-use egret_diagnosis::{Attempt, Diagnoses, Facts, PhaseTimes, Record, Url, content_type};
+use egret_diagnosis::{Attempt, Facts, PhaseTimes, Record, Url, content_type};
+use egret_flow::Flows;
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_match::router::Matches;
 use egret_message::authority::Authority;
@@ -20,6 +20,7 @@ use crate::observe::ring::RecordSender;
 use crate::state::body::Pipe;
 use crate::state::request::{CallTarget, Clock};
 use crate::upstream::Connection;
+use crate::worker::Worker;
 
 /// The host of a request that names no valid host (RFC 6761 §6.4).
 const NO_HOST: &str = "host.invalid";
@@ -116,6 +117,7 @@ impl Recording {
     pub fn note_stored(&mut self, head: &[u8], body: &[&[u8]], records: &RefCell<RecordSender>) {
         let record = &mut self.record;
         record.set_response(|text| text.extend_from_slice(head));
+        record.facts.is_stored = true;
         let len: usize = body.iter().map(|piece| piece.len()).sum();
         record.response_body.body_bytes = len as u64;
         record.response_body.bytes.clear();
@@ -184,21 +186,32 @@ pub(crate) struct Finished<'a> {
 }
 
 impl Recording {
-    /// Starts to record the client's request for the diagnoses of the matching flows. Returns `None` if there
-    /// are none, or if all of them are shed.
+    /// Starts to record the client's request for the diagnoses of the matching `flows`, and for the readers of
+    /// live traffic if `is_watched`. Returns `None` if there are no diagnoses and no readers, or if all of
+    /// them are shed.
     pub fn start(
-        diagnoses: &Arc<Diagnoses>,
+        flows: &Flows,
         matches: &Matches,
-        worker: usize,
-        records: &RefCell<RecordSender>,
+        worker: &Worker,
+        is_watched: bool,
         request: RecordedRequest<'_>,
     ) -> Option<Self> {
-        if !diagnoses.is_for(matches) {
+        let diagnoses = &flows.diagnoses;
+        let has_diagnoses = diagnoses.is_for(matches);
+        if !has_diagnoses && !is_watched {
             return None;
         }
-        let mut records = records.borrow_mut();
+        let mut records = worker.records.borrow_mut();
         let mut record = records.blank();
-        if !diagnoses.assign(matches, worker, records.sheds(), &mut record) {
+        let sheds = records.sheds();
+        if is_watched && sheds {
+            worker.shared.traffic.miss(worker.number);
+        }
+        let is_assigned = has_diagnoses && diagnoses.assign(matches, worker.number, sheds, &mut record);
+        if is_watched && !sheds {
+            record.watch(&worker.shared.traffic);
+            record.set_flows(flows.names(matches));
+        } else if !is_assigned {
             records.keep(record);
             return None;
         }

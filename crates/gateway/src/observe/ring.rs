@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use egret_clock::{Clock, Moment};
-use egret_diagnosis::{Diagnoses, HandOver, Record, RecordReader, Tick};
+use egret_diagnosis::{Diagnoses, HandOver, Record, RecordReader, Tick, Traffic};
 use rtrb::{Consumer, Producer, RingBuffer};
 use tracing::{info, warn};
 
@@ -57,9 +57,11 @@ struct State {
 }
 
 /// State shared by the thread, the workers and readers of statistics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Common {
     rings: Box<[RingState]>,
+    /// The list of recent exchanges.
+    traffic: Arc<Traffic>,
     /// The diagnoses of the plan in force.
     latest: Mutex<Arc<Diagnoses>>,
     sheds: AtomicBool,
@@ -116,10 +118,18 @@ impl fmt::Debug for RecordReceiver {
 }
 
 impl Records {
-    /// Creates rings for `workers` workers, and the workers' ends. The thread is not started yet.
-    pub fn new(workers: usize) -> (Self, Vec<RecordSender>) {
-        let rings = (0..workers).map(|_| RingState::default()).collect();
-        let common = Arc::new(Common { rings, ..Common::default() });
+    /// Creates rings for `workers` workers, and the workers' ends. The thread is not started yet. Records for
+    /// `traffic` are put on that list.
+    pub fn new(workers: usize, traffic: Arc<Traffic>) -> (Self, Vec<RecordSender>) {
+        let common = Arc::new(Common {
+            rings: (0..workers).map(|_| RingState::default()).collect(),
+            traffic,
+            latest: Mutex::default(),
+            sheds: AtomicBool::new(false),
+            times_shed: AtomicU64::new(0),
+            stops: AtomicBool::new(false),
+            thread: OnceLock::new(),
+        });
         let (senders, receivers) = (0..workers).map(|number| ring(&common, number)).unzip();
         (Self { common, state: Mutex::new(State { receivers, ended: None }) }, senders)
     }
@@ -127,19 +137,36 @@ impl Records {
     /// Applies `diagnoses` to records from now on. Starts the thread if they are the first. Call it before
     /// any worker gets the plan.
     pub fn obey(&self, diagnoses: &Arc<Diagnoses>) -> io::Result<()> {
-        let mut state = self.lock();
-        if !diagnoses.has_nothing_to_tick() && state.ended.is_none() {
-            let (end, ended) = mpsc::channel();
-            let receivers = std::mem::take(&mut state.receivers);
-            let common = Arc::clone(&self.common);
-            let started = thread::Builder::new()
-                .name("egret-diagnoses".to_owned())
-                .spawn(move || DiagnosisThread::new(common, receivers, end).run())?;
-            // It is set only once.
-            let _ = self.common.thread.set(started.thread().clone());
-            state.ended = Some(ended);
+        if !diagnoses.has_nothing_to_tick() {
+            self.start()?;
         }
+        self.common.traffic.obey(diagnoses);
         *self.common.latest() = Arc::clone(diagnoses);
+        self.common.wake();
+        Ok(())
+    }
+
+    /// Starts the thread, unless it runs.
+    fn start(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return Ok(());
+        }
+        let (end, ended) = mpsc::channel();
+        let receivers = std::mem::take(&mut state.receivers);
+        let common = Arc::clone(&self.common);
+        let started = thread::Builder::new()
+            .name("egret-diagnoses".to_owned())
+            .spawn(move || DiagnosisThread::new(common, receivers, end).run())?;
+        // It is set only once.
+        let _ = self.common.thread.set(started.thread().clone());
+        state.ended = Some(ended);
+        Ok(())
+    }
+
+    /// Lets the thread look for records of live traffic, which was opened.
+    pub fn watch(&self) -> io::Result<()> {
+        self.start()?;
         self.common.wake();
         Ok(())
     }
@@ -326,7 +353,8 @@ impl DiagnosisThread {
                 found if found >= BATCH => continue,
                 _ => NAP_MIN,
             };
-            if found == 0 && self.latest.has_nothing_to_tick() && self.before.is_empty() {
+            let is_idle = self.latest.has_nothing_to_tick() && self.before.is_empty();
+            if found == 0 && is_idle && !self.common.traffic.is_open() {
                 thread::park();
             } else {
                 thread::park_timeout(nap);
@@ -356,9 +384,7 @@ impl DiagnosisThread {
             {
                 count += 1;
                 bytes += record.size() as u64;
-                if let Some(diagnoses) = record.diagnoses() {
-                    diagnoses.see(&record, &mut self.reader);
-                }
+                record.show(&mut self.reader);
                 record.clear();
                 record.keep_only(&self.latest);
                 // Records that do not fit are freed.
@@ -392,6 +418,7 @@ impl DiagnosisThread {
 
     fn tick(&mut self, is_last: bool) {
         let now = self.clock.timestamp(Moment::now());
+        self.common.traffic.tick();
         self.latest.tick(Tick { now, is_last });
         // Nothing else refers to them: no plan, exchange or record.
         self.before.retain(|diagnoses| {
@@ -443,11 +470,13 @@ fn lower_priority() {
 
 #[cfg(test)]
 mod tests {
+    use egret_diagnosis::TrafficConfig;
+
     use super::*;
 
     #[test]
     fn a_ring_is_bounded_and_its_memory_comes_back() {
-        let (records, mut senders) = Records::new(1);
+        let (records, mut senders) = records(1);
         let sender = &mut senders[0];
         for _ in 0..2 * RECORDS_MAX {
             let record = sender.blank();
@@ -467,7 +496,7 @@ mod tests {
 
     #[test]
     fn a_place_that_was_kept_is_there_whatever_comes_between() {
-        let (records, mut senders) = Records::new(1);
+        let (records, mut senders) = records(1);
         let sender = &mut senders[0];
         assert!(sender.try_reserve());
         for _ in 0..RECORDS_MAX {
@@ -485,7 +514,7 @@ mod tests {
 
     #[test]
     fn a_ring_is_bounded_in_bytes_too() {
-        let (_records, mut senders) = Records::new(1);
+        let (_records, mut senders) = records(1);
         let sender = &mut senders[0];
         for _ in 0..100 {
             let mut record = sender.blank();
@@ -497,7 +526,7 @@ mod tests {
 
     #[test]
     fn copies_of_bodies_are_bounded_over_all_exchanges() {
-        let (_records, mut senders) = Records::new(1);
+        let (_records, mut senders) = records(1);
         let sender = &mut senders[0];
         assert_eq!(sender.set_aside(CAPTURE_BYTES_MAX - 10), CAPTURE_BYTES_MAX - 10);
         assert_eq!((sender.set_aside(100), sender.set_aside(100)), (10, 0));
@@ -528,9 +557,13 @@ mod tests {
     #[test]
     fn stopping_without_a_thread_is_no_wait() {
         let begun = Instant::now();
-        Records::new(1).0.stop(None);
+        records(1).0.stop(None);
         let took = begun.elapsed();
         assert!(took < STOP_TIMEOUT / 5, "waited {took:?} for a thread that was never started");
+    }
+
+    fn records(workers: usize) -> (Records, Vec<RecordSender>) {
+        Records::new(workers, Arc::new(Traffic::new(TrafficConfig::default(), workers)))
     }
 
     fn thread(records: &Records) -> DiagnosisThread {

@@ -29,6 +29,8 @@ pub(crate) struct FlowRun {
     /// The changes that the remedies have made to the exchange so far.
     pub draft: PendingChanges,
     pub matches: Matches,
+    /// `true` if the exchange is recorded for the readers of live traffic.
+    pub is_watched: bool,
     /// The call that the client's request stands for. `None` if it cannot be routed.
     pub forward: Option<CallTarget>,
     /// The target, relative to the provider's URL.
@@ -170,7 +172,7 @@ impl FlowRun {
     /// Finds the flows that match the request, and returns `true` if they have remedies. Returns `None` if
     /// that depends on a body that has not been received.
     pub fn find(&mut self, flows: &Flows, state: &RequestState, now: Timestamp, roll: u64) -> Option<bool> {
-        let Self { chain, draft, matches, forward, target, body, .. } = self;
+        let Self { chain, draft, matches, forward, target, body, is_watched, .. } = self;
         let bytes = state.input.filled();
         let received = ReceivedMessage { head: &state.request, bytes, body: body.whole(bytes) };
         let destination = forward.as_ref().map_or(Destination::NO_UPSTREAM, CallTarget::destination);
@@ -182,7 +184,7 @@ impl FlowRun {
         }
         let tells = TraceReaders {
             client: request.fields.get(b"x-egret-trace").is_some(),
-            diagnoses: flows.diagnoses.is_for(matches),
+            diagnoses: *is_watched || flows.diagnoses.is_for(matches),
         };
         Some(chain.start(flows, matches, tells))
     }

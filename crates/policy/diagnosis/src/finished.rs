@@ -93,6 +93,22 @@ pub(crate) struct Endpoint<'a> {
 }
 
 impl<'a> Parsed<'a> {
+    /// The record.
+    pub(crate) fn record(self) -> &'a RecordedExchange {
+        self.record
+    }
+
+    /// Method of the request, as sent.
+    pub(crate) fn method_text(self) -> &'a [u8] {
+        self.request.method_text.of(self.record.request_head())
+    }
+
+    /// Names and values of the request's fields.
+    pub(crate) fn request_fields(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let bytes = self.record.request_head();
+        self.request.fields.iter().map(move |field| (field.name.of(bytes), field.value.of(bytes)))
+    }
+
     /// Creates the view for a diagnosis of `flow`, whose match found the exchange by the path `endpoint`. The
     /// view shows as much of a body as `wanted` returns for its media type, or none unless `wants_bodies`.
     pub(crate) fn view_for(
@@ -138,7 +154,7 @@ impl<'a> Finished<'a> {
 
     /// Method of the request, as sent.
     pub fn method_text(&self) -> &'a [u8] {
-        self.parsed.request.method_text.of(self.record().request_head())
+        self.parsed.method_text()
     }
 
     /// Returns the value of a request field. `name` is in lower case.
@@ -299,12 +315,27 @@ impl<'a> Finished<'a> {
         }
     }
 
+    /// Returns the request of a HAR entry.
+    pub(crate) fn observed_request(&self) -> ObservedRequest<'a> {
+        let (record, request) = (self.record(), self.parsed.request);
+        ObservedRequest {
+            method: self.method_text(),
+            tls: record.facts.tls,
+            host: record.host(),
+            port: record.facts.port,
+            target: record.target(),
+            version: version(request.version),
+            fields: observed_fields(&request.fields, record.request_head()),
+            head_bytes: record.request_head().len() as u64,
+            body_bytes: record.request_body.body_bytes,
+            body: self.request_body(),
+        }
+    }
+
     /// Returns the data for a HAR entry.
     pub fn observed(&self) -> Observed<'a> {
         let Facts {
             started,
-            tls,
-            port,
             server,
             connection,
             attempts,
@@ -315,21 +346,10 @@ impl<'a> Finished<'a> {
             ..
         } = *self.facts();
         let record = self.record();
-        let Parsed { request, response, .. } = self.parsed;
+        let Parsed { response, .. } = self.parsed;
         Observed {
             started_unix_us: started.as_micros(),
-            request: ObservedRequest {
-                method: self.method_text(),
-                tls,
-                host: record.host(),
-                port,
-                target: record.target(),
-                version: version(request.version),
-                fields: observed_fields(&request.fields, record.request_head()),
-                head_bytes: record.request_head().len() as u64,
-                body_bytes: record.request_body.body_bytes,
-                body: self.request_body(),
-            },
+            request: self.observed_request(),
             response: response.map(|response| ObservedResponse {
                 status: response.status,
                 reason: response.reason.of(record.response_head()),

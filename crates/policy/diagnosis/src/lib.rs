@@ -19,6 +19,7 @@ mod fixture;
 mod observers;
 mod record;
 mod tally;
+mod traffic;
 
 pub use condition::{CONDITION_BODY_BYTES_MAX, ResponseCondition};
 pub use context::{CompileContext, Exports, StateStore};
@@ -33,3 +34,7 @@ pub use observers::{
 };
 pub use record::{Attempt, Capture, Facts, PhaseTimes, RecordedExchange, Url};
 pub use tally::{TalliedCall, TalliedOrigin, Tallies};
+pub use traffic::{
+    Batch, ExplainedDecision, FilterError, Redact, Traffic, TrafficConfig, TrafficFilter, TrafficReader,
+    TrafficStatus,
+};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
+use egret_har::Key;
 use egret_har::sink::Sink;
 use egret_match::CapturingPatterns;
 use egret_match::matching::MatchConfig;
@@ -22,6 +23,7 @@ use crate::discovered::Discovered;
 use crate::family::{Family, FamilyKind};
 use crate::finished::{Endpoint, Parsed, RecordReader};
 use crate::record::RecordedExchange;
+use crate::traffic::Traffic;
 
 /// The compiled diagnoses of a config.
 #[derive(Debug, Default)]
@@ -38,6 +40,10 @@ pub struct Diagnoses {
     conditions: Vec<Option<ResponseCondition>>,
     sinks: Vec<Arc<dyn Sink>>,
     states: KeptStates,
+    /// Key of the pseudonyms, if a diagnosis needs one.
+    key: Option<Arc<Key>>,
+    /// Names of fields and parameters that hold the secrets of accounts.
+    secret_names: Arc<[Box<str>]>,
 }
 
 /// A compiled diagnosis with its settings and counters.
@@ -63,6 +69,10 @@ pub struct Record {
     diagnoses: Option<Arc<Diagnoses>>,
     /// The diagnoses that see this record.
     observers: Vec<Observer>,
+    /// The list of recent exchanges. Kept like `diagnoses`.
+    traffic: Option<Arc<Traffic>>,
+    /// `true` if the record is for that list.
+    is_watched: bool,
     exchange: RecordedExchange,
 }
 
@@ -183,8 +193,12 @@ impl Diagnoses {
         before: Option<&Self>,
         problems: &mut Vec<Problem>,
     ) -> Self {
-        let mut compiled =
-            Self { sinks: context.exports.sinks.values().map(Arc::clone).collect(), ..Self::default() };
+        let mut compiled = Self {
+            sinks: context.exports.sinks.values().map(Arc::clone).collect(),
+            key: context.exports.key.as_ref().map(Arc::clone),
+            secret_names: Arc::clone(context.secret_names),
+            ..Self::default()
+        };
         if config.iter().all(|flow| flow.diagnoses.is_empty()) {
             return compiled;
         }
@@ -268,6 +282,16 @@ impl Diagnoses {
                 panics: false,
             });
         }
+    }
+
+    /// Key of the pseudonyms, if a diagnosis needs one.
+    pub(crate) fn key(&self) -> Option<&Arc<Key>> {
+        self.key.as_ref()
+    }
+
+    /// Names of fields and parameters that hold the secrets of accounts.
+    pub(crate) fn secret_names(&self) -> &Arc<[Box<str>]> {
+        &self.secret_names
     }
 
     /// Returns `true` if no flow has diagnoses.
@@ -404,7 +428,33 @@ impl Record {
     /// Removes the exchange's data and keeps the memory, within bounds.
     pub fn clear(&mut self) {
         self.observers.clear();
+        self.is_watched = false;
         self.exchange.clear();
+    }
+
+    /// Assigns the record to the list of recent exchanges.
+    pub fn watch(&mut self, traffic: &Arc<Traffic>) {
+        self.is_watched = true;
+        if self.traffic.is_none() {
+            self.traffic = Some(Arc::clone(traffic));
+        }
+    }
+
+    /// Shows the record to its diagnoses, and puts the exchange on the list of recent exchanges if it is
+    /// meant for it.
+    pub fn show(&self, reader: &mut RecordReader) {
+        if !self.observers.is_empty()
+            && let Some(diagnoses) = &self.diagnoses
+        {
+            diagnoses.see(self, reader);
+        }
+        if let Some(traffic) = self.watching() {
+            traffic.see(&self.exchange, reader);
+        }
+    }
+
+    fn watching(&self) -> Option<&Traffic> {
+        self.traffic.as_deref().filter(|_| self.is_watched)
     }
 
     /// Returns the number of bytes that the record occupies while it is queued.
@@ -417,8 +467,11 @@ impl Record {
         self.diagnoses.as_ref()
     }
 
-    /// Drops the reference to the record's config unless it is `latest`.
+    /// Drops the reference to the record's config unless it is `latest`, and to a list that is closed.
     pub fn keep_only(&mut self, latest: &Arc<Diagnoses>) {
+        if self.traffic.as_ref().is_some_and(|traffic| !traffic.is_open()) {
+            self.traffic = None;
+        }
         if !self.diagnoses.as_ref().is_some_and(|known| Arc::ptr_eq(known, latest)) {
             self.diagnoses = None;
         }
@@ -431,7 +484,9 @@ impl Record {
 
     /// Returns `true` if any of its diagnoses wants copies of bodies.
     pub fn wants_bodies(&self) -> bool {
-        self.slots().any(|slot| slot.wants_bodies) || self.conditions().any(ResponseCondition::wants_bodies)
+        self.slots().any(|slot| slot.wants_bodies)
+            || self.conditions().any(ResponseCondition::wants_bodies)
+            || self.watching().is_some_and(Traffic::wants_bodies)
     }
 
     /// Returns the number of bytes that its diagnoses, and the conditions of their flows, want from the
@@ -441,12 +496,18 @@ impl Record {
             if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 }
         };
         let conditions = self.conditions().map(|condition| condition.wanted_bytes(media_type));
-        self.slots().map(wanted).chain(conditions).max().unwrap_or_default()
+        let watched = self.watching().map(|traffic| traffic.wanted_bytes(media_type));
+        self.slots().map(wanted).chain(conditions).chain(watched).max().unwrap_or_default()
     }
 
     /// Counts `fate` for each of its diagnoses.
     pub fn count(&self, worker: usize, fate: HandOver) {
         self.slots().for_each(|slot| slot.counts.count(worker, fate));
+        if fate == HandOver::Dropped
+            && let Some(traffic) = self.watching()
+        {
+            traffic.miss(worker);
+        }
     }
 
     fn slots(&self) -> impl Iterator<Item = &DiagnosisSlot> {

@@ -16,7 +16,7 @@ const SPARE_TEXT_BYTES: usize = 8 * 1024;
 const SPARE_BODY_BYTES: usize = 4 * 1024;
 
 /// The recorded data of an exchange.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct RecordedExchange {
     /// All texts, one after the other.
     text: Vec<u8>,
@@ -43,6 +43,7 @@ struct Spans {
     remedies: Span,
     account: Span,
     request_id: Span,
+    flows: Span,
 }
 
 /// Data about an exchange other than its texts.
@@ -75,6 +76,8 @@ pub struct Facts {
     pub is_cut_short: bool,
     /// `true` if the response did not come from a provider.
     pub is_generated: bool,
+    /// `true` if the response came from a cache.
+    pub is_stored: bool,
     /// `true` if the client sent the request inside a tunnel, which the gateway intercepted.
     pub is_intercepted: bool,
 }
@@ -151,7 +154,7 @@ impl PhaseTimes {
 }
 
 /// The captured part of a body.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Capture {
     /// The beginning of the body without chunk framing, as much as was wanted and fits.
     pub bytes: Vec<u8>,
@@ -252,6 +255,16 @@ impl RecordedExchange {
         self.spans.request_id = self.push(id);
     }
 
+    /// Records the names of the flows that match, in order.
+    pub fn set_flows<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let start = self.text.len();
+        for name in names {
+            self.text.extend_from_slice(name.as_bytes());
+            self.text.push(b'\n');
+        }
+        self.spans.flows = Span::new(start, self.text.len());
+    }
+
     fn push(&mut self, text: &[u8]) -> Span {
         let start = self.text.len();
         self.text.extend_from_slice(text);
@@ -261,6 +274,14 @@ impl RecordedExchange {
     /// Number of bytes of text and bodies.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.text.len() + self.request_body.bytes.len() + self.response_body.bytes.len()
+    }
+
+    /// Number of bytes of memory that it has, besides its own size.
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.text.capacity()
+            + self.request_body.bytes.capacity()
+            + self.response_body.bytes.capacity()
+            + self.failed_attempts.capacity() * size_of::<Attempt>()
     }
 
     /// Host of the URL that the client requested, in lower case.
@@ -301,6 +322,11 @@ impl RecordedExchange {
     /// Name of the account that the last call used; empty if there was none.
     pub fn account(&self) -> &str {
         str::from_utf8(self.spans.account.of(&self.text)).unwrap_or_default()
+    }
+
+    /// Names of the flows that match, in order, if they were recorded.
+    pub fn flows(&self) -> impl Iterator<Item = &str> {
+        str::from_utf8(self.spans.flows.of(&self.text)).unwrap_or_default().lines()
     }
 
     /// Id of the request; empty if there is none.

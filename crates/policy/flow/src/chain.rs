@@ -79,7 +79,7 @@ enum Resume {
 pub struct TraceReaders {
     /// The client asked for the trace.
     pub client: bool,
-    /// A diagnosis of a matching flow records them.
+    /// A diagnosis of a matching flow records them, or readers of live traffic see them.
     pub diagnoses: bool,
 }
 

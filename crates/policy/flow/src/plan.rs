@@ -21,7 +21,7 @@ use egret_message::KnownProvider;
 use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas, Stores};
 use egret_remedy::{
     AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, Mode, Needs, OnError, Params,
-    RemedyConfig, Script, ScriptSnapshot,
+    RemedyConfig, RemedyState, Script, ScriptSnapshot,
 };
 use egret_store::SharedState;
 use egret_store::entries::Purge;
@@ -162,6 +162,8 @@ pub struct RemedyStats {
     pub cache: Option<CacheSnapshot>,
     /// Counters of the script, if the remedy is one.
     pub script: Option<ScriptSnapshot>,
+    /// What the remedy holds: its quota, queue and circuits.
+    pub state: RemedyState,
 }
 
 impl Flows {
@@ -286,6 +288,17 @@ impl Flows {
         remedies.chain(self.diagnoses.describe(flow))
     }
 
+    /// Returns the names of the matching flows, in order.
+    pub fn names<'a>(&'a self, matches: &'a Matches) -> impl Iterator<Item = &'a str> {
+        matches.iter().filter_map(|found| self.counts.get(found.flow())).map(|count| &*count.name)
+    }
+
+    /// Returns the description of a remedy, by the name of its flow and its own within the flow.
+    pub fn describe_remedy(&self, flow: &str, remedy: &str) -> Option<String> {
+        let is_it = |slot: &&RemedySlot| slot.flow() == flow && slot.remedy_name() == remedy;
+        self.slots.iter().find(is_it).map(|slot| slot.remedy.describe())
+    }
+
     /// Runs the scripts of a flow on the request of `exchange`, in order, and tells what each does. Remedies
     /// of other kinds are skipped, and have an empty text.
     pub fn rehearse(&self, flow: usize, exchange: &mut Exchange<'_>) -> Vec<String> {
@@ -298,7 +311,7 @@ impl Flows {
         let flows = self.counts.iter().enumerate().map(|(flow, count)| FlowStats {
             name: count.name.clone(),
             match_failures: count.match_failures.load(Relaxed),
-            remedies: self.slots[self.slots_of(flow)].iter().map(RemedySlot::stats).collect(),
+            remedies: self.slots[self.slots_of(flow)].iter().map(|slot| slot.stats(now)).collect(),
             diagnoses: self.diagnoses.stats(flow),
         });
         let quotas = self.quotas.iter().map(|quota| quota.snapshot(now, groups_max));
@@ -398,7 +411,7 @@ impl RemedySlot {
         })
     }
 
-    fn stats(&self) -> RemedyStats {
+    fn stats(&self, now: Timestamp) -> RemedyStats {
         RemedyStats {
             remedy: self.remedy_name().to_owned(),
             description: self.remedy.describe(),
@@ -406,6 +419,7 @@ impl RemedySlot {
             decisions: self.counts.snapshot(),
             cache: self.remedy.as_cache().map(Cache::snapshot),
             script: self.remedy.as_script().map(Script::snapshot),
+            state: self.remedy.state(now),
         }
     }
 

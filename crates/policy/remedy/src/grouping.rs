@@ -216,6 +216,11 @@ impl<State> Groups<State> {
         }
     }
 
+    /// Shows each state to `see`.
+    pub fn each(&self, see: impl FnMut(&State)) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(see);
+    }
+
     fn key_of(&self, name: GroupName<'_>) -> GroupKey {
         match &self.hashing {
             Hashing::Process(hashers) => {

@@ -23,6 +23,8 @@ pub use decision_counts::{Decision, DecisionCounts, DecisionSums, WAIT_BOUNDS_US
 pub use exchange::{AlternateCall, CallOptions, Checkpoint, Exchange, Params, PendingChanges};
 pub use local_response::{LocalKind, LocalResponse};
 pub use remedies::cache::Cache;
+pub use remedies::circuit_breaker::CircuitsSnapshot;
+pub use remedies::queue::QueueSnapshot;
 pub use remedies::script::{Script, ScriptSnapshot};
-pub use remedies::{AnyHeld, AnyRemedy, RemedyConfig};
+pub use remedies::{AnyHeld, AnyRemedy, RemedyConfig, RemedyState};
 pub use remedy::{CompileContext, InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Step};

@@ -55,6 +55,11 @@ impl Draw {
         }
     }
 
+    /// Name of the quota.
+    pub fn quota_name(&self) -> &str {
+        self.quota.name()
+    }
+
     /// The parts of messages that the quota's expressions need.
     pub fn needs(&self) -> Needs {
         let expressions = || self.quota.lineage().map(Quota::expressions);

@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll};
 
+use egret_clock::Timestamp;
 use egret_config::{EntryKind, Problem};
 use egret_message::Fault;
 use egret_quota::Grant;
@@ -188,6 +189,39 @@ impl AnyRemedy {
     /// The script, if this remedy is one.
     pub fn as_script(&self) -> Option<&script::Script> {
         if let Self::Script(script) = self { Some(script) } else { None }
+    }
+}
+
+/// What a remedy holds at one point in time, besides its counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RemedyState {
+    /// Name of the quota that it draws from, if it is one under `quotas`.
+    pub quota: Option<String>,
+    /// The exchanges that wait in its queue, if it has one.
+    pub queue: Option<queue::QueueSnapshot>,
+    /// Its circuits, if it is a breaker.
+    pub circuits: Option<circuit_breaker::CircuitsSnapshot>,
+}
+
+impl AnyRemedy {
+    /// Returns what the remedy holds at `now`.
+    pub fn state(&self, now: Timestamp) -> RemedyState {
+        match self {
+            Self::Limit(limit) => RemedyState {
+                quota: Some(limit.quota().to_owned()),
+                queue: limit.queue().map(|queue| queue.snapshot(now)),
+                circuits: None,
+            },
+            Self::Queue(queue) => RemedyState {
+                quota: Some(queue.quota().to_owned()),
+                queue: Some(queue.snapshot(now)),
+                circuits: None,
+            },
+            Self::CircuitBreaker(breaker) => {
+                RemedyState { circuits: Some(breaker.snapshot(now)), ..RemedyState::default() }
+            }
+            _ => RemedyState::default(),
+        }
     }
 }
 

@@ -42,6 +42,8 @@ struct Queue {
 #[derive(Debug)]
 struct Waiter {
     waker: Waker,
+    /// Time of its arrival.
+    since: Timestamp,
     /// Units that it waits for.
     cost: u64,
     /// Deadline of the wait.
@@ -122,11 +124,16 @@ impl Queues {
             line.reviewed = None;
         }
         line.units = line.units.saturating_add(cost);
-        line.waiters.insert(rank, Waiter { waker: waker.clone(), cost, deadline, late: None });
+        line.waiters.insert(rank, Waiter { waker: waker.clone(), since: now, cost, deadline, late: None });
         let before = line.waiters.range(..rank).filter(|(_, waiter)| waiter.late.is_none());
         let units = before.fold(0_u64, |units, (_, waiter)| units.saturating_add(waiter.cost));
         self.len.fetch_add(1, Relaxed);
         Some((QueuePlace { lines: Arc::clone(self), group, rank }, units))
+    }
+
+    /// Time of arrival of the exchange that has waited the longest.
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.lock().lines.values().flat_map(|line| line.waiters.values()).map(|waiter| waiter.since).min()
     }
 
     fn lock(&self) -> MutexGuard<'_, Queued> {
@@ -327,13 +334,14 @@ mod tests {
         };
         let (first, second, third) = (join(0), join(1), join(2));
         assert!(is_first(&first) && !is_first(&second));
+        assert_eq!(lines.oldest(), Some(at(0)));
         drop(second);
         assert!(counts.iter().all(|count| count.0.load(Relaxed) == 0));
         drop(first);
         assert_eq!(counts[2].0.load(Relaxed), 1);
         assert!(is_first(&third));
         drop(third);
-        assert!(lines.is_empty() && lines.lock().lines.is_empty());
+        assert!(lines.is_empty() && lines.lock().lines.is_empty() && lines.oldest().is_none());
     }
 
     #[test]

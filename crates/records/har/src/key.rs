@@ -83,6 +83,13 @@ impl Key {
         Self { hmac, id }
     }
 
+    /// Returns a new key that is kept nowhere.
+    pub fn random() -> Result<Self, KeyError> {
+        let mut secret = Zeroizing::new([0; KEY_BYTES]);
+        rand::fill(&mut *secret).map_err(|_| KeyError::NoRandom)?;
+        Ok(Self::new(&secret))
+    }
+
     /// Loads the key in the file at `path`, or creates it if the file does not exist. Callers that create it
     /// at the same time get the same key.
     pub fn load_or_create(path: &Path) -> Result<Self, KeyError> {

@@ -124,6 +124,11 @@ impl Recorder {
         &self.bodies
     }
 
+    /// Appends the members `url` and `queryString` of a request, each after a comma.
+    pub fn write_url(&mut self, request: &ObservedRequest<'_>, out: &mut Vec<u8>) {
+        self.url(request, out);
+    }
+
     /// Appends the entry of an exchange: one object, without a line end.
     pub fn write(&mut self, exchange: &Observed<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"startedDateTime\":\"");

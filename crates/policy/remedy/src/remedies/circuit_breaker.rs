@@ -94,6 +94,19 @@ pub struct CircuitBreaker {
     circuits: Arc<Groups<Circuit>>,
 }
 
+/// The circuits of a breaker: one for each provider or group that calls have failed for lately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CircuitsSnapshot {
+    /// Number of circuits that count failures.
+    pub circuits: usize,
+    /// Number of those that are open.
+    pub open: usize,
+    /// Number of those whose probes decide.
+    pub half_open: usize,
+    /// The latest time until which one of them stays open.
+    pub until: Option<Timestamp>,
+}
+
 /// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
@@ -208,6 +221,24 @@ fn problems(config: &CircuitBreakerConfig) -> impl Iterator<Item = (&'static str
 }
 
 impl CircuitBreaker {
+    /// Returns the state of the circuits at `now`.
+    pub(crate) fn snapshot(&self, now: Timestamp) -> CircuitsSnapshot {
+        let mut snapshot = CircuitsSnapshot::default();
+        self.circuits.each(|circuit| {
+            snapshot.circuits += 1;
+            match circuit.phase {
+                Phase::Closed => {}
+                Phase::Open { until } if now < until => {
+                    snapshot.open += 1;
+                    snapshot.until = snapshot.until.max(Some(until));
+                }
+                // The next request is a probe.
+                Phase::Open { .. } | Phase::HalfOpen { .. } => snapshot.half_open += 1,
+            }
+        });
+        snapshot
+    }
+
     fn admit(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<Step, Fault> {
         let now = exchange.now;
         let key = self.grouping.key(&self.circuits, exchange)?;

@@ -111,6 +111,16 @@ impl Remedy for Limit {
 }
 
 impl Limit {
+    /// Name of the quota.
+    pub(crate) fn quota(&self) -> &str {
+        self.draw.quota_name()
+    }
+
+    /// The queue of exchanges that exceed the quota, if they wait.
+    pub(crate) fn queue(&self) -> Option<&Queue> {
+        self.queue.as_ref()
+    }
+
     fn take(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> Poll<Step> {
         let now = exchange.now;
         let (refused, retry_at) = {

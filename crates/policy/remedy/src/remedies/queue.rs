@@ -104,6 +104,17 @@ pub struct Ticket {
     deadline: Timestamp,
 }
 
+/// The exchanges that wait in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueSnapshot {
+    /// Their number.
+    pub waiting: usize,
+    /// Maximum number.
+    pub size: usize,
+    /// Time for which the oldest of them has waited.
+    pub oldest: std::time::Duration,
+}
+
 /// State of one exchange.
 #[derive(Debug, Default)]
 pub struct Held {
@@ -182,6 +193,17 @@ enum Attempt {
 }
 
 impl Queue {
+    /// Returns the exchanges that wait at `now`.
+    pub(crate) fn snapshot(&self, now: Timestamp) -> QueueSnapshot {
+        let oldest = self.queues.oldest().map(|since| now.since(since)).unwrap_or_default();
+        QueueSnapshot { waiting: self.queues.len(), size: self.size, oldest }
+    }
+
+    /// Name of the quota.
+    pub(crate) fn quota(&self) -> &str {
+        self.draw.quota_name()
+    }
+
     /// Lets an exchange pass, puts it into the queue, or refuses it.
     pub(crate) fn wait(
         &self,

@@ -1,0 +1,378 @@
+//! The last hour: for each provider the exchanges by status class, and the quantiles of latency and footprint,
+//! in steps of ten seconds. The steps are differences of the gateway's counters, which the control thread
+//! reads. An exchange takes no part in it.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use egret_gateway::stats::{HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
+use serde::Serialize;
+
+/// Length of a step.
+pub(crate) const STEP: Duration = Duration::from_secs(10);
+/// Number of steps that are kept: an hour.
+const STEPS_MAX: usize = 360;
+/// Number of providers and hosts that a step tells apart. The others are counted together.
+const PROVIDERS_MAX: usize = 64;
+/// Name of the providers and hosts that are counted together.
+const OTHERS: &str = "others";
+/// The status classes in the order of the counts. The first is for exchanges without a response.
+const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
+/// The quantiles that are kept.
+const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
+
+/// The steps so far.
+#[derive(Debug, Default)]
+pub(crate) struct History(Mutex<Steps>);
+
+#[derive(Debug, Default)]
+struct Steps {
+    /// The oldest first.
+    steps: VecDeque<Step>,
+    /// Names of providers and hosts, by the number that steps refer to.
+    names: Vec<Name>,
+    /// The counters at the end of the last step.
+    last: Option<StatsSnapshot>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Name {
+    provider: String,
+    host: Option<String>,
+}
+
+/// A step.
+#[derive(Debug)]
+struct Step {
+    /// Its end, in seconds since the epoch.
+    until_s: u64,
+    /// Responses that Egret generated itself because of errors.
+    generated: u32,
+    /// The providers with exchanges in this step.
+    active: Box<[Active]>,
+}
+
+/// A provider in a step.
+#[derive(Debug, Clone, Copy)]
+struct Active {
+    /// Number of the provider among the names.
+    name: u32,
+    statuses: [u32; CLASSES.len()],
+    latency_us: [Option<u32>; QUANTILES.len()],
+    footprint_us: [Option<u32>; QUANTILES.len()],
+}
+
+/// The response of `/api/v1/history`: columns, each with one element for each step.
+#[derive(Debug, Serialize)]
+pub(crate) struct HistoryView {
+    step_s: u64,
+    /// Ends of the steps, in seconds since the epoch.
+    times_s: Vec<u64>,
+    /// Responses that Egret generated itself because of errors.
+    generated: Vec<u32>,
+    providers: Vec<ProviderView>,
+    /// Memory of the history, and its bound.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct ProviderView {
+    provider: String,
+    host: Option<String>,
+    statuses: Statuses,
+    latency_us: Quantiles,
+    footprint_us: Quantiles,
+}
+
+/// Numbers of exchanges.
+#[derive(Debug, Serialize)]
+struct Statuses {
+    none: Vec<u32>,
+    #[serde(rename = "1xx")]
+    informational: Vec<u32>,
+    #[serde(rename = "2xx")]
+    successful: Vec<u32>,
+    #[serde(rename = "3xx")]
+    redirected: Vec<u32>,
+    #[serde(rename = "4xx")]
+    client_errors: Vec<u32>,
+    #[serde(rename = "5xx")]
+    server_errors: Vec<u32>,
+}
+
+/// Upper bounds of the buckets that contain the quantiles; `null` without exchanges.
+#[derive(Debug, Serialize)]
+struct Quantiles {
+    p50: Vec<Option<u32>>,
+    p90: Vec<Option<u32>>,
+    p99: Vec<Option<u32>>,
+}
+
+impl History {
+    /// Ends a step now. The first call only notes the counters.
+    pub(crate) fn add(&self, stats: StatsSnapshot) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.add_at(since_epoch.as_secs(), stats);
+    }
+
+    fn add_at(&self, until_s: u64, stats: StatsSnapshot) {
+        let mut steps = self.lock();
+        let Some(last) = steps.last.replace(stats.clone()) else { return };
+        let mut deltas: Vec<ProviderSnapshot> =
+            stats.providers.iter().filter_map(|now| delta(now, before(&last, now))).collect();
+        deltas.sort_by_key(|delta| std::cmp::Reverse(exchanges(delta)));
+        let rest = deltas.split_off(deltas.len().min(PROVIDERS_MAX));
+        if !rest.is_empty() {
+            deltas.push(sum(&rest));
+        }
+        let active = deltas.iter().map(|delta| steps.active(delta)).collect();
+        let generated = generated(&stats).saturating_sub(generated(&last));
+        steps.steps.push_back(Step { until_s, generated: small(generated), active });
+        if steps.steps.len() > STEPS_MAX {
+            steps.steps.pop_front();
+            steps.forget_names();
+        }
+    }
+
+    /// Returns all steps as columns.
+    pub(crate) fn view(&self) -> HistoryView {
+        let steps = self.lock();
+        let is_in_use = |number: usize| steps.steps.iter().any(|step| step.of(number).is_some());
+        let numbers = (0..steps.names.len()).filter(|number| is_in_use(*number));
+        HistoryView {
+            step_s: STEP.as_secs(),
+            times_s: steps.steps.iter().map(|step| step.until_s).collect(),
+            generated: steps.steps.iter().map(|step| step.generated).collect(),
+            providers: numbers.map(|number| steps.provider(number)).collect(),
+            bytes: steps.bytes(),
+            bytes_max: STEPS_MAX * (size_of::<Step>() + (PROVIDERS_MAX + 1) * size_of::<Active>()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Steps> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Steps {
+    /// Returns the figures of a provider in the step that ends.
+    fn active(&mut self, delta: &ProviderSnapshot) -> Active {
+        let name = Name { provider: delta.name.clone(), host: delta.host.clone() };
+        let known = self.names.iter().position(|known| *known == name);
+        let number = known.unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        });
+        let mut statuses = [0_u64; CLASSES.len()];
+        for count in &delta.exchanges {
+            if let Some(class) = CLASSES.iter().position(|class| *class == count.status) {
+                statuses[class] += count.count;
+            }
+        }
+        Active {
+            name: u32::try_from(number).unwrap_or(u32::MAX),
+            statuses: statuses.map(small),
+            latency_us: quantiles(&delta.latency),
+            footprint_us: quantiles(&delta.footprint),
+        }
+    }
+
+    /// Forgets the names that no step refers to, once there are many.
+    fn forget_names(&mut self) {
+        if self.names.len() <= 4 * PROVIDERS_MAX {
+            return;
+        }
+        let mut renumbered = vec![None; self.names.len()];
+        let mut names = Vec::new();
+        for active in self.steps.iter_mut().flat_map(|step| &mut step.active) {
+            let Some(name) = renumbered.get_mut(active.name as usize) else { continue };
+            active.name = *name.get_or_insert_with(|| {
+                names.push(self.names[active.name as usize].clone());
+                u32::try_from(names.len() - 1).unwrap_or(u32::MAX)
+            });
+        }
+        self.names = names;
+    }
+
+    fn provider(&self, number: usize) -> ProviderView {
+        let name = &self.names[number];
+        let column = |of: &dyn Fn(&Active) -> u32| -> Vec<u32> {
+            self.steps.iter().map(|step| step.of(number).map_or(0, of)).collect()
+        };
+        let status = |class: usize| column(&|active| active.statuses[class]);
+        let quantile = |of: &dyn Fn(&Active) -> Option<u32>| -> Vec<Option<u32>> {
+            self.steps.iter().map(|step| step.of(number).and_then(of)).collect()
+        };
+        let latency = |at: usize| quantile(&|active| active.latency_us[at]);
+        let footprint = |at: usize| quantile(&|active| active.footprint_us[at]);
+        ProviderView {
+            provider: name.provider.clone(),
+            host: name.host.clone(),
+            statuses: Statuses {
+                none: status(0),
+                informational: status(1),
+                successful: status(2),
+                redirected: status(3),
+                client_errors: status(4),
+                server_errors: status(5),
+            },
+            latency_us: Quantiles { p50: latency(0), p90: latency(1), p99: latency(2) },
+            footprint_us: Quantiles { p50: footprint(0), p90: footprint(1), p99: footprint(2) },
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let of_step = |step: &Step| size_of::<Step>() + step.active.len() * size_of::<Active>();
+        self.steps.iter().map(of_step).sum()
+    }
+}
+
+impl Step {
+    fn of(&self, number: usize) -> Option<&Active> {
+        self.active.iter().find(|active| active.name as usize == number)
+    }
+}
+
+/// Returns the counters of the same provider at the end of the last step.
+fn before<'a>(last: &'a StatsSnapshot, now: &ProviderSnapshot) -> Option<&'a ProviderSnapshot> {
+    last.providers.iter().find(|known| known.name == now.name && known.host == now.host)
+}
+
+/// Returns what has been counted since then. `None` if that is nothing. Counters that start again, as after
+/// some reloads, count from zero.
+fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<ProviderSnapshot> {
+    let before = before.filter(|before| exchanges(before) <= exchanges(now));
+    let mut delta = ProviderSnapshot {
+        name: now.name.clone(),
+        host: now.host.clone(),
+        exchanges: now.exchanges.clone(),
+        latency: now.latency.clone(),
+        footprint: now.footprint.clone(),
+        ..ProviderSnapshot::default()
+    };
+    for before in before.into_iter().flat_map(|before| &before.exchanges) {
+        let is_same = |count: &&mut _| is_same_kind(count, before);
+        if let Some(count) = delta.exchanges.iter_mut().find(is_same) {
+            count.count = count.count.saturating_sub(before.count);
+        }
+    }
+    if let Some(before) = before {
+        subtract(&mut delta.latency, &before.latency);
+        subtract(&mut delta.footprint, &before.footprint);
+    }
+    (exchanges(&delta) > 0).then_some(delta)
+}
+
+fn is_same_kind(
+    one: &egret_gateway::stats::ExchangeCount,
+    other: &egret_gateway::stats::ExchangeCount,
+) -> bool {
+    one.method == other.method && one.status == other.status
+}
+
+fn subtract(now: &mut HistogramSnapshot, before: &HistogramSnapshot) {
+    for (bucket, before) in now.buckets.iter_mut().zip(&before.buckets) {
+        *bucket = bucket.saturating_sub(*before);
+    }
+}
+
+/// Returns the sum of some providers.
+fn sum(deltas: &[ProviderSnapshot]) -> ProviderSnapshot {
+    let mut sum = ProviderSnapshot { name: OTHERS.to_owned(), ..ProviderSnapshot::default() };
+    for delta in deltas {
+        sum.exchanges.extend(delta.exchanges.iter().cloned());
+        for (total, part) in [(&mut sum.latency, &delta.latency), (&mut sum.footprint, &delta.footprint)] {
+            for (bucket, count) in total.buckets.iter_mut().zip(&part.buckets) {
+                *bucket += count;
+            }
+        }
+    }
+    sum
+}
+
+fn exchanges(provider: &ProviderSnapshot) -> u64 {
+    provider.exchanges.iter().map(|count| count.count).sum()
+}
+
+fn generated(stats: &StatsSnapshot) -> u64 {
+    stats.generated.iter().map(|count| count.count).sum()
+}
+
+fn quantiles(histogram: &HistogramSnapshot) -> [Option<u32>; QUANTILES.len()] {
+    QUANTILES.map(|quantile| histogram.quantile_us(quantile).map(small))
+}
+
+fn small(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use egret_gateway::stats::{Count, ExchangeCount, Histogram};
+
+    use super::*;
+
+    fn provider(name: &str, host: Option<&str>, counts: [u64; 2]) -> ProviderSnapshot {
+        let histogram = Histogram::default();
+        (0..counts[0]).for_each(|_| histogram.record(90));
+        (0..counts[1]).for_each(|_| histogram.record(2_000));
+        let count = |status, count| ExchangeCount { method: "GET", status, count };
+        let mut provider = ProviderSnapshot {
+            name: name.to_owned(),
+            host: host.map(str::to_owned),
+            exchanges: vec![count("2xx", counts[0]), count("5xx", counts[1])],
+            ..ProviderSnapshot::default()
+        };
+        histogram.add_to(&mut provider.latency);
+        provider
+    }
+
+    fn stats(providers: Vec<ProviderSnapshot>, generated: u64) -> StatsSnapshot {
+        let generated = vec![Count { name: "dns-failed", count: generated }];
+        StatsSnapshot { providers, generated, ..StatsSnapshot::default() }
+    }
+
+    #[test]
+    fn a_step_has_what_was_counted_in_it() {
+        let history = History::default();
+        history.add_at(10, stats(vec![provider("a", None, [5, 5])], 3));
+        assert_eq!(history.view().times_s, [0; 0]);
+        history.add_at(20, stats(vec![provider("a", None, [7, 5])], 4));
+        history.add_at(30, stats(vec![provider("a", None, [7, 5]), provider("-", Some("h"), [0, 1])], 4));
+        history.add_at(41, stats(vec![provider("a", None, [8, 95]), provider("-", Some("h"), [0, 1])], 4));
+        // The provider has changed, so its counters start again.
+        history.add_at(50, stats(vec![provider("a", None, [1, 0])], 4));
+        let view = history.view();
+        assert_eq!((&view.times_s[..], &view.generated[..]), (&[20, 30, 41, 50][..], &[1, 0, 0, 0][..]));
+        let [a, host] = &view.providers[..] else { panic!("two providers") };
+        assert_eq!((&*a.provider, &a.host), ("a", &None));
+        assert_eq!(
+            (&a.statuses.successful[..], &a.statuses.server_errors[..]),
+            (&[2, 0, 1, 1][..], &[0, 0, 90, 0][..])
+        );
+        assert_eq!(a.latency_us.p50, [Some(100), None, Some(2_500), Some(100)]);
+        assert_eq!((host.host.as_deref(), &host.statuses.server_errors[..]), (Some("h"), &[0, 1, 0, 0][..]));
+        assert!(view.bytes <= view.bytes_max);
+    }
+
+    #[test]
+    fn an_hour_of_many_hosts_stays_within_the_bound() {
+        let history = History::default();
+        let hosts = |step: u64| {
+            let host = |number: u64| provider("-", Some(&format!("h{number}-{}", step / 100)), [step + 1, 0]);
+            (0..100).map(host).collect::<Vec<_>>()
+        };
+        for step in 0..500 {
+            history.add_at(step * 10, stats(hosts(step), 0));
+        }
+        let view = history.view();
+        assert_eq!(view.times_s.len(), STEPS_MAX);
+        assert!(view.bytes <= view.bytes_max, "{} of {}", view.bytes, view.bytes_max);
+        assert!(view.bytes_max < 2 << 20, "{}", view.bytes_max);
+        let others = view.providers.iter().find(|provider| provider.provider == OTHERS).unwrap();
+        assert_eq!(others.statuses.successful.iter().filter(|count| **count == 36).count(), 356);
+        assert!(history.lock().names.len() <= 4 * PROVIDERS_MAX + PROVIDERS_MAX + 1);
+    }
+}

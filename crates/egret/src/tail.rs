@@ -1,0 +1,326 @@
+//! `egret tail`: shows the calls through a running gateway, one line each, as they end.
+
+mod line;
+
+use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
+
+use clap::{Args, ValueEnum};
+use egret_measure::streams::say;
+use serde_json::Value;
+
+use crate::control_client::{ControlClient, ControlClientError};
+use crate::failure::Failure;
+use crate::health::Gateway;
+use line::{Exchange, Style};
+
+/// Maximum length of a line of the stream: far above that of any exchange.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// The calls to show, and how.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    gateway: Gateway,
+    /// Only calls to this provider; `-` for hosts without one.
+    #[arg(long, short, value_name = "NAME", allow_hyphen_values = true)]
+    provider: Vec<String>,
+    /// Only calls to this host, as in a flow's match: `*.example.com`.
+    #[arg(long, value_name = "PATTERN")]
+    host: Vec<String>,
+    /// Only calls with this method.
+    #[arg(long, short, value_name = "METHOD")]
+    method: Vec<String>,
+    /// Only calls to this path, as in a flow's match: `/v1/users/*`. It is relative to the provider's URL.
+    #[arg(long, value_name = "PATTERN")]
+    path: Vec<String>,
+    /// Only responses with this status: `429`, `5xx`, `200-299`, or `none`.
+    #[arg(long, short, value_name = "STATUS")]
+    status: Vec<String>,
+    /// Only calls of this consumer.
+    #[arg(long, value_name = "NAME")]
+    consumer: Vec<String>,
+    /// Only calls that this flow matches.
+    #[arg(long, value_name = "NAME")]
+    flow: Vec<String>,
+    /// Only responses of `provider`, `cache` or `egret`, or calls with none: `nobody`.
+    #[arg(long, value_name = "WHO")]
+    answered_by: Vec<String>,
+    /// Only errors of Egret with this name, such as `dns-failed`.
+    #[arg(long, value_name = "SLUG")]
+    error: Vec<String>,
+    /// Only calls with this query parameter, as in a flow's match: `page=*`.
+    #[arg(long, value_name = "NAME=PATTERN")]
+    query: Vec<String>,
+    /// Only calls with this header field, as in a flow's match: `accept=*json*`.
+    #[arg(long, value_name = "NAME=PATTERN")]
+    header: Vec<String>,
+    /// Only calls that took at least this long, like `1s`.
+    #[arg(long, value_name = "DURATION")]
+    slower_than: Option<String>,
+    /// Record one of this number of exchanges, chosen at random, or fewer.
+    #[arg(long, value_name = "NUMBER")]
+    sample: Option<u32>,
+    /// Print one JSON object for each call, as the control API has it.
+    #[arg(long)]
+    json: bool,
+    /// Also show header fields, and what each remedy decided. With --json, all details.
+    #[arg(long, short)]
+    verbose: bool,
+    /// When to use colors.
+    #[arg(long, value_enum, default_value_t = Color::Auto)]
+    color: Color,
+}
+
+/// When to use colors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Color {
+    /// In a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The end of the output.
+enum End {
+    /// Nobody reads standard output any more.
+    Unread,
+    /// The gateway has ended the stream.
+    Stopped,
+}
+
+/// Shows calls until standard output is closed or the gateway stops.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let client = arguments.gateway.private_client(arguments.gateway.read_config()?.as_ref());
+    let stream = client.stream(&arguments.request_path()?).map_err(|error| refused(&client, &error))?;
+    if io::stderr().is_terminal() {
+        say(format_args!("watching the calls through the gateway at {}; Ctrl-C ends", client.address));
+    }
+    let mut tail = Tail { arguments, client: &client, style: arguments.style(), one_in: 1 };
+    match tail.follow(stream) {
+        Ok(End::Unread) => Ok(()),
+        Ok(End::Stopped) => Err(Failure::Failed(format!("the gateway at {} has stopped", client.address))),
+        Err(error) => Err(Failure::Failed(format!(
+            "the connection to the gateway at {} is lost: {}",
+            client.address,
+            in_words(&error)
+        ))),
+    }
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "nothing has arrived for five seconds".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn refused(client: &ControlClient, error: &ControlClientError) -> Failure {
+    let address = client.address;
+    match error {
+        ControlClientError::Refused { status: 400, detail } => Failure::Misused(detail.clone()),
+        ControlClientError::Refused { status: 401, .. } if client.token.is_none() => {
+            Failure::Failed(format!(
+                "no token for the gateway at {address}: run this in the gateway's directory, where it keeps \
+             `egret-data/control-token`, or name its config with --config"
+            ))
+        }
+        _ => Failure::Failed(format!(
+            "cannot watch the gateway at {address}: {error}; is `egret run` running?"
+        )),
+    }
+}
+
+impl Arguments {
+    /// Returns the path of the stream with the filters.
+    fn request_path(&self) -> Result<String, Failure> {
+        let mut query = String::new();
+        let mut add = |key: &str, value: &str| {
+            query.push(if query.is_empty() { '?' } else { '&' });
+            encode(key, &mut query);
+            query.push('=');
+            encode(value, &mut query);
+        };
+        let lists = [
+            ("provider", &self.provider),
+            ("host", &self.host),
+            ("method", &self.method),
+            ("path", &self.path),
+            ("status", &self.status),
+            ("consumer", &self.consumer),
+            ("flow", &self.flow),
+            ("answered_by", &self.answered_by),
+            ("error", &self.error),
+        ];
+        for (key, values) in lists {
+            values.iter().for_each(|value| add(key, value));
+        }
+        for (key, pairs) in [("query", &self.query), ("header", &self.header)] {
+            for pair in pairs {
+                let (name, value) = pair.split_once('=').ok_or_else(|| {
+                    Failure::Misused(format!("--{key}: expected a name and a pattern, like `{key}=*`"))
+                })?;
+                add(&format!("{key}.{name}"), value);
+            }
+        }
+        if let Some(least) = &self.slower_than {
+            add("slower_than", least);
+        }
+        if let Some(sample) = self.sample {
+            add("sample", &sample.to_string());
+        }
+        Ok(format!("/api/v1/traffic/stream{query}"))
+    }
+
+    fn style(&self) -> Style {
+        let is_terminal = io::stdout().is_terminal();
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let colors = match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => is_terminal && !is_set("NO_COLOR") && !is_dumb,
+        };
+        Style { colors, is_terminal }
+    }
+}
+
+/// Percent-encodes a part of a query.
+fn encode(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push_str(&data_encoding::HEXUPPER.encode(&[byte]));
+        }
+    }
+}
+
+/// The command while it runs.
+struct Tail<'a> {
+    arguments: &'a Arguments,
+    client: &'a ControlClient,
+    style: Style,
+    /// The share of exchanges that was told last.
+    one_in: u64,
+}
+
+impl Tail<'_> {
+    /// Shows the lines of the stream.
+    fn follow(&mut self, mut stream: impl BufRead) -> io::Result<End> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            io::Read::take(&mut stream, LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+            if !line.ends_with(b"\n") {
+                return Ok(End::Stopped);
+            }
+            let Ok(value) = serde_json::from_slice::<Value>(&line) else { continue };
+            let text = match value["type"].as_str() {
+                Some("exchange") => self.exchange(&value, &line),
+                Some("lost") => {
+                    let count = value["count"].as_u64().unwrap_or_default();
+                    say(format_args!(
+                        "{count} exchanges are not shown: they came faster than they were read"
+                    ));
+                    continue;
+                }
+                Some("status") => {
+                    self.note_share(&value);
+                    if is_unread() {
+                        return Ok(End::Unread);
+                    }
+                    continue;
+                }
+                // A later version may have other lines.
+                _ => continue,
+            };
+            if let Err(error) = write(&text) {
+                return if error.kind() == ErrorKind::BrokenPipe { Ok(End::Unread) } else { Err(error) };
+            }
+        }
+    }
+
+    fn exchange(&self, value: &Value, line: &[u8]) -> Vec<u8> {
+        let id = value["id"].as_u64().filter(|_| self.arguments.verbose);
+        // The exchange may have left the list already.
+        let details = id.and_then(|id| self.client.get(&format!("/api/v1/traffic/{id}")).ok());
+        if self.arguments.json {
+            return match details {
+                Some(details) => [&details[..], b"\n"].concat(),
+                None => line.to_vec(),
+            };
+        }
+        let mut text = self.style.line(&Exchange::of(value));
+        if let Some(details) = details.and_then(|details| serde_json::from_slice(&details).ok()) {
+            self.style.details(&details, &mut text);
+        }
+        text.into_bytes()
+    }
+
+    /// Tells the share of exchanges that are shown, when it changes.
+    fn note_share(&mut self, status: &Value) {
+        let one_in = status["one_in"].as_u64().unwrap_or(1);
+        if one_in == self.one_in {
+            return;
+        }
+        self.one_in = one_in;
+        if one_in == 1 {
+            say("all exchanges are recorded again");
+        } else if self.arguments.sample.is_none_or(|sample| u64::from(sample) != one_in) {
+            say(format_args!("there are too many exchanges: one of {one_in} is recorded"));
+        }
+    }
+}
+
+/// Writes to standard output at once.
+fn write(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text)?;
+    out.flush()
+}
+
+/// Returns `true` if standard output is a pipe that nobody reads any more.
+fn is_unread() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdout = io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().contains(PollFlags::ERR)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn path(arguments: &[&str]) -> Result<String, Failure> {
+        let all = std::iter::once("tail").chain(arguments.iter().copied());
+        Command::try_parse_from(all).unwrap().arguments.request_path()
+    }
+
+    #[test]
+    fn filters_go_into_the_query() {
+        assert_eq!(path(&[]).unwrap(), "/api/v1/traffic/stream");
+        let all =
+            ["-p", "-", "-m", "get", "-s", "5xx", "-s", "429", "--path", "/a b/*", "--slower-than", "1s"];
+        assert_eq!(
+            path(&all).unwrap(),
+            "/api/v1/traffic/stream?provider=-&method=get&path=%2Fa%20b%2F%2A&status=5xx&status=429&slower_than=1s"
+        );
+        assert_eq!(
+            path(&["--query", "q=a&b", "--header", "Accept=*", "--sample", "10"]).unwrap(),
+            "/api/v1/traffic/stream?query.q=a%26b&header.Accept=%2A&sample=10"
+        );
+        assert!(matches!(path(&["--query", "q"]), Err(Failure::Misused(_))));
+    }
+}

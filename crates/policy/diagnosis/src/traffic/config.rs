@@ -1,0 +1,114 @@
+//! The config keys of live traffic: `control.traffic`.
+
+use egret_config::{Problem, Size};
+use egret_har::recording::{Bodies, Recording, RecordingConfig};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Bounds of the keys. The list is in memory, and a body is shown whole.
+const BODY_BYTES_MAX: u64 = 1 << 20;
+const ENTRIES_MAX: u32 = 100_000;
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+/// Media types of bodies that people can read, besides those that recordings keep by default.
+const MORE_MEDIA_TYPES: [&str; 4] =
+    ["application/xml", "*/*+xml", "application/x-ndjson", "application/graphql"];
+
+/// The list of recent exchanges, for the page and `egret tail`. Egret records exchanges only while somebody
+/// reads the list, and for ten minutes after that; then it empties the list. The list always needs a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrafficConfig {
+    /// The values that readers do not see: `secrets`, which are recognized by their name or by their look;
+    /// `all` values, as in obfuscated recordings; or `off`, none.
+    pub redact: Redact,
+    /// The part of each readable body that is kept, at most `1MiB`. `0B` keeps none.
+    pub bodies: Size,
+    /// The number of exchanges that are kept, at most 100,000. 0 switches live traffic off.
+    pub entries: u32,
+    /// The memory of all kept exchanges, at most `1GiB`. Older exchanges make room for new ones.
+    pub memory: Size,
+}
+
+/// The values that readers of live traffic do not see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Redact {
+    /// Values that look like secrets, or have the name of one.
+    #[default]
+    Secrets,
+    /// All values, as in obfuscated recordings.
+    All,
+    /// None.
+    Off,
+}
+
+impl Default for TrafficConfig {
+    fn default() -> Self {
+        Self {
+            redact: Redact::default(),
+            bodies: Size::from_kib(16),
+            entries: 1_000,
+            memory: Size::from_kib(32 << 10),
+        }
+    }
+}
+
+impl TrafficConfig {
+    /// Returns every value that is out of bounds. `at` is the path of the key.
+    pub fn problems(&self, at: &str) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let mut check = |key: &str, is_within: bool, most: String| {
+            if !is_within {
+                problems.push(Problem::new(format!("{at}.{key}"), format!("must be at most {most}")));
+            }
+        };
+        let size = |bytes: u64| Size::from_bytes(bytes).to_string();
+        check("bodies", self.bodies.bytes() <= BODY_BYTES_MAX, size(BODY_BYTES_MAX));
+        check("entries", self.entries <= ENTRIES_MAX, ENTRIES_MAX.to_string());
+        check("memory", self.memory.bytes() <= MEMORY_BYTES_MAX, size(MEMORY_BYTES_MAX));
+        problems
+    }
+
+    /// Returns the rules by which exchanges are written for readers. `None` if a key is out of bounds.
+    pub(super) fn recording(&self) -> Option<Recording> {
+        let bodies = if self.bodies.bytes() == 0 { Bodies::Sizes } else { Bodies::UpTo(self.bodies) };
+        let mut media_types = RecordingConfig::default().media_types;
+        media_types.extend(MORE_MEDIA_TYPES.map(str::to_owned));
+        let config = RecordingConfig {
+            obfuscate: self.redact == Redact::All,
+            detect_secrets: self.redact != Redact::Off,
+            bodies,
+            media_types,
+            ..RecordingConfig::default()
+        };
+        Recording::compile(&config).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_within_bounds_and_each_key_has_one() {
+        assert_eq!(TrafficConfig::default().problems("control.traffic"), []);
+        let config: TrafficConfig = serde_json::from_str(
+            r#"{ "redact": "all", "bodies": "2MiB", "entries": 100001, "memory": "2GiB" }"#,
+        )
+        .unwrap();
+        let paths: Vec<_> =
+            config.problems("control.traffic").into_iter().map(|problem| problem.path).collect();
+        assert_eq!(paths, ["control.traffic.bodies", "control.traffic.entries", "control.traffic.memory"]);
+    }
+
+    #[test]
+    fn bodies_that_people_can_read_are_kept() {
+        let recording = TrafficConfig::default().recording().unwrap();
+        assert_eq!(recording.wanted_bytes(b"application/json"), 16 << 10);
+        assert_eq!(recording.wanted_bytes(b"application/soap+xml; charset=utf-8"), 16 << 10);
+        assert_eq!(recording.wanted_bytes(b"image/png"), 0);
+        let none = TrafficConfig { bodies: Size::from_bytes(0), ..TrafficConfig::default() };
+        assert_eq!(none.recording().unwrap().wanted_bytes(b"application/json"), 0);
+    }
+}
