@@ -36,8 +36,14 @@ fn a_page_of_another_site_sees_nothing_with_the_token() {
     let (host, token) = (egret.control(), ConfigApi::of(&egret).token().to_owned());
     let bearer = format!("Authorization: Bearer {token}\r\n");
     for path in PATHS {
-        for origin in ["Origin: https://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n"] {
-            assert_eq!(status(&egret, path, &format!("Host: {host}\r\n{bearer}{origin}")), 403, "{path} {origin}");
+        for origin in
+            ["Origin: https://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n"]
+        {
+            assert_eq!(
+                status(&egret, path, &format!("Host: {host}\r\n{bearer}{origin}")),
+                403,
+                "{path} {origin}"
+            );
         }
         // A name that was rebound to this address.
         let rebound = format!("Host: evil.example:{}\r\n{bearer}", host.port());

@@ -8,13 +8,15 @@ use serde_json::{Value, json};
 
 /// Responds to `/fail` with 503, to `/cached` with what may be stored, and to others with 200.
 fn provider() -> Provider {
-    Provider::with_responses(|request: &Request| match request.target() {
+    Provider::with_responses(|request: &Request| {
+        match request.target() {
         "/fail" => b"HTTP/1.1 503 No\r\nContent-Length: 4\r\n\r\nbusy".to_vec(),
         "/cached" => {
             b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"a\":1}"
                 .to_vec()
         }
         _ => ok("hello"),
+    }
     })
 }
 
@@ -40,15 +42,27 @@ fn a_call_is_listed_with_who_answered_it_and_filters_find_it() {
     for path in ["/one", "/fail", "/cached", "/cached", "/few", "/few"] {
         egret.get(path);
     }
-    let request = format!("POST /origin/two?page=2 HTTP/1.1\r\nHost: {}\r\nX-Egret-Consumer: shop\r\nX-Kind: blue\r\nContent-Length: 2\r\n\r\nab", egret.address());
+    let request = format!(
+        "POST /origin/two?page=2 HTTP/1.1\r\nHost: {}\r\nX-Egret-Consumer: shop\r\nX-Kind: blue\r\nContent-Length: 2\r\n\r\nab",
+        egret.address()
+    );
     egret.client().send(request).response_to("POST").assert_forwarded(200);
     let all = traffic.until("provider=origin", 7);
     assert_eq!(paths(&all), ["two?page=2", "few", "few", "cached", "cached", "fail", "one"]);
     let [two, refused, _, stored, _, failed, one] = &all[..] else { panic!("seven exchanges") };
-    assert_eq!((&two["method"], &two["consumer"], &two["request_bytes"]), (&json!("POST"), &json!("shop"), &json!(2)));
-    assert_eq!((&refused["status"], &refused["answered_by"], &refused["error"]), (&json!(429), &json!("egret"), &json!("quota-exceeded")));
+    assert_eq!(
+        (&two["method"], &two["consumer"], &two["request_bytes"]),
+        (&json!("POST"), &json!("shop"), &json!(2))
+    );
+    assert_eq!(
+        (&refused["status"], &refused["answered_by"], &refused["error"]),
+        (&json!(429), &json!("egret"), &json!("quota-exceeded"))
+    );
     assert_eq!((&stored["answered_by"], &stored["attempts"]), (&json!("cache"), &json!(0)));
-    assert_eq!((&failed["status"], &failed["answered_by"], &failed["attempts"]), (&json!(503), &json!("provider"), &json!(2)));
+    assert_eq!(
+        (&failed["status"], &failed["answered_by"], &failed["attempts"]),
+        (&json!(503), &json!("provider"), &json!(2))
+    );
     assert_eq!((&failed["flows"], &one["flows"]), (&json!(["again"]), &json!([])));
     assert!(one["duration_us"].as_u64().unwrap() > 0 && one["footprint_us"].as_u64().unwrap() > 0, "{one}");
     for (query, expected) in [
@@ -96,7 +110,10 @@ fn details_have_the_phases_the_messages_and_the_decisions() {
     let har = &traffic.details(cached)["har"];
     assert_eq!(har["response"]["content"]["text"], "{\"a\":1}");
     let fields = har["response"]["headers"].as_array().unwrap();
-    assert!(fields.iter().any(|field| field["name"] == "Cache-Control" && field["value"] == "max-age=60"), "{har}");
+    assert!(
+        fields.iter().any(|field| field["name"] == "Cache-Control" && field["value"] == "max-age=60"),
+        "{har}"
+    );
 }
 
 #[test]
@@ -106,7 +123,10 @@ fn the_stream_has_each_call_as_it_ends_and_the_state_of_the_list() {
     let traffic = LiveTraffic::open(&egret);
     let mut lines = traffic.stream("provider=origin&status=5xx");
     let status = lines.until("status");
-    assert_eq!((&status["open"], &status["one_in"], &status["readers"]), (&json!(true), &json!(1), &json!(1)));
+    assert_eq!(
+        (&status["open"], &status["one_in"], &status["readers"]),
+        (&json!(true), &json!(1), &json!(1))
+    );
     egret.get("/one");
     egret.get("/fail");
     assert_eq!(paths(&[lines.until("exchange")]), ["fail"]);

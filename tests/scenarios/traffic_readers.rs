@@ -41,7 +41,9 @@ fn the_list_stays_within_its_memory() {
         Config::with_origin(origin.url()).control("traffic: { memory: 256KiB, bodies: 16KiB }").start();
     let traffic = LiveTraffic::open(&egret);
     send(&egret, 200, "/origin/");
-    wait::until_true("all are recorded", || traffic.list("limit=0")["status"]["recorded"].as_u64().unwrap() >= 200);
+    wait::until_true("all are recorded", || {
+        traffic.list("limit=0")["status"]["recorded"].as_u64().unwrap() >= 200
+    });
     let status = traffic.list("limit=0")["status"].clone();
     let (entries, bytes) = (status["entries"].as_u64().unwrap(), status["bytes"].as_u64().unwrap());
     assert!(bytes <= 256 << 10 && (10..30).contains(&entries), "{status}");
@@ -111,7 +113,10 @@ fn a_tunnel_and_a_bad_request_are_listed() {
     let traffic = LiveTraffic::open(&egret);
     let host = egret.address();
     egret.client().get(host, "/nobody/x?token=s3cr3t").response().assert_generated(404, "unknown-provider");
-    egret.client().send("CONNECT nobody.invalid:443 HTTP/1.1\r\nHost: nobody.invalid:443\r\n\r\n").response_to("GET");
+    egret
+        .client()
+        .send("CONNECT nobody.invalid:443 HTTP/1.1\r\nHost: nobody.invalid:443\r\n\r\n")
+        .response_to("GET");
     let found = wait::until("the tunnel is listed", || traffic.exchanges("method=connect").pop());
     assert_eq!((&found["host"], &found["answered_by"]), (&"nobody.invalid".into(), &"egret".into()));
     assert!(found["duration_us"].as_u64().unwrap() < Duration::from_secs(60).as_micros() as u64);

@@ -18,9 +18,9 @@ const ROW: &str = "X-Row";
 /// All messages, with the part of their secret that must not be found.
 fn rows() -> Vec<(String, PlantedSecret)> {
     let all = secrets();
-    let rows = all.iter().flat_map(|(secret, core)| {
-        planted(secret).into_iter().map(move |planted| (core.clone(), planted))
-    });
+    let rows = all
+        .iter()
+        .flat_map(|(secret, core)| planted(secret).into_iter().map(move |planted| (core.clone(), planted)));
     rows.filter(|(_, planted)| !planted.is_cut).collect()
 }
 

@@ -188,10 +188,15 @@ fn main() {
     config.token = Secret::resolve("${env:EGRET_CONTROL_TOKEN}").ok();
     let (calls, _) = tokio::sync::mpsc::channel(1);
     let access = ConfigAccess { token: None, calls };
-    let control = Control::start(&config, Arc::new(MadeUp {
+    let control = Control::start(
+        &config,
+        Arc::new(MadeUp {
             started: Instant::now(),
             traffic: Arc::new(Traffic::new(TrafficConfig::default(), 1)),
-        }), access).unwrap();
+        }),
+        access,
+    )
+    .unwrap();
     println!("http://{}/", control.address());
     std::thread::park();
 }

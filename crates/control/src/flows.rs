@@ -304,7 +304,8 @@ impl From<&CacheSnapshot> for CacheView {
             let counted = CacheEvent::ALL.iter().zip(snapshot.counts).find(|(known, _)| **known == event);
             counted.map_or(0, |(_, count)| count)
         };
-        let served: u64 = [CacheEvent::Hit, CacheEvent::Stale, CacheEvent::Revalidated].map(count).iter().sum();
+        let served: u64 =
+            [CacheEvent::Hit, CacheEvent::Stale, CacheEvent::Revalidated].map(count).iter().sum();
         let asked = served + count(CacheEvent::Miss);
         let hit_ratio = (asked > 0).then(|| share(served, asked));
         Self { counts: counts.collect(), hit_ratio, entries, bytes, evicted, disk }

@@ -253,8 +253,7 @@ fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<Pr
         ..ProviderSnapshot::default()
     };
     for before in before.into_iter().flat_map(|before| &before.exchanges) {
-        let is_same =
-            |count: &&mut _| is_same_kind(count, before);
+        let is_same = |count: &&mut _| is_same_kind(count, before);
         if let Some(count) = delta.exchanges.iter_mut().find(is_same) {
             count.count = count.count.saturating_sub(before.count);
         }
@@ -266,7 +265,10 @@ fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<Pr
     (exchanges(&delta) > 0).then_some(delta)
 }
 
-fn is_same_kind(one: &egret_gateway::stats::ExchangeCount, other: &egret_gateway::stats::ExchangeCount) -> bool {
+fn is_same_kind(
+    one: &egret_gateway::stats::ExchangeCount,
+    other: &egret_gateway::stats::ExchangeCount,
+) -> bool {
     one.method == other.method && one.status == other.status
 }
 
@@ -346,7 +348,10 @@ mod tests {
         assert_eq!((&view.times_s[..], &view.generated[..]), (&[20, 30, 41, 50][..], &[1, 0, 0, 0][..]));
         let [a, host] = &view.providers[..] else { panic!("two providers") };
         assert_eq!((&*a.provider, &a.host), ("a", &None));
-        assert_eq!((&a.statuses.successful[..], &a.statuses.server_errors[..]), (&[2, 0, 1, 1][..], &[0, 0, 90, 0][..]));
+        assert_eq!(
+            (&a.statuses.successful[..], &a.statuses.server_errors[..]),
+            (&[2, 0, 1, 1][..], &[0, 0, 90, 0][..])
+        );
         assert_eq!(a.latency_us.p50, [Some(100), None, Some(2_500), Some(100)]);
         assert_eq!((host.host.as_deref(), &host.statuses.server_errors[..]), (Some("h"), &[0, 1, 0, 0][..]));
         assert!(view.bytes <= view.bytes_max);

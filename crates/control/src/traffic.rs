@@ -111,7 +111,8 @@ impl Wanted {
         for (key, value) in &pairs {
             match own.iter().find(|name| *name == key) {
                 Some(name) => {
-                    let number = value.parse().map_err(|_| wrong(format!("`{name}`: expected a whole number")))?;
+                    let number =
+                        value.parse().map_err(|_| wrong(format!("`{name}`: expected a whole number")))?;
                     numbers.push((*name, number));
                 }
                 None => conditions.push((key.as_str(), value.as_str())),
@@ -232,7 +233,8 @@ impl TrafficStream {
     fn tell_status(&mut self, chunk: &mut Vec<u8>) {
         let status = self.traffic.status();
         let is_due = self.told.as_ref().is_none_or(|(at, told)| {
-            at.elapsed() >= STATUS_INTERVAL || (told.one_in, told.missed > 0) != (status.one_in, status.missed > 0)
+            at.elapsed() >= STATUS_INTERVAL
+                || (told.one_in, told.missed > 0) != (status.one_in, status.missed > 0)
         });
         if !is_due {
             return;

@@ -40,9 +40,11 @@ impl Gateway {
         let data_dir = config.map_or_else(|| Config::default().data_dir, |config| config.data_dir.clone());
         // The gateway may run in the directory of its config.
         let beside = self.config.as_deref().and_then(Path::parent).map(|directory| directory.join(&data_dir));
-        let read = |directory: PathBuf| std::fs::read_to_string(directory.join(control_token::FILE_NAME)).ok();
+        let read =
+            |directory: PathBuf| std::fs::read_to_string(directory.join(control_token::FILE_NAME)).ok();
         let token = std::iter::once(data_dir).chain(beside).find_map(read);
-        let token = token.map(|text| Secret::from_value("the token created at start", text.trim_end().to_owned()));
+        let token =
+            token.map(|text| Secret::from_value("the token created at start", text.trim_end().to_owned()));
         ControlClient { token, ..client }
     }
 

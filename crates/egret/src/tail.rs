@@ -120,11 +120,15 @@ fn refused(client: &ControlClient, error: &ControlClientError) -> Failure {
     let address = client.address;
     match error {
         ControlClientError::Refused { status: 400, detail } => Failure::Misused(detail.clone()),
-        ControlClientError::Refused { status: 401, .. } if client.token.is_none() => Failure::Failed(format!(
-            "no token for the gateway at {address}: run this in the gateway's directory, where it keeps \
+        ControlClientError::Refused { status: 401, .. } if client.token.is_none() => {
+            Failure::Failed(format!(
+                "no token for the gateway at {address}: run this in the gateway's directory, where it keeps \
              `egret-data/control-token`, or name its config with --config"
+            ))
+        }
+        _ => Failure::Failed(format!(
+            "cannot watch the gateway at {address}: {error}; is `egret run` running?"
         )),
-        _ => Failure::Failed(format!("cannot watch the gateway at {address}: {error}; is `egret run` running?")),
     }
 }
 
@@ -218,7 +222,9 @@ impl Tail<'_> {
                 Some("exchange") => self.exchange(&value, &line),
                 Some("lost") => {
                     let count = value["count"].as_u64().unwrap_or_default();
-                    say(format_args!("{count} exchanges are not shown: they came faster than they were read"));
+                    say(format_args!(
+                        "{count} exchanges are not shown: they came faster than they were read"
+                    ));
                     continue;
                 }
                 Some("status") => {
@@ -305,7 +311,8 @@ mod tests {
     #[test]
     fn filters_go_into_the_query() {
         assert_eq!(path(&[]).unwrap(), "/api/v1/traffic/stream");
-        let all = ["-p", "-", "-m", "get", "-s", "5xx", "-s", "429", "--path", "/a b/*", "--slower-than", "1s"];
+        let all =
+            ["-p", "-", "-m", "get", "-s", "5xx", "-s", "429", "--path", "/a b/*", "--slower-than", "1s"];
         assert_eq!(
             path(&all).unwrap(),
             "/api/v1/traffic/stream?provider=-&method=get&path=%2Fa%20b%2F%2A&status=5xx&status=429&slower_than=1s"

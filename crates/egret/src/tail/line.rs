@@ -81,7 +81,11 @@ impl Style {
         let left = rest.map(|rest| rest.saturating_sub(url.chars().count() + 2));
         let notes = left.map_or_else(|| notes.clone(), |left| cut(&notes, left));
         let mut line = self.painted("2", time);
-        let _ = write!(line, " {} {duration:>8} {method:<6} {url}", self.painted(color_of(*status), &format!("{status_text:>3}")));
+        let _ = write!(
+            line,
+            " {} {duration:>8} {method:<6} {url}",
+            self.painted(color_of(*status), &format!("{status_text:>3}"))
+        );
         if !notes.is_empty() {
             let _ = write!(line, "  {}", self.painted("36", &notes));
         }
@@ -99,7 +103,8 @@ impl Style {
         let har = &details["har"];
         for (mark, message) in [(">", &har["request"]), ("<", &har["response"])] {
             for field in message["headers"].as_array().into_iter().flatten() {
-                let [name, value] = ["name", "value"].map(|key| clean(field[key].as_str().unwrap_or_default()));
+                let [name, value] =
+                    ["name", "value"].map(|key| clean(field[key].as_str().unwrap_or_default()));
                 let _ = writeln!(out, "    {mark} {}: {value}", self.painted("2", &name));
             }
         }
@@ -108,7 +113,11 @@ impl Style {
                 .map(|key| clean(decision[key].as_str().unwrap_or_default()));
             let report = if decision["report"] == true { " (report only)" } else { "" };
             let does = if does.is_empty() { String::new() } else { format!(" [{does}]") };
-            let _ = writeln!(out, "    {} {text}{report}{does}", self.painted("36", &format!("{remedy} of {flow}")));
+            let _ = writeln!(
+                out,
+                "    {} {text}{report}{does}",
+                self.painted("36", &format!("{remedy} of {flow}"))
+            );
         }
     }
 
@@ -142,7 +151,8 @@ fn color_of(status: u64) -> &'static str {
 /// text.
 fn clean(text: &str) -> String {
     let is_bad = |letter: char| {
-        letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        letter.is_control()
+            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     text.chars().map(|letter| if is_bad(letter) { '\u{fffd}' } else { letter }).collect()
 }
@@ -191,7 +201,8 @@ mod tests {
             "14:03:07.123 503  12.3 ms GET    https://a.example/v1/x?y=1  egret: dns-failed; 3 calls; flow one,two; \
              consumer shop\u{fffd}[31m\n"
         );
-        let provider = json!({ "answered_by": "provider", "status": 200, "url": "http://b/", "method": "POST" });
+        let provider =
+            json!({ "answered_by": "provider", "status": 200, "url": "http://b/", "method": "POST" });
         assert_eq!(PLAIN.line(&Exchange::of(&provider)), " 200     0 µs POST   http://b/\n");
         let none = json!({ "answered_by": "nobody", "status": 0 });
         assert!(PLAIN.line(&Exchange::of(&none)).contains(" ---     0 µs"));

@@ -213,8 +213,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             target: self.run.target.of(bytes),
         };
         let flows = &self.call.view.plan.flows;
-        let recording =
-            Recording::start(flows, &self.run.matches, worker, self.run.is_watched, request);
+        let recording = Recording::start(flows, &self.run.matches, worker, self.run.is_watched, request);
         self.call.recording = recording;
     }
 

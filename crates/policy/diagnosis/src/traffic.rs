@@ -9,6 +9,8 @@ mod entry;
 mod filter;
 mod list;
 mod sampling;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -262,8 +264,11 @@ impl Traffic {
         drop(list);
         // Numbers start with 1.
         let from = from.max(1);
-        let mut batch =
-            Batch { next: from.max(first), lost: first.saturating_sub(from), has_more: entries.len() >= LOOKED_AT_MAX };
+        let mut batch = Batch {
+            next: from.max(first),
+            lost: first.saturating_sub(from),
+            has_more: entries.len() >= LOOKED_AT_MAX,
+        };
         let mut reader = RecordReader::default();
         for entry in entries {
             if out.len() >= bytes_max {
@@ -281,7 +286,14 @@ impl Traffic {
 
     /// Appends the newest `most` entries before the number `before` that meet `filter`, the newest first, as
     /// the elements of a JSON array. Stops soon after `bytes_max`.
-    pub fn latest(&self, before: u64, filter: &TrafficFilter, most: usize, bytes_max: usize, out: &mut Vec<u8>) {
+    pub fn latest(
+        &self,
+        before: u64,
+        filter: &TrafficFilter,
+        most: usize,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) {
         let (mut before, mut found, mut reader) = (before, 0, RecordReader::default());
         loop {
             let entries = lock(&self.list).before(before, LOOKED_AT_MAX);

@@ -174,7 +174,11 @@ impl Writer {
         });
         let calls: Vec<_> = calls.collect();
         let decisions = serde_json::json!(explained(&exchange, does));
-        let _ = write!(out, ",\"phases\":{phases},\"calls\":{},\"decisions\":{decisions}", serde_json::json!(calls));
+        let _ = write!(
+            out,
+            ",\"phases\":{phases},\"calls\":{},\"decisions\":{decisions}",
+            serde_json::json!(calls)
+        );
         out.extend_from_slice(b",\"har\":");
         let mut observed = exchange.observed();
         let flows = exchange.record().flows().collect::<Vec<_>>().join(", ");
@@ -206,7 +210,11 @@ impl Writer {
     fn media_type(&self, exchange: &Finished<'_>) -> String {
         let value = exchange.response_field(b"content-type").unwrap_or_default();
         let value = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-        if value.is_empty() { String::new() } else { self.mask.field(MessageKind::Response, "content-type", value) }
+        if value.is_empty() {
+            String::new()
+        } else {
+            self.mask.field(MessageKind::Response, "content-type", value)
+        }
     }
 
     fn view<'a>(&self, parsed: Parsed<'a>) -> Finished<'a> {

@@ -175,7 +175,8 @@ impl Draft {
                 }
             }
             "slower_than" => {
-                let least: Duration = value.parse().map_err(|_| "expected a duration like `500ms` or `2s`")?;
+                let least: Duration =
+                    value.parse().map_err(|_| "expected a duration like `500ms` or `2s`")?;
                 filter.slower_than_us = least.as_millis().saturating_mul(1_000);
             }
             _ => match key.split_once('.') {
