@@ -145,8 +145,8 @@ instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of 
 
 exchange: build ## Compare the instructions of a whole exchange with the committed count, and list the files on its path
 	@$(say) "Checking for valgrind and Redis"
-	@scripts/need valgrind redis-server +libc6-dbg
-	@$(say) "Instructions of an exchange: two minutes"
+	@scripts/need valgrind redis-server curl +libc6-dbg
+	@$(say) "Instructions of an exchange: three minutes"
 	@scripts/exchange-instructions $(RELEASE)
 
 size: build ## Print the release binary's code by crate

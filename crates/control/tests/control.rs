@@ -28,11 +28,12 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 /// Every path that returns data.
-const GUARDED: [&str; 10] = [
+const GUARDED: [&str; 11] = [
     "/metrics",
     "/api/v1/config",
     "/api/v1/stats",
     "/api/v1/flows",
+    "/api/v1/history",
     "/api/v1/quotas",
     "/api/v1/cluster",
     "/api/v1/accounts",
@@ -436,6 +437,7 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
                 "hit": 5, "stale": 1, "revalidated": 0, "miss": 2,
                 "bypass": 0, "collapsed": 0, "stored": 2, "invalidated": 0,
             },
+            "hit_ratio": 0.75,
             "entries": 2,
             "bytes": 900,
             "evicted": 1,
@@ -444,6 +446,9 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
                 "loads": 0, "writes": 0, "evicted": 0, "skipped": 0, "dropped": 0,
             },
         },
+        "quota": "live",
+        "queue": { "waiting": 3, "size": 10, "oldest_us": 1_500_000 },
+        "circuits": { "state": "open", "circuits": 2, "open": 1, "half_open": 0, "until_us": 9_000_000 },
     });
     let flow = json!({ "name": "charges", "match_failures": 2, "remedies": [remedy], "diagnoses": [] });
     assert_eq!(flows, json!({ "flows": [flow] }));
@@ -802,6 +807,37 @@ fn without_any_token_the_configs_files_are_out_of_reach() {
 }
 
 #[test]
+fn live_traffic_is_open_while_it_is_asked_for_and_only_with_the_token() {
+    let source = Arc::new(Fixed::default());
+    let shared: Arc<dyn Source> = Arc::<Fixed>::clone(&source);
+    let control = Control::start(&loopback(), shared, access(Some(CREATED))).unwrap();
+    let authorized = format!("authorization: Bearer {CREATED}\r\n");
+    for path in ["/api/v1/traffic", "/api/v1/traffic/1", "/api/v1/traffic/stream"] {
+        assert_eq!(get(&control, path).problem(), 401, "{path}");
+    }
+    assert!(!source.traffic.is_open());
+    let read = |path: &str| call(&control, &format!("GET {path}"), &authorized);
+    let list = read("/api/v1/traffic?limit=5&status=5xx").json();
+    assert_eq!((&list["exchanges"], &list["status"]["open"]), (&json!([]), &json!(true)));
+    assert!(source.traffic.is_open());
+    assert_eq!(read("/api/v1/traffic").json()["status"]["open"], json!(true));
+    for wrong in ["?status=x", "?limit=-1", "?before=", "?color=red", "/stream?sample=x", "?slower_than=2"] {
+        assert_eq!(read(&format!("/api/v1/traffic{wrong}")).problem(), 400, "{wrong}");
+    }
+    for missing in ["/7", "/x", "/1/2"] {
+        assert_eq!(read(&format!("/api/v1/traffic{missing}")).problem(), 404, "{missing}");
+    }
+    let mut stream = connect(&control);
+    write!(stream, "GET /api/v1/traffic/stream HTTP/1.1\r\nhost: localhost\r\n{authorized}\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let status = lines.find(|line| line.starts_with('{')).unwrap();
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert_eq!((&status["type"], &status["readers"]), (&json!("status"), &json!(1)));
+    control.stop();
+    assert!(lines.last().is_some_and(|line| line.is_empty()), "the stream ends with its last chunk");
+}
+
+#[test]
 fn a_file_is_read_changed_and_rolled_back() {
     let control = Control::start(&loopback(), Arc::new(Fixed::default()), access(Some(CREATED))).unwrap();
     let authorized = format!("authorization: Bearer {CREATED}\r\n");
@@ -881,8 +917,8 @@ fn an_unknown_path_names_those_that_there_are_and_the_page_leads_to_them() {
         let method = if *path == "/api/v1/cache/purge" { "POST" } else { "GET" };
         assert_ne!(call(&control, &format!("{method} {path}"), "").status, 404, "{path}");
         let is_linked = page.contains(&format!("<a href=\"{path}\""));
-        // A link cannot carry the token that the config's files always need.
-        let is_private = path.starts_with("/api/v1/config/");
+        // A link cannot carry the token that the config's files and live traffic always need.
+        let is_private = path.starts_with("/api/v1/config/") || path.starts_with("/api/v1/traffic");
         assert_eq!(is_linked, !is_private && !matches!(*path, "/" | "/api/v1/cache/purge"), "{path}");
     }
     for path in GUARDED.into_iter().chain(["/", "/healthz", "/readyz", "/api/v1/cache/purge"]) {

@@ -9,6 +9,8 @@ mod entry;
 mod filter;
 mod list;
 mod sampling;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
