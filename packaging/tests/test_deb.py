@@ -1,11 +1,10 @@
 """The Debian package: judged by lintian; installed, upgraded, removed and purged in a fresh Debian."""
 
 import os
-import shutil
-import tempfile
 import unittest
 from pathlib import Path
 
+from fresh_debian import FreshDebian
 from support import PACKAGING, Scratch, package, run
 
 PACKAGE = "egret_*.deb"
@@ -27,29 +26,14 @@ class Deb(Scratch):
         self.assertEqual(run("dpkg-deb", "--info", package(PACKAGE), "conffiles").stdout.split(), ["/etc/egret/egret.yaml"])
 
 
-@unittest.skipIf(os.geteuid() != 0, "a fresh Debian needs root")
-class FreshDebian(unittest.TestCase):
+class Installation(unittest.TestCase):
     """One Debian for all steps, since each follows from the one before it."""
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = Path(tempfile.mkdtemp(prefix="egret-debian-"))
-        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.root = cls.folder / "root"
-        release = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
-        # The packages come from where this machine gets them.
-        # apt's own user cannot run everything that a container allows root.
-        command = ["mmdebstrap", "--mode=root", "--variant=essential", '--aptopt=APT::Sandbox::User "root"']
-        command += ["--include=init-system-helpers,systemd"]
-        run(*command, release["VERSION_CODENAME"].strip('"'), cls.root)
-
-    def inside(self, *command, **options):
-        isolated = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={self.root}/proc"]
-        return run(*isolated, "chroot", self.root, *command, **options)
-
-    def install(self, path):
-        shutil.copy(path, self.root / "tmp" / "egret.deb")
-        self.inside("dpkg", "--install", "/tmp/egret.deb")
+        cls.debian = FreshDebian("init-system-helpers,systemd")
+        cls.addClassCleanup(cls.debian.remove)
+        cls.root, cls.inside, cls.install = cls.debian.root, cls.debian.inside, cls.debian.install
 
     def test_install_upgrade_remove_and_purge(self):
         self.install(self.older())
@@ -78,14 +62,14 @@ class FreshDebian(unittest.TestCase):
 
     def older(self):
         """Returns the same package as if it were an older version."""
-        unpacked = self.folder / "older"
+        unpacked = self.debian.folder / "older"
         run("dpkg-deb", "--raw-extract", package(PACKAGE), unpacked)
         control = unpacked / "DEBIAN" / "control"
         lines = control.read_text().splitlines()
         older = ["Version: 0.0.1-1" if line.startswith("Version:") else line for line in lines]
         control.write_text("\n".join(older) + "\n")
-        run("dpkg-deb", "--build", unpacked, self.folder / "older.deb")
-        return self.folder / "older.deb"
+        run("dpkg-deb", "--build", unpacked, self.debian.folder / "older.deb")
+        return self.debian.folder / "older.deb"
 
     def version(self):
         done = self.inside("dpkg-query", "--show", "--showformat", "${Version}", "egret")
