@@ -67,9 +67,14 @@ impl ControlClient {
     ///
     /// Fails if nothing listens, and if the status is not 200.
     pub fn get(&self, path: &str) -> Result<Vec<u8>, ControlClientError> {
-        let mut stream = TcpStream::connect_timeout(&self.address, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
+        self.get_within(path, TIMEOUT)
+    }
+
+    /// Does the same with this timeout for connecting, sending and each read.
+    pub fn get_within(&self, path: &str, timeout: Duration) -> Result<Vec<u8>, ControlClientError> {
+        let mut stream = TcpStream::connect_timeout(&self.address, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         let mut request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
         if let Some(token) = &self.token {
             request.extend(["Authorization: Bearer ", token.expose(), "\r\n"]);
