@@ -67,6 +67,13 @@ mod scenarios {
     mod dns;
     mod doctor;
     mod egress;
+    mod exec_environment;
+    mod exec_exit_codes;
+    mod exec_intercepts;
+    mod exec_job_control;
+    mod exec_no_stray_child;
+    mod exec_reuses_a_gateway;
+    mod exec_side_by_side;
     mod explain;
     mod exporter_delivery;
     mod exporter_trouble;

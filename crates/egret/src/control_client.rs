@@ -1,7 +1,7 @@
 //! A client of the control port of another Egret process.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -35,6 +35,9 @@ pub enum ControlClientError {
 impl fmt::Display for ControlClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                f.write_str("there is no response in time")
+            }
             Self::Io(error) => write!(f, "cannot connect: {error}"),
             Self::NoResponse => f.write_str("the response is not that of a control port"),
             Self::Status(401) => {
