@@ -29,6 +29,8 @@ pub struct ListenerInfo {
     pub tls: bool,
     /// The provider that every request is sent to. Without one, the listener is a forward proxy.
     pub provider: Option<String>,
+    /// `true` if it is for connections that the system redirects.
+    pub redirect: bool,
 }
 
 /// A configured provider.

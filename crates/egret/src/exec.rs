@@ -10,6 +10,10 @@ mod find;
 mod formats;
 mod inherited;
 mod interception;
+#[cfg(target_os = "linux")]
+mod isolation;
+#[cfg(target_os = "linux")]
+mod netlink;
 mod no_proxy;
 pub mod serve;
 mod start;
@@ -18,6 +22,8 @@ mod trust;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,6 +40,8 @@ use crate::exec_directory::ExecDirectory;
 use crate::failure::Failure;
 use crate::gateway_info;
 use crate::output::print;
+#[cfg(target_os = "linux")]
+use crate::run::attached::Report;
 use environment::Environment;
 use find::{Gateway, Search};
 use formats::Format;
@@ -69,6 +77,12 @@ pub struct ExecArguments {
         value_delimiter = ','
     )]
     intercept: Option<Vec<String>>,
+    /// Let the command reach the network through Egret only, whatever it does: it runs in a network namespace
+    /// of its own. Connections to the ports 80 and 443 of any host arrive at Egret, without proxy variables
+    /// as well; DNS is answered by Egret's resolver, and everything else is refused. Fails where the system
+    /// forbids such namespaces.
+    #[arg(long, conflicts_with = "print_env")]
+    isolate: bool,
     /// Also set the variables by which SDKs find their API, such as `OPENAI_BASE_URL`, for providers that are
     /// known by their URL. Such calls need no interception.
     #[arg(long)]
@@ -99,7 +113,11 @@ pub struct ExecArguments {
 impl ExecArguments {
     /// Runs the command in place of this process. Returns only if that fails, or after printing variables.
     pub fn run(&self) -> Result<(), Failure> {
-        let environment = self.environment().map_err(|failure| failed(&failure.to_string()))?;
+        let failed_by = |failure: Failure| failed(&failure.to_string());
+        let (environment, isolation) = self.environment().map_err(failed_by)?;
+        if let Some(isolation) = isolation {
+            isolation.enter().map_err(failed_by)?;
+        }
         match self.print_env {
             Some(format) => {
                 print(&format.render(environment.changes())).map_err(|error| failed(&error.to_string()))
@@ -108,15 +126,15 @@ impl ExecArguments {
         }
     }
 
-    /// Finds or starts a gateway, and returns the environment of the command.
-    fn environment(&self) -> Result<Environment, Failure> {
+    /// Finds or starts a gateway. Returns the environment of the command, and its isolation to come.
+    fn environment(&self) -> Result<(Environment, Option<Isolation>), Failure> {
         let config = self.read_config()?;
         let wanted = Wanted::new(self.intercept.as_deref(), &config).map_err(Failure::misused)?;
         let inherited = Inherited::read();
-        if let Some(environment) = self.unchanged(&config, &inherited) {
-            return Ok(environment);
+        if let Some(environment) = self.unchanged(&config, &inherited)? {
+            return Ok((environment, None));
         }
-        let gateway = self.gateway(&config, &inherited, wanted.as_ref())?;
+        let (gateway, isolation) = self.gateway(&config, &inherited, wanted.as_ref())?;
         let trust = match &gateway.info.interception {
             Some(interception) => Some(self.trust(&config, interception)?),
             None => None,
@@ -129,9 +147,9 @@ impl ExecArguments {
         if self.base_urls {
             environment.set_base_urls(&gateway);
         }
-        environment.mark(gateway.control);
+        environment.mark(isolation.is_none().then_some(gateway.control));
         environment.kept().for_each(|line| self.say(line));
-        Ok(environment)
+        Ok((environment, isolation))
     }
 
     fn read_config(&self) -> Result<Config, Failure> {
@@ -142,14 +160,24 @@ impl ExecArguments {
 
     /// Returns the environment as it is if this command runs inside of another `egret exec` whose gateway
     /// serves it already, but cannot be asked for more.
-    fn unchanged(&self, config: &Config, inherited: &Inherited) -> Option<Environment> {
-        let outer = inherited.outer()?;
+    fn unchanged(&self, config: &Config, inherited: &Inherited) -> Result<Option<Environment>, Failure> {
         let wants_more = self.intercept.is_some() || self.base_urls || self.print_env.is_some();
-        if wants_more || !find::requires_token(outer, config) {
-            return None;
+        // The mark alone proves nothing: environments are copied.
+        if inherited.is_isolated() && is_isolated() {
+            if wants_more {
+                let reason = "this runs inside of `egret exec --isolate`, whose gateway cannot be asked for more: give the options \
+                     to the outer command";
+                return Err(Failure::misused(reason));
+            }
+            self.say("the gateway of the outer `egret exec --isolate` is used as it is");
+            return Ok(Some(Environment::new(inherited.clone())));
+        }
+        let Some(outer) = inherited.outer() else { return Ok(None) };
+        if wants_more || self.isolate || !find::requires_token(outer, config) {
+            return Ok(None);
         }
         self.say(format_args!("the gateway of the outer `egret exec` at {outer} is used as it is"));
-        Some(Environment::new(inherited.clone()))
+        Ok(Some(Environment::new(inherited.clone())))
     }
 
     fn gateway(
@@ -157,25 +185,28 @@ impl ExecArguments {
         config: &Config,
         inherited: &Inherited,
         wanted: Option<&Wanted>,
-    ) -> Result<Gateway, Failure> {
+    ) -> Result<(Gateway, Option<Isolation>), Failure> {
         let search = Search { config, is_named: self.config.is_some(), wanted };
-        for control in inherited.outer().into_iter().chain([config.control.listen]) {
+        // A gateway that runs already cannot be handed the sockets of an isolated command.
+        let running = inherited.outer().into_iter().chain([config.control.listen]).filter(|_| !self.isolate);
+        for control in running {
             match search.at(control, inherited.outer() == Some(control)) {
                 Ok(gateway) => {
                     self.say(format_args!("the gateway at {} is used", gateway.proxy));
-                    return Ok(gateway);
+                    return Ok((gateway, None));
                 }
                 Err(reason) => self.say(format_args!("no gateway at {control}: {reason}")),
             }
         }
         if self.print_env.is_some() {
-            return self.configured(config);
+            return Ok((self.configured(config)?, None));
         }
         let start = Start {
             config: self.config.as_deref(),
             directory: &self.directory(config)?,
             intercept: wanted.map(Wanted::hosts),
             linger: self.linger.get(),
+            isolated: self.isolate,
             removed: inherited.set_by_outer(),
         };
         let started = start.gateway().map_err(Failure::failed)?;
@@ -184,7 +215,9 @@ impl ExecArguments {
             started.gateway.proxy,
             started.log.map(|log| format!(", its log is {}", log.display())).unwrap_or_default()
         ));
-        Ok(started.gateway)
+        let proxy = started.gateway.proxy;
+        let isolation = self.isolate.then_some(Isolation { channel: started.channel, proxy });
+        Ok((started.gateway, isolation))
     }
 
     /// Returns the gateway of the config, which does not run yet.
@@ -226,6 +259,43 @@ impl ExecArguments {
             say(format_args!("egret exec: {line}"));
         }
     }
+}
+
+/// The isolation of the command, with the gateway to hand its sockets to.
+#[derive(Debug)]
+struct Isolation {
+    channel: UnixStream,
+    proxy: SocketAddr,
+}
+
+impl Isolation {
+    /// Isolates this process, which becomes the command. Returns once the gateway serves its sockets.
+    #[cfg(target_os = "linux")]
+    fn enter(self) -> Result<(), Failure> {
+        isolation::isolate(&self.channel, self.proxy).map_err(Failure::failed)?;
+        let report = start::read_report(&self.channel)
+            .map_err(|error| Failure::Failed(format!("cannot read the gateway's report: {error}")))?;
+        match report {
+            Some(Report::Serving) => Ok(()),
+            Some(Report::Failed(reason)) => Err(Failure::Failed(format!("the gateway failed: {reason}"))),
+            Some(Report::Started { .. }) | None => {
+                Err(Failure::Failed("the gateway ended before it served the command's sockets".to_owned()))
+            }
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn enter(self) -> Result<(), Failure> {
+        Err(Failure::Failed("--isolate needs the namespaces of Linux".to_owned()))
+    }
+}
+
+#[cfg(target_os = "linux")]
+use isolation::is_isolated;
+
+#[cfg(not(target_os = "linux"))]
+fn is_isolated() -> bool {
+    false
 }
 
 fn failed(message: &str) -> Failure {

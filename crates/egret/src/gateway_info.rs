@@ -27,6 +27,7 @@ fn listeners(config: &Config, addresses: &[SocketAddr]) -> Vec<ListenerInfo> {
         address: *address,
         tls: listener.tls.is_some(),
         provider: listener.provider.clone(),
+        redirect: listener.redirect,
     });
     info.collect()
 }

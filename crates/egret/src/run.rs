@@ -2,6 +2,8 @@
 
 pub mod attached;
 mod config_calls;
+pub mod handover;
+mod names;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -237,6 +239,11 @@ impl RunningEgret {
         running.show_demo()?;
         if let Some(attached) = &running.run.attached {
             attached.report(running.control.address(), &*running.source);
+            let taken = attached.take_over(&running.gateway);
+            if let (Err(_), Some(certificates)) = (&taken, &running.certificates) {
+                attached.clean_up(&running.config, certificates);
+            }
+            taken?;
         }
         Ok(running)
     }

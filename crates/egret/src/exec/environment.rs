@@ -13,7 +13,7 @@ use egret_message::authority::Host;
 
 use super::base_urls::base_urls;
 use super::find::Gateway;
-use super::inherited::{Inherited, MARK};
+use super::inherited::{ISOLATED, Inherited, MARK};
 use super::interception::Wanted;
 use super::no_proxy::NoProxy;
 use super::trust::{Trust, TrustError};
@@ -113,7 +113,7 @@ impl Environment {
         }
         let called = called(gateway, wanted);
         let no_proxy = self.no_proxy(&called);
-        let extends = NO_PROXY.iter().any(|name| self.inherited.get(name).is_some());
+        let extends = NO_PROXY.iter().any(|name| self.inherited.partly_own(name).is_some());
         for name in NO_PROXY {
             let value = no_proxy.value().into();
             self.changes.push(Change { name: name.to_owned(), value, extends });
@@ -150,7 +150,7 @@ impl Environment {
         ]);
         let directory = trust.php(usual.as_deref())?;
         // Without a value before it, the colon stands for the directory that PHP uses anyway.
-        let mut value = self.inherited.own(PHP).map(OsStr::to_owned).unwrap_or_default();
+        let mut value = self.inherited.partly_own(PHP).map(OsStr::to_owned).unwrap_or_default();
         let extends = !value.is_empty();
         value.push(":");
         value.push(directory);
@@ -165,13 +165,15 @@ impl Environment {
         }
     }
 
-    /// Adds the mark by which an inner `egret exec` finds the gateway, and knows what was set.
-    pub fn mark(&mut self, control: SocketAddr) {
+    /// Adds the mark by which an inner `egret exec` finds the gateway, unless the command is isolated, and
+    /// knows what was set.
+    pub fn mark(&mut self, control: Option<SocketAddr>) {
         let names = self.changes.iter().map(|change| {
             let plus = if change.extends { "+" } else { "" };
             format!(" {plus}{}", change.name)
         });
-        let mark = names.fold(control.to_string(), |mark, name| mark + &name);
+        let control = control.map_or(ISOLATED.to_owned(), |control| control.to_string());
+        let mark = names.fold(control, |mark, name| mark + &name);
         self.changes.push(Change::new(MARK, mark));
     }
 
@@ -194,7 +196,7 @@ impl Environment {
         let inherited = self.inherited.get(name).map(Path::new);
         match file(inherited.or(usual)) {
             Ok(path) => {
-                let (name, extends) = (name.to_owned(), inherited.is_some());
+                let (name, extends) = (name.to_owned(), self.inherited.partly_own(name).is_some());
                 self.changes.push(Change { name, value: path.into(), extends });
                 Ok(())
             }
@@ -215,7 +217,7 @@ impl Environment {
     /// Adds system properties to those of the user. Of two values, Java takes the last.
     fn add_java(&mut self, properties: &[(&str, &str)]) {
         let index = self.changes.iter().position(|change| change.name == JAVA).unwrap_or_else(|| {
-            let value = self.inherited.get(JAVA).map(OsStr::to_owned).unwrap_or_default();
+            let value = self.inherited.partly_own(JAVA).map(OsStr::to_owned).unwrap_or_default();
             let extends = !value.is_empty();
             self.changes.push(Change { name: JAVA.to_owned(), value, extends });
             self.changes.len().saturating_sub(1)

@@ -31,7 +31,8 @@ impl Gateway {
     /// Chooses the listener to use: one that speaks plain HTTP, as every client can, and forwards to every
     /// host. `None` if there is none.
     pub fn new(info: GatewayInfo, control: SocketAddr) -> Option<Self> {
-        let is_usable = |listener: &&ListenerInfo| !listener.tls && listener.provider.is_none();
+        let is_usable =
+            |listener: &&ListenerInfo| !listener.tls && !listener.redirect && listener.provider.is_none();
         let proxy = reachable(info.listeners.iter().find(is_usable)?.address);
         Some(Self { proxy, control: reachable(control), info })
     }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     fn listener(at: &str, tls: bool, provider: Option<&str>) -> ListenerInfo {
-        ListenerInfo { address: address(at), tls, provider: provider.map(str::to_owned) }
+        ListenerInfo { address: address(at), tls, provider: provider.map(str::to_owned), redirect: false }
     }
 
     #[test]
@@ -172,12 +173,13 @@ mod tests {
         let listeners = vec![
             listener("127.0.0.1:1", true, None),
             listener("127.0.0.1:2", false, Some("stripe")),
+            ListenerInfo { redirect: true, ..listener("127.0.0.1:6", false, None) },
             listener("0.0.0.0:3", false, None),
             listener("127.0.0.1:4", false, None),
         ];
         let gateway = Gateway::new(info(listeners.clone()), address("[::]:5")).unwrap();
         assert_eq!((gateway.proxy, gateway.control), (address("127.0.0.1:3"), address("[::1]:5")));
-        assert!(Gateway::new(info(listeners[..2].to_vec()), address("127.0.0.1:5")).is_none());
+        assert!(Gateway::new(info(listeners[..3].to_vec()), address("127.0.0.1:5")).is_none());
     }
 
     #[test]

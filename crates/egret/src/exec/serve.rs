@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, stderr, stdin, stdout};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -36,15 +37,26 @@ pub struct ServeCommand {
     /// A further host to intercept.
     #[arg(long = "host", requires = "intercept")]
     hosts: Vec<String>,
+    /// Take sockets of the command over: standard output is a socket then.
+    #[arg(long)]
+    isolated: bool,
     /// Time to stay after the command, in milliseconds.
     #[arg(long, default_value_t = 0)]
     linger_ms: u64,
 }
 
 /// Returns the arguments of the helper.
-pub fn arguments(config: Option<&Path>, intercept: Option<&[String]>, linger: Duration) -> Vec<OsString> {
+pub fn arguments(
+    config: Option<&Path>,
+    intercept: Option<&[String]>,
+    linger: Duration,
+    isolated: bool,
+) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = [NAME, "--detach", "--linger-ms"].map(OsString::from).to_vec();
     arguments.push(linger.as_millis().to_string().into());
+    if isolated {
+        arguments.push("--isolated".into());
+    }
     if let Some(config) = config {
         arguments.extend(["--config".into(), config.as_os_str().to_owned()]);
     }
@@ -62,7 +74,7 @@ impl ServeCommand {
             return detach().map_err(|error| Failure::Failed(format!("cannot start the gateway: {error}")));
         }
         let intercept = self.intercept.then_some(self.hosts);
-        let attached = attach(Duration::from_millis(self.linger_ms), intercept)
+        let attached = attach(Duration::from_millis(self.linger_ms), intercept, self.isolated)
             .map_err(|error| Failure::Failed(format!("cannot serve the command: {error}")))?;
         let pipe = attached.reporter.clone();
         let origin = self.config.map_or(Origin::Default, Origin::File);
@@ -95,14 +107,16 @@ fn close_others() {
     }
 }
 
-/// Takes the descriptor of the command from standard input, and the pipe from standard output, which becomes
-/// the log.
-fn attach(linger: Duration, intercept: Option<Vec<String>>) -> io::Result<Attached> {
+/// Takes the descriptor of the command from standard input, and the pipe or socket from standard output,
+/// which becomes the log.
+fn attach(linger: Duration, intercept: Option<Vec<String>>, isolated: bool) -> io::Result<Attached> {
     let process: OwnedFd = stdin().as_fd().try_clone_to_owned()?;
-    let reporter = Reporter::new(stdout().as_fd().try_clone_to_owned()?);
+    let output = stdout().as_fd().try_clone_to_owned()?;
+    let channel = if isolated { Some(UnixStream::from(output.try_clone()?)) } else { None };
+    let reporter = Reporter::new(output);
     dup2_stdin(File::open("/dev/null")?)?;
     dup2_stdout(stderr())?;
-    Ok(Attached { process, linger, intercept, reporter })
+    Ok(Attached { process, linger, intercept, reporter, channel })
 }
 
 #[cfg(test)]
@@ -120,12 +134,13 @@ mod tests {
     #[test]
     fn the_helpers_arguments_read_back() {
         let hosts = ["a.example".to_owned(), "*".to_owned()];
-        let written = arguments(Some(Path::new("/my egret.yaml")), Some(&hosts), Duration::from_secs(2));
+        let written =
+            arguments(Some(Path::new("/my egret.yaml")), Some(&hosts), Duration::from_secs(2), true);
         let serve = Cli::parse_from(written).serve;
-        assert!(serve.detach && serve.intercept);
+        assert!(serve.detach && serve.intercept && serve.isolated);
         assert_eq!((serve.hosts, serve.linger_ms), (hosts.to_vec(), 2_000));
         assert_eq!(serve.config.unwrap(), Path::new("/my egret.yaml"));
-        let bare = Cli::parse_from(arguments(None, None, Duration::ZERO)).serve;
-        assert!(!bare.intercept && bare.config.is_none());
+        let bare = Cli::parse_from(arguments(None, None, Duration::ZERO, false)).serve;
+        assert!(!bare.intercept && !bare.isolated && bare.config.is_none());
     }
 }

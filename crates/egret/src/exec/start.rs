@@ -3,11 +3,12 @@
 //! This process becomes the command, so it must not be the gateway's parent: a command that waits for its
 //! children would meet one that it has not started. Therefore a helper starts the gateway and ends. The
 //! helper's input is a descriptor of this process, by which the gateway learns when the command has ended;
-//! its output is a pipe for the gateway's report.
+//! its output is a socket for the gateway's report, by which an isolated command also hands its sockets over.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Start<'a, Names> {
     pub intercept: Option<Vec<String>>,
     /// Time that it stays after the command.
     pub linger: Duration,
+    /// `true` if it will be handed the sockets of an isolated command.
+    pub isolated: bool,
     /// Variables that it must not see.
     pub removed: Names,
 }
@@ -43,6 +46,8 @@ pub struct Started {
     pub gateway: Gateway,
     /// Its log, if it can be written.
     pub log: Option<PathBuf>,
+    /// The connection to it, of no use unless the command is isolated.
+    pub channel: UnixStream,
 }
 
 /// The reason why a gateway did not start.
@@ -88,8 +93,11 @@ impl<Names> Start<'_, Names> {
 }
 
 #[cfg(target_os = "linux")]
+pub use linux::read_report;
+
+#[cfg(target_os = "linux")]
 mod linux {
-    use std::io::{ErrorKind, PipeReader, Read};
+    use std::io::{ErrorKind, Read};
     use std::os::fd::OwnedFd;
     use std::process::{Command, Stdio};
     use std::time::Instant;
@@ -112,46 +120,53 @@ mod linux {
             let failed = |step| move |error: io::Error| StartError::System(step, error);
             let process: OwnedFd = pidfd_open(getpid(), PidfdFlags::empty())
                 .map_err(|error| failed("let the gateway watch this process")(error.into()))?;
-            let (pipe, writer) = io::pipe().map_err(failed("create a pipe"))?;
+            let (channel, far) = UnixStream::pair().map_err(failed("create a socket"))?;
             let program = std::env::current_exe().map_err(failed("find this program"))?;
             let mut helper = Command::new(program);
-            helper.args(serve::arguments(self.config, self.intercept.as_deref(), self.linger));
+            helper.args(serve::arguments(self.config, self.intercept.as_deref(), self.linger, self.isolated));
             self.removed.for_each(|name| {
                 helper.env_remove(name);
             });
-            helper.stdin(process).stdout(writer).stderr(stderr);
+            helper.stdin(process).stdout(OwnedFd::from(far)).stderr(stderr);
             let mut child = helper.spawn().map_err(failed("start the gateway"))?;
-            // It holds the writing end of the pipe.
+            // It holds the other end of the socket.
             drop(helper);
             child.wait().map_err(failed("wait for the gateway's start"))?;
-            let report = read_report(pipe).map_err(failed("read the gateway's report"))?;
-            match serde_json::from_slice(&report) {
-                Ok(Report::Started { control, gateway }) => {
+            match read_report(&channel).map_err(failed("read the gateway's report"))? {
+                Some(Report::Started { control, gateway }) => {
                     let gateway = Gateway::new(gateway, control).ok_or(StartError::NoListener(control))?;
-                    Ok(Started { gateway, log })
+                    Ok(Started { gateway, log, channel })
                 }
-                Ok(Report::Failed(reason)) => Err(StartError::Reported(reason)),
-                Err(_) => Err(StartError::Silent(log)),
+                Some(Report::Failed(reason)) => Err(StartError::Reported(reason)),
+                Some(Report::Serving) | None => Err(StartError::Silent(log)),
             }
         }
     }
 
-    /// Reads until the gateway closes the pipe, or the time is over.
-    fn read_report(mut pipe: PipeReader) -> io::Result<Vec<u8>> {
+    /// Reads a report, which is one line. `None` if the gateway sends none in time, or leaves.
+    pub fn read_report(channel: &UnixStream) -> io::Result<Option<Report>> {
+        Ok(serde_json::from_slice(&read_line(channel)?).ok())
+    }
+
+    fn read_line(mut channel: &UnixStream) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + TIMEOUT;
         let (mut report, mut bytes) = (Vec::new(), [0; 4096]);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-            match poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&timeout)) {
+            match poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) => return Ok(report),
                 Ok(_) => {}
                 Err(error) if io::Error::from(error).kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             }
-            match pipe.read(&mut bytes)? {
+            match channel.read(&mut bytes)? {
                 0 => return Ok(report),
                 count => report.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+            }
+            // Nothing follows it until this process has sent something.
+            if report.ends_with(b"\n") {
+                return Ok(report);
             }
             if report.len() > REPORT_BYTES_MAX {
                 return Ok(Vec::new());

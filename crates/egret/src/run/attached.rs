@@ -4,12 +4,14 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use egret_ca::CaDirectory;
 use egret_config::Duration as ConfigDuration;
 use egret_control::{GatewayInfo, Source};
+use egret_gateway::Gateway;
 use egret_gateway::config::ListenConfig;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -20,12 +22,21 @@ use crate::config::Config;
 use crate::exec_directory::ExecDirectory;
 use crate::failure::Failure;
 use crate::interception::Certificates;
+use crate::run::handover::{self, Purpose};
+use crate::run::names;
 
 /// Time for exchanges in flight once the command has ended: nobody waits for their responses.
 const DRAIN: ConfigDuration = ConfigDuration::from_millis(500);
 
 /// A free port on loopback, so that gateways run side by side.
 const FREE_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Time for the command to hand its sockets over.
+const HANDOVER: Duration = Duration::from_secs(30);
+
+/// The numbers of the listeners, for sockets of an isolated command.
+const PROXY: usize = 0;
+const DIRECT: usize = 1;
 
 /// The command, and what it asked for.
 #[derive(Debug)]
@@ -38,9 +49,12 @@ pub struct Attached {
     pub intercept: Option<Vec<String>>,
     /// Receives the report.
     pub reporter: Reporter,
+    /// Sends the sockets of an isolated command, made in its network namespace. `None` if it is not isolated.
+    pub channel: Option<UnixStream>,
 }
 
-/// The first and only message of the gateway to `egret exec`.
+/// A message of the gateway to `egret exec`, in one line: the first one says that it has started or failed,
+/// and a second one that it serves the sockets of an isolated command.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
@@ -53,6 +67,17 @@ pub enum Report {
     },
     /// The gateway did not start, for this reason.
     Failed(String),
+    /// The gateway serves the sockets that it was handed.
+    Serving,
+}
+
+impl Report {
+    /// Returns the line.
+    fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
 }
 
 /// Sends the report, once.
@@ -68,8 +93,8 @@ impl Reporter {
     /// Sends the report, unless one has been sent. If `egret exec` is gone, nobody needs it.
     pub fn send(&self, report: &Report) {
         let pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(mut pipe), Ok(text)) = (pipe, serde_json::to_vec(report)) {
-            let _ = pipe.write_all(&text);
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.write_all(&report.line());
         }
     }
 }
@@ -78,6 +103,9 @@ impl Attached {
     /// Returns the config for this command.
     pub fn adapt(&self, mut config: Config) -> Config {
         config.gateway.listen = vec![ListenConfig::from(FREE_PORT)];
+        if self.channel.is_some() {
+            config.gateway.listen.push(ListenConfig { redirect: true, ..ListenConfig::from(FREE_PORT) });
+        }
         config.control.listen = FREE_PORT;
         let drain = &mut config.gateway.timeouts.drain;
         if drain.is_zero() || drain.get() > DRAIN.get() {
@@ -117,10 +145,36 @@ impl Attached {
         }
     }
 
+    /// Takes the sockets of an isolated command over, and serves them.
+    pub fn take_over(&self, gateway: &Arc<Gateway>) -> Result<(), Failure> {
+        let Some(channel) = &self.channel else { return Ok(()) };
+        let taken = serve_sockets(channel, gateway);
+        let report = match &taken {
+            Ok(()) => Report::Serving,
+            Err(error) => Report::Failed(error.to_string()),
+        };
+        // If the command has ended, nobody needs it.
+        let _ = (&mut &*channel).write_all(&report.line());
+        taken.map_err(|error| Failure::Failed(format!("cannot serve the sockets of the command: {error}")))
+    }
+
     /// Tells `egret exec` where the gateway listens.
     pub fn report(&self, control: SocketAddr, source: &dyn Source) {
         self.reporter.send(&Report::Started { control, gateway: source.gateway() });
     }
+}
+
+fn serve_sockets(channel: &UnixStream, gateway: &Arc<Gateway>) -> io::Result<()> {
+    channel.set_read_timeout(Some(HANDOVER))?;
+    let mut of_names = Vec::new();
+    for (purpose, socket) in handover::receive(channel)? {
+        match purpose {
+            Purpose::Proxy => gateway.adopt(socket.into(), PROXY)?,
+            Purpose::Direct => gateway.adopt(socket.into(), DIRECT)?,
+            Purpose::Names | Purpose::NamesOverTcp => of_names.push((purpose, socket)),
+        }
+    }
+    names::serve(of_names, Arc::clone(gateway))
 }
 
 /// Waits until the process has ended. An error other than an interruption ends the wait too: a gateway that
@@ -162,7 +216,7 @@ mod tests {
         let (process, other) = io::pipe().unwrap();
         let (_, report) = io::pipe().unwrap();
         let reporter = Reporter::new(report.into());
-        (Attached { process: process.into(), linger, intercept, reporter }, other)
+        (Attached { process: process.into(), linger, intercept, reporter, channel: None }, other)
     }
 
     #[test]
@@ -178,6 +232,10 @@ mod tests {
         assert_eq!(adapted.interception.unwrap().hosts, ["a.example", "b.example"]);
         let plain = attached(Duration::ZERO, None).0.adapt(Config::default());
         assert_eq!((plain.gateway.timeouts.drain, plain.interception), (DRAIN, None));
+        let (mut isolated, _other) = attached(Duration::ZERO, None);
+        isolated.channel = Some(UnixStream::pair().unwrap().0);
+        let listeners = isolated.adapt(Config::default()).gateway.listen;
+        assert_eq!(listeners.iter().map(|listener| listener.redirect).collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]
@@ -188,7 +246,7 @@ mod tests {
         reporter.send(&Report::Failed("second".to_owned()));
         let mut text = String::new();
         read.read_to_string(&mut text).unwrap();
-        assert_eq!(text, r#"{"failed":"first"}"#);
+        assert_eq!(text, "{\"failed\":\"first\"}\n");
     }
 
     #[tokio::test]
