@@ -67,6 +67,14 @@ mod scenarios {
     mod dns;
     mod doctor;
     mod egress;
+    mod exec_environment;
+    mod exec_exit_codes;
+    mod exec_intercepts;
+    mod exec_isolated;
+    mod exec_job_control;
+    mod exec_no_stray_child;
+    mod exec_reuses_a_gateway;
+    mod exec_side_by_side;
     mod explain;
     mod exporter_delivery;
     mod exporter_trouble;
@@ -120,6 +128,7 @@ mod scenarios {
     mod provider_statuses;
     mod provider_websocket;
     mod quota_store;
+    mod redirected_connections;
     mod reload;
     mod request_ids;
     mod rewriting;

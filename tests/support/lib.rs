@@ -22,6 +22,7 @@ pub mod config_api;
 pub mod counted;
 pub mod dns;
 pub mod egret;
+pub mod exec;
 pub mod http;
 pub mod imported;
 pub mod intercepted;

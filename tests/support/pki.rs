@@ -73,8 +73,13 @@ impl Leaf {
     /// Starts a server with this certificate, which responds to one request per connection with `text`. It
     /// ends with the test.
     pub fn serve(&self, text: &'static str) -> SocketAddr {
+        self.serve_on(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), text)
+    }
+
+    /// Does the same on this address.
+    pub fn serve_on(&self, address: SocketAddr, text: &'static str) -> SocketAddr {
         let server = self.server();
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {

@@ -86,7 +86,12 @@ impl Provider {
 
     /// Does the same on another address.
     pub fn scripted_at(ip: IpAddr, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((ip, 0)).unwrap();
+        Self::scripted_on(SocketAddr::new(ip, 0), script)
+    }
+
+    /// Does the same on another address and at this port.
+    pub fn scripted_on(address: SocketAddr, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared::default());
         let (accepting, script) = (Arc::clone(&shared), Arc::new(script));

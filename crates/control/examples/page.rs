@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Secret;
-use egret_control::{ConfigAccess, Control, ControlConfig, Source};
+use egret_control::{ConfigAccess, Control, ControlConfig, GatewayInfo, Source};
 use egret_diagnosis::{Discovered, Traffic, TrafficConfig};
 use egret_flow::FlowsSnapshot;
 use egret_gateway::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
@@ -169,6 +169,10 @@ impl Source for MadeUp {
 
     fn cluster(&self) -> Option<egret_cluster::ClusterStatus> {
         None
+    }
+
+    fn gateway(&self) -> GatewayInfo {
+        GatewayInfo::default()
     }
 
     fn config(&self) -> serde_json::Value {

@@ -12,6 +12,7 @@ mod config;
 mod config_paths;
 mod connection;
 mod flows;
+mod gateway_info;
 mod guard;
 mod history;
 mod metrics;
@@ -28,5 +29,6 @@ pub use changes::{
     ConfigRequest, EntityTags, Refusal, Version,
 };
 pub use config::{ConfigChanges, ControlConfig};
+pub use gateway_info::{GatewayInfo, InterceptionInfo, ListenerInfo, ProviderInfo};
 pub use server::{Control, ControlError};
 pub use source::Source;

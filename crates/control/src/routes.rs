@@ -23,6 +23,7 @@ use crate::cluster::ClusterView;
 use crate::config::ControlConfig;
 use crate::config_paths::{self, ConfigCalls, SharedCalls};
 use crate::flows::{AccountsView, FlowView, QuotaView};
+use crate::gateway_info::GatewayInfo;
 use crate::guard::{Guard, guard};
 use crate::history::History;
 use crate::paths::{
@@ -45,7 +46,7 @@ const GROUPS_MAX: usize = 1_000;
 const METRIC_GROUPS_MAX: usize = 50;
 
 /// Returns the paths and their handlers, in the order of the page's footer.
-fn paths() -> [(&'static str, MethodRouter<SharedSource>); 14] {
+fn paths() -> [(&'static str, MethodRouter<SharedSource>); 15] {
     [
         ("/", get(page)),
         ("/healthz", get(healthz)),
@@ -59,6 +60,7 @@ fn paths() -> [(&'static str, MethodRouter<SharedSource>); 14] {
         ("/api/v1/exporters", get(exporters)),
         ("/api/v1/discovery", get(discovery)),
         ("/api/v1/discovery/flows", get(proposed_flows)),
+        ("/api/v1/gateway", get(gateway)),
         ("/api/v1/config", get(running_config)),
         (PURGE_PATH, post(purge)),
     ]
@@ -181,6 +183,10 @@ async fn metrics_text(State(source): State<SharedSource>) -> Response {
         &process,
     );
     ([(header::CONTENT_TYPE, metrics::MEDIA_TYPE)], text).into_response()
+}
+
+async fn gateway(State(source): State<SharedSource>) -> Json<GatewayInfo> {
+    Json(source.gateway())
 }
 
 async fn running_config(State(source): State<SharedSource>) -> Json<serde_json::Value> {

@@ -10,6 +10,8 @@ use egret_gateway::stats::StatsSnapshot;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 
+use crate::gateway_info::GatewayInfo;
+
 /// The data that the control port shows, implemented by the owner of the gateway. Every method is called from
 /// the control thread, once per request that needs it, and should return immediately.
 pub trait Source: Send + Sync {
@@ -44,6 +46,9 @@ pub trait Source: Send + Sync {
 
     /// Returns the state of the membership in a cluster, if the gateway is in one.
     fn cluster(&self) -> Option<ClusterStatus>;
+
+    /// Returns what a program must know to send its calls through the gateway.
+    fn gateway(&self) -> GatewayInfo;
 
     /// Returns the running configuration with its defaults; secrets appear by source only.
     fn config(&self) -> serde_json::Value;

@@ -15,7 +15,7 @@ use egret_cluster::{ClusterStatus, SegmentStatus};
 use egret_config::Secret;
 use egret_control::{
     Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
-    ConfigRequest, Control, ControlConfig, ControlError, Refusal, Source,
+    ConfigRequest, Control, ControlConfig, ControlError, GatewayInfo, Refusal, Source,
 };
 use egret_diagnosis::{Discovered, Traffic, TrafficConfig};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
@@ -30,6 +30,7 @@ use tokio::sync::oneshot;
 /// Every path that returns data.
 const GUARDED: [&str; 11] = [
     "/metrics",
+    "/api/v1/gateway",
     "/api/v1/config",
     "/api/v1/stats",
     "/api/v1/flows",
@@ -186,6 +187,10 @@ impl Source for Fixed {
 
     fn cluster(&self) -> Option<ClusterStatus> {
         self.cluster.clone()
+    }
+
+    fn gateway(&self) -> GatewayInfo {
+        GatewayInfo { version: "1.2.3".into(), ..GatewayInfo::default() }
     }
 
     fn config(&self) -> Value {

@@ -33,7 +33,7 @@ impl ArchiverArgs {
         let translation = self.translation()?;
         let config = translation.config().map_err(Failure::misused)?;
         print(&translation.banner())?;
-        Run { origin: Origin::Translated(Box::new(config)), demo: false }.run()
+        Run { origin: Origin::Translated(Box::new(config)), demo: false, attached: None }.run()
     }
 
     /// Prints the config that the command line stands for.

@@ -36,6 +36,17 @@ pub enum Command {
         #[arg(long)]
         demo: bool,
     },
+    /// Run a program whose calls go through Egret.
+    ///
+    /// Sets the variables by which programs find a proxy, and replaces itself by the program. The program
+    /// thus has its own process id, terminal, signals and exit code. If the gateway of the config runs, the
+    /// program uses it. Otherwise one is started on free ports, with a log in `data_dir/exec`, and ends with
+    /// the program. Exits with code 125 if Egret fails, 126 if the program cannot be run, and 127 if it is
+    /// not found.
+    Exec(Box<crate::exec::ExecArguments>),
+    /// Run the gateway of one command, for `egret exec`.
+    #[command(name = crate::exec::serve::NAME, hide = true)]
+    ServeCommand(Box<crate::exec::serve::ServeCommand>),
     /// Validate a config file.
     ///
     /// Prints all errors at once, each with file, line, column, the expected value and a suggestion. Secrets

@@ -286,7 +286,7 @@ mod tests {
             (
                 "gateway:\n  listen: [{ address: 127.0.0.1:0, provder: x }]\n",
                 "egret.yaml:2:36: gateway.listen[0].provder: unknown key `provder`, expected one of `address`, `provider`, \
-                 `https_provider`, `keep_host`, `scheme`, `route_by_query`, `tls`; did you mean `provider`?\n2 |   listen: [{ address: 127.0.0.1:0, provder: …\n  |                                    ^^^^^^^",
+                 `https_provider`, `keep_host`, `scheme`, `route_by_query`, `redirect`, `tls`; did you mean `provider`?\n2 |   listen: [{ address: 127.0.0.1:0, provder: …\n  |                                    ^^^^^^^",
             ),
             (
                 "gateway: { workers: 0 }",

@@ -1,7 +1,7 @@
 //! A client of the control port of another Egret process.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -45,6 +45,9 @@ pub enum ControlClientError {
 impl fmt::Display for ControlClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                f.write_str("there is no response in time")
+            }
             Self::Io(error) => write!(f, "cannot connect: {error}"),
             Self::NoResponse => f.write_str("the response is not that of a control port"),
             Self::Status(401) => {
@@ -79,7 +82,12 @@ impl ControlClient {
     ///
     /// Fails if nothing listens, and if the status is not 200.
     pub fn get(&self, path: &str) -> Result<Vec<u8>, ControlClientError> {
-        let stream = self.request(path, "HTTP/1.1")?;
+        self.get_within(path, TIMEOUT)
+    }
+
+    /// Does the same with this timeout for connecting, sending and each read.
+    pub fn get_within(&self, path: &str, timeout: Duration) -> Result<Vec<u8>, ControlClientError> {
+        let stream = self.request(path, "HTTP/1.1", timeout)?;
         let mut response = Vec::new();
         stream.take(RESPONSE_BYTES_MAX).read_to_end(&mut response)?;
         content(&response)
@@ -93,7 +101,7 @@ impl ControlClient {
     /// Fails if nothing listens, and if the status is not 200.
     pub fn stream(&self, path: &str) -> Result<BufReader<TcpStream>, ControlClientError> {
         // To a client of this version, content is sent without chunks.
-        let mut reader = BufReader::new(self.request(path, "HTTP/1.0")?);
+        let mut reader = BufReader::new(self.request(path, "HTTP/1.0", TIMEOUT)?);
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut line = Vec::new();
@@ -117,10 +125,10 @@ impl ControlClient {
     }
 
     /// Sends a request for a path.
-    fn request(&self, path: &str, version: &str) -> Result<TcpStream, ControlClientError> {
-        let mut stream = TcpStream::connect_timeout(&self.address, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
+    fn request(&self, path: &str, version: &str, timeout: Duration) -> Result<TcpStream, ControlClientError> {
+        let mut stream = TcpStream::connect_timeout(&self.address, timeout)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         let mut request = format!("GET {path} {version}\r\nHost: {}\r\nConnection: close\r\n", self.address);
         if let Some(token) = &self.token {
             request.extend(["Authorization: Bearer ", token.expose(), "\r\n"]);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use egret_cluster::{ClusterMonitor, ClusterStatus, ClusterThread};
-use egret_control::Source;
+use egret_control::{GatewayInfo, Source};
 use egret_diagnosis::{Discovered, Traffic};
 use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::FlowsSnapshot;
@@ -13,6 +13,8 @@ use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 
 use crate::config::Config;
+use crate::gateway_info;
+use crate::interception::Certificates;
 
 /// The data for the control port. Created before the gateway, because the gateway must know the control
 /// port's address in order never to connect to it.
@@ -21,6 +23,7 @@ pub struct ControlSource {
     cluster: OnceLock<Membership>,
     config: Mutex<Config>,
     exporters: Mutex<Exporters>,
+    certificates: Mutex<Option<Certificates>>,
 }
 
 /// The membership in a cluster.
@@ -38,6 +41,7 @@ impl ControlSource {
             cluster: OnceLock::new(),
             config: Mutex::new(config),
             exporters: Mutex::new(exporters),
+            certificates: Mutex::default(),
         }
     }
 
@@ -56,6 +60,11 @@ impl ControlSource {
     /// Replaces the config.
     pub fn set_config(&self, config: Config) {
         *self.config.lock().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    /// Replaces the certificates for intercepted hosts.
+    pub fn set_certificates(&self, certificates: Option<Certificates>) {
+        *self.certificates.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
     }
 
     /// Replaces the exporters.
@@ -107,6 +116,15 @@ impl Source for ControlSource {
 
     fn cluster(&self) -> Option<ClusterStatus> {
         self.cluster.get().map(|membership| membership.monitor.status())
+    }
+
+    fn gateway(&self) -> GatewayInfo {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let addresses = self.gateway.get().map(|gateway| gateway.addresses()).unwrap_or_default();
+        let certificates = self.certificates.lock().unwrap_or_else(PoisonError::into_inner);
+        let interception =
+            certificates.as_ref().and_then(|certificates| gateway_info::interception(&config, certificates));
+        GatewayInfo { ready: self.ready(), interception, ..gateway_info::describe(&config, &addresses) }
     }
 
     fn config(&self) -> serde_json::Value {

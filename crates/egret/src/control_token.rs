@@ -53,6 +53,11 @@ impl ControlToken {
         Self { path, token }
     }
 
+    /// Returns that there is none: the config's files are not accessible over the API.
+    pub const fn none() -> Self {
+        Self { path: PathBuf::new(), token: None }
+    }
+
     /// Returns the token.
     pub fn token(&self) -> Option<Secret> {
         self.token.clone()

@@ -1,4 +1,5 @@
-//! External events of a running Egret: signals, and changes of its config file and secret files.
+//! External events of a running Egret: signals, changes of its config file and secret files, and the end of
+//! the command that it is run for.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::config_file::{self, ConfigFileError};
 use crate::failure::Failure;
+use crate::run::attached::CommandEnd;
 use crate::secret_files;
 use crate::watch::Watch;
 
@@ -30,6 +32,8 @@ pub enum Event {
     Hangup,
     /// The config file, or a secret file that it refers to, may have changed.
     FileChanged,
+    /// The command that the gateway is run for has ended, and nothing waits for what it left behind.
+    CommandEnded,
 }
 
 /// Creates a runtime for one thread that mostly waits.
@@ -46,6 +50,8 @@ pub struct Events {
     interrupt: Signal,
     hangup: Signal,
     file: Option<(Watch, Receiver<()>)>,
+    /// `None` once it is returned as an event.
+    command: Option<CommandEnd>,
     /// `true` from a change until it is returned as an event.
     has_changed: bool,
 }
@@ -64,8 +70,14 @@ impl Events {
             interrupt: handler(SignalKind::interrupt())?,
             hangup: handler(SignalKind::hangup())?,
             file: file.and_then(watch),
+            command: None,
             has_changed: false,
         })
+    }
+
+    /// Also waits for the end of a command.
+    pub fn watch_command(&mut self, command: CommandEnd) {
+        self.command = Some(command);
     }
 
     /// Waits for the next event. If the future is dropped meanwhile, no change of the file is lost.
@@ -82,12 +94,23 @@ impl Events {
             tokio::time::sleep(DEBOUNCE).await;
             *has_changed = false;
         };
+        let command = &mut self.command;
+        let ended = async {
+            match command {
+                Some(command) => command.wait().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             _ = self.terminate.recv() => Event::Stop("SIGTERM"),
             _ = self.interrupt.recv() => Event::Stop("SIGINT"),
             _ = self.hangup.recv() => Event::Hangup,
             () = changed => Event::FileChanged,
+            () = ended => {
+                self.command = None;
+                Event::CommandEnded
+            }
         }
     }
 

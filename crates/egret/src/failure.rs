@@ -9,6 +9,8 @@ pub enum Failure {
     Failed(String),
     /// The usage or the config is wrong: exit code 2.
     Misused(String),
+    /// `egret exec` did not run its command, for this reason and with this exit code.
+    NotRun(String, u8),
 }
 
 impl Failure {
@@ -27,6 +29,7 @@ impl Failure {
         match self {
             Self::Failed(_) => 1,
             Self::Misused(_) => 2,
+            Self::NotRun(_, code) => *code,
         }
     }
 }
@@ -34,7 +37,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(message) | Self::Misused(message) => f.write_str(message),
+            Self::Failed(message) | Self::Misused(message) | Self::NotRun(message, _) => f.write_str(message),
         }
     }
 }

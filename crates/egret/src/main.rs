@@ -1,6 +1,6 @@
 //! The `egret` command.
 //!
-//! Exit codes: 0 success, 1 failure, 2 wrong usage or config.
+//! Exit codes: 0 success, 1 failure, 2 wrong usage or config. `egret exec` has those of env(1).
 #![warn(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -31,10 +31,13 @@ mod disks;
 mod doctor;
 mod durable;
 mod events;
+mod exec;
+mod exec_directory;
 mod explain;
 mod exports;
 mod failure;
 mod foreign_keys;
+mod gateway_info;
 mod har;
 mod health;
 mod import;
@@ -77,12 +80,14 @@ fn main() -> ExitCode {
         say(message);
         return ExitCode::from(Failure::misused("").exit_code());
     }
+    let is_exec = arguments.get(1).is_some_and(|name| name == exec::NAME);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version also end here, with code 0. If printing fails, the exit code must suffice.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            let code = u8::try_from(error.exit_code()).unwrap_or(2);
+            return ExitCode::from(if is_exec && code != 0 { exec::FAILED } else { code });
         }
     };
     match run(cli.command) {
@@ -98,8 +103,10 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run { config, demo } => {
             let origin = config.map_or(run::Origin::Default, run::Origin::File);
-            run::Run { origin, demo }.run()
+            run::Run { origin, demo, attached: None }.run()
         }
+        Command::Exec(arguments) => arguments.run(),
+        Command::ServeCommand(arguments) => arguments.run(),
         Command::Archiver(arguments) => arguments.run(),
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),

@@ -41,7 +41,7 @@ fn cli_page() -> String {
         .to_owned();
     let mut egret = Cli::command().disable_help_flag(true).disable_version_flag(true);
     egret.build();
-    for command in egret.get_subcommands_mut() {
+    for command in egret.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
         write_command(command, &mut page);
     }
     page
@@ -89,7 +89,11 @@ fn argument_name(argument: &clap::Arg) -> String {
         return format!("`<{value}>`");
     }
     let takes_value = argument.get_num_args().is_some_and(|count| count.takes_values());
-    let value = if takes_value { format!(" <{value}>") } else { String::new() };
+    let value = match (takes_value, argument.is_require_equals_set()) {
+        (true, true) => format!("[=<{value}>]"),
+        (true, false) => format!(" <{value}>"),
+        (false, _) => String::new(),
+    };
     match (argument.get_short(), argument.get_long()) {
         (Some(short), Some(long)) => format!("`-{short}`, `--{long}{value}`"),
         (Some(short), None) => format!("`-{short}{value}`"),

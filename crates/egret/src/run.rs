@@ -1,6 +1,9 @@
 //! `egret run`: starts the parts, reloads them, and stops them in order.
 
+pub mod attached;
 mod config_calls;
+pub mod handover;
+mod names;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -33,6 +36,7 @@ use crate::logging::Logging;
 use crate::output::print;
 use crate::supervisor::{self, Supervisor};
 use crate::{cluster, demo, memory, start_failure};
+use attached::Attached;
 
 /// Supervisors signal a process and then its group, so one request to stop arrives as two signals within this
 /// time.
@@ -54,6 +58,8 @@ pub struct Run {
     pub origin: Origin,
     /// `true` if the built-in provider runs as well.
     pub demo: bool,
+    /// The command that the gateway is run for, if it is run for one.
+    pub attached: Option<Attached>,
 }
 
 impl Run {
@@ -76,7 +82,11 @@ impl Run {
         // Before anything listens, so no later signal or change of the file is missed.
         let mut events = {
             let _entered = runtime.enter();
-            Events::start(self.file())?
+            let mut events = Events::start(self.file())?;
+            if let Some(attached) = &self.attached {
+                events.watch_command(attached.end()?);
+            }
+            events
         };
         let mut running = RunningEgret::start(self, text, config, demo, logging, inherited)?;
         let result = runtime.block_on(running.serve(&mut events));
@@ -85,6 +95,9 @@ impl Run {
         }
         std::mem::take(&mut running.disks).close(result.is_err());
         running.exporters.close();
+        if let (Some(attached), Some(certificates)) = (&running.run.attached, &running.certificates) {
+            attached.clean_up(&running.config, certificates);
+        }
         // An aborted drain still has a waiting thread.
         runtime.shutdown_background();
         result
@@ -109,6 +122,10 @@ impl Run {
         let config = match &self.origin {
             Origin::Translated(config) => (**config).clone(),
             Origin::Default | Origin::File(_) => Config::parse(&self.name(), text)?,
+        };
+        let config = match &self.attached {
+            Some(attached) => attached.adapt(config),
+            None => config,
         };
         Ok(with_demo(config, demo))
     }
@@ -173,7 +190,11 @@ impl RunningEgret {
         let exporters =
             Exporters::default().open(&config.exporters, open_options(&config)).map_err(Failure::failed)?;
         let source = Arc::new(ControlSource::new(config.clone(), exporters.clone()));
-        let token = ControlToken::create(&config.control, &config.data_dir);
+        // The file belongs to a gateway that other gateways may run beside.
+        let token = match run.attached {
+            Some(_) => ControlToken::none(),
+            None => ControlToken::create(&config.control, &config.data_dir),
+        };
         let (sender, calls) = mpsc::channel(CALLS_MAX);
         let access = ConfigAccess { token: token.token(), calls: sender };
         let control_source = Arc::<ControlSource>::clone(&source);
@@ -191,6 +212,7 @@ impl RunningEgret {
         let gateway =
             Gateway::start(parts, &[control.address()]).map_err(|error| start_failure::of_gateway(&error))?;
         source.set_gateway(Arc::clone(&gateway));
+        source.set_certificates(certificates.clone());
         let mut disks = Disks::default();
         disks.apply(gateway.cache_disks());
         log_listeners(&[], &gateway.addresses());
@@ -202,7 +224,7 @@ impl RunningEgret {
             .map_err(|error| Failure::Failed(format!("cannot start the watchdog's thread: {error}")))?;
         token.announce(reachable(control.address()));
         let versions = ConfigVersions::new(&config.data_dir);
-        if run.file().is_some() {
+        if run.file().is_some() && run.attached.is_none() {
             versions.record(&text, VersionOrigin::Start);
         }
         let running = Self {
@@ -230,6 +252,14 @@ impl RunningEgret {
             supervisor,
         };
         running.show_demo()?;
+        if let Some(attached) = &running.run.attached {
+            attached.report(running.control.address(), &*running.source);
+            let taken = attached.take_over(&running.gateway);
+            if let (Err(_), Some(certificates)) = (&taken, &running.certificates) {
+                attached.clean_up(&running.config, certificates);
+            }
+            taken?;
+        }
         running.supervisor.ready();
         Ok(running)
     }
@@ -267,6 +297,10 @@ impl RunningEgret {
                         "draining: no new connections; waiting for exchanges in flight, another signal stops immediately"
                     );
                     return self.drain(events, signal).await;
+                }
+                Event::CommandEnded => {
+                    tracing::info!("the command has ended; waiting for exchanges in flight");
+                    return self.drain(events, "").await;
                 }
             }
         }
@@ -403,6 +437,7 @@ impl RunningEgret {
         self.cluster = self.cluster.take().or(joined);
         // Kept even if nothing is intercepted for a while: clients trust this authority.
         self.certificates = certificates.or(self.certificates.take());
+        self.source.set_certificates(self.certificates.clone());
         self.source.set_cluster(self.cluster.as_ref());
         if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
             thread.reconfigure(cluster);

@@ -234,6 +234,9 @@ pub struct ListenConfig {
     /// Lets requests name host, scheme and consumer by query parameters, which are not forwarded.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub route_by_query: bool,
+    /// Serves connections that the system redirects here, to the hosts that they name.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub redirect: bool,
     /// The certificate for clients, which must then use TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenTlsConfig>,
@@ -264,6 +267,7 @@ impl From<SocketAddr> for ListenConfig {
             keep_host: false,
             scheme: Scheme::Http,
             route_by_query: false,
+            redirect: false,
             tls: None,
         }
     }
@@ -296,6 +300,11 @@ enum ListenSchema {
         /// `egret_scheme` and `egret_consumer`, or `lunar_original_host`, `lunar_original_scheme` and
         /// `lunar_consumer_tag`. They are not forwarded. Not with `provider`. Default: `false`.
         route_by_query: Option<bool>,
+        /// Serves connections that the system redirects here, such as iptables with `REDIRECT`. Their clients
+        /// know nothing of a gateway: the host is the one that they name in TLS (SNI) or in `Host`, else the
+        /// address that they have connected to. Not with `provider`, `route_by_query` or `tls`. Default:
+        /// `false`.
+        redirect: Option<bool>,
         /// The certificate for clients, which must then use TLS.
         tls: Option<ListenTlsConfig>,
     },
@@ -334,11 +343,30 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     scheme: Scheme,
                     #[serde(default)]
                     route_by_query: bool,
+                    #[serde(default)]
+                    redirect: bool,
                     tls: Option<ListenTlsConfig>,
                 }
-                let Fields { address, provider, https_provider, keep_host, scheme, route_by_query, tls } =
-                    Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                Ok(ListenConfig { address, provider, https_provider, keep_host, scheme, route_by_query, tls })
+                let Fields {
+                    address,
+                    provider,
+                    https_provider,
+                    keep_host,
+                    scheme,
+                    route_by_query,
+                    redirect,
+                    tls,
+                } = Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                Ok(ListenConfig {
+                    address,
+                    provider,
+                    https_provider,
+                    keep_host,
+                    scheme,
+                    route_by_query,
+                    redirect,
+                    tls,
+                })
             }
         }
         deserializer.deserialize_any(Visitor)

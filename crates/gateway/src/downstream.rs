@@ -2,4 +2,5 @@
 
 pub(crate) mod connection;
 pub(crate) mod intercept;
+pub(crate) mod redirect;
 pub(crate) mod serve;

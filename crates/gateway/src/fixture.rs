@@ -26,7 +26,8 @@ use egret_store::SharedState;
 use tokio::sync::mpsc;
 
 use crate::config::{GatewayConfig, Parts, Providers};
-use crate::downstream::connection::{Client, ConnectionSlot, Inside};
+use crate::downstream::connection::{Client, ConnectionSlot, Inside, Redirected};
+use crate::downstream::redirect;
 use crate::exchange::forward::{Disclosed, edit_request, survey};
 use crate::exchange::query::{self, Translated};
 use crate::exchange::route::{self as routing, Route};
@@ -150,6 +151,10 @@ impl Fixture {
     pub fn listen(&mut self, listener: SocketAddr) {
         self.client.listener = listener;
         self.client.inside = None;
+        let view = self.client.worker.view();
+        let redirects = view.plan.listener(listener).is_some_and(|listener| listener.redirects);
+        let destination = SocketAddr::from(([192, 0, 2, 1], 80));
+        self.client.redirected = redirects.then(|| Box::new(Redirected::Requests(destination)));
     }
 
     /// Assigns the following requests to an intercepted tunnel on a listener, with TLS inside if `tls`. For
@@ -242,6 +247,7 @@ impl Fixture {
         let request = rewritten.as_deref().unwrap_or(request);
         let named = &view.plan.named_fields;
         let fields = survey(&mut self.request, request, &self.via, named).map_err(slug)?;
+        redirect::enter(&mut self.client, &self.request, request);
         let question = routing::Question {
             view: &view,
             client: &self.client,

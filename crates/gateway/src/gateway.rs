@@ -3,7 +3,7 @@
 pub(crate) mod acceptor;
 pub(crate) mod thread;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,15 @@ use egret_config::Problem;
 use egret_diagnosis::{Discovered, Traffic};
 use egret_export::access_log::AccessLog;
 use egret_flow::FlowsSnapshot;
-use egret_net::dns::Resolver;
+use egret_message::authority::{Authority, Host};
+use egret_message::default_port;
+use egret_net::dns::{Addresses, DnsError, NoAddress, Resolver};
 use egret_net::event_loop::EventLoop;
+use egret_net::policy::{Target, Verdict};
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::SockRef;
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -46,7 +50,12 @@ pub struct Gateway {
 struct State {
     plan: Arc<Plan>,
     listeners: Vec<Listener>,
+    /// Stops the acceptors of adopted sockets.
+    adopted: Vec<Stop>,
 }
+
+/// Stops an acceptor, which confirms that it has ended.
+type Stop = oneshot::Sender<oneshot::Sender<()>>;
 
 /// A bound listener.
 #[derive(Debug)]
@@ -54,8 +63,8 @@ struct Listener {
     /// The configured address, whose port may be 0.
     requested: SocketAddr,
     bound: SocketAddr,
-    /// Stops the acceptor, which confirms that it has ended.
-    stop: Option<oneshot::Sender<oneshot::Sender<()>>>,
+    /// Stops the acceptor.
+    stop: Option<Stop>,
 }
 
 /// A question to every worker, which each answers by dropping its handle.
@@ -141,7 +150,7 @@ impl Gateway {
             shared,
             started: Instant::now(),
             own: own.to_vec(),
-            state: Mutex::new(State { plan, listeners: Vec::new() }),
+            state: Mutex::new(State { plan, listeners: Vec::new(), adopted: Vec::new() }),
             ended: Mutex::new(ended),
         };
         gateway.lock().listeners = gateway.listen(listeners, sockets);
@@ -151,6 +160,40 @@ impl Gateway {
     /// Returns the listening addresses, in the order of the configuration, with the real ports in place of 0.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.lock().listeners.iter().map(|listener| listener.bound).collect()
+    }
+
+    /// Also accepts clients on a socket that the caller has made, in another network namespace for instance.
+    /// They are served as those of listener number `listener`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such listener, or if the socket cannot be prepared.
+    pub fn adopt(&self, socket: TcpListener, listener: usize) -> io::Result<()> {
+        acceptor::prepare(&SockRef::from(&socket))?;
+        let mut state = self.lock();
+        let found = state.listeners.get(listener).map(|listener| listener.bound);
+        let bound = found.ok_or_else(|| io::Error::other(format!("there is no listener {listener}")))?;
+        let (stop, stopped) = oneshot::channel();
+        self.shared.send(0, Message::Listen(socket, bound, stopped));
+        state.adopted.push(stop);
+        Ok(())
+    }
+
+    /// Looks up the addresses of a host for a client that is about to call it. The policy decides before a
+    /// name server is asked.
+    pub async fn look_up(&self, host: &str) -> Result<Addresses, NoAddress> {
+        let name = Host::parse(host.as_bytes()).map_err(|_| NoAddress::Dns(DnsError::NotFound))?;
+        let plan = Arc::clone(&self.lock().plan);
+        let is_allowed = [true, false].into_iter().any(|tls| {
+            let authority = Authority { host: name.clone(), port: default_port(tls) };
+            let configured = plan.table.by_authority(&authority).is_some();
+            let target = Target { authority: &authority, configured };
+            !matches!(plan.other_hosts.policy().check_host(&target), Verdict::Deny(_))
+        });
+        if !is_allowed {
+            return Err(NoAddress::Denied);
+        }
+        self.shared.network.resolver.resolve(&name.to_string()).await.map_err(NoAddress::Dns)
     }
 
     /// Applies a new configuration completely, or returns an error and changes nothing. Exchanges in progress
@@ -291,8 +334,8 @@ impl Gateway {
         self.shared.draining.store(true, Relaxed);
         let (timeout, stops) = {
             let mut state = self.lock();
-            let stops: Vec<_> =
-                state.listeners.iter_mut().filter_map(|listener| listener.stop.take()).collect();
+            let mut stops = std::mem::take(&mut state.adopted);
+            stops.extend(state.listeners.iter_mut().filter_map(|listener| listener.stop.take()));
             (state.plan.timeouts.drain, stops)
         };
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
@@ -319,11 +362,11 @@ impl Gateway {
     }
 
     /// Makes the first worker accept on newly bound sockets.
-    fn listen(&self, mut listeners: Vec<Listener>, sockets: Vec<std::net::TcpListener>) -> Vec<Listener> {
+    fn listen(&self, mut listeners: Vec<Listener>, sockets: Vec<TcpListener>) -> Vec<Listener> {
         for socket in sockets {
             let Ok(bound) = socket.local_addr() else { continue };
             let (stop, stopped) = oneshot::channel();
-            self.shared.send(0, Message::Listen(socket, stopped));
+            self.shared.send(0, Message::Listen(socket, bound, stopped));
             if let Some(listener) = listeners.iter_mut().find(|listener| listener.bound == bound) {
                 listener.stop = Some(stop);
             }
@@ -348,7 +391,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-type Bound = (Vec<Listener>, Vec<std::net::TcpListener>, GatewayConfig);
+type Bound = (Vec<Listener>, Vec<TcpListener>, GatewayConfig);
 
 /// Binds the addresses that are not bound yet, unless a socket for them was inherited. Returns the
 /// configuration with the real addresses.

@@ -105,6 +105,8 @@ pub(crate) struct ListenerPlan {
     pub secure: bool,
     /// `true` if query parameters may name the provider.
     pub routes_by_query: bool,
+    /// `true` if the system redirects connections here whose clients know nothing of a gateway.
+    pub redirects: bool,
     /// The TLS config for clients, if the listener uses TLS.
     pub tls: Option<ServerTls>,
     /// Values of `Host` that name the gateway itself, in lower case.
@@ -517,8 +519,16 @@ fn compile_listeners(
     }
     let mut listeners: Vec<ListenerPlan> = Vec::new();
     for (number, listen) in config.listen.iter().enumerate() {
-        let ListenConfig { address, provider, https_provider, keep_host, scheme, route_by_query, tls } =
-            listen;
+        let ListenConfig {
+            address,
+            provider,
+            https_provider,
+            keep_host,
+            scheme,
+            route_by_query,
+            redirect,
+            tls,
+        } = listen;
         if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
                 format!("gateway.listen[{number}]"),
@@ -546,6 +556,15 @@ fn compile_listeners(
             let message = "not allowed on a listener with a `provider`, which receives every request";
             problems.push(Problem::new(format!("gateway.listen[{number}].route_by_query"), message));
         }
+        for (key, is_given) in
+            [("provider", provider.is_some()), ("route_by_query", *route_by_query), ("tls", tls.is_some())]
+        {
+            if is_given && *redirect {
+                let message =
+                    "not allowed with `redirect`: the clients of such a listener know nothing of it";
+                problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
+            }
+        }
         let path = format!("gateway.listen[{number}].tls");
         let tls = tls.as_ref().and_then(|tls| ok_or_push(ServerTls::compile(tls, &path), problems));
         listeners.push(ListenerPlan {
@@ -555,6 +574,7 @@ fn compile_listeners(
             keep_host: *keep_host,
             secure: *scheme == Scheme::Https,
             routes_by_query: *route_by_query,
+            redirects: *redirect,
             tls,
             own_hosts: own_hosts(*address, &config.names),
         });

@@ -86,8 +86,9 @@ pub(crate) struct Inbox {
 pub(crate) enum Message {
     /// A new client connection, with the address of its listener.
     Client(TcpStream, SocketAddr),
-    /// Accept clients on this socket until told to stop. Sent only to the first worker.
-    Listen(std::net::TcpListener, oneshot::Receiver<oneshot::Sender<()>>),
+    /// Accept clients of the listener at this address on this socket until told to stop. Sent only to the
+    /// first worker.
+    Listen(std::net::TcpListener, SocketAddr, oneshot::Receiver<oneshot::Sender<()>>),
     /// A new plan, in force from the next exchange on.
     Plan(Arc<Plan>),
     /// Drop this, to show that the worker handles its messages.

@@ -51,6 +51,8 @@ pub(crate) struct Client {
     pub half_closed: bool,
     /// The tunnel whose inside the gateway serves itself. `None` on an ordinary connection.
     pub inside: Option<Box<Inside>>,
+    /// `Some` on a connection that was redirected here, until its authority is known.
+    pub redirected: Option<Box<Redirected>>,
     /// Released last, when the socket is closed.
     _place: ConnectionSlot,
 }
@@ -81,6 +83,15 @@ impl Inside {
         let named = || Authority::parse(host, Some(default_port(self.tls)));
         *host == *self.text || named().is_ok_and(|named| named == self.authority)
     }
+}
+
+/// The beginning of a redirected connection. Its client believes to speak with the provider itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Redirected {
+    /// Bytes for a tunnel. The gateway has put a CONNECT before them, whose response the client must not see.
+    Tunnel,
+    /// Requests, for the authority that the first of them names, else for this address.
+    Requests(SocketAddr),
 }
 
 /// The slot of one open client connection. The acceptor has counted it for this worker.
@@ -133,6 +144,7 @@ impl Client {
             last_active: now,
             half_closed: false,
             inside: None,
+            redirected: None,
             _place: place,
         }
     }
@@ -151,6 +163,11 @@ impl Client {
     pub fn request_since(&self, begun: Moment) -> Moment {
         // A time before the last exchange's end belongs to an earlier request.
         if self.head_since > self.last_active { self.head_since } else { begun }
+    }
+
+    /// Returns `true` if the request in hand is a CONNECT that the client has not sent.
+    pub fn is_unaware(&self) -> bool {
+        self.inside.is_none() && self.redirected.as_deref() == Some(&Redirected::Tunnel)
     }
 
     /// Closes the connection with a reset, so the client sees that the response is incomplete.

@@ -17,7 +17,8 @@ use egret_message::authority::{Authority, Host};
 use egret_net::event_loop;
 use egret_net::stream::Stream;
 use egret_net::tls::hello::{
-    HELLO_BYTES_MAX, Hello, HelloError, HelloReader, Opening, no_application_protocol, unrecognized_name,
+    HELLO_BYTES_MAX, Hello, HelloError, HelloReader, Opening, access_denied, no_application_protocol,
+    unrecognized_name,
 };
 use egret_net::tls::{TlsError, TlsStream, accept_hello};
 use rustls::ServerConfig;
@@ -33,7 +34,7 @@ use crate::view::View;
 const HTTP_1_1: &[u8] = b"http/1.1";
 /// Time that a client has for its first bytes if `timeouts.head` is unlimited. In some protocols it waits for
 /// the server's, which come only once the tunnel is relayed.
-const FIRST_BYTES: Duration = Duration::from_secs(10);
+pub(super) const FIRST_BYTES: Duration = Duration::from_secs(10);
 
 /// The start of a tunnel that is to be intercepted.
 #[derive(Debug)]
@@ -155,7 +156,7 @@ fn serve_inside(client: &mut Client, state: &mut RequestState, inside: Inside) -
 
 /// Waits for the first bytes inside. A client that sends none waits for the server, in a protocol in which
 /// that one speaks first. Returns `None` if the client has left.
-async fn opening(client: &mut Client, state: &mut RequestState) -> Option<Opening> {
+pub(super) async fn opening(client: &mut Client, state: &mut RequestState) -> Option<Opening> {
     loop {
         if let Some(opening) = Opening::of(received(state)) {
             return Some(opening);
@@ -169,7 +170,7 @@ async fn opening(client: &mut Client, state: &mut RequestState) -> Option<Openin
 }
 
 /// Reads the whole `ClientHello`.
-async fn read_hello(client: &mut Client, state: &mut RequestState) -> Result<Hello, Start> {
+pub(super) async fn read_hello(client: &mut Client, state: &mut RequestState) -> Result<Hello, Start> {
     let mut reader = HelloReader::default();
     loop {
         match reader.read(received(state)) {
@@ -244,6 +245,13 @@ fn received(state: &RequestState) -> &[u8] {
 async fn refuse(client: &mut Client, alert: &[u8]) -> Start {
     client.send_all(alert).await;
     Start::End(End::Linger)
+}
+
+/// Sends the alert that TLS has for a denied access, if the tunnel begins with TLS.
+pub(crate) async fn deny(client: &mut Client, state: &RequestState) {
+    if Opening::of(received(state)) == Some(Opening::Tls) {
+        client.send_all(&access_denied()).await;
+    }
 }
 
 /// Treats a protocol that is not served as the config says: it is relayed, or refused with `alert`.

@@ -17,7 +17,7 @@ use egret_net::tls::{ServerTls, accept};
 use tracing::{debug, warn};
 
 use crate::downstream::connection::{Client, ConnectionSlot, End};
-use crate::downstream::intercept;
+use crate::downstream::{intercept, redirect};
 use crate::exchange::serve::serve_request;
 use crate::failure::{ErrorKind, Failure};
 use crate::state::request::RequestState;
@@ -36,7 +36,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
         Ok(socket) => socket,
         Err(error) => return warn!(%error, "cannot serve a client connection"),
     };
-    let tls = worker.view().plan.listener(listener).and_then(|listener| listener.tls.clone());
+    let (tls, redirects) = match worker.view().plan.listener(listener) {
+        Some(listener) => (listener.tls.clone(), listener.redirects),
+        None => (None, false),
+    };
     let stream = match tls {
         None => Stream::Plain(socket),
         Some(tls) => match Box::pin(shake_hands(&worker, socket, tls)).await {
@@ -45,6 +48,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
         },
     };
     let mut client = Client::new(place, stream, listener);
+    if redirects && !Box::pin(client.serve_redirected()).await {
+        return;
+    }
     while client.wait_for_request().await {
         // A separate future, so a waiting connection takes no more memory than waiting needs.
         if !Box::pin(client.serve_requests()).await {
@@ -97,6 +103,23 @@ impl Client {
         .await;
         self.worker.counters().idle.sub(1);
         readable
+    }
+
+    /// Serves the beginning of a redirected connection. Returns `true` if it stays open for requests.
+    async fn serve_redirected(&mut self) -> bool {
+        let mut state = self.worker.pools.take_state();
+        self.worker.pools.buffers.lend(&mut state.input);
+        state.request.reset();
+        let end = if redirect::begin(self, &mut state).await {
+            self.serve_with(&mut state).await
+        } else {
+            End::Linger
+        };
+        if matches!(end, End::Linger) {
+            self.linger(&mut state.input).await;
+        }
+        self.worker.return_state(state);
+        matches!(end, End::Persist)
     }
 
     /// Serves requests until there is a pause. Returns `true` if the connection stays open.

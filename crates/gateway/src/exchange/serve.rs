@@ -15,6 +15,7 @@ use tracing::debug;
 
 use crate::downstream::connection::{Client, End};
 use crate::downstream::intercept::{self, Start};
+use crate::downstream::redirect;
 use crate::exchange::call::Call;
 use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
@@ -23,7 +24,7 @@ use crate::exchange::query::{self, Translated};
 use crate::exchange::reply::{Ended, Then};
 use crate::exchange::route::{Question, Route};
 use crate::exchange::tunnel;
-use crate::failure::Failure;
+use crate::failure::{ErrorKind, Failure};
 use crate::state::request::{CallTarget, RequestState};
 use crate::upstream::{Connection, Upstream};
 use crate::view::View;
@@ -35,6 +36,7 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
     client.requests = client.requests.saturating_add(1);
     let view = client.worker.view();
     state.reset_up();
+    redirect::enter(client, &state.request, state.input.filled());
     let end = match route(client, state, &view) {
         Ok(Route::Forward(target)) => match ExchangeSlot::take(&client.worker, view.plan.limits.exchanges) {
             Ok(_slot) => {
@@ -123,6 +125,9 @@ async fn refuse(
     begun: Moment,
 ) -> End {
     let nowhere = Rc::clone(&view.nowhere);
+    if client.is_unaware() {
+        return fail_silently(client, state, view, nowhere, failure, begun).await;
+    }
     let mut call = Call::new(client, state, Rc::clone(view), nowhere, begun);
     flows::record_only(&mut call, target);
     let ended = call.respond_with_error(failure).await;
@@ -167,8 +172,8 @@ async fn connect(
     };
     let (_slot, connection) = match opened.await {
         Ok(opened) => opened,
-        Err(failure) if is_intercepted => {
-            return fail_silently(client, state, view, upstream, &failure, begun);
+        Err(failure) if is_intercepted || client.is_unaware() => {
+            return fail_silently(client, state, view, upstream, &failure, begun).await;
         }
         Err(failure) => {
             let target = CallTarget::whole(upstream, Span::default());
@@ -183,7 +188,7 @@ async fn connect(
         tunnel::note_bypass(&client.worker, view, &upstream);
     }
     let established = tunnel::established(&state.request_id);
-    let is_established = is_intercepted || client.send_all(&established).await;
+    let is_established = is_intercepted || client.is_unaware() || client.send_all(&established).await;
     let mut call = Call::new(&mut *client, &mut *state, Rc::clone(view), Rc::clone(&upstream), begun);
     // The tunnel's contents are not inspected.
     flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
@@ -213,15 +218,15 @@ async fn start_inside(
     if let Verdict::Deny(reason) = view.plan.other_hosts.policy().check_host(target) {
         return Err(client.worker.shared.network.denied(client.worker.number, target, reason));
     }
-    if !client.send_all(&tunnel::established(&state.request_id)).await {
+    if !client.is_unaware() && !client.send_all(&tunnel::established(&state.request_id)).await {
         return Ok(Start::End(End::Close));
     }
     Ok(intercept::start(client, state, target.authority.clone(), config).await)
 }
 
-/// Ends a tunnel that cannot be opened although its client has received a 200: it waits for bytes of the
-/// destination, so no error response can be sent.
-fn fail_silently(
+/// Ends a tunnel that cannot be opened although its client has received a 200, or believes to speak with the
+/// destination: it waits for bytes of the destination, so no error response can be sent.
+async fn fail_silently(
     client: &mut Client,
     state: &mut RequestState,
     view: &Rc<View>,
@@ -230,6 +235,9 @@ fn fail_silently(
     begun: Moment,
 ) -> End {
     debug!(error = failure.kind.slug(), "a tunnel cannot be relayed: {}", failure.detail);
+    if client.is_unaware() && failure.kind == ErrorKind::EgressDenied {
+        intercept::deny(client, state).await;
+    }
     let target = CallTarget::whole(Rc::clone(&upstream), Span::default());
     let mut call = Call::new(client, state, Rc::clone(view), upstream, begun);
     flows::record_only(&mut call, Some(&target));

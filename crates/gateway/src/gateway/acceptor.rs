@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use egret_message::RequestId;
 use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
-use socket2::{Domain, Protocol, Type};
+use socket2::{Domain, Protocol, SockRef, Type};
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -39,7 +39,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
-    prepare(&socket)?;
+    prepare(&SockRef::from(&socket))?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -47,13 +47,13 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Returns a handle of a socket that already listens, ready to accept clients on.
 pub(crate) fn adopt(inherited: &TcpListener) -> io::Result<TcpListener> {
-    let socket = socket2::Socket::from(inherited.try_clone()?);
-    prepare(&socket)?;
-    Ok(socket.into())
+    let socket = inherited.try_clone()?;
+    prepare(&SockRef::from(&socket))?;
+    Ok(socket)
 }
 
 /// Sets the options of a listening socket.
-fn prepare(socket: &socket2::Socket) -> io::Result<()> {
+pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
     // Accepted sockets inherit this, which saves a system call for each.
     socket.set_tcp_nodelay(true)?;
     // Inherited too. It limits the unsent data of a slow client, so the amount that the client reads shows
@@ -63,14 +63,14 @@ fn prepare(socket: &socket2::Socket) -> io::Result<()> {
     socket.set_nonblocking(true)
 }
 
-/// Accepts connections until `stop` is signalled or dropped. Then accepts those that the kernel has already
-/// completed.
+/// Accepts connections until `stop` is signalled or dropped, and serves them as those of the listener at
+/// `address`. Then accepts those that the kernel has already completed.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
     listener: Listener,
+    address: SocketAddr,
     mut stop: oneshot::Receiver<oneshot::Sender<()>>,
 ) {
-    let Ok(address) = listener.local_addr() else { return };
     let turned_away = Rc::new(Cell::new(0));
     let stopped = loop {
         tokio::select! {

@@ -32,8 +32,8 @@ pub(crate) async fn run(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, inb
     spawn(background::run(Rc::clone(&worker), orders));
     while let Some(message) = next(&worker, &mut messages).await {
         match message {
-            Message::Listen(socket, stop) => match Listener::new(socket) {
-                Ok(listener) => spawn(acceptor::accept(Rc::clone(&worker), listener, stop)),
+            Message::Listen(socket, address, stop) => match Listener::new(socket) {
+                Ok(listener) => spawn(acceptor::accept(Rc::clone(&worker), listener, address, stop)),
                 Err(error) => warn!(%error, "cannot start a listener"),
             },
             Message::Client(socket, listener) => serve_client(&worker, socket, listener),

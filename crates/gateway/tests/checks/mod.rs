@@ -17,6 +17,8 @@ use serde_json::json;
 const FORWARD: &str = "127.0.0.1:8000";
 /// A listener that routes by query parameters.
 const BY_QUERY: &str = "127.0.0.1:8200";
+/// A listener for redirected connections.
+const REDIRECTING: &str = "127.0.0.1:8300";
 
 /// A call, with the provider that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +84,13 @@ pub enum Way {
     Tunnel,
     /// The same with a target in absolute-form.
     TunnelAbsolute,
+    /// A connection that was redirected, whose first `Host` is the authority.
+    Redirected,
 }
 
 impl Way {
     /// All ways.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Absolute,
         Self::Host,
         Self::Fields("x-egret-host", "x-egret-scheme"),
@@ -99,6 +103,7 @@ impl Way {
         Self::Query("lunar_original_host", "lunar_original_scheme"),
         Self::Tunnel,
         Self::TunnelAbsolute,
+        Self::Redirected,
     ];
 }
 
@@ -132,6 +137,7 @@ impl Default for Subject {
         listeners.extend(named.iter().zip(8001..).map(|(name, port)| listen(port, name, false)));
         listeners.extend(named.iter().zip(8101..).map(|(name, port)| listen(port, name, true)));
         listeners.push(json!({ "address": BY_QUERY, "route_by_query": true }));
+        listeners.push(json!({ "address": REDIRECTING, "redirect": true }));
         let config: GatewayConfig = serde_json::from_value(json!({ "listen": listeners })).unwrap();
         let providers: Providers = serde_json::from_value(json!({
             "root": { "url": "http://api.example:8080" },
@@ -259,6 +265,12 @@ fn sent(call: Call, way: Way, choices: &mut Choices<'_>, spell: Spell) -> Option
             let target = spell(path, choices);
             let routing = "x-egret-host: evil.example\r\nx-egret-scheme: https\r\n";
             format!("GET {origin}{target}{query} HTTP/1.1\r\nHost: {authority}\r\n{routing}\r\n")
+        }
+        Way::Redirected => {
+            REDIRECTING.clone_into(&mut listener);
+            let target = spell(path, choices);
+            let routing = "x-egret-host: evil.example\r\nx-egret-scheme: https\r\n";
+            format!("GET {target}{query} HTTP/1.1\r\nHost: {authority}\r\n{routing}\r\n")
         }
         Way::Host => {
             format!("GET {}{query} HTTP/1.1\r\nHost: {authority}\r\n\r\n", spell(path, choices))

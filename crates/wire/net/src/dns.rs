@@ -7,6 +7,7 @@
 
 mod cache;
 mod lookup;
+mod message;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -19,6 +20,7 @@ use std::{fmt, io};
 
 use cache::Cache;
 use lookup::{Lookup, SystemLookup};
+pub use message::{DnsQuestion, NoAddress};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;

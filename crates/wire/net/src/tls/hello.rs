@@ -197,6 +197,11 @@ pub fn unrecognized_name() -> [u8; 7] {
     alert(AlertDescription::UnrecognisedName)
 }
 
+/// The alert for a client that must not reach the host that it asks for.
+pub fn access_denied() -> [u8; 7] {
+    alert(AlertDescription::AccessDenied)
+}
+
 /// The alert for a client that offers no protocol that is spoken here.
 pub fn no_application_protocol() -> [u8; 7] {
     alert(AlertDescription::NoApplicationProtocol)

@@ -1,0 +1,314 @@
+//! `egret exec`: runs a program whose calls go through Egret.
+//!
+//! The program replaces this process (execve(2)), so its process id, terminal, job control, signals and exit
+//! code are its own, and nothing has to be passed on. A parent in between would have to imitate all of them.
+//! Before that it finds a gateway, or starts one that watches the process, and sets environment variables.
+
+mod base_urls;
+mod environment;
+mod find;
+mod formats;
+mod inherited;
+mod interception;
+#[cfg(target_os = "linux")]
+mod isolation;
+#[cfg(target_os = "linux")]
+mod netlink;
+mod no_proxy;
+pub mod serve;
+mod start;
+mod trust;
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap::Args;
+use egret_ca::CaDirectory;
+use egret_config::Duration;
+use egret_control::InterceptionInfo;
+use egret_measure::streams::say;
+
+use crate::config::Config;
+use crate::config_file;
+use crate::exec_directory::ExecDirectory;
+use crate::failure::Failure;
+use crate::gateway_info;
+use crate::output::print;
+#[cfg(target_os = "linux")]
+use crate::run::attached::Report;
+use environment::Environment;
+use find::{Gateway, Search};
+use formats::Format;
+use inherited::Inherited;
+use interception::Wanted;
+use start::Start;
+use trust::Trust;
+
+/// The subcommand. Only the program's name precedes it.
+pub const NAME: &str = "exec";
+
+/// Exit code if `egret exec` itself fails, as env(1) has it.
+pub const FAILED: u8 = 125;
+/// Exit code if the command is found but cannot be run.
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit code if the command is not found.
+const NOT_FOUND: u8 = 127;
+
+/// Arguments of `egret exec`.
+#[derive(Debug, Args)]
+pub struct ExecArguments {
+    /// The config file. Without it every key has its default, as in `egret run`.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Intercept HTTPS, so that flows apply to it: to these hosts, separated by commas, and to those that the
+    /// config intercepts, its providers included. The program is made to trust the gateway's authority.
+    #[arg(
+        long,
+        value_name = "HOSTS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_delimiter = ','
+    )]
+    intercept: Option<Vec<String>>,
+    /// Let the command reach the network through Egret only, whatever it does: it runs in a network namespace
+    /// of its own. Connections to the ports 80 and 443 of any host arrive at Egret, without proxy variables
+    /// as well; DNS is answered by Egret's resolver, and everything else is refused. Fails where the system
+    /// forbids such namespaces.
+    #[arg(long, conflicts_with = "print_env")]
+    isolate: bool,
+    /// Also set the variables by which SDKs find their API, such as `OPENAI_BASE_URL`, for providers that are
+    /// known by their URL. Such calls need no interception.
+    #[arg(long)]
+    base_urls: bool,
+    /// Time that a gateway started for the command stays after the command has ended, for programs that it
+    /// leaves running.
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    linger: Duration,
+    /// Print the variables instead of running a command. The gateway must run by itself.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "shell",
+        conflicts_with = "command"
+    )]
+    print_env: Option<Format>,
+    /// Say on standard error which gateway is used, and which variables keep the value that they have.
+    #[arg(short)]
+    verbose: bool,
+    /// The command and its arguments.
+    #[arg(required_unless_present = "print_env", trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl ExecArguments {
+    /// Runs the command in place of this process. Returns only if that fails, or after printing variables.
+    pub fn run(&self) -> Result<(), Failure> {
+        let failed_by = |failure: Failure| failed(&failure.to_string());
+        let (environment, isolation) = self.environment().map_err(failed_by)?;
+        if let Some(isolation) = isolation {
+            isolation.enter().map_err(failed_by)?;
+        }
+        match self.print_env {
+            Some(format) => {
+                print(&format.render(environment.changes())).map_err(|error| failed(&error.to_string()))
+            }
+            None => self.execute(&environment),
+        }
+    }
+
+    /// Finds or starts a gateway. Returns the environment of the command, and its isolation to come.
+    fn environment(&self) -> Result<(Environment, Option<Isolation>), Failure> {
+        let config = self.read_config()?;
+        let wanted = Wanted::new(self.intercept.as_deref(), &config).map_err(Failure::misused)?;
+        let inherited = Inherited::read();
+        if let Some(environment) = self.unchanged(&config, &inherited)? {
+            return Ok((environment, None));
+        }
+        let (gateway, isolation) = self.gateway(&config, &inherited, wanted.as_ref())?;
+        let trust = match &gateway.info.interception {
+            Some(interception) => Some(self.trust(&config, interception)?),
+            None => None,
+        };
+        let mut environment = Environment::new(inherited);
+        environment.send_to(&gateway, wanted.as_ref());
+        if let Some(trust) = &trust {
+            environment.trust(trust).map_err(Failure::failed)?;
+        }
+        if self.base_urls {
+            environment.set_base_urls(&gateway);
+        }
+        environment.mark(isolation.is_none().then_some(gateway.control));
+        environment.kept().for_each(|line| self.say(line));
+        Ok((environment, isolation))
+    }
+
+    fn read_config(&self) -> Result<Config, Failure> {
+        let Some(file) = &self.config else { return Ok(Config::default()) };
+        let text = config_file::read(file).map_err(Failure::misused)?;
+        Config::parse(&file.display().to_string(), &text).map_err(Failure::misused)
+    }
+
+    /// Returns the environment as it is if this command runs inside of another `egret exec` whose gateway
+    /// serves it already, but cannot be asked for more.
+    fn unchanged(&self, config: &Config, inherited: &Inherited) -> Result<Option<Environment>, Failure> {
+        let wants_more = self.intercept.is_some() || self.base_urls || self.print_env.is_some();
+        // The mark alone proves nothing: environments are copied.
+        if inherited.is_isolated() && is_isolated() {
+            if wants_more {
+                let reason = "this runs inside of `egret exec --isolate`, whose gateway cannot be asked for more: give the options \
+                     to the outer command";
+                return Err(Failure::misused(reason));
+            }
+            self.say("the gateway of the outer `egret exec --isolate` is used as it is");
+            return Ok(Some(Environment::new(inherited.clone())));
+        }
+        let Some(outer) = inherited.outer() else { return Ok(None) };
+        if wants_more || self.isolate || !find::requires_token(outer, config) {
+            return Ok(None);
+        }
+        self.say(format_args!("the gateway of the outer `egret exec` at {outer} is used as it is"));
+        Ok(Some(Environment::new(inherited.clone())))
+    }
+
+    fn gateway(
+        &self,
+        config: &Config,
+        inherited: &Inherited,
+        wanted: Option<&Wanted>,
+    ) -> Result<(Gateway, Option<Isolation>), Failure> {
+        let search = Search { config, is_named: self.config.is_some(), wanted };
+        // A gateway that runs already cannot be handed the sockets of an isolated command.
+        let running = inherited.outer().into_iter().chain([config.control.listen]).filter(|_| !self.isolate);
+        for control in running {
+            match search.at(control, inherited.outer() == Some(control)) {
+                Ok(gateway) => {
+                    self.say(format_args!("the gateway at {} is used", gateway.proxy));
+                    return Ok((gateway, None));
+                }
+                Err(reason) => self.say(format_args!("no gateway at {control}: {reason}")),
+            }
+        }
+        if self.print_env.is_some() {
+            return Ok((self.configured(config)?, None));
+        }
+        let start = Start {
+            config: self.config.as_deref(),
+            directory: &self.directory(config)?,
+            intercept: wanted.map(Wanted::hosts),
+            linger: self.linger.get(),
+            isolated: self.isolate,
+            removed: inherited.set_by_outer(),
+        };
+        let started = start.gateway().map_err(Failure::failed)?;
+        self.say(format_args!(
+            "a gateway was started at {}{}",
+            started.gateway.proxy,
+            started.log.map(|log| format!(", its log is {}", log.display())).unwrap_or_default()
+        ));
+        let proxy = started.gateway.proxy;
+        let isolation = self.isolate.then_some(Isolation { channel: started.channel, proxy });
+        Ok((started.gateway, isolation))
+    }
+
+    /// Returns the gateway of the config, which does not run yet.
+    fn configured(&self, config: &Config) -> Result<Gateway, Failure> {
+        let addresses: Vec<_> = config.gateway.listen.iter().map(|listener| listener.address).collect();
+        let mut info = gateway_info::describe(config, &addresses);
+        if self.intercept.is_some() || config.interception.is_some() {
+            info.interception = Some(kept_authority(config)?);
+        }
+        let gateway = Gateway::new(info, config.control.listen).filter(|gateway| gateway.proxy.port() != 0);
+        gateway.ok_or_else(|| {
+            Failure::misused("no gateway runs, and `gateway.listen` has no plain listener with a fixed port")
+        })
+    }
+
+    fn trust(&self, config: &Config, interception: &InterceptionInfo) -> Result<Trust, Failure> {
+        Trust::new(&self.directory(config)?, &interception.certificate).map_err(Failure::failed)
+    }
+
+    fn directory(&self, config: &Config) -> Result<ExecDirectory, Failure> {
+        let failed = |error: io::Error| Failure::Failed(format!("{}: {error}", config.data_dir.display()));
+        ExecDirectory::of(&config.data_dir).map_err(failed)
+    }
+
+    fn execute(&self, environment: &Environment) -> Result<(), Failure> {
+        let Some((program, arguments)) = self.command.split_first() else {
+            return Err(failed("the command is missing"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command.envs(environment.changes().iter().map(|change| (&change.name, &change.value)));
+        let error = command.exec();
+        let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+        Err(Failure::NotRun(format!("egret exec: {}: {error}", program.display()), code))
+    }
+
+    fn say(&self, line: impl Display) {
+        if self.verbose {
+            say(format_args!("egret exec: {line}"));
+        }
+    }
+}
+
+/// The isolation of the command, with the gateway to hand its sockets to.
+#[derive(Debug)]
+struct Isolation {
+    channel: UnixStream,
+    proxy: SocketAddr,
+}
+
+impl Isolation {
+    /// Isolates this process, which becomes the command. Returns once the gateway serves its sockets.
+    #[cfg(target_os = "linux")]
+    fn enter(self) -> Result<(), Failure> {
+        isolation::isolate(&self.channel, self.proxy).map_err(Failure::failed)?;
+        let report = start::read_report(&self.channel)
+            .map_err(|error| Failure::Failed(format!("cannot read the gateway's report: {error}")))?;
+        match report {
+            Some(Report::Serving) => Ok(()),
+            Some(Report::Failed(reason)) => Err(Failure::Failed(format!("the gateway failed: {reason}"))),
+            Some(Report::Started { .. }) | None => {
+                Err(Failure::Failed("the gateway ended before it served the command's sockets".to_owned()))
+            }
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn enter(self) -> Result<(), Failure> {
+        Err(Failure::Failed("--isolate needs the namespaces of Linux".to_owned()))
+    }
+}
+
+#[cfg(target_os = "linux")]
+use isolation::is_isolated;
+
+#[cfg(not(target_os = "linux"))]
+fn is_isolated() -> bool {
+    false
+}
+
+fn failed(message: &str) -> Failure {
+    Failure::NotRun(format!("egret exec: {message}"), FAILED)
+}
+
+/// Describes interception with the authority in the data directory.
+fn kept_authority(config: &Config) -> Result<InterceptionInfo, Failure> {
+    let root = CaDirectory::new(&config.data_dir).root().map_err(Failure::failed)?;
+    let root = root.ok_or_else(|| {
+        Failure::misused(
+            "no gateway runs whose authority the program could trust: start it, or make an authority with `egret ca init`",
+        )
+    })?;
+    Ok(InterceptionInfo { hosts: Vec::new(), tunnel: Vec::new(), certificate: root.pem() })
+}

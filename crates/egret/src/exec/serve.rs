@@ -1,0 +1,146 @@
+//! The hidden command that `egret exec` starts: first as the helper, then as the gateway.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, stderr, stdin, stdout};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Args;
+use rustix::stdio::{dup2_stdin, dup2_stdout};
+
+use crate::failure::Failure;
+use crate::run::attached::{Attached, Report, Reporter};
+use crate::run::{Origin, Run};
+
+/// The command's name.
+pub const NAME: &str = "serve-command";
+
+/// First descriptor after the standard streams.
+const FIRST_OTHER: i32 = 3;
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+pub struct ServeCommand {
+    /// Start the gateway in a session of its own, and end.
+    #[arg(long)]
+    detach: bool,
+    /// The config file.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Intercept the config's providers and hosts.
+    #[arg(long)]
+    intercept: bool,
+    /// A further host to intercept.
+    #[arg(long = "host", requires = "intercept")]
+    hosts: Vec<String>,
+    /// Take sockets of the command over: standard output is a socket then.
+    #[arg(long)]
+    isolated: bool,
+    /// Time to stay after the command, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    linger_ms: u64,
+}
+
+/// Returns the arguments of the helper.
+pub fn arguments(
+    config: Option<&Path>,
+    intercept: Option<&[String]>,
+    linger: Duration,
+    isolated: bool,
+) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = [NAME, "--detach", "--linger-ms"].map(OsString::from).to_vec();
+    arguments.push(linger.as_millis().to_string().into());
+    if isolated {
+        arguments.push("--isolated".into());
+    }
+    if let Some(config) = config {
+        arguments.extend(["--config".into(), config.as_os_str().to_owned()]);
+    }
+    if let Some(hosts) = intercept {
+        arguments.push("--intercept".into());
+        arguments.extend(hosts.iter().flat_map(|host| ["--host".into(), OsString::from(host)]));
+    }
+    arguments
+}
+
+impl ServeCommand {
+    /// Runs the command. Its failure is reported to `egret exec`, and written to the log.
+    pub fn run(self) -> Result<(), Failure> {
+        if self.detach {
+            return detach().map_err(|error| Failure::Failed(format!("cannot start the gateway: {error}")));
+        }
+        let intercept = self.intercept.then_some(self.hosts);
+        let attached = attach(Duration::from_millis(self.linger_ms), intercept, self.isolated)
+            .map_err(|error| Failure::Failed(format!("cannot serve the command: {error}")))?;
+        let pipe = attached.reporter.clone();
+        let origin = self.config.map_or(Origin::Default, Origin::File);
+        let result = Run { origin, demo: false, attached: Some(attached) }.run();
+        if let Err(failure) = &result {
+            pipe.send(&Report::Failed(failure.to_string()));
+        }
+        result
+    }
+}
+
+/// Starts this command again without `--detach`, and leaves it alone: it becomes a child of the system's
+/// first process.
+fn detach() -> io::Result<()> {
+    close_others();
+    // Signals of the terminal are for the command.
+    rustix::process::setsid()?;
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "--detach");
+    Command::new(std::env::current_exe()?).args(arguments).spawn().map(drop)
+}
+
+/// Closes the descriptors that the command has inherited, such as locks and pipes. Others wait for them to be
+/// closed, and the gateway may outlive the command. This process has opened none itself yet.
+fn close_others() {
+    let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let others: Vec<i32> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in others.into_iter().filter(|descriptor| *descriptor >= FIRST_OTHER) {
+        // The one of the directory is closed already.
+        let _ = nix::unistd::close(descriptor);
+    }
+}
+
+/// Takes the descriptor of the command from standard input, and the pipe or socket from standard output,
+/// which becomes the log.
+fn attach(linger: Duration, intercept: Option<Vec<String>>, isolated: bool) -> io::Result<Attached> {
+    let process: OwnedFd = stdin().as_fd().try_clone_to_owned()?;
+    let output = stdout().as_fd().try_clone_to_owned()?;
+    let channel = if isolated { Some(UnixStream::from(output.try_clone()?)) } else { None };
+    let reporter = Reporter::new(output);
+    dup2_stdin(File::open("/dev/null")?)?;
+    dup2_stdout(stderr())?;
+    Ok(Attached { process, linger, intercept, reporter, channel })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        serve: ServeCommand,
+    }
+
+    #[test]
+    fn the_helpers_arguments_read_back() {
+        let hosts = ["a.example".to_owned(), "*".to_owned()];
+        let written =
+            arguments(Some(Path::new("/my egret.yaml")), Some(&hosts), Duration::from_secs(2), true);
+        let serve = Cli::parse_from(written).serve;
+        assert!(serve.detach && serve.intercept && serve.isolated);
+        assert_eq!((serve.hosts, serve.linger_ms), (hosts.to_vec(), 2_000));
+        assert_eq!(serve.config.unwrap(), Path::new("/my egret.yaml"));
+        let bare = Cli::parse_from(arguments(None, None, Duration::ZERO, false)).serve;
+        assert!(!bare.intercept && !bare.isolated && bare.config.is_none());
+    }
+}

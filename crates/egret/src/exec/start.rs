@@ -1,0 +1,176 @@
+//! Starts a gateway for the command.
+//!
+//! This process becomes the command, so it must not be the gateway's parent: a command that waits for its
+//! children would meet one that it has not started. Therefore a helper starts the gateway and ends. The
+//! helper's input is a descriptor of this process, by which the gateway learns when the command has ended;
+//! its output is a socket for the gateway's report, by which an isolated command also hands its sockets over.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::find::Gateway;
+use crate::exec_directory::ExecDirectory;
+
+/// Time for the gateway to start.
+#[cfg(target_os = "linux")]
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum length of the report.
+#[cfg(target_os = "linux")]
+const REPORT_BYTES_MAX: usize = 4 << 20;
+
+/// The gateway to start.
+pub struct Start<'a, Names> {
+    /// The config file.
+    pub config: Option<&'a Path>,
+    /// The directory for its log.
+    pub directory: &'a ExecDirectory,
+    /// Hosts to intercept besides those of the config; `None` if only the config decides.
+    pub intercept: Option<Vec<String>>,
+    /// Time that it stays after the command.
+    pub linger: Duration,
+    /// `true` if it will be handed the sockets of an isolated command.
+    pub isolated: bool,
+    /// Variables that it must not see.
+    pub removed: Names,
+}
+
+/// A gateway that was started.
+#[derive(Debug)]
+pub struct Started {
+    /// The gateway.
+    pub gateway: Gateway,
+    /// Its log, if it can be written.
+    pub log: Option<PathBuf>,
+    /// The connection to it, of no use unless the command is isolated.
+    pub channel: UnixStream,
+}
+
+/// The reason why a gateway did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The system refused a step.
+    System(&'static str, io::Error),
+    /// The gateway sent no report in time, or none at all. The log says why, if there is one.
+    Silent(Option<PathBuf>),
+    /// The gateway sent this reason.
+    Reported(String),
+    /// The gateway has no listener to use.
+    NoListener(SocketAddr),
+    /// The system cannot watch a process.
+    #[cfg(not(target_os = "linux"))]
+    Unsupported,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(step, error) => write!(f, "cannot {step}: {error}"),
+            Self::Silent(Some(log)) => write!(f, "the gateway did not start: see {}", log.display()),
+            Self::Silent(None) => f.write_str("the gateway did not start, and could not write a log"),
+            Self::Reported(reason) => write!(f, "the gateway did not start: {reason}"),
+            Self::NoListener(control) => write!(f, "the gateway at {control} does not listen"),
+            #[cfg(not(target_os = "linux"))]
+            Self::Unsupported => f.write_str(
+                "no gateway runs, and on this system `egret exec` cannot start one: start `egret run` first",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+#[cfg(not(target_os = "linux"))]
+impl<Names> Start<'_, Names> {
+    /// Fails: the system has no descriptors of processes.
+    pub fn gateway(self) -> Result<Started, StartError> {
+        Err(StartError::Unsupported)
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub use linux::read_report;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::io::{ErrorKind, Read};
+    use std::os::fd::OwnedFd;
+    use std::process::{Command, Stdio};
+    use std::time::Instant;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    use super::*;
+    use crate::exec::serve;
+    use crate::run::attached::Report;
+
+    impl<'n, Names: Iterator<Item = &'n str>> Start<'_, Names> {
+        /// Starts the gateway and waits until it accepts calls.
+        pub fn gateway(self) -> Result<Started, StartError> {
+            let (log, stderr) = match self.directory.log(std::process::id()) {
+                Ok((path, file)) => (Some(path), Stdio::from(file)),
+                // A file system may be read-only.
+                Err(_) => (None, Stdio::null()),
+            };
+            let failed = |step| move |error: io::Error| StartError::System(step, error);
+            let process: OwnedFd = pidfd_open(getpid(), PidfdFlags::empty())
+                .map_err(|error| failed("let the gateway watch this process")(error.into()))?;
+            let (channel, far) = UnixStream::pair().map_err(failed("create a socket"))?;
+            let program = std::env::current_exe().map_err(failed("find this program"))?;
+            let mut helper = Command::new(program);
+            helper.args(serve::arguments(self.config, self.intercept.as_deref(), self.linger, self.isolated));
+            self.removed.for_each(|name| {
+                helper.env_remove(name);
+            });
+            helper.stdin(process).stdout(OwnedFd::from(far)).stderr(stderr);
+            let mut child = helper.spawn().map_err(failed("start the gateway"))?;
+            // It holds the other end of the socket.
+            drop(helper);
+            child.wait().map_err(failed("wait for the gateway's start"))?;
+            match read_report(&channel).map_err(failed("read the gateway's report"))? {
+                Some(Report::Started { control, gateway }) => {
+                    let gateway = Gateway::new(gateway, control).ok_or(StartError::NoListener(control))?;
+                    Ok(Started { gateway, log, channel })
+                }
+                Some(Report::Failed(reason)) => Err(StartError::Reported(reason)),
+                Some(Report::Serving) | None => Err(StartError::Silent(log)),
+            }
+        }
+    }
+
+    /// Reads a report, which is one line. `None` if the gateway sends none in time, or leaves.
+    pub fn read_report(channel: &UnixStream) -> io::Result<Option<Report>> {
+        Ok(serde_json::from_slice(&read_line(channel)?).ok())
+    }
+
+    fn read_line(mut channel: &UnixStream) -> io::Result<Vec<u8>> {
+        let deadline = Instant::now() + TIMEOUT;
+        let (mut report, mut bytes) = (Vec::new(), [0; 4096]);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Ok(report),
+                Ok(_) => {}
+                Err(error) if io::Error::from(error).kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            }
+            match channel.read(&mut bytes)? {
+                0 => return Ok(report),
+                count => report.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+            }
+            // Nothing follows it until this process has sent something.
+            if report.ends_with(b"\n") {
+                return Ok(report);
+            }
+            if report.len() > REPORT_BYTES_MAX {
+                return Ok(Vec::new());
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Commands run by `egret exec`, in a directory with a config and in an environment that says nothing about
+//! proxies and authorities.
+
+use std::ffi::OsStr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use crate::dns::{Answer, NameServer};
+use crate::egret::egret;
+use crate::intercepted::SecureProvider;
+use crate::process::{Directory, run, run_checked};
+use crate::provider::{Provider, Request, ok};
+use crate::wait;
+
+/// The variables that `egret exec` sets or reads. The environment of the tests may have some of them.
+const VARIABLES: [&str; 38] = [
+    "http_proxy",
+    "HTTP_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "ws_proxy",
+    "WS_PROXY",
+    "wss_proxy",
+    "WSS_PROXY",
+    "grpc_proxy",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "NODE_USE_ENV_PROXY",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+    "AWS_CA_BUNDLE",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "PERL_LWP_SSL_CA_FILE",
+    "HTTPLIB2_CA_CERTS",
+    "NIX_SSL_CERT_FILE",
+    "NODE_EXTRA_CA_CERTS",
+    "DENO_CERT",
+    "PHP_INI_SCAN_DIR",
+    "OPENAI_BASE_URL",
+    "ANTHROPIC_BASE_URL",
+    "REQUEST_METHOD",
+    "NODE_OPTIONS",
+    "EGRET_EXEC",
+];
+
+/// A config without fixed ports: no gateway can be found by it, so every command starts one.
+pub const FREE_PORTS: &str = "gateway: { listen: ['127.0.0.1:0'] }\ncontrol: { listen: 127.0.0.1:0 }\n";
+
+/// The time that a gateway may take to end after its command. It needs a few milliseconds when the machine is
+/// not busy, and half a second if exchanges are in flight.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+
+/// A directory with a config, in which commands run.
+#[derive(Debug)]
+pub struct Place {
+    /// The directory.
+    pub directory: Directory,
+}
+
+impl Place {
+    /// Creates it with the config of [`FREE_PORTS`].
+    pub fn new() -> Self {
+        Self::with(FREE_PORTS)
+    }
+
+    /// Creates it with this config.
+    pub fn with(config: &str) -> Self {
+        let directory = Directory::default();
+        directory.write("egret.yaml", config);
+        Self { directory }
+    }
+
+    /// Creates it with the control port and the listener of a gateway that runs, and more keys.
+    pub fn of(control: SocketAddr, listen: SocketAddr, rest: &str) -> Self {
+        Self::with(&format!(
+            "gateway: {{ listen: ['{listen}'] }}\ncontrol: {{ listen: '{control}' }}\n{rest}"
+        ))
+    }
+
+    /// A command of `egret exec` with these options and, behind `--`, this command.
+    pub fn exec<const O: usize, const C: usize>(&self, options: [&str; O], command: [&str; C]) -> Command {
+        let mut exec = self.options(options);
+        exec.arg("--").args(command);
+        exec
+    }
+
+    /// The same with options only.
+    pub fn options<const O: usize>(&self, options: [&str; O]) -> Command {
+        let mut exec = egret(["exec", "--config", "egret.yaml"]);
+        exec.args(options);
+        self.prepare(&mut exec);
+        exec
+    }
+
+    /// Runs a shell script by `egret exec`, which must succeed, and returns its output.
+    pub fn sh<const O: usize>(&self, options: [&str; O], script: &str) -> String {
+        run_checked(&mut self.exec(options, ["sh", "-c", script]))
+    }
+
+    /// Makes a command run in the directory and in a neutral environment, with the program under test on the
+    /// PATH.
+    pub fn prepare(&self, command: &mut Command) {
+        for name in VARIABLES {
+            command.env_remove(name);
+        }
+        command.current_dir(self.directory.path());
+    }
+
+    /// The logs of gateways that were started for commands.
+    pub fn logs(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.directory.join("egret-data/exec")).into_iter().flatten();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension() == Some(OsStr::new("log"))).collect()
+    }
+
+    /// The process ids of gateways that were started for commands here and still run.
+    pub fn gateways(&self) -> Vec<u32> {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let is_gateway = |id: &u32| {
+            let command = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            let is_serving = command.split(|byte| *byte == 0).any(|word| word == b"serve-command");
+            is_serving
+                && std::fs::read_link(format!("/proc/{id}/cwd")).is_ok_and(|cwd| cwd == self.directory.path())
+        };
+        numbers.filter(is_gateway).collect()
+    }
+
+    /// Waits until no gateway runs here any more, which must be soon.
+    pub fn until_gateways_gone(&self) {
+        let since = Instant::now();
+        wait::until_true("the gateway ends", || self.gateways().is_empty());
+        assert!(since.elapsed() < GONE_WITHIN, "the gateway stayed for {:?}", since.elapsed());
+    }
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A provider over TLS on a free port. Programs know it as `https://origin.test` and `http://plain.test`,
+/// names that only the gateway's name server has. A remedy sends their calls to the provider.
+#[derive(Debug)]
+pub struct NamedProvider {
+    /// The provider behind the TLS.
+    pub origin: Provider,
+    /// The name server.
+    pub names: NameServer,
+    /// A place with the config.
+    pub place: Place,
+    _tls: SecureProvider,
+}
+
+impl NamedProvider {
+    /// Starts one that responds with the line of the request.
+    pub fn start() -> Self {
+        Self::with_responses(|request| ok(&request.line))
+    }
+
+    /// Does the same with other responses.
+    pub fn with_responses(response: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
+        let origin = Provider::with_responses(response);
+        let tls = SecureProvider::before(&origin.url());
+        let names = NameServer::start(|name, _| match name {
+            "origin.test" | "plain.test" | "denied.test" => {
+                Answer::Addresses(vec![Ipv4Addr::new(192, 0, 2, 7)], 60)
+            }
+            _ => Answer::NoSuchName,
+        });
+        let place = Place::with(&format!(
+            "gateway:
+  listen: ['127.0.0.1:0']
+  egress: {{ deny: [{{ host: denied.test }}, {{ net: 192.0.2.9/32 }}] }}
+  {}
+control: {{ listen: 127.0.0.1:0 }}
+log: {{ level: debug }}
+providers:
+  origin: {{ url: 'https://origin.test' }}
+  plain: {{ url: 'http://plain.test' }}
+  real: {{ url: '{}', tls: {{ ca: provider.pem }} }}
+flows:
+  - name: there
+    match: {{ provider: [origin, plain] }}
+    remedies: [{{ transform: {{ request: {{ provider: real }} }} }}]
+",
+            names.config(),
+            tls.url()
+        ));
+        place.directory.write("provider.pem", tls.authority().certificate());
+        Self { origin, names, place, _tls: tls }
+    }
+}
+
+/// Returns the address of the control port in the mark of a command, `EGRET_EXEC`.
+pub fn control_of(mark: &str) -> SocketAddr {
+    let address = mark.split_whitespace().next().unwrap_or_default();
+    address.parse().unwrap_or_else(|error| panic!("{mark:?} begins with no address: {error}"))
+}
+
+/// Returns `true` if something listens there.
+pub fn listens(address: SocketAddr) -> bool {
+    TcpStream::connect(address).is_ok()
+}
+
+/// Runs a command that must fail by itself with this exit code. Returns its message.
+pub fn refused(command: &mut Command, code: i32) -> String {
+    let Output { status, stdout, stderr } = run(command);
+    let message = String::from_utf8(stderr).unwrap();
+    assert_eq!((status.code(), stdout.as_slice()), (Some(code), &b""[..]), "{command:?}: {message}");
+    message
+}
