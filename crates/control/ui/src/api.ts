@@ -74,6 +74,7 @@ export interface Stats {
 
 export interface CacheStats {
   counts: Record<string, number>;
+  hit_ratio: number | null;
   entries: number;
   bytes: number;
   evicted: number;
@@ -90,8 +91,9 @@ export interface Remedy {
   waited_us: number;
   cache?: CacheStats;
   script?: { overruns: number; rests: number };
-  circuits?: { open: number; half_open: number; open_until_us: number | null };
-  queue?: { waiting: number; size: number; front_waited_us: number };
+  quota?: string;
+  circuits?: { state: string; circuits: number; open: number; half_open: number; until_us: number | null };
+  queue?: { waiting: number; size: number; oldest_us: number };
 }
 
 export interface Diagnosis {

@@ -21,8 +21,17 @@ export const history = new Cell<History | null>(null);
 
 const moments = new Moments();
 const own = new OwnHistory();
+/** Number of steps from which on the gateway's history shows more than that of the page. */
+const STEPS_ENOUGH = 12;
+
 let gatewayKeepsHistory = true;
+let gatewayHistory: History | null = null;
 let timer = 0;
+
+function showHistory(): void {
+  const hasEnough = gatewayHistory !== null && gatewayHistory.times_s.length >= STEPS_ENOUGH;
+  history.value = hasEnough ? gatewayHistory : own.view;
+}
 
 async function poll(): Promise<void> {
   clearTimeout(timer);
@@ -30,7 +39,7 @@ async function poll(): Promise<void> {
     const stats = await read<Stats>("/api/v1/stats");
     moments.add(stats, performance.now());
     own.add(stats, performance.now());
-    if (!gatewayKeepsHistory) history.value = own.view;
+    showHistory();
     live.value = { moments, awaySince: null, access: "open" };
   } catch (error) {
     if (error instanceof ApiError && error.status === 401) {
@@ -46,10 +55,10 @@ async function poll(): Promise<void> {
 async function pollHistory(): Promise<void> {
   if (live.value.access === "open") {
     try {
-      history.value = await read<History>("/api/v1/history");
+      gatewayHistory = await read<History>("/api/v1/history");
+      showHistory();
     } catch (error) {
       gatewayKeepsHistory = !(error instanceof ApiError && error.status === 404);
-      if (!gatewayKeepsHistory) history.value = own.view;
     }
   }
   if (gatewayKeepsHistory) setTimeout(pollHistory, HISTORY_PERIOD_MS);

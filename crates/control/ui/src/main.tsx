@@ -16,12 +16,13 @@ import { Provider } from "./views/provider";
 import { Records } from "./views/records";
 import { Traffic } from "./views/traffic";
 
-const VIEWS: [string, string][] = [
-  ["overview", "Overview"],
-  ["traffic", "Traffic"],
-  ["flows", "Flows and quotas"],
-  ["records", "Exporters and discovery"],
-  ["config", "Config"],
+/** Each view with its name, and what is added to the name where there is room. */
+const VIEWS: [string, string, string][] = [
+  ["overview", "Overview", ""],
+  ["traffic", "Traffic", ""],
+  ["flows", "Flows", " and quotas"],
+  ["records", "Records", " and discovery"],
+  ["config", "Config", ""],
 ];
 
 /** Returns whether the gateway has live traffic. Asking without a token is enough: an unknown path is 404. */
@@ -58,9 +59,10 @@ function App() {
       <Header />
       {access === "open" && (
         <nav aria-label="Views">
-          {views.map(([name, text]) => (
+          {views.map(([name, text, more]) => (
             <a key={name} href={link(name)} {...(name === active ? { "aria-current": "page" as const } : {})}>
               {text}
+              {more && <span>{more}</span>}
             </a>
           ))}
         </nav>

@@ -10,7 +10,8 @@ export interface Route {
 }
 
 function current(): Route {
-  const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const hash = location.hash.startsWith("#token=") ? "" : location.hash;
+  const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?");
   const [view = "", of] = path.split("/");
   return { view: view || "overview", of: of === undefined ? null : decoded(of), query: new URLSearchParams(query) };
 }

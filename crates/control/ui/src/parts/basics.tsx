@@ -35,7 +35,7 @@ export function Card({ title, note, actions, class: name = "", children }: CardP
 export function Tile({ title, value, unit, note }: { title: string; value: string; unit?: string; note: ComponentChildren }) {
   return (
     <div class="tile">
-      <h3>{title}</h3>
+      <p class="tile-title">{title}</p>
       <p class="figure">
         {value}
         {unit && <span>{unit}</span>}

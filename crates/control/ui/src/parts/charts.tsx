@@ -21,6 +21,8 @@ interface Props {
   logarithmic?: boolean;
 }
 
+const TICKS_S = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600];
+
 /** Counts changes of the colours, which charts have to read again. */
 export const theme = new Cell(0);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (theme.value += 1));
@@ -56,7 +58,13 @@ export function Chart({ label, times, lines, height = 170, format, logarithmic =
         legend: { live: true },
         scales: { y: logarithmic ? { distr: 3, log: 10 } : { range: (_, __, max) => [0, Math.max(max * 1.1, 1e-3)] } },
         axes: [
-          { ...axis, values: (_, splits) => splits.map((at) => clock(new Date(at * 1000)).replace(/:00$/, "")), space: 70 },
+          {
+            ...axis,
+            values: (_, splits) => splits.map((at) => clock(new Date(at * 1000)).replace(/:00$/, "")),
+            space: 80,
+            size: 30,
+            incrs: TICKS_S,
+          },
           { ...axis, values: (_, splits) => splits.map((value) => (value == null ? "" : format(value))), size: 70, space: 28 },
         ],
         series: [
@@ -82,10 +90,15 @@ export function Chart({ label, times, lines, height = 170, format, logarithmic =
       observer.disconnect();
       plot.destroy();
     };
-    // The chart is made anew when its lines or colours change; new data only needs `setData`.
+    // Other lines or colours need another chart; new data only needs `setData`.
   }, [names, changes, height, logarithmic]);
 
-  useEffect(() => chart.current?.setData(data));
+  useEffect(() => {
+    const plot = chart.current;
+    plot?.setData(data);
+    // Without a pointer, the legend has the last figures.
+    if (plot && plot.cursor.idx == null) plot.setLegend({ idx: times.length - 1 }, false);
+  });
   const last = lines.map((line) => `${line.label} ${format(line.values.findLast((value) => value != null) ?? 0)}`);
   return <div class="chart" ref={place} role="img" aria-label={`${label}. Last: ${last.join(", ")}`} />;
 }

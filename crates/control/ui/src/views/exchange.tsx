@@ -161,7 +161,7 @@ function Waterfall({ details }: { details: ExchangeDetails }) {
         {all.map((bar) => (
           <li key={bar.name}>
             <span>{bar.name}</span>
-            <span class="lane" aria-hidden="true">
+            <span class="slot" aria-hidden="true">
               <i class={bar.kind} style={{ left: `${(100 * bar.start) / whole}%`, width: `${Math.max(0.4, (100 * bar.length) / whole)}%` }} />
             </span>
             <span class="number">{time(bar.length)}</span>

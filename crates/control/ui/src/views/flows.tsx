@@ -1,7 +1,6 @@
 // Flows with their remedies, quotas, and accounts.
 import { useState } from "preact/hooks";
 import { type Account, type CacheStats, call, type Diagnosis, type Flow, type Quota, type QuotaGroup, type Remedy } from "../api";
-import { sum } from "../figures";
 import { bytes, percent, plural, time, until, whole } from "../format";
 import { usePoll } from "../live";
 import { Card, Confirm, Empty, Gauge, Message, Pill, Trouble } from "../parts/basics";
@@ -133,7 +132,7 @@ function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; o
           label="Waiting"
           value={queue.waiting}
           max={queue.size}
-          text={`${whole(queue.waiting)} of ${whole(queue.size)}${queue.waiting > 0 ? `, the next one for ${time(queue.front_waited_us)}` : ""}`}
+          text={`${whole(queue.waiting)} of ${whole(queue.size)}${queue.waiting > 0 ? `, the oldest for ${time(queue.oldest_us)}` : ""}`}
         />
       )}
       {cache && <CachePart flow={flow} cache={cache} onPurge={onPurge} />}
@@ -148,7 +147,7 @@ function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; o
 
 function CircuitPill({ circuits }: { circuits: NonNullable<Remedy["circuits"]> }) {
   if (circuits.open > 0) {
-    const left = circuits.open_until_us === null ? "" : ` for ${until(circuits.open_until_us)}`;
+    const left = circuits.until_us === null ? "" : ` for ${until(circuits.until_us)}`;
     return <Pill tone="bad">{circuits.open === 1 ? `open${left}` : `${whole(circuits.open)} circuits open${left}`}</Pill>;
   }
   if (circuits.half_open > 0) return <Pill tone="warn">half-open: probing</Pill>;
@@ -157,9 +156,7 @@ function CircuitPill({ circuits }: { circuits: NonNullable<Remedy["circuits"]> }
 
 function CachePart({ flow, cache, onPurge }: { flow: string; cache: CacheStats; onPurge: () => void }) {
   const [result, tell] = useState<{ tone: "good" | "bad"; text: string } | null>(null);
-  const { counts } = cache;
-  const served = sum(["hit", "stale", "revalidated", "collapsed"].map((name) => counts[name] ?? 0));
-  const asked = served + (counts["miss"] ?? 0);
+  const { counts, hit_ratio: ratio } = cache;
   const purge = async () => {
     try {
       const response = await call(`/api/v1/cache/purge?all=true&flow=${encodeURIComponent(flow)}`, { method: "POST" });
@@ -173,7 +170,7 @@ function CachePart({ flow, cache, onPurge }: { flow: string; cache: CacheStats; 
   };
   return (
     <div class="cache-part">
-      <Gauge label="Hit ratio" value={served} max={Math.max(asked, 1)} tone="calm" text={asked ? `${percent(served / asked)} of ${whole(asked)}` : "no request yet"} />
+      <Gauge label="Hit ratio" value={ratio ?? 0} max={1} tone="calm" text={ratio === null ? "no request yet" : percent(ratio)} />
       <p class="decisions">
         {Object.entries(counts)
           .filter(([, count]) => count > 0)
@@ -261,7 +258,7 @@ function QuotaPart({ quota }: { quota: Quota }) {
       {shown.map((group) => (
         <div key={group.name}>
           <Gauge
-            label={group.name || "all"}
+            label={group.name || (quota.groups_count > 1 ? "without a value" : "all")}
             value={group.used}
             max={group.limit}
             text={`${whole(group.used)} of ${whole(group.limit)}${group.used > 0 && group.reset_us > Date.now() * 1000 ? ` · all free in ${until(group.reset_us)}` : ""}`}

@@ -68,7 +68,7 @@ function Tiles({ moments }: { moments: Moments }) {
       <Tile title="Provider errors" value={failedShare} unit={failedUnit} note="5xx or no response, last 30 s" />
       <Tile title="Answered by Egret" value={ownShare} unit={ownUnit} note={`${whole(allGenerated(stats))} since start`} />
       <Tile
-        title="From response cache"
+        title="Cached responses"
         value={share(cached)[0]}
         unit={share(cached)[1]}
         note={`${whole(allStored(stats))} since start`}
@@ -285,8 +285,8 @@ function columns(moments: Moments): Column<Row>[] {
       sortable: true,
       cell: ({ name, rate }) => (
         <div class="rate">
-          <b>{number(rate)}</b>
           <Spark values={moments.rates((stats) => exchanges(find(stats, name)))} />
+          <b>{number(rate)}</b>
         </div>
       ),
     },

@@ -14,7 +14,7 @@ const ROWS_MAX = 300;
 export function Records() {
   return (
     <>
-      <h1 class="hidden">Exporters and discovery</h1>
+      <h1 class="hidden">Records and discovery</h1>
       <Exporters />
       <Discovery />
     </>
