@@ -1,7 +1,7 @@
 // The control page: the frame, the choice of the view, and what all views share.
 import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, read, takeToken, token } from "./api";
+import { read, takeToken, token } from "./api";
 import { useCell, useKept } from "./cell";
 import { clock, duration } from "./format";
 import { live, retry, start } from "./live";
@@ -25,17 +25,21 @@ const VIEWS: [string, string, string][] = [
   ["config", "Config", ""],
 ];
 
-/** Returns whether the gateway has live traffic. Asking without a token is enough: an unknown path is 404. */
+interface TrafficConfig {
+  control?: { traffic?: { entries: number } };
+}
+
+/** Returns whether the gateway has live traffic. The config tells; a request for traffic would have it recorded. */
 function useTraffic(): boolean {
   const [has, set] = useState(false);
   const { access, moments } = useCell(live);
-  const isUp = moments !== null;
+  const isUp = access === "open" && moments !== null;
   useEffect(() => {
-    if (access !== "open" || !isUp) return;
-    read("/api/v1/traffic?limit=1")
-      .then(() => set(true))
-      .catch((error) => set(error instanceof ApiError && error.status !== 404));
-  }, [access, isUp]);
+    if (!isUp) return;
+    read<TrafficConfig>("/api/v1/config")
+      .then(({ control }) => set((control?.traffic?.entries ?? 0) > 0))
+      .catch((error) => console.debug(error));
+  }, [isUp]);
   return has;
 }
 
@@ -89,7 +93,7 @@ function View({ view, of, traffic }: { view: string; of: string | null; traffic:
   const moments = live.value.moments!;
   switch (view) {
     case "traffic":
-      if (!traffic) return <Empty>This gateway has no live traffic.</Empty>;
+      if (!traffic) return <Empty>Live traffic is switched off: <code>control.traffic.entries</code> is 0.</Empty>;
       return of === null ? <Traffic /> : <ExchangeView key={of} id={of} />;
     case "flows":
       return <Flows />;
@@ -100,7 +104,7 @@ function View({ view, of, traffic }: { view: string; of: string | null; traffic:
     case "provider":
       return <Provider key={of} moments={moments} name={of ?? ""} traffic={traffic} />;
     default:
-      return <Overview moments={moments} />;
+      return <Overview moments={moments} traffic={traffic} />;
   }
 }
 

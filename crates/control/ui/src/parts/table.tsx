@@ -24,15 +24,17 @@ interface Props<T> {
   rows: T[];
   rowKey: (row: T) => string;
   rowClass?: (row: T) => string;
+  /** On a narrow screen, the values stand in one line, without titles. */
+  compact?: boolean;
   sort?: Sort;
   onSort?: (sort: Sort) => void;
 }
 
-export function Table<T>({ label, columns, rows, rowKey, rowClass, sort, onSort }: Props<T>) {
+export function Table<T>({ label, columns, rows, rowKey, rowClass, compact = false, sort, onSort }: Props<T>) {
   const [first] = columns;
   const direction = (key: string) => (sort?.key !== key ? "none" : sort.descending ? "descending" : "ascending");
   return (
-    <table role="table" aria-label={label}>
+    <table role="table" aria-label={label} class={compact ? "compact" : ""}>
       <thead role="rowgroup">
         <tr role="row">
           {columns.map((column) => (

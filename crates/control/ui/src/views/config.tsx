@@ -104,7 +104,10 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
         setChecked(await response.json());
         setCheckError("");
       } catch (error) {
-        if (!controller.signal.aborted) setCheckError((error as Error).message);
+        if (controller.signal.aborted) return;
+        const problems = error instanceof ApiError ? error.problems : [];
+        setChecked(problems.length > 0 ? { valid: false, problems, warnings: [] } : null);
+        setCheckError((error as Error).message);
       }
     };
     const timer = setTimeout(check, CHECK_MS);
@@ -128,6 +131,8 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
     } catch (error) {
       const problems = error instanceof ApiError ? error.problems : [];
       tell({ tone: "bad", text: (error as Error).message, problems });
+      // The file has changed: the draft stays, and is compared with the new text.
+      if (error instanceof ApiError && error.status === 412) await reload();
     }
   };
   const apply = () =>
@@ -176,7 +181,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
 }
 
 function Verdict({ checked, error }: { checked: Checked | null; error: string }) {
-  if (error !== "") return <Pill tone="bad">{error}</Pill>;
+  if (error !== "" && !checked) return <Pill tone="bad">{error}</Pill>;
   if (!checked) return <Pill tone="calm">checking</Pill>;
   if (!checked.valid) return <Pill tone="bad">{plural(checked.problems.length, "error")}</Pill>;
   return checked.warnings.length > 0 ? <Pill tone="warn">{`valid, ${plural(checked.warnings.length, "warning")}`}</Pill> : <Pill tone="good">valid</Pill>;

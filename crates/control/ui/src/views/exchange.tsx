@@ -110,13 +110,7 @@ function Summary({ details }: { details: ExchangeDetails }) {
   return (
     <>
       <p>
-        <Pill tone={tone(details)}>{details.status === 0 ? "no response" : String(details.status)}</Pill>{" "}
-        {details.error && (
-          <>
-            <code>{details.error}</code>{" "}
-          </>
-        )}
-        {details.cut_short && <Pill tone="bad">cut short</Pill>} {details.intercepted && <Pill tone="note">inside an intercepted tunnel</Pill>}
+        {details.error && <Pill tone={tone(details)}>{details.error}</Pill>} {details.cut_short && <Pill tone="bad">cut short</Pill>} {details.intercepted && <Pill tone="note">inside an intercepted tunnel</Pill>}
       </p>
       <dl class="facts">
         {facts.filter(([, value]) => value !== "").map(([name, value]) => (

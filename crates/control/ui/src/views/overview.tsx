@@ -25,7 +25,7 @@ import { link } from "../route";
 const SCALES = { latency: [1e3, 1e7] as [number, number], footprint: [1e1, 1e4] as [number, number] };
 const ROWS_MAX = 200;
 
-export function Overview({ moments }: { moments: Moments }) {
+export function Overview({ moments, traffic }: { moments: Moments; traffic: boolean }) {
   const { stats } = moments.now;
   return (
     <>
@@ -35,7 +35,7 @@ export function Overview({ moments }: { moments: Moments }) {
       <TrafficChart />
       <Providers moments={moments} />
       <div class="pair">
-        <OwnAnswers moments={moments} />
+        <OwnAnswers moments={moments} traffic={traffic} />
         <Denials stats={stats} />
         <Interception stats={stats} />
         <ClusterCard />
@@ -390,25 +390,41 @@ function Legend() {
 
 /** Reasons of the gateway's own responses, in words. */
 const REASONS: Record<string, string> = {
-  "circuit-open": "a circuit breaker is open",
-  "quota-exceeded": "a quota is used up",
-  "queue-full": "a queue is full",
-  "queue-timeout": "the turn would come too late",
-  "provider-throttled": "the provider asked for a pause",
-  "too-many-in-flight": "too many calls at once",
-  "unknown-provider": "no provider of that name",
-  "egress-denied": "the egress policy denies the target",
-  "connect-failed": "no connection to the provider",
-  "connect-refused": "the provider refused the connection",
-  "connect-timeout": "no connection in time",
-  "dns-failed": "the host name has no address",
-  "first-byte-timeout": "no response in time",
-  "provider-closed": "the provider closed the connection",
+  "account-unavailable": "no account of the flow is usable",
   "bad-request": "the request is not valid HTTP",
   "bad-response": "the response is not valid HTTP",
+  "bodies-full": "no memory is left for bodies",
+  "circuit-open": "a circuit breaker is open",
+  "connect-failed": "no connection to the provider",
+  "connect-not-allowed": "CONNECT is not allowed there",
+  "connect-timeout": "no connection in time",
+  "dns-failed": "the host name has no address",
+  "dns-timeout": "no name server responded in time",
+  "egress-denied": "the egress policy denies the target",
+  "first-byte-timeout": "no response in time",
+  "head-too-large": "the header fields are too large",
+  "idle-timeout": "the response stalled",
+  "loop-detected": "the request came through this gateway before",
+  "misdirected": "the host is not that of the tunnel",
+  "not-cached": "the client accepts a stored response only",
+  "pool-full": "all connections to the provider are in use",
+  "provider-closed": "the provider closed the connection",
+  "provider-throttled": "the provider asked for a pause",
+  "queue-full": "a queue is full",
+  "queue-timeout": "the turn would come too late",
+  "quota-exceeded": "a quota is used up",
+  "remedy-failed": "a remedy could not decide",
+  "request-timeout": "the request came too slowly",
+  "script-refused": "a script refused the request",
+  "tls-failed": "the TLS handshake with the provider failed",
+  "tls-timeout": "the TLS handshake took too long",
+  "too-many-connections": "too many client connections",
+  "too-many-in-flight": "too many calls at once",
+  "total-timeout": "the exchange took too long",
+  "unknown-provider": "no provider has that name",
 };
 
-function OwnAnswers({ moments }: { moments: Moments }) {
+function OwnAnswers({ moments, traffic }: { moments: Moments; traffic: boolean }) {
   const counts = moments.now.stats.generated.filter(({ count }) => count > 0);
   if (counts.length === 0) return null;
   const recent = (name: string) => moments.growth((stats) => stats.generated.find((each) => each.name === name)?.count ?? 0);
@@ -425,7 +441,14 @@ function OwnAnswers({ moments }: { moments: Moments }) {
             title: "Error",
             cell: ({ name }) => (
               <>
-                <code>{name}</code> {REASONS[name] && <small>{REASONS[name]}</small>}
+                {traffic ? (
+                  <a href={`#/traffic?error=${name}`}>
+                    <code>{name}</code>
+                  </a>
+                ) : (
+                  <code>{name}</code>
+                )}{" "}
+                {REASONS[name] && <small>{REASONS[name]}</small>}
               </>
             ),
           },

@@ -101,9 +101,13 @@ async function readLines(response: Response, take: (line: string) => void): Prom
   }
 }
 
+/** The filters of the last time, for the way back from a call. */
+let lastDraft: Record<string, string> = {};
+
 export function Traffic() {
   const { query } = useCell(route);
-  const [draft, setDraft] = useState<Record<string, string>>(() => Object.fromEntries(query));
+  const [draft, setDraft] = useState<Record<string, string>>(() => (query.size > 0 ? Object.fromEntries(query) : lastDraft));
+  lastDraft = draft;
   const [paused, pause] = useState(false);
   const conditions = FILTERS.map(({ key }) => [key, draft[key]?.trim() ?? ""]).filter(([, value]) => value !== "");
   const text = new URLSearchParams(conditions as [string, string][]).toString();
@@ -146,7 +150,7 @@ export function Traffic() {
         </details>
         {stream.error && <Message tone="bad">{stream.error.message}</Message>}
         {stream.lost > 0 && <Message tone="warn">{plural(stream.lost, "exchange")} left the list before this page could read them.</Message>}
-        <Table label="Exchanges, newest first" columns={COLUMNS} rows={shown} rowKey={({ id }) => String(id)} />
+        <Table label="Exchanges, newest first" columns={COLUMNS} rows={shown} rowKey={({ id }) => String(id)} compact />
         {shown.length === 0 && !stream.error && <Empty>{conditions.length > 0 ? "No exchange meets the filter yet." : "Waiting for the next exchange…"}</Empty>}
       </Card>
     </>
@@ -225,6 +229,6 @@ const COLUMNS: Column<Exchange>[] = [
     ),
   },
   { key: "duration", title: "Time taken", numeric: true, cell: ({ duration_us }) => time(duration_us) },
-  { key: "attempts", title: "Calls", numeric: true, cell: ({ attempts }) => number(attempts) },
-  { key: "flows", title: "Flows", cell: ({ flows }) => flows.join(", ") || "–" },
+  { key: "attempts", title: "Calls", numeric: true, class: "extra", cell: ({ attempts }) => number(attempts) },
+  { key: "flows", title: "Flows", class: "extra", cell: ({ flows }) => flows.join(", ") || "–" },
 ];
