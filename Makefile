@@ -39,7 +39,7 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange size script-size fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages clean
+.PHONY: help run cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange size script-size ui ui-check fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -158,6 +158,23 @@ script-size: build ## Add up what the remedy `script` costs in the binary, again
 	@$(say) "Checking for binutils"
 	@scripts/need nm=binutils size=binutils
 	@scripts/script-size $(RELEASE)
+
+# The built files are committed, so a build of Egret needs no Node.
+UI := crates/control/ui
+PAGE := crates/control/src/page
+ui: $(PEERS)/ui ## Build the page of the control port from its TypeScript in crates/control/ui
+	@$(say) "Checking the types"
+	@npm run --silent --prefix $(UI) check
+	@$(say) "Building $(PAGE)"
+	@node $(UI)/build.mjs $(PAGE)
+
+ui-check: $(PEERS)/ui ## Check the page's types and size, and that the committed files are those that its sources give
+	@$(say) "Checking the types"
+	@npm run --silent --prefix $(UI) check
+	@$(say) "Building the page into $(PEERS)/page"
+	@rm -rf $(PEERS)/page && node $(UI)/build.mjs $(PEERS)/page
+	@diff --recursive --brief $(PEERS)/page $(PAGE) || { echo 'Run `make ui`, and commit $(PAGE).' >&2; exit 1; }
+	@echo 'The committed page is up to date'
 
 fuzz: export PATH := $(CURDIR)/$(PEERS)/bin:$(PATH)
 fuzz: $(PEERS)/cargo-fuzz-$(CARGO_FUZZ) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
@@ -284,7 +301,7 @@ test-packages: package $(PACKAGE_READERS) ## Install and run every package in di
 	@cd packaging/tests && $(CURDIR)/$(PEERS)/package-tests/bin/python -m unittest --verbose $(ONLY)
 
 clean: ## Remove everything built or installed in the clone
-	rm -rf target dist $(PEERS) .venv tests/peers/node/node_modules fuzz/target
+	rm -rf target dist $(PEERS) .venv tests/peers/node/node_modules $(UI)/node_modules fuzz/target
 
 # Peers of the tests and benches, installed in the clone. A file named after the version marks a completed installation.
 
@@ -348,6 +365,11 @@ $(PEERS)/python: tests/peers/requirements.txt notebooks/requirements.txt
 $(PEERS)/node: tests/peers/node/package-lock.json
 	@$(say) "Installing the Node client, an authorization server, and validators for HAR and ALF"
 	@npm ci --silent --no-audit --no-fund --prefix tests/peers/node
+	@mkdir -p $(PEERS) && touch $@
+
+$(PEERS)/ui: $(UI)/package-lock.json
+	@$(say) "Installing the bundler, TypeScript, Preact and uPlot"
+	@npm ci --silent --no-audit --no-fund --prefix $(UI)
 	@mkdir -p $(PEERS) && touch $@
 
 $(PEERS)/valkey: tests/peers/valkey.txt

@@ -112,6 +112,11 @@ mod scenarios {
     mod limits_allowance;
     mod loops;
     mod matching_patterns;
+    mod page_config;
+    mod page_flows;
+    mod page_forms;
+    mod page_overview;
+    mod page_traffic;
     mod provider_auth;
     mod provider_caching;
     mod provider_content;

@@ -14,6 +14,7 @@
 pub mod allowance;
 pub mod archiver;
 pub mod bench;
+pub mod browser;
 pub mod built_in;
 pub mod cached;
 pub mod clients;

@@ -200,7 +200,7 @@ pub fn node(script: &str, proxy: &str, arguments: &[&str]) -> String {
     run_checked(node_script(script).env("HTTP_PROXY", proxy).env("HTTPS_PROXY", proxy).args(arguments))
 }
 
-fn node_script(script: &str) -> Command {
+pub(crate) fn node_script(script: &str) -> Command {
     let directory = root().join("tests/peers/node");
     assert!(
         ["alf-validator", "oauth2-mock-server"]
@@ -225,14 +225,21 @@ pub fn assert_fits_schema(format: &str, files: &[PathBuf]) {
 
 /// Imports HAR files into Chromium's developer tools. Returns the requests of each file as listed there.
 pub fn opened_in_devtools(files: &[PathBuf]) -> Vec<Vec<Value>> {
+    in_chromium(|address| {
+        let printed = run_checked(node_script("devtools.mjs").arg(address).args(files));
+        serde_json::from_str(&printed).unwrap()
+    })
+}
+
+/// Calls `act` with the address of a headless Chromium's developer tools.
+pub(crate) fn in_chromium<T>(act: impl FnOnce(&str) -> T) -> T {
     let profile = Directory::default();
     let mut command = headless(&profile);
     let chromium = Process::start(command.args(["--remote-debugging-port=0", "about:blank"]));
     let address = chromium.until_prints("DevTools listen", |lines| {
         lines.iter().find_map(|line| Some(line.strip_prefix("DevTools listening on ")?.to_owned()))
     });
-    let printed = run_checked(node_script("devtools.mjs").arg(address).args(files));
-    serde_json::from_str(&printed).unwrap()
+    act(&address)
 }
 
 /// Opens a page in headless Chromium with these switches and returns its output.

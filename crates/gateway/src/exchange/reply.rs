@@ -386,6 +386,7 @@ impl Call<'_> {
         let errors = &self.view.plan.errors;
         let (message, status) =
             (failure.response(errors, with_body, persistent, &self.state.request_id), failure.status(errors));
+        self.upstream.counters().generated(status);
         self.send_message(&message, &message, status, persistent).await
     }
 
@@ -499,6 +500,11 @@ pub(crate) async fn deliver(call: &mut Call<'_>, kind: Option<ErrorKind>, is_sto
     let reply = Reply { version, persistent, chunked: false };
     let ResponseState { output, response, .. } = &*call.state.response_state;
     let status = response.status;
+    if is_stored {
+        call.upstream.counters().stored.add(1);
+    } else {
+        call.upstream.counters().generated(status);
+    }
     let message = {
         let mut edits = call.client.worker.pools.edits.borrow_mut();
         let inbound = call.inbound.as_deref();

@@ -22,6 +22,10 @@ const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 #[repr(align(128))]
 pub(crate) struct ProviderCounters {
     exchanges: [[Counter; STATUS_CLASSES.len()]; METHODS.len()],
+    /// Of these, the responses that the gateway generated itself.
+    generated: [Counter; STATUS_CLASSES.len()],
+    /// Of these, the responses from a cache.
+    pub stored: Counter,
     pub latency: Histogram,
     pub footprint: Histogram,
     pub sent_bytes: Counter,
@@ -41,8 +45,12 @@ pub(crate) struct ProviderCounters {
 impl ProviderCounters {
     /// Counts a finished exchange. `status` is 0 if there was no response.
     pub fn exchange(&self, method: Method, status: u16) {
-        let class = usize::from(status / 100);
-        self.exchanges[method.index()][if class < STATUS_CLASSES.len() { class } else { 0 }].add(1);
+        self.exchanges[method.index()][class(status)].add(1);
+    }
+
+    /// Counts a response that the gateway generates itself.
+    pub fn generated(&self, status: u16) {
+        self.generated[class(status)].add(1);
     }
 
     fn add_to(&self, total: &mut ProviderSnapshot) {
@@ -51,6 +59,10 @@ impl ProviderCounters {
                 add_exchanges(&mut total.exchanges, method, status, counter.get());
             }
         }
+        for (status, counter) in STATUS_CLASSES.iter().zip(&self.generated) {
+            add_count(&mut total.generated, status, counter.get());
+        }
+        total.stored += self.stored.get();
         self.latency.add_to(&mut total.latency);
         self.footprint.add_to(&mut total.footprint);
         total.sent_bytes += self.sent_bytes.get();
@@ -65,6 +77,20 @@ impl ProviderCounters {
         total.connections_open += self.connections_open.get();
         total.connections_idle += self.connections_idle.get();
         total.tunnels += self.tunnels.get();
+    }
+}
+
+/// Returns the index of the class of a status.
+fn class(status: u16) -> usize {
+    let class = usize::from(status / 100);
+    if class < STATUS_CLASSES.len() { class } else { 0 }
+}
+
+fn add_count(counts: &mut Vec<Count>, name: &'static str, count: u64) {
+    match counts.iter_mut().find(|known| known.name == name) {
+        Some(known) => known.count += count,
+        None if count > 0 => counts.push(Count { name, count }),
+        None => {}
     }
 }
 
@@ -235,6 +261,8 @@ mod tests {
         stats.of(1).exchange(Method::Get, 204);
         stats.of(1).exchange(Method::Post, 0);
         stats.of(1).exchange(Method::Post, 999);
+        stats.of(0).generated(503);
+        stats.of(1).generated(503);
         let snapshot = stats.snapshot();
         assert_eq!(
             snapshot.exchanges,
@@ -243,6 +271,7 @@ mod tests {
                 ExchangeCount { method: "POST", status: "none", count: 2 },
             ]
         );
+        assert_eq!(snapshot.generated, [Count { name: "5xx", count: 2 }]);
     }
 
     #[test]

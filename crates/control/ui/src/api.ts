@@ -1,0 +1,357 @@
+// The control API: requests with the token, and the types of its responses.
+
+const TOKEN_KEY = "egret-control-token";
+const TIME_LIMIT_MS = 8000;
+
+/** A mistake in a config, as `egret check` finds it. */
+export interface ConfigProblem {
+  file: string;
+  line: number | null;
+  column: number | null;
+  path: string;
+  message: string;
+  suggestion: string | null;
+}
+
+export interface Count {
+  name: string;
+  count: number;
+}
+
+export interface Histogram {
+  buckets: number[];
+  sum_us: number;
+}
+
+export interface ProviderStats {
+  name: string;
+  host?: string;
+  exchanges: { method: string; status: string; count: number }[];
+  /** Of these, the responses that Egret generated itself, by status class. */
+  generated?: Count[];
+  /** Of these, the responses from a cache. */
+  stored?: number;
+  latency: Histogram;
+  footprint: Histogram;
+  sent_bytes: number;
+  received_bytes: number;
+  connects: number;
+  connect_failures: number;
+  tls_handshakes: number;
+  tls_failures: number;
+  pool_hits: number;
+  pool_steals: number;
+  repeats: number;
+  connections_open: number;
+  connections_idle: number;
+  tunnels: number;
+}
+
+export interface Stats {
+  version: string;
+  ready: boolean;
+  bounds_us: number[];
+  uptime_s: number;
+  providers: ProviderStats[];
+  clients: { accepted: number; refused: number; open: number; idle: number; tunnels: number; received_bytes: number; sent_bytes: number };
+  interception: {
+    connections: number;
+    exchanges: number;
+    refused: number;
+    unknown: number;
+    sni_mismatches: number;
+    provider_tunnels: number;
+    ca_expires_s?: number;
+  };
+  generated: Count[];
+  dns: { lookups: number; hits: number; coalesced: number; failures: number; entries: number };
+  denials: Count[];
+  diagnoses_shedding: boolean;
+  diagnoses_sheds: number;
+  reloads: number;
+  reloads_refused: number;
+}
+
+export interface CacheStats {
+  counts: Record<string, number>;
+  hit_ratio: number | null;
+  entries: number;
+  bytes: number;
+  evicted: number;
+  disk?: { is_open: boolean; entries: number; bytes: number };
+}
+
+export interface Remedy {
+  remedy: string;
+  does: string;
+  mode: "enforce" | "report";
+  decisions: Record<string, number>;
+  shares: Record<string, number>;
+  waits: number;
+  waited_us: number;
+  cache?: CacheStats;
+  script?: { overruns: number; rests: number };
+  quota?: string;
+  circuits?: { state: string; circuits: number; open: number; half_open: number; until_us: number | null };
+  queue?: { waiting: number; size: number; oldest_us: number };
+}
+
+export interface Diagnosis {
+  diagnosis: string;
+  does: string;
+  recorded: number;
+  dropped: number;
+  shed: number;
+  skipped: number;
+  failed: number;
+  queued: number;
+}
+
+export interface Flow {
+  name: string;
+  match_failures: number;
+  remedies: Remedy[];
+  diagnoses: Diagnosis[];
+}
+
+export interface QuotaGroup {
+  name: string;
+  used: number;
+  limit: number;
+  remaining: number;
+  reset_us: number;
+  store_failed: boolean;
+}
+
+export interface Quota {
+  name: string;
+  kind: string;
+  groups_count: number;
+  groups: QuotaGroup[];
+}
+
+export interface Account {
+  name: string;
+  kind: string;
+  providers: string[];
+  state: "usable" | "cooling";
+  until_us: number | null;
+  reason: string | null;
+  in_flight: number;
+  calls: number;
+  refused: Record<string, number>;
+  failed: number;
+  remaining: number | null;
+  reset_us: number | null;
+  token?: { state: string; expires_us: number | null; trouble: string | null };
+}
+
+export interface Exporter {
+  name: string;
+  type: string;
+  up: boolean;
+  put: number;
+  written: number;
+  written_bytes: number;
+  dropped: Record<string, number>;
+  retries: number;
+  repaired: number;
+  spooled_bytes: number;
+  last_error: string | null;
+}
+
+export interface Endpoint {
+  provider: string;
+  url: string;
+  method: string;
+  path: string;
+  count: number;
+  statuses: Record<string, number>;
+  p50_us: number;
+  p90_us: number;
+  p99_us: number;
+  first_seen: string;
+  last_seen: string;
+}
+
+export interface Discovered {
+  flow: string;
+  unlisted: number;
+  endpoints: Endpoint[];
+}
+
+export interface Cluster {
+  name: string;
+  member: string;
+  members: number;
+  up: boolean;
+  error: string | null;
+  calls: number;
+  failures: number;
+  learning_us: number;
+  segments: { number: number; up: boolean; error: string | null; master: string | null; members: number; groups: number; failures: number }[];
+  quotas: {
+    name: string;
+    groups_count: number;
+    groups: { name: string; limit: number; used: number; hold: number; pool: number; kept: number; state: string; config_differs: boolean }[];
+  }[];
+}
+
+export interface ConfigFiles {
+  etag: string;
+  files: { name: string; text: string }[];
+}
+
+export interface Checked {
+  valid: boolean;
+  problems: ConfigProblem[];
+  warnings: ConfigProblem[];
+}
+
+export interface Applied {
+  etag: string;
+  version: number | null;
+  applied: string[];
+  restart: string[];
+  warnings: ConfigProblem[];
+}
+
+export interface Version {
+  number: number;
+  since_us: number;
+  origin: string;
+  bytes: number;
+  current: boolean;
+}
+
+export type Quantile = "p50" | "p90" | "p99";
+export type StatusClass = "none" | "1xx" | "2xx" | "3xx" | "4xx" | "5xx";
+
+/** Columns, each with one element for each step. */
+export interface History {
+  step_s: number;
+  times_s: number[];
+  generated: number[];
+  providers: {
+    provider: string;
+    host: string | null;
+    statuses: Record<StatusClass, number[]>;
+    latency_us: Record<Quantile, (number | null)[]>;
+    footprint_us: Record<Quantile, (number | null)[]>;
+  }[];
+}
+
+/** A line of live traffic. */
+export interface Exchange {
+  type: "exchange";
+  id: number;
+  started: string;
+  method: string;
+  url: string;
+  host: string;
+  provider: string;
+  flows: string[];
+  consumer: string;
+  request_id: string;
+  account: string;
+  client: string;
+  status: number;
+  answered_by: "provider" | "cache" | "egret" | "nobody";
+  error: string | null;
+  duration_us: number;
+  footprint_us: number;
+  attempts: number;
+  request_bytes: number;
+  response_bytes: number;
+  media_type: string;
+  cut_short: boolean;
+  intercepted: boolean;
+}
+
+export interface TrafficStatus {
+  open: boolean;
+  redact: "secrets" | "all" | "off";
+  entries: number;
+  entries_max: number;
+  bytes: number;
+  bytes_max: number;
+  one_in: number;
+  seen: number;
+  recorded: number;
+  missed: number;
+}
+
+export interface HarMessage {
+  httpVersion: string;
+  headers: { name: string; value: string }[];
+}
+
+export interface HarEntry {
+  request: HarMessage & { method: string; url: string; postData?: { mimeType: string; text?: string; encoding?: string; comment?: string } };
+  response: HarMessage & {
+    status: number;
+    statusText: string;
+    content: { size: number; mimeType: string; text?: string; encoding?: string; comment?: string };
+  };
+}
+
+export interface ExchangeDetails extends Exchange {
+  phases: Record<string, number | null>;
+  calls: { start_us: number; end_us: number; status: number; error: string | null }[];
+  decisions: { flow: string; remedy: string; decision: string; report: boolean; text: string; does: string }[];
+  har: HarEntry;
+}
+
+/** A response that is not a success. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly problems: ConfigProblem[] = [],
+  ) {
+    super(message);
+  }
+}
+
+export function token(): string | null {
+  return sessionStorage.getItem(TOKEN_KEY);
+}
+
+export function keepToken(value: string): void {
+  sessionStorage.setItem(TOKEN_KEY, value);
+}
+
+export function forgetToken(): void {
+  sessionStorage.removeItem(TOKEN_KEY);
+}
+
+/** Takes the token from the address that Egret prints at its start, and removes it from the address bar and the history. */
+export function takeToken(): boolean {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given === null) return false;
+  keepToken(given);
+  history.replaceState(null, "", location.pathname);
+  return true;
+}
+
+/** Sends a request with the token. Throws an `ApiError` unless the response is a success. */
+export async function call(path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  const known = token();
+  if (known !== null) headers.set("authorization", `Bearer ${known}`);
+  const signal = init.signal ?? AbortSignal.timeout(TIME_LIMIT_MS);
+  const response = await fetch(path, { ...init, headers, signal, cache: "no-store" });
+  if (response.ok) return response;
+  const problem = await response.json().catch(() => ({}));
+  const detail = typeof problem.detail === "string" ? problem.detail : `The control port responded with ${response.status}.`;
+  throw new ApiError(response.status, detail, problem.problems ?? []);
+}
+
+export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const response = await call(path, signal ? { signal: AbortSignal.any([signal, AbortSignal.timeout(TIME_LIMIT_MS)]) } : {});
+  return response.json();
+}
+
+export async function readText(path: string): Promise<string> {
+  return (await call(path)).text();
+}

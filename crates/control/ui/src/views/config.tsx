@@ -1,0 +1,356 @@
+// The config: its file in an editor with the mistakes in place, the difference, and earlier versions.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, type Applied, call, type Checked, type ConfigFiles, type ConfigProblem, read, readText, type Version } from "../api";
+import { type DiffLine, diff } from "../diff";
+import { bytes, day, plural } from "../format";
+import { usePoll } from "../live";
+import { Card, Confirm, Copy, Empty, Message, Pill, Trouble } from "../parts/basics";
+import { Table } from "../parts/table";
+
+const CHECK_MS = 500;
+const LINE_REM = 1.35;
+
+const ORIGINS: Record<string, string> = { start: "at the start", file: "changed on disk", api: "changed over the API", rollback: "rolled back" };
+
+/** The text being edited. It outlives a change of the view. */
+let draft: { base: string; text: string } | null = null;
+
+export function Config() {
+  const [files, setFiles] = useState<ConfigFiles | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const running = usePoll<{ control?: { config_changes?: string } }>("/api/v1/config", 10_000);
+  const load = async () => {
+    try {
+      setFiles(await read<ConfigFiles>("/api/v1/config/files"));
+      setError(null);
+    } catch (error) {
+      setFiles(null);
+      setError(error as Error);
+    }
+  };
+  useEffect(() => void load(), []);
+  const file = files?.files[0];
+  const isOff = running.data?.control?.config_changes === "off";
+  return (
+    <>
+      <h1 class="hidden">Config</h1>
+      {error && <ConfigTrouble error={error} again={load} />}
+      {files && !file && (
+        <Card title="Config file">
+          <Empty>Egret runs without a config file. Start it with <code>egret run --config FILE</code> to edit the file here.</Empty>
+        </Card>
+      )}
+      {files && file && <Editor key={files.etag} name={file.name} saved={file.text} etag={files.etag} isOff={isOff} reload={load} />}
+      <Card title="Config in force" note="defaults included, secrets by name only">
+        <details>
+          <summary>Show</summary>
+          <pre class="text" tabIndex={0} aria-label="The config in force">
+            {running.data ? JSON.stringify(running.data, null, 2) : ""}
+          </pre>
+        </details>
+      </Card>
+    </>
+  );
+}
+
+function ConfigTrouble({ error, again }: { error: Error; again: () => void }) {
+  if (error instanceof ApiError && error.status === 409) {
+    return (
+      <Card title="Config file">
+        <Empty>{error.message}</Empty>
+      </Card>
+    );
+  }
+  return <Trouble error={error} again={again} />;
+}
+
+interface EditorProps {
+  name: string;
+  saved: string;
+  etag: string;
+  isOff: boolean;
+  reload: () => Promise<void>;
+}
+
+interface Outcome {
+  tone: "good" | "bad";
+  text: string;
+  problems: ConfigProblem[];
+}
+
+/** What the last change did. It outlives the editor, which starts again with the new file. */
+let lastOutcome: Outcome | null = null;
+
+function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
+  const [text, setText] = useState(() => draft?.text ?? saved);
+  const [checked, setChecked] = useState<Checked | null>(null);
+  const [checkError, setCheckError] = useState("");
+  const [isReviewing, review] = useState(false);
+  const [outcome, setOutcome] = useState(lastOutcome);
+  const area = useRef<HTMLTextAreaElement>(null);
+  const isChanged = text !== saved;
+  const tell = (outcome: Outcome | null) => setOutcome((lastOutcome = outcome));
+
+  const edit = (next: string) => {
+    setText(next);
+    tell(null);
+    draft = next === saved ? null : { base: draft?.base ?? saved, text: next };
+  };
+  useEffect(() => {
+    const controller = new AbortController();
+    const check = async () => {
+      try {
+        const response = await call("/api/v1/config/validate", { method: "POST", body: text, signal: controller.signal });
+        setChecked(await response.json());
+        setCheckError("");
+      } catch (error) {
+        if (controller.signal.aborted) return;
+        const problems = error instanceof ApiError ? error.problems : [];
+        setChecked(problems.length > 0 ? { valid: false, problems, warnings: [] } : null);
+        setCheckError((error as Error).message);
+      }
+    };
+    const timer = setTimeout(check, CHECK_MS);
+    return () => (clearTimeout(timer), controller.abort());
+  }, [text]);
+  useEffect(() => {
+    const warn = (event: Event) => draft !== null && event.preventDefault();
+    window.addEventListener("beforeunload", warn);
+    return () => window.removeEventListener("beforeunload", warn);
+  }, []);
+
+  const change = async (send: () => Promise<Response>) => {
+    try {
+      const applied: Applied = await (await send()).json();
+      draft = null;
+      const sections = applied.applied.length > 0 ? `Applied: ${applied.applied.join(", ")}.` : "Nothing changed for the running gateway.";
+      const restart = applied.restart.length > 0 ? ` Only a restart applies ${applied.restart.join(", ")}.` : "";
+      lastOutcome = { tone: "good", text: `${sections}${restart}`, problems: applied.warnings };
+      await reload();
+      tell(lastOutcome);
+    } catch (error) {
+      const problems = error instanceof ApiError ? error.problems : [];
+      tell({ tone: "bad", text: (error as Error).message, problems });
+      // The file has changed: the draft stays, and is compared with the new text.
+      if (error instanceof ApiError && error.status === 412) await reload();
+    }
+  };
+  const apply = () =>
+    change(() =>
+      call(`/api/v1/config/files/${encodeURIComponent(name)}`, { method: "PUT", body: text, headers: { "if-match": etag, "content-type": "application/yaml" } }),
+    );
+  const rollBack = (version: number) =>
+    change(() => call(`/api/v1/config/rollback?version=${version}`, { method: "POST", headers: { "if-match": etag } }));
+  const go = (problem: ConfigProblem) => place(area.current!, problem.line ?? 1, problem.column ?? 1);
+  const problems = [...(checked?.problems ?? []), ...(checked?.warnings ?? [])];
+  return (
+    <>
+      <Card
+        title={name}
+        note={isOff ? "read-only: control.config_changes is off" : isChanged ? "edited, not applied" : "as on disk"}
+        actions={<Verdict checked={checked} error={checkError} />}
+      >
+        {draft !== null && draft.base !== saved && (
+          <Message tone="warn">The file has changed on disk since you began to edit. Compare before you apply your text.</Message>
+        )}
+        <Area text={text} readOnly={isOff} problems={problems} warnings={checked?.warnings ?? []} onEdit={edit} area={area} label={`Text of ${name}`} />
+        <Problems problems={checked?.problems ?? []} kind="error" go={go} />
+        <Problems problems={checked?.warnings ?? []} kind="warning" go={go} />
+        {outcome && (
+          <Message tone={outcome.tone}>
+            {outcome.text}
+            <Problems problems={outcome.problems} kind={outcome.tone === "bad" ? "error" : "warning"} go={go} />
+          </Message>
+        )}
+        {!isOff && (
+          <div class="buttons">
+            <button type="button" class="primary" disabled={!isChanged || checked?.valid !== true} onClick={apply}>
+              Apply
+            </button>
+            <button type="button" disabled={!isChanged} aria-expanded={isReviewing} onClick={() => review(!isReviewing)}>
+              {isReviewing ? "Hide changes" : "Show changes"}
+            </button>
+            <Confirm label="Discard" question="Discard your changes?" disabled={!isChanged} act={() => (edit(saved), review(false))} />
+          </div>
+        )}
+        {isReviewing && isChanged && <Diff lines={diff(saved, text)} label="Changes against the file" />}
+      </Card>
+      <Versions saved={saved} isOff={isOff} rollBack={rollBack} />
+    </>
+  );
+}
+
+function Verdict({ checked, error }: { checked: Checked | null; error: string }) {
+  if (error !== "" && !checked) return <Pill tone="bad">{error}</Pill>;
+  if (!checked) return <Pill tone="calm">checking</Pill>;
+  if (!checked.valid) return <Pill tone="bad">{plural(checked.problems.length, "error")}</Pill>;
+  return checked.warnings.length > 0 ? <Pill tone="warn">{`valid, ${plural(checked.warnings.length, "warning")}`}</Pill> : <Pill tone="good">valid</Pill>;
+}
+
+/** Puts the cursor at a place, and scrolls to it. */
+function place(area: HTMLTextAreaElement, line: number, column: number): void {
+  const lines = area.value.split("\n");
+  const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+  const at = start + Math.min(column - 1, lines[line - 1]?.length ?? 0);
+  area.focus();
+  area.setSelectionRange(at, at);
+  area.scrollTop = Math.max(0, (line - 5) * (area.scrollHeight / lines.length));
+}
+
+interface AreaProps {
+  text: string;
+  readOnly: boolean;
+  problems: ConfigProblem[];
+  warnings: ConfigProblem[];
+  onEdit: (text: string) => void;
+  area: { current: HTMLTextAreaElement | null };
+  label: string;
+}
+
+function Area({ text, readOnly, problems, warnings, onEdit, area, label }: AreaProps) {
+  const gutter = useRef<HTMLDivElement>(null);
+  const count = text.split("\n").length;
+  const markOf = (line: number) => {
+    const here = problems.filter((problem) => problem.line === line);
+    if (here.length === 0) return "";
+    return here.every((problem) => warnings.includes(problem)) ? "warn" : "bad";
+  };
+  const follow = () => {
+    if (gutter.current && area.current) gutter.current.scrollTop = area.current.scrollTop;
+  };
+  const key = (event: KeyboardEvent) => {
+    // Enter keeps the indentation. Tab leaves the field, as elsewhere on the page.
+    if (event.key !== "Enter" || event.isComposing || event.ctrlKey || event.metaKey) return;
+    const field = event.currentTarget as HTMLTextAreaElement;
+    const before = field.value.slice(0, field.selectionStart);
+    const indent = /(?:^|\n)( *)[^\n]*$/.exec(before)?.[1] ?? "";
+    if (indent === "") return;
+    event.preventDefault();
+    field.setRangeText(`\n${indent}`, field.selectionStart, field.selectionEnd, "end");
+    onEdit(field.value);
+  };
+  return (
+    <div class="editor" style={{ height: `${Math.min(Math.max(count + 2, 12), 34) * LINE_REM}rem` }}>
+      <div class="gutter" ref={gutter} aria-hidden="true">
+        {Array.from({ length: count }, (_, index) => (
+          <span key={index} class={markOf(index + 1)}>
+            {index + 1}
+          </span>
+        ))}
+      </div>
+      <textarea
+        ref={area}
+        aria-label={label}
+        aria-invalid={problems.length > warnings.length}
+        readOnly={readOnly}
+        spellcheck={false}
+        autocapitalize="off"
+        wrap="off"
+        value={text}
+        onInput={(event) => onEdit(event.currentTarget.value)}
+        onKeyDown={key}
+        onScroll={follow}
+      />
+    </div>
+  );
+}
+
+function Problems({ problems, kind, go }: { problems: ConfigProblem[]; kind: "error" | "warning"; go: (problem: ConfigProblem) => void }) {
+  if (problems.length === 0) return null;
+  return (
+    <ul class={`problems ${kind}`} aria-label={kind === "error" ? "Errors" : "Warnings"}>
+      {problems.map((problem, index) => (
+        <li key={index}>
+          {problem.line === null ? (
+            <span>{kind}</span>
+          ) : (
+            <button type="button" class="place" onClick={() => go(problem)}>
+              line {problem.line}
+            </button>
+          )}
+          <span>
+            {problem.path && <code>{problem.path}</code>} {problem.message}
+            {problem.suggestion && <>: did you mean <code>{problem.suggestion}</code>?</>}
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Diff({ lines, label }: { lines: DiffLine[]; label: string }) {
+  if (lines.length === 0) return <p class="note">No line differs.</p>;
+  const sign = { same: " ", added: "+", removed: "−", gap: "⋯" };
+  return (
+    <pre class="text diff" tabIndex={0} aria-label={label}>
+      {lines.map((line, index) => (
+        <span key={index} class={line.kind}>
+          <i>{line.kind === "gap" ? "" : (line.now ?? line.old)}</i>
+          {sign[line.kind]} {line.text}
+          {"\n"}
+        </span>
+      ))}
+    </pre>
+  );
+}
+
+function Versions({ saved, isOff, rollBack }: { saved: string; isOff: boolean; rollBack: (version: number) => void }) {
+  const { data } = usePoll<{ versions: Version[] }>("/api/v1/config/versions", 5000);
+  const [shown, show] = useState<{ number: number; text: string } | null>(null);
+  const [trouble, setTrouble] = useState("");
+  const versions = data?.versions ?? [];
+  if (versions.length === 0) return null;
+  const open = async (number: number) => {
+    try {
+      show(shown?.number === number ? null : { number, text: await readText(`/api/v1/config/versions/${number}`) });
+      setTrouble("");
+    } catch (error) {
+      setTrouble((error as Error).message);
+    }
+  };
+  return (
+    <Card title="Versions" note="the last ones that were in effect">
+      {trouble && <Message tone="bad">{trouble}</Message>}
+      <Table
+        label="Versions"
+        rows={versions}
+        rowKey={({ number }) => String(number)}
+        columns={[
+          {
+            key: "number",
+            title: "Version",
+            cell: ({ number, current }) => (
+              <>
+                {number} {current && <Pill tone="good">in effect</Pill>}
+              </>
+            ),
+          },
+          { key: "since", title: "Since", cell: ({ since_us }) => day(new Date(since_us / 1000)) },
+          { key: "origin", title: "Reason", cell: ({ origin }) => ORIGINS[origin] ?? origin },
+          { key: "bytes", title: "Size", numeric: true, cell: ({ bytes: size }) => bytes(size) },
+          {
+            key: "act",
+            title: "Actions",
+            class: "acts",
+            cell: ({ number, current }) => (
+              <>
+                <button type="button" aria-expanded={shown?.number === number} onClick={() => void open(number)}>
+                  Compare
+                </button>
+                {!current && !isOff && <Confirm label="Roll back" question={`Roll back to version ${number}?`} act={() => rollBack(number)} />}
+              </>
+            ),
+          },
+        ]}
+      />
+      {shown && (
+        <>
+          <h3 class="body-title">
+            From the file to version {shown.number} <Copy label="Copy this version" text={() => shown.text} />
+          </h3>
+          <Diff lines={diff(saved, shown.text)} label={`From the file to version ${shown.number}`} />
+        </>
+      )}
+    </Card>
+  );
+}

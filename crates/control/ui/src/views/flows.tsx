@@ -1,0 +1,324 @@
+// Flows with their remedies, quotas, and accounts.
+import { useState } from "preact/hooks";
+import { type Account, type CacheStats, call, type Diagnosis, type Flow, type Quota, type QuotaGroup, type Remedy } from "../api";
+import { bytes, percent, plural, time, until, whole } from "../format";
+import { usePoll } from "../live";
+import { Card, Confirm, Empty, Gauge, Message, Pill, Trouble } from "../parts/basics";
+import { Table } from "../parts/table";
+import { link } from "../route";
+
+const PERIOD_MS = 2000;
+const GROUPS_SHOWN = 12;
+
+/** What a remedy did, as a sentence continues: "passed 12". */
+const DONE: [string, string, string][] = [
+  ["next", "passed on", "would pass on"],
+  ["wait", "held back", "would hold back"],
+  ["answer", "answered", "would answer"],
+  ["repeat", "repeated", "would repeat"],
+  ["fail", "failed to decide", "failed to decide"],
+];
+
+interface FlowConfig {
+  name: string;
+  match?: Record<string, unknown>;
+  when?: string;
+  when_response?: string;
+  enabled?: boolean;
+}
+
+export function Flows() {
+  const flows = usePoll<{ flows: Flow[] }>("/api/v1/flows", PERIOD_MS);
+  const config = usePoll<{ flows?: FlowConfig[] }>("/api/v1/config", 10_000);
+  if (!flows.data) return flows.error ? <Trouble error={flows.error} again={flows.again} /> : <Empty>Loading…</Empty>;
+  const all = flows.data.flows;
+  return (
+    <>
+      <h1 class="hidden">Flows and quotas</h1>
+      <Quotas />
+      {all.length === 0 && (
+        <Card title="Flows">
+          <Empty>
+            No flow is configured: Egret forwards every exchange unchanged. <a href={link("config")}>Add one in the config.</a>
+          </Empty>
+        </Card>
+      )}
+      <div class="flows">
+        {all.map((flow) => (
+          <FlowCard key={flow.name} flow={flow} config={config.data?.flows?.find(({ name }) => name === flow.name)} onPurge={flows.again} />
+        ))}
+      </div>
+      <Accounts />
+    </>
+  );
+}
+
+/** Writes a match in one line: `provider: stripe · path: /v1/*`. */
+function matchText(config: FlowConfig | undefined): string {
+  const text = (value: unknown): string =>
+    Array.isArray(value)
+      ? value.map(text).join(", ")
+      : typeof value === "object" && value !== null
+        ? Object.entries(value).map(([key, inner]) => `${key} ${text(inner)}`).join(", ")
+        : String(value);
+  const isSet = (value: unknown) => value !== null && (typeof value !== "object" || Object.keys(value as object).length > 0);
+  const parts = Object.entries(config?.match ?? {}).filter(([, value]) => isSet(value)).map(([key, value]) => `${key}: ${text(value)}`);
+  if (config?.when) parts.push(`when ${config.when}`);
+  if (config?.when_response) parts.push(`when the response ${config.when_response}`);
+  return parts.join(" · ") || "every exchange";
+}
+
+function FlowCard({ flow, config, onPurge }: { flow: Flow; config: FlowConfig | undefined; onPurge: () => void }) {
+  const reports = flow.remedies.length > 0 && flow.remedies.every(({ mode }) => mode === "report");
+  return (
+    <Card
+      title={flow.name}
+      class="flow"
+      note={<span class="match">{matchText(config)}</span>}
+      actions={
+        <>
+          {reports && <Pill tone="note">report mode</Pill>}
+          {flow.match_failures > 0 && <Pill tone="bad">{plural(flow.match_failures, "failure")} of `when`</Pill>}
+        </>
+      }
+    >
+      {reports && <p class="note">The remedies of this flow only report what they would do. Exchanges pass unchanged.</p>}
+      {flow.remedies.length > 0 && (
+        <ol class="remedies" aria-label="Remedies, outermost first">
+          {flow.remedies.map((remedy) => (
+            <RemedyItem key={remedy.remedy} flow={flow.name} remedy={remedy} onPurge={onPurge} />
+          ))}
+        </ol>
+      )}
+      {flow.diagnoses.length > 0 && (
+        <ul class="diagnoses" aria-label="Diagnoses">
+          {flow.diagnoses.map((diagnosis) => (
+            <DiagnosisItem key={diagnosis.diagnosis} diagnosis={diagnosis} />
+          ))}
+        </ul>
+      )}
+      {flow.remedies.length + flow.diagnoses.length === 0 && <Empty>This flow has neither remedies nor diagnoses.</Empty>}
+    </Card>
+  );
+}
+
+function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; onPurge: () => void }) {
+  const { mode, decisions, circuits, queue, cache, script } = remedy;
+  const isReport = mode === "report";
+  const told = DONE.filter(([decision]) => (decisions[decision] ?? 0) > 0);
+  return (
+    <li>
+      <div class="remedy-head">
+        <h3>{remedy.remedy}</h3>
+        {isReport && <Pill tone="note">reports only</Pill>}
+        {circuits && <CircuitPill circuits={circuits} />}
+      </div>
+      <p class="does">{remedy.does}</p>
+      <p class="decisions">
+        {told.length === 0 && <span>no exchange so far</span>}
+        {told.map(([decision, did, would]) => (
+          <span key={decision} class={`decision ${decision}`}>
+            {isReport ? would : did} <b>{whole(decisions[decision]!)}</b>
+          </span>
+        ))}
+        {remedy.waits > 0 && (
+          <span>
+            mean wait <b>{time(remedy.waited_us / remedy.waits)}</b>
+          </span>
+        )}
+      </p>
+      {queue && (
+        <Gauge
+          label="Waiting"
+          value={queue.waiting}
+          max={queue.size}
+          text={`${whole(queue.waiting)} of ${whole(queue.size)}${queue.waiting > 0 ? `, the oldest for ${time(queue.oldest_us)}` : ""}`}
+        />
+      )}
+      {cache && <CachePart flow={flow} cache={cache} onPurge={onPurge} />}
+      {script && script.overruns + script.rests > 0 && (
+        <p class="note">
+          {plural(script.overruns, "overrun")}, {plural(script.rests, "rest")}
+        </p>
+      )}
+    </li>
+  );
+}
+
+function CircuitPill({ circuits }: { circuits: NonNullable<Remedy["circuits"]> }) {
+  if (circuits.open > 0) {
+    const left = circuits.until_us === null ? "" : ` for ${until(circuits.until_us)}`;
+    return <Pill tone="bad">{circuits.open === 1 ? `open${left}` : `${whole(circuits.open)} circuits open${left}`}</Pill>;
+  }
+  if (circuits.half_open > 0) return <Pill tone="warn">half-open: probing</Pill>;
+  return <Pill tone="good">closed</Pill>;
+}
+
+function CachePart({ flow, cache, onPurge }: { flow: string; cache: CacheStats; onPurge: () => void }) {
+  const [result, tell] = useState<{ tone: "good" | "bad"; text: string } | null>(null);
+  const { counts, hit_ratio: ratio } = cache;
+  const purge = async () => {
+    try {
+      const response = await call(`/api/v1/cache/purge?all=true&flow=${encodeURIComponent(flow)}`, { method: "POST" });
+      const { purged, told, reason } = await response.json();
+      const others = told === false ? ` The other gateways were not told: ${reason}.` : "";
+      tell({ tone: told === false ? "bad" : "good", text: `${plural(purged, "response")} removed.${others}` });
+    } catch (error) {
+      tell({ tone: "bad", text: (error as Error).message });
+    }
+    onPurge();
+  };
+  return (
+    <div class="cache-part">
+      <Gauge label="Hit ratio" value={ratio ?? 0} max={1} tone="calm" text={ratio === null ? "no request yet" : percent(ratio)} />
+      <p class="decisions">
+        {Object.entries(counts)
+          .filter(([, count]) => count > 0)
+          .map(([name, count]) => (
+            <span key={name}>
+              {name} <b>{whole(count)}</b>
+            </span>
+          ))}
+      </p>
+      <p class="cache-size">
+        <span>
+          {plural(cache.entries, "response")} in memory, {bytes(cache.bytes)}
+          {cache.disk && `; ${whole(cache.disk.entries)} on disk, ${bytes(cache.disk.bytes)}${cache.disk.is_open ? "" : " (the disk does not work)"}`}
+        </span>
+        <Confirm label="Purge" question={`Remove all stored responses of ${flow}?`} act={purge} />
+      </p>
+      {result && <Message tone={result.tone}>{result.text}</Message>}
+    </div>
+  );
+}
+
+function DiagnosisItem({ diagnosis }: { diagnosis: Diagnosis }) {
+  const lost: [string, number][] = [
+    ["dropped", diagnosis.dropped],
+    ["shed", diagnosis.shed],
+    ["failed", diagnosis.failed],
+    ["skipped", diagnosis.skipped],
+    ["queued", diagnosis.queued],
+  ];
+  return (
+    <li>
+      <h3>{diagnosis.diagnosis}</h3>
+      <p class="does">{diagnosis.does}</p>
+      <p class="decisions">
+        <span>
+          recorded <b>{whole(diagnosis.recorded)}</b>
+        </span>
+        {lost.filter(([, count]) => count > 0).map(([name, count]) => (
+          <span key={name} class={name === "skipped" || name === "queued" ? "" : "decision fail"}>
+            {name} <b>{whole(count)}</b>
+          </span>
+        ))}
+      </p>
+    </li>
+  );
+}
+
+function Quotas() {
+  const { data, error, again } = usePoll<{ quotas: Quota[] }>("/api/v1/quotas", PERIOD_MS);
+  if (error && !data) return <Trouble error={error} again={again} />;
+  if (!data || data.quotas.length === 0) return null;
+  return (
+    <Card title="Quotas">
+      <div class="quotas">
+        {data.quotas.map((quota) => (
+          <QuotaPart key={quota.name} quota={quota} />
+        ))}
+      </div>
+    </Card>
+  );
+}
+
+function QuotaPart({ quota }: { quota: Quota }) {
+  const [filter, setFilter] = useState("");
+  const fullest = (one: QuotaGroup, other: QuotaGroup) => other.used / other.limit - one.used / one.limit;
+  const wanted = quota.groups.filter(({ name }) => name.includes(filter)).sort(fullest);
+  const shown = wanted.slice(0, GROUPS_SHOWN);
+  return (
+    <div class="quota">
+      <div class="remedy-head">
+        <h3>{quota.name}</h3>
+        <Pill tone="calm">{quota.kind}</Pill>
+        {quota.groups_count > 1 && <small>{plural(quota.groups_count, "group")}</small>}
+      </div>
+      {quota.groups_count > GROUPS_SHOWN && (
+        <input
+          type="search"
+          aria-label={`Filter the groups of ${quota.name}`}
+          placeholder="Filter groups"
+          value={filter}
+          onInput={(event) => setFilter(event.currentTarget.value)}
+        />
+      )}
+      {quota.groups.length === 0 && <p class="note">Nothing has been drawn from it yet.</p>}
+      {shown.map((group) => (
+        <div key={group.name}>
+          <Gauge
+            label={group.name || (quota.groups_count > 1 ? "without a value" : "all")}
+            value={group.used}
+            max={group.limit}
+            text={`${whole(group.used)} of ${whole(group.limit)}${group.used > 0 && group.reset_us > Date.now() * 1000 ? ` · all free in ${until(group.reset_us)}` : ""}`}
+          />
+          {group.store_failed && <Pill tone="bad">the store does not respond</Pill>}
+        </div>
+      ))}
+      {quota.groups_count > shown.length && <p class="note">The {whole(shown.length)} fullest of {whole(quota.groups_count)}.</p>}
+    </div>
+  );
+}
+
+function Accounts() {
+  const { data } = usePoll<{ accounts: Account[]; accounts_count: number }>("/api/v1/accounts", PERIOD_MS);
+  if (!data || data.accounts_count === 0) return null;
+  const { accounts, accounts_count: count } = data;
+  return (
+    <Card title="Accounts" note={count > accounts.length ? `the first ${whole(accounts.length)} of ${whole(count)}` : plural(count, "account")}>
+      <Table
+        label="Accounts"
+        rows={accounts}
+        rowKey={({ name }) => name}
+        columns={[
+          {
+            key: "name",
+            title: "Account",
+            cell: ({ name, kind }) => (
+              <>
+                {name} <small>{kind}</small>
+              </>
+            ),
+          },
+          { key: "providers", title: "Providers", cell: ({ providers }) => providers.join(", ") },
+          { key: "state", title: "State", cell: (account) => <AccountState account={account} /> },
+          { key: "in_flight", title: "In flight", numeric: true, cell: ({ in_flight }) => whole(in_flight) },
+          { key: "calls", title: "Calls", note: "since start", numeric: true, cell: ({ calls }) => whole(calls) },
+          {
+            key: "refused",
+            title: "Refused",
+            note: "since start",
+            cell: ({ refused }) =>
+              Object.entries(refused).filter(([, count]) => count > 0).map(([status, count]) => `${status}: ${whole(count)}`).join(" · ") || "–",
+          },
+          {
+            key: "remaining",
+            title: "Remaining",
+            note: "as the provider reports",
+            numeric: true,
+            cell: ({ remaining }) => (remaining === null ? "–" : whole(remaining)),
+          },
+        ]}
+      />
+    </Card>
+  );
+}
+
+function AccountState({ account }: { account: Account }) {
+  if (account.state === "cooling" && account.until_us !== null) {
+    return <Pill tone="warn">{`cooling for ${until(account.until_us)} (${account.reason})`}</Pill>;
+  }
+  if (account.token?.trouble) return <Pill tone="bad">{`token: ${account.token.trouble}`}</Pill>;
+  return <Pill tone="good">usable</Pill>;
+}

@@ -1,0 +1,137 @@
+// Opens pages in Chromium and runs a script on them, which gets `page` and `args`. Prints what the script returns, as JSON.
+//
+//     node page.mjs ws://127.0.0.1:PORT/devtools/browser/ID SCRIPT ARGUMENT...
+import { readFileSync, writeFileSync } from "node:fs";
+import { WebSocket } from "undici";
+
+const WAIT_MS = 20_000;
+const LOOK_MS = 50;
+
+const [browser, script, ...args] = process.argv.slice(2);
+const socket = new WebSocket(browser);
+await new Promise((resolve, reject) => Object.assign(socket, { onopen: resolve, onerror: reject }));
+
+const waiting = new Map();
+/** URLs that the page has requested. */
+const requested = [];
+/** Errors that the browser reported: exceptions, refused content, and errors on the console. */
+const errors = [];
+
+socket.onmessage = ({ data }) => {
+  const { id, method, params, ...answer } = JSON.parse(data);
+  if (id !== undefined) return waiting.get(id)?.(answer);
+  if (method === "Network.requestWillBeSent") requested.push(params.request.url);
+  if (method === "Runtime.exceptionThrown") errors.push(params.exceptionDetails.exception?.description ?? params.exceptionDetails.text);
+  if (method === "Log.entryAdded" && params.entry.level === "error") errors.push(params.entry.text);
+};
+
+let asked = 0;
+async function call(method, params = {}, sessionId = session) {
+  const id = ++asked;
+  socket.send(JSON.stringify({ id, method, params, sessionId }));
+  const { result, error } = await new Promise((resolve) => waiting.set(id, resolve));
+  waiting.delete(id);
+  if (error) throw new Error(`${method}: ${error.message}`);
+  return result;
+}
+
+let session;
+const { targetId } = await call("Target.createTarget", { url: "about:blank" });
+session = (await call("Target.attachToTarget", { targetId, flatten: true })).sessionId;
+for (const domain of ["Page", "Network", "Runtime", "Log"]) await call(`${domain}.enable`);
+await call("Page.setDownloadBehavior", { behavior: "deny" });
+
+const page = {
+  requested,
+  errors,
+
+  /** Opens an address, and waits until the document is loaded. */
+  async open(url) {
+    await call("Page.navigate", { url });
+    await page.until(`location.href.startsWith("http") && document.readyState === "complete"`);
+  },
+
+  /** Evaluates an expression in the page. */
+  async evaluate(expression) {
+    const { result, exceptionDetails } = await call("Runtime.evaluate", { expression, returnByValue: true, awaitPromise: true });
+    if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+    return result.value;
+  },
+
+  /** Waits until an expression is true, and returns its value. */
+  async until(expression) {
+    const end = Date.now() + WAIT_MS;
+    for (;;) {
+      const value = await page.evaluate(expression).catch(() => undefined);
+      if (value) return value;
+      if (Date.now() > end) {
+        const seen = await page.evaluate("document.body.innerText").catch(() => "");
+        throw new Error(`waited for ${expression}\n${errors.join("\n")}\n${seen}`);
+      }
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    }
+  },
+
+  /** Waits until the page shows a text. */
+  shows: (text) => page.until(`document.body.innerText.includes(${JSON.stringify(text)})`),
+
+  /** The element that a selector names, and whose text or label begins with `text`, as an expression. */
+  element: (selector, text = "") =>
+    `[...document.querySelectorAll(${JSON.stringify(selector)})].find((found) => (found.innerText || found.ariaLabel || "").trim().startsWith(${JSON.stringify(text)}))`,
+
+  async click(selector, text) {
+    const found = page.element(selector, text);
+    await page.until(`${found} && !${found}.disabled`);
+    await page.evaluate(`${found}.click()`);
+  },
+
+  /** Replaces the text of a field, as typing does. */
+  async type(selector, value) {
+    await page.until(page.element(selector));
+    const set = `(field) => {
+      Object.getOwnPropertyDescriptor(Object.getPrototypeOf(field), "value").set.call(field, ${JSON.stringify(value)});
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }`;
+    await page.evaluate(`(${set})(${page.element(selector)})`);
+  },
+
+  /** Presses a key. */
+  async key(key, code = key, keyCode = 0) {
+    const event = { key, code, windowsVirtualKeyCode: keyCode };
+    await call("Input.dispatchKeyEvent", { type: "rawKeyDown", ...event });
+    if (keyCode === 13) await call("Input.dispatchKeyEvent", { type: "char", text: "\r", ...event });
+    await call("Input.dispatchKeyEvent", { type: "keyUp", ...event });
+  },
+
+  /** Sets the size of the window, and the colours that the system prefers. */
+  async look(width, height = 900, scheme = "light") {
+    page.width = width;
+    await call("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: width < 500 });
+    await call("Emulation.setEmulatedMedia", {
+      features: [{ name: "prefers-color-scheme", value: scheme }, { name: "prefers-reduced-motion", value: "reduce" }],
+    });
+  },
+
+  /** Returns the elements that are wider than the window. */
+  tooWide: () =>
+    page.evaluate(`document.documentElement.scrollWidth <= innerWidth ? [] :
+      [...document.querySelectorAll("body *")].filter((found) => found.getBoundingClientRect().right > innerWidth + 1)
+        .map((found) => found.tagName + "." + found.className).slice(0, 9)`),
+
+  /** Returns what axe-core finds: each rule that is violated, with the elements. */
+  async axe() {
+    const source = readFileSync(new URL(import.meta.resolve("axe-core/axe.min.js")), "utf8");
+    await page.evaluate(`window.axe === undefined && (0, eval)(${JSON.stringify(source)})`).catch(() => call("Runtime.evaluate", { expression: source }));
+    return page.evaluate(`axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
+      violations.map(({ id, nodes }) => id + ": " + nodes.map(({ target, any }) => target.join(" ") + " " + any.map(({ message }) => message).join()).join("; ")))`);
+  },
+
+  async screenshot(file, { whole = true } = {}) {
+    const { data } = await call("Page.captureScreenshot", { format: "png", captureBeyondViewport: whole });
+    writeFileSync(file, Buffer.from(data, "base64"));
+  },
+};
+
+const AsyncFunction = (async () => {}).constructor;
+const result = await new AsyncFunction("page", "args", script)(page, args);
+process.stdout.write(JSON.stringify(result ?? null), () => process.exit(0));

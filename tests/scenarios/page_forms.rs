@@ -1,0 +1,79 @@
+//! The page on screens of every size, in light and dark, by keyboard, and for screen readers.
+
+use egret_tests::browser::browse;
+use egret_tests::egret::{Config, Egret};
+use egret_tests::provider::Provider;
+use serde_json::{Value, json};
+
+const CACHEABLE: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 2\r\n\r\nhi";
+
+/// A config with something in every view.
+fn everything(origin: &Provider) -> Config {
+    let rest = "accounts: { one: { provider: origin, api_key: { header: x-api-key, value: \"${env:PAGE_TEST_KEY}\" } } }\n\
+        quotas: { tenants: { limit: 100, window: 1h, group_by: \"header:x-tenant\" } }\n\
+        exporters: { lines: { type: lines, directory: ./lines } }\n\
+        flows:\n\
+        \x20 - name: a-flow-with-a-name-that-is-rather-long-for-a-telephone\n\
+        \x20   match: { provider: origin }\n\
+        \x20   remedies: [{ cache: {} }, { limit: { quota: tenants } }, { circuit-breaker: {} }, { accounts: { use: [one] } }]\n\
+        \x20   diagnoses: [{ access-log: { export: lines } }]\n";
+    Config::with_origin(origin.url()).provider("another-provider", origin.url()).flows(rest)
+}
+
+#[test]
+fn every_view_fits_its_screen_and_satisfies_axe() {
+    let origin = Provider::responding(CACHEABLE);
+    let egret = Egret::start_with(&everything(&origin), |command| {
+        command.env("PAGE_TEST_KEY", "a-key-that-nobody-knows");
+    });
+    for path in
+        ["/a", "/b?x=1", "/a", "/users/7/orders/a-path-that-is-very-long-and-has-no-place-to-break-it"]
+    {
+        egret.get(path);
+    }
+    let seen = browse(
+        &egret,
+        r##"
+        const markers = { overview: "Providers", "provider/origin": "Connections and bytes", flows: "a-flow-with", records: "Endpoints", config: "Versions", traffic: "Traffic" };
+        const bad = [];
+        for (const [width, height] of [[390, 844], [760, 1000], [1440, 900], [2560, 1440]]) {
+          for (const scheme of width === 390 || width === 1440 ? ["light", "dark"] : ["light"]) {
+            await page.look(width, height, scheme);
+            for (const [view, marker] of Object.entries(markers)) {
+              await open(view, marker);
+              const found = [await page.tooWide(), await page.axe()].flat();
+              if (found.length > 0) bad.push([width, scheme, view, found]);
+            }
+          }
+        }
+        await fetch(`${gateway}/origin/a`);
+        await page.until(`document.querySelector("tbody th a")?.click() ?? document.body.innerText.includes("Where the time went")`).catch(() => {});
+        const details = [await page.tooWide(), await page.axe()].flat();
+        return details.length > 0 ? [...bad, details] : bad;
+        "##,
+    );
+    assert_eq!(seen, json!([]));
+}
+
+#[test]
+fn the_page_can_be_used_with_the_keyboard_alone() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("overview", "Providers");
+        const focused = () => page.evaluate(`document.activeElement.innerText ?? ""`);
+        await page.key("Tab", "Tab", 9);
+        const skip = await focused();
+        await page.key("Enter", "Enter", 13);
+        const main = await page.until(`document.activeElement.tagName`);
+        await page.key("3", "Digit3", 51);
+        await page.until(`document.querySelector("nav a[aria-current]").innerText.startsWith("Flows")`);
+        await page.key("5", "Digit5", 53);
+        await page.until(`document.querySelector("textarea") !== null`);
+        return [skip, main];
+        "#,
+    );
+    assert_eq!(seen, Value::from(vec!["Skip to the content", "MAIN"]));
+}

@@ -1,0 +1,112 @@
+//! The page's list of calls as they end, and one call in detail.
+
+use egret_tests::browser::browse;
+use egret_tests::egret::Config;
+use egret_tests::provider::Provider;
+
+const SECRET: &str = "sk_live_51HxAbCdEfGh23456789JkLmNp";
+
+#[test]
+fn calls_appear_as_they_end_and_can_be_filtered() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("traffic", "Waiting for the next exchange");
+        const rows = `[...document.querySelectorAll("tbody th")].map((cell) => cell.innerText)`;
+        const call = async (path) => { await fetch(gateway + path); return `${rows}.length`; };
+        // A worker opens the list with its next message.
+        await page.until(`${await call("/origin/first")} > 0`).catch(() => {});
+        while ((await page.evaluate(`${rows}.length`)) === 0) await call("/origin/again");
+        await call("/origin/found");
+        await call("/nobody/lost");
+        await page.until(`${rows}.some((row) => row.includes("/found"))`);
+        await page.click("summary", "Filter");
+        await page.type(".fields label:nth-of-type(6) input", "egret");
+        await page.until(`${rows}.length > 0 && ${rows}.every((row) => row.includes("/nobody/"))`);
+        return page.evaluate(`document.querySelector("table").innerText`);
+        "#,
+    );
+    assert!(seen.as_str().unwrap().contains("unknown-provider"), "{seen}");
+}
+
+#[test]
+fn markup_in_a_path_is_shown_as_text() {
+    let origin = Provider::plain();
+    let egret = Config::with_origin(origin.url()).start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("traffic", "Waiting for the next exchange");
+        const attempt = `/origin/<img src=x onerror="window.broken=1">?q=<script>window.broken=1</script>`;
+        const { request } = await import("node:http");
+        const { hostname, port } = new URL(gateway);
+        // A raw path: \`fetch\` would encode it.
+        const raw = attempt.replaceAll(" ", "%20").replaceAll('"', "%22");
+        const send = () => new Promise((resolve) => request({ hostname, port, path: raw.replaceAll("<", "%3C").replaceAll(">", "%3E") }, (response) => response.resume().on("end", resolve)).end());
+        const found = `[...document.querySelectorAll("tbody th a")].find((row) => row.innerText.includes("onerror"))`;
+        for (let left = 200; left > 0 && !(await page.evaluate(`${found} !== undefined`)); left--) await send();
+        const text = await page.until(`${found}.innerText`);
+        await page.evaluate(`${found}.click()`);
+        await page.shows("Where the time went");
+        const elements = await page.evaluate(`[document.querySelectorAll("main img, main script").length, window.broken]`);
+        return [text, elements];
+        "#,
+    );
+    assert!(seen[0].as_str().unwrap().contains("onerror"), "{seen}");
+    assert_eq!(seen[1][0], 0, "{seen}");
+    assert!(seen[1][1].is_null(), "{seen}");
+}
+
+#[test]
+fn a_call_in_detail_has_the_decisions_both_messages_and_no_secret() {
+    let origin = Provider::plain();
+    let rest = "quotas: { few: { limit: 1, window: 1h } }\n\
+        flows: [{ name: charges, match: { provider: origin, path: /charges }, remedies: [{ limit: { quota: few } }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(rest).start();
+    let script = r#"
+        await open("traffic", "Waiting for the next exchange");
+        const headers = { authorization: "Bearer SECRET", "content-type": "application/json" };
+        const send = () => fetch(`${gateway}/origin/charges?page=2`, { method: "POST", headers, body: JSON.stringify({ amount: 7, api_key: "SECRET" }) });
+        const found = `[...document.querySelectorAll("tbody tr")].find((row) => row.innerText.includes("quota-exceeded"))`;
+        for (let left = 200; left > 0 && !(await page.evaluate(`${found} !== undefined`)); left--) await send();
+        await page.evaluate(`${found}.querySelector("a").click()`);
+        await page.shows("Where the time went");
+        await page.evaluate(`navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }`);
+        await page.click("button", "Copy as curl");
+        const copied = await page.until("window.copied");
+        return [await page.evaluate("document.body.innerText"), copied];
+        "#;
+    let seen = browse(&egret, &script.replace("SECRET", SECRET));
+    let (text, copied) = (seen[0].as_str().unwrap(), seen[1].as_str().unwrap());
+    for expected in ["charges / limit", "quota-exceeded", "at most 1 per 1h", "amount", "content-type", "429"]
+    {
+        assert!(text.to_lowercase().contains(expected), "{expected} is missing:\n{text}");
+    }
+    assert!(copied.starts_with("curl '") && copied.contains("--request 'POST'"), "{copied}");
+    assert!(!text.contains(SECRET) && !copied.contains(SECRET), "{text}\n{copied}");
+}
+
+#[test]
+fn the_token_is_asked_for_where_it_is_needed_and_a_wrong_one_is_refused() {
+    let egret = Config::default().start();
+    let seen = browse(
+        &egret,
+        r##"
+        await page.look(1440);
+        await page.open(`${control}/#/traffic`);
+        await page.shows("This view requires the control token");
+        await page.type("input[type=password]", "0123456789abcdef");
+        await page.click("button", "Go on");
+        await page.shows("That token was refused.");
+        await page.type("input[type=password]", token);
+        await page.click("button", "Go on");
+        await page.shows("Waiting for the next exchange");
+        // The browser reports the 401 of both attempts.
+        page.errors.length = 0;
+        return page.evaluate("location.href");
+        "##,
+    );
+    assert!(!seen.as_str().unwrap().contains("token="), "{seen}");
+}

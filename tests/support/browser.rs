@@ -1,0 +1,34 @@
+//! The page of the control port, in headless Chromium.
+
+use serde_json::Value;
+
+use crate::config_api::ConfigApi;
+use crate::egret::Egret;
+use crate::peers::{in_chromium, node_script};
+use crate::process::run_checked;
+
+/// Runs a script on the page of `egret`, and returns its result. The script has `page` of
+/// `tests/peers/node/page.mjs`, and `open(view)`, which shows a view with the token that Egret has created.
+/// Requests of the page to anything but the control port, and errors in the page, fail the test.
+pub fn browse(egret: &Egret, script: &str) -> Value {
+    let (control, token) = (format!("http://{}", egret.control()), ConfigApi::of(egret).token().to_owned());
+    let script = format!(
+        r##"const [control, token, gateway] = args;
+        const open = async (view, marker) => {{
+          if (page.width === undefined) await page.look(1440);
+          await page.open(`${{control}}/#token=${{token}}`);
+          await page.until("document.querySelector('nav a[aria-current]')");
+          await page.evaluate(`location.hash = "#/${{view}}"`);
+          if (marker) await page.shows(marker);
+        }};
+        const result = await (async () => {{ {script} }})();
+        const elsewhere = page.requested.filter((url) => !url.startsWith(control) && !url.startsWith("data:") && !url.startsWith("blob:"));
+        if (elsewhere.length > 0) throw new Error("requests to elsewhere: " + elsewhere);
+        if (page.errors.length > 0) throw new Error("errors in the page: " + page.errors.join("\n"));
+        return result;"##
+    );
+    let printed = in_chromium(|address| {
+        run_checked(node_script("page.mjs").args([address, &script, &control, &token, &egret.url()]))
+    });
+    serde_json::from_str(&printed).unwrap()
+}
