@@ -97,10 +97,15 @@ test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)
 	@cargo test --locked --workspace
 	@$(say) "All passed"
 
-test-clients: $(PEERS)/oha-$(OHA) ## Compare the lab's load client with ab, wrk and oha: a quick version, as a test
-	@scripts/need ab=apache2-utils wrk
-	@$(say) "Building Egret and the tests with other load clients"
+test-clients: $(PEERS)/oha-$(OHA) $(PEERS)/python ## Run programs of many runtimes under egret exec, and compare the lab's load client with ab, wrk and oha
+	@$(say) "Checking for ab, wrk, nginx, and the runtimes: curl, wget, git, Python, Node, Go, Java, Ruby, PHP"
+	@scripts/need ab=apache2-utils wrk nginx unshare=util-linux
+	@scripts/need curl wget git python3 node=nodejs go=golang-go javac=default-jdk-headless ruby php=php-cli +php-curl
+	@$(say) "Building Egret and the tests"
 	@cargo build --locked --workspace --bins --tests
+	@$(say) "Programs under egret exec"
+	@cargo test --locked --package egret-tests --test runtimes -- --test-threads 2
+	@$(say) "Load clients"
 	@cargo test --locked --package egret-tests --test clients -- --test-threads 1
 
 test-ssh: ## Run the lab with its parts on three machines: network namespaces with an sshd each; needs root

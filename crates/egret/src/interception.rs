@@ -94,8 +94,8 @@ fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
     tracing::warn!(
         name = authority.name(),
         fingerprint = authority.fingerprint(),
-        "intercepted hosts have certificates of an authority in memory, which programs cannot be given: run `egret ca init` and \
-         restart"
+        "intercepted hosts have certificates of an authority in memory, which ends with this process: programs run by \
+         `egret exec` trust it; for others, run `egret ca init` and restart"
     );
     Ok(Some(authority))
 }

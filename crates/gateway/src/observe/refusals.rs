@@ -83,7 +83,8 @@ impl Refusal {
             Self::Alert(_) => "see the client's own log for what it dislikes about the certificate",
             Self::Closed | Self::Unused => {
                 "the client may accept one certificate only: list the host in `interception.tunnel`. Otherwise give it the \
-                 authority's certificate, like `NODE_EXTRA_CA_CERTS` (Node, Deno, Bun)"
+                 authority's certificate: `NODE_EXTRA_CA_CERTS` (Node, Deno, Bun), `GIT_SSL_CAINFO` (git), \
+                 `JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE` (Java)"
             }
         }
     }

@@ -1,0 +1,10 @@
+//! Programs of many runtimes under `egret exec`, without a change of theirs. A separate suite, part of `make
+//! test-clients`, because the runtimes take long to install.
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics with the reason")]
+
+mod runtimes {
+    mod compiled;
+    mod scripted;
+    mod tools;
+    mod trial;
+}
