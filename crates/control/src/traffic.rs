@@ -69,7 +69,9 @@ impl TrafficDemand {
             return Err(Problem::new(StatusCode::NOT_FOUND, detail));
         }
         *self.until() = Some(Instant::now() + LINGER);
-        self.source.watch_traffic(true);
+        if !traffic.is_open() {
+            self.source.watch_traffic(true);
+        }
         Ok(traffic)
     }
 
