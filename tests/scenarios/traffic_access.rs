@@ -1,4 +1,4 @@
-//! Who may read live traffic: the owner of the token, also on loopback, and no page of another site.
+//! Access to live traffic: only the owner of the token, also on loopback, and no page of another site.
 
 use egret_tests::config_api::ConfigApi;
 use egret_tests::egret::{Config, Egret};

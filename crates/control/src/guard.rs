@@ -126,7 +126,7 @@ impl Guard {
         let Some(token) = token else {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
-                "the config's files need a token, and there is none: set `control.token`, or make `data_dir` writable for Egret",
+                "the config's files and live traffic need a token, and there is none: set `control.token`, or make `data_dir` writable for Egret",
             ));
         };
         if bearer(request.headers()).is_some_and(|given| same(given, token)) {

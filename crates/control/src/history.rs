@@ -1,6 +1,6 @@
-//! The last hour: for each provider the exchanges by status class, and the quantiles of latency and footprint,
-//! in steps of ten seconds. The steps are differences of the gateway's counters, which the control thread
-//! reads. An exchange takes no part in it.
+//! The last hour: for each provider the exchanges by status class, and the quantiles of latency and
+//! footprint, in steps of ten seconds. The steps are differences of the gateway's counters, which the control
+//! thread reads. An exchange takes no part in it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

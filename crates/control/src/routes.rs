@@ -94,7 +94,7 @@ fn traffic_paths() -> [(&'static str, MethodRouter<SharedTraffic>); 3] {
     ]
 }
 
-/// What the handlers share.
+/// The state that the handlers share.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub source: SharedSource,

@@ -1,8 +1,8 @@
 //! Live traffic over the API: the list of recent exchanges, one exchange in detail, and the list as it grows.
 //!
 //! Exchanges are recorded only on demand: while somebody reads the stream, and for a while after the last
-//! request for any of these paths. A reader of the stream has a place in the list and no buffer of its own. So
-//! one that is slow holds nothing up: it loses what has left the list, and is told how much.
+//! request for any of these paths. A reader of the stream has a place in the list and no buffer of its own.
+//! So one that is slow holds nothing up: it loses what has left the list, and is told how much.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,7 +35,8 @@ const LIST_BYTES_MAX: usize = 4 << 20;
 const CHUNK_BYTES: usize = 32 << 10;
 /// Interval at which a stream looks for new entries.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of the stream's lines about the state of the list, which also tell a quiet stream from a dead one.
+/// Interval of the stream's lines about the state of the list. They also tell a quiet stream from a dead
+/// one.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 /// The media type of one JSON value for each line.
 const LINES: &str = "application/x-ndjson";
@@ -68,7 +69,9 @@ impl TrafficDemand {
             return Err(Problem::new(StatusCode::NOT_FOUND, detail));
         }
         *self.until() = Some(Instant::now() + LINGER);
-        self.source.watch_traffic(true);
+        if !traffic.is_open() {
+            self.source.watch_traffic(true);
+        }
         Ok(traffic)
     }
 

@@ -20,7 +20,7 @@ pub struct Exchange {
     notes: Vec<String>,
 }
 
-/// How lines are printed.
+/// The form of the lines.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     /// With colors.

@@ -186,8 +186,8 @@ pub(crate) struct Finished<'a> {
 }
 
 impl Recording {
-    /// Starts to record the client's request for the diagnoses of the matching `flows`, and for the readers of
-    /// live traffic if `is_watched`. Returns `None` if there are no diagnoses and no readers, or if all of
+    /// Starts to record the client's request for the diagnoses of the matching `flows`, and for the readers
+    /// of live traffic if `is_watched`. Returns `None` if there are no diagnoses and no readers, or if all of
     /// them are shed.
     pub fn start(
         flows: &Flows,

@@ -103,6 +103,13 @@ impl<'a> Parsed<'a> {
         self.request.method_text.of(self.record.request_head())
     }
 
+    /// Media types of the request and the response; empty if there are none.
+    pub(crate) fn media_types(self) -> [&'a [u8]; 2] {
+        let response =
+            self.response.map_or(&b""[..], |head| content_type(&head.fields, self.record.response_head()));
+        [content_type(&self.request.fields, self.record.request_head()), response]
+    }
+
     /// Names and values of the request's fields.
     pub(crate) fn request_fields(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let bytes = self.record.request_head();

@@ -16,7 +16,7 @@ const SPARE_TEXT_BYTES: usize = 8 * 1024;
 const SPARE_BODY_BYTES: usize = 4 * 1024;
 
 /// The recorded data of an exchange.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct RecordedExchange {
     /// All texts, one after the other.
     text: Vec<u8>,
@@ -154,7 +154,7 @@ impl PhaseTimes {
 }
 
 /// The captured part of a body.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Capture {
     /// The beginning of the body without chunk framing, as much as was wanted and fits.
     pub bytes: Vec<u8>,
@@ -165,6 +165,12 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// Returns a copy with at most `bytes_max` of the body.
+    fn copy(&self, bytes_max: usize) -> Self {
+        let kept = self.bytes.len().min(bytes_max);
+        Self { bytes: self.bytes[..kept].to_vec(), body_bytes: self.body_bytes, is_wanted: self.is_wanted }
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(SPARE_BODY_BYTES);
@@ -274,6 +280,19 @@ impl RecordedExchange {
     /// Number of bytes of text and bodies.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.text.len() + self.request_body.bytes.len() + self.response_body.bytes.len()
+    }
+
+    /// Returns a copy that takes no more memory than it needs, with at most these numbers of bytes of the
+    /// bodies of request and response.
+    pub(crate) fn copy(&self, body_bytes_max: [usize; 2]) -> Self {
+        Self {
+            text: self.text.clone(),
+            spans: self.spans,
+            facts: self.facts,
+            failed_attempts: self.failed_attempts.clone(),
+            request_body: self.request_body.copy(body_bytes_max[0]),
+            response_body: self.response_body.copy(body_bytes_max[1]),
+        }
     }
 
     /// Number of bytes of memory that it has, besides its own size.

@@ -203,7 +203,9 @@ impl Traffic {
             let id = lock(&self.list).next_id();
             let mut line = Vec::with_capacity(640);
             let (status, duration_us) = writer.line(id, parsed, &mut line);
-            let entry = Entry { id, line: line.into(), status, duration_us, exchange: exchange.clone() };
+            let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
+            let exchange = exchange.copy(body_bytes_max);
+            let entry = Entry { id, line: line.into(), status, duration_us, exchange };
             let entries_max = usize::try_from(self.config.entries).unwrap_or(usize::MAX);
             let bytes_max = usize::try_from(self.config.memory.bytes()).unwrap_or(usize::MAX);
             lock(&self.list).add(entry, entries_max, bytes_max);

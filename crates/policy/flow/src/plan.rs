@@ -162,7 +162,7 @@ pub struct RemedyStats {
     pub cache: Option<CacheSnapshot>,
     /// Counters of the script, if the remedy is one.
     pub script: Option<ScriptSnapshot>,
-    /// What the remedy holds: its quota, queue and circuits.
+    /// Its quota, queue and circuits.
     pub state: RemedyState,
 }
 

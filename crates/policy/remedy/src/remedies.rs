@@ -192,7 +192,7 @@ impl AnyRemedy {
     }
 }
 
-/// What a remedy holds at one point in time, besides its counts.
+/// State of a remedy at one point in time, besides its counts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RemedyState {
     /// Name of the quota that it draws from, if it is one under `quotas`.
@@ -204,7 +204,7 @@ pub struct RemedyState {
 }
 
 impl AnyRemedy {
-    /// Returns what the remedy holds at `now`.
+    /// Returns the state of the remedy at `now`.
     pub fn state(&self, now: Timestamp) -> RemedyState {
         match self {
             Self::Limit(limit) => RemedyState {

@@ -1,4 +1,4 @@
-//! What readers see of an exchange: one line for the list, and a document with all details. Both are written
+//! An exchange as readers see it: one line for the list, and a document with all details. Both are written
 //! by the rules of a recording, so no value is shown that a recording would hide.
 
 use std::borrow::Cow;
@@ -79,7 +79,7 @@ pub struct ExplainedDecision {
     pub report: bool,
     /// The decision in words, with its cause where it is known.
     pub text: String,
-    /// What the remedy is configured to do, as `egret explain` tells it. Empty if the config has no such
+    /// Description of the remedy, as `egret explain` tells it. Empty if the config has no such
     /// remedy any more.
     pub does: String,
 }

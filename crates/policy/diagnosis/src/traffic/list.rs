@@ -16,7 +16,7 @@ pub(crate) struct Entry {
     pub status: u16,
     /// Time that the client waited.
     pub duration_us: u64,
-    /// What was recorded, secrets included. Only what is written by the rules of the config leaves it.
+    /// The exchange as it was recorded, secrets included. It is shown only by the rules of the config.
     pub exchange: RecordedExchange,
 }
 
