@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 /// Every path that returns data.
-const GUARDED: [&str; 11] = [
+const GUARDED: [&str; 12] = [
     "/metrics",
     "/api/v1/gateway",
     "/api/v1/config",
