@@ -133,6 +133,7 @@ mod scenarios {
     mod provider_statuses;
     mod provider_websocket;
     mod quota_store;
+    mod redirected_by_a_packet_filter;
     mod redirected_connections;
     mod reload;
     mod request_ids;

@@ -86,7 +86,7 @@ fn failures_of_egret_itself_are_those_of_env() {
 
 #[test]
 fn a_gateway_that_cannot_start_is_explained() {
-    let quotas = "data_dir: /dev/null/x\nquotas: { q: { limit: 1, window: 1h, store: file } }\n";
+    let quotas = "data_dir: /dev/null/x\nquotas: { q: { limit: 1, window: 1h, kind: fixed, starts: clock, store: file } }\n";
     let place = Place::with(&format!("{FREE_PORTS}{quotas}"));
     let message = refused(&mut place.exec([], ["true"]), 125);
     assert!(message.contains("the gateway did not start") && message.contains("/dev/null/x"), "{message}");

@@ -46,7 +46,7 @@ pub enum Command {
     Exec(Box<crate::exec::ExecArguments>),
     /// Run the gateway of one command, for `egret exec`.
     #[command(name = crate::exec::serve::NAME, hide = true)]
-    ServeCommand(Box<crate::exec::serve::ServeCommand>),
+    Serve(Box<crate::exec::serve::ServeCommand>),
     /// Validate a config file.
     ///
     /// Prints all errors at once, each with file, line, column, the expected value and a suggestion. Secrets

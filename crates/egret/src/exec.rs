@@ -136,7 +136,7 @@ impl ExecArguments {
         }
         let (gateway, isolation) = self.gateway(&config, &inherited, wanted.as_ref())?;
         let trust = match &gateway.info.interception {
-            Some(interception) => Some(self.trust(&config, interception)?),
+            Some(interception) => Some(trust(&config, interception)?),
             None => None,
         };
         let mut environment = Environment::new(inherited);
@@ -203,7 +203,7 @@ impl ExecArguments {
         }
         let start = Start {
             config: self.config.as_deref(),
-            directory: &self.directory(config)?,
+            directory: &directory(config)?,
             intercept: wanted.map(Wanted::hosts),
             linger: self.linger.get(),
             isolated: self.isolate,
@@ -231,15 +231,6 @@ impl ExecArguments {
         gateway.ok_or_else(|| {
             Failure::misused("no gateway runs, and `gateway.listen` has no plain listener with a fixed port")
         })
-    }
-
-    fn trust(&self, config: &Config, interception: &InterceptionInfo) -> Result<Trust, Failure> {
-        Trust::new(&self.directory(config)?, &interception.certificate).map_err(Failure::failed)
-    }
-
-    fn directory(&self, config: &Config) -> Result<ExecDirectory, Failure> {
-        let failed = |error: io::Error| Failure::Failed(format!("{}: {error}", config.data_dir.display()));
-        ExecDirectory::of(&config.data_dir).map_err(failed)
     }
 
     fn execute(&self, environment: &Environment) -> Result<(), Failure> {
@@ -296,6 +287,15 @@ use isolation::is_isolated;
 #[cfg(not(target_os = "linux"))]
 fn is_isolated() -> bool {
     false
+}
+
+fn trust(config: &Config, interception: &InterceptionInfo) -> Result<Trust, Failure> {
+    Trust::new(&directory(config)?, &interception.certificate).map_err(Failure::failed)
+}
+
+fn directory(config: &Config) -> Result<ExecDirectory, Failure> {
+    let failed = |error: io::Error| Failure::Failed(format!("{}: {error}", config.data_dir.display()));
+    ExecDirectory::of(&config.data_dir).map_err(failed)
 }
 
 fn failed(message: &str) -> Failure {

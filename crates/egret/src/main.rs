@@ -106,7 +106,7 @@ fn run(command: Command) -> Result<(), Failure> {
             run::Run { origin, demo, attached: None }.run()
         }
         Command::Exec(arguments) => arguments.run(),
-        Command::ServeCommand(arguments) => arguments.run(),
+        Command::Serve(arguments) => arguments.run(),
         Command::Archiver(arguments) => arguments.run(),
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),

@@ -95,8 +95,8 @@ impl Run {
         }
         std::mem::take(&mut running.disks).close(result.is_err());
         running.exporters.close();
-        if let (Some(attached), Some(certificates)) = (&running.run.attached, &running.certificates) {
-            attached.clean_up(&running.config, certificates);
+        if let (Some(_), Some(certificates)) = (&running.run.attached, &running.certificates) {
+            Attached::clean_up(&running.config, certificates);
         }
         // An aborted drain still has a waiting thread.
         runtime.shutdown_background();
@@ -256,7 +256,7 @@ impl RunningEgret {
             attached.report(running.control.address(), &*running.source);
             let taken = attached.take_over(&running.gateway);
             if let (Err(_), Some(certificates)) = (&taken, &running.certificates) {
-                attached.clean_up(&running.config, certificates);
+                Attached::clean_up(&running.config, certificates);
             }
             taken?;
         }

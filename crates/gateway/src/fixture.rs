@@ -32,7 +32,7 @@ use crate::exchange::forward::{Disclosed, edit_request, survey};
 use crate::exchange::query::{self, Translated};
 use crate::exchange::route::{self as routing, Route};
 use crate::failure::Failure;
-use crate::plan::Plan;
+use crate::plan::{ListenerRouting, Plan};
 use crate::state::request::CallTarget;
 use crate::worker::{Inbox, Shared, Worker};
 
@@ -152,7 +152,10 @@ impl Fixture {
         self.client.listener = listener;
         self.client.inside = None;
         let view = self.client.worker.view();
-        let redirects = view.plan.listener(listener).is_some_and(|listener| listener.redirects);
+        let redirects = view
+            .plan
+            .listener(listener)
+            .is_some_and(|listener| listener.routing == ListenerRouting::Redirected);
         let destination = SocketAddr::from(([192, 0, 2, 1], 80));
         self.client.redirected = redirects.then(|| Box::new(Redirected::Requests(destination)));
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod counters;
 pub(crate) mod hosts;
+pub(crate) mod loops;
 pub(crate) mod notice;
 pub(crate) mod recorder;
 pub(crate) mod refusals;

@@ -91,6 +91,17 @@ impl RequestIds {
     }
 }
 
+/// The ways in which the clients of a listener name a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListenerRouting {
+    /// The usual ones.
+    Usual,
+    /// Query parameters as well.
+    WithQuery,
+    /// None: the system redirects connections here whose clients know nothing of a gateway.
+    Redirected,
+}
+
 /// One listening address.
 #[derive(Debug)]
 pub(crate) struct ListenerPlan {
@@ -103,10 +114,8 @@ pub(crate) struct ListenerPlan {
     pub keep_host: bool,
     /// `true` if requests that name no scheme count as `https`.
     pub secure: bool,
-    /// `true` if query parameters may name the provider.
-    pub routes_by_query: bool,
-    /// `true` if the system redirects connections here whose clients know nothing of a gateway.
-    pub redirects: bool,
+    /// The ways in which clients name a provider, unless there is only one.
+    pub routing: ListenerRouting,
     /// The TLS config for clients, if the listener uses TLS.
     pub tls: Option<ServerTls>,
     /// Values of `Host` that name the gateway itself, in lower case.
@@ -573,8 +582,11 @@ fn compile_listeners(
             https_provider: https,
             keep_host: *keep_host,
             secure: *scheme == Scheme::Https,
-            routes_by_query: *route_by_query,
-            redirects: *redirect,
+            routing: match (*redirect, *route_by_query) {
+                (true, _) => ListenerRouting::Redirected,
+                (false, true) => ListenerRouting::WithQuery,
+                (false, false) => ListenerRouting::Usual,
+            },
             tls,
             own_hosts: own_hosts(*address, &config.names),
         });

@@ -24,6 +24,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::observe::counters::WorkerCounters;
+use crate::observe::loops::Loops;
 use crate::observe::notice::Notice;
 use crate::observe::refusals::Refusals;
 use crate::observe::ring::{RecordSender, Records};
@@ -65,6 +66,8 @@ pub(crate) struct Shared {
     pub gathered: Arc<Budget>,
     /// Clients that refuse the certificates of intercepted hosts.
     pub refusals: Refusals,
+    /// Tunnels that could lead back here.
+    pub loops: Arc<Loops>,
     /// The log line about hosts for which there is no certificate.
     pub unminted: Notice,
     pub draining: AtomicBool,
@@ -146,6 +149,7 @@ impl Shared {
             exchanges: AtomicU32::new(0),
             gathered: Arc::default(),
             refusals: Refusals::default(),
+            loops: Arc::default(),
             unminted: Notice::default(),
             draining: AtomicBool::new(false),
             reloads: AtomicU64::new(0),

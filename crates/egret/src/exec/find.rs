@@ -140,7 +140,7 @@ fn listens_for_us(_: SocketAddr) -> bool {
     true
 }
 
-/// Returns the users that listen on a port, as a table of the system (proc_net_tcp(5)) has them.
+/// Returns the users that listen on a port, as a table of the system (`proc_net_tcp(5)`) has them.
 #[cfg(target_os = "linux")]
 fn owners(table: &str, port: u16) -> impl Iterator<Item = u32> {
     const LISTEN: &str = "0A";

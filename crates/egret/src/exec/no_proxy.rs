@@ -100,7 +100,7 @@ fn shares_bits(one: u128, other: u128, width: u32, bits: u32) -> bool {
 fn without_port(entry: &str) -> &str {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     match entry.rsplit_once(':') {
-        Some((host, port)) if is_port(port) && !(host.contains(':') && !host.ends_with(']')) => {
+        Some((host, port)) if is_port(port) && (!host.contains(':') || host.ends_with(']')) => {
             host.trim_start_matches('[').trim_end_matches(']')
         }
         _ => entry,

@@ -105,7 +105,7 @@ mod linux {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-    use super::*;
+    use super::{Gateway, REPORT_BYTES_MAX, Start, StartError, Started, TIMEOUT, UnixStream, io};
     use crate::exec::serve;
     use crate::run::attached::Report;
 

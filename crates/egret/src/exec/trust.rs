@@ -82,7 +82,7 @@ impl Trust {
         if let Some(known) = self.bundles.borrow().get(&key) {
             return Ok(known.clone());
         }
-        let pem = self.read(source)?.pem(&self.root);
+        let pem = read(source)?.pem(&self.root);
         let path = self.file(&format!("{}.pem", short_digest(pem.as_bytes())), || pem.into_bytes())?;
         self.bundles.borrow_mut().insert(key, path.clone());
         Ok(path)
@@ -95,7 +95,7 @@ impl Trust {
         if path.is_file() {
             return Ok(path);
         }
-        let bundle = self.read(source)?;
+        let bundle = read(source)?;
         let created = Clock::new().timestamp(Moment::now());
         self.file(&name, || jks::trust_store(bundle.with_root(&self.root), created))
     }
@@ -111,10 +111,6 @@ impl Trust {
         Ok(directory)
     }
 
-    fn read(&self, source: Option<&Path>) -> Result<Bundle, TrustError> {
-        Bundle::find(source).map_err(TrustError::Bundle)
-    }
-
     /// Returns the name of a bundle in another format.
     fn name_of(&self, source: Option<&Path>, extension: &str) -> Result<String, TrustError> {
         let bundle = self.bundle(source)?.with_extension(extension);
@@ -126,6 +122,10 @@ impl Trust {
         write_once(&path, content)?;
         Ok(path)
     }
+}
+
+fn read(source: Option<&Path>) -> Result<Bundle, TrustError> {
+    Bundle::find(source).map_err(TrustError::Bundle)
 }
 
 /// Writes a file unless it exists. Programs see all of it or nothing.

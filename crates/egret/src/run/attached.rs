@@ -41,7 +41,7 @@ const DIRECT: usize = 1;
 /// The command, and what it asked for.
 #[derive(Debug)]
 pub struct Attached {
-    /// The command's process (pidfd_open(2)). It becomes readable when the process has ended.
+    /// The command's process (`pidfd_open(2)`). It becomes readable when the process has ended.
     pub process: OwnedFd,
     /// Time that the gateway stays after that, for programs that the command leaves running.
     pub linger: Duration,
@@ -135,7 +135,7 @@ impl Attached {
 
     /// Removes the files by which the command trusts the gateway's authority, if the authority ends with the
     /// gateway.
-    pub fn clean_up(&self, config: &Config, certificates: &Certificates) {
+    pub fn clean_up(config: &Config, certificates: &Certificates) {
         let root = certificates.configs().authority().root();
         let kept = CaDirectory::new(&config.data_dir).root();
         if let (Ok(kept), Ok(directory)) = (kept, ExecDirectory::of(&config.data_dir))
@@ -147,14 +147,14 @@ impl Attached {
 
     /// Takes the sockets of an isolated command over, and serves them.
     pub fn take_over(&self, gateway: &Arc<Gateway>) -> Result<(), Failure> {
-        let Some(channel) = &self.channel else { return Ok(()) };
+        let Some(mut channel) = self.channel.as_ref() else { return Ok(()) };
         let taken = serve_sockets(channel, gateway);
         let report = match &taken {
             Ok(()) => Report::Serving,
             Err(error) => Report::Failed(error.to_string()),
         };
         // If the command has ended, nobody needs it.
-        let _ = (&mut &*channel).write_all(&report.line());
+        let _ = channel.write_all(&report.line());
         taken.map_err(|error| Failure::Failed(format!("cannot serve the sockets of the command: {error}")))
     }
 

@@ -19,7 +19,7 @@ use egret_message::default_port;
 use egret_net::event_loop::Socket;
 use egret_net::tls::hello::{Opening, unrecognized_name};
 use socket2::{SockAddr, SockRef};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::downstream::connection::{Client, Inside, Redirected};
 use crate::downstream::intercept::{FIRST_BYTES, opening, read_hello};
@@ -36,7 +36,11 @@ pub(crate) async fn begin(client: &mut Client, state: &mut RequestState) -> bool
     state.request.len = 0;
     let head = client.worker.view().plan.timeouts.head;
     client.timer.set(Moment::now(), Some(head.unwrap_or(FIRST_BYTES)));
-    let host = match opening(client, state).await {
+    let opening = opening(client, state).await;
+    if is_loop(client) {
+        return false;
+    }
+    let host = match opening {
         None => return false,
         Some(Opening::Http) => {
             client.redirected = Some(Box::new(Redirected::Requests(destination)));
@@ -62,6 +66,19 @@ pub(crate) async fn begin(client: &mut Client, state: &mut RequestState) -> bool
     client.worker.pools.buffers.replace_front(&mut state.input, 0, connect.as_bytes());
     client.redirected = Some(Box::new(Redirected::Tunnel));
     true
+}
+
+/// Returns `true` if the client is the gateway itself.
+fn is_loop(client: &Client) -> bool {
+    let loops = &client.worker.shared.loops;
+    let is_own = client.peer_address().is_some_and(|peer| loops.is_own(peer));
+    if is_own && loops.is_due() {
+        warn!(
+            "the system redirects the gateway's own connections to it: exclude them in the packet filter, as by the user that \
+             Egret runs as (`-m owner ! --uid-owner`)"
+        );
+    }
+    is_own
 }
 
 /// Gives the connection the authority that its first request names.

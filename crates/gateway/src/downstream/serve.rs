@@ -20,6 +20,7 @@ use crate::downstream::connection::{Client, ConnectionSlot, End};
 use crate::downstream::{intercept, redirect};
 use crate::exchange::serve::serve_request;
 use crate::failure::{ErrorKind, Failure};
+use crate::plan::ListenerRouting;
 use crate::state::request::RequestState;
 use crate::worker::Worker;
 
@@ -37,7 +38,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
         Err(error) => return warn!(%error, "cannot serve a client connection"),
     };
     let (tls, redirects) = match worker.view().plan.listener(listener) {
-        Some(listener) => (listener.tls.clone(), listener.redirects),
+        Some(listener) => (listener.tls.clone(), listener.routing == ListenerRouting::Redirected),
         None => (None, false),
     };
     let stream = match tls {

@@ -4,7 +4,7 @@ use egret_http1::{HeadLimits, Progress, RequestHead};
 use egret_match::routing_query::{ADDED_BYTES_MAX, ADDED_FIELDS_MAX, Rewritten, rewrite};
 
 use crate::failure::{ErrorKind, Failure};
-use crate::plan::ListenerPlan;
+use crate::plan::{ListenerPlan, ListenerRouting};
 
 /// A request whose routing parameters have been replaced.
 pub(crate) struct Translated {
@@ -22,7 +22,7 @@ pub(crate) fn translate(
     bytes: &[u8],
     limits: &HeadLimits,
 ) -> Result<Option<Translated>, Failure> {
-    if !listener.is_some_and(|listener| listener.routes_by_query) {
+    if !listener.is_some_and(|listener| listener.routing == ListenerRouting::WithQuery) {
         return Ok(None);
     }
     let Some(Rewritten { head, outcome }) = rewrite(request, bytes) else { return Ok(None) };

@@ -25,6 +25,7 @@ use crate::exchange::reply::{Ended, Then};
 use crate::exchange::route::{Question, Route};
 use crate::exchange::tunnel;
 use crate::failure::{ErrorKind, Failure};
+use crate::plan::ListenerRouting;
 use crate::state::request::{CallTarget, RequestState};
 use crate::upstream::{Connection, Upstream};
 use crate::view::View;
@@ -76,7 +77,7 @@ fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route
         intercept::note_request(client, inside);
     }
     let listener = view.plan.listener(client.listener);
-    if listener.is_some_and(|listener| listener.routes_by_query)
+    if listener.is_some_and(|listener| listener.routing == ListenerRouting::WithQuery)
         && client.inside.is_none()
         && let Err(failure) = route_by_query(client, state, view)
     {
@@ -180,6 +181,8 @@ async fn connect(
             return refuse(client, state, view, &failure, Some(&target), begun).await;
         }
     };
+    let own_end = || connection.stream.socket().and_then(|socket| socket.local_addr().ok());
+    let _noted = client.is_unaware().then(|| client.worker.shared.loops.note(own_end()));
     upstream.counters().exchange(state.request.method, 200);
     if view.plan.discovers {
         tunnel::tally(&client.worker, state, &upstream, begun);
