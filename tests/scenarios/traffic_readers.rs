@@ -20,14 +20,13 @@ fn a_slow_reader_loses_exchanges_and_holds_nothing_up() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).control("traffic: { entries: 20 }").start();
     let traffic = LiveTraffic::open(&egret);
-    let mut lines = traffic.stream("provider=origin");
+    let mut lines = traffic.narrow_stream("provider=origin");
     lines.until("status");
-    // Lines of 8 KiB fill the buffers of the connection, and nobody reads them.
+    // Lines of 7 KiB soon fill the buffers of the connection, and nobody reads them.
     let long = format!("/origin/{}", "x".repeat(7_000));
-    send(&egret, 2_000, &long);
-    let seen = || traffic.list("limit=0")["status"]["recorded"].as_u64().unwrap();
-    let recorded = seen();
-    assert!(recorded > 1_000, "traffic went on, and was recorded: {recorded}");
+    send(&egret, 3_000, &long);
+    let recorded = traffic.list("limit=0")["status"]["recorded"].as_u64().unwrap();
+    assert!(recorded > 300, "traffic went on, and was recorded: {recorded}");
     let lost = lines.until("lost");
     assert!(lost["count"].as_u64().unwrap() > 0, "{lost}");
     // The reader goes on with what is on the list.

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 use serde_json::Value;
+use socket2::{Domain, Socket, Type};
 
 use crate::config_api::ConfigApi;
 use crate::egret::Egret;
@@ -67,8 +68,19 @@ impl<'a> LiveTraffic<'a> {
 
     /// Reads the stream with this filter.
     pub fn stream(&self, query: &str) -> TrafficLines {
+        self.stream_over(TcpStream::connect(self.egret.control()).unwrap(), query)
+    }
+
+    /// Does the same over a connection that has hardly any room for what is not read yet.
+    pub fn narrow_stream(&self, query: &str) -> TrafficLines {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.connect(&self.egret.control().into()).unwrap();
+        self.stream_over(socket.into(), query)
+    }
+
+    fn stream_over(&self, mut stream: TcpStream, query: &str) -> TrafficLines {
         let host = self.egret.control();
-        let mut stream = TcpStream::connect(host).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let request = format!(
             "GET /api/v1/traffic/stream?{query} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\r\n",

@@ -129,7 +129,8 @@ impl TrafficFilter {
 
     /// Returns a head with the fields that the filter reads, without their secrets.
     fn head(&self, parsed: Parsed<'_>, mask: &Mask) -> Option<(RequestHead, Vec<u8>)> {
-        let mut bytes = b"GET / HTTP/1.1\r\n".to_vec();
+        // This version needs no `Host`.
+        let mut bytes = b"GET / HTTP/1.0\r\n".to_vec();
         for (name, value) in parsed.request_fields() {
             let name = str::from_utf8(name).unwrap_or_default();
             if self.fields.iter().any(|wanted| name.eq_ignore_ascii_case(wanted)) {
