@@ -1,4 +1,5 @@
-//! The page's editor: mistakes in place, the difference, a change that is applied, and one that is rolled back.
+//! The page's editor: mistakes in place, the difference, a change that is applied and one that is rolled
+//! back.
 
 use egret_tests::browser::browse;
 use egret_tests::egret::{Config, Egret};

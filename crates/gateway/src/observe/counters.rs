@@ -22,9 +22,9 @@ const STATUS_CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 #[repr(align(128))]
 pub(crate) struct ProviderCounters {
     exchanges: [[Counter; STATUS_CLASSES.len()]; METHODS.len()],
-    /// Of these, the responses that the gateway generated itself.
+    /// Responses among them that the gateway generated itself.
     generated: [Counter; STATUS_CLASSES.len()],
-    /// Of these, the responses from a cache.
+    /// Responses among them that came from a cache.
     pub stored: Counter,
     pub latency: Histogram,
     pub footprint: Histogram,

@@ -56,9 +56,9 @@ pub struct ProviderSnapshot {
     pub host: Option<String>,
     /// Finished exchanges by method and status class.
     pub exchanges: Vec<ExchangeCount>,
-    /// Of these, the responses that the gateway generated itself, by status class.
+    /// Responses among them that the gateway generated itself, by status class.
     pub generated: Vec<Count>,
-    /// Of these, the responses from a cache.
+    /// Responses among them that came from a cache.
     pub stored: u64,
     /// Time from the end of the client's request head until the last byte of the response was sent to the
     /// client.
