@@ -1,6 +1,7 @@
 //! The page's view of flows: circuits, queues, quotas, caches and remedies that only report.
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use egret_tests::browser::browse;
 use egret_tests::egret::Config;
@@ -61,7 +62,8 @@ fn a_full_queue_is_shown_with_the_number_and_age_of_those_that_wait() {
     let held = Arc::clone(&gate);
     let origin = Provider::with_responses(move |_| {
         let (is_open, changed) = &*held;
-        drop(changed.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        let is_open = is_open.lock().unwrap();
+        drop(changed.wait_timeout_while(is_open, Duration::from_mins(1), |is_open| !*is_open).unwrap());
         b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec()
     });
     let rest = "quotas: { one: { kind: concurrency, limit: 1 } }\n\

@@ -15,7 +15,7 @@ fn everything(origin: &Provider) -> Config {
         flows:\n\
         \x20 - name: a-flow-with-a-name-that-is-rather-long-for-a-telephone\n\
         \x20   match: { provider: origin }\n\
-        \x20   remedies: [{ cache: {} }, { limit: { quota: tenants } }, { circuit-breaker: {} }, { accounts: { use: [one] } }]\n\
+        \x20   remedies: [{ accounts: { use: [one] } }, { cache: {} }, { limit: { quota: tenants } }, { circuit-breaker: {} }]\n\
         \x20   diagnoses: [{ access-log: { export: lines } }]\n";
     Config::with_origin(origin.url()).provider("another-provider", origin.url()).flows(rest)
 }
@@ -46,8 +46,9 @@ fn every_view_fits_its_screen_and_satisfies_axe() {
             }
           }
         }
-        await fetch(`${gateway}/origin/a`);
-        await page.until(`document.querySelector("tbody th a")?.click() ?? document.body.innerText.includes("Where the time went")`).catch(() => {});
+        await until(`document.querySelector("tbody th a") !== null`, () => fetch(`${gateway}/origin/a`));
+        await page.evaluate(`document.querySelector("tbody th a").click()`);
+        await page.shows("Where the time went");
         const details = [await page.tooWide(), await page.axe()].flat();
         return details.length > 0 ? [...bad, details] : bad;
         "##,

@@ -21,6 +21,14 @@ pub fn browse(egret: &Egret, script: &str) -> Value {
           await page.evaluate(`location.hash = "#/${{view}}"`);
           if (marker) await page.shows(marker);
         }};
+        // Repeats an act until an expression is true: a worker opens live traffic with its next message.
+        const until = async (expression, act) => {{
+          for (let left = 200; left > 0 && !(await page.evaluate(expression).catch(() => false)); left--) {{
+            await act();
+            await new Promise((resolve) => setTimeout(resolve, 100));
+          }}
+          return page.until(expression);
+        }};
         const result = await (async () => {{ {script} }})();
         const elsewhere = page.requested.filter((url) => !url.startsWith(control) && !url.startsWith("data:") && !url.startsWith("blob:"));
         if (elsewhere.length > 0) throw new Error("requests to elsewhere: " + elsewhere);

@@ -80,6 +80,11 @@ export function Gauge({ label, value, max, text, tone }: GaugeProps) {
   );
 }
 
+/** Text whose parts in backticks are code. */
+export function Ticked({ text }: { text: string }) {
+  return <>{text.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part))}</>;
+}
+
 /** A message for people that appears after an action. */
 export function Message({ tone, children }: { tone: Tone; children: ComponentChildren }) {
   return (

@@ -4,7 +4,7 @@ import { ApiError, type Applied, call, type Checked, type ConfigFiles, type Conf
 import { type DiffLine, diff } from "../diff";
 import { bytes, day, plural } from "../format";
 import { usePoll } from "../live";
-import { Card, Confirm, Copy, Empty, Message, Pill, Trouble } from "../parts/basics";
+import { Card, Confirm, Copy, Empty, Message, Pill, Ticked, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
 
 const CHECK_MS = 500;
@@ -269,7 +269,7 @@ function Problems({ problems, kind, go }: { problems: ConfigProblem[]; kind: "er
             </button>
           )}
           <span>
-            {problem.path && <code>{problem.path}</code>} {problem.message}
+            {problem.path && <code>{problem.path}</code>} <Ticked text={problem.message} />
             {problem.suggestion && <>: did you mean <code>{problem.suggestion}</code>?</>}
           </span>
         </li>

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, type ExchangeDetails, type HarEntry, read } from "../api";
 import { curl, pretty } from "../curl";
 import { bytes, day, time } from "../format";
-import { Card, Copy, Empty, Pill, type Tone, Trouble } from "../parts/basics";
+import { Card, Copy, Empty, Pill, Ticked, type Tone, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
 import { link } from "../route";
 import { BY, target, tone } from "./traffic";
@@ -180,7 +180,9 @@ function Decisions({ details }: { details: ExchangeDetails }) {
               <Pill tone={DECISIONS[decision.decision] ?? "calm"}>{decision.decision}</Pill>
               {decision.report && <Pill tone="note">reports only</Pill>}
             </div>
-            <p>{decision.text}</p>
+            <p>
+              <Ticked text={decision.text} />
+            </p>
             {decision.does && <p class="does">Configured: {decision.does}</p>}
           </li>
         ))}
