@@ -9,7 +9,7 @@ const FAILING: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n
 
 /// A gateway whose breaker opens after two failures.
 fn with_breaker(good: &Provider, failing: &Provider) -> Egret {
-    let flow = "flows: [{ name: guarded, match: { provider: failing }, remedies: [{ circuit-breaker: { consecutive: 2, open: 1h } }] }]\n";
+    let flow = "flows: [{ name: guarded, match: { provider: failing }, remedies: [{ circuit-breaker: { consecutive: 2, open: 1h, open_max: 1h } }] }]\n";
     Config::with_origin(good.url())
         .provider("failing", failing.url())
         .provider("unused", good.url())
