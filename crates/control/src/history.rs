@@ -372,7 +372,8 @@ mod tests {
         assert!(view.bytes <= view.bytes_max, "{} of {}", view.bytes, view.bytes_max);
         assert!(view.bytes_max < 2 << 20, "{}", view.bytes_max);
         let others = view.providers.iter().find(|provider| provider.provider == OTHERS).unwrap();
-        assert_eq!(others.statuses.successful.iter().filter(|count| **count == 36).count(), 356);
+        // In three of the steps all hosts are new.
+        assert_eq!(others.statuses.successful.iter().filter(|count| **count == 36).count(), STEPS_MAX - 3);
         assert!(history.lock().names.len() <= 4 * PROVIDERS_MAX + PROVIDERS_MAX + 1);
     }
 }
