@@ -4,7 +4,7 @@
 //! Without a service manager nothing here has an effect. The protocols are those of `sd_notify(3)` and
 //! `sd_listen_fds(3)`.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
@@ -87,12 +87,10 @@ impl Supervisor {
 
     /// Reports that the gateway drains, for at most this long; 0 has no limit but the service manager's own.
     pub fn stopping(&self, drain: egret_config::Duration) {
-        let mut message = "STOPPING=1\nSTATUS=Draining".to_owned();
-        if !drain.is_zero() {
-            let within_us = drain.get().saturating_add(STOP_GRACE).as_micros();
-            message += &format!("\nEXTEND_TIMEOUT_USEC={within_us}");
-        }
-        self.send(&message);
+        let within_us = drain.get().saturating_add(STOP_GRACE).as_micros();
+        let extend =
+            if drain.is_zero() { String::new() } else { format!("\nEXTEND_TIMEOUT_USEC={within_us}") };
+        self.send(&format!("STOPPING=1\nSTATUS=Draining{extend}"));
     }
 
     /// Feeds the watchdog, if the service manager has one, as long as every worker handles its messages. The
@@ -124,7 +122,7 @@ impl Supervisor {
 }
 
 /// Opens a socket to the address, which is a path, or `@` and an abstract name.
-fn connect(path: &OsString) -> io::Result<(UnixDatagram, UnixAddress)> {
+fn connect(path: &OsStr) -> io::Result<(UnixDatagram, UnixAddress)> {
     let socket = UnixDatagram::unbound()?;
     // A service manager that does not read must not stop the gateway.
     socket.set_nonblocking(true)?;
