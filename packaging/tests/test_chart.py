@@ -15,6 +15,18 @@ CASES = ("plain", "full", "open")
 TOOLS = ROOT / ".peers" / "bin"
 SCHEMAS = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
 MANIFEST = PACKAGING / "manifests" / "gateway.yaml"
+DEFINITIONS = "/api/_definitions.json#"
+KINDS = (
+    "configmap",
+    "deployment",
+    "horizontalpodautoscaler",
+    "networkpolicy",
+    "pod",
+    "poddisruptionbudget",
+    "secret",
+    "service",
+    "serviceaccount",
+)
 # Kinds of the Prometheus Operator, whose schemas are not Kubernetes'.
 OTHERS = "PodMonitor,PrometheusRule"
 
@@ -28,6 +40,19 @@ def render(case):
 def objects(text):
     """Returns the objects by kind and name."""
     return {(found["kind"], found["metadata"]["name"]): found for found in yaml.safe_load_all(text) if found}
+
+
+def write_schemas(folder):
+    """Writes Kubernetes' schemas for kubeconform, which does not follow references from one file to another."""
+    for version in VERSIONS:
+        source, target = SCHEMAS / f"v{version}-local-strict", folder / f"v{version}"
+        target.mkdir(parents=True)
+        definitions = json.loads((source / "_definitions.json").read_text())["$defs"]
+        shared = json.dumps(definitions).replace(DEFINITIONS, "#")
+        for path in source.glob("*-*.json"):
+            schema = path.read_text().strip().replace(DEFINITIONS, "#")
+            if any(path.name.startswith(f"{kind}-") for kind in KINDS):
+                (target / path.name).write_text(f'{schema[:-1]}, "$defs": {shared}}}')
 
 
 class Chart(Scratch):
@@ -59,7 +84,9 @@ class Chart(Scratch):
         for case in CASES:
             files.append(self.folder / f"{case}.yaml")
             files[-1].write_text(render(case))
-        location = f"{SCHEMAS}/{{{{.NormalizedKubernetesVersion}}}}-local{{{{.StrictSuffix}}}}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
+        schemas = self.folder / "schemas"
+        write_schemas(schemas)
+        location = f"{schemas}/{{{{.NormalizedKubernetesVersion}}}}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
         for version in VERSIONS:
             command = [TOOLS / "kubeconform", "-strict", "-summary", "-output", "json", "-skip", OTHERS]
             command += ["-kubernetes-version", version, "-schema-location", location]
