@@ -34,3 +34,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   "log" (dict "format" "json") -}}
 {{- toYaml (mustMergeOverwrite $needed (deepCopy .Values.config)) -}}
 {{- end -}}
+
+{{/* The pods that may call Egret, and the namespaces that may scrape it, as selectors in JSON. */}}
+{{- define "egret.applications" -}}
+{{ toJson (.Values.networkPolicy.applications | default (dict "matchLabels" (dict "egress" "egret"))) }}
+{{- end -}}
+
+{{- define "egret.monitoring" -}}
+{{ toJson (.Values.networkPolicy.monitoring | default (dict "matchLabels" (dict "kubernetes.io/metadata.name" "monitoring"))) }}
+{{- end -}}
