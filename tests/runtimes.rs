@@ -5,6 +5,7 @@
 mod runtimes {
     mod compiled;
     mod scripted;
+    mod sdks;
     mod tools;
     mod trial;
 }

@@ -12,9 +12,11 @@ import re
 import select
 import signal
 import sys
+import termios
 import time
 
 DEADLINE_S = 30
+PATIENCE_S = 3
 
 CTRL_C, CTRL_D, CTRL_Z, CTRL_BACKSLASH = "\x03", "\x04", "\x1a", "\x1c"
 
@@ -25,6 +27,14 @@ class Terminal:
     def __init__(self, arguments):
         self.child, self.side = pty.fork()
         if self.child == 0:
+            # The caller may ignore some of them, as a shell does for commands in the background.
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+                signal.signal(number, signal.SIG_DFL)
+            # Without this, Linux sends the signal of a key first and then discards the terminal's output, which may
+            # already have what the shell says about the signal.
+            settings = termios.tcgetattr(0)
+            settings[3] |= termios.NOFLSH
+            termios.tcsetattr(0, termios.TCSANOW, settings)
             os.environ.update(PS1="PROMPT> ", TERM="dumb", HISTFILE="")
             os.execvp(arguments[0], arguments)
         self.shown = ""
@@ -32,14 +42,32 @@ class Terminal:
     def type(self, text):
         os.write(self.side, text.encode())
 
+    def press(self, key, pattern):
+        """Presses a key until the terminal shows `pattern`.
+
+        Bash gives the terminal to a new job while that already runs, so a key that comes at once may miss the job. This
+        happens without Egret as well.
+        """
+        for _ in range(DEADLINE_S // PATIENCE_S):
+            self.type(key)
+            if found := self.awaited(pattern, PATIENCE_S):
+                return found
+        sys.exit(f"no key makes the terminal show {pattern!r}: {self.shown!r}")
+
     def until(self, pattern):
         """Waits until the terminal shows `pattern`, and forgets everything up to its end."""
-        deadline = time.monotonic() + DEADLINE_S
+        if found := self.awaited(pattern, DEADLINE_S):
+            return found
+        sys.exit(f"the terminal does not show {pattern!r} but {self.shown!r}")
+
+    def awaited(self, pattern, seconds):
+        """Does the same for at most these seconds. Returns None if it does not."""
+        deadline = time.monotonic() + seconds
         while not (found := re.search(pattern, self.shown)):
             left = deadline - time.monotonic()
             ready = left > 0 and select.select([self.side], [], [], left)[0]
             if not ready:
-                sys.exit(f"the terminal does not show {pattern!r} but {self.shown!r}")
+                return None
             try:
                 self.shown += os.read(self.side, 4096).decode(errors="replace")
             except OSError:
@@ -62,15 +90,13 @@ def main():
 
     print("Ctrl-C ends the command, and the shell sees by which signal", flush=True)
     terminal.run(f"{through} sh -c 'echo READY; sleep 1000'", "READY\r\n")
-    terminal.type(CTRL_C)
-    terminal.until("PROMPT> ")
+    terminal.press(CTRL_C, "PROMPT> ")
     terminal.run("echo code $?", r"code 130\r\n")
 
     print("Ctrl-\\ does as well", flush=True)
     terminal.run("ulimit -c 0", "PROMPT> ")
     terminal.run(f"{through} sh -c 'echo READY; exec sleep 1000'", "READY\r\n")
-    terminal.type(CTRL_BACKSLASH)
-    terminal.until("PROMPT> ")
+    terminal.press(CTRL_BACKSLASH, "PROMPT> ")
     terminal.run("echo code $?", r"code 131\r\n")
 
     print("Ctrl-Z stops the command, fg continues it, and it still has the terminal", flush=True)
@@ -78,8 +104,7 @@ def main():
     terminal.type("one\n")
     terminal.until(r"one\r\none\r\n")
     for line in ("two", "three"):
-        terminal.type(CTRL_Z)
-        terminal.until("Stopped")
+        terminal.press(CTRL_Z, "Stopped")
         terminal.until("PROMPT> ")
         terminal.run("jobs", "Stopped")
         terminal.run("fg", "cat; echo END")
@@ -99,10 +124,10 @@ def main():
     terminal.until("PROMPT> ")
 
     print("The gateway survives the Ctrl-C that its command handles", flush=True)
-    script = "trap \"echo CAUGHT\" INT; echo READY; sleep 1000; curl --silent http://origin.test/ && echo; exit 9"
+    waits = "until test $caught; do sleep 0.05; done"
+    script = f'trap "caught=1; echo CAUGHT" INT; echo READY; {waits}; curl --silent http://origin.test/; echo; exit 9'
     terminal.run(f"{through} sh -c '{script}'", "READY\r\n")
-    terminal.type(CTRL_C)
-    terminal.until(r"CAUGHT\r\n")
+    terminal.press(CTRL_C, r"CAUGHT\r\n")
     terminal.until(r"from a remedy\r\n")
     terminal.until("PROMPT> ")
     terminal.run("echo code $?", r"code 9\r\n")

@@ -153,8 +153,9 @@ impl Default for Place {
     }
 }
 
-/// A provider over TLS on a free port. Programs know it as `https://origin.test` and `http://plain.test`,
-/// names that only the gateway's name server has. A remedy sends their calls to the provider.
+/// A provider over TLS on a free port. SDKs know it as the API of OpenAI, Anthropic or S3, other programs as
+/// `https://origin.test` and `http://plain.test`, names that only the gateway's name server has. A remedy
+/// sends their calls to the provider.
 #[derive(Debug)]
 pub struct NamedProvider {
     /// The provider behind the TLS.
@@ -177,10 +178,8 @@ impl NamedProvider {
         let origin = Provider::with_responses(response);
         let tls = SecureProvider::before(&origin.url());
         let names = NameServer::start(|name, _| match name {
-            "origin.test" | "plain.test" | "denied.test" => {
-                Answer::Addresses(vec![Ipv4Addr::new(192, 0, 2, 7)], 60)
-            }
-            _ => Answer::NoSuchName,
+            "missing.test" => Answer::NoSuchName,
+            _ => Answer::Addresses(vec![Ipv4Addr::new(192, 0, 2, 7)], 60),
         });
         let place = Place::with(&format!(
             "gateway:
@@ -192,11 +191,14 @@ log: {{ level: debug }}
 providers:
   origin: {{ url: 'https://origin.test' }}
   plain: {{ url: 'http://plain.test' }}
+  openai: {{ url: 'https://api.openai.com' }}
+  anthropic: {{ url: 'https://api.anthropic.com' }}
+  s3: {{ url: 'https://s3.amazonaws.com' }}
   real: {{ url: '{}', tls: {{ ca: provider.pem }} }}
 flows:
   - name: there
-    match: {{ provider: [origin, plain] }}
-    remedies: [{{ transform: {{ request: {{ provider: real }} }} }}]
+    match: {{ provider: [origin, plain, openai, anthropic, s3] }}
+    remedies: [{{ transform: {{ request: {{ provider: real, forward_credentials: true }} }} }}]
 ",
             names.config(),
             tls.url()

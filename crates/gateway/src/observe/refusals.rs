@@ -84,7 +84,7 @@ impl Refusal {
             Self::Closed | Self::Unused => {
                 "the client may accept one certificate only: list the host in `interception.tunnel`. Otherwise give it the \
                  authority's certificate: `NODE_EXTRA_CA_CERTS` (Node, Deno, Bun), `GIT_SSL_CAINFO` (git), \
-                 `JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE` (Java)"
+                 `SSL_CERT_FILE` (Python's asyncio), `JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE` (Java)"
             }
         }
     }
