@@ -79,6 +79,8 @@ fn providers_are_sorted_filtered_and_hidden_while_idle() {
         await fetch(`${gateway}/origin/`);
         await are("origin");
         await page.open(`${control}/`);
+        await are();
+        await fetch(`${gateway}/origin/`);
         await are("origin");
         return "kept after a reload of the page";
         "#,
