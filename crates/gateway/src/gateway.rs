@@ -398,7 +398,7 @@ type Bound = (Vec<Listener>, Vec<TcpListener>, GatewayConfig);
 fn bind_all(
     config: &GatewayConfig,
     before: &[Listener],
-    inherited: &[std::net::TcpListener],
+    inherited: &[TcpListener],
 ) -> Result<Bound, StartError> {
     let mut bound_config = config.clone();
     let (mut listeners, mut sockets) = (Vec::new(), Vec::new());
@@ -412,7 +412,7 @@ fn bind_all(
             known.bound
         } else {
             let failed = |error| StartError::Listen(requested, error);
-            let is_inherited = |socket: &&std::net::TcpListener| {
+            let is_inherited = |socket: &&TcpListener| {
                 socket.local_addr().is_ok_and(|address| address == requested)
             };
             let socket = match inherited.iter().find(is_inherited) {
