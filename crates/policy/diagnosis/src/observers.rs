@@ -496,7 +496,7 @@ impl Record {
             if slot.wants_bodies { slot.diagnosis.wanted_bytes(media_type) } else { 0 }
         };
         let conditions = self.conditions().map(|condition| condition.wanted_bytes(media_type));
-        let watched = self.watching().map(|traffic| traffic.wanted_bytes(media_type));
+        let watched = self.watching().map(Traffic::copied_bytes);
         self.slots().map(wanted).chain(conditions).chain(watched).max().unwrap_or_default()
     }
 

@@ -185,8 +185,14 @@ impl Traffic {
         self.config.bodies.bytes() > 0
     }
 
-    /// Number of bytes wanted from the beginning of a body with that media type.
-    pub fn wanted_bytes(&self, media_type: &[u8]) -> usize {
+    /// Number of bytes that workers copy from the beginning of a body. Its media type is looked at later,
+    /// since that takes longer than the copy.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        usize::try_from(self.config.bodies.bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// Number of bytes that are kept of a body with that media type.
+    fn wanted_bytes(&self, media_type: &[u8]) -> usize {
         let wanted = self.recording.as_ref().map_or(0, |recording| recording.wanted_bytes(media_type));
         usize::try_from(wanted).unwrap_or(usize::MAX)
     }

@@ -162,7 +162,7 @@ fn bodies_are_wanted_by_size_and_what_has_no_place_is_counted() {
     let live = Live::new(TrafficConfig { bodies: Size::from_bytes(10), ..TrafficConfig::default() });
     let mut record = live.record(GET, "200\nContent-Type: application/json");
     assert!(record.wants_bodies());
-    assert_eq!((record.wanted_bytes(b"application/json"), record.wanted_bytes(b"image/png")), (10, 0));
+    assert_eq!((record.wanted_bytes(b"application/json"), record.wanted_bytes(b"image/png")), (10, 10));
     record.response_body.bytes.extend_from_slice(b"{\"a\":1,\"b\"");
     record.response_body.body_bytes = 14;
     record.show(&mut RecordReader::default());
@@ -171,6 +171,11 @@ fn bodies_are_wanted_by_size_and_what_has_no_place_is_counted() {
         details["har"]["response"]["content"]["text"].as_str().unwrap().starts_with("{\"a\":1"),
         "{details}"
     );
+    let before = live.traffic.status().bytes;
+    let mut picture = live.record(GET, "200\nContent-Type: image/png");
+    picture.response_body.bytes.resize(10_000, 0);
+    picture.show(&mut RecordReader::default());
+    assert!(live.traffic.status().bytes - before < 10_000, "a body that nobody can read is not kept");
     record.count(0, HandOver::Dropped);
     assert_eq!(live.traffic.status().missed, 1);
 }
