@@ -13,6 +13,7 @@ use crate::failure::Failure;
 pub const NAME: &str = "demo";
 
 /// Default address of the built-in provider.
+#[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "there is no built-in provider"))]
 pub const PROVIDER_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 
 #[cfg(not(feature = "lab"))]
