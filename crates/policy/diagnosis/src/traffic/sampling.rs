@@ -114,13 +114,12 @@ impl Sampling {
         let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
         let per_second = seen.saturating_sub(before).saturating_mul(1_000) / millis;
         let wanted = step_for(per_second).max(self.least.load(Relaxed));
-        if wanted >= self.one_in() {
-            state.low_since = None;
-            self.one_in.store(wanted, Relaxed);
-        } else if now.saturating_duration_since(*state.low_since.get_or_insert(now)) >= LOW_TIME {
-            state.low_since = None;
-            self.one_in.store(wanted, Relaxed);
+        let is_low = wanted < self.one_in();
+        if is_low && now.saturating_duration_since(*state.low_since.get_or_insert(now)) < LOW_TIME {
+            return;
         }
+        state.low_since = None;
+        self.one_in.store(wanted, Relaxed);
     }
 }
 
