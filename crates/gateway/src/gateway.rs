@@ -412,9 +412,8 @@ fn bind_all(
             known.bound
         } else {
             let failed = |error| StartError::Listen(requested, error);
-            let is_inherited = |socket: &&TcpListener| {
-                socket.local_addr().is_ok_and(|address| address == requested)
-            };
+            let is_inherited =
+                |socket: &&TcpListener| socket.local_addr().is_ok_and(|address| address == requested);
             let socket = match inherited.iter().find(is_inherited) {
                 Some(socket) => acceptor::adopt(socket),
                 None => acceptor::bind(requested),
