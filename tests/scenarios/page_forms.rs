@@ -33,7 +33,7 @@ fn every_view_fits_its_screen_and_satisfies_axe() {
     }
     let seen = browse(
         &egret,
-        r##"
+        r#"
         const markers = { overview: "Providers", "provider/origin": "Connections and bytes", flows: "a-flow-with", records: "Endpoints", config: "Versions", traffic: "Traffic" };
         const bad = [];
         for (const [width, height] of [[390, 844], [760, 1000], [1440, 900], [2560, 1440]]) {
@@ -51,7 +51,7 @@ fn every_view_fits_its_screen_and_satisfies_axe() {
         await page.shows("Where the time went");
         const details = [await page.tooWide(), await page.axe()].flat();
         return details.length > 0 ? [...bad, details] : bad;
-        "##,
+        "#,
     );
     assert_eq!(seen, json!([]));
 }

@@ -86,7 +86,7 @@ fn the_token_is_asked_for_where_it_is_needed_and_a_wrong_one_is_refused() {
     let egret = Config::default().start();
     let seen = browse(
         &egret,
-        r##"
+        r#"
         await page.look(1440);
         await page.open(`${control}/#/traffic`);
         await page.shows("This view requires the control token");
@@ -99,7 +99,7 @@ fn the_token_is_asked_for_where_it_is_needed_and_a_wrong_one_is_refused() {
         // The browser reports the 401 of both attempts.
         page.errors.length = 0;
         return page.evaluate("location.href");
-        "##,
+        "#,
     );
     assert!(!seen.as_str().unwrap().contains("token="), "{seen}");
 }

@@ -129,8 +129,8 @@ fn in_terminal(egret: &Egret, columns: u32, environment: &str) -> String {
     child.kill().unwrap();
     child.wait().unwrap();
     wait::until_true("the command has ended", || traffic.list("limit=0")["status"]["readers"] == 0);
-    let lines = shown.lines().filter(|line| line.contains("200"));
-    lines.last().unwrap().trim_end().to_owned()
+    let mut lines = shown.lines().rev().filter(|line| line.contains("200"));
+    lines.next().unwrap().trim_end().to_owned()
 }
 
 #[test]

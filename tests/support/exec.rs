@@ -153,8 +153,8 @@ impl Default for Place {
     }
 }
 
-/// A provider over TLS on a free port. SDKs know it as the API of OpenAI, Anthropic or S3, other programs as
-/// `https://origin.test` and `http://plain.test`, names that only the gateway's name server has. A remedy
+/// A provider over TLS on a free port. SDKs know it as the API of `OpenAI`, Anthropic or S3, other programs
+/// as `https://origin.test` and `http://plain.test`, names that only the gateway's name server has. A remedy
 /// sends their calls to the provider.
 #[derive(Debug)]
 pub struct NamedProvider {

@@ -53,7 +53,7 @@ pub const CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 pub const CHANGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + CONFIG_BYTES_MAX;
 
 /// Time that the peer may leave a part of a stream unread: somebody may have paused to read it.
-pub const STREAM_TIMEOUT: Duration = Duration::from_secs(600);
+pub const STREAM_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Grants the request in progress on a connection more bytes and time. The token decides, which is known only
 /// above this layer.

@@ -24,10 +24,10 @@ const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
 /// The steps so far.
 #[derive(Debug, Default)]
-pub(crate) struct History(Mutex<Steps>);
+pub(crate) struct History(Mutex<Hour>);
 
 #[derive(Debug, Default)]
-struct Steps {
+struct Hour {
     /// The oldest first.
     steps: VecDeque<Step>,
     /// Names of providers and hosts, by the number that steps refer to.
@@ -118,8 +118,11 @@ impl History {
     }
 
     fn add_at(&self, until_s: u64, stats: StatsSnapshot) {
-        let mut steps = self.lock();
-        let Some(last) = steps.last.replace(stats.clone()) else { return };
+        let mut hour = self.lock();
+        let Some(last) = hour.last.take() else {
+            hour.last = Some(stats);
+            return;
+        };
         let mut deltas: Vec<ProviderSnapshot> =
             stats.providers.iter().filter_map(|now| delta(now, before(&last, now))).collect();
         deltas.sort_by_key(|delta| std::cmp::Reverse(exchanges(delta)));
@@ -127,36 +130,37 @@ impl History {
         if !rest.is_empty() {
             deltas.push(sum(&rest));
         }
-        let active = deltas.iter().map(|delta| steps.active(delta)).collect();
+        let active = deltas.iter().map(|delta| hour.active(delta)).collect();
         let generated = generated(&stats).saturating_sub(generated(&last));
-        steps.steps.push_back(Step { until_s, generated: small(generated), active });
-        if steps.steps.len() > STEPS_MAX {
-            steps.steps.pop_front();
-            steps.forget_names();
+        hour.steps.push_back(Step { until_s, generated: small(generated), active });
+        if hour.steps.len() > STEPS_MAX {
+            hour.steps.pop_front();
+            hour.forget_names();
         }
+        hour.last = Some(stats);
     }
 
     /// Returns all steps as columns.
     pub(crate) fn view(&self) -> HistoryView {
-        let steps = self.lock();
-        let is_in_use = |number: usize| steps.steps.iter().any(|step| step.of(number).is_some());
-        let numbers = (0..steps.names.len()).filter(|number| is_in_use(*number));
+        let hour = self.lock();
+        let is_in_use = |number: usize| hour.steps.iter().any(|step| step.of(number).is_some());
+        let numbers = (0..hour.names.len()).filter(|number| is_in_use(*number));
         HistoryView {
             step_s: STEP.as_secs(),
-            times_s: steps.steps.iter().map(|step| step.until_s).collect(),
-            generated: steps.steps.iter().map(|step| step.generated).collect(),
-            providers: numbers.map(|number| steps.provider(number)).collect(),
-            bytes: steps.bytes(),
+            times_s: hour.steps.iter().map(|step| step.until_s).collect(),
+            generated: hour.steps.iter().map(|step| step.generated).collect(),
+            providers: numbers.map(|number| hour.provider(number)).collect(),
+            bytes: hour.bytes(),
             bytes_max: STEPS_MAX * (size_of::<Step>() + (PROVIDERS_MAX + 1) * size_of::<Active>()),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Steps> {
+    fn lock(&self) -> MutexGuard<'_, Hour> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Steps {
+impl Hour {
     /// Returns the figures of a provider in the step that ends.
     fn active(&mut self, delta: &ProviderSnapshot) -> Active {
         let name = Name { provider: delta.name.clone(), host: delta.host.clone() };

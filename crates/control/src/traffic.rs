@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::source::Source;
 
 /// Time for which exchanges are recorded after the last request.
-const LINGER: Duration = Duration::from_secs(600);
+const LINGER: Duration = Duration::from_mins(10);
 /// Maximum number of readers of the stream.
 const READERS_MAX: usize = 16;
 /// Number of entries of a list without `limit`, and its maximum.

@@ -72,7 +72,7 @@ pub enum Command {
     /// Secrets are hidden as `control.traffic.redact` says. Exchanges are recorded while somebody watches; if
     /// there are too many, only some of them are shown, and a note tells which share. Times are in UTC. Give
     /// a filter several times to see the calls that match one of its values.
-    Tail(crate::tail::Arguments),
+    Tail(Box<crate::tail::Arguments>),
     /// Show which flows match a request, why others do not, and what their remedies would do.
     ///
     /// Nothing is sent. Exits with code 1 if the gateway would reject the request.

@@ -95,6 +95,7 @@ impl Supervisor {
 
     /// Feeds the watchdog, if the service manager has one, as long as every worker handles its messages. The
     /// thread ends with the process.
+    #[expect(clippy::disallowed_methods, reason = "the thread has nothing else to do between two feeds")]
     pub fn watch(&self, gateway: &Arc<Gateway>) -> io::Result<()> {
         let Some(period) = watchdog_period().filter(|_| self.socket.is_some()) else { return Ok(()) };
         let (supervisor, gateway) = (self.clone(), Arc::clone(gateway));

@@ -154,7 +154,9 @@ impl Arguments {
             ("error", &self.error),
         ];
         for (key, values) in lists {
-            values.iter().for_each(|value| add(key, value));
+            for value in values {
+                add(key, value);
+            }
         }
         for (key, pairs) in [("query", &self.query), ("header", &self.header)] {
             for pair in pairs {
