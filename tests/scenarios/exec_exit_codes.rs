@@ -42,7 +42,7 @@ fn every_signal_does_what_it_does_without_egret() {
 fn a_signal_to_egret_reaches_the_command_alone() {
     let place = Place::new();
     let script = "echo ready >&2; exec sleep 1000";
-    for (signal, number) in [("TERM", 15), ("KILL", 9), ("HUP", 1)] {
+    for (signal, number) in [("TERM", 15), ("KILL", 9), ("USR1", 10)] {
         let mut process = Process::start(&mut place.exec([], ["sh", "-c", script]));
         process
             .until_prints("the command runs", |lines| lines.iter().any(|line| line == "ready").then_some(()));

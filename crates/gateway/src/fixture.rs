@@ -155,7 +155,7 @@ impl Fixture {
         let redirects = view
             .plan
             .listener(listener)
-            .is_some_and(|listener| listener.routing == ListenerRouting::Redirected);
+            .is_some_and(|listener| matches!(listener.routing, ListenerRouting::Redirected));
         let destination = SocketAddr::from(([192, 0, 2, 1], 80));
         self.client.redirected = redirects.then(|| Box::new(Redirected::Requests(destination)));
     }

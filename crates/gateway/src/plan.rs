@@ -92,7 +92,7 @@ impl RequestIds {
 }
 
 /// The ways in which the clients of a listener name a provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum ListenerRouting {
     /// The usual ones.
     Usual,

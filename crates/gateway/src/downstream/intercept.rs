@@ -135,7 +135,8 @@ pub(crate) fn note_request(client: &Client, inside: &Inside) {
 }
 
 /// Notes that the client has closed its connection. Clients that verify a certificate after the handshake do
-/// so without a request if they refuse it.
+/// so without a request if they refuse it. Out of line, since it has no place on the path of a request.
+#[inline(never)]
 pub(crate) fn note_end(client: &Client) {
     if let Some(inside) = &client.inside
         && inside.tls

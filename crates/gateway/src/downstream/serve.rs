@@ -38,7 +38,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
         Err(error) => return warn!(%error, "cannot serve a client connection"),
     };
     let (tls, redirects) = match worker.view().plan.listener(listener) {
-        Some(listener) => (listener.tls.clone(), listener.routing == ListenerRouting::Redirected),
+        Some(listener) => (listener.tls.clone(), matches!(listener.routing, ListenerRouting::Redirected)),
         None => (None, false),
     };
     let stream = match tls {

@@ -22,7 +22,7 @@ pub(crate) fn translate(
     bytes: &[u8],
     limits: &HeadLimits,
 ) -> Result<Option<Translated>, Failure> {
-    if !listener.is_some_and(|listener| listener.routing == ListenerRouting::WithQuery) {
+    if !listener.is_some_and(|listener| matches!(listener.routing, ListenerRouting::WithQuery)) {
         return Ok(None);
     }
     let Some(Rewritten { head, outcome }) = rewrite(request, bytes) else { return Ok(None) };

@@ -77,7 +77,7 @@ fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route
         intercept::note_request(client, inside);
     }
     let listener = view.plan.listener(client.listener);
-    if listener.is_some_and(|listener| listener.routing == ListenerRouting::WithQuery)
+    if listener.is_some_and(|listener| matches!(listener.routing, ListenerRouting::WithQuery))
         && client.inside.is_none()
         && let Err(failure) = route_by_query(client, state, view)
     {

@@ -229,6 +229,14 @@ pub struct Listener {
     place: Registration,
 }
 
+impl Drop for Listener {
+    /// Another process may hold the socket as well, so closing it does not unregister it (epoll(7)).
+    fn drop(&mut self) {
+        // It is registered, and could not be so twice.
+        let _ = self.place.inner.poller.remove(&self.place.source);
+    }
+}
+
 impl Listener {
     /// Registers a listening, non-blocking socket with this thread's loop.
     pub fn new(listener: TcpListener) -> io::Result<Self> {
