@@ -89,8 +89,9 @@ doc: ## Build the code's documentation; warnings are errors
 
 # Binaries and tests are built together, so both use the same features and nothing is compiled twice.
 test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/python $(PEERS)/node ## Install what the tests need, then run unit, property and end-to-end tests
-	@$(say) "Checking for the peers of the end-to-end tests: curl, ab, wrk, siege, nginx, redis, openssl, chromium"
+	@$(say) "Checking for the peers of the end-to-end tests: curl, ab, wrk, siege, nginx, redis, openssl, chromium, iptables"
 	@scripts/need curl ab=apache2-utils wrk siege nginx redis-server openssl chromium script=bsdutils
+	@scripts/need iptables ip=iproute2 unshare=util-linux
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Unit, property and end-to-end tests"
