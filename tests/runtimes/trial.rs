@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use egret_tests::exec::NamedProvider;
+use egret_tests::exec::{AUTHORITIES, NamedProvider};
 use egret_tests::process::run;
 
 /// The line that the provider responds with to every program.
@@ -10,26 +10,6 @@ pub const EXPECTED: &str = "GET /program HTTP/1.1";
 
 /// The URL that programs call.
 pub const URL: &str = "https://origin.test/program";
-
-/// The variables with files of authorities. A program without any of them trusts what it does anyway.
-const AUTHORITIES: [&str; 16] = [
-    "SSL_CERT_FILE",
-    "CURL_CA_BUNDLE",
-    "REQUESTS_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-    "PIP_CERT",
-    "CARGO_HTTP_CAINFO",
-    "AWS_CA_BUNDLE",
-    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
-    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
-    "PERL_LWP_SSL_CA_FILE",
-    "HTTPLIB2_CA_CERTS",
-    "NIX_SSL_CERT_FILE",
-    "NODE_EXTRA_CA_CERTS",
-    "DENO_CERT",
-    "PHP_INI_SCAN_DIR",
-    "JAVA_TOOL_OPTIONS",
-];
 
 /// A program, with the provider that it calls.
 pub struct Trial<'a> {

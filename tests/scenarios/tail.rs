@@ -109,7 +109,7 @@ fn a_missing_token_and_a_wrong_filter_are_explained() {
 /// Runs a shell command in a terminal of this width, and returns what the terminal got.
 fn in_terminal(egret: &Egret, columns: u32, environment: &str) -> String {
     let command = format!(
-        "stty cols {columns}; {environment} {} tail --control {} --provider origin & sleep 0; \
+        "stty cols {columns}; {environment} {} tail --control {} --provider origin & \
          read line; kill %1; wait",
         egret_tests::egret::binary().display(),
         egret.control()

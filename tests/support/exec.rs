@@ -14,27 +14,9 @@ use crate::process::{Directory, run, run_checked};
 use crate::provider::{Provider, Request, ok};
 use crate::wait;
 
-/// The variables that `egret exec` sets or reads. The environment of the tests may have some of them.
-const VARIABLES: [&str; 38] = [
-    "http_proxy",
-    "HTTP_PROXY",
-    "https_proxy",
-    "HTTPS_PROXY",
-    "ws_proxy",
-    "WS_PROXY",
-    "wss_proxy",
-    "WSS_PROXY",
-    "grpc_proxy",
-    "all_proxy",
-    "ALL_PROXY",
-    "no_proxy",
-    "NO_PROXY",
-    "NODE_USE_ENV_PROXY",
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "_JAVA_OPTIONS",
+/// The variables with files of authorities. A program without any of them trusts what it does anyway.
+pub const AUTHORITIES: [&str; 16] = [
     "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
     "GIT_SSL_CAINFO",
@@ -49,6 +31,28 @@ const VARIABLES: [&str; 38] = [
     "NODE_EXTRA_CA_CERTS",
     "DENO_CERT",
     "PHP_INI_SCAN_DIR",
+    "JAVA_TOOL_OPTIONS",
+];
+
+/// The other variables that `egret exec` sets or reads. The environment of the tests may have some of them.
+const VARIABLES: [&str; 22] = [
+    "http_proxy",
+    "HTTP_PROXY",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "ws_proxy",
+    "WS_PROXY",
+    "wss_proxy",
+    "WSS_PROXY",
+    "grpc_proxy",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "NODE_USE_ENV_PROXY",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SSL_CERT_DIR",
     "OPENAI_BASE_URL",
     "ANTHROPIC_BASE_URL",
     "REQUEST_METHOD",
@@ -113,7 +117,7 @@ impl Place {
     /// Makes a command run in the directory and in a neutral environment, with the program under test on the
     /// PATH.
     pub fn prepare(&self, command: &mut Command) {
-        for name in VARIABLES {
+        for name in AUTHORITIES.into_iter().chain(VARIABLES) {
             command.env_remove(name);
         }
         command.current_dir(self.directory.path());
