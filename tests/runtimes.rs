@@ -4,8 +4,12 @@
 
 mod runtimes {
     mod compiled;
+    mod grpc;
+    mod javascript;
+    mod peers;
     mod scripted;
     mod sdks;
     mod tools;
     mod trial;
+    mod trust_stores;
 }

@@ -100,14 +100,16 @@ def main():
     terminal.run("echo code $?", r"code 131\r\n")
 
     print("Ctrl-Z stops the command, fg continues it, and it still has the terminal", flush=True)
-    terminal.run(f"{through} sh -c 'echo READY; cat; echo END'", "READY\r\n")
+    # One process, which has stopped when the shell says so: a second one might still read the next line.
+    repeat = "while read line; do echo $line; done"
+    terminal.run(f"{through} sh -c 'echo READY; {repeat}; echo END'", "READY\r\n")
     terminal.type("one\n")
     terminal.until(r"one\r\none\r\n")
     for line in ("two", "three"):
         terminal.press(CTRL_Z, "Stopped")
         terminal.until("PROMPT> ")
         terminal.run("jobs", "Stopped")
-        terminal.run("fg", "cat; echo END")
+        terminal.run("fg", "; echo END")
         terminal.type(line + "\n")
         terminal.until(rf"{line}\r\n{line}\r\n")
     terminal.type(CTRL_D)

@@ -65,11 +65,11 @@ fn java_http_client_and_url_connection() {
         Trial::of(&["java", "-cp", &classes, "Fetch", way, URL])
             .reaches(EXPECTED)
             .is_explained(&["javax.net.ssl.trustStore"]);
+        // Without the properties of a proxy.
+        let line = format!(
+            "unset JDK_JAVA_OPTIONS; JAVA_TOOL_OPTIONS=$(echo \"$JAVA_TOOL_OPTIONS\" | tr ' ' '\\n' | grep trustStore | tr '\\n' ' ') \
+             exec java -cp {classes} Fetch {way} {URL}"
+        );
+        Trial::of(&["sh", "-c", &line]).reaches_isolated(EXPECTED);
     }
-    // Without the properties of a proxy.
-    let line = format!(
-        "unset JDK_JAVA_OPTIONS; JAVA_TOOL_OPTIONS=$(echo \"$JAVA_TOOL_OPTIONS\" | tr ' ' '\\n' | grep trustStore | tr '\\n' ' ') \
-         exec java -cp {classes} Fetch client {URL}"
-    );
-    Trial::of(&["sh", "-c", &line]).reaches_isolated(EXPECTED);
 }

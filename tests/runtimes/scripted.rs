@@ -1,4 +1,4 @@
-//! Programs that an interpreter runs: Python with its libraries, Node, Ruby, PHP.
+//! Programs that an interpreter runs: Python with its libraries, Ruby, PHP.
 
 use egret_tests::exec::NamedProvider;
 use egret_tests::process::Directory;
@@ -46,16 +46,6 @@ fn pip() {
         .is_explained(&["REQUESTS_CA_BUNDLE"]);
 }
 
-/// Node 20 knows no proxy, so it is caught in a namespace only.
-#[test]
-fn node() {
-    let script = "const response = await fetch(process.argv[1]); console.log(await response.text())";
-    let trial = ["node", "--input-type=module", "--eval", script, URL];
-    Trial::of(&trial).reaches_isolated(EXPECTED);
-    let https = "require('https').get(process.argv[1], (response) => response.pipe(process.stdout))";
-    Trial::of(&["node", "--eval", https, URL]).reaches_isolated(EXPECTED);
-}
-
 #[test]
 fn ruby_net_http() {
     let script = "require 'net/http'; puts Net::HTTP.get(URI(ARGV[0]))";
@@ -71,10 +61,15 @@ fn php_curl_and_streams() {
     let curl = "<?php $curl = curl_init($argv[1]); curl_setopt($curl, CURLOPT_RETURNTRANSFER, true);\n\
                 $text = curl_exec($curl); if ($text === false) { exit(1); } echo $text, \"\\n\";\n";
     let curl = directory.write("curl.php", curl).display().to_string();
-    Trial::of(&["php", &curl, URL]).reaches(EXPECTED).reaches_isolated(EXPECTED);
+    Trial::of(&["php", &curl, URL])
+        .reaches(EXPECTED)
+        .reaches_isolated(EXPECTED)
+        .is_explained(&["PHP_INI_SCAN_DIR"]);
     let streams =
         "<?php $text = file_get_contents($argv[1]); if ($text === false) { exit(1); } echo $text, \"\\n\";\n";
     let streams = directory.write("streams.php", streams).display().to_string();
     // Streams know no proxy.
-    Trial::of(&["php", &streams, URL]).reaches_isolated(EXPECTED);
+    Trial::of(&["php", &streams, URL])
+        .reaches_isolated(EXPECTED)
+        .is_explained_isolated(&["PHP_INI_SCAN_DIR"]);
 }

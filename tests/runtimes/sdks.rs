@@ -1,12 +1,10 @@
 //! SDKs of Python, unchanged: they call their provider by its own name.
 
 use egret_tests::exec::NamedProvider;
-use egret_tests::provider::ok;
+use egret_tests::process::run_checked;
 
+use super::peers::{Moto, PYTHON, StripeMock};
 use super::trial::{EXPECTED, Trial, URL};
-
-/// The Python with the SDKs.
-const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../.peers/runtimes/bin/python");
 
 /// A response with a body of JSON.
 fn json(text: &str) -> Vec<u8> {
@@ -48,23 +46,56 @@ fn anthropic() {
         .is_explained(&["SSL_CERT_FILE"]);
 }
 
+/// moto keeps what it is sent, so it is a whole S3.
 #[test]
-fn boto3() {
-    let provider = NamedProvider::with_responses(|request| {
+fn boto3_with_moto() {
+    let moto = Moto::start();
+    let provider = NamedProvider::with_responses(move |request| {
         assert!(request.values("authorization")[0].starts_with("AWS4-HMAC-SHA256 "), "{request:?}");
-        ok(
-            "<ListAllMyBucketsResult><Buckets><Bucket><Name>a-bucket</Name></Bucket></Buckets></ListAllMyBucketsResult>",
-        )
+        moto.response(request)
     });
     let script = "import boto3\nfrom botocore.config import Config\n\
         client = boto3.client('s3', 'us-east-1', aws_access_key_id='id', aws_secret_access_key='key',\n\
-        \x20   config=Config(retries={'total_max_attempts': 1}))\n\
-        print([bucket['Name'] for bucket in client.list_buckets()['Buckets']])";
-    let neutral = ["env", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null"];
+        \x20   config=Config(retries={'total_max_attempts': 1}, s3={'addressing_style': 'path'}))\n\
+        client.create_bucket(Bucket='a-bucket')\n\
+        client.put_object(Bucket='a-bucket', Key='a key', Body=b'text' * 100_000)\n\
+        keys = [entry['Key'] for entry in client.list_objects_v2(Bucket='a-bucket')['Contents']]\n\
+        body = client.get_object(Bucket='a-bucket', Key='a key')['Body'].read()\n\
+        print(keys, len(body), body == b'text' * 100_000)";
+    // The SDK lists its features in the order of a set, which is the same in each run with this seed only.
+    let neutral = ["env", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null", "PYTHONHASHSEED=0"];
     Trial::at(provider, &[&neutral[..], &[PYTHON, "-c", script]].concat())
-        .reaches("['a-bucket']")
-        .reaches_isolated("['a-bucket']")
+        .reaches("['a key'] 400000 True")
+        .reaches_isolated("['a key'] 400000 True")
         .is_explained(&["AWS_CA_BUNDLE"]);
+}
+
+/// Stripe's SDK trusts a list of its own, which no variable changes: it has a setting, or it is given a base
+/// URL.
+#[test]
+fn stripe_with_stripe_mock() {
+    let mock = StripeMock::start();
+    let provider = NamedProvider::with_responses(move |request| {
+        assert_eq!(request.values("authorization"), ["Bearer sk_test_123"]);
+        mock.response(request)
+    });
+    let script = |setting: &str, keyword: &str| {
+        format!(
+            "import os, stripe\n{setting}\n\
+             client = stripe.StripeClient('sk_test_123', max_network_retries=0{keyword})\n\
+             intent = client.v1.payment_intents.create({{'amount': 1999, 'currency': 'eur'}})\n\
+             print(client.v1.customers.retrieve('cus_7').id, intent.amount, intent.currency)"
+        )
+    };
+    let told = script("stripe.ca_bundle_path = os.environ['SSL_CERT_FILE']", "");
+    let trial = [PYTHON, "-c", &told];
+    let trial = Trial::at(provider, &trial);
+    trial.reaches("cus_7 1999 eur").reaches_isolated("cus_7 1999 eur");
+    let based = script("", ", base_addresses={'api': os.environ['http_proxy'] + '/stripe'}");
+    let place = &trial.provider().place;
+    assert_eq!(run_checked(&mut place.exec([], [PYTHON, "-c", &based])), "cus_7 1999 eur\n");
+    let unchanged = script("", "");
+    Trial::of(&[PYTHON, "-c", &unchanged]).is_explained(&["stripe.ca_bundle_path"]);
 }
 
 /// aiohttp reads the variables only if it is told to; otherwise it is caught in a namespace only.
@@ -81,5 +112,7 @@ fn aiohttp() {
     Trial::of(&[PYTHON, "-c", &script("trust_env=True"), URL])
         .reaches(EXPECTED)
         .is_explained(&["SSL_CERT_FILE"]);
-    Trial::of(&[PYTHON, "-c", &script(""), URL]).reaches_isolated(EXPECTED);
+    Trial::of(&[PYTHON, "-c", &script(""), URL])
+        .reaches_isolated(EXPECTED)
+        .is_explained_isolated(&["SSL_CERT_FILE"]);
 }

@@ -18,6 +18,8 @@ fn curl() {
 fn wget_with_its_option() {
     let line = format!("wget --quiet --output-document=- --ca-certificate=\"$SSL_CERT_FILE\" {URL}");
     Trial::of(&["sh", "-c", &line]).reaches(EXPECTED).reaches_isolated(EXPECTED);
+    let unaware = ["wget", "--quiet", "--tries=1", "--output-document=-", URL];
+    Trial::of(&unaware).is_explained(&["--ca-certificate"]).is_explained_isolated(&["--ca-certificate"]);
 }
 
 #[test]

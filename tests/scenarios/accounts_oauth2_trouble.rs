@@ -124,6 +124,7 @@ fn an_endpoint_that_hangs_holds_nobody_up_for_longer_than_is_allowed() {
     );
     // The first request is still in progress.
     why(&egret.get("/a"));
+    endpoint.until_requested(2);
     assert_eq!((endpoint.requests().len(), origin.requests().len()), (2, 0));
 
     // An endpoint that sends a byte now and then is treated the same.

@@ -1,18 +1,13 @@
 //! `egret archiver`: responses that it generates, and its limits.
 
-use std::net::TcpListener;
 use std::sync::{Arc, PoisonError};
 
 use egret_tests::archiver::Archiver;
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::dns::{Answer, NameServer};
 use egret_tests::egret::egret;
 use egret_tests::process::run;
 use egret_tests::provider::{Provider, ok};
-
-/// Returns an address without a listener.
-fn nobody() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
 
 #[test]
 fn a_request_without_a_token_is_refused_but_browsers_may_ask_in_advance() {
@@ -34,6 +29,7 @@ fn failures_are_told_in_its_words() {
         peer.request();
         peer.stall();
     });
+    let closed = ClosedPort::take();
     let archiver = Archiver::start(&["-t", "0.2"]);
     for (host, status, slug, text) in [
         (
@@ -42,7 +38,7 @@ fn failures_are_told_in_its_words() {
             "first-byte-timeout",
             "504: The server timed out trying to establish a connection",
         ),
-        (nobody(), 502, "connect-failed", "502: "),
+        (closed.address().to_string(), 502, "connect-failed", "502: "),
         (archiver.address().to_string(), 404, "unknown-provider", "404: "),
     ] {
         let response = archiver.get(&format!("Host: {host}\r\n"));

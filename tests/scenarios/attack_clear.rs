@@ -12,7 +12,8 @@ fn a_credential_that_goes_over_the_network_in_the_clear_is_warned_of() {
     let yaml = |url: &str| {
         format!(
             "providers: {{ origin: {{ url: \"{url}\" }} }}\n\
-             accounts:\n  main: {{ provider: origin, bearer: {{ token: \"${{file:{secret}}}\" }} }}\n"
+             accounts:\n  main: {{ provider: origin, bearer: {{ token: \"${{file:{secret}}}\" }} }}\n\
+             flows: [{{ name: f, remedies: [authenticate: {{ account: main }}] }}]\n"
         )
     };
     let check = |url: &str| {

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use egret_tests::egret::egret;
-use egret_tests::process::Directory;
+use egret_tests::process::{Directory, output, run_to};
 use egret_tests::provider::Provider;
 
 /// Returns a pipe whose reading end is closed.
@@ -15,7 +15,8 @@ fn closed() -> Stdio {
 
 /// Returns the exit code of a command whose standard error is closed.
 fn code_unheard(command: &mut Command) -> Option<i32> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(closed()).status().unwrap().code()
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(closed()).spawn().unwrap();
+    output(child).status.code()
 }
 
 #[test]
@@ -42,6 +43,5 @@ fn a_run_of_the_load_client_ends_though_nobody_reads_what_it_prints() {
     let provider = Provider::plain();
     let url = format!("{}/", provider.url());
     let mut command = egret(["bench", "-v", "4", "-n", "20", &url]);
-    let status = command.stdin(Stdio::null()).stdout(closed()).stderr(Stdio::null()).status().unwrap();
-    assert_eq!(status.code(), Some(0));
+    assert_eq!(run_to(&mut command, closed()).status.code(), Some(0));
 }

@@ -227,6 +227,25 @@ fn a_proxy_forwards_and_opens_tunnels() {
 }
 
 #[test]
+fn sessions_are_resumed_only_if_asked_for() {
+    let nginx = Nginx::start(&Authority::default(), "location / { return 204; }");
+    for protocol in ["TLS1.2", "TLS1.3"] {
+        let resumed = |more: &[&str]| {
+            let options = ["-n", "40", "-c", "2", "--insecure", "-f", protocol, &nginx.tls_url()];
+            let result = summary(&[&options, more].concat());
+            assert_eq!((count(&result, "/requests"), count(&result, "/failed")), (40, 0), "{protocol}");
+            count(&result, "/tls_resumed")
+        };
+        assert_eq!(resumed(&[]), 0, "{protocol}");
+        // One of the two kept connections may begin when the other one has a session already.
+        assert!(resumed(&["-k", "--resume"]) <= 1, "{protocol}");
+        // The first connections have no session to resume.
+        let count = resumed(&["--resume"]);
+        assert!((36..40).contains(&count), "{protocol}: {count}");
+    }
+}
+
+#[test]
 fn a_certificate_is_believed_only_if_it_is_trusted_or_nobody_asks() {
     let nginx = Nginx::start(&Authority::default(), "location / { return 200 \"secret\"; }");
     let url = nginx.tls_url();

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use egret_tests::bench::{bench, command};
-use egret_tests::process::{Directory, Process, run, run_checked};
+use egret_tests::process::{Directory, Process, in_terminal, run_checked, run_to};
 use egret_tests::provider::{Provider, ok};
 use serde_json::Value;
 
@@ -165,19 +165,20 @@ fn output_may_be_cut_short_by_its_reader() {
         format!("{} bench -q -n 3 {} | head -n 1", egret_tests::egret::binary().display(), provider.url());
     assert!(run_checked(Command::new("sh").args(["-c", &script])).starts_with("This is egret bench"));
     let mut full = command();
-    full.args(["-q", "-n", "3", &provider.url()])
-        .stdout(std::fs::File::options().write(true).open("/dev/full").unwrap());
-    assert_eq!(run(&mut full).status.code(), Some(1));
+    full.args(["-q", "-n", "3", &provider.url()]);
+    let device = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(run_to(&mut full, device.into()).status.code(), Some(1));
 }
 
-/// The progress bar of a terminal: one line, overwritten, and removed at the end.
+/// The progress bar of a terminal that cannot move its cursor up: one line, overwritten, and removed at the
+/// end.
 #[test]
 fn the_bar_is_one_line_of_a_terminal_and_leaves_nothing_behind() {
     let provider = Provider::plain();
     let egret = command().get_program().to_str().unwrap().to_owned();
     let url = provider.url();
-    let line = format!("stty cols 60; exec {egret} bench -k -c 2 -t 500ms {url}");
-    let printed = run_checked(Command::new("script").args(["-qec", &line, "/dev/null"]));
+    let line = format!("stty cols 60; TERM=dumb exec {egret} bench -k -c 2 -t 500ms {url}");
+    let printed = run_checked(&mut in_terminal(&line));
     let (_, rest) = printed.split_once("(be patient)\r\n").unwrap();
     let (bar, report) = rest.split_once("\r\nServer Software:").unwrap();
     assert!(report.contains("Complete requests:"), "{report}");

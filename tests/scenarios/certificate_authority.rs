@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use egret_tests::clock::Clock;
 use egret_tests::egret::egret;
-use egret_tests::process::{Directory, run, run_checked};
+use egret_tests::process::{Directory, Process, run, run_checked};
 
 const CONFIG: &str = "data_dir: data\n\
     providers:\n\
@@ -313,4 +313,38 @@ fn a_bad_key_of_the_config_is_refused_with_its_place() {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors.contains("egret.yaml:1:") && errors.contains("interception.hosts[1]"), "{errors}");
+}
+
+#[test]
+fn check_names_hosts_for_which_the_authority_was_not_made() {
+    let place = Place::new();
+    let check = |yaml: &str| {
+        place.directory.write("egret.yaml", yaml);
+        run_checked(egret(["check", "egret.yaml"]).current_dir(place.directory.path()))
+    };
+    let config = |hosts: &str| {
+        format!("providers: {{ p: {{ url: 'https://p.example' }} }}\ninterception: {{ hosts: [{hosts}] }}\n")
+    };
+    assert_eq!(check(&config("a.example")).lines().count(), 1, "there is no authority yet");
+    run_checked(egret(["ca", "init", "--config", "egret.yaml"]).current_dir(place.directory.path()));
+    assert_eq!(check(&config("a.example, '*.a.example'")).lines().count(), 1);
+    let told = check(&config("a.example, b.example"));
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 2, "{told}");
+    assert!(lines[1].starts_with("egret.yaml: interception: `b.example`: "), "{told}");
+    assert!(lines[1].contains("`egret ca init --force`"), "{told}");
+    // The gateway says the same.
+    let listen = "gateway: { listen: ['127.0.0.1:0'] }\ncontrol: { listen: 127.0.0.1:0 }\n";
+    place.directory.write("egret.yaml", format!("{listen}{}", config("b.example")));
+    let mut start = egret(["run", "--config", "egret.yaml"]);
+    let gateway = Process::start(start.current_dir(place.directory.path()));
+    gateway.until_prints("its warning", |lines| {
+        lines
+            .iter()
+            .any(|line| line.contains("was not made for this host") && line.contains("b.example"))
+            .then_some(())
+    });
+    // Without the key, providers are not intercepted either.
+    let without = check("providers: { p: { url: 'https://other.example' } }\n");
+    assert_eq!(without.lines().count(), 1, "{without}");
 }

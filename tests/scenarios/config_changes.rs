@@ -9,6 +9,7 @@ use std::process::Command;
 use egret_tests::config_api::ConfigApi;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::peers::curl;
+use egret_tests::process::run;
 use egret_tests::wait;
 
 /// Returns a config with a quota of that limit.
@@ -173,7 +174,7 @@ fn another_local_user_reads_no_token_and_is_refused_without_it() {
             call.args(["--data-binary", &new, "--header", "if-match: *"]);
         }
         call.arg(format!("{api}/{path}"));
-        let answer = String::from_utf8(call.output().unwrap().stdout).unwrap();
+        let answer = String::from_utf8(run(&mut call).stdout).unwrap();
         assert!(answer.ends_with("401"), "{method} {path}: {answer}");
         assert!(!answer.contains("limit: 5"), "{method} {path}: {answer}");
     }

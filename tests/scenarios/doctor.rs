@@ -3,6 +3,7 @@
 use std::process::Output;
 
 use egret_tests::egret::{Config, Egret, egret};
+use egret_tests::process::{self, Directory};
 use egret_tests::provider::Provider;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ const SECRETS: [&str; 3] =
 
 /// Starts a gateway with secrets of every kind: in the environment, in a file, and in the config itself.
 fn start(origin: &Provider) -> Egret {
-    let directory = egret_tests::process::Directory::default();
+    let directory = Directory::default();
     let file = directory.write_secret("key", SECRETS[1]);
     let flows = format!(
         "accounts: {{ live: {{ provider: origin, bearer: {{ token: '${{file:{}}}' }} }} }}\n\
@@ -36,7 +37,7 @@ fn run<const N: usize>(gateway: &Egret, arguments: [&str; N]) -> Output {
     let mut command = egret(arguments);
     command.arg("--config").arg(gateway.directory().join("egret.yaml"));
     command.arg("--control").arg(gateway.control().to_string());
-    command.env("EGRET_TEST_TOKEN", SECRETS[0]).output().unwrap()
+    process::run(command.env("EGRET_TEST_TOKEN", SECRETS[0]))
 }
 
 fn text(output: &Output) -> String {
@@ -86,7 +87,7 @@ fn a_bad_config_and_a_gateway_with_another_token_are_reported() {
     let file = gateway.directory().write("bad.yaml", "gatway: {}\n");
     let mut command = egret(["doctor"]);
     command.arg("--config").arg(file).arg("--control").arg(gateway.control().to_string());
-    let output = command.output().unwrap();
+    let output = process::run(&mut command);
     let shown = text(&output);
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -99,10 +100,10 @@ fn a_bad_config_and_a_gateway_with_another_token_are_reported() {
 fn health_is_an_exit_code() {
     let mut gateway = Config::default().start();
     let address = gateway.control().to_string();
-    let health = || egret(["health", "--control", &address]).output().unwrap();
+    let health = || process::run(&mut egret(["health", "--control", &address]));
     assert_eq!(health().status.code(), Some(0));
     gateway.terminate();
     gateway.until_ended();
     assert_eq!(health().status.code(), Some(1));
-    assert_eq!(egret(["health", "--control", "nonsense"]).output().unwrap().status.code(), Some(2));
+    assert_eq!(process::run(&mut egret(["health", "--control", "nonsense"])).status.code(), Some(2));
 }

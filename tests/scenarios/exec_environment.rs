@@ -120,6 +120,30 @@ fn what_the_user_has_set_is_kept_or_extended() {
     assert!(!said.contains("the-password"), "{said}");
 }
 
+/// Java takes the last of two values, so an inner command must tell the user's from the outer one's.
+#[test]
+fn a_property_of_the_user_stays_in_an_inner_command_too() {
+    let place = Place::new();
+    let egret = egret_tests::egret::binary().display();
+    let own = "-Xmx1g -Dhttp.proxyHost=mine";
+    let inner = format!("{egret} exec --config egret.yaml --intercept=api.example.com -v -- env -0");
+    let outer = format!("printf '%s\\n' \"$JAVA_TOOL_OPTIONS\" >outer; {inner}");
+    let mut exec = place.exec([], ["sh", "-c", &outer]);
+    let output = run(exec.env("JAVA_TOOL_OPTIONS", own));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let set = variables(&String::from_utf8(output.stdout).unwrap());
+    let options = &set["JAVA_TOOL_OPTIONS"];
+    let proxy = &set["http_proxy"];
+    let port = proxy.rsplit(':').next().unwrap();
+    assert!(options.starts_with(&format!("{own} -Dhttp.proxyPort={port} ")), "{options}");
+    for property in ["http.proxyHost", "http.proxyPort", "https.proxyHost", "javax.net.ssl.trustStore"] {
+        assert_eq!(options.matches(&format!("-D{property}=")).count(), 1, "{property}: {options}");
+    }
+    assert!(said.contains("Java's property http.proxyHost is set already and stays"), "{said}");
+    let before = std::fs::read_to_string(place.directory.join("outer")).unwrap();
+    assert!(before.starts_with(own) && !before.contains(&format!("Port={port} ")), "{before}");
+}
+
 #[test]
 fn a_users_file_of_authorities_is_part_of_the_bundle() {
     let running = Config::default().flows("interception: { hosts: [api.example.com] }").start();

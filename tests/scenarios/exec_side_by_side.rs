@@ -33,8 +33,9 @@ fn two_commands_have_a_gateway_each() {
     assert_eq!((place.gateways().len(), place.logs().len()), (2, 2));
     // Each log is its own, and no other user can read it.
     for log in place.logs() {
-        let text = std::fs::read_to_string(&log).unwrap();
-        assert_eq!(text.matches("gateway listening").count(), 1, "{text}");
+        wait::until_true("the gateway listens", || {
+            std::fs::read_to_string(&log).unwrap().matches("gateway listening").count() == 1
+        });
     }
     release(&place, "first");
     assert_eq!(commands[0].until_ended().code(), Some(4));

@@ -1,10 +1,10 @@
 //! Exporters that cannot work: traffic is not affected, memory stays bounded, losses are counted and logged
 //! once.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::load::Load;
 use egret_tests::process::{run, run_checked};
@@ -17,11 +17,6 @@ use serde_json::Value;
 
 /// Maximum additional memory of recording: rings, queues of exporters, and the allocator's reserve.
 const MEMORY_MAX: u64 = 160 << 20;
-
-/// Returns an address without a listener.
-fn nobody() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
 
 /// Starts a provider whose responses are long enough to fill every bounded buffer.
 fn provider() -> Provider {
@@ -42,19 +37,33 @@ fn start(exporter: &str, origin: &Provider) -> Egret {
     })
 }
 
-/// Sends requests until `probe` is satisfied; every response must be as if nothing were recorded. Returns the
-/// exporter's counters at that time.
+/// Sends requests until `probe` is satisfied, and then more than can be recorded; every response must be as
+/// if nothing were recorded. Returns the exporter's counters after that.
 fn under_load(egret: &Egret, what: &str, probe: impl Fn(&Value) -> bool) -> Value {
-    let load = Load::start(egret.address(), "/origin/", 4, true);
-    until_exporter(egret, "out", what, probe);
-    let tally = load.finish();
+    let seen = || ["recorded", "dropped", "shed"].iter().map(|what| diagnosed(egret, what)).sum::<u64>();
+    let until_idle = || wait::until_true("nothing waits any more", || diagnosed(egret, "queued") == 0);
+    let (mut client, mut completed) = (egret.client(), 0);
+    let put = || {
+        for _ in 0..AT_ONCE {
+            client.get(egret.address(), "/origin/").response().assert_forwarded(200);
+        }
+        completed += AT_ONCE;
+        // A client that does not wait takes the processor from the thread that feeds the exporter.
+        until_idle();
+        exporter(egret, "out")
+    };
+    wait::until_value(what, put, probe);
+    let clients = Load::start(egret.address(), "/origin/", 4, true);
+    wait::until_true("clients at once are served", || seen() > completed + BY_CLIENTS);
+    let tally = clients.finish();
     assert_eq!((tally.failures, tally.refused), (Vec::new(), 0));
-    wait::until_true("nothing waits any more", || diagnosed(egret, "queued") == 0);
-    let seen: u64 = ["recorded", "dropped", "shed"].iter().map(|what| diagnosed(egret, what)).sum();
-    assert_eq!((seen, diagnosed(egret, "failed")), (tally.completed as u64, 0), "each is counted once");
+    completed += tally.completed as u64;
+    until_idle();
+    assert_eq!((seen(), diagnosed(egret, "failed")), (completed, 0), "each is counted once");
     let memory = egret.process().resident_bytes_max();
     assert!(memory < MEMORY_MAX, "{memory} bytes");
     egret.assert_well();
+    wait::until_true("the exchange of the check is counted", || seen() == completed + 1);
     until_exporter(egret, "out", "all are given to it", |out| out["put"] == diagnosed(egret, "recorded"))
 }
 
@@ -82,14 +91,19 @@ fn assert_told(egret: &Egret, out: &Value) {
 
 /// Number of exchanges that take less memory than the limit.
 const SOME: u64 = 2_000;
+/// Number of exchanges after which a client waits until they are recorded.
+const AT_ONCE: u64 = 100;
+/// Number of exchanges of clients that do not wait.
+const BY_CLIENTS: u64 = 1_000;
 
 fn is_down(out: &Value) -> bool {
-    out["up"] == false && out["put"].as_u64() > Some(2_000)
+    out["up"] == false && out["put"].as_u64() > Some(SOME)
 }
 
 #[test]
 fn collectors_and_stores_that_are_away() {
-    let (origin, nobody) = (provider(), nobody());
+    let (origin, closed) = (provider(), ClosedPort::take());
+    let nobody = closed.address();
     let exporters = [
         format!(
             "{{ type: alf, version: 2.0.0, transport: {{ zeromq: 'tcp://{nobody}' }}, flush_after: 50ms }}"
@@ -132,7 +146,10 @@ fn a_store_that_refuses() {
 
 #[test]
 fn a_full_spool_loses_the_oldest() {
-    let (origin, nobody) = (provider(), nobody());
+    // Long bodies, so that a few exchanges fill it.
+    let origin = Provider::responding(ok(&"all is well ".repeat(1_300)));
+    let closed = ClosedPort::take();
+    let nobody = closed.address();
     let egret = start(
         &format!(
             "{{ type: alf, version: 2.0.0, transport: {{ http: 'http://{nobody}' }}, flush_after: 50ms, spool: 16MiB }}"

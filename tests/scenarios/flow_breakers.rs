@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::Provider;
-use socket2::{Domain, Socket, Type};
 
 const CALLS: usize = 200;
 
@@ -42,11 +42,8 @@ fn median(egret: &Egret) -> Duration {
 /// of all calls are delayed.
 #[test]
 fn while_the_circuit_is_open_a_dead_provider_costs_less_than_a_millisecond() {
-    // Holds its port without accepting connections.
-    let deaf = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    deaf.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
-    let port = deaf.local_addr().unwrap().as_socket().unwrap().port();
-    let egret = guarded(&format!("http://127.0.0.1:{port}")).start();
+    let closed = ClosedPort::take();
+    let egret = guarded(&format!("http://{}", closed.address())).start();
     open(&egret, 502, "connect-failed");
     let refused = median(&egret);
     assert!(refused < Duration::from_millis(1), "{refused:?}");

@@ -76,7 +76,7 @@ fn quotas_that_contradict_themselves_are_refused_where_they_do() {
         // Expressions with wrong syntax, wrong type or unknown names.
         (
             quotas("  a: { limit: 1, window: 1s, cost: { request: '1 +' } }\n"),
-            &["2:47: quotas.a.cost.request: this is not valid CEL"],
+            &["2:51: quotas.a.cost.request: this is not valid CEL"],
         ),
         (
             quotas("  a: { limit: 1, window: 1s, cost: { request: \"'x'\" } }\n"),

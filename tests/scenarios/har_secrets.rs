@@ -2,7 +2,9 @@
 //! response of the control port.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::{Config, Egret, egret as egret_command};
 use egret_tests::http::Client;
 use egret_tests::process::run;
@@ -104,8 +106,7 @@ fn row(request: &Request) -> usize {
 }
 
 /// Uses every exporter; the collector and the store are unreachable, so all data stays in spools.
-fn config(url: &str, keys: &str) -> Config {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+fn config(url: &str, nobody: SocketAddr, keys: &str) -> Config {
     let mut flows = format!(
         "exporters:\n\
          \x20 har: {{ type: har, directory: ./har }}\n\
@@ -150,8 +151,8 @@ fn send_refused(egret: &Egret, secret: &str) {
 /// Sends every row and stops Egret. Returns the places that contain a secret, and the number of rows that do.
 fn found(keys: &str) -> (Vec<String>, usize) {
     let rows = rows();
-    let origin = provider(rows.clone());
-    let mut egret = Egret::start_with(&config(&origin.url(), keys), |command| {
+    let (origin, closed) = (provider(rows.clone()), ClosedPort::take());
+    let mut egret = Egret::start_with(&config(&origin.url(), closed.address(), keys), |command| {
         command.env("ALF_TOKEN", "nobody-reads-this");
     });
     for (number, row) in rows.iter().enumerate() {

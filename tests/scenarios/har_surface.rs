@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use egret_tests::built_in::BuiltIn;
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::{Client, Response};
 use egret_tests::peers::{Httpbin, assert_fits_schema, opened_in_devtools};
@@ -225,8 +226,8 @@ fn assert_is_what_was_seen(entry: &Value, Seen { ask, response, .. }: &Seen) {
 #[test]
 fn every_exchange_is_in_the_archive_once_and_readers_open_it() {
     let (httpbin, built_in) = (Httpbin::start(), BuiltIn::start(&[]));
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let egret = config(&httpbin, &built_in, nobody).start();
+    let closed = ClosedPort::take();
+    let egret = config(&httpbin, &built_in, closed.address()).start();
     let page = built_in.get("/");
     let examples: Vec<String> = page
         .text()
@@ -237,7 +238,7 @@ fn every_exchange_is_in_the_archive_once_and_readers_open_it() {
     assert!(examples.len() > 60, "{examples:?}");
     let mut asks = surface(&examples, "origin");
     asks.extend(surface(&examples, "built-in"));
-    asks.extend(others(nobody));
+    asks.extend(others(closed.address()));
     let seen = send_all(&egret, asks);
     until_recorded(&egret, seen.len() as u64);
 

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::Config;
 use egret_tests::http::Response;
 use egret_tests::intercepted::{Intercepting, SecureProvider};
@@ -126,8 +127,8 @@ fn a_client_certificate_that_is_wanted_is_named() {
 #[test]
 fn a_provider_that_is_not_there_is_a_502_and_a_name_without_an_address_too() {
     let known = SecureProvider::before("http://127.0.0.1:9");
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    ask(closed, &known, "").assert_generated(502, "connect-failed");
+    let closed = ClosedPort::take();
+    ask(closed.address().port(), &known, "").assert_generated(502, "connect-failed");
     let config = Config::default().flows("interception: { hosts: ['*.invalid'] }\n");
     let intercepting = Intercepting::start(&config, &known);
     let mut client = intercepting.open("a.invalid:443", "a.invalid", &["http/1.1"]).unwrap();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use egret_tests::browser::browse_file;
 use egret_tests::egret::egret;
 use egret_tests::peers::{chromium, notebook, python};
 use egret_tests::process::{Directory, run, run_checked};
@@ -121,6 +122,38 @@ fn a_browser_paints_the_lines_in_light_and_dark() {
         let counted = python(script, &[picture.to_str().unwrap(), &paper, &line]);
         let counts: Vec<u32> = counted.split_ascii_whitespace().map(|count| count.parse().unwrap()).collect();
         assert!(counts[0] > 500_000 && counts[1] > 3_000, "{name}: {counted}");
+    }
+}
+
+#[test]
+fn a_phone_shows_everything_or_scrolls_it_in_its_box() {
+    let page = reported().join("report.html");
+    for width in [390, 1440] {
+        let seen = browse_file(
+            &page,
+            width,
+            r#"return await page.evaluate(`(() => {
+              const inBox = (found) => found.closest(".scroll, figure");
+              const scrolls = (box) => getComputedStyle(box).overflowX === "auto" || box.scrollWidth <= box.clientWidth;
+              const all = [...document.querySelectorAll("body *")];
+              return {
+                page: document.documentElement.scrollWidth <= innerWidth,
+                outside: all.filter((found) => !inBox(found) && found.getBoundingClientRect().right > innerWidth + 1).length,
+                boxes: [...document.querySelectorAll(".scroll, figure")].filter((box) => !scrolls(box)).length,
+                tables: document.querySelectorAll(".scroll table").length,
+                letters: Math.min(...[...document.querySelectorAll("svg text")].map((text) => text.getBoundingClientRect().height)),
+                headline: document.querySelector(".headline").innerText,
+              };
+            })()`);"#,
+        );
+        assert_eq!(
+            (&seen["page"], &seen["outside"], &seen["boxes"]),
+            (&true.into(), &0.into(), &0.into()),
+            "{width}"
+        );
+        assert!(seen["tables"].as_u64().unwrap() >= 3, "{seen}");
+        assert!(seen["letters"].as_f64().unwrap() >= 10.0, "labels of charts are legible: {seen}");
+        assert_eq!(seen["headline"], "A first look: too few rounds for a conclusion.");
     }
 }
 

@@ -100,7 +100,7 @@ fn only_the_gateway_is_kept_from_huge_pages() {
          scenarios: [{ name: no-flow, egret: no-flow.yaml }]\n",
     );
     let out = directory.join("out");
-    let lab = Process::start(&mut lab(&[&file, "--out".as_ref(), &out]));
+    let mut lab = Process::start(&mut lab(&[&file, "--out".as_ref(), &out]));
     let enabled = |id: &str| {
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
         status.lines().find_map(|line| line.strip_prefix("THP_enabled:")?.trim().parse::<u8>().ok())
@@ -126,6 +126,9 @@ fn only_the_gateway_is_kept_from_huge_pages() {
         },
     );
     assert_eq!(enabled(&lab.id().to_string()), Some(1), "the lab itself");
+    // It stops its parts, which a kill would leave behind.
+    lab.signal("INT");
+    lab.until_ended();
 }
 
 #[test]
@@ -365,4 +368,41 @@ fn cases_and_rounds_are_chosen_on_the_command_line() {
     let (code, stderr) = chosen(&["--case", "three"], "none");
     assert!(code == 2 && stderr.contains("there is no case `three`; the cases are one, two"), "{stderr}");
     assert!(!directory.join("none.partial").exists());
+}
+
+#[test]
+fn a_proxy_is_reached_over_tls_and_through_a_tunnel() {
+    let directory = Directory::default();
+    let provider = "control: { listen: \"127.0.0.1:@{control_port}\" }\n\
+        providers: { api: { url: \"https://localhost:@{provider_port}\", tls: { ca: \"@{provider_ca}\" } } }\n";
+    let tls = "secrets: { world_readable: allow }\ngateway:\n  listen:\n    - address: \"127.0.0.1:@{port}\"\n      provider: api\n      \
+        tls: { certificate: \"@{certificate}\", key: \"${file:@{key}}\" }\n";
+    let intercepts = "gateway: { listen: [\"127.0.0.1:@{port}\"] }\ninterception: { hosts: [localhost] }\n";
+    directory.write("tls.yaml", format!("{tls}{provider}"));
+    directory.write("intercepts.yaml", format!("{intercepts}{provider}"));
+    let file = experiment(
+        &directory,
+        "provider: { arguments: [--tls, --tls-ca, '@{provider_ca}'], path: /get, tls: true }\n\
+         client: { requests: 60, concurrency: 5, warm_up_requests: 5 }\nrounds: 1\n\
+         cases: [{ name: new }, { name: again, scenarios: [tls, tunnel], client: { resume: true } }]\n\
+         scenarios: [{ name: direct }, { name: tls, egret: tls.yaml, reach: tls }, \
+         { name: tunnel, egret: intercepts.yaml, reach: tunnel }]\n\
+         hold: [{ scenario: tunnel, cases: [again], figures: [resumed_share], at_least: 0.9 }, \
+         { scenario: tls, beside: [tls], figures: [requests_per_cpu_second], at_least: 1 }]\n",
+    );
+    let out = directory.join("out");
+    let mut command = lab(&[&file, "--out".as_ref(), &out]);
+    command.arg("--hold");
+    let (code, stderr) = outcome(command);
+    assert_eq!(code, 0, "{stderr}");
+    let expected = ["01-again-tls", "01-again-tunnel", "01-new-direct", "01-new-tls", "01-new-tunnel"];
+    assert_eq!(turns(&out), expected);
+    for name in expected {
+        let turn = json(out.join("turns").join(name).join("turn.json"));
+        assert_eq!((&turn["requests"], &turn["failed"]), (&60.into(), &0.into()), "{name}");
+        let resumed = turn["resumed"].as_u64().unwrap();
+        assert!(if name.contains("again") { resumed >= 55 } else { resumed == 0 }, "{name}: {resumed}");
+        let key = std::fs::read_to_string(out.join("turns").join(name).join("proxy-tls.yaml"));
+        assert!(!key.unwrap_or_default().contains("PRIVATE KEY"), "{name}");
+    }
 }

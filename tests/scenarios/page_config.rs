@@ -1,8 +1,9 @@
-//! The page's editor: mistakes in place, the difference, a change that is applied and one that is rolled
-//! back.
+//! The page's editor: completion, descriptions and mistakes in place, the difference, a change that is
+//! applied and one that is rolled back.
 
 use egret_tests::browser::browse;
 use egret_tests::egret::{Config, Egret};
+use serde_json::json;
 
 fn with_limit(limit: u32) -> Config {
     Config::default().flows(format!("quotas:\n  live: {{ limit: {limit}, window: 1h }}\n"))
@@ -23,14 +24,16 @@ fn an_edit_is_checked_compared_applied_and_rolled_back() {
         &egret,
         r#"
         await open("config", "egret.yaml");
-        const before = await page.until(`document.querySelector("textarea")?.value`);
-        await page.type("textarea", before.replace("limit: 5", "limitt: 5"));
+        const text = `[...document.querySelectorAll(".cm-line")].map((line) => line.textContent).join("\\n")`;
+        const before = await page.until(`(${text}).includes("limit: 5") && ${text}`);
+        await page.write(before.replace("limit: 5", "limitt: 5"));
         const problem = await page.until(`document.querySelector(".problems.error")?.innerText`);
         const isDisabled = await page.evaluate(`[...document.querySelectorAll("button")].find((button) => button.innerText === "Apply").disabled`);
-        const marked = await page.evaluate(`document.querySelector(".gutter .bad").innerText`);
+        const marked = await page.until(`document.querySelector(".cm-lintRange-error")?.textContent`);
+        const gutter = await page.evaluate(`document.querySelectorAll(".cm-lint-marker-error").length`);
         await page.click(".problems button", "line");
-        const line = await page.evaluate(`document.activeElement.value.slice(0, document.activeElement.selectionStart).split("\\n").length`);
-        await page.type("textarea", before.replace("limit: 5", "limit: 6"));
+        const line = await page.until(`document.querySelector(".cm-activeLine")?.textContent.includes("limitt")`);
+        await page.write(before.replace("limit: 5", "limit: 6"));
         await page.click("button", "Show changes");
         const diff = await page.until(`[...document.querySelectorAll(".diff .added, .diff .removed")].map((line) => line.innerText.trim())`);
         await page.click("button", "Apply");
@@ -39,18 +42,17 @@ fn an_edit_is_checked_compared_applied_and_rolled_back() {
         const applied = (await config()).quotas.live.limit;
         await page.click(".acts button", "Roll back");
         await page.click("button", "Yes");
-        await page.until(`document.querySelector("textarea").value.includes("limit: 5")`);
+        await page.until(`(${text}).includes("limit: 5")`);
         await page.shows("rolled back");
-        return { problem, isDisabled, marked, line, diff, applied };
+        return { problem, isDisabled, marked, gutter, line, diff, applied };
         "#,
     );
     let problem = seen["problem"].as_str().unwrap();
     assert!(problem.contains("limitt") && problem.contains("did you mean limit"), "{problem}");
     assert_eq!(seen["isDisabled"], true, "an invalid config cannot be applied");
     assert_eq!(
-        seen["marked"].as_str().unwrap(),
-        seen["line"].to_string(),
-        "the place leads to the marked line"
+        (&seen["marked"], &seen["gutter"], &seen["line"]),
+        (&json!("limitt:"), &json!(1), &json!(true))
     );
     let diff = seen["diff"].as_array().unwrap();
     assert_eq!(diff.len(), 2, "{diff:?}");
@@ -60,14 +62,93 @@ fn an_edit_is_checked_compared_applied_and_rolled_back() {
 }
 
 #[test]
+fn keys_and_values_are_completed_and_described_from_the_schema() {
+    let egret = with_limit(5).start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("config", "egret.yaml");
+        await page.until(`document.querySelector(".cm-content") !== null`);
+        const options = `[...document.querySelectorAll(".cm-tooltip-autocomplete li")].map((item) => item.innerText)`;
+        await page.write("flows:\n  - name: a\n    remedies:\n      - circ");
+        await page.key(" ", "Space", 32, 2);
+        const keys = await page.until(`(${options}).length > 0 && ${options}`);
+        const info = await page.until(`document.querySelector(".cm-completionInfo")?.innerText`);
+        // The list takes no key for the first moments.
+        await page.pass(100);
+        await page.key("Enter", "Enter", 13);
+        const line = `[...document.querySelectorAll(".cm-line")].at(-1).textContent`;
+        const completed = await page.until(`(${line}).includes("breaker") && ${line}`);
+        await page.write("quotas: { live: { limit: 1, window: 1h } }\nflows:\n  - name: a\n    remedies:\n      - limit: { quota: l");
+        await page.key(" ", "Space", 32, 2);
+        const names = await page.until(`(${options}).length > 0 && ${options}`);
+        await page.key("Escape", "Escape", 27);
+        await page.write("control:\n  config_changes: ");
+        await page.key(" ", "Space", 32, 2);
+        const values = await page.until(`(${options}).includes("restricted") && ${options}`);
+        await page.key("Escape", "Escape", 27);
+        const about = await page.until(`document.querySelector(".key-about")?.innerText`);
+        await page.point(".cm-line span", "config_changes");
+        const hover = await page.until(`document.querySelector(".cm-about")?.innerText`);
+        return { keys, info, completed, names, values, about, hover };
+        "#,
+    );
+    let text = |key: &str| seen[key].to_string();
+    assert!(text("keys").contains("circuit-breaker"), "{seen}");
+    assert!(text("info").contains("failing provider"), "{seen}");
+    assert_eq!(seen["completed"], "      - circuit-breaker: ", "{seen}");
+    assert!(text("names").contains("live") && text("names").contains("of quotas"), "{seen}");
+    assert!(text("values").contains("unrestricted"), "{seen}");
+    for described in ["about", "hover"] {
+        assert!(text(described).contains("The changes of the config that the API accepts"), "{seen}");
+    }
+}
+
+#[test]
+fn the_editor_is_left_by_keyboard_and_styled_by_a_nonce_that_no_other_response_has() {
+    let egret = with_limit(5).start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("config", "egret.yaml");
+        await page.until(`document.querySelector(".cm-content") !== null`);
+        await page.evaluate(`document.querySelector(".cm-content").focus()`);
+        const inside = `document.activeElement.closest(".cm-editor") !== null`;
+        await page.key("Tab", "Tab", 9);
+        const stays = await page.evaluate(inside);
+        await page.key("Escape", "Escape", 27);
+        await page.key("Tab", "Tab", 9);
+        const leaves = !(await page.evaluate(inside));
+        const nonces = [];
+        for (const _ of [0, 1]) {
+          const response = await fetch(`${control}/`);
+          const policy = response.headers.get("content-security-policy");
+          const nonce = /'nonce-([0-9a-f]{32})'/.exec(policy)[1];
+          nonces.push(nonce, (await response.text()).includes(`nonce="${nonce}"`), policy.includes("unsafe"));
+        }
+        const others = (await fetch(`${control}/page.js`)).headers.get("content-security-policy");
+        const font = await page.evaluate(`getComputedStyle(document.querySelector(".cm-scroller")).fontFamily`);
+        return { stays, leaves, nonces, others, font, label: await page.evaluate(`document.querySelector(".cm-content").ariaLabel`) };
+        "#,
+    );
+    assert_eq!((&seen["stays"], &seen["leaves"]), (&json!(true), &json!(true)), "{seen}");
+    let nonces = seen["nonces"].as_array().unwrap();
+    assert_ne!(nonces[0], nonces[3]);
+    assert_eq!(nonces[1..3], [json!(true), json!(false)]);
+    assert!(!seen["others"].as_str().unwrap().contains("nonce"), "{seen}");
+    assert!(seen["font"].as_str().unwrap().contains("monospace"), "the editor's styles apply: {seen}");
+    assert_eq!(seen["label"], "Text of egret.yaml");
+}
+
+#[test]
 fn a_change_that_the_api_refuses_is_explained() {
     let egret = with_limit(5).start();
     let seen = browse(
         &egret,
         r#"
         await open("config", "egret.yaml");
-        const before = await page.until(`document.querySelector("textarea")?.value`);
-        await page.type("textarea", before.replace("control:", "control:\n  allowed_hosts: [evil.example]"));
+        const before = await page.until(`document.querySelector(".cm-line") !== null`) && (await page.written());
+        await page.write(before.replace("control:", "control:\n  allowed_hosts: [evil.example]"));
         return page.until(`document.querySelector(".problems.error")?.innerText`);
         "#,
     );
@@ -82,8 +163,11 @@ fn the_file_is_read_only_where_changes_are_off() {
         &egret,
         r#"
         await open("config", "read-only: control.config_changes is off");
-        return page.until(`document.querySelector("textarea")?.readOnly && ![...document.querySelectorAll("button")].some((button) => button.innerText === "Apply")`);
+        await page.until(`document.querySelector(".cm-content")?.getAttribute("aria-readonly") === "true"`);
+        const before = await page.written();
+        await page.write("gone");
+        return [(await page.written()) === before, await page.evaluate(`[...document.querySelectorAll("button")].some((button) => button.innerText === "Apply")`)];
         "#,
     );
-    assert_eq!(seen, true);
+    assert_eq!(seen, json!([true, false]));
 }

@@ -1,11 +1,12 @@
 //! The page's view of flows: circuits, queues, quotas, caches and remedies that only report.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use egret_tests::browser::browse;
 use egret_tests::egret::Config;
-use egret_tests::provider::Provider;
+use egret_tests::provider::{Provider, ok};
 use serde_json::json;
 
 const CACHEABLE: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 2\r\n\r\nhi";
@@ -26,7 +27,89 @@ fn an_open_circuit_is_shown_with_the_time_until_its_next_probe() {
         "#,
     );
     let item = seen.as_str().unwrap();
-    assert!(item.contains("passed on 2") && item.contains("answered 1"), "{item}");
+    assert!(item.contains("passed on 2") && item.contains("refused 1"), "{item}");
+}
+
+#[test]
+fn the_changes_of_a_circuit_are_listed_with_their_reasons() {
+    let calls = AtomicUsize::new(0);
+    let origin = Provider::with_responses(move |_| match calls.fetch_add(1, Relaxed) {
+        0 | 1 => FAILING.into(),
+        _ => ok("well again"),
+    });
+    let flow = "flows: [{ name: guarded, match: { provider: origin }, remedies: [{ circuit-breaker: { consecutive: 2, open: 300ms } }] }]\n";
+    let egret = Config::with_origin(origin.url()).flows(flow).start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("flows", "guarded");
+        for (let call = 0; call < 3; call++) await fetch(`${gateway}/origin/`);
+        await until(`document.body.innerText.includes("Changes: 3")`, () => fetch(`${gateway}/origin/`));
+        await page.click(".history summary");
+        return page.until(`(([...found]) => found.length === 3 && found.map((item) => item.innerText))(document.querySelectorAll(".transitions li"))`);
+        "#,
+    );
+    let changes: Vec<_> = seen.as_array().unwrap().iter().map(|change| change.as_str().unwrap()).collect();
+    for (change, expected) in changes.iter().zip([
+        "closed origin: a probe succeeded (200)",
+        "half-open origin: the pause was over, so a probe was sent",
+        "open origin: 2 calls in a row failed (503), for 300 ms",
+    ]) {
+        assert!(change.ends_with(expected), "{change}");
+    }
+}
+
+#[test]
+fn second_calls_and_calls_to_a_fallback_are_counted() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let slow_once = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            if count.fetch_add(1, Relaxed) == 0 {
+                return peer.stall();
+            }
+            peer.send(ok("second"));
+        }
+    });
+    let failing = Provider::responding(FAILING);
+    let flows = "flows:\n  - { name: twice, match: { provider: origin }, remedies: [{ hedge: { after: 20ms } }] }\n\
+        \x20 - { name: elsewhere, match: { provider: failing }, remedies: [{ fallback: { provider: origin } }] }\n";
+    let egret = Config::with_origin(slow_once.url()).provider("failing", failing.url()).flows(flows).start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("flows", "elsewhere");
+        await fetch(`${gateway}/origin/`);
+        await fetch(`${gateway}/failing/`);
+        const card = (name) => `[...document.querySelectorAll(".flow")].find((card) => card.innerText.startsWith("${name}"))?.innerText`;
+        return [
+          await page.until(`(${card("twice")}).includes("second calls 1") && ${card("twice")}`),
+          await page.until(`(${card("elsewhere")}).includes("called another target instead 1") && ${card("elsewhere")}`),
+        ];
+        "#,
+    );
+    assert!(seen[0].as_str().unwrap().contains("of these used 1"), "{seen}");
+}
+
+#[test]
+fn a_breaker_in_report_mode_says_when_it_would_have_opened() {
+    let failing = Provider::responding(FAILING);
+    let flow = "flows: [{ name: on-trial, match: { provider: origin }, remedies: [{ circuit-breaker: { consecutive: 2, open: 1h, open_max: 1h }, mode: report }] }]\n";
+    let egret = Config::with_origin(failing.url()).flows(flow).start();
+    for _ in 0..4 {
+        assert_eq!(egret.get("/").status, 503);
+    }
+    assert_eq!(failing.requests().len(), 4, "all calls pass");
+    let seen = browse(
+        &egret,
+        r#"
+        await open("flows", "would be open for 59 min");
+        await page.shows("would refuse 2");
+        await page.click(".history summary", "Changes that it would have made: 1");
+        return page.until(`document.querySelector(".transitions li")?.innerText`);
+        "#,
+    );
+    assert!(seen.as_str().unwrap().contains("2 calls in a row failed (503)"), "{seen}");
 }
 
 #[test]

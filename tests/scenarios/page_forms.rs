@@ -9,6 +9,7 @@ const CACHEABLE: &str = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nConten
 
 /// A config with something in every view.
 fn everything(origin: &Provider) -> Config {
+    let flow_with_failures = "\x20 - { name: failing, match: { provider: failing }, remedies: [{ fallback: { provider: origin } }, { hedge: {} }, { circuit-breaker: { consecutive: 1, open: 1h, open_max: 1h } }] }\n";
     let rest = "accounts: { one: { provider: origin, api_key: { header: x-api-key, value: \"${env:PAGE_TEST_KEY}\" } } }\n\
         quotas: { tenants: { limit: 100, window: 1h, group_by: \"header:x-tenant\" } }\n\
         exporters: { lines: { type: lines, directory: ./lines } }\n\
@@ -17,7 +18,10 @@ fn everything(origin: &Provider) -> Config {
         \x20   match: { provider: origin }\n\
         \x20   remedies: [{ accounts: { use: [one] } }, { cache: {} }, { limit: { quota: tenants } }, { circuit-breaker: {} }]\n\
         \x20   diagnoses: [{ access-log: { export: lines } }]\n";
-    Config::with_origin(origin.url()).provider("another-provider", origin.url()).flows(rest)
+    Config::with_origin(origin.url())
+        .provider("another-provider", origin.url())
+        .provider("failing", "http://127.0.0.1:1")
+        .flows(format!("{rest}{flow_with_failures}"))
 }
 
 #[test]
@@ -31,16 +35,21 @@ fn every_view_fits_its_screen_and_satisfies_axe() {
     {
         egret.get(path);
     }
+    for _ in 0..3 {
+        egret.client().get(egret.address(), "/failing/x").response();
+    }
     let seen = browse(
         &egret,
-        r#"
+        r##"
         const markers = { overview: "Providers", "provider/origin": "Connections and bytes", flows: "a-flow-with", records: "Endpoints", config: "Versions", traffic: "Traffic" };
         const bad = [];
         for (const [width, height] of [[390, 844], [760, 1000], [1440, 900], [2560, 1440]]) {
-          for (const scheme of width === 390 || width === 1440 ? ["light", "dark"] : ["light"]) {
+          for (const scheme of ["light", "dark"]) {
             await page.look(width, height, scheme);
             for (const [view, marker] of Object.entries(markers)) {
               await open(view, marker);
+              if (view === "config") await page.until(`document.querySelector(".cm-line") !== null`);
+              for (const summary of ["Changes", "What the figures mean"]) await page.evaluate(`[...document.querySelectorAll("summary")].find((found) => found.innerText.startsWith("${summary}"))?.click()`);
               const found = [await page.tooWide(), await page.axe()].flat();
               if (found.length > 0) bad.push([width, scheme, view, found]);
             }
@@ -49,9 +58,25 @@ fn every_view_fits_its_screen_and_satisfies_axe() {
         await until(`document.querySelector("tbody th a") !== null`, () => fetch(`${gateway}/origin/a`));
         await page.evaluate(`document.querySelector("tbody th a").click()`);
         await page.shows("Where the time went");
-        const details = [await page.tooWide(), await page.axe()].flat();
-        return details.length > 0 ? [...bad, details] : bad;
-        "#,
+        for (const [width, height] of [[390, 844], [760, 1000], [1440, 900], [2560, 1440]]) {
+          for (const scheme of ["light", "dark"]) {
+            await page.look(width, height, scheme);
+            const found = [await page.tooWide(), await page.axe()].flat();
+            if (found.length > 0) bad.push([width, scheme, "exchange", found]);
+          }
+        }
+        await page.evaluate(`location.hash = "#/config"`);
+        await page.write("quotass: {}\nflows: [{ naem: x }]");
+        await page.until(`document.querySelector(".problems.error") !== null`);
+        for (const scheme of ["light", "dark"]) {
+          await page.look(390, 844, scheme);
+          await page.key(" ", "Space", 32, 2);
+          await page.pass(100);
+          const found = [await page.tooWide(), await page.axe()].flat();
+          if (found.length > 0) bad.push([scheme, "mistakes", found]);
+        }
+        return bad;
+        "##,
     );
     assert_eq!(seen, json!([]));
 }
@@ -68,13 +93,31 @@ fn the_page_can_be_used_with_the_keyboard_alone() {
         await page.key("Tab", "Tab", 9);
         const skip = await focused();
         await page.key("Enter", "Enter", 13);
-        const main = await page.until(`document.activeElement.tagName`);
+        const main = await page.until(`document.activeElement.tagName === "MAIN" && "MAIN"`);
         await page.key("3", "Digit3", 51);
         await page.until(`document.querySelector("nav a[aria-current]").innerText.startsWith("Flows")`);
         await page.key("5", "Digit5", 53);
-        await page.until(`document.querySelector("textarea") !== null`);
+        await page.until(`document.querySelector(".cm-content") !== null`);
         return [skip, main];
         "#,
     );
     assert_eq!(seen, Value::from(vec!["Skip to the content", "MAIN"]));
+}
+
+#[test]
+fn a_number_key_opens_the_same_view_where_live_traffic_is_switched_off() {
+    let egret = Config::default().control("traffic: { entries: 0 }").start();
+    let seen = browse(
+        &egret,
+        r#"
+        await open("overview", "Providers");
+        await page.key("2", "Digit2", 50);
+        await page.shows("Live traffic is switched off");
+        const links = await page.evaluate(`[...document.querySelectorAll("nav a")].map((link) => link.innerText)`);
+        await page.key("3", "Digit3", 51);
+        await page.until(`document.querySelector("nav a[aria-current]").innerText.startsWith("Flows")`);
+        return links.some((link) => link.startsWith("Traffic"));
+        "#,
+    );
+    assert_eq!(seen, json!(false));
 }

@@ -2,7 +2,9 @@
 
 use egret_tests::browser::browse;
 use egret_tests::egret::Config;
+use egret_tests::peers::{assert_fits_schema, opened_in_devtools};
 use egret_tests::provider::Provider;
+use serde_json::{Value, json};
 
 const SECRET: &str = "sk_live_51HxAbCdEfGh23456789JkLmNp";
 
@@ -79,6 +81,44 @@ fn a_call_in_detail_has_the_decisions_both_messages_and_no_secret() {
     }
     assert!(copied.starts_with("curl '") && copied.contains("--request 'POST'"), "{copied}");
     assert!(!text.contains(SECRET) && !copied.contains(SECRET), "{text}\n{copied}");
+}
+
+#[test]
+fn a_call_is_saved_as_a_har_file_that_other_programs_read() {
+    let origin = Provider::responding(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n{\"paid\":7.5}",
+    );
+    let egret = Config::with_origin(origin.url()).start();
+    let script = r#"
+        await open("traffic", "Waiting for the next exchange");
+        const headers = { authorization: "Bearer SECRET", "content-type": "application/json" };
+        const send = () => fetch(`${gateway}/origin/charges?page=2`, { method: "POST", headers, body: JSON.stringify({ amount: 7, api_key: "SECRET" }) });
+        const found = `document.querySelector("tbody tr a")`;
+        await until(`${found} !== null`, send);
+        await page.evaluate(`${found}.click()`);
+        await page.shows("Where the time went");
+        await page.evaluate(`((make, click) => {
+          URL.createObjectURL = (blob) => (blob.text().then((text) => { window.saved = text; }), make.call(URL, blob));
+          HTMLAnchorElement.prototype.click = function () { window.named = this.download; };
+        })(URL.createObjectURL)`);
+        await page.click("button", "Save as HAR");
+        return [await page.until("window.saved"), await page.evaluate("window.named")];
+        "#;
+    let seen = browse(&egret, &script.replace("SECRET", SECRET));
+    let (saved, name) = (seen[0].as_str().unwrap(), seen[1].as_str().unwrap());
+    assert!(name.starts_with("exchange-") && name.to_ascii_lowercase().ends_with(".har"), "{name}");
+    let file = egret.directory().write(name, saved);
+    assert_fits_schema("har", std::slice::from_ref(&file));
+    let listed = opened_in_devtools(&[file]);
+    assert_eq!(listed[0].len(), 1, "DevTools list the call: {listed:?}");
+    let har: Value = serde_json::from_str(saved).unwrap();
+    let entry = &har["log"]["entries"][0];
+    assert_eq!((&entry["request"]["method"], &entry["response"]["status"]), (&json!("POST"), &json!(200)));
+    assert!(entry["request"]["url"].as_str().unwrap().ends_with("/charges?page=2"), "{entry}");
+    assert_eq!(entry["response"]["content"]["text"], r#"{"paid":7.5}"#);
+    assert!(entry["request"]["postData"]["text"].as_str().unwrap().contains("\"amount\":7"), "{entry}");
+    assert!(entry["time"].as_f64() > Some(0.0), "{entry}");
+    assert!(!saved.contains(SECRET), "{saved}");
 }
 
 #[test]

@@ -53,8 +53,8 @@ fn a_delay_ends_on_time() {
     delayed.sort_unstable();
     direct.sort_unstable();
     assert!(delayed[0] >= Duration::from_millis(10), "{delayed:?}");
-    // The lower quartile: a busy machine delays some calls.
-    let late = delayed[15].saturating_sub(direct[15]).saturating_sub(Duration::from_millis(10));
+    // The fastest of each: a busy machine delays the others.
+    let late = delayed[0].saturating_sub(direct[0]).saturating_sub(Duration::from_millis(10));
     assert!(late < Duration::from_micros(800), "{late:?}: {delayed:?} {direct:?}");
 }
 

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::provider::{Peer, Provider, ok};
@@ -213,8 +214,8 @@ fn an_exchange_that_takes_too_long_in_all_is_cut_short() {
 
 #[test]
 fn a_port_where_nobody_listens_is_a_502() {
-    let gone = Provider::plain().address();
-    let egret = Config::with_origin(format!("http://{gone}")).start();
+    let closed = ClosedPort::take();
+    let egret = Config::with_origin(format!("http://{}", closed.address())).start();
     egret.get("/").assert_generated(502, "connect-failed");
     assert_eq!(egret.provider_stat("origin", "connect_failures"), 1);
     egret.assert_well();

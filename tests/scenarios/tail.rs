@@ -1,10 +1,9 @@
 //! `egret tail`: its lines, its filters, and how it ends.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use egret_tests::egret::{Config, Egret, egret as egret_command};
-use egret_tests::process::run;
+use egret_tests::process::{self, Process, output, run};
 use egret_tests::provider::Provider;
 use egret_tests::traffic::LiveTraffic;
 use egret_tests::wait;
@@ -18,17 +17,27 @@ fn tail<const N: usize>(egret: &Egret, arguments: [&str; N]) -> Command {
     command
 }
 
+/// Waits until a command reads the stream.
+fn until_reads(traffic: &LiveTraffic<'_>) {
+    wait::until_true("the command reads", || traffic.list("limit=0")["status"]["readers"] == 1);
+}
+
 /// Starts it, and waits until it reads the stream.
 fn start<const N: usize>(egret: &Egret, traffic: &LiveTraffic<'_>, arguments: [&str; N]) -> Child {
     let child = tail(egret, arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait::until_true("the command reads", || traffic.list("limit=0")["status"]["readers"] == 1);
+    until_reads(traffic);
     child
 }
 
-fn line(child: &mut Child) -> String {
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    line
+/// Does the same, and records what it prints.
+fn start_recorded<const N: usize>(egret: &Egret, traffic: &LiveTraffic<'_>, arguments: [&str; N]) -> Process {
+    let process = Process::printing(&mut tail(egret, arguments));
+    until_reads(traffic);
+    process
+}
+
+fn first_line(process: &Process) -> String {
+    process.until_printed("the first line", |lines| lines.first().cloned())
 }
 
 #[test]
@@ -36,15 +45,14 @@ fn a_call_is_one_line_with_the_filters_that_were_asked_for() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     let traffic = LiveTraffic::open(&egret);
-    let mut child = start(&egret, &traffic, ["--provider", "origin", "--status", "2xx", "--path", "/two/*"]);
+    let filters = ["--provider", "origin", "--status", "2xx", "--path", "/two/*"];
+    let process = start_recorded(&egret, &traffic, filters);
     egret.get("/one");
     egret.get("/two/x");
-    let text = line(&mut child);
+    let text = first_line(&process);
     let words: Vec<&str> = text.split_whitespace().collect();
     assert_eq!((words[1], words[4], words[5]), ("200", "GET", &*format!("{}/two/x", origin.url())), "{text}");
     assert!(!text.contains('\u{1b}'), "no colors in a pipe");
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]
@@ -53,13 +61,11 @@ fn json_is_that_of_the_api_and_has_the_details_if_asked_for() {
     let flows = "flows: [{ name: f, remedies: [retry: {}] }]\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     let traffic = LiveTraffic::open(&egret);
-    let mut child = start(&egret, &traffic, ["--json", "-v", "--provider", "origin"]);
+    let process = start_recorded(&egret, &traffic, ["--json", "-v", "--provider", "origin"]);
     egret.get("/one");
-    let value: Value = serde_json::from_str(&line(&mut child)).unwrap();
+    let value: Value = serde_json::from_str(&first_line(&process)).unwrap();
     assert_eq!((&value["status"], &value["har"]["response"]["content"]["size"]), (&200.into(), &5.into()));
     assert_eq!(value["decisions"][0]["remedy"], "retry");
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 #[test]
@@ -70,7 +76,7 @@ fn a_closed_pipe_ends_it_quietly() {
     let mut child = start(&egret, &traffic, []);
     // Nobody calls, so only a look at the pipe tells.
     drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
+    let output = output(child);
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
 }
 
@@ -80,7 +86,7 @@ fn a_gateway_that_stops_or_is_not_there_is_named() {
     let traffic = LiveTraffic::open(&egret);
     let child = start(&egret, &traffic, []);
     egret.terminate();
-    let output = child.wait_with_output().unwrap();
+    let output = output(child);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(message.contains(&format!("the gateway at {} has stopped", egret.control())), "{message}");
@@ -94,7 +100,7 @@ fn a_gateway_that_stops_or_is_not_there_is_named() {
 #[test]
 fn a_missing_token_and_a_wrong_filter_are_explained() {
     let egret = Config::default().start();
-    let elsewhere = egret_tests::process::Directory::default();
+    let elsewhere = process::Directory::default();
     let output = run(tail(&egret, []).current_dir(elsewhere.path()));
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -114,23 +120,16 @@ fn in_terminal(egret: &Egret, columns: u32, environment: &str) -> String {
         egret_tests::egret::binary().display(),
         egret.control()
     );
-    let mut script = Command::new("script");
-    script.args(["--quiet", "--return", "--command", &format!("bash -mc '{command}'"), "/dev/null"]);
-    script.current_dir(egret.directory().path()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = script.spawn().unwrap();
+    let mut command = process::in_terminal(&format!("bash -mc '{command}'"));
+    let process = Process::printing(command.current_dir(egret.directory().path()));
     let traffic = LiveTraffic::open(egret);
-    wait::until_true("the command reads", || traffic.list("limit=0")["status"]["readers"] == 1);
+    until_reads(&traffic);
     egret.get(&format!("/{}", "x".repeat(150)));
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    let mut shown = String::new();
-    while !shown.contains("200") {
-        assert!(out.read_line(&mut shown).unwrap() > 0, "{shown:?}");
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let is_call = |line: &&String| line.contains("200");
+    let line = process.until_printed("the call", |lines| lines.iter().find(is_call).cloned());
+    drop(process);
     wait::until_true("the command has ended", || traffic.list("limit=0")["status"]["readers"] == 0);
-    let mut lines = shown.lines().rev().filter(|line| line.contains("200"));
-    lines.next().unwrap().trim_end().to_owned()
+    line.trim_end().to_owned()
 }
 
 #[test]

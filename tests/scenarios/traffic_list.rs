@@ -29,6 +29,14 @@ fn start(origin: &Provider) -> Egret {
     Config::with_origin(origin.url()).flows(flows).start()
 }
 
+/// Sends requests, each one once the call before is listed: calls of two workers are listed as they are read.
+fn get_in_turn(egret: &Egret, traffic: &LiveTraffic<'_>, paths: &[&str]) {
+    for (path, count) in paths.iter().zip(1..) {
+        egret.get(path);
+        traffic.until("provider=origin", count);
+    }
+}
+
 fn paths(exchanges: &[Value]) -> Vec<String> {
     let path = |exchange: &Value| exchange["url"].as_str().unwrap().rsplit_once('/').unwrap().1.to_owned();
     exchanges.iter().map(path).collect()
@@ -39,9 +47,7 @@ fn a_call_is_listed_with_who_answered_it_and_filters_find_it() {
     let origin = provider();
     let egret = start(&origin);
     let traffic = LiveTraffic::open(&egret);
-    for path in ["/one", "/fail", "/cached", "/cached", "/few", "/few"] {
-        egret.get(path);
-    }
+    get_in_turn(&egret, &traffic, &["/one", "/fail", "/cached", "/cached", "/few", "/few"]);
     let request = format!(
         "POST /origin/two?page=2 HTTP/1.1\r\nHost: {}\r\nX-Egret-Consumer: shop\r\nX-Kind: blue\r\nContent-Length: 2\r\n\r\nab",
         egret.address()
@@ -93,8 +99,7 @@ fn details_have_the_phases_the_messages_and_the_decisions() {
     let origin = provider();
     let egret = start(&origin);
     let traffic = LiveTraffic::open(&egret);
-    egret.get("/fail");
-    egret.get("/cached");
+    get_in_turn(&egret, &traffic, &["/fail", "/cached"]);
     let [cached, failed] = &traffic.until("provider=origin", 2)[..] else { panic!("two exchanges") };
     let details = traffic.details(failed);
     assert_eq!(details["id"], failed["id"]);
@@ -127,8 +132,7 @@ fn the_stream_has_each_call_as_it_ends_and_the_state_of_the_list() {
         (&status["open"], &status["one_in"], &status["readers"]),
         (&json!(true), &json!(1), &json!(1))
     );
-    egret.get("/one");
-    egret.get("/fail");
+    get_in_turn(&egret, &traffic, &["/one", "/fail"]);
     assert_eq!(paths(&[lines.until("exchange")]), ["fail"]);
     drop(lines);
     wait::until_true("the reader has left", || traffic.list("")["status"]["readers"] == 0);

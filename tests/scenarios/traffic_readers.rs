@@ -26,7 +26,7 @@ fn a_slow_reader_loses_exchanges_and_holds_nothing_up() {
     let long = format!("/origin/{}", "x".repeat(7_000));
     send(&egret, 3_000, &long);
     let recorded = traffic.list("limit=0")["status"]["recorded"].as_u64().unwrap();
-    assert!(recorded > 300, "traffic went on, and was recorded: {recorded}");
+    assert!(recorded > 40, "traffic went on, and more was recorded than the list holds: {recorded}");
     let lost = lines.until("lost");
     assert!(lost["count"].as_u64().unwrap() > 0, "{lost}");
     // The reader goes on with what is on the list.

@@ -2,12 +2,9 @@
 //! details, the stream and `egret tail`, and no filter finds one.
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-use std::sync::Arc;
-use std::thread;
 
 use egret_tests::egret::{Config, egret as egret_command};
+use egret_tests::process::Process;
 use egret_tests::provider::{Provider, Request};
 use egret_tests::secrets::{PlantedSecret, planted, secrets, texts};
 use egret_tests::traffic::LiveTraffic;
@@ -63,15 +60,7 @@ fn no_part_of_live_traffic_shows_a_secret() {
     let traffic = LiveTraffic::open(&egret);
     let mut command = egret_command(["tail", "-v", "--provider", "origin", "--color", "always"]);
     command.current_dir(egret.directory().path()).arg("--control").arg(egret.control().to_string());
-    let mut tail = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let shown = Arc::new(wait::Watched::<String>::default());
-    let (printed, mut stdout) = (Arc::clone(&shown), BufReader::new(tail.stdout.take().unwrap()));
-    let reader = thread::spawn(move || {
-        let mut line = String::new();
-        while stdout.read_line(&mut line).unwrap() > 0 {
-            printed.change(|shown| shown.push_str(&std::mem::take(&mut line)));
-        }
-    });
+    let mut tail = Process::printing(&mut command);
     let mut stream = traffic.stream("provider=origin");
     wait::until_true("both read the stream", || traffic.list("")["status"]["readers"] == 2);
     let cores: Vec<String> = secrets().into_iter().map(|(_, core)| core).collect();
@@ -86,17 +75,15 @@ fn no_part_of_live_traffic_shows_a_secret() {
         let listed = traffic.exchanges("provider=origin&limit=1");
         assert_hidden("the list", &Value::from(listed), &cores);
     }
-    let calls = |shown: &String| shown.lines().filter(|line| line.contains(" POST ")).count();
-    shown.until("the tail has shown every call", |shown| (calls(shown) == rows.len()).then_some(()));
+    let calls = |lines: &[String]| lines.iter().filter(|line| line.contains(" POST ")).count();
+    tail.until_printed("every call", |lines| (calls(lines) == rows.len()).then_some(()));
     drop(egret);
-    reader.join().unwrap();
-    shown.read(|shown| {
-        assert!(shown.contains("    < "), "{shown}");
-        for core in &cores {
-            assert!(!shown.contains(core.as_str()), "the tail shows {core}");
-        }
-    });
-    assert_eq!(tail.wait().unwrap().code(), Some(1));
+    assert_eq!(tail.until_ended().code(), Some(1));
+    let shown = tail.until_printed("all of it", |lines| Some(lines.join("\n")));
+    assert!(shown.contains("    < "), "{shown}");
+    for core in &cores {
+        assert!(!shown.contains(core.as_str()), "the tail shows {core}");
+    }
 }
 
 #[test]

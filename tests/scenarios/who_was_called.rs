@@ -2,6 +2,7 @@
 
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::http::Response;
+use egret_tests::process::run;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait;
 use serde_json::Value;
@@ -113,7 +114,7 @@ fn endpoints_are_listed_without_a_flow_and_without_values_of_parameters() {
     assert!(!all.contains("471"), "{all}");
     let proposed = egret.control_get("/api/v1/discovery/flows").text().to_owned();
     assert!(
-        proposed.contains("- provider-throttle: { on: [429] }  # 429 with Retry-After: 1 times"),
+        proposed.contains("- provider-throttle: { on: [429] }  # 429 with Retry-After: once"),
         "{proposed}"
     );
     assert_eq!(egret.control_get("/metrics").status, 200);
@@ -148,7 +149,7 @@ fn egret_discover_prints_the_list_or_proposes_flows() {
     endpoints(&gateway, 1);
     let control = gateway.control().to_string();
     let printed = |options: &[&str]| {
-        let output = egret(["discover", "--control", &control]).args(options).output().unwrap();
+        let output = run(egret(["discover", "--control", &control]).args(options));
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
@@ -157,10 +158,10 @@ fn egret_discover_prints_the_list_or_proposes_flows() {
     assert!(printed(&["--json"]).contains("\"count\":1"));
     let file = gateway.directory().join("proposed.yaml");
     std::fs::write(&file, printed(&["--flows"])).unwrap();
-    let checked = egret(["check", file.to_str().unwrap()]).output().unwrap();
+    let checked = run(&mut egret(["check", file.to_str().unwrap()]));
     assert!(checked.status.success(), "{checked:?}");
     drop(gateway);
-    let output = egret(["discover", "--control", &control]).output().unwrap();
+    let output = run(&mut egret(["discover", "--control", &control]));
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is `egret run` running?"), "{output:?}");
 }

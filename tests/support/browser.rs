@@ -1,4 +1,6 @@
-//! The page of the control port, in headless Chromium.
+//! Pages in headless Chromium: that of the control port, and files.
+
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -38,5 +40,23 @@ pub fn browse(egret: &Egret, script: &str) -> Value {
     let printed = in_chromium(|address| {
         run_checked(node_script("page.mjs").args([address, &script, &control, &token, &egret.url()]))
     });
+    serde_json::from_str(&printed).unwrap()
+}
+
+/// Runs a script on the page in a file, in a window of this width, and returns its result. The script has
+/// `page` of `tests/peers/node/page.mjs`. A request or an error of the page fails the test.
+pub fn browse_file(file: &Path, width: u32, script: &str) -> Value {
+    let script = format!(
+        r#"const [url] = args;
+        await page.look({width});
+        await page.open(url);
+        const result = await (async () => {{ {script} }})();
+        const elsewhere = page.requested.filter((requested) => requested !== url);
+        if (elsewhere.length > 0) throw new Error("requests: " + elsewhere);
+        if (page.errors.length > 0) throw new Error("errors in the page: " + page.errors.join("\n"));
+        return result;"#
+    );
+    let url = format!("file://{}", file.display());
+    let printed = in_chromium(|address| run_checked(node_script("page.mjs").args([address, &script, &url])));
     serde_json::from_str(&printed).unwrap()
 }

@@ -167,6 +167,24 @@ impl Egret {
         Self { process, listeners, control, directory }
     }
 
+    /// Starts another process with the same config file, which takes over. Returns the old one.
+    pub fn take_over(&mut self) -> Process {
+        let mut command = self.successor();
+        let new = Process::start(&mut command);
+        new.until_prints("the new process has taken over", |lines| {
+            lines.iter().any(|line| line.contains("took over from the running Egret")).then_some(())
+        });
+        std::mem::replace(&mut self.process, new)
+    }
+
+    /// The command for another process with the same config file, which takes over.
+    pub fn successor(&self) -> Command {
+        let mut command = Command::new(binary());
+        command.current_dir(self.directory.path()).args(["run", "--config"]);
+        command.arg(self.directory.join("egret.yaml")).arg("--take-over");
+        command
+    }
+
     /// The gateway's first listening address.
     pub fn address(&self) -> SocketAddr {
         self.listeners[0]

@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
+use crate::direct::direct;
 use crate::dns::{Answer, NameServer};
 use crate::egret::egret;
 use crate::intercepted::SecureProvider;
@@ -14,8 +14,8 @@ use crate::process::{Directory, run, run_checked};
 use crate::provider::{Provider, Request, ok};
 use crate::wait;
 
-/// The variables with files of authorities. A program without any of them trusts what it does anyway.
-pub const AUTHORITIES: [&str; 16] = [
+/// The variables that name a file of authorities.
+const FILES: [&str; 14] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
@@ -30,9 +30,10 @@ pub const AUTHORITIES: [&str; 16] = [
     "NIX_SSL_CERT_FILE",
     "NODE_EXTRA_CA_CERTS",
     "DENO_CERT",
-    "PHP_INI_SCAN_DIR",
-    "JAVA_TOOL_OPTIONS",
 ];
+
+/// The variables that lead to authorities otherwise.
+const SETTINGS: [&str; 2] = ["PHP_INI_SCAN_DIR", "JAVA_TOOL_OPTIONS"];
 
 /// The other variables that `egret exec` sets or reads. The environment of the tests may have some of them.
 const VARIABLES: [&str; 22] = [
@@ -60,12 +61,13 @@ const VARIABLES: [&str; 22] = [
     "EGRET_EXEC",
 ];
 
+/// The variables that lead to authorities. A program without any of them trusts what it does anyway.
+pub fn authorities() -> impl Iterator<Item = &'static str> {
+    FILES.into_iter().chain(SETTINGS)
+}
+
 /// A config without fixed ports: no gateway can be found by it, so every command starts one.
 pub const FREE_PORTS: &str = "gateway: { listen: ['127.0.0.1:0'] }\ncontrol: { listen: 127.0.0.1:0 }\n";
-
-/// The time that a gateway may take to end after its command. It needs a few milliseconds when the machine is
-/// not busy, and half a second if exchanges are in flight.
-const GONE_WITHIN: Duration = Duration::from_secs(5);
 
 /// A directory with a config, in which commands run.
 #[derive(Debug)]
@@ -117,7 +119,7 @@ impl Place {
     /// Makes a command run in the directory and in a neutral environment, with the program under test on the
     /// PATH.
     pub fn prepare(&self, command: &mut Command) {
-        for name in AUTHORITIES.into_iter().chain(VARIABLES) {
+        for name in authorities().chain(VARIABLES) {
             command.env_remove(name);
         }
         command.current_dir(self.directory.path());
@@ -136,18 +138,16 @@ impl Place {
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let is_gateway = |id: &u32| {
             let command = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-            let is_serving = command.split(|byte| *byte == 0).any(|word| word == b"serve-command");
+            let is_serving = command.split(|byte| *byte == 0).any(|word| word == b"__serve-command");
             is_serving
                 && std::fs::read_link(format!("/proc/{id}/cwd")).is_ok_and(|cwd| cwd == self.directory.path())
         };
         numbers.filter(is_gateway).collect()
     }
 
-    /// Waits until no gateway runs here any more, which must be soon.
+    /// Waits until no gateway runs here any more. `exec_gateway_ends` shows how soon that is.
     pub fn until_gateways_gone(&self) {
-        let since = Instant::now();
         wait::until_true("the gateway ends", || self.gateways().is_empty());
-        assert!(since.elapsed() < GONE_WITHIN, "the gateway stayed for {:?}", since.elapsed());
     }
 }
 
@@ -157,9 +157,13 @@ impl Default for Place {
     }
 }
 
-/// A provider over TLS on a free port. SDKs know it as the API of `OpenAI`, Anthropic or S3, other programs
-/// as `https://origin.test` and `http://plain.test`, names that only the gateway's name server has. A remedy
-/// sends their calls to the provider.
+/// The names of a [`NamedProvider`] over TLS.
+const NAMES: [&str; 5] =
+    ["origin.test", "api.openai.com", "api.anthropic.com", "s3.amazonaws.com", "api.stripe.com"];
+
+/// A provider over TLS on a free port. SDKs know it as the API of `OpenAI`, Anthropic, S3 or Stripe, other
+/// programs as `https://origin.test` and `http://plain.test`, names that only the gateway's name server has.
+/// A remedy sends their calls to the provider.
 #[derive(Debug)]
 pub struct NamedProvider {
     /// The provider behind the TLS.
@@ -168,7 +172,7 @@ pub struct NamedProvider {
     pub names: NameServer,
     /// A place with the config.
     pub place: Place,
-    _tls: SecureProvider,
+    tls: SecureProvider,
 }
 
 impl NamedProvider {
@@ -180,7 +184,7 @@ impl NamedProvider {
     /// Does the same with other responses.
     pub fn with_responses(response: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let origin = Provider::with_responses(response);
-        let tls = SecureProvider::before(&origin.url());
+        let tls = SecureProvider::named(&origin.url(), &NAMES);
         let names = NameServer::start(|name, _| match name {
             "missing.test" => Answer::NoSuchName,
             _ => Answer::Addresses(vec![Ipv4Addr::new(192, 0, 2, 7)], 60),
@@ -198,17 +202,34 @@ providers:
   openai: {{ url: 'https://api.openai.com' }}
   anthropic: {{ url: 'https://api.anthropic.com' }}
   s3: {{ url: 'https://s3.amazonaws.com' }}
+  stripe: {{ url: 'https://api.stripe.com' }}
   real: {{ url: '{}', tls: {{ ca: provider.pem }} }}
 flows:
   - name: there
-    match: {{ provider: [origin, plain, openai, anthropic, s3] }}
+    match: {{ provider: [origin, plain, openai, anthropic, s3, stripe] }}
     remedies: [{{ transform: {{ request: {{ provider: real, forward_credentials: true }} }} }}]
 ",
             names.config(),
             tls.url()
         ));
         place.directory.write("provider.pem", tls.authority().certificate());
-        Self { origin, names, place, _tls: tls }
+        Self { origin, names, place, tls }
+    }
+
+    /// A command that reaches the provider by its names without Egret, and that trusts it by the variables
+    /// of the runtimes. Java's are missing.
+    pub fn direct(&self) -> Command {
+        let place = self.place.directory.path();
+        let mut command = direct(&self.place.directory, &NAMES, &self.tls.socket());
+        self.place.prepare(&mut command);
+        let settings = place.join("php");
+        let root = place.join("provider.pem");
+        std::fs::create_dir_all(&settings).unwrap();
+        let lines = format!("openssl.cafile = \"{0}\"\ncurl.cainfo = \"{0}\"\n", root.display());
+        std::fs::write(settings.join("provider.ini"), lines).unwrap();
+        command.envs(FILES.map(|name| (name, &root)));
+        command.env("PHP_INI_SCAN_DIR", format!(":{}", settings.display()));
+        command
     }
 }
 

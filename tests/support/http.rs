@@ -71,8 +71,10 @@ impl Client {
         while tls.is_handshaking() {
             tls.complete_io(&mut self.stream)?;
         }
-        // In TLS 1.3, what the server says last, it says after the handshake.
-        tls.complete_io(&mut self.stream)?;
+        // What a server of TLS 1.3 says after the handshake is read with its first response.
+        while tls.wants_write() {
+            tls.write_tls(&mut self.stream)?;
+        }
         self.tls = Some(Box::new(tls));
         Ok(self)
     }

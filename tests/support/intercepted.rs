@@ -12,7 +12,7 @@ use crate::egret::{Config, Egret, egret};
 use crate::http::{Client, Response};
 use crate::peers::Nginx;
 use crate::pki::Authority;
-use crate::process::run_checked;
+use crate::process::{Directory, run_checked};
 
 /// A gateway with an authority of its own that is kept in its directory.
 #[derive(Debug)]
@@ -31,13 +31,23 @@ pub struct SecureProvider {
 impl SecureProvider {
     /// Starts it before the provider at `url`.
     pub fn before(url: &str) -> Self {
+        Self::named(url, &[])
+    }
+
+    /// Does the same with a certificate for more names than `localhost` and `127.0.0.1`.
+    pub fn named(url: &str, names: &[&str]) -> Self {
         let authority = Authority::default();
         let upgrade = "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $http_connection;";
         let location = format!(
             "client_max_body_size 0; location / {{ proxy_pass {url}; proxy_http_version 1.1; proxy_buffering off; \
              proxy_set_header Host $http_host; {upgrade} }}"
         );
-        Self { nginx: Nginx::start(&authority, &location), authority }
+        Self { nginx: Nginx::start_named(&authority, names, &location, listen_in), authority }
+    }
+
+    /// A Unix socket on which it listens as well.
+    pub fn socket(&self) -> PathBuf {
+        socket_in(self.nginx.directory())
     }
 
     /// Its authority, which is not that of the gateway.
@@ -54,6 +64,16 @@ impl SecureProvider {
     pub fn host(&self) -> String {
         format!("localhost:{}", self.nginx.tls_address().port())
     }
+}
+
+/// The path of the Unix socket of a provider with this directory.
+fn socket_in(directory: &Directory) -> PathBuf {
+    directory.join("tls.sock")
+}
+
+/// Returns nginx's directive for that socket.
+fn listen_in(directory: &Directory) -> String {
+    format!("listen unix:{} ssl;", socket_in(directory).display())
 }
 
 /// Returns a config whose provider `origin` is this one. `rest` has `interception:` and the keys behind it.

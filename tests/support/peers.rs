@@ -88,9 +88,19 @@ impl Nginx {
         locations: &str,
         tls: impl FnOnce(&Directory) -> String,
     ) -> Self {
+        Self::start_named(authority, &[], locations, tls)
+    }
+
+    /// Does the same with a certificate for more names.
+    pub fn start_named(
+        authority: &Authority,
+        names: &[&str],
+        locations: &str,
+        tls: impl FnOnce(&Directory) -> String,
+    ) -> Self {
         let directory = Directory::default();
         std::fs::create_dir(directory.join("www")).unwrap();
-        let leaf = authority.leaf(&["localhost", "127.0.0.1"]);
+        let leaf = authority.leaf(&[&["localhost", "127.0.0.1"][..], names].concat());
         directory.write("leaf.pem", &leaf.certificate);
         directory.write("leaf.key", &leaf.key);
         let [plain, secure] = [free_port(), free_port()];
@@ -186,6 +196,11 @@ pub fn curl() -> Command {
 /// Apache's ab.
 pub fn ab() -> Command {
     client(located("ab", ".peers/bin/ab"))
+}
+
+/// The load client wrk.
+pub fn wrk() -> Command {
+    client(located("wrk", ".peers/bin/wrk"))
 }
 
 /// Runs a Python script with the installed clients and returns its output.

@@ -57,13 +57,19 @@ impl Authority {
 
     /// Issues a certificate for these names and addresses, valid for servers and clients.
     pub fn leaf(&self, names: &[&str]) -> Leaf {
+        self.leaf_with(names, |_| {})
+    }
+
+    /// Does the same with a change to the certificate.
+    pub fn leaf_with(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Leaf {
         let key = KeyPair::generate().unwrap();
         let mut params =
             CertificateParams::new(names.iter().copied().map(str::to_owned).collect::<Vec<_>>()).unwrap();
         // Without a name it would look self-signed.
-        params.distinguished_name.push(DnType::CommonName, names[0]);
+        params.distinguished_name.push(DnType::CommonName, names.first().copied().unwrap_or("nobody"));
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Leaf { certificate: certificate.pem(), key: key.serialize_pem() }
     }
@@ -90,6 +96,28 @@ impl Leaf {
         address
     }
 
+    /// A client that shows this certificate, and perhaps the chain behind it, to a server called `localhost`
+    /// whose authority is `trusted`.
+    pub fn client(
+        &self,
+        trusted: &Authority,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> rustls::ClientConnection {
+        connection(&self.client_config(trusted, version))
+    }
+
+    /// The settings of such a client. Its connections share their sessions.
+    pub fn client_config(
+        &self,
+        trusted: &Authority,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> Arc<rustls::ClientConfig> {
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes()).map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        let builder = client(trusted, version);
+        Arc::new(builder.with_client_auth_cert(chain, key).unwrap())
+    }
+
     /// The server configuration that presents it.
     pub fn server(&self) -> Arc<rustls::ServerConfig> {
         let chain = vec![CertificateDer::from_pem_slice(self.certificate.as_bytes()).unwrap()];
@@ -100,6 +128,30 @@ impl Leaf {
             .unwrap();
         Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
     }
+}
+
+/// A client that shows no certificate to a server called `localhost` whose authority is `trusted`.
+pub fn anonymous(
+    trusted: &Authority,
+    version: &'static rustls::SupportedProtocolVersion,
+) -> rustls::ClientConnection {
+    connection(&Arc::new(client(trusted, version).with_no_client_auth()))
+}
+
+fn client(
+    trusted: &Authority,
+    version: &'static rustls::SupportedProtocolVersion,
+) -> rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusted.certificate().as_bytes()).unwrap()).unwrap();
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]);
+    builder.unwrap().with_root_certificates(roots)
+}
+
+/// A connection to a server called `localhost`.
+pub fn connection(config: &Arc<rustls::ClientConfig>) -> rustls::ClientConnection {
+    rustls::ClientConnection::new(Arc::clone(config), "localhost".try_into().unwrap()).unwrap()
 }
 
 fn respond_once(server: &Arc<rustls::ServerConfig>, stream: TcpStream, text: &str) -> std::io::Result<()> {

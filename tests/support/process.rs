@@ -5,18 +5,22 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use crate::wait::{self, Watched};
 
-/// A running program whose standard error is recorded; killed when dropped.
+/// Maximum time of a program that a test runs to its end: one that hangs fails its test and not all of them.
+const RUN_DEADLINE: Duration = Duration::from_mins(4);
+
+/// A running program whose output is recorded; killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     lines: Arc<Watched<Lines>>,
+    printed: Arc<Watched<Lines>>,
 }
 
 /// The output of a program so far.
@@ -26,21 +30,46 @@ struct Lines {
     ended: bool,
 }
 
+/// Records a stream of a program.
+fn record(stream: Option<impl Read + Send + 'static>) -> Arc<Watched<Lines>> {
+    let lines = Arc::new(Watched::<Lines>::default());
+    let recorded = Arc::clone(&lines);
+    thread::spawn(move || {
+        for line in
+            stream.into_iter().flat_map(|stream| BufReader::new(stream).split(b'\n')).map_while(Result::ok)
+        {
+            recorded.change(|recorded| recorded.lines.push(String::from_utf8_lossy(&line).into_owned()));
+        }
+        recorded.change(|recorded| recorded.ended = true);
+    });
+    lines
+}
+
+/// Waits until `find` finds something in the lines of a stream. Fails if the program ends first.
+fn until<T>(stream: &Watched<Lines>, event: &str, find: impl Fn(&[String]) -> Option<T>) -> T {
+    let found = stream.until(event, |lines| match find(&lines.lines) {
+        Some(found) => Some(Ok(found)),
+        None => lines.ended.then(|| Err(lines.lines.join("\n"))),
+    });
+    found.unwrap_or_else(|lines| panic!("the program ended before {event}; its output:\n{lines}"))
+}
+
 impl Process {
-    /// Starts a program.
+    /// Starts a program without input, and records its standard error.
     pub fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-        let lines = Arc::new(Watched::<Lines>::default());
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let recorded = Arc::clone(&lines);
-        thread::spawn(move || {
-            for line in stderr.split(b'\n').map_while(Result::ok) {
-                recorded.change(|recorded| recorded.lines.push(String::from_utf8_lossy(&line).into_owned()));
-            }
-            recorded.change(|recorded| recorded.ended = true);
-        });
-        Self { child, lines }
+        Self::of(command.stdin(Stdio::null()))
+    }
+
+    /// Starts a program, and records its standard output too. Its input stays open.
+    pub fn printing(command: &mut Command) -> Self {
+        Self::of(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let child = command.stderr(Stdio::piped()).spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let (lines, printed) = (record(child.stderr.take()), record(child.stdout.take()));
+        Self { child, lines, printed }
     }
 
     /// The process id.
@@ -55,13 +84,12 @@ impl Process {
 
     /// Waits until `find` finds something in the lines of standard error. Fails if the program ends first.
     pub fn until_prints<T>(&self, event: &str, find: impl Fn(&[String]) -> Option<T>) -> T {
-        let found = self.lines.until(event, |stderr| match find(&stderr.lines) {
-            Some(found) => Some(Ok(found)),
-            None => stderr.ended.then(|| Err(stderr.lines.join("\n"))),
-        });
-        found.unwrap_or_else(|stderr| {
-            panic!("the program ended before {event}; its standard error:\n{stderr}")
-        })
+        until(&self.lines, event, find)
+    }
+
+    /// Does the same with standard output.
+    pub fn until_printed<T>(&self, event: &str, find: impl Fn(&[String]) -> Option<T>) -> T {
+        until(&self.printed, event, find)
     }
 
     /// Sends a signal, by name: `TERM`, `HUP`.
@@ -74,7 +102,9 @@ impl Process {
     /// Waits until it has ended.
     pub fn until_ended(&mut self) -> ExitStatus {
         let status = wait::until("the process has ended", || self.child.try_wait().unwrap());
-        self.lines.until("its last line is read", |stderr| stderr.ended.then_some(()));
+        for stream in [&self.lines, &self.printed] {
+            stream.until("its last line is read", |stream| stream.ended.then_some(()));
+        }
         status
     }
 
@@ -143,7 +173,38 @@ impl Drop for Process {
 
 /// Runs a program until it ends.
 pub fn run(command: &mut Command) -> Output {
-    command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"))
+    run_to(command, Stdio::piped())
+}
+
+/// Runs a program that prints to this stream until it ends.
+pub fn run_to(command: &mut Command, stdout: Stdio) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).spawn();
+    output(child.unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")))
+}
+
+/// A line of the shell that runs in a pseudo-terminal, and ends with its exit code.
+pub fn in_terminal(line: &str) -> Command {
+    let mut command = Command::new("script");
+    // It runs the line by the caller's shell, which may be any.
+    command.env("SHELL", "/bin/sh").env_remove("NO_COLOR");
+    command.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+    command
+}
+
+/// Waits until a program has ended, and returns its output.
+pub fn output(child: Child) -> Output {
+    let id = child.id().to_string();
+    let command = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || sender.send(child.wait_with_output()));
+    if let Ok(output) = ended.recv_timeout(RUN_DEADLINE) {
+        return output.unwrap();
+    }
+    let _ = Command::new("sh").args(["-c", &format!("kill -KILL {id}")]).status();
+    // A program that it has started may still have its output open.
+    let output = ended.recv_timeout(wait::DEADLINE).ok();
+    let command = String::from_utf8_lossy(&command).replace('\0', " ");
+    panic!("{command} did not end within {RUN_DEADLINE:?}; its output: {output:?}");
 }
 
 /// Runs a program, which must succeed, and returns its output.
@@ -160,7 +221,7 @@ pub fn run_with_input(command: &mut Command, mut input: impl Read) -> String {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let _ = std::io::copy(&mut input, &mut child.stdin.take().unwrap());
-    let output = child.wait_with_output().unwrap();
+    let output = output(child);
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -209,7 +270,8 @@ impl Directory {
 
     /// Writes a file in it atomically, and returns its path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let (path, draft) = (self.join(name), self.join(&format!(".{name}.draft")));
+        let path = self.join(name);
+        let draft = path.with_extension("draft");
         std::fs::write(&draft, content).unwrap();
         std::fs::rename(&draft, &path).unwrap();
         path
@@ -217,7 +279,8 @@ impl Directory {
 
     /// Does the same with a file that only its owner can read.
     pub fn write_secret(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let (path, draft) = (self.join(name), self.join(&format!(".{name}.draft")));
+        let path = self.join(name);
+        let draft = path.with_extension("draft");
         std::fs::write(&draft, content).unwrap();
         std::fs::set_permissions(&draft, std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::rename(&draft, &path).unwrap();

@@ -37,7 +37,7 @@ pub fn exporter(egret: &Egret, name: &str) -> Value {
 
 /// Waits until `probe` accepts an exporter's counters.
 pub fn until_exporter(egret: &Egret, name: &str, what: &str, probe: impl Fn(&Value) -> bool) -> Value {
-    wait::until(what, || Some(exporter(egret, name)).filter(&probe))
+    wait::until_value(what, || exporter(egret, name), probe)
 }
 
 /// Number of entries that an exporter has lost.

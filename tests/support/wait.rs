@@ -1,23 +1,41 @@
 //! Waiting for something to become true, with a deadline and without sleeping blindly.
 
+use std::fmt::Debug;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Deadline for anything that a test waits for. Generous, because two cores run everything at once.
-pub const DEADLINE: Duration = Duration::from_secs(20);
+/// Deadline for anything that a test waits for. Generous, because two cores run everything at once. A test
+/// that bounds a time measures it.
+pub const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Interval between checks of a state without notification, such as a child's exit or a counter behind HTTP.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Calls `probe` until it returns a value.
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    until_ok(|| probe().ok_or(()), |()| what.to_owned())
+}
+
+/// Reads a value until `probe` accepts it, and returns it. If it accepts none in time, the last one is shown.
+pub fn until_value<T: Debug>(what: &str, mut read: impl FnMut() -> T, probe: impl Fn(&T) -> bool) -> T {
+    let accepted = || {
+        let value = read();
+        if probe(&value) { Ok(value) } else { Err(value) }
+    };
+    until_ok(accepted, |last| format!("{what}: {last:?}"))
+}
+
+/// Calls `probe` until it succeeds. If it never does, `missing` describes what was expected.
+fn until_ok<T, E>(mut probe: impl FnMut() -> Result<T, E>, missing: impl Fn(E) -> String) -> T {
     let start = Instant::now();
     loop {
-        if let Some(found) = probe() {
-            return found;
+        match probe() {
+            Ok(found) => return found,
+            Err(error) if start.elapsed() >= DEADLINE => {
+                panic!("waited {DEADLINE:?} in vain until {}", missing(error))
+            }
+            Err(_) => std::thread::park_timeout(LOOK_AGAIN),
         }
-        assert!(start.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain until {what}");
-        std::thread::park_timeout(LOOK_AGAIN);
     }
 }
 

@@ -179,6 +179,10 @@ impl Source for MadeUp {
         serde_json::json!({})
     }
 
+    fn schema(&self) -> &'static str {
+        "{}"
+    }
+
     fn version(&self) -> &'static str {
         env!("CARGO_PKG_VERSION")
     }

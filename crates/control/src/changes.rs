@@ -47,9 +47,14 @@ pub enum ConfigRequest {
     },
     /// Lists the versions that were in effect.
     Versions,
-    /// Returns the text of a version.
-    Version(u64),
-    /// Replaces the file by a version, and applies it.
+    /// Returns a text of a version.
+    Version {
+        /// Number of the version.
+        number: u64,
+        /// Name of the file, as [`ConfigRequest::Files`] returns it. Default: the config file.
+        file: Option<String>,
+    },
+    /// Replaces the files by those of a version, and applies it.
     Rollback {
         /// Number of the version.
         number: u64,
@@ -94,14 +99,14 @@ pub enum ConfigReply {
 pub struct ConfigFiles {
     /// Strong tag over the names and texts of all files, quotes included.
     pub etag: String,
-    /// The files.
+    /// The files: the config file, and those that it includes. Only the first one can be replaced.
     pub files: Vec<ConfigFile>,
 }
 
 /// A file of the config.
 #[derive(Debug, Serialize)]
 pub struct ConfigFile {
-    /// Its name, without the directory.
+    /// Its name, relative to the directory of the config file.
     pub name: String,
     /// Its text as written: secrets are references.
     pub text: String,
@@ -142,8 +147,10 @@ pub struct Version {
     pub since_us: u64,
     /// The reason for the change.
     pub origin: &'static str,
-    /// Length of its text.
+    /// Length of its texts.
     pub bytes: u64,
+    /// Number of its files: the config file, and those that it includes.
+    pub files: usize,
     /// `true` for the version in effect.
     pub current: bool,
 }

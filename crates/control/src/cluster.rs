@@ -77,14 +77,17 @@ impl<'a> ClusterView<'a> {
             calls: status.calls(),
             failures: status.failures(),
             learning_us: micros(status.learning_ms()),
-            segments: status.segments.iter().enumerate().map(SegmentView::new).collect(),
+            segments: {
+                let numbered = status.segments.iter().enumerate();
+                numbered.map(|(number, segment)| SegmentView::new(number, segment)).collect()
+            },
             quotas: quotas.iter().filter_map(SharedQuotaView::new).collect(),
         }
     }
 }
 
 impl<'a> SegmentView<'a> {
-    fn new((number, segment): (usize, &'a SegmentStatus)) -> Self {
+    fn new(number: usize, segment: &'a SegmentStatus) -> Self {
         Self {
             number,
             instance: format!("{:016x}", segment.instance),

@@ -34,7 +34,8 @@ pub struct ControlConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConfigChanges {
-    /// None. The config can still be validated.
+    /// None. The config can still be validated. The token then only reads: requests of recorded exchanges
+    /// are not sent again either.
     Off,
     /// Changes of `log`, `providers`, `quotas` and `flows` that read and write no other files, use no other
     /// secrets or variables, and send no requests with credentials elsewhere.

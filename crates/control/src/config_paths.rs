@@ -111,13 +111,23 @@ pub(crate) async fn versions(State(calls): State<SharedCalls>) -> Result<Respons
     }
 }
 
-/// Returns the text of a version.
+/// The file of a version to return.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct VersionQuery {
+    file: Option<String>,
+}
+
+/// Returns the text of a version's config file, or of a file that it includes.
 pub(crate) async fn version(
     State(calls): State<SharedCalls>,
     number: Result<Path<u64>, PathRejection>,
+    query: Result<Query<VersionQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Path(number) = number.map_err(|_| Problem::from(Refusal::UnknownVersion))?;
-    match calls.call(ConfigRequest::Version(number)).await? {
+    let wrong = "name an included file with `file=NAME`, or leave the query out";
+    let Query(VersionQuery { file }) = query.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, wrong))?;
+    match calls.call(ConfigRequest::Version { number, file }).await? {
         ConfigReply::Text(text) => Ok(([(header::CONTENT_TYPE, YAML)], text).into_response()),
         _ => Err(mismatch()),
     }

@@ -9,7 +9,9 @@ use egret_clock::Timestamp;
 use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, OnPressure};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_quota::{GroupSnapshot, QuotaKind, QuotaSnapshot};
-use egret_remedy::{CircuitsSnapshot, Decision, Mode, QueueSnapshot};
+use egret_remedy::{
+    CircuitState, CircuitsSnapshot, Decision, HedgesSnapshot, Mode, QueueSnapshot, Transition,
+};
 use egret_store::entries::{DiskStats, EntryStats};
 use serde::Serialize;
 
@@ -61,7 +63,27 @@ struct RemedyView<'a> {
     queue: Option<QueueView>,
     /// The circuits, if the remedy is a breaker.
     #[serde(skip_serializing_if = "Option::is_none")]
-    circuits: Option<CircuitsView>,
+    circuits: Option<CircuitsView<'a>>,
+    /// The second calls, if the remedy makes any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hedges: Option<HedgesView>,
+}
+
+#[derive(Debug, Serialize)]
+struct HedgesView {
+    /// Calls that were slow enough for a second one; in report mode it would have been made for them.
+    slow: u64,
+    made: u64,
+    /// Second calls whose response was used.
+    used: u64,
+    /// Requests that passed without a second call, because the budget was used up.
+    over_budget: u64,
+}
+
+impl From<HedgesSnapshot> for HedgesView {
+    fn from(HedgesSnapshot { slow, made, used, over_budget }: HedgesSnapshot) -> Self {
+        Self { slow, made, used, over_budget }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -73,7 +95,7 @@ struct QueueView {
 }
 
 #[derive(Debug, Serialize)]
-struct CircuitsView {
+struct CircuitsView<'a> {
     /// `closed`, `open`, or `half-open` while probes decide: that of the worst circuit.
     state: &'static str,
     /// Number of circuits that count failures.
@@ -82,6 +104,40 @@ struct CircuitsView {
     half_open: usize,
     /// Latest time until which one of them stays open, in microseconds since the epoch.
     until_us: Option<u64>,
+    /// Number of transitions so far, including those not shown.
+    transitions_count: u64,
+    /// The last transitions, the newest first.
+    transitions: Vec<TransitionView<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct TransitionView<'a> {
+    /// Time of the transition, in microseconds since the epoch.
+    at_us: u64,
+    /// The provider whose calls the circuit counts, or the host if it has none.
+    provider: &'a str,
+    /// The new state: `closed`, `open` or `half-open`.
+    to: &'static str,
+    /// Time until which the circuit opened, in microseconds since the epoch.
+    until_us: Option<u64>,
+    /// The reason in words.
+    reason: String,
+    /// The status code or the error of the call that led to it.
+    outcome: Option<String>,
+}
+
+impl<'a> From<&'a Transition> for TransitionView<'a> {
+    fn from(Transition { at, provider, to, reason, outcome }: &'a Transition) -> Self {
+        let until = if let CircuitState::Open(until) = to { Some(until.as_micros()) } else { None };
+        Self {
+            at_us: at.as_micros(),
+            provider,
+            to: to.word(),
+            until_us: until,
+            reason: reason.to_string(),
+            outcome: outcome.map(|outcome| outcome.to_string()),
+        }
+    }
 }
 
 impl From<QueueSnapshot> for QueueView {
@@ -90,14 +146,24 @@ impl From<QueueSnapshot> for QueueView {
     }
 }
 
-impl From<CircuitsSnapshot> for CircuitsView {
-    fn from(CircuitsSnapshot { circuits, open, half_open, until }: CircuitsSnapshot) -> Self {
+impl<'a> From<&'a CircuitsSnapshot> for CircuitsView<'a> {
+    fn from(snapshot: &'a CircuitsSnapshot) -> Self {
+        let CircuitsSnapshot { circuits, open, half_open, until, transitions_count, transitions } = snapshot;
+        let (circuits, open, half_open) = (*circuits, *open, *half_open);
         let state = match (open, half_open) {
             (0, 0) => "closed",
             (0, _) => "half-open",
             _ => "open",
         };
-        Self { state, circuits, open, half_open, until_us: until.map(Timestamp::as_micros) }
+        Self {
+            state,
+            circuits,
+            open,
+            half_open,
+            until_us: until.map(Timestamp::as_micros),
+            transitions_count: *transitions_count,
+            transitions: transitions.iter().rev().map(TransitionView::from).collect(),
+        }
     }
 }
 
@@ -284,7 +350,8 @@ impl<'a> From<&'a RemedyStats> for RemedyView<'a> {
             script: script.map(|script| ScriptView { overruns: script.overruns, rests: script.rests }),
             quota: state.quota.as_deref(),
             queue: state.queue.map(QueueView::from),
-            circuits: state.circuits.map(CircuitsView::from),
+            circuits: state.circuits.as_ref().map(CircuitsView::from),
+            hedges: state.hedges.map(HedgesView::from),
         }
     }
 }

@@ -31,6 +31,8 @@ pub struct ListenerInfo {
     pub provider: Option<String>,
     /// `true` if it is for connections that the system redirects.
     pub redirect: bool,
+    /// `true` if clients must send a token with each request.
+    pub asks_for_token: bool,
 }
 
 /// A configured provider.

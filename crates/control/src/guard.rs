@@ -29,6 +29,17 @@ pub const HEAD_BYTES_MAX: usize = 16 << 10;
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// Allows the page of one response to add styles too: those of the editor.
+#[derive(Debug, Clone)]
+pub(crate) struct StyleNonce(pub String);
+
+impl StyleNonce {
+    fn policy(&self) -> Option<HeaderValue> {
+        let styles = format!("style-src 'self' 'nonce-{}'", self.0);
+        HeaderValue::from_str(&CONTENT_SECURITY_POLICY.replace("style-src 'self'", &styles)).ok()
+    }
+}
+
 /// The access rules of the control port.
 #[derive(Debug)]
 pub struct Guard {
@@ -212,9 +223,12 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
         Err(problem) => problem.into_response(),
     };
     let status = response.status();
+    let nonce = response.extensions_mut().remove::<StyleNonce>();
+    let policy = nonce.and_then(|nonce| nonce.policy());
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(CONTENT_SECURITY_POLICY));
+    let policy = policy.unwrap_or(HeaderValue::from_static(CONTENT_SECURITY_POLICY));
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));

@@ -1,12 +1,13 @@
-//! The last hour: for each provider the exchanges by status class, and the quantiles of latency and
-//! footprint, in steps of ten seconds. The steps are differences of the gateway's counters, which the control
-//! thread reads. An exchange takes no part in it.
+//! The last hour: for each provider its responses by status class, those of Egret and of caches in its place,
+//! and the quantiles of latency and footprint, in steps of ten seconds. The steps are differences of the
+//! gateway's counters, which the control thread reads. An exchange takes no part in it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use egret_gateway::stats::{HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
+use egret_diagnosis::TrafficStatus;
+use egret_gateway::stats::{Count, HistogramSnapshot, ProviderSnapshot, StatsSnapshot};
 use serde::Serialize;
 
 /// Length of a step.
@@ -15,6 +16,10 @@ pub(crate) const STEP: Duration = Duration::from_secs(10);
 const STEPS_MAX: usize = 360;
 /// Number of providers and hosts that a step tells apart. The others are counted together.
 const PROVIDERS_MAX: usize = 64;
+/// Number of names that all steps together tell apart.
+const NAMES_MAX: usize = 1_024;
+/// Bytes of a name: a host of DNS with a port, or a provider's name.
+const NAME_BYTES_MAX: usize = 260;
 /// Name of the providers and hosts that are counted together.
 const OTHERS: &str = "others";
 /// The status classes in the order of the counts. The first is for exchanges without a response.
@@ -42,6 +47,16 @@ struct Name {
     host: Option<String>,
 }
 
+impl Name {
+    fn of(provider: &ProviderSnapshot) -> Self {
+        Self { provider: provider.name.clone(), host: provider.host.clone() }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.provider.len() + self.host.as_ref().map_or(0, String::len)
+    }
+}
+
 /// A step.
 #[derive(Debug)]
 struct Step {
@@ -58,7 +73,12 @@ struct Step {
 struct Active {
     /// Number of the provider among the names.
     name: u32,
+    /// The provider's own responses.
     statuses: [u32; CLASSES.len()],
+    /// Responses that Egret generated in its place.
+    generated: u32,
+    /// Responses from a cache.
+    stored: u32,
     latency_us: [Option<u32>; QUANTILES.len()],
     footprint_us: [Option<u32>; QUANTILES.len()],
 }
@@ -72,21 +92,44 @@ pub(crate) struct HistoryView {
     /// Responses that Egret generated itself because of errors.
     generated: Vec<u32>,
     providers: Vec<ProviderView>,
-    /// Memory of the history, and its bound.
+    /// Memory of the steps and names, and its bound.
     bytes: usize,
     bytes_max: usize,
+    /// Memory of the list of recent exchanges, the page's other memory. `None` before the gateway runs.
+    traffic_list: Option<ListMemory>,
+}
+
+/// The memory of the list of recent exchanges, and its bounds.
+#[derive(Debug, Serialize)]
+pub(crate) struct ListMemory {
+    pub entries: usize,
+    pub entries_max: u32,
+    pub bytes: usize,
+    pub bytes_max: u64,
+}
+
+impl From<TrafficStatus> for ListMemory {
+    fn from(status: TrafficStatus) -> Self {
+        let TrafficStatus { entries, entries_max, bytes, bytes_max, .. } = status;
+        Self { entries, entries_max, bytes, bytes_max }
+    }
 }
 
 #[derive(Debug, Serialize)]
 struct ProviderView {
     provider: String,
     host: Option<String>,
+    /// The provider's own responses by status class.
     statuses: Statuses,
+    /// Responses that Egret generated in the provider's place.
+    generated: Vec<u32>,
+    /// Responses from a cache.
+    stored: Vec<u32>,
     latency_us: Quantiles,
     footprint_us: Quantiles,
 }
 
-/// Numbers of exchanges.
+/// Numbers of responses.
 #[derive(Debug, Serialize)]
 struct Statuses {
     none: Vec<u32>,
@@ -126,7 +169,17 @@ impl History {
         let mut deltas: Vec<ProviderSnapshot> =
             stats.providers.iter().filter_map(|now| delta(now, before(&last, now))).collect();
         deltas.sort_by_key(|delta| std::cmp::Reverse(exchanges(delta)));
-        let rest = deltas.split_off(deltas.len().min(PROVIDERS_MAX));
+        let mut rest = deltas.split_off(deltas.len().min(PROVIDERS_MAX));
+        // One place is for the name of the others.
+        let mut room = NAMES_MAX.saturating_sub(hour.names.len() + 1);
+        rest.extend(deltas.extract_if(.., |delta| {
+            if hour.number(&Name::of(delta)).is_some() {
+                return false;
+            }
+            let has_room = room > 0;
+            room = room.saturating_sub(1);
+            !has_room
+        }));
         if !rest.is_empty() {
             deltas.push(sum(&rest));
         }
@@ -141,7 +194,7 @@ impl History {
     }
 
     /// Returns all steps as columns.
-    pub(crate) fn view(&self) -> HistoryView {
+    pub(crate) fn view(&self, traffic_list: Option<ListMemory>) -> HistoryView {
         let hour = self.lock();
         let is_in_use = |number: usize| hour.steps.iter().any(|step| step.of(number).is_some());
         let numbers = (0..hour.names.len()).filter(|number| is_in_use(*number));
@@ -151,7 +204,9 @@ impl History {
             generated: hour.steps.iter().map(|step| step.generated).collect(),
             providers: numbers.map(|number| hour.provider(number)).collect(),
             bytes: hour.bytes(),
-            bytes_max: STEPS_MAX * (size_of::<Step>() + (PROVIDERS_MAX + 1) * size_of::<Active>()),
+            bytes_max: STEPS_MAX * (size_of::<Step>() + (PROVIDERS_MAX + 1) * size_of::<Active>())
+                + NAMES_MAX * (size_of::<Name>() + NAME_BYTES_MAX),
+            traffic_list,
         }
     }
 
@@ -163,24 +218,23 @@ impl History {
 impl Hour {
     /// Returns the figures of a provider in the step that ends.
     fn active(&mut self, delta: &ProviderSnapshot) -> Active {
-        let name = Name { provider: delta.name.clone(), host: delta.host.clone() };
-        let known = self.names.iter().position(|known| *known == name);
-        let number = known.unwrap_or_else(|| {
+        let name = Name::of(delta);
+        let number = self.number(&name).unwrap_or_else(|| {
             self.names.push(name);
             self.names.len() - 1
         });
-        let mut statuses = [0_u64; CLASSES.len()];
-        for count in &delta.exchanges {
-            if let Some(class) = CLASSES.iter().position(|class| *class == count.status) {
-                statuses[class] += count.count;
-            }
-        }
         Active {
             name: u32::try_from(number).unwrap_or(u32::MAX),
-            statuses: statuses.map(small),
+            statuses: own_statuses(delta).map(small),
+            generated: small(total(&delta.generated)),
+            stored: small(total(&delta.stored)),
             latency_us: quantiles(&delta.latency),
             footprint_us: quantiles(&delta.footprint),
         }
+    }
+
+    fn number(&self, name: &Name) -> Option<usize> {
+        self.names.iter().position(|known| known == name)
     }
 
     /// Forgets the names that no step refers to, once there are many.
@@ -222,6 +276,8 @@ impl Hour {
                 client_errors: status(4),
                 server_errors: status(5),
             },
+            generated: column(&|active| active.generated),
+            stored: column(&|active| active.stored),
             latency_us: Quantiles { p50: latency(0), p90: latency(1), p99: latency(2) },
             footprint_us: Quantiles { p50: footprint(0), p90: footprint(1), p99: footprint(2) },
         }
@@ -229,7 +285,7 @@ impl Hour {
 
     fn bytes(&self) -> usize {
         let of_step = |step: &Step| size_of::<Step>() + step.active.len() * size_of::<Active>();
-        self.steps.iter().map(of_step).sum()
+        self.steps.iter().map(of_step).sum::<usize>() + self.names.iter().map(Name::bytes).sum::<usize>()
     }
 }
 
@@ -252,6 +308,8 @@ fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<Pr
         name: now.name.clone(),
         host: now.host.clone(),
         exchanges: now.exchanges.clone(),
+        generated: now.generated.clone(),
+        stored: now.stored.clone(),
         latency: now.latency.clone(),
         footprint: now.footprint.clone(),
         ..ProviderSnapshot::default()
@@ -263,6 +321,8 @@ fn delta(now: &ProviderSnapshot, before: Option<&ProviderSnapshot>) -> Option<Pr
         }
     }
     if let Some(before) = before {
+        subtract_counts(&mut delta.generated, &before.generated);
+        subtract_counts(&mut delta.stored, &before.stored);
         subtract(&mut delta.latency, &before.latency);
         subtract(&mut delta.footprint, &before.footprint);
     }
@@ -276,6 +336,28 @@ fn is_same_kind(
     one.method == other.method && one.status == other.status
 }
 
+/// Returns the provider's own responses, in the order of the classes.
+fn own_statuses(delta: &ProviderSnapshot) -> [u64; CLASSES.len()] {
+    CLASSES.map(|class| {
+        let all: u64 =
+            delta.exchanges.iter().filter(|count| count.status == class).map(|count| count.count).sum();
+        let of_others = delta.generated.iter().chain(&delta.stored).filter(|count| count.name == class);
+        // Both kinds are counted when the response begins, and the exchange when it ends.
+        all.saturating_sub(of_others.map(|count| count.count).sum())
+    })
+}
+
+fn subtract_counts(now: &mut [Count], before: &[Count]) {
+    for count in now {
+        let known = before.iter().find(|before| before.name == count.name).map_or(0, |before| before.count);
+        count.count = count.count.saturating_sub(known);
+    }
+}
+
+fn total(counts: &[Count]) -> u64 {
+    counts.iter().map(|count| count.count).sum()
+}
+
 fn subtract(now: &mut HistogramSnapshot, before: &HistogramSnapshot) {
     for (bucket, before) in now.buckets.iter_mut().zip(&before.buckets) {
         *bucket = bucket.saturating_sub(*before);
@@ -287,6 +369,8 @@ fn sum(deltas: &[ProviderSnapshot]) -> ProviderSnapshot {
     let mut sum = ProviderSnapshot { name: OTHERS.to_owned(), ..ProviderSnapshot::default() };
     for delta in deltas {
         sum.exchanges.extend(delta.exchanges.iter().cloned());
+        sum.generated.extend(delta.generated.iter().cloned());
+        sum.stored.extend(delta.stored.iter().cloned());
         for (total, part) in [(&mut sum.latency, &delta.latency), (&mut sum.footprint, &delta.footprint)] {
             for (bucket, count) in total.buckets.iter_mut().zip(&part.buckets) {
                 *bucket += count;
@@ -301,7 +385,7 @@ fn exchanges(provider: &ProviderSnapshot) -> u64 {
 }
 
 fn generated(stats: &StatsSnapshot) -> u64 {
-    stats.generated.iter().map(|count| count.count).sum()
+    total(&stats.generated)
 }
 
 fn quantiles(histogram: &HistogramSnapshot) -> [Option<u32>; QUANTILES.len()] {
@@ -314,7 +398,7 @@ fn small(count: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use egret_gateway::stats::{Count, ExchangeCount, Histogram};
+    use egret_gateway::stats::{ExchangeCount, Histogram};
 
     use super::*;
 
@@ -342,13 +426,13 @@ mod tests {
     fn a_step_has_what_was_counted_in_it() {
         let history = History::default();
         history.add_at(10, stats(vec![provider("a", None, [5, 5])], 3));
-        assert_eq!(history.view().times_s, [0; 0]);
+        assert_eq!(history.view(None).times_s, [0; 0]);
         history.add_at(20, stats(vec![provider("a", None, [7, 5])], 4));
         history.add_at(30, stats(vec![provider("a", None, [7, 5]), provider("-", Some("h"), [0, 1])], 4));
         history.add_at(41, stats(vec![provider("a", None, [8, 95]), provider("-", Some("h"), [0, 1])], 4));
         // The provider has changed, so its counters start again.
         history.add_at(50, stats(vec![provider("a", None, [1, 0])], 4));
-        let view = history.view();
+        let view = history.view(None);
         assert_eq!((&view.times_s[..], &view.generated[..]), (&[20, 30, 41, 50][..], &[1, 0, 0, 0][..]));
         let [a, host] = &view.providers[..] else { panic!("two providers") };
         assert_eq!((&*a.provider, &a.host), ("a", &None));
@@ -362,6 +446,22 @@ mod tests {
     }
 
     #[test]
+    fn responses_of_egret_and_of_caches_are_not_counted_as_the_providers() {
+        let history = History::default();
+        let with = |counts, generated: u64, stored: u64| ProviderSnapshot {
+            generated: vec![Count { name: "5xx", count: generated }],
+            stored: vec![Count { name: "2xx", count: stored }],
+            ..provider("a", None, counts)
+        };
+        history.add_at(10, stats(vec![with([5, 5], 5, 1)], 0));
+        history.add_at(20, stats(vec![with([12, 9], 8, 3)], 0));
+        let view = history.view(None);
+        let [a] = &view.providers[..] else { panic!("one provider") };
+        assert_eq!((&a.statuses.successful[..], &a.statuses.server_errors[..]), (&[5][..], &[1][..]));
+        assert_eq!((&a.generated[..], &a.stored[..]), (&[3][..], &[2][..]));
+    }
+
+    #[test]
     fn an_hour_of_many_hosts_stays_within_the_bound() {
         let history = History::default();
         let hosts = |step: u64| {
@@ -371,13 +471,28 @@ mod tests {
         for step in 0..500 {
             history.add_at(step * 10, stats(hosts(step), 0));
         }
-        let view = history.view();
+        let view = history.view(None);
         assert_eq!(view.times_s.len(), STEPS_MAX);
         assert!(view.bytes <= view.bytes_max, "{} of {}", view.bytes, view.bytes_max);
-        assert!(view.bytes_max < 2 << 20, "{}", view.bytes_max);
+        assert!(view.bytes_max < 3 << 20, "{}", view.bytes_max);
         let others = view.providers.iter().find(|provider| provider.provider == OTHERS).unwrap();
         // In three of the steps all hosts are new.
         assert_eq!(others.statuses.successful.iter().filter(|count| **count == 36).count(), STEPS_MAX - 3);
         assert!(history.lock().names.len() <= 4 * PROVIDERS_MAX + PROVIDERS_MAX + 1);
+    }
+
+    #[test]
+    fn hosts_beyond_the_names_of_an_hour_are_counted_together() {
+        let history = History::default();
+        history.add_at(0, stats(Vec::new(), 0));
+        for step in 1..=STEPS_MAX as u64 {
+            let host = |number: u64| provider("-", Some(&format!("h{number}-{step}")), [1, 0]);
+            history.add_at(step * 10, stats((0..50).map(host).collect(), 0));
+        }
+        let view = history.view(None);
+        assert_eq!(history.lock().names.len(), NAMES_MAX);
+        assert!(view.bytes <= view.bytes_max, "{} of {}", view.bytes, view.bytes_max);
+        let all = |provider: &ProviderView| provider.statuses.successful.iter().sum::<u32>();
+        assert_eq!(view.providers.iter().map(all).sum::<u32>(), 50 * 360, "no exchange is lost");
     }
 }

@@ -19,6 +19,7 @@ mod metrics;
 mod paths;
 mod problem;
 mod process;
+mod resend;
 mod routes;
 mod server;
 mod source;

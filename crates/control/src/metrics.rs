@@ -151,7 +151,11 @@ fn providers(text: &mut MetricsText, providers: &[ProviderSnapshot]) {
 }
 
 fn remedies(text: &mut MetricsText, flows: &[FlowStats]) {
-    text.family("egret_remedy_decisions_total", "counter", "Decisions of remedies, one per exchange.");
+    text.family(
+        "egret_remedy_decisions_total",
+        "counter",
+        "Decisions of remedies. One exchange may have several, for example one for each attempt.",
+    );
     for (flow, remedy) in each_remedy(flows) {
         for (decision, count) in Decision::ALL.iter().zip(remedy.decisions.counts) {
             let labels = [
@@ -584,6 +588,12 @@ fn generated(text: &mut MetricsText, stats: &StatsSnapshot) {
         "Denied targets, including those let through by report mode.",
         "reason",
         &stats.denials,
+    );
+    text.counts(
+        "egret_client_unproven_total",
+        "Requests and connections refused because the client has not proven who it is.",
+        "reason",
+        &stats.unproven,
     );
 }
 

@@ -20,6 +20,7 @@ pub(crate) const HISTORY_PATH: &str = "/api/v1/history";
 pub(crate) const TRAFFIC_PATH: &str = "/api/v1/traffic";
 pub(crate) const TRAFFIC_STREAM_PATH: &str = "/api/v1/traffic/stream";
 pub(crate) const TRAFFIC_DETAILS_PATH: &str = "/api/v1/traffic/{id}";
+pub(crate) const RESEND_PATH: &str = "/api/v1/traffic/{id}/resend";
 
 /// The access that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Access {
     /// Returns the access that a path needs.
     pub(crate) fn of(path: &str) -> Self {
         match path {
-            "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js" => Self::Public,
+            "/healthz" | "/readyz" | "/" | "/page.css" | "/page.js" | "/editor.js" => Self::Public,
             _ if path.starts_with("/api/v1/config/") => Self::Private,
             _ if path == TRAFFIC_PATH || path.starts_with("/api/v1/traffic/") => Self::Private,
             _ => Self::Token,
@@ -50,6 +51,7 @@ impl Access {
 pub(crate) fn methods(path: &str) -> &'static str {
     match path {
         PURGE_PATH | VALIDATE_PATH | ROLLBACK_PATH => "POST",
+        _ if path.starts_with("/api/v1/traffic/") && path.ends_with("/resend") => "POST",
         _ if is_file(path) => "GET, HEAD, PUT",
         _ => "GET, HEAD",
     }
@@ -79,11 +81,11 @@ mod tests {
             assert_eq!(Access::of(path), Access::Token, "{path}");
         }
         let of_config = [VALIDATE_PATH, FILES_PATH, FILE_PATH, VERSIONS_PATH, VERSION_PATH, ROLLBACK_PATH];
-        let of_traffic = [TRAFFIC_PATH, TRAFFIC_STREAM_PATH, TRAFFIC_DETAILS_PATH];
+        let of_traffic = [TRAFFIC_PATH, TRAFFIC_STREAM_PATH, TRAFFIC_DETAILS_PATH, RESEND_PATH];
         for path in of_config.into_iter().chain(of_traffic) {
             assert_eq!(Access::of(path), Access::Private, "{path}");
         }
-        for path in ["/healthz", "/page.js"] {
+        for path in ["/healthz", "/page.js", "/editor.js"] {
             assert_eq!(Access::of(path), Access::Public, "{path}");
         }
     }
@@ -91,6 +93,8 @@ mod tests {
     #[test]
     fn changes_have_methods_of_their_own_and_only_configs_are_content() {
         assert!(accepts(PURGE_PATH, &Method::POST) && !accepts(PURGE_PATH, &Method::GET));
+        assert!(accepts(RESEND_PATH, &Method::POST) && !accepts(RESEND_PATH, &Method::GET));
+        assert!(!accepts(TRAFFIC_DETAILS_PATH, &Method::POST) && !has_content(RESEND_PATH, &Method::POST));
         assert!(accepts("/api/v1/cache", &Method::HEAD) && !accepts("/api/v1/cache", &Method::POST));
         assert!(accepts(FILE_PATH, &Method::PUT) && accepts(FILE_PATH, &Method::GET));
         assert!(!accepts(FILES_PATH, &Method::PUT) && !accepts(FILE_PATH, &Method::DELETE));

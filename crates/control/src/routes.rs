@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use aws_lc_rs::rand;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use axum::{Json, Router, middleware};
+use axum::{Extension, Json, Router, middleware};
 use egret_cache::label_of;
 use egret_diagnosis::propose;
 use egret_gateway::stats::{BOUNDS_US, HistogramSnapshot, StatsSnapshot};
@@ -24,16 +25,17 @@ use crate::config::ControlConfig;
 use crate::config_paths::{self, ConfigCalls, SharedCalls};
 use crate::flows::{AccountsView, FlowView, QuotaView};
 use crate::gateway_info::GatewayInfo;
-use crate::guard::{Guard, guard};
+use crate::guard::{Guard, StyleNonce, guard};
 use crate::history::History;
 use crate::paths::{
-    FILE_PATH, FILES_PATH, HISTORY_PATH, PURGE_PATH, ROLLBACK_PATH, TRAFFIC_DETAILS_PATH, TRAFFIC_PATH,
-    TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
+    FILE_PATH, FILES_PATH, HISTORY_PATH, PURGE_PATH, RESEND_PATH, ROLLBACK_PATH, TRAFFIC_DETAILS_PATH,
+    TRAFFIC_PATH, TRAFFIC_STREAM_PATH, VALIDATE_PATH, VERSION_PATH, VERSIONS_PATH,
 };
 use crate::problem::Problem;
+use crate::resend::Resends;
 use crate::source::Source;
 use crate::traffic::SharedTraffic;
-use crate::{metrics, process, traffic};
+use crate::{metrics, process, resend, traffic};
 
 /// The source, shared by the handlers.
 type SharedSource = Arc<dyn Source>;
@@ -46,7 +48,7 @@ const GROUPS_MAX: usize = 1_000;
 const METRIC_GROUPS_MAX: usize = 50;
 
 /// Returns the paths and their handlers, in the order of the page's footer.
-fn paths() -> [(&'static str, MethodRouter<SharedSource>); 15] {
+fn paths() -> [(&'static str, MethodRouter<SharedSource>); 16] {
     [
         ("/", get(page)),
         ("/healthz", get(healthz)),
@@ -62,6 +64,7 @@ fn paths() -> [(&'static str, MethodRouter<SharedSource>); 15] {
         ("/api/v1/discovery/flows", get(proposed_flows)),
         ("/api/v1/gateway", get(gateway)),
         ("/api/v1/config", get(running_config)),
+        ("/api/v1/schema", get(schema)),
         (PURGE_PATH, post(purge)),
     ]
 }
@@ -70,7 +73,7 @@ fn paths() -> [(&'static str, MethodRouter<SharedSource>); 15] {
 static PATHS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let (paths, of_config) = (paths().map(|(path, _)| path), config_paths().map(|(path, _)| path));
     let of_traffic = traffic_paths().map(|(path, _)| path);
-    paths.into_iter().chain([HISTORY_PATH]).chain(of_traffic).chain(of_config).collect()
+    paths.into_iter().chain([HISTORY_PATH]).chain(of_traffic).chain([RESEND_PATH]).chain(of_config).collect()
 });
 
 /// Returns the paths of the config's files and their handlers.
@@ -110,17 +113,22 @@ pub(crate) fn router(
     access: ConfigAccess,
 ) -> Router {
     let ConfigAccess { token, calls } = access;
-    let Shared { source, traffic, history } = shared.clone();
+    let Shared { source, traffic, .. } = shared.clone();
     let of_traffic = traffic_paths()
         .into_iter()
         .fold(Router::new(), |router, (path, handler)| router.route(path, handler))
-        .with_state(traffic);
-    let of_history = Router::new().route(HISTORY_PATH, get(running_history)).with_state(history);
+        .with_state(Arc::clone(&traffic));
+    let resends = Resends::new(traffic, config.config_changes);
+    let of_resends = Router::new().route(RESEND_PATH, post(resend::resend)).with_state(resends);
+    let of_history = Router::new().route(HISTORY_PATH, get(running_history)).with_state(shared.clone());
     let of_config = config_paths()
         .into_iter()
         .fold(Router::new(), |router, (path, handler)| router.route(path, handler))
         .with_state(ConfigCalls::new(calls));
-    let page = Router::new().route("/page.css", get(page_style)).route("/page.js", get(page_script));
+    let page = Router::new()
+        .route("/page.css", get(page_style))
+        .route("/page.js", get(page_script))
+        .route("/editor.js", get(page_editor));
     paths()
         .into_iter()
         .fold(page, |router, (path, handler)| router.route(path, handler))
@@ -129,11 +137,36 @@ pub(crate) fn router(
         .merge(of_config)
         .merge(of_traffic)
         .merge(of_history)
+        .merge(of_resends)
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address, token)), guard))
 }
 
+/// Stands in the page for the nonce of the editor's styles.
+const NONCE_PLACE: &str = "NONCE";
+/// Bytes of a nonce: as many as CSP Level 3 §7.1 recommends.
+const NONCE_BYTES: usize = 16;
+
+/// Responds with the page, and with a nonce that no other response has.
 async fn page() -> Response {
-    file("text/html; charset=utf-8", include_str!("page/index.html"))
+    let page = include_str!("page/index.html");
+    let mut bytes = [0; NONCE_BYTES];
+    let media_type = "text/html; charset=utf-8";
+    if rand::fill(&mut bytes).is_err() {
+        // Without randomness the editor has no styles of its own.
+        return file(media_type, page);
+    }
+    let nonce: String = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit).collect();
+    let page = page.replace(NONCE_PLACE, &nonce);
+    let fields = [(header::CONTENT_TYPE, media_type)];
+    (fields, Extension(StyleNonce(nonce)), page).into_response()
+}
+
+fn hex_digit(digit: u8) -> char {
+    char::from_digit(digit.into(), 16).unwrap_or('0')
+}
+
+async fn page_editor() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("page/editor.js"))
 }
 
 async fn page_style() -> Response {
@@ -187,6 +220,11 @@ async fn metrics_text(State(source): State<SharedSource>) -> Response {
 
 async fn gateway(State(source): State<SharedSource>) -> Json<GatewayInfo> {
     Json(source.gateway())
+}
+
+/// Responds with the JSON Schema of the config.
+async fn schema(State(source): State<SharedSource>) -> Response {
+    ([(header::CONTENT_TYPE, "application/schema+json")], source.schema()).into_response()
 }
 
 async fn running_config(State(source): State<SharedSource>) -> Json<serde_json::Value> {
@@ -251,8 +289,9 @@ async fn running_flows(State(source): State<SharedSource>) -> Response {
     Json(BTreeMap::from([("flows", views)])).into_response()
 }
 
-async fn running_history(State(history): State<Arc<History>>) -> Response {
-    Json(history.view()).into_response()
+async fn running_history(State(shared): State<Shared>) -> Response {
+    let list = shared.source.traffic().map(|traffic| traffic.status().into());
+    Json(shared.history.view(list)).into_response()
 }
 
 async fn quotas(State(source): State<SharedSource>) -> Response {

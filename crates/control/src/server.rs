@@ -29,6 +29,8 @@ const TICK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Control {
     address: SocketAddr,
+    /// A handle of the socket, for another process.
+    socket: Option<std::net::TcpListener>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,6 +66,7 @@ impl Control {
         let listener = listener.map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
+        let socket = listener.try_clone().ok();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -82,12 +85,27 @@ impl Control {
             })
             .map_err(ControlError::Thread)?;
         tracing::info!(%address, "control port listening");
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, socket, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns the listening address, with the port that the system chose if the config says 0.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns a handle of the listening socket, for a process that takes over.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process has no descriptor left, or accepts no more.
+    pub fn listening_socket(&self) -> io::Result<std::net::TcpListener> {
+        self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?.try_clone()
+    }
+
+    /// Stops accepting without waiting, so that another process accepts on the same socket.
+    pub fn stop_accepting(&mut self) {
+        self.socket = None;
+        drop(self.stop.take());
     }
 
     /// Stops accepting, waits up to one second for responses in progress, and returns once the thread has

@@ -53,6 +53,9 @@ pub trait Source: Send + Sync {
     /// Returns the running configuration with its defaults; secrets appear by source only.
     fn config(&self) -> serde_json::Value;
 
+    /// Returns the JSON Schema of the config.
+    fn schema(&self) -> &'static str;
+
     /// Returns the version of the binary.
     fn version(&self) -> &'static str;
 }

@@ -49,7 +49,7 @@ pub(crate) type SharedTraffic = Arc<TrafficDemand>;
 
 /// Opens live traffic on demand, and closes it when nobody wants it any more.
 pub(crate) struct TrafficDemand {
-    source: Arc<dyn Source>,
+    pub(crate) source: Arc<dyn Source>,
     /// The time until which exchanges are recorded, while they are.
     until: Mutex<Option<Instant>>,
     is_stopping: AtomicBool,
@@ -61,7 +61,7 @@ impl TrafficDemand {
     }
 
     /// Returns the list, and records exchanges from now on.
-    fn demand(&self) -> Result<Arc<Traffic>, Problem> {
+    pub(crate) fn demand(&self) -> Result<Arc<Traffic>, Problem> {
         let unavailable = |detail: &'static str| Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         let traffic = self.source.traffic().ok_or(unavailable("the gateway is starting"))?;
         if !traffic.is_on() {
@@ -154,13 +154,14 @@ pub(crate) async fn details(
     State(demand): State<SharedTraffic>,
     id: Result<Path<u64>, PathRejection>,
 ) -> Result<Response, Problem> {
-    let none = || {
-        let detail = "no such exchange is on the list: it may have made room for newer ones";
-        Problem::new(StatusCode::NOT_FOUND, detail)
-    };
-    let Path(id) = id.map_err(|_| none())?;
+    let Path(id) = id.map_err(|_| no_exchange())?;
     demand.demand()?;
-    demand.source.traffic_details(id).map(json_response).ok_or_else(none)
+    demand.source.traffic_details(id).map(json_response).ok_or_else(no_exchange)
+}
+
+pub(crate) fn no_exchange() -> Problem {
+    let detail = "no such exchange is on the list: it may have made room for newer ones";
+    Problem::new(StatusCode::NOT_FOUND, detail)
 }
 
 fn json_response(body: Vec<u8>) -> Response {

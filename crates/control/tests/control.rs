@@ -21,17 +21,21 @@ use egret_diagnosis::{Discovered, Traffic, TrafficConfig};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, OnStoreError, QuotaKind, QuotaSnapshot};
-use egret_remedy::{CircuitsSnapshot, DecisionSums, Mode, QueueSnapshot, RemedyState};
+use egret_remedy::{
+    CallOutcome, CircuitState, CircuitsSnapshot, DecisionSums, HedgesSnapshot, Mode, QueueSnapshot,
+    RemedyState, Transition, TransitionReason,
+};
 use egret_store::entries::{DiskStats, EntryStats, Purge};
 use egret_store::shared::{NotTold, Purged};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 /// Every path that returns data.
-const GUARDED: [&str; 12] = [
+const GUARDED: [&str; 13] = [
     "/metrics",
     "/api/v1/gateway",
     "/api/v1/config",
+    "/api/v1/schema",
     "/api/v1/stats",
     "/api/v1/flows",
     "/api/v1/history",
@@ -44,7 +48,7 @@ const GUARDED: [&str; 12] = [
 ];
 
 /// Every path that needs no token.
-const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/", "/page.css", "/page.js"];
+const PUBLIC: [&str; 6] = ["/healthz", "/readyz", "/", "/page.css", "/page.js", "/editor.js"];
 
 /// A gateway with fixed statistics.
 struct Fixed {
@@ -58,6 +62,15 @@ impl Default for Fixed {
         let traffic = Arc::new(Traffic::new(TrafficConfig::default(), 1));
         Self { draining: AtomicBool::default(), cluster: None, traffic }
     }
+}
+
+fn transition(
+    at_s: u64,
+    to: CircuitState,
+    reason: TransitionReason,
+    outcome: Option<CallOutcome>,
+) -> Transition {
+    Transition { at: Timestamp::from_secs(at_s), provider: "stripe".into(), to, reason, outcome }
 }
 
 impl Source for Fixed {
@@ -92,7 +105,18 @@ impl Source for Fixed {
                     open: 1,
                     half_open: 0,
                     until: Some(Timestamp::from_secs(9)),
+                    transitions_count: 51,
+                    transitions: vec![
+                        transition(3, CircuitState::HalfOpen, TransitionReason::Due, None),
+                        transition(
+                            4,
+                            CircuitState::Open(Timestamp::from_secs(9)),
+                            TransitionReason::InARow(5),
+                            Some(CallOutcome::Status(503)),
+                        ),
+                    ],
                 }),
+                hedges: Some(HedgesSnapshot { slow: 4, made: 3, used: 2, over_budget: 1 }),
             },
         };
         let group = |number: u64| GroupSnapshot {
@@ -197,6 +221,10 @@ impl Source for Fixed {
         json!({ "control": { "token": "${env:TOKEN}" } })
     }
 
+    fn schema(&self) -> &'static str {
+        r#"{"title":"Egret config"}"#
+    }
+
     fn version(&self) -> &'static str {
         "1.2.3"
     }
@@ -285,11 +313,11 @@ fn reply_to(request: ConfigRequest) -> Result<ConfigReply, Refusal> {
         ConfigRequest::Replace { name, .. } if name != "egret.yaml" => Err(Refusal::UnknownFile),
         ConfigRequest::Replace { etag, .. } if !etag.contains(ETAG) => Err(Refusal::Stale),
         ConfigRequest::Versions => Ok(ConfigReply::Versions(Vec::new())),
-        ConfigRequest::Version(1) => Ok(ConfigReply::Text("log: {}\n".into())),
+        ConfigRequest::Version { number: 1, .. } => Ok(ConfigReply::Text("log: {}\n".into())),
         ConfigRequest::Replace { .. } | ConfigRequest::Rollback { number: 1, .. } => {
             Ok(ConfigReply::Applied(applied()))
         }
-        ConfigRequest::Version(_) | ConfigRequest::Rollback { .. } => Err(Refusal::UnknownVersion),
+        ConfigRequest::Version { .. } | ConfigRequest::Rollback { .. } => Err(Refusal::UnknownVersion),
     }
 }
 
@@ -453,7 +481,21 @@ fn flows_and_quotas_say_what_they_do_and_how_they_stand() {
         },
         "quota": "live",
         "queue": { "waiting": 3, "size": 10, "oldest_us": 1_500_000 },
-        "circuits": { "state": "open", "circuits": 2, "open": 1, "half_open": 0, "until_us": 9_000_000 },
+        "circuits": {
+            "state": "open", "circuits": 2, "open": 1, "half_open": 0, "until_us": 9_000_000,
+            "transitions_count": 51,
+            "transitions": [
+                {
+                    "at_us": 4_000_000, "provider": "stripe", "to": "open", "until_us": 9_000_000,
+                    "reason": "5 calls in a row failed", "outcome": "503",
+                },
+                {
+                    "at_us": 3_000_000, "provider": "stripe", "to": "half-open", "until_us": null,
+                    "reason": "the pause was over, so a probe was sent", "outcome": null,
+                },
+            ],
+        },
+        "hedges": { "slow": 4, "made": 3, "used": 2, "over_budget": 1 },
     });
     let flow = json!({ "name": "charges", "match_failures": 2, "remedies": [remedy], "diagnoses": [] });
     assert_eq!(flows, json!({ "flows": [flow] }));

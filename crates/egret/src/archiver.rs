@@ -12,7 +12,8 @@ use translation::Translation;
 
 use crate::failure::Failure;
 use crate::output::print;
-use crate::run::{Origin, Run};
+use crate::run::overrides::Overrides;
+use crate::run::{Beginning, Origin, Run};
 
 pub use args::ArchiverArgs;
 
@@ -33,7 +34,14 @@ impl ArchiverArgs {
         let translation = self.translation()?;
         let config = translation.config().map_err(Failure::misused)?;
         print(&translation.banner())?;
-        Run { origin: Origin::Translated(Box::new(config)), demo: false, attached: None }.run()
+        Run {
+            origin: Origin::Translated(Box::new(config)),
+            demo: false,
+            overrides: Overrides::default(),
+            beginning: Beginning::New,
+            attached: None,
+        }
+        .run()
     }
 
     /// Prints the config that the command line stands for.

@@ -191,6 +191,9 @@ pub struct BenchArgs {
     /// Accept any certificate.
     #[arg(long)]
     insecure: bool,
+    /// Resume TLS sessions on new connections. Without it, each connection makes a full handshake.
+    #[arg(long)]
+    resume: bool,
     /// Behave exactly like ab, including its known bugs.
     #[arg(long)]
     ab_compat: bool,
@@ -330,6 +333,7 @@ impl BenchArgs {
                 ciphers: self.ciphers,
                 identity: self.identity,
                 no_server_name: self.no_server_name,
+                resume: self.resume,
             },
             check_status: self.check_status,
             check_body: self.check_body,

@@ -1,56 +1,183 @@
 //! `egret check`: validates a config file.
 
-use std::path::Path;
+mod diff;
+mod fixes;
+mod sarif;
 
-use egret_config::Report;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use egret_config::{LocatedProblem, Report, without_secrets};
 use egret_control::Checked;
+use egret_measure::streams::say;
 
 use crate::config::Config;
-use crate::config_file;
+use crate::config_draft::Draft;
+use crate::config_file::{self, ConfigFileError, ConfigSources};
+use crate::config_path;
 use crate::failure::Failure;
+use crate::interception;
 use crate::output::print;
 
-/// The result for a valid file.
-#[derive(Debug)]
-pub struct CheckedFile {
-    /// The text for standard output, with a line end.
-    pub report: String,
-    /// Warnings for standard error, each with its position.
-    pub warnings: Vec<String>,
+/// The name of standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// The arguments of `egret check`.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
+pub struct Arguments {
+    /// The config file to validate, or `-` for standard input. Default: `egret.yaml` in the working
+    /// directory.
+    file: Option<PathBuf>,
+    /// Print problems and warnings as JSON, as the control API does: short for `--format json`.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// The format of the output.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Do not read secrets, neither from the environment nor from files, and check everything else.
+    #[arg(long)]
+    no_secrets: bool,
+    /// Exit with code 1 if there are warnings.
+    #[arg(long)]
+    deny_warnings: bool,
+    /// Fix obvious mistakes in the file, print what was changed, and check the result: misspelt words, tabs,
+    /// a missing space after a colon, numbers in quotes, a quota outside of its retry. Comments are kept.
+    #[arg(long)]
+    fix: bool,
 }
 
-/// Validates a file.
-pub fn check(file: &Path) -> Result<CheckedFile, Failure> {
-    let text = config_file::read(file).map_err(Failure::misused)?;
-    let name = file.display().to_string();
-    let config = Config::parse(&name, &text).map_err(Failure::misused)?;
-    let warnings = egret_config::load(&name, &text, Config::warnings)
-        .map_or_else(|report| report.summaries(), |_: Config| Vec::new());
-    let (listeners, providers) = (config.gateway.listen.len(), config.providers.len());
-    let report = format!(
-        "{name}: OK ({listeners} listener{}, {providers} provider{})\n",
-        plural(listeners),
-        plural(providers)
-    );
-    Ok(CheckedFile { report, warnings })
+/// The format of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Format {
+    /// Lines for people: errors and warnings on standard error.
+    #[default]
+    Text,
+    /// One JSON object with `valid`, `problems` and `warnings`.
+    Json,
+    /// SARIF 2.1.0, for code scanning.
+    Sarif,
 }
 
-/// Prints the result as JSON: `valid`, `problems` and `warnings`. An invalid file is wrong usage.
-pub fn print_json(file: &Path) -> Result<(), Failure> {
-    let text = config_file::read(file).map_err(Failure::misused)?;
-    let name = file.display().to_string();
-    let parsed = Config::parse(&name, &text);
-    let problems = parsed.as_ref().err().map(Report::problems).unwrap_or_default();
-    let warned = egret_config::load::<Config>(&name, &text, Config::warnings);
-    let warnings = if parsed.is_ok() { warned.err().map(|report| report.problems()) } else { None };
-    let checked = Checked { valid: parsed.is_ok(), problems, warnings: warnings.unwrap_or_default() };
-    print(&format!("{:#}\n", serde_json::to_value(&checked).unwrap_or_default()))?;
-    let count = checked.problems.len();
-    parsed
-        .map(drop)
-        .map_err(|_| Failure::Misused(format!("{name}: invalid: {count} problem{}", plural(count))))
+/// The result of a check.
+struct Outcome {
+    name: String,
+    /// Numbers of listeners and providers of a valid config, or the problems of an invalid one.
+    config: Result<(usize, usize), Report>,
+    /// Warnings about a valid config.
+    warnings: Option<Report>,
+    /// Advice about the authority of intercepted hosts, which is in the data directory.
+    advice: Vec<String>,
 }
 
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
+impl Arguments {
+    /// Checks the file, and prints the result.
+    pub fn run(&self) -> Result<(), Failure> {
+        if self.no_secrets { without_secrets(|| self.check()) } else { self.check() }
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let file = config_path::required(self.file.clone())?;
+        let mut sources = read(&file).map_err(Failure::misused)?;
+        if self.fix {
+            if is_standard_input(&file) {
+                return Err(Failure::misused("--fix changes a file, so it does not take `-`"));
+            }
+            sources = fix(&file, sources)?;
+        }
+        let outcome = Outcome::of(&sources);
+        match if self.json { Format::Json } else { self.format } {
+            Format::Text => outcome.print_text()?,
+            Format::Json => {
+                let json = serde_json::to_value(outcome.checked()).unwrap_or_default();
+                print(&format!("{json:#}\n"))?;
+            }
+            Format::Sarif => print(&format!("{:#}\n", sarif::log(&outcome.problems())))?,
+        }
+        outcome.verdict(self.deny_warnings)
+    }
+}
+
+fn is_standard_input(file: &Path) -> bool {
+    file == Path::new(STANDARD_INPUT)
+}
+
+fn read(file: &Path) -> Result<ConfigSources, ConfigFileError> {
+    if is_standard_input(file) { config_file::read_standard_input() } else { config_file::read(file) }
+}
+
+impl Outcome {
+    fn of(sources: &ConfigSources) -> Self {
+        let name = sources.set.main.name.clone();
+        match sources.load() {
+            Ok(loaded) => {
+                let Config { gateway, providers, .. } = &loaded.config;
+                let config = Ok((gateway.listen.len(), providers.len()));
+                let advice = interception::advice(&loaded.config);
+                Self { name, config, warnings: Some(loaded.warnings), advice }
+            }
+            Err(report) => Self { name, config: Err(report), warnings: None, advice: Vec::new() },
+        }
+    }
+
+    fn warnings(&self) -> Vec<LocatedProblem> {
+        self.warnings.as_ref().map(Report::problems).unwrap_or_default()
+    }
+
+    /// All problems, errors first.
+    fn problems(&self) -> Vec<LocatedProblem> {
+        let errors = self.config.as_ref().err().map(Report::problems).unwrap_or_default();
+        errors.into_iter().chain(self.warnings()).collect()
+    }
+
+    fn checked(&self) -> Checked {
+        let problems = self.config.as_ref().err().map(Report::problems).unwrap_or_default();
+        Checked { valid: self.config.is_ok(), problems, warnings: self.warnings() }
+    }
+
+    /// Prints the warnings and what is good; the problems follow as a failure.
+    fn print_text(&self) -> Result<(), Failure> {
+        let Ok((listeners, providers)) = self.config else { return Ok(()) };
+        if let Some(warnings) = self.warnings.as_ref().filter(|warnings| !warnings.findings.is_empty()) {
+            say(warnings);
+        }
+        let name = &self.name;
+        let counts = (counted(listeners, "listener"), counted(providers, "provider"));
+        let report = format!("{name}: OK ({}, {})\n", counts.0, counts.1);
+        let lines = self.advice.iter().map(|advice| format!("{name}: {advice}\n"));
+        print(&lines.fold(report, |report, line| report + &line))
+    }
+
+    /// Fails if the config is invalid, and for warnings if `denies_warnings`.
+    fn verdict(self, denies_warnings: bool) -> Result<(), Failure> {
+        let (name, warnings) = (&self.name, self.warnings().len());
+        match self.config {
+            Err(report) => Err(Failure::misused(report)),
+            Ok(_) if denies_warnings && warnings > 0 => {
+                let message =
+                    format!("{name}: {}, which `--deny-warnings` refuses", counted(warnings, "warning"));
+                Err(Failure::Failed(message))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+/// Fixes the file, prints the difference, and returns the new texts.
+fn fix(file: &Path, sources: ConfigSources) -> Result<ConfigSources, Failure> {
+    let before = &sources.set.main.text;
+    let after = fixes::fix_text(file, before);
+    if after == *before {
+        say(format_args!("{}: nothing to fix", file.display()));
+        return Ok(sources);
+    }
+    let written = Draft::write(file, &after).and_then(Draft::commit);
+    let failed = |error| Failure::Failed(format!("{}: cannot write the file: {error}", file.display()));
+    written.map_err(failed)?;
+    print(&diff::unified(&sources.set.main.name, before, &after))?;
+    Ok(ConfigSources::of(file, after))
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

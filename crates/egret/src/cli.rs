@@ -9,10 +9,10 @@ use crate::bench::BenchArgs;
 
 /// Egret is a gateway between an application and the third-party APIs that it calls.
 ///
-/// It runs beside the application, which can reach it in five ways: as a forward proxy, through a base URL,
-/// with a header field, with the Host field, or on a listener dedicated to one provider.
+/// It runs beside the application, which can reach it in six ways: as a forward proxy, through a base URL,
+/// with a header field, with query parameters, with the Host field, or on a listener for one provider.
 #[derive(Debug, Parser)]
-#[command(name = "egret", version, propagate_version = false, disable_help_subcommand = true)]
+#[command(name = "egret", version, propagate_version = false)]
 pub struct Cli {
     /// The command to run.
     #[command(subcommand)]
@@ -26,15 +26,40 @@ pub enum Command {
     ///
     /// SIGTERM or SIGINT drains: Egret accepts no new connections, finishes the exchanges in flight and
     /// exits. A second signal stops it immediately. A changed config file is applied as soon as it is saved,
-    /// and on SIGHUP: either as a whole, or not at all, and then the log shows the errors.
+    /// and on SIGHUP: either as a whole, or not at all, and then the log shows the errors. SIGUSR2 starts a
+    /// new process, which takes over: a restart without an error for any client.
+    #[command(after_long_help = crate::help_examples::RUN)]
     Run {
-        /// The config file. Without it every key has its default: traffic is forwarded and counted.
+        /// The config file. Default: `egret.yaml` in the working directory. Without that, every key has its
+        /// default: traffic is forwarded and counted.
+        #[arg(value_name = "FILE", conflicts_with = "config")]
+        file: Option<PathBuf>,
+        /// The config file, as an option.
         #[arg(long, short, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Also run the built-in provider, configured as `demo`, and print commands to try: traffic without
-        /// the Internet.
+        /// the Internet. Ports that other programs use are replaced by free ones.
         #[arg(long)]
         demo: bool,
+        /// Take over from the Egret that runs with the same `data_dir`: its listening sockets, the counts of
+        /// its quotas, its circuit breakers and the cool-downs of its accounts. It finishes its exchanges and
+        /// ends. If none runs, start as usual. If that fails, the running one is not affected. Linux only.
+        #[arg(long, conflicts_with = "demo")]
+        take_over: bool,
+        #[command(flatten)]
+        overrides: crate::run::overrides::Overrides,
+    },
+    /// Write a commented config to start from.
+    ///
+    /// It passes `egret check`, and works with `egret provider` until you name your own provider.
+    #[command(after_long_help = crate::help_examples::INIT)]
+    Init {
+        /// The file to write.
+        #[arg(default_value = crate::config_path::FILE_NAME)]
+        file: PathBuf,
+        /// Replace a file that exists.
+        #[arg(long)]
+        force: bool,
     },
     /// Run a program whose calls go through Egret.
     ///
@@ -43,39 +68,40 @@ pub enum Command {
     /// program uses it. Otherwise one is started on free ports, with a log in `data_dir/exec`, and ends with
     /// the program. Exits with code 125 if Egret fails, 126 if the program cannot be run, and 127 if it is
     /// not found.
+    #[command(after_long_help = crate::help_examples::EXEC)]
     Exec(Box<crate::exec::ExecArguments>),
     /// Run the gateway of one command, for `egret exec`.
     #[command(name = crate::exec::serve::NAME, hide = true)]
     Serve(Box<crate::exec::serve::ServeCommand>),
     /// Validate a config file.
     ///
-    /// Prints all errors at once, each with file, line, column, the expected value and a suggestion. Secrets
-    /// are read, but neither they nor the content of their files are shown.
-    Check {
-        /// The config file to validate.
-        file: PathBuf,
-        /// Print problems and warnings as JSON, as the control API does.
-        #[arg(long)]
-        json: bool,
-    },
+    /// Prints all errors at once, each with file, line, column, the expected value and a suggestion, and
+    /// warns of what is valid, but probably not meant. Secrets are read, but neither they nor the content of
+    /// their files are shown. Exits with code 2 for errors, and with 0 for warnings.
+    #[command(after_long_help = crate::help_examples::CHECK)]
+    Check(crate::check::Arguments),
     /// Exit with code 0 if the gateway is ready: for the health check of a container.
     Health(crate::health::Gateway),
     /// List the endpoints that a running gateway has seen, or propose flows for them.
+    #[command(after_long_help = crate::help_examples::DISCOVER)]
     Discover(crate::discover::DiscoverArguments),
     /// Print one report for a support ticket: program, machine, config and state of a gateway.
     ///
     /// The report contains no secrets. Exits with code 1 if something is wrong; the report begins with a list
     /// of it.
+    #[command(after_long_help = crate::help_examples::DOCTOR)]
     Doctor(crate::doctor::Arguments),
     /// Show the calls through a running gateway, one line each, as they end.
     ///
     /// Secrets are hidden as `control.traffic.redact` says. Exchanges are recorded while somebody watches; if
     /// there are too many, only some of them are shown, and a note tells which share. Times are in UTC. Give
     /// a filter several times to see the calls that match one of its values.
+    #[command(after_long_help = crate::help_examples::TAIL)]
     Tail(Box<crate::tail::Arguments>),
     /// Show which flows match a request, why others do not, and what their remedies would do.
     ///
     /// Nothing is sent. Exits with code 1 if the gateway would reject the request.
+    #[command(after_long_help = crate::help_examples::EXPLAIN)]
     Explain(crate::explain::Arguments),
     /// Print the JSON Schema of the config, for editors.
     ///
@@ -86,7 +112,8 @@ pub enum Command {
     /// and faults.
     ///
     /// Its page at `/` lists the endpoints.
-    Provider(Box<crate::provider::Arguments>),
+    #[command(after_long_help = crate::help_examples::PROVIDER)]
+    Provider(Box<crate::provider::ProviderArguments>),
     /// Measure how much latency Egret, or any other proxy, adds.
     #[command(subcommand)]
     Lab(crate::lab::Lab),
@@ -100,7 +127,7 @@ pub enum Command {
     ///
     /// See `docs/bench.md`. Exits with code 1 also if a `--fail-if` condition is true, the run was aborted,
     /// or every request failed.
-    #[command(disable_version_flag = true)]
+    #[command(disable_version_flag = true, after_long_help = crate::help_examples::BENCH)]
     Bench(Box<BenchArgs>),
     /// Replace HARchiver: same command line, header fields and responses.
     ///
@@ -120,6 +147,7 @@ pub enum Command {
     /// Print a script that completes the command line in a shell.
     ///
     /// For the current shell: `source <(egret completions bash)`.
+    #[command(after_long_help = crate::help_examples::COMPLETIONS)]
     Completions {
         /// The shell.
         #[arg(value_enum)]
@@ -130,7 +158,7 @@ pub enum Command {
         /// The directory, which is created if it does not exist.
         directory: PathBuf,
     },
-    /// Print the version.
+    /// Print the version, with the commit and the machine that it was built for.
     Version,
 }
 

@@ -74,7 +74,7 @@ mod tests {
     fn paths(key: &str, timeouts: &str, remedy: &str) -> Vec<String> {
         let text = HEAD.replace("KEY", key).replace("TIMEOUTS", timeouts).replace("REMEDY", remedy);
         let config = Config::parse("egret.yaml", &text).unwrap();
-        config.warnings().into_iter().map(|problem| problem.path).collect()
+        crate::advice::advise(&config).into_iter().map(|problem| problem.path).collect()
     }
 
     #[test]

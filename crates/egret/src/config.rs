@@ -5,24 +5,31 @@ use std::path::PathBuf;
 use egret_accounts::AccountConfigs;
 use egret_ca::InterceptionConfig;
 use egret_cluster::ClusterConfig;
-use egret_config::{Problem, Report};
+use egret_config::{Document, Problem, Report, SourceSet};
 use egret_control::ControlConfig;
 use egret_diagnosis::Exports;
 use egret_export::ExporterConfigs;
 use egret_flow::config::FlowConfig;
-use egret_gateway::config::{GatewayConfig, InterceptionParts, Parts, Providers, is_in_clear};
+use egret_gateway::config::{GatewayConfig, InterceptionParts, Parts, Providers};
 use egret_quota::{QuotaConfigs, StoreKind, Stores};
 use egret_store::SharedState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::foreign_keys::HINTS;
-use crate::{cluster_advice, secret_files, unopened};
+use crate::{config_advice, secret_files, unopened};
 
 /// Egret's config. Every key has a default: with an empty file Egret forwards and counts traffic.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Further files of this config, like `[providers.yaml, flows/*.yaml]`, relative to the directory of this
+    /// file. `*` and `?` are possible in the name of a file. Sections are joined by the names in them, and
+    /// flows are appended in this order, those of one pattern by the names of their files. Only this file can
+    /// include others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub include: Vec<String>,
     /// Listeners and the handling of connections.
     pub gateway: GatewayConfig,
     /// The control port: health checks, metrics, the API and the page.
@@ -56,6 +63,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            include: Vec::new(),
             gateway: GatewayConfig::default(),
             control: ControlConfig::default(),
             secrets: SecretsConfig::default(),
@@ -104,7 +112,7 @@ pub struct LogConfig {
 }
 
 /// Importance of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// A requested action failed.
@@ -132,9 +140,16 @@ pub enum LogFormat {
 }
 
 impl Config {
-    /// Parses a config text; `name` is its name in error messages.
+    /// Parses a config text without the files that it includes; `name` is its name in error messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, Report> {
-        egret_config::load_with_hints(name, text, HINTS, Self::problems)
+        let sources = SourceSet::single(name, text);
+        let loaded = Self::document(&sources)?.load(Self::problems, |_| Vec::new());
+        loaded.map(|loaded| loaded.config).map_err(config_advice::complete)
+    }
+
+    /// Parses a config and the files that it includes. Nothing that they refer to is read.
+    pub fn document(sources: &SourceSet) -> Result<Document<'_>, Report> {
+        Ok(Document::parse_set(sources)?.with_hints(HINTS).with_variables())
     }
 
     /// Returns the parts for the gateway, with the exports for its diagnoses.
@@ -159,41 +174,6 @@ impl Config {
     /// Returns `true` if a quota is stored in a file.
     pub fn has_durable_quotas(&self) -> bool {
         self.quotas.values().any(|quota| quota.store == StoreKind::File)
-    }
-
-    /// Returns warnings about a valid config: credentials that are sent unencrypted, quotas that share badly,
-    /// and refresh tokens that several gateways may use.
-    pub fn warnings(&self) -> Vec<Problem> {
-        let mut warnings = cluster_advice::advise(self);
-        warnings.extend(self.cluster.iter().flat_map(ClusterConfig::warnings));
-        for (name, account) in &self.accounts {
-            let at = format!("accounts.{name}");
-            if account.sends_secret() {
-                let is_in_clear = |provider: &&String| {
-                    self.providers.get(*provider).is_some_and(|provider| is_in_clear(&provider.url))
-                };
-                for provider in account.provider.iter().filter(is_in_clear) {
-                    let message = format!(
-                        "the credential is sent to `{provider}` in the clear because its URL is `http`: anyone on the network path can read it"
-                    );
-                    warnings.push(Problem::new(format!("{at}.provider"), message));
-                }
-            }
-            if account.oauth2.as_ref().is_some_and(|oauth2| is_in_clear(&oauth2.token_url)) {
-                let message = "tokens are fetched in the clear because this URL is `http`: anyone on the network path can read them, and \
-                               the credentials sent to get them";
-                warnings.push(Problem::new(format!("{at}.oauth2.token_url"), message));
-            }
-            let shares_no_tokens = self.cluster.as_ref().is_some_and(|cluster| cluster.key.is_none());
-            if shares_no_tokens
-                && account.oauth2.as_ref().is_some_and(|oauth2| oauth2.refresh_token.is_some())
-            {
-                let message = "each gateway of the cluster uses this refresh token for itself; an endpoint that accepts it only once then \
-                               revokes the grant: set `cluster.key`, with which the gateways share tokens";
-                warnings.push(Problem::new(format!("{at}.oauth2.refresh_token"), message));
-            }
-        }
-        warnings
     }
 
     /// Returns a mistake for each quota that a cluster shares, if there is none.
@@ -249,20 +229,6 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_token_that_each_gateway_of_a_cluster_uses_for_itself_is_warned_of() {
-        let text = "cluster: { name: c, redis: { url: 'redis://h:1' } }\n\
-                    providers: { one: { url: 'https://one.example' } }\n\
-                    accounts:\n  a:\n    provider: one\n    oauth2: { token_url: 'https://id.example/', client_id: me, \
-                    grant: refresh_token, refresh_token: '${env:CARGO_PKG_NAME}' }\n";
-        let mut config = Config::parse("egret.yaml", text).unwrap();
-        let paths: Vec<_> = config.warnings().into_iter().map(|warning| warning.path).collect();
-        assert_eq!(paths, ["cluster", "accounts.a.oauth2.refresh_token"]);
-        let cluster = config.cluster.as_mut().unwrap();
-        cluster.key = Some(egret_config::Secret::from_value("${env:KEY}", "0".repeat(32)));
-        assert_eq!(config.warnings().len(), 0);
-    }
-
-    #[test]
     fn every_default_that_is_written_down_reads_back() {
         let config = Config::default();
         let written = serde_json::to_string(&config).unwrap();
@@ -285,8 +251,7 @@ mod tests {
             ),
             (
                 "gateway:\n  listen: [{ address: 127.0.0.1:0, provder: x }]\n",
-                "egret.yaml:2:36: gateway.listen[0].provder: unknown key `provder`, expected one of `address`, `provider`, \
-                 `https_provider`, `keep_host`, `scheme`, `route_by_query`, `redirect`, `tls`; did you mean `provider`?\n2 |   listen: [{ address: 127.0.0.1:0, provder: …\n  |                                    ^^^^^^^",
+                "egret.yaml:2:36: gateway.listen[0].provder: unknown key `provder`; did you mean `provider`?\n2 |   listen: [{ address: 127.0.0.1:0, provder: …\n  |                                    ^^^^^^^",
             ),
             (
                 "gateway: { workers: 0 }",
@@ -321,7 +286,7 @@ mod tests {
             (
                 "gateway:\n  limits: { head: 32KB }\n",
                 "egret.yaml:2:19: gateway.limits.head: `32KB` is not a size: write a whole number and B, KiB, MiB or GiB, like \
-                 `64KiB`\n2 |   limits: { head: 32KB }\n  |                   ^^^^",
+                 `64KiB`; did you mean `32KiB`?\n2 |   limits: { head: 32KB }\n  |                   ^^^^",
             ),
             (
                 "exporters:\n  archive: { directory: ./har, typ: har }\n",

@@ -21,10 +21,24 @@ const MODE_BITS: u32 = 0o7777;
 pub struct Draft {
     path: PathBuf,
     file: PathBuf,
+    /// `true` if the file did not exist.
+    is_new: bool,
     is_committed: bool,
 }
 
 impl Draft {
+    /// Writes the text to the disk, in a file with the owner and the permissions of `file`. If `file` does
+    /// not exist, it gets those of `like`.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`write`](Self::write) does.
+    pub fn write_like(file: &Path, like: &Path, text: &str) -> io::Result<Self> {
+        let is_missing =
+            fs::symlink_metadata(file).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        Self::write_as(file, text, if is_missing { like } else { file })
+    }
+
     /// Writes the text to the disk, in a file with the owner and the permissions of `file`.
     ///
     /// # Errors
@@ -32,11 +46,17 @@ impl Draft {
     /// Fails if `file` is read-only, if it is a symbolic link (a mounted `ConfigMap` is one: its source is
     /// elsewhere, and the mount would discard the change), and if the directory cannot be written to.
     pub fn write(file: &Path, text: &str) -> io::Result<Self> {
-        let metadata = check_writable(file)?;
+        Self::write_as(file, text, file)
+    }
+
+    fn write_as(file: &Path, text: &str, like: &Path) -> io::Result<Self> {
+        let metadata = check_writable(like)?;
         remove_leftovers(file);
         let mut name = prefix(file);
         name.push(random_hex::<8>()?);
-        let draft = Self { path: file.with_file_name(name), file: file.to_owned(), is_committed: false };
+        let is_new = file != like;
+        let draft =
+            Self { path: file.with_file_name(name), file: file.to_owned(), is_new, is_committed: false };
         let mut new = private_file().write(true).create_new(true).open(&draft.path)?;
         new.write_all(text.as_bytes())?;
         keep_owner(&new, &metadata)?;
@@ -51,7 +71,9 @@ impl Draft {
     ///
     /// Fails without a change if the file cannot be replaced, for example because it is a mount of its own.
     pub fn commit(mut self) -> io::Result<()> {
-        check_writable(&self.file)?;
+        if !self.is_new {
+            check_writable(&self.file)?;
+        }
         fs::rename(&self.path, &self.file)?;
         self.is_committed = true;
         sync_directory(&self.file);

@@ -15,6 +15,7 @@ use egret_store::shared::Purged;
 use crate::config::Config;
 use crate::gateway_info;
 use crate::interception::Certificates;
+use crate::schema;
 
 /// The data for the control port. Created before the gateway, because the gateway must know the control
 /// port's address in order never to connect to it.
@@ -130,6 +131,10 @@ impl Source for ControlSource {
     fn config(&self) -> serde_json::Value {
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         serde_json::to_value(&*config).unwrap_or_default()
+    }
+
+    fn schema(&self) -> &'static str {
+        schema::compact_schema()
     }
 
     fn version(&self) -> &'static str {

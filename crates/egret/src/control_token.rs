@@ -27,9 +27,32 @@ const DIRECTORY_MODE: u32 = 0o700;
 pub struct ControlToken {
     path: PathBuf,
     token: Option<Secret>,
+    /// `true` if the file belongs to another process.
+    is_foreign: bool,
 }
 
 impl ControlToken {
+    /// Uses the token of the process that runs with the data directory, which keeps the file until this one
+    /// has [taken it over](Self::own).
+    pub fn adopt(config: &ControlConfig, data_dir: &Path) -> Self {
+        let path = data_dir.join(FILE_NAME);
+        let is_wanted = config.token.is_none();
+        let text = if is_wanted { fs::read_to_string(&path).ok() } else { None };
+        let token = text.map(|text| Zeroizing::new(text.trim_end().to_owned())).filter(|text| is_token(text));
+        let token = token.map(|text| Secret::from_value("the token of the running Egret", text.to_string()));
+        Self { path, token, is_foreign: true }
+    }
+
+    /// Removes the file at the end from now on.
+    pub fn own(&mut self) {
+        self.is_foreign = false;
+    }
+
+    /// Leaves the file to a process that has taken over.
+    pub fn leave(&mut self) {
+        self.is_foreign = true;
+    }
+
     /// Creates a token in the data directory, unless the config has one. A token of an earlier start is
     /// replaced or removed. Without a file that can be written there is no token, and the log says what to
     /// do.
@@ -37,7 +60,7 @@ impl ControlToken {
         let path = data_dir.join(FILE_NAME);
         if config.token.is_some() {
             let _ = fs::remove_file(&path);
-            return Self { path, token: None };
+            return Self { path, token: None, is_foreign: false };
         }
         let token = match write_new(&path) {
             Ok(token) => Some(token),
@@ -50,12 +73,12 @@ impl ControlToken {
                 None
             }
         };
-        Self { path, token }
+        Self { path, token, is_foreign: false }
     }
 
     /// Returns that there is none: the config's files are not accessible over the API.
     pub const fn none() -> Self {
-        Self { path: PathBuf::new(), token: None }
+        Self { path: PathBuf::new(), token: None, is_foreign: true }
     }
 
     /// Returns the token.
@@ -63,12 +86,21 @@ impl ControlToken {
         self.token.clone()
     }
 
+    /// Returns the address of the page, with the token if there is one. Only for a terminal: logs are kept
+    /// and passed on.
+    pub fn page(&self, control: SocketAddr) -> String {
+        let token = self.token.as_ref().map(|token| format!("#token={}", token.expose()));
+        format!("http://{control}/{}", token.unwrap_or_default())
+    }
+
     /// Tells the user of a terminal the page's address with the token, and everybody else the name of its
-    /// file: logs are kept and passed on.
+    /// file.
     pub fn announce(&self, control: SocketAddr) {
-        let Some(token) = &self.token else { return };
+        if self.token.is_none() {
+            return;
+        }
         if io::stderr().is_terminal() {
-            say(format_args!("page: http://{control}/#token={}", token.expose()));
+            say(format_args!("page: {}", self.page(control)));
         } else {
             tracing::info!(file = %self.path.display(), "the token for changes of the config is in this file");
         }
@@ -77,12 +109,17 @@ impl ControlToken {
 
 impl Drop for ControlToken {
     fn drop(&mut self) {
-        let Some(token) = &self.token else { return };
+        let Some(token) = self.token.as_ref().filter(|_| !self.is_foreign) else { return };
         // Another Egret with the same data directory may have replaced it.
         if fs::read_to_string(&self.path).is_ok_and(|kept| kept.trim_end() == token.expose()) {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Returns `true` for a text that this program writes as a token.
+fn is_token(text: &str) -> bool {
+    text.len() == 2 * TOKEN_BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Writes a new token beside the path, and renames it into place: the file always holds a whole token.
@@ -142,6 +179,26 @@ mod tests {
         };
         assert!(ControlToken::create(&config, directory.path()).token().is_none());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_process_that_takes_over_keeps_the_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = ControlConfig::default();
+        let adopt = || ControlToken::adopt(&config, directory.path());
+        assert!(adopt().token().is_none(), "there is none yet");
+        let mut old = ControlToken::create(&config, directory.path());
+        drop(adopt());
+        let mut new = adopt();
+        assert_eq!(new.token().unwrap().expose(), old.token().unwrap().expose());
+        new.own();
+        old.leave();
+        drop(old);
+        assert!(directory.path().join(FILE_NAME).exists());
+        drop(new);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        fs::write(directory.path().join(FILE_NAME), "something else").unwrap();
+        assert!(adopt().token().is_none());
     }
 
     #[test]

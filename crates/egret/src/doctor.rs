@@ -17,6 +17,7 @@ use crate::control_client::ControlClient;
 use crate::failure::Failure;
 use crate::health::Gateway;
 use crate::output::print;
+use crate::version;
 use redact::Redactor;
 
 /// `egret doctor`
@@ -57,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Returns the report, and the number of things that are wrong.
 fn report(arguments: &Arguments) -> (Value, usize) {
     let mut examined = Examined::default();
-    let config = arguments.gateway.config.as_deref().and_then(|file| examined.file(file));
+    let config = arguments.gateway.file().and_then(|file| examined.file(&file));
     let client = arguments.gateway.client(config.as_ref());
     examined.gateway(&client);
     if arguments.probe {
@@ -106,6 +107,11 @@ impl Examined {
             self.wrong.push(format!("gateway: its version is {other}, this program's is {own}"));
         }
         without_histograms(&mut stats);
+        if let Some(history) = self.read(client, "/api/v1/history") {
+            let history_of_page = json!({ "bytes": history["bytes"], "bytes_max": history["bytes_max"] });
+            let page = json!({ "history": history_of_page, "traffic_list": history["traffic_list"] });
+            self.sections.insert("memory_of_page".to_owned(), page);
+        }
         self.sections.insert("stats".to_owned(), stats);
         for (name, path) in PATHS {
             let Some(mut value) = self.read(client, path) else { continue };
@@ -156,7 +162,7 @@ impl Examined {
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         let mut report = json!({
             "wrong": self.wrong,
-            "egret": { "version": env!("CARGO_PKG_VERSION"), "build": build },
+            "egret": { "version": env!("CARGO_PKG_VERSION"), "commit": version::COMMIT, "build": build },
             "machine": machine::facts(),
         });
         if let Some(report) = report.as_object_mut() {
@@ -185,16 +191,13 @@ fn probe_provider(provider: &Value) -> probe::Probed {
 
 /// Returns the config of a file if it is valid, its problems and its warnings.
 fn check_file(file: &Path, name: &str) -> (Option<Config>, Vec<String>, Vec<String>) {
-    let text = match config_file::read(file) {
-        Ok(text) => text,
+    let mut sources = match config_file::read(file) {
+        Ok(sources) => sources,
         Err(error) => return (None, vec![error.to_string()], Vec::new()),
     };
-    match Config::parse(name, &text) {
-        Ok(config) => {
-            let warnings = config.warnings();
-            let warnings = warnings.iter().map(|warning| format!("{}: {}", warning.path, warning.message));
-            (Some(config), Vec::new(), warnings.collect())
-        }
+    name.clone_into(&mut sources.set.main.name);
+    match sources.load() {
+        Ok(loaded) => (Some(loaded.config), Vec::new(), loaded.warnings.summaries()),
         Err(report) => (None, report.summaries(), Vec::new()),
     }
 }

@@ -1,6 +1,7 @@
 //! The file of durable quotas, and the thread that reads and writes it.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::{fmt, io};
 
@@ -19,18 +20,29 @@ pub struct DurableQuotas {
 impl DurableQuotas {
     /// Opens the file in `data_dir`, and creates both if needed.
     pub fn open(data_dir: &Path) -> Result<Self, QuotaFileError> {
+        let (quotas, opening) = Self::prepare(data_dir)?;
+        opening.open()?;
+        Ok(quotas)
+    }
+
+    /// Creates what is needed but the file, which another process may still use. Requests for units wait
+    /// until it is opened.
+    pub fn prepare(data_dir: &Path) -> Result<(Self, Opening), QuotaFileError> {
         let path = data_dir.join(FILE_NAME);
         let failed = |cause| QuotaFileError { path: path.clone(), cause };
         std::fs::create_dir_all(data_dir).map_err(|error| failed(Cause::System(error)))?;
-        let now = Clock::new().timestamp(Moment::now());
-        let store = FileStore::open(&path, now).map_err(|error| failed(Cause::Store(error)))?;
         let (ledger, clerk) = ledger();
+        let (sender, opened) = sync_channel::<FileStore>(1);
+        let work = move || {
+            if let Ok(store) = opened.recv() {
+                clerk.run(&mut Watched { store, has_failed: false });
+            }
+        };
         let clerk = std::thread::Builder::new()
             .name("egret-store".into())
-            .spawn(move || clerk.run(&mut Watched { store, has_failed: false }))
+            .spawn(work)
             .map_err(|error| failed(Cause::System(error)))?;
-        tracing::info!(file = %path.display(), "quotas are stored in a file");
-        Ok(Self { ledger, clerk })
+        Ok((Self { ledger, clerk }, Opening { path, sender }))
     }
 
     /// The handle through which units are requested.
@@ -44,6 +56,25 @@ impl DurableQuotas {
         if self.clerk.join().is_err() {
             tracing::error!("the quota file was not closed: units returned last may count as used");
         }
+    }
+}
+
+/// The file, which is not open yet.
+pub struct Opening {
+    path: PathBuf,
+    sender: SyncSender<FileStore>,
+}
+
+impl Opening {
+    /// Opens the file.
+    pub fn open(self) -> Result<(), QuotaFileError> {
+        let now = Clock::new().timestamp(Moment::now());
+        let store = FileStore::open(&self.path, now)
+            .map_err(|error| QuotaFileError { path: self.path.clone(), cause: Cause::Store(error) })?;
+        tracing::info!(file = %self.path.display(), "quotas are stored in a file");
+        // The thread waits for it.
+        let _ = self.sender.send(store);
+        Ok(())
     }
 }
 

@@ -1,14 +1,14 @@
 //! External events of a running Egret: signals, changes of its config file and secret files, and the end of
 //! the command that it is run for.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 
-use crate::config_file::{self, ConfigFileError};
+use crate::config_file::{self, ConfigFileError, ConfigSources};
 use crate::failure::Failure;
 use crate::run::attached::CommandEnd;
 use crate::secret_files;
@@ -30,6 +30,8 @@ pub enum Event {
     Stop(&'static str),
     /// Request to reload.
     Hangup,
+    /// Request to start a new process that takes over.
+    Replace,
     /// The config file, or a secret file that it refers to, may have changed.
     FileChanged,
     /// The command that the gateway is run for has ended, and nothing waits for what it left behind.
@@ -49,6 +51,7 @@ pub struct Events {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    replace: Signal,
     file: Option<(Watch, Receiver<()>)>,
     /// `None` once it is returned as an event.
     command: Option<CommandEnd>,
@@ -69,6 +72,7 @@ impl Events {
             terminate: handler(SignalKind::terminate())?,
             interrupt: handler(SignalKind::interrupt())?,
             hangup: handler(SignalKind::hangup())?,
+            replace: handler(SignalKind::user_defined2())?,
             file: file.and_then(watch),
             command: None,
             has_changed: false,
@@ -106,6 +110,7 @@ impl Events {
             _ = self.terminate.recv() => Event::Stop("SIGTERM"),
             _ = self.interrupt.recv() => Event::Stop("SIGINT"),
             _ = self.hangup.recv() => Event::Hangup,
+            _ = self.replace.recv() => Event::Replace,
             () = changed => Event::FileChanged,
             () = ended => {
                 self.command = None;
@@ -125,13 +130,16 @@ impl Events {
         }
     }
 
-    /// Watches the secret files and scripts that `text`, the config in `file`, refers to, besides the config
-    /// file.
-    pub fn watch_others(&mut self, file: &Path, text: &str) {
+    /// Watches the files that the config in `file` includes, and the secret files and scripts that it refers
+    /// to, besides the config file.
+    pub fn watch_others(&mut self, file: &Path, sources: &ConfigSources) {
         if let Some((watch, _)) = &mut self.file {
             let directory = file.parent().unwrap_or(Path::new(""));
-            let scripts = secret_files::named_files(text, directory);
-            watch.set_others(secret_files::paths(text).map(PathBuf::from).chain(scripts));
+            let texts = || sources.set.included.iter().chain([&sources.set.main]).map(|source| &*source.text);
+            let scripts = texts().flat_map(|text| secret_files::named_files(text, directory));
+            let secrets = texts().flat_map(secret_files::paths).map(Into::into);
+            watch.set_others(secrets.chain(scripts).chain(sources.paths.iter().cloned()));
+            watch.set_directories(&sources.directories);
             if let Err(error) = watch.refresh() {
                 tracing::warn!(%error, "changes of a secret file or a script may be missed; send SIGHUP to reload it");
             }
@@ -139,7 +147,7 @@ impl Events {
     }
 
     /// Reads the file once it has stopped changing.
-    pub async fn read_settled(&self, file: &Path) -> Result<String, ConfigFileError> {
+    pub async fn read_settled(&self, file: &Path) -> Result<ConfigSources, ConfigFileError> {
         let mut last = config_file::read_again(file);
         for _ in 1..SETTLE_READS_MAX {
             tokio::time::sleep(SETTLE).await;

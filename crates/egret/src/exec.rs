@@ -5,6 +5,7 @@
 //! Before that it finds a gateway, or starts one that watches the process, and sets environment variables.
 
 mod base_urls;
+mod client;
 mod environment;
 mod find;
 mod formats;
@@ -36,12 +37,14 @@ use egret_measure::streams::say;
 
 use crate::config::Config;
 use crate::config_file;
+use crate::config_path;
 use crate::exec_directory::ExecDirectory;
 use crate::failure::Failure;
 use crate::gateway_info;
 use crate::output::print;
 #[cfg(target_os = "linux")]
 use crate::run::attached::Report;
+use client::ClientProof;
 use environment::Environment;
 use find::{Gateway, Search};
 use formats::Format;
@@ -63,7 +66,8 @@ const NOT_FOUND: u8 = 127;
 /// Arguments of `egret exec`.
 #[derive(Debug, Args)]
 pub struct ExecArguments {
-    /// The config file. Without it every key has its default, as in `egret run`.
+    /// The config file. Default: `egret.yaml` in the working directory, else the default of every key, as in
+    /// `egret run`.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Intercept HTTPS, so that flows apply to it: to these hosts, separated by commas, and to those that the
@@ -87,6 +91,10 @@ pub struct ExecArguments {
     /// known by their URL. Such calls need no interception.
     #[arg(long)]
     base_urls: bool,
+    /// The name of the command, for a gateway whose listener has `clients`. Its token is that of the config,
+    /// or in the variable `EGRET_CLIENT_TOKEN`. The command finds both in the URL of its proxy.
+    #[arg(long, value_name = "NAME")]
+    client: Option<String>,
     /// Time that a gateway started for the command stays after the command has ended, for programs that it
     /// leaves running.
     #[arg(long, value_name = "DURATION", default_value = "0s")]
@@ -134,7 +142,11 @@ impl ExecArguments {
         if let Some(environment) = self.unchanged(&config, &inherited)? {
             return Ok((environment, None));
         }
-        let (gateway, isolation) = self.gateway(&config, &inherited, wanted.as_ref())?;
+        let (mut gateway, isolation) = self.gateway(&config, &inherited, wanted.as_ref())?;
+        if gateway.asks_for_token && isolation.is_none() {
+            let proof = ClientProof::find(self.client.as_deref(), &config).map_err(Failure::misused)?;
+            gateway.proof = Some(proof);
+        }
         let trust = match &gateway.info.interception {
             Some(interception) => Some(trust(&config, interception)?),
             None => None,
@@ -144,7 +156,9 @@ impl ExecArguments {
         if let Some(trust) = &trust {
             environment.trust(trust).map_err(Failure::failed)?;
         }
-        if self.base_urls {
+        if self.base_urls && gateway.proof.is_some() {
+            self.say("no base URLs are set, because such a URL cannot carry the client's token");
+        } else if self.base_urls {
             environment.set_base_urls(&gateway);
         }
         environment.mark(isolation.is_none().then_some(gateway.control));
@@ -152,10 +166,13 @@ impl ExecArguments {
         Ok((environment, isolation))
     }
 
+    fn file(&self) -> Option<PathBuf> {
+        config_path::named_or_found(self.config.clone())
+    }
+
     fn read_config(&self) -> Result<Config, Failure> {
-        let Some(file) = &self.config else { return Ok(Config::default()) };
-        let text = config_file::read(file).map_err(Failure::misused)?;
-        Config::parse(&file.display().to_string(), &text).map_err(Failure::misused)
+        let Some(file) = self.file() else { return Ok(Config::default()) };
+        config_file::load(&file).map(|loaded| loaded.config)
     }
 
     /// Returns the environment as it is if this command runs inside of another `egret exec` whose gateway
@@ -195,14 +212,15 @@ impl ExecArguments {
                     self.say(format_args!("the gateway at {} is used", gateway.proxy));
                     return Ok((gateway, None));
                 }
-                Err(reason) => self.say(format_args!("no gateway at {control}: {reason}")),
+                Err(reason) => self.say(format_args!("no gateway at {control} is used: {reason}")),
             }
         }
         if self.print_env.is_some() {
             return Ok((self.configured(config)?, None));
         }
+        let file = self.file();
         let start = Start {
-            config: self.config.as_deref(),
+            config: file.as_deref(),
             directory: &directory(config)?,
             intercept: wanted.map(Wanted::hosts),
             linger: self.linger.get(),

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use egret_clock::{Clock, Moment};
+use egret_config::without_secrets;
 use egret_diagnosis::Exports;
 use egret_flow::config::match_rules;
 use egret_flow::explain::ExplainedFlow;
@@ -15,15 +16,15 @@ use egret_message::{Changes, Destination, Fields, ReceivedMessage, Request};
 use egret_remedy::{Exchange, PendingChanges};
 use serde::Serialize;
 
-use crate::config::Config;
 use crate::config_file;
+use crate::config_path;
 use crate::failure::Failure;
 
 /// The arguments of `egret explain`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The config file.
-    file: PathBuf,
+    /// The config file. Default: `egret.yaml` in the working directory.
+    file: Option<PathBuf>,
     /// The method and URL that the client would use, like `GET https://api.example.com/v1/things`.
     ///
     /// A URL of the gateway itself is treated as a base URL: `GET http://127.0.0.1:8000/stripe/v1/charges`.
@@ -38,6 +39,9 @@ pub struct Arguments {
     /// The name of the consumer.
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
+    /// Do not read secrets, neither from the environment nor from files: placeholders stand for them.
+    #[arg(long)]
+    no_secrets: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -70,9 +74,13 @@ struct RemedyStep {
 
 /// Returns the text to print.
 pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
-    let text = config_file::read(&arguments.file).map_err(Failure::misused)?;
-    let name = arguments.file.display().to_string();
-    let config = Config::parse(&name, &text).map_err(Failure::misused)?;
+    if arguments.no_secrets { without_secrets(|| explanation(arguments)) } else { explanation(arguments) }
+}
+
+fn explanation(arguments: &Arguments) -> Result<String, Failure> {
+    let file = config_path::required(arguments.file.clone())?;
+    let config = config_file::load(&file)?.config;
+    let name = file.display();
     let mut bytes = head(arguments).into_bytes();
     let mut head = parse(&bytes)?;
     let (Ok(routes), Ok(router)) =

@@ -12,6 +12,13 @@ macro_rules! lunar {
     };
 }
 
+/// A word that several products and people use.
+macro_rules! other {
+    ($word:literal, $advice:literal) => {
+        Hint { word: $word, advice: $advice }
+    };
+}
+
 /// Words that people bring along. None of them is a word of Egret where it is looked up.
 pub const HINTS: &[Hint] = &[
     lunar!("policies", "use `flows`"),
@@ -94,7 +101,25 @@ pub const HINTS: &[Hint] = &[
     lunar!("ReadCache", "use the remedy `cache`"),
     lunar!("WriteCache", "use the remedy `cache`"),
     lunar!("CustomScript", "use the remedy `script`"),
+    other!(
+        "throttling",
+        "is called `limit`, `queue` or `provider-throttle`, by what happens above the limit"
+    ),
+    other!("throttle", "is called `limit`, `queue` or `provider-throttle`, by what happens above the limit"),
+    other!("rate_limit", "is called `limit`, or `queue` to wait; both draw from a quota"),
+    other!("rate-limit", "is called `limit`, or `queue` to wait; both draw from a quota"),
+    other!("ratelimit", "is called `limit`, or `queue` to wait; both draw from a quota"),
+    other!("upstreams", "is called `providers`"),
+    other!("backends", "is called `providers`"),
+    other!("services", "is called `providers`"),
+    other!("routes", "is called `flows`"),
+    other!("middlewares", "is called `remedies`"),
+    other!("listen", "belongs under `gateway`, or under `control`"),
+    other!("listeners", "is called `gateway.listen`"),
+    other!("port", "is part of an address: `listen: [127.0.0.1:8000]`"),
     // Values where one of several words is expected.
+    other!("otel", "is called `otlp`"),
+    other!("opentelemetry", "is called `otlp`"),
     lunar!("file", "use `har`, or `ndjson` for an entry per line"),
     lunar!("s3_minio", "use `s3`, whose `endpoint` is any store"),
     lunar!("prometheus", "leave the exporter out: `/metrics` is always there"),
@@ -126,6 +151,8 @@ mod tests {
                 "`interval_unit` is Lunar's: use `window`, with a unit as in `60s`",
             ),
             ("exporters: { a: { type: file, directory: ./har } }", "`file` is Lunar's: use `har`"),
+            ("exporters: { a: { type: otel } }", "exporters.a.type: `otel` is called `otlp`"),
+            ("upstreams: {}", "upstreams: `upstreams` is called `providers`"),
             ("quotas: { a: { limit: 1, window: 60 } }", "did you mean `60s`?"),
             ("flows: [{ name: a, remedies: [{ retry: { on: '5xx,429' } }] }]", "did you mean `[5xx, 429]`?"),
         ] {

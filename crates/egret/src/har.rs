@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -98,8 +98,8 @@ fn sanitize(files: &[PathBuf], key: &Path, rotate: bool, exclude: &[String]) -> 
         obfuscator.har(&mut har);
         let out = beside(file, "sanitized");
         write(&har, &out)?;
-        let (entries, id) = (har.log.entries.len(), obfuscator.key_id());
-        print(&format!("{}: {entries} entries obfuscated with key {id}\n", out.display()))?;
+        let (entries, id) = (entry_count(har.log.entries.len()), obfuscator.key_id());
+        print(&format!("{}: {entries} obfuscated with key {id}\n", out.display()))?;
     }
     Ok(())
 }
@@ -117,7 +117,8 @@ fn verify(files: &[PathBuf]) -> Result<(), Failure> {
     for file in files {
         let bytes = read_bytes(file)?;
         let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
-        let value = serde_json::from_slice(bytes).map_err(|error| failed_at(file, &error))?;
+        let value = serde_json::from_slice(bytes)
+            .map_err(|error| failed_at(file, &format!("not JSON, so it is not a HAR file: {error}")))?;
         let (name, broken, places) = (file.display(), validate(&value), scan::scan(&value));
         problems += broken.len();
         secrets += places.len();
@@ -143,9 +144,18 @@ fn stats(files: &[PathBuf]) -> Result<(), Failure> {
 }
 
 fn merge(files: &[PathBuf], out: &Path) -> Result<(), Failure> {
-    let files = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
+    let read = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    write(&archive::merge(files, Creator { name: "egret".to_owned(), version, ..Creator::default() }), out)
+    let merged = archive::merge(read, Creator { name: "egret".to_owned(), version, ..Creator::default() });
+    write(&merged, out)?;
+    let (merged, files) = (entry_count(merged.log.entries.len()), files.len());
+    let of = if files == 1 { "file" } else { "files" };
+    print(&format!("{}: {merged} of {files} {of}\n", out.display()))
+}
+
+/// Counts entries in words.
+fn entry_count(count: usize) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
 }
 
 fn split(file: &Path, entries: u32) -> Result<(), Failure> {
@@ -153,7 +163,7 @@ fn split(file: &Path, entries: u32) -> Result<(), Failure> {
     for (index, part) in parts.iter().enumerate() {
         let out = beside(file, &(index + 1).to_string());
         write(part, &out)?;
-        print(&format!("{}: {} entries\n", out.display(), part.log.entries.len()))?;
+        print(&format!("{}: {}\n", out.display(), entry_count(part.log.entries.len())))?;
     }
     Ok(())
 }
@@ -188,7 +198,13 @@ fn write(har: &Har, out: &Path) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     har.write(&mut bytes).map_err(|error| failed_at(out, &error))?;
     let file = private_file().write(true).create_new(true).open(out);
-    file.and_then(|mut file| file.write_all(&bytes)).map_err(|error| failed_at(out, &error))
+    file.and_then(|mut file| file.write_all(&bytes)).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => failed_at(
+            out,
+            &"the file exists already: remove it, or write to another one; nothing is overwritten",
+        ),
+        _ => failed_at(out, &error),
+    })
 }
 
 #[cfg(test)]

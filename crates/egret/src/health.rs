@@ -9,7 +9,7 @@ use egret_control::ControlConfig;
 
 use crate::control_client::ControlClient;
 use crate::failure::Failure;
-use crate::{config::Config, config_file, control_token};
+use crate::{config::Config, config_file, config_path, control_token};
 
 /// The gateway to ask.
 #[derive(Debug, Args)]
@@ -17,17 +17,26 @@ pub struct Gateway {
     /// Address of its control port. Default: that of the config, else `127.0.0.1:8001`.
     #[arg(long, value_name = "ADDRESS")]
     pub control: Option<SocketAddr>,
-    /// Its config file, for the address and the token of its control port.
+    /// Its config file, for the address and the token of its control port. Default: `egret.yaml` in the
+    /// working directory, unless `--control` is given.
     #[arg(long, short, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
 impl Gateway {
-    /// Reads the config, if one is named.
+    /// Returns the config file to read.
+    pub fn file(&self) -> Option<PathBuf> {
+        if self.control.is_some() {
+            self.config.clone()
+        } else {
+            config_path::named_or_found(self.config.clone())
+        }
+    }
+
+    /// Reads the config, if there is one.
     pub fn read_config(&self) -> Result<Option<Config>, Failure> {
-        let Some(file) = &self.config else { return Ok(None) };
-        let text = config_file::read(file).map_err(Failure::misused)?;
-        Config::parse(&file.display().to_string(), &text).map(Some).map_err(Failure::misused)
+        let Some(file) = self.file() else { return Ok(None) };
+        config_file::load(&file).map(|loaded| Some(loaded.config))
     }
 
     /// Returns a client with the token that some paths always need: that of the config, or else the one that

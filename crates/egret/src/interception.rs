@@ -1,14 +1,45 @@
 //! The authority for intercepted hosts, while Egret runs: the one in the data directory, otherwise one that
 //! lives in memory.
 
+use std::fmt;
 use std::sync::Arc;
 
-use egret_ca::{Authority, CaDirectory, Constraints, IN_MEMORY_DAYS, ServerConfigs};
+use egret_ca::{
+    Authority, AuthorityError, CaDirectory, CaError, Constraints, ConstraintsError, IN_MEMORY_DAYS,
+    MintError, ServerConfigs,
+};
 use egret_message::host_pattern::{HostPattern, HostPatterns};
 
 use crate::ca::init::{configured, owner};
 use crate::ca::place::now;
 use crate::config::Config;
+
+/// The reason why intercepted hosts have no certificates.
+#[derive(Debug)]
+pub enum CertificatesError {
+    /// The authority in the data directory cannot be used.
+    Directory(CaError),
+    /// No authority can be constrained to the hosts.
+    Constraints(ConstraintsError),
+    /// No authority can be made in memory.
+    Authority(AuthorityError),
+    /// The key of the certificates cannot be made.
+    Key(MintError),
+}
+
+impl fmt::Display for CertificatesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interception: ")?;
+        match self {
+            Self::Directory(error) => error.fmt(f),
+            Self::Constraints(error) => error.fmt(f),
+            Self::Authority(error) => error.fmt(f),
+            Self::Key(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CertificatesError {}
 
 /// The certificates for the hosts of a config.
 #[derive(Debug, Clone)]
@@ -21,7 +52,7 @@ pub struct Certificates {
 impl Certificates {
     /// Returns the certificates for `config`, or `None` if it intercepts nothing. The authority of `previous`
     /// stays, because programs that run already trust it. Logs hosts for which it may not speak.
-    pub fn of(config: &Config, previous: Option<&Self>) -> Result<Option<Self>, String> {
+    pub fn of(config: &Config, previous: Option<&Self>) -> Result<Option<Self>, CertificatesError> {
         let Some(key) = &config.interception else { return Ok(None) };
         // An invalid key is reported where the config is validated.
         let Ok(rules) = key.compile("interception") else { return Ok(None) };
@@ -38,7 +69,7 @@ impl Certificates {
             return Ok(Some(previous.clone()));
         }
         let set: HostPatterns = patterns.iter().cloned().collect();
-        let configs = ServerConfigs::new(authority, set).map_err(|error| error.to_string())?;
+        let configs = ServerConfigs::new(authority, set).map_err(CertificatesError::Key)?;
         Ok(Some(Self { patterns, configs }))
     }
 
@@ -58,7 +89,7 @@ pub fn distrust_own(config: &Config) {
 }
 
 /// Returns the authority in the data directory, or else makes one in memory.
-fn authority(config: &Config, hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
+fn authority(config: &Config, hosts: &[HostPattern]) -> Result<Option<Authority>, CertificatesError> {
     match kept(config)? {
         Some(kept) => Ok(Some(kept)),
         None => in_memory(hosts),
@@ -66,9 +97,9 @@ fn authority(config: &Config, hosts: &[HostPattern]) -> Result<Option<Authority>
 }
 
 /// Returns the authority in the data directory, if there is one.
-fn kept(config: &Config) -> Result<Option<Authority>, String> {
+fn kept(config: &Config) -> Result<Option<Authority>, CertificatesError> {
     let directory = CaDirectory::new(&config.data_dir);
-    let kept = directory.load(now()).map_err(|error| format!("interception: {error}"))?;
+    let kept = directory.load(now()).map_err(CertificatesError::Directory)?;
     if let Some(authority) = &kept {
         tracing::info!(
             name = authority.name(),
@@ -82,15 +113,15 @@ fn kept(config: &Config) -> Result<Option<Authority>, String> {
 
 /// Makes an authority for `hosts`. Hosts that no certificate can name are left out, and relayed later.
 /// Returns `None` if there is no other one.
-fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
+fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, CertificatesError> {
     let is_certifiable = |host: &&HostPattern| Constraints::new([(*host).clone()]).is_ok();
     let certifiable: Vec<_> = hosts.iter().filter(is_certifiable).cloned().collect();
     if certifiable.is_empty() {
         return Ok(None);
     }
-    let constraints = Constraints::new(certifiable).map_err(|error| format!("interception: {error}"))?;
+    let constraints = Constraints::new(certifiable).map_err(CertificatesError::Constraints)?;
     let authority = Authority::make(&constraints, &owner(), IN_MEMORY_DAYS, now())
-        .map_err(|error| format!("interception: {error}"))?;
+        .map_err(CertificatesError::Authority)?;
     tracing::warn!(
         name = authority.name(),
         fingerprint = authority.fingerprint(),
@@ -102,11 +133,34 @@ fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, String> {
 
 /// Warns about hosts that the authority may not speak for. Their tunnels are relayed.
 fn warn_uncovered(authority: &Authority, hosts: &[HostPattern]) {
-    for host in hosts.iter().filter(|host| !authority.constraints().covers_pattern(host)) {
-        tracing::warn!(
-            %host,
-            "the certificate authority was not made for this host, so its tunnels are relayed: run `egret ca init --force` and \
-             restart, then give clients the new certificate"
-        );
+    for host in uncovered(authority.constraints(), hosts) {
+        tracing::warn!(%host, "{UNCOVERED}");
+    }
+}
+
+/// The consequence for a host outside of the authority's constraints.
+const UNCOVERED: &str = "the certificate authority was not made for this host, so its tunnels are relayed: run \
+     `egret ca init --force` and restart, then give clients the new certificate";
+
+/// Returns the hosts that an authority with these constraints may not speak for.
+fn uncovered<'a>(
+    constraints: &Constraints,
+    hosts: &'a [HostPattern],
+) -> impl Iterator<Item = &'a HostPattern> {
+    hosts.iter().filter(move |host| !constraints.covers_pattern(host))
+}
+
+/// Compares the hosts that `config` intercepts with the authority in its data directory, if there is one.
+/// Returns a sentence for each host that the authority may not speak for, or one if it cannot be read.
+pub fn advice(config: &Config) -> Vec<String> {
+    if config.interception.is_none() {
+        return Vec::new();
+    }
+    match CaDirectory::new(&config.data_dir).load(now()) {
+        Ok(Some(authority)) => uncovered(authority.constraints(), &configured(config))
+            .map(|host| format!("interception: `{host}`: {UNCOVERED}"))
+            .collect(),
+        Ok(None) => Vec::new(),
+        Err(error) => vec![format!("interception: {error}")],
     }
 }

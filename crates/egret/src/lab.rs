@@ -183,15 +183,17 @@ fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), 
     Ok(())
 }
 
-/// Returns the verdict, the added times, the tables, the targets, and the doubts about the results.
+/// Returns the conclusion, the verdict, the added times, the tables, the targets, and the doubts about the
+/// results.
 fn summary_text(summary: &Summary) -> String {
+    let headline = std::iter::once(format!("{}\n\n", summary.headline));
     let verdict = summary.verdict.iter().map(|sentence| format!("{sentence}\n"));
     let added = summary.added().map(|table| format!("\n{table}"));
     let tables = summary.tables.iter().map(|table| format!("\n{table}"));
     let heading = (!summary.held.is_empty()).then(|| "\nFigures to hold, with their limits:\n".to_owned());
     let held = heading.into_iter().chain(summary.held.iter().map(|held| format!("{held}\n")));
     let doubts = summary.doubts.iter().map(|doubt| format!("Doubtful: {doubt}\n"));
-    verdict.chain(added).chain(tables).chain(held).chain(doubts).collect::<Vec<_>>().concat()
+    headline.chain(verdict).chain(added).chain(tables).chain(held).chain(doubts).collect::<Vec<_>>().concat()
 }
 
 /// Stops the run on SIGINT and SIGTERM, on a thread that ends with the process.

@@ -3,7 +3,7 @@
 //! A logging thread enqueues a finished line and continues. A blocked terminal or pipe stops only the
 //! writer's thread; lines that find the queue full are counted and dropped.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,6 +17,7 @@ use tracing_subscriber::{Registry, reload};
 
 use crate::config::{LogConfig, LogFormat, LogLevel};
 use crate::failure::Failure;
+use crate::output;
 
 /// Capacity of the queue, in lines.
 const LINES_MAX: usize = 1024;
@@ -53,11 +54,9 @@ impl Logging {
             .spawn(move || write_lines(&entries, &dropped, &mut io::stderr()))
             .map_err(|error| Failure::Failed(format!("cannot start the log's thread: {error}")))?;
         let (filter, level) = reload::Layer::new(targets(config.level));
-        let colours =
-            io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let lines = tracing_subscriber::fmt::layer().with_writer(sink);
         let lines = match config.format {
-            LogFormat::Text => lines.with_ansi(colours).with_target(false).boxed(),
+            LogFormat::Text => lines.with_ansi(output::has_colors()).with_target(false).boxed(),
             LogFormat::Json => {
                 lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
             }

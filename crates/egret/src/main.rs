@@ -9,6 +9,7 @@
 
 #[cfg(not(feature = "lab"))]
 mod absent;
+mod advice;
 mod archiver;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/bench.rs")]
 mod bench;
@@ -18,14 +19,17 @@ mod cli;
 mod cluster;
 mod cluster_advice;
 mod config;
+mod config_advice;
 mod config_draft;
 mod config_file;
+mod config_path;
 mod config_rule;
 mod config_versions;
 mod control_client;
 mod control_source;
 mod control_token;
 mod demo;
+mod descriptors;
 mod discover;
 mod disks;
 mod doctor;
@@ -40,7 +44,9 @@ mod foreign_keys;
 mod gateway_info;
 mod har;
 mod health;
+mod help_examples;
 mod import;
+mod init;
 mod interception;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/lab.rs")]
 mod lab;
@@ -52,11 +58,13 @@ mod output;
 mod provider;
 mod reference;
 mod run;
+mod schema;
 mod secret_files;
 mod start_failure;
 mod supervisor;
 mod tail;
 mod unopened;
+mod version;
 mod watch;
 
 use std::process::ExitCode;
@@ -93,7 +101,7 @@ fn main() -> ExitCode {
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say(&failure);
+            output::say_failure(&failure);
             ExitCode::from(failure.exit_code())
         }
     }
@@ -101,23 +109,19 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run { config, demo } => {
-            let origin = config.map_or(run::Origin::Default, run::Origin::File);
-            run::Run { origin, demo, attached: None }.run()
+        Command::Run { file, config, demo, take_over, overrides } => {
+            let file = config_path::named_or_found(file.or(config));
+            let origin = file.map_or(run::Origin::Default, run::Origin::File);
+            let beginning = if take_over { run::Beginning::TakeOver } else { run::Beginning::New };
+            run::Run { origin, demo, beginning, overrides, attached: None }.run()
         }
+        Command::Init { file, force } => init::run(&file, init::Existing::of(force)),
         Command::Exec(arguments) => arguments.run(),
         Command::Serve(arguments) => arguments.run(),
         Command::Archiver(arguments) => arguments.run(),
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),
-        Command::Check { file, json: true } => check::print_json(&file),
-        Command::Check { file, json: false } => {
-            let checked = check::check(&file)?;
-            for warning in checked.warnings {
-                say(format_args!("warning: {warning}"));
-            }
-            print(&checked.report)
-        }
+        Command::Check(arguments) => arguments.run(),
         Command::Health(gateway) => health::run(&gateway),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),
@@ -131,6 +135,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Reference { page } => print(&reference::page(page)),
         Command::Completions { shell } => print(&manual::completions(shell)),
         Command::Man { directory } => manual::write(&directory),
-        Command::Version => print(concat!("egret ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Version => print(&version::line()),
     }
 }

@@ -22,7 +22,8 @@ pub fn completions(shell: Shell) -> String {
 pub fn write(directory: &Path) -> Result<(), Failure> {
     let failed = |error| Failure::Failed(format!("{}: {error}", directory.display()));
     std::fs::create_dir_all(directory).map_err(failed)?;
-    let egret = Cli::command().disable_help_flag(true).disable_version_flag(true);
+    let egret =
+        Cli::command().disable_help_flag(true).disable_version_flag(true).disable_help_subcommand(true);
     clap_mangen::generate_to(egret, directory).map_err(failed)?;
     std::fs::write(directory.join("egret.yaml.5"), config_page()).map_err(failed)
 }

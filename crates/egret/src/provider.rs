@@ -33,7 +33,7 @@ const THREADS_MAX: u16 = 256;
 
 /// The options of `egret provider`.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct ProviderArguments {
     /// The address to listen on; with port 0 the system chooses a free port.
     #[arg(long, value_name = "ADDRESS", default_value_t = PROVIDER_ADDRESS)]
     listen: SocketAddr,
@@ -173,7 +173,7 @@ fn prefix(text: &str) -> Result<String, OptionError> {
     if is_prefix { Ok(text.to_owned()) } else { Err(OptionError::Prefix) }
 }
 
-impl Arguments {
+impl ProviderArguments {
     fn options(self) -> Result<Options, Failure> {
         if self.faults.iter().map(|(_, probability)| probability).sum::<f64>() > 1.0 {
             return Err(Failure::Misused(
@@ -206,7 +206,7 @@ impl Arguments {
 }
 
 /// Serves until stopped by a signal.
-pub fn run(arguments: Arguments) -> Result<(), Failure> {
+pub fn run(arguments: ProviderArguments) -> Result<(), Failure> {
     let listen = arguments.listen;
     let options = arguments.options()?;
     let _logging = Logging::start(LogConfig::default())?;

@@ -5,23 +5,69 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clap::CommandFactory;
-use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use crate::cli::{Cli, Page};
-use crate::config::Config;
+use crate::schema::schema;
 
-/// The JSON Schema (draft 2020-12) of the config.
-pub fn schema() -> Value {
-    let generator = SchemaSettings::draft2020_12().for_deserialize().into_generator();
-    let mut schema = generator.into_root_schema_for::<Config>().to_value();
-    schema["title"] = "Egret config".into();
-    schema
+/// The schema as text, for editors. It accepts a reference to an environment variable in place of every
+/// value.
+pub fn schema_text() -> String {
+    let mut schema = schema();
+    accept_variables(&mut schema);
+    schema["$defs"][VARIABLE] = json!({
+        "type": "string",
+        "pattern": "\\$\\{env:[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\\}",
+        "description": "Replaced by the environment variable `NAME`: `${env:NAME}`, or `${env:NAME:-default}`.",
+    });
+    format!("{schema:#}\n")
 }
 
-/// The schema as text.
-pub fn schema_text() -> String {
-    format!("{:#}\n", schema())
+/// Name of the definition of a reference to an environment variable.
+const VARIABLE: &str = "EnvironmentVariable";
+
+/// Keys of a schema that hold further schemas, by name or as a list.
+const SUBSCHEMAS: [&str; 5] = ["properties", "$defs", "anyOf", "oneOf", "allOf"];
+
+/// Lets each value other than a free text be a reference to a variable, too. Secrets have their own.
+fn accept_variables(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    for key in SUBSCHEMAS {
+        match object.get_mut(key) {
+            Some(Value::Object(named)) => {
+                let others = named.iter_mut().filter(|(name, _)| *name != "Secret");
+                others.for_each(|(_, schema)| accept_variables(schema));
+            }
+            Some(Value::Array(list)) => list.iter_mut().for_each(accept_variables),
+            _ => {}
+        }
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(schema) = object.get_mut(key) {
+            accept_variables(schema);
+        }
+    }
+    let variable = json!({ "$ref": format!("#/$defs/{VARIABLE}") });
+    let words =
+        |list: &Value| list.as_array().is_some_and(|list| list.iter().all(|word| word["const"].is_string()));
+    if let Some(Value::Array(list)) = object.get_mut("oneOf").filter(|list| words(list)) {
+        list.push(variable);
+        return;
+    }
+    let types = ["integer", "number", "boolean"];
+    let has_type = |of: &Value| {
+        types.iter().any(|word| of == word || of.as_array().is_some_and(|of| of.iter().any(|of| of == word)))
+    };
+    let is_number = object.get("type").is_some_and(has_type);
+    if is_number || object.contains_key("pattern") || object.contains_key("enum") {
+        let notes = ["description", "default"];
+        let mut outer: Map<String, Value> = Map::new();
+        for note in notes {
+            outer.extend(object.remove(note).map(|value| (note.to_owned(), value)));
+        }
+        outer.insert("anyOf".to_owned(), json!([Value::Object(std::mem::take(object)), variable]));
+        *object = outer;
+    }
 }
 
 /// Returns a page of the reference as Markdown.
@@ -39,7 +85,8 @@ fn cli_page() -> String {
     let mut page = "# Command line\n\n<!-- Made by `egret reference cli`. Do not edit. -->\n\n\
         Exit codes: 0 done, 1 failed, 2 wrong usage or config. `--help` after any command prints the same texts.\n"
         .to_owned();
-    let mut egret = Cli::command().disable_help_flag(true).disable_version_flag(true);
+    let mut egret =
+        Cli::command().disable_help_flag(true).disable_version_flag(true).disable_help_subcommand(true);
     egret.build();
     for command in egret.get_subcommands_mut().filter(|command| !command.is_hide_set()) {
         write_command(command, &mut page);
@@ -73,6 +120,9 @@ fn write_command(command: &mut clap::Command, page: &mut String) {
             argument_name(argument),
             argument_words(argument)
         );
+    }
+    if let Some(examples) = command.get_after_long_help() {
+        let _ = writeln!(page, "\n```text\n{examples}\n```");
     }
     for part in command.get_subcommands_mut() {
         write_command(part, page);
@@ -117,7 +167,9 @@ fn config_page() -> String {
     let mut page = "# Config\n\n<!-- Made by `egret reference config`. Do not edit. -->\n\n\
         `egret check FILE` validates a config; `egret schema` prints its JSON Schema for editors.\n\
         Durations are written `250ms`, `5s`, `2m`, `1h`, `1d`; sizes `512B`, `64KiB`, `10MiB`, `1GiB`.\n\
-        Secrets must not be written in the config; refer to them as `${env:NAME}` or `${file:PATH}`.\n"
+        Secrets must not be written in the config; refer to them as `${env:NAME}` or `${file:PATH}`.\n\
+        In every other value, `${env:NAME}` or `${env:NAME:-default}` is replaced by the environment variable; in\n\
+        [CEL](matching.md) write `env(\"NAME\")`.\n"
         .to_owned();
     for section in Sections::of(&schema).list {
         section.write(&schema, &mut page);
@@ -295,9 +347,10 @@ fn plain(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     /// Calls `found` for every object in the schema.
-    fn each(value: &Value, found: &mut impl FnMut(&serde_json::Map<String, Value>)) {
+    fn each(value: &Value, found: &mut impl FnMut(&Map<String, Value>)) {
         match value {
             Value::Object(object) => {
                 found(object);

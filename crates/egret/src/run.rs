@@ -1,46 +1,57 @@
 //! `egret run`: starts the parts, reloads them, and stops them in order.
 
 pub mod attached;
+mod banner;
 mod config_calls;
 pub mod handover;
 mod names;
+pub mod overrides;
+pub mod passed_sockets;
+mod reload;
+mod stop;
 
+use std::io::{self, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use egret_cluster::ClusterThread;
+use egret_config::{Loaded, LocatedProblem, Report, SourceSet};
 use egret_control::{CALLS_MAX, ConfigAccess, ConfigCall, Control};
 use egret_diagnosis::Exports;
 use egret_export::{ExporterContext, Exporters};
 use egret_gateway::Gateway;
 use egret_gateway::config::{InterceptionParts, Parts, Providers};
+use egret_measure::streams::say;
 use egret_net::config::TlsVerify;
 use egret_quota::Stores;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
+use crate::advice;
 use crate::config::Config;
-use crate::config_file::{self, ConfigFileError};
+use crate::config_file::{self, ConfigFileError, ConfigSources};
 use crate::config_versions::{ConfigVersions, VersionOrigin};
 use crate::control_source::ControlSource;
 use crate::control_token::ControlToken;
 use crate::demo::Provider;
 use crate::disks::Disks;
-use crate::durable::{DurableQuotas, QuotaFileError};
+use crate::durable::{DurableQuotas, Opening, QuotaFileError};
 use crate::events::{Event, Events, runtime};
 use crate::exports::PseudonymKey;
 use crate::failure::Failure;
 use crate::interception::{self, Certificates};
 use crate::logging::Logging;
 use crate::output::print;
+use crate::start_failure::{self, Remedy};
 use crate::supervisor::{self, Supervisor};
-use crate::{cluster, demo, memory, start_failure};
+use crate::{cluster, config_path, demo, memory};
 use attached::Attached;
-
-/// Supervisors signal a process and then its group, so one request to stop arrives as two signals within this
-/// time.
-const SIGNAL_GROUP_DELAY: Duration = Duration::from_millis(100);
+use banner::Banner;
+use handover::lender::Lender;
+use handover::offer::{self, Offer, Rival};
+use handover::predecessor::{self, Predecessor};
+use handover::successor;
+use overrides::Overrides;
 
 /// The source of a config.
 pub enum Origin {
@@ -52,28 +63,43 @@ pub enum Origin {
     Translated(Box<Config>),
 }
 
+/// The beginning of an Egret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// With sockets of its own.
+    New,
+    /// With the sockets and the state of the Egret that runs with the same data directory.
+    TakeOver,
+}
+
 /// The arguments of `egret run`.
 pub struct Run {
     /// The source of the config.
     pub origin: Origin,
     /// `true` if the built-in provider runs as well.
     pub demo: bool,
+    /// Its beginning.
+    pub beginning: Beginning,
+    /// Options that take precedence over the config.
+    pub overrides: Overrides,
     /// The command that the gateway is run for, if it is run for one.
     pub attached: Option<Attached>,
 }
 
 impl Run {
     /// Runs until stopped by a signal.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(mut self) -> Result<(), Failure> {
         let inherited = supervisor::inherited_sockets()?;
         let refused = memory::refuse_huge_pages();
         let demo = if self.demo { Some(demo::start()?) } else { None };
-        let text = self.read().map_err(|message| {
-            Failure::Misused(format!(
-                "{message}; choose another file with --config, or omit the option: every key has a default"
-            ))
-        })?;
-        let config = self.parse(&text, demo.as_ref()).map_err(Failure::misused)?;
+        let sources = self.read().map_err(Failure::misused)?;
+        let Loaded { mut config, warnings } = self.load(&sources, demo.as_ref()).map_err(Failure::misused)?;
+        if demo.is_some() {
+            for address in self.overrides.avoid_taken(&config) {
+                say(format_args!("Another program uses {address}; the demo takes a free port instead."));
+            }
+            config = self.overrides.apply(config);
+        }
         let logging = Logging::start(config.log)?;
         if let Err(error) = refused {
             tracing::warn!(%error, "the system may use huge pages, which increases resident memory");
@@ -88,8 +114,22 @@ impl Run {
             }
             events
         };
-        let mut running = RunningEgret::start(self, text, config, demo, logging, inherited)?;
+        log_warnings(&config, &warnings);
+        if let (Origin::Default, None, Some(advice)) =
+            (&self.origin, &self.attached, config_path::overlooked())
+        {
+            tracing::warn!("{advice}");
+        }
+        let predecessor = self.predecessor(&mut config)?;
+        let inherited = match &predecessor {
+            Some(predecessor) => predecessor.clone_sockets().map_err(Failure::failed)?,
+            None => inherited,
+        };
+        let mut running = RunningEgret::start(self, sources, config, demo, logging, inherited, predecessor)?;
         let result = runtime.block_on(running.serve(&mut events));
+        if let Some(lender) = running.lender.take() {
+            lender.finish();
+        }
         if result.is_ok() {
             running.close_quotas();
         }
@@ -110,25 +150,65 @@ impl Run {
         }
     }
 
+    /// Returns the running Egret to take over from, if that is asked for and there is one.
+    fn predecessor(&mut self, config: &mut Config) -> Result<Option<Predecessor>, Failure> {
+        if self.beginning == Beginning::New {
+            return Ok(None);
+        }
+        let Some(mut predecessor) = Predecessor::ask(&config.data_dir)? else {
+            tracing::info!(data_dir = %config.data_dir.display(), "no Egret runs that could be taken over from");
+            return Ok(None);
+        };
+        self.overrides.take_over(predecessor.addresses());
+        *config = self.overrides.apply(config.clone());
+        predecessor.listen(config.control.listen).map_err(|error| {
+            Failure::Failed(format!("cannot listen on {} (`control.listen`): {error}", config.control.listen))
+        })?;
+        Ok(Some(predecessor))
+    }
+
+    /// Returns `true` if another process may take over: one that is started with the same arguments.
+    fn is_replaceable(&self) -> bool {
+        let is_alone = self.attached.is_none() && !self.demo;
+        is_alone && !matches!(self.origin, Origin::Translated(_)) && cfg!(target_os = "linux")
+    }
+
+    /// Returns what its user can do about an address that cannot be listened on.
+    fn remedy(&self) -> Remedy {
+        match self.origin {
+            Origin::Translated(_) => Remedy::Arguments,
+            Origin::Default | Origin::File(_) => Remedy::Options,
+        }
+    }
+
     fn name(&self) -> String {
         self.file().map_or_else(|| "embedded default".to_owned(), |file| file.display().to_string())
     }
 
-    fn read(&self) -> Result<String, ConfigFileError> {
-        self.file().map_or_else(|| Ok(String::new()), config_file::read)
+    fn read(&self) -> Result<ConfigSources, ConfigFileError> {
+        self.file().map_or_else(|| Ok(ConfigSources::default()), config_file::read)
     }
 
-    fn parse(&self, text: &str, demo: Option<&Provider>) -> Result<Config, egret_config::Report> {
-        let config = match &self.origin {
-            Origin::Translated(config) => (**config).clone(),
-            Origin::Default | Origin::File(_) => Config::parse(&self.name(), text)?,
+    fn load(&self, sources: &ConfigSources, demo: Option<&Provider>) -> Result<Loaded<Config>, Report> {
+        let Loaded { config, warnings } = match &self.origin {
+            Origin::File(_) => sources.load()?,
+            Origin::Default => advice::load(&SourceSet::single(self.name(), ""))?,
+            Origin::Translated(config) => {
+                let warnings = Report::unplaced(&self.name(), advice::advise(config)).into_warnings();
+                Loaded { config: (**config).clone(), warnings }
+            }
         };
         let config = match &self.attached {
             Some(attached) => attached.adapt(config),
             None => config,
         };
-        Ok(with_demo(config, demo))
+        Ok(Loaded { config: self.overrides.apply(with_demo(config, demo)), warnings })
     }
+}
+
+/// Returns the addresses of the gateway's listeners.
+fn gateway_addresses(config: &Config) -> Vec<SocketAddr> {
+    config.gateway.listen.iter().map(|listener| listener.address).collect()
 }
 
 /// Adds the built-in provider, if it runs.
@@ -143,13 +223,13 @@ fn with_demo(mut config: Config, demo: Option<&Provider>) -> Config {
 struct RunningEgret {
     run: Run,
     /// The config file as last read, valid or not; the same content is not processed twice.
-    last_read: Result<String, ConfigFileError>,
+    last_read: Result<ConfigSources, ConfigFileError>,
     /// The messages of the last rejected config, if it was rejected.
     rejected: Option<Vec<String>>,
-    /// The last text in effect that came from the file itself: the measure of changes over the API.
-    approved: String,
-    /// The text in effect.
-    in_effect: String,
+    /// The last texts in effect that came from the file itself: the measure of changes over the API.
+    approved: SourceSet,
+    /// The texts in effect.
+    in_effect: SourceSet,
     versions: ConfigVersions,
     config: Config,
     /// Opened by the first config that needs it.
@@ -168,39 +248,45 @@ struct RunningEgret {
     /// Calls from the control port about the config's files.
     calls: mpsc::Receiver<ConfigCall>,
     /// Removes its file at the end.
-    _token: ControlToken,
+    token: ControlToken,
     demo: Option<Provider>,
     logging: Logging,
     /// Sockets that the process was started with; a later config may use one.
     inherited: Vec<TcpListener>,
     supervisor: Supervisor,
+    /// Offers this process to one that takes over.
+    offer: Option<Offer>,
+    /// Resolves once the process before this one uses no file in the data directory; `None` if there is none
+    /// that does.
+    released: Option<oneshot::Receiver<()>>,
+    /// Reports to the process that has taken over.
+    lender: Option<Lender>,
 }
 
 impl RunningEgret {
     fn start(
         run: Run,
-        text: String,
+        sources: ConfigSources,
         config: Config,
         demo: Option<Provider>,
         logging: Logging,
         inherited: Vec<TcpListener>,
+        mut predecessor: Option<Predecessor>,
     ) -> Result<Self, Failure> {
-        log_warnings(&config);
         interception::distrust_own(&config);
         let exporters =
             Exporters::default().open(&config.exporters, open_options(&config)).map_err(Failure::failed)?;
         let source = Arc::new(ControlSource::new(config.clone(), exporters.clone()));
-        // The file belongs to a gateway that other gateways may run beside.
-        let token = match run.attached {
-            Some(_) => ControlToken::none(),
-            None => ControlToken::create(&config.control, &config.data_dir),
-        };
+        let mut token = control_token(&run, &config, predecessor.is_some());
         let (sender, calls) = mpsc::channel(CALLS_MAX);
-        let access = ConfigAccess { token: token.token(), calls: sender };
-        let control_source = Arc::<ControlSource>::clone(&source);
-        let control = Control::start_with(&config.control, control_source, access, &inherited)
-            .map_err(|error| start_failure::of_control(&error))?;
-        let quotas = open_quotas(&config).map_err(Failure::failed)?;
+        let start_control = || {
+            let access = ConfigAccess { token: token.token(), calls: sender.clone() };
+            Control::start_with(&config.control, Arc::<ControlSource>::clone(&source), access, &inherited)
+                .map_err(|error| start_failure::of_control(&error, run.remedy(), &gateway_addresses(&config)))
+        };
+        // The process before this one serves the control port until it has handed over.
+        let started = if predecessor.is_none() { Some(start_control()?) } else { None };
+        let (quotas, opening) = prepare_quotas(&config, predecessor.is_some()).map_err(Failure::failed)?;
         let mut key = PseudonymKey::default();
         let exports = key.exports(&config, &exporters).map_err(Failure::failed)?;
         let cluster = cluster::join(&config).map_err(Failure::failed)?;
@@ -209,30 +295,48 @@ impl RunningEgret {
         let kept =
             Kept { quotas: quotas.as_ref(), cluster: cluster.as_ref(), certificates: certificates.as_ref() };
         let parts = Parts { inherited: &inherited, ..parts(&config, kept, &exports) };
-        let gateway =
-            Gateway::start(parts, &[control.address()]).map_err(|error| start_failure::of_gateway(&error))?;
+        let own = started.as_ref().map_or(config.control.listen, Control::address);
+        let gateway = Gateway::prepare(parts, &[own])
+            .map_err(|error| start_failure::of_gateway(&error, run.remedy()))?;
         source.set_gateway(Arc::clone(&gateway));
         source.set_certificates(certificates.clone());
+        let inheritance =
+            predecessor.as_mut().map(|one| predecessor::inherit(one, &gateway, opening)).transpose()?;
+        let control = match started {
+            Some(control) => control,
+            None => start_control()?,
+        };
+        gateway.open();
+        let released = predecessor.zip(inheritance).map(|(predecessor, inheritance)| {
+            token.own();
+            predecessor.serve(&gateway, inheritance)
+        });
         let mut disks = Disks::default();
-        disks.apply(gateway.cache_disks());
-        log_listeners(&[], &gateway.addresses());
+        if released.is_none() {
+            disks.apply(gateway.cache_disks());
+        }
         let used: Vec<_> = gateway.addresses().into_iter().chain([control.address()]).collect();
+        // A service manager holds its sockets open. Those of another process are closed with their listeners.
+        let inherited = if released.is_some() { Vec::new() } else { inherited };
         supervisor::warn_unused(&inherited, &used);
+        let rival = if released.is_some() { Rival::Leaves } else { Rival::Stays };
+        let offer = run.is_replaceable().then(|| Offer::of(&config, rival, &gateway, &control)).flatten();
+        log_listeners(&[], &gateway.addresses());
+        read_authorities();
         let supervisor = Supervisor::from_env();
         supervisor
             .watch(&gateway)
             .map_err(|error| Failure::Failed(format!("cannot start the watchdog's thread: {error}")))?;
-        token.announce(reachable(control.address()));
         let versions = ConfigVersions::new(&config.data_dir);
         if run.file().is_some() && run.attached.is_none() {
-            versions.record(&text, VersionOrigin::Start);
+            versions.record(&sources.set, VersionOrigin::Start);
         }
         let running = Self {
             run,
-            last_read: Ok(text.clone()),
+            last_read: Ok(sources.clone()),
             rejected: None,
-            approved: text.clone(),
-            in_effect: text,
+            approved: sources.set.clone(),
+            in_effect: sources.set,
             versions,
             config,
             quotas,
@@ -245,23 +349,51 @@ impl RunningEgret {
             source,
             control,
             calls,
-            _token: token,
+            token,
             demo,
             logging,
             inherited,
             supervisor,
+            offer,
+            released,
+            lender: None,
         };
+        running.show_banner();
         running.show_demo()?;
-        if let Some(attached) = &running.run.attached {
-            attached.report(running.control.address(), &*running.source);
-            let taken = attached.take_over(&running.gateway);
-            if let (Err(_), Some(certificates)) = (&taken, &running.certificates) {
-                Attached::clean_up(&running.config, certificates);
-            }
-            taken?;
-        }
+        running.attach()?;
         running.supervisor.ready();
         Ok(running)
+    }
+
+    /// Serves the command that the gateway is run for, if it is run for one.
+    fn attach(&self) -> Result<(), Failure> {
+        let Some(attached) = &self.run.attached else { return Ok(()) };
+        attached.report(self.control.address(), &*self.source);
+        let taken = attached.take_over(&self.gateway);
+        if let (Err(_), Some(certificates)) = (&taken, &self.certificates) {
+            Attached::clean_up(&self.config, certificates);
+        }
+        taken
+    }
+
+    /// Shows the user of a terminal what runs, and logs it for everybody else.
+    fn show_banner(&self) {
+        let control = reachable(self.control.address());
+        if self.run.attached.is_some() {
+            return;
+        }
+        if let Origin::Translated(_) = self.run.origin {
+            return self.token.announce(control);
+        }
+        let file = self.run.file().map(|file| file.display().to_string());
+        let listening = self.gateway.addresses();
+        let banner = Banner { file: file.as_deref(), config: &self.config, listening: &listening, control };
+        if io::stderr().is_terminal() {
+            say(banner.text(&self.token.page(control)).trim_end());
+        } else {
+            self.token.announce(control);
+            banner.log();
+        }
     }
 
     fn show_demo(&self) -> Result<(), Failure> {
@@ -283,6 +415,12 @@ impl RunningEgret {
                     self.handle(call);
                     continue;
                 }
+                successor = offer::next_successor(&mut self.offer) => return self.hand_over(successor, events).await,
+                () = predecessor::is_released(&mut self.released) => {
+                    self.released = None;
+                    self.disks.apply(self.gateway.cache_disks());
+                    continue;
+                }
             };
             match event {
                 Event::Hangup => {
@@ -291,236 +429,49 @@ impl RunningEgret {
                     self.supervisor.reloaded(self.rejected.is_none());
                 }
                 Event::FileChanged => self.reload(events, false).await,
+                Event::Replace if self.offer.is_some() => successor::start(),
+                Event::Replace => tracing::error!("no process can take over: see the log of the start"),
                 Event::Stop(signal) => {
                     tracing::info!(
                         signal,
-                        "draining: no new connections; waiting for exchanges in flight, another signal stops immediately"
+                        in_flight = self.in_flight(),
+                        "draining: no new connections; waiting for exchanges in flight; signal again (Ctrl-C) to stop at once"
                     );
                     return self.drain(events, signal).await;
                 }
                 Event::CommandEnded => {
-                    tracing::info!("the command has ended; waiting for exchanges in flight");
+                    tracing::info!(
+                        in_flight = self.in_flight(),
+                        "the command has ended; waiting for exchanges in flight"
+                    );
                     return self.drain(events, "").await;
                 }
             }
         }
     }
+}
 
-    /// Waits until no exchange is left. Returns immediately on another request to stop after the `first`
-    /// signal.
-    async fn drain(&self, events: &mut Events, first: &'static str) -> Result<(), Failure> {
-        let stopped_at = Instant::now();
-        self.supervisor.stopping(self.config.gateway.timeouts.drain);
-        let (done, mut drained) = mpsc::channel(1);
-        let gateway = Arc::clone(&self.gateway);
-        std::thread::Builder::new()
-            .name("egret-drain".into())
-            .spawn(move || done.blocking_send(gateway.drain()))
-            .map_err(|error| Failure::Failed(format!("cannot drain: {error}")))?;
-        let stopped_again = async {
-            loop {
-                match events.next().await {
-                    Event::Stop(signal) if signal != first || stopped_at.elapsed() > SIGNAL_GROUP_DELAY => {
-                        return;
-                    }
-                    _ => {}
-                }
-            }
-        };
-        tokio::select! {
-            complete = drained.recv() => {
-                if complete == Some(true) {
-                    tracing::info!("drained");
-                } else {
-                    tracing::warn!("exchanges still in flight after `gateway.timeouts.drain` were aborted");
-                }
-                Ok(())
-            }
-            () = stopped_again => Err(Failure::Failed("stopped immediately: exchanges in flight were aborted".to_owned())),
-        }
-    }
-
-    /// Applies the current config file, or changes nothing and logs the errors. An unchanged file is applied
-    /// again only if `forced`, for example to reopen the access log.
-    async fn reload(&mut self, events: &mut Events, forced: bool) {
-        let file = match &self.run.origin {
-            Origin::File(file) => file.clone(),
-            Origin::Translated(config) if forced => {
-                // Rereads its certificates and reopens the access log.
-                let config = (**config).clone();
-                let applied = self.apply(config);
-                return self.log_rejected(applied, "command line");
-            }
-            Origin::Default if forced => {
-                tracing::info!("nothing to reload: Egret runs without a config file");
-                return;
-            }
-            Origin::Default | Origin::Translated(_) => return,
-        };
-        events.refresh();
-        let read = events.read_settled(&file).await;
-        let is_known = read == self.last_read;
-        self.last_read.clone_from(&read);
-        if let Ok(text) = &read {
-            events.watch_others(&file, text);
-        }
-        let parsed = read.clone().map_err(messages).and_then(|text| self.parse_again(&text));
-        // The same text may refer to secrets that have changed.
-        let is_repeat = !forced && is_known;
-        if is_repeat && parsed.as_ref().is_ok_and(|config| self.with_fixed(config.clone()) == self.config) {
-            return;
-        }
-        let applied = parsed.and_then(|config| self.apply(config));
-        if let (Ok(()), Ok(text)) = (&applied, read) {
-            self.approve(text);
-        }
-        let rejected = applied.clone().err();
-        let is_logged = rejected.is_some() && rejected == self.rejected;
-        self.rejected = rejected;
-        if !(is_repeat && is_logged) {
-            self.log_rejected(applied, &file.display().to_string());
-        }
-    }
-
-    /// Remembers a text of the file that is now in effect. The API's own text is in effect already.
-    fn approve(&mut self, text: String) {
-        if text != self.in_effect {
-            self.versions.record(&text, VersionOrigin::File);
-            self.approved.clone_from(&text);
-            self.in_effect = text;
-        }
-    }
-
-    fn log_rejected(&self, applied: Result<(), Vec<String>>, origin: &str) {
-        let Err(messages) = applied else { return };
-        self.gateway.count_refused_reload();
-        for message in messages {
-            tracing::error!("config refused: {message}");
-        }
-        tracing::error!(file = origin, "the previous config stays in effect");
-    }
-
-    fn parse_again(&self, text: &str) -> Result<Config, Vec<String>> {
-        // A file being written is briefly empty, and an empty config would be valid.
-        if text.trim().is_empty() {
-            return Err(vec![format!(
-                "{}: the file is empty, which a reload treats as a mistake",
-                self.run.name()
-            )]);
-        }
-        self.run.parse(text, self.demo.as_ref()).map_err(|report| report.summaries())
-    }
-
-    /// Applies the whole config or nothing. The messages say why it was rejected.
-    fn apply(&mut self, new: Config) -> Result<(), Vec<String>> {
-        let new = self.keep_fixed(new);
-        let listened = self.gateway.addresses();
-        if self.quotas.is_none() {
-            self.quotas = open_quotas(&new).map_err(messages)?;
-        }
-        let exporters = self.exporters.open(&new.exporters, open_options(&new)).map_err(messages)?;
-        let exports = self.key.exports(&new, &exporters).map_err(messages)?;
-        let joined = if self.cluster.is_none() { cluster::join(&new).map_err(messages)? } else { None };
-        let certificates = Certificates::of(&new, self.certificates.as_ref()).map_err(messages)?;
-        let kept = Kept {
-            quotas: self.quotas.as_ref(),
-            cluster: self.cluster.as_ref().or(joined.as_ref()),
-            certificates: certificates.as_ref(),
-        };
-        let parts = Parts { inherited: &self.inherited, ..parts(&new, kept, &exports) };
-        if let Err(error) = self.gateway.reload(parts) {
-            exporters.close_others(&self.exporters);
-            // The next config may name another cluster.
-            joined.into_iter().for_each(ClusterThread::leave);
-            return Err(messages(error));
-        }
-        self.cluster = self.cluster.take().or(joined);
-        // Kept even if nothing is intercepted for a while: clients trust this authority.
-        self.certificates = certificates.or(self.certificates.take());
-        self.source.set_certificates(self.certificates.clone());
-        self.source.set_cluster(self.cluster.as_ref());
-        if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
-            thread.reconfigure(cluster);
-        }
-        self.disks.apply(self.gateway.cache_disks());
-        self.change_exporters(exporters);
-        log_listeners(&listened, &self.gateway.addresses());
-        log_warnings(&new);
-        self.logging.set_level(new.log.level);
-        self.source.set_config(new.clone());
-        self.config = new;
-        tracing::info!("config reloaded");
-        Ok(())
-    }
-
-    /// Switches to the new exporters. The old ones write their remaining data on a separate thread.
-    fn change_exporters(&mut self, exporters: Exporters) {
-        let old = std::mem::replace(&mut self.exporters, exporters.clone());
-        self.source.set_exporters(exporters.clone());
-        let close = move || old.close_others(&exporters);
-        if let Err(error) = std::thread::Builder::new().name("egret-close".into()).spawn(close) {
-            tracing::error!("removed exporters are not closed: {error}");
-        }
-    }
-
-    /// Writes unused loans back to the quotas. Call it after the drain, when nothing draws from them.
-    fn close_quotas(&mut self) {
-        if let Some(quotas) = self.quotas.take() {
-            self.gateway.give_quotas_back();
-            quotas.close();
-        }
-        if let Some(cluster) = self.cluster.take() {
-            cluster.leave();
-        }
-    }
-
-    /// Returns the new config with the old values of keys that cannot change while Egret runs, and logs which
-    /// have changed.
-    fn keep_fixed(&self, new: Config) -> Config {
-        for key in self.fixed_changes(&new) {
-            tracing::warn!(key, "this key has changed, but only a restart applies it");
-        }
-        self.with_fixed(new)
-    }
-
-    /// Returns the keys that have changed in the new config, but cannot change while Egret runs.
-    fn fixed_changes(&self, new: &Config) -> Vec<&'static str> {
-        let old = &self.config;
-        let fixed = [
-            ("control", old.control != new.control),
-            ("data_dir", old.data_dir != new.data_dir),
-            ("cluster", !is_cluster_kept(old, new)),
-            ("log.format", old.log.format != new.log.format),
-            ("gateway.workers", old.gateway.workers != new.gateway.workers),
-        ];
-        fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
-    }
-
-    /// Does the same without logging.
-    fn with_fixed(&self, new: Config) -> Config {
-        let old = &self.config;
-        let mut kept = Config { control: old.control.clone(), data_dir: old.data_dir.clone(), ..new };
-        if !is_cluster_kept(old, &kept) {
-            kept.cluster.clone_from(&old.cluster);
-        }
-        kept.log.format = old.log.format;
-        kept.gateway.workers = old.gateway.workers;
-        kept
+/// Returns the token for changes of the config.
+fn control_token(run: &Run, config: &Config, takes_over: bool) -> ControlToken {
+    match run.attached {
+        // The file belongs to a gateway that other gateways may run beside.
+        Some(_) => ControlToken::none(),
+        None if takes_over => ControlToken::adopt(&config.control, &config.data_dir),
+        None => ControlToken::create(&config.control, &config.data_dir),
     }
 }
 
-/// Returns `true` if the gateway need not leave its cluster.
-fn is_cluster_kept(old: &Config, new: &Config) -> bool {
-    match (&old.cluster, &new.cluster) {
-        (Some(old), Some(new)) => old.is_same_cluster(new),
-        (Some(_), None) => false,
-        (None, _) => true,
+/// Creates the quotas that are stored in the file, if there are any. The file of a process that still runs is
+/// opened later.
+fn prepare_quotas(
+    config: &Config,
+    is_in_use: bool,
+) -> Result<(Option<DurableQuotas>, Option<Opening>), QuotaFileError> {
+    if !is_in_use || !config.has_durable_quotas() {
+        return Ok((open_quotas(config)?, None));
     }
-}
-
-/// Returns the message of an error as the only reason for rejecting a config.
-fn messages(error: impl std::fmt::Display) -> Vec<String> {
-    vec![error.to_string()]
+    let (quotas, opening) = DurableQuotas::prepare(&config.data_dir)?;
+    Ok((Some(quotas), Some(opening)))
 }
 
 /// Opens the quota file, if a quota is stored in it.
@@ -551,6 +502,15 @@ fn parts<'a>(config: &'a Config, kept: Kept<'a>, exports: &'a Exports) -> Parts<
     Parts { stores, shared, data_dir: Some(&*config.data_dir), interception, ..config.gateway_parts(exports) }
 }
 
+/// Reads the system's authorities in a thread of its own, so that neither the start nor the first call over
+/// TLS waits for them. Without the thread, that call reads them.
+fn read_authorities() {
+    let read = || drop(egret_net::tls::system_roots());
+    if let Err(error) = std::thread::Builder::new().name("egret-roots".into()).spawn(read) {
+        tracing::debug!(%error, "the thread that reads the system's authorities cannot start");
+    }
+}
+
 /// Logs the new addresses.
 fn log_listeners(before: &[SocketAddr], now: &[SocketAddr]) {
     for address in now.iter().filter(|address| !before.contains(address)) {
@@ -559,10 +519,11 @@ fn log_listeners(before: &[SocketAddr], now: &[SocketAddr]) {
 }
 
 /// Logs warnings about the config.
-fn log_warnings(config: &Config) {
+fn log_warnings(config: &Config, warnings: &Report) {
     warn_unverified(&config.providers);
-    for warning in config.warnings() {
-        tracing::warn!(key = warning.path, "{}", warning.message);
+    for LocatedProblem { path, message, file, line, .. } in warnings.problems() {
+        let at = line.map(|line| format!("{file}:{line}"));
+        tracing::warn!(key = path, at, "{message}");
     }
 }
 

@@ -93,6 +93,11 @@ impl Supervisor {
         self.send(&format!("STOPPING=1\nSTATUS=Draining{extend}"));
     }
 
+    /// Reports that another process has taken over. From now on the service manager follows that one.
+    pub fn replaced(&self, pid: i32) {
+        self.send(&format!("MAINPID={pid}\nSTATUS=Serving"));
+    }
+
     /// Feeds the watchdog, if the service manager has one, as long as every worker handles its messages. The
     /// thread ends with the process.
     #[expect(clippy::disallowed_methods, reason = "the thread has nothing else to do between two feeds")]

@@ -21,15 +21,26 @@ pub struct Watch {
     files: Vec<PathBuf>,
     watcher: RecommendedWatcher,
     watched: BTreeSet<PathBuf>,
-    /// The files and every link on their paths, for the thread that receives the events.
-    chain: Arc<Mutex<BTreeSet<PathBuf>>>,
+    /// Directories in which any file matters.
+    directories: Vec<PathBuf>,
+    /// The paths that matter, for the thread that receives the events.
+    chain: Arc<Mutex<Chain>>,
+}
+
+/// The paths that an event must concern to matter.
+#[derive(Debug, Default)]
+struct Chain {
+    /// The files and every link on their paths.
+    steps: BTreeSet<PathBuf>,
+    /// Directories in which any file matters.
+    directories: Vec<PathBuf>,
 }
 
 impl Watch {
     /// Starts to watch. The receiver gets one item after any number of events.
     pub fn start(file: &Path) -> Result<(Self, Receiver<()>), notify::Error> {
         let (sender, receiver) = channel(1);
-        let chain = Arc::new(Mutex::new(BTreeSet::new()));
+        let chain = Arc::new(Mutex::new(Chain::default()));
         let known = Arc::clone(&chain);
         let watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
             if event.is_ok_and(|event| {
@@ -40,7 +51,8 @@ impl Watch {
             // A full channel means that the file will be read anyway.
             let _ = sender.try_send(());
         })?;
-        let mut watch = Self { files: vec![file.to_owned()], watcher, watched: BTreeSet::new(), chain };
+        let (files, watched) = (vec![file.to_owned()], BTreeSet::new());
+        let mut watch = Self { files, watcher, watched, directories: Vec::new(), chain };
         watch.refresh()?;
         Ok((watch, receiver))
     }
@@ -51,10 +63,18 @@ impl Watch {
         self.files.extend(others);
     }
 
+    /// Watches all files in these directories, and in no others.
+    pub fn set_directories(&mut self, directories: &[PathBuf]) {
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        self.directories = directories.iter().map(absolute).collect();
+    }
+
     /// Resolves the links again, which a change may have redirected.
     pub fn refresh(&mut self) -> Result<(), notify::Error> {
         let chain: BTreeSet<PathBuf> = self.files.iter().flat_map(|file| link_chain(file)).collect();
-        let directories: BTreeSet<PathBuf> = chain.iter().map(|path| parent(path)).collect();
+        let mut directories: BTreeSet<PathBuf> = chain.iter().map(|path| parent(path)).collect();
+        directories.extend(self.directories.iter().cloned());
+        let chain = Chain { steps: chain, directories: self.directories.clone() };
         *self.chain.lock().unwrap_or_else(PoisonError::into_inner) = chain;
         for gone in self.watched.difference(&directories) {
             // A removed directory is no longer watched.
@@ -73,9 +93,12 @@ impl Watch {
 
 /// Returns `true` if the event does not concern a file with this `chain` of links. Reading the file is an
 /// event as well.
-fn is_unrelated(event: &notify::Event, chain: &BTreeSet<PathBuf>) -> bool {
+fn is_unrelated(event: &notify::Event, chain: &Chain) -> bool {
     // The removal of a directory, and lost events, name no path on the way, or no path at all.
-    let concerns = |path: &PathBuf| chain.iter().any(|step| step == path || parent(step) == *path);
+    let concerns = |path: &PathBuf| {
+        chain.steps.iter().any(|step| step == path || parent(step) == *path)
+            || chain.directories.contains(&parent(path))
+    };
     event.kind.is_access()
         || !(event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(concerns))
 }
@@ -163,7 +186,8 @@ mod tests {
     fn what_happens_beside_the_file_is_passed_over() {
         use notify::EventKind;
         use notify::event::{AccessKind, CreateKind, ModifyKind, RemoveKind};
-        let chain = BTreeSet::from([PathBuf::from("/etc/egret/egret.yaml")]);
+        let steps = BTreeSet::from([PathBuf::from("/etc/egret/egret.yaml")]);
+        let chain = Chain { steps, directories: vec!["/etc/egret/flows".into()] };
         let unrelated =
             |kind, path: &str| is_unrelated(&notify::Event::new(kind).add_path(path.into()), &chain);
         assert!(unrelated(EventKind::Modify(ModifyKind::Any), "/etc/egret/egret.log"));
@@ -171,6 +195,8 @@ mod tests {
         assert!(!unrelated(EventKind::Modify(ModifyKind::Any), "/etc/egret/egret.yaml"));
         assert!(!unrelated(EventKind::Create(CreateKind::File), "/etc/egret/egret.yaml"));
         assert!(!unrelated(EventKind::Remove(RemoveKind::Folder), "/etc/egret"));
+        assert!(!unrelated(EventKind::Create(CreateKind::File), "/etc/egret/flows/new.yaml"));
+        assert!(unrelated(EventKind::Create(CreateKind::File), "/etc/egret/flows/old/new.yaml"));
         assert!(!is_unrelated(&notify::Event::new(EventKind::Any), &chain));
     }
 

@@ -23,6 +23,7 @@ fn egret(arguments: &[&str]) -> Command {
             ["MAPS_KEY", "STRIPE_KEY", "WEATHER_KEY_1", "WEATHER_KEY_2"]
                 .map(|name| (name, "a key for tests")),
         )
+        .envs(["CHECKOUT_TOKEN", "REPORTS_TOKEN"].map(|name| (name, format!("token-for-tests-{name}"))))
         .env_remove("NO_COLOR");
     command
 }
@@ -130,9 +131,10 @@ const FREE_PORTS: &str = "gateway: { listen: [127.0.0.1:0] }\ncontrol: { listen:
 
 #[test]
 fn version_and_schema_go_to_standard_output() {
+    let machine = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
     assert_eq!(
         output(&["version"]),
-        (Some(0), format!("egret {}\n", env!("CARGO_PKG_VERSION")), String::new())
+        (Some(0), format!("egret {} ({machine})\n", env!("CARGO_PKG_VERSION")), String::new())
     );
     let (code, schema, errors) = output(&["schema"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
@@ -173,7 +175,7 @@ fn a_config_file_that_is_not_there_is_exit_code_2_with_a_hint() {
     assert_eq!(code, Some(2));
     assert_eq!(
         errors,
-        "/no/such.yaml: no such file; choose another file with --config, or omit the option: every key has a default\n"
+        "/no/such.yaml: no such file; `egret init /no/such.yaml` writes a config to start from\n"
     );
 }
 
@@ -305,7 +307,10 @@ fn a_taken_port_is_named_with_what_to_do() {
         let (code, _, errors) = output(&["run", "--config", file.to_str().expect("a path in UTF-8")]);
         assert_eq!(code, Some(1), "{errors}");
         assert!(errors.contains(&address.to_string()), "{errors}");
-        assert!(errors.contains(&format!("Stop it, or set `{part}.listen` in a config")), "{errors}");
+        let option = if part == "control" { "--control" } else { "--listen" };
+        let advice =
+            format!("choose another address with `{option} IP:PORT`, or with `{part}.listen` in the config");
+        assert!(errors.contains(&advice), "{errors}");
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use egret_accounts::AccountConfigs;
 use egret_ca::{InterceptionConfig, ServerConfigs};
+use egret_clients::ClientsConfig;
 use egret_config::{Duration, Size};
 use egret_diagnosis::{Exports, TrafficConfig};
 use egret_export::access_log::AccessLogConfig;
@@ -240,6 +241,9 @@ pub struct ListenConfig {
     /// The certificate for clients, which must then use TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenTlsConfig>,
+    /// The proof that clients must give. `None` if anybody may use the listener, and name any consumer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients: Option<ClientsConfig>,
 }
 
 /// The scheme of a URL.
@@ -269,6 +273,7 @@ impl From<SocketAddr> for ListenConfig {
             route_by_query: false,
             redirect: false,
             tls: None,
+            clients: None,
         }
     }
 }
@@ -276,7 +281,11 @@ impl From<SocketAddr> for ListenConfig {
 /// The two notations of a [`ListenConfig`].
 #[derive(JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
-#[expect(dead_code, reason = "describes both notations for the schema; the parser below reads them")]
+#[expect(
+    dead_code,
+    clippy::large_enum_variant,
+    reason = "describes both notations for the schema; the parser below reads them"
+)]
 enum ListenSchema {
     /// `host:port`
     Address(String),
@@ -307,6 +316,9 @@ enum ListenSchema {
         redirect: Option<bool>,
         /// The certificate for clients, which must then use TLS.
         tls: Option<ListenTlsConfig>,
+        /// The proof that clients must give of who they are. Without it, everybody who reaches the listener
+        /// may use it, and name any consumer. Not with `redirect`.
+        clients: Option<ClientsConfig>,
     },
 }
 
@@ -346,6 +358,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     #[serde(default)]
                     redirect: bool,
                     tls: Option<ListenTlsConfig>,
+                    clients: Option<ClientsConfig>,
                 }
                 let Fields {
                     address,
@@ -356,6 +369,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     route_by_query,
                     redirect,
                     tls,
+                    clients,
                 } = Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
                 Ok(ListenConfig {
                     address,
@@ -366,6 +380,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
                     route_by_query,
                     redirect,
                     tls,
+                    clients,
                 })
             }
         }

@@ -53,6 +53,8 @@ pub(crate) enum ErrorKind {
     BodiesFull,
     /// A script has refused the exchange.
     ScriptRefused,
+    /// The client has not proven who it is, on a listener that asks for it.
+    ClientUnproven,
 }
 
 /// One row of the table of errors.
@@ -65,7 +67,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -103,6 +105,7 @@ impl ErrorKind {
         Self::EchoUnreadable,
         Self::BodiesFull,
         Self::ScriptRefused,
+        Self::ClientUnproven,
     ];
 
     const fn row(self) -> Row {
@@ -146,6 +149,7 @@ impl ErrorKind {
             Self::AccountUnavailable => row("account-unavailable", 503, "http_request_denied"),
             Self::BodiesFull => row("bodies-full", 503, "proxy_internal_error"),
             Self::ScriptRefused => row("script-refused", 403, "http_request_denied"),
+            Self::ClientUnproven => row("client-unproven", 407, "http_request_denied"),
             Self::EchoUnreadable => row("echo-unreadable", 502, "http_response_content_coding"),
         }
     }

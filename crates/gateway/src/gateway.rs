@@ -3,27 +3,30 @@
 pub(crate) mod acceptor;
 pub(crate) mod thread;
 
+use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use egret_cache::CacheDisk;
-use egret_clock::Moment;
+use egret_clock::{Moment, Timestamp};
 use egret_config::Problem;
 use egret_diagnosis::{Discovered, Traffic};
 use egret_export::access_log::AccessLog;
-use egret_flow::FlowsSnapshot;
+use egret_flow::{FlowsSnapshot, HandedFlows};
 use egret_message::authority::{Authority, Host};
 use egret_message::default_port;
 use egret_net::dns::{Addresses, DnsError, NoAddress, Resolver};
 use egret_net::event_loop::EventLoop;
 use egret_net::policy::{Target, Verdict};
+use egret_quota::{Balance, Inheritance, Lending};
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -32,7 +35,13 @@ use crate::config::{GatewayConfig, Parts};
 use crate::observe::counters;
 use crate::observe::stats::{InterceptionSnapshot, StatsSnapshot};
 use crate::plan::Plan;
-use crate::worker::{Message, Shared};
+use crate::worker::{Backlog, Message, Shared, StopAccepting};
+
+/// Maximum time for the workers to apply a new configuration, before the reload counts as done.
+const APPLIED_MAX: Duration = Duration::from_secs(1);
+
+/// Maximum time for the workers to handle their messages while the gateway is handed over.
+const HANDLED_MAX: Duration = Duration::from_millis(50);
 
 /// A running gateway. Dropping it does not stop it; [`drain`](Self::drain) does.
 #[derive(Debug)]
@@ -52,10 +61,12 @@ struct State {
     listeners: Vec<Listener>,
     /// Stops the acceptors of adopted sockets.
     adopted: Vec<Stop>,
+    /// Sockets of `listeners` on which nothing is accepted until the gateway is opened.
+    unopened: Vec<TcpListener>,
 }
 
 /// Stops an acceptor, which confirms that it has ended.
-type Stop = oneshot::Sender<oneshot::Sender<()>>;
+type Stop = oneshot::Sender<StopAccepting>;
 
 /// A bound listener.
 #[derive(Debug)]
@@ -65,16 +76,24 @@ struct Listener {
     bound: SocketAddr,
     /// Stops the acceptor.
     stop: Option<Stop>,
+    /// A handle of the socket, for another process. Clients are accepted on it until it is closed.
+    socket: Option<TcpListener>,
 }
 
-/// A question to every worker, which each answers by dropping its handle.
+/// A question to every worker, which each answers by dropping its sender.
 #[derive(Debug)]
-pub struct Pulse(Arc<()>);
+pub struct Pulse(Receiver<Infallible>);
 
 impl Pulse {
     /// Returns `true` once every worker has handled the question, or has ended.
     pub fn is_answered(&self) -> bool {
-        Arc::strong_count(&self.0) == 1
+        self.0.try_recv() == Err(TryRecvError::Disconnected)
+    }
+
+    /// Waits until every worker has handled the question, or has ended, but at most for this time.
+    fn wait(&self, most: Duration) {
+        // Nothing is ever sent, so each error ends the wait.
+        let _ = self.0.recv_timeout(most);
     }
 }
 
@@ -115,6 +134,14 @@ impl Gateway {
     /// Starts the threads and the listeners. `own` holds other ports of this process, which no exchange may
     /// connect to.
     pub fn start(parts: Parts<'_>, own: &[SocketAddr]) -> Result<Arc<Self>, StartError> {
+        let gateway = Self::prepare(parts, own)?;
+        gateway.open();
+        Ok(gateway)
+    }
+
+    /// Starts the threads and binds the listeners. Clients that connect wait until the gateway is
+    /// [opened](Self::open).
+    pub fn prepare(parts: Parts<'_>, own: &[SocketAddr]) -> Result<Arc<Self>, StartError> {
         let config = parts.gateway;
         raise_descriptor_limit();
         let workers = config.workers.count();
@@ -150,11 +177,28 @@ impl Gateway {
             shared,
             started: Instant::now(),
             own: own.to_vec(),
-            state: Mutex::new(State { plan, listeners: Vec::new(), adopted: Vec::new() }),
+            state: Mutex::new(State { plan, listeners, adopted: Vec::new(), unopened: sockets }),
             ended: Mutex::new(ended),
         };
-        gateway.lock().listeners = gateway.listen(listeners, sockets);
         Ok(Arc::new(gateway))
+    }
+
+    /// Begins to accept clients. Later calls have no effect.
+    pub fn open(&self) {
+        let mut state = self.lock();
+        let (listeners, sockets) =
+            (std::mem::take(&mut state.listeners), std::mem::take(&mut state.unopened));
+        state.listeners = self.listen(listeners, sockets);
+    }
+
+    /// Returns handles of the listening sockets, for a process that takes over.
+    pub fn listening_sockets(&self) -> io::Result<Vec<TcpListener>> {
+        self.lock()
+            .listeners
+            .iter()
+            .filter_map(|one| one.socket.as_ref())
+            .map(TcpListener::try_clone)
+            .collect()
     }
 
     /// Returns the listening addresses, in the order of the configuration, with the real ports in place of 0.
@@ -197,8 +241,9 @@ impl Gateway {
     }
 
     /// Applies a new configuration completely, or returns an error and changes nothing. Exchanges in progress
-    /// keep the old one. Connections, counters and look-ups stay if nothing about them changes. The number of
-    /// workers stays.
+    /// keep the old one; those that begin after the return have the new one. Connections, counters and
+    /// look-ups stay if nothing about them changes. The number of workers stays. Blocks for a few
+    /// milliseconds. If a worker is held up for a second, it gets the new one later.
     pub fn reload(&self, parts: Parts<'_>) -> Result<(), StartError> {
         let config = parts.gateway;
         let mut state = self.lock();
@@ -219,9 +264,11 @@ impl Gateway {
             // Listeners that stay pass their handle on. Dropping the other handles stops their acceptors.
             if let Some(kept) = listeners.iter_mut().find(|listener| listener.bound == before.bound) {
                 kept.stop = kept.stop.take().or(before.stop.take());
+                kept.socket = kept.socket.take().or(before.socket.take());
             }
         }
         state.listeners = listeners;
+        self.pulse().wait(APPLIED_MAX);
         self.shared.reloads.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -251,6 +298,7 @@ impl Gateway {
             generated: counters::generated(workers),
             dns: self.shared.network.resolver.snapshot(),
             denials: counters::denials(workers),
+            unproven: counters::unproven(workers),
             reloads: self.shared.reloads.load(Relaxed),
             reloads_refused: self.shared.reloads_refused.load(Relaxed),
             access_log_dropped: workers.iter().map(|worker| worker.access_log_dropped.get()).sum(),
@@ -317,8 +365,8 @@ impl Gateway {
 
     /// Asks every worker to show that its event loop turns. Does not wait for them.
     pub fn pulse(&self) -> Pulse {
-        let pulse = Arc::new(());
-        self.shared.broadcast(|| Message::Pulse(Arc::clone(&pulse)));
+        let (sender, pulse) = mpsc::channel();
+        self.shared.broadcast(|| Message::Pulse(sender.clone()));
         Pulse(pulse)
     }
 
@@ -332,24 +380,9 @@ impl Gateway {
     /// Blocks.
     pub fn drain(&self) -> bool {
         self.shared.draining.store(true, Relaxed);
-        let (timeout, stops) = {
-            let mut state = self.lock();
-            let mut stops = std::mem::take(&mut state.adopted);
-            stops.extend(state.listeners.iter_mut().filter_map(|listener| listener.stop.take()));
-            (state.plan.timeouts.drain, stops)
-        };
+        let timeout = self.lock().plan.timeouts.drain;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let stopped: Vec<_> = stops
-            .into_iter()
-            .filter_map(|stop| {
-                let (done, is_done) = oneshot::channel();
-                stop.send(done).ok().map(|()| is_done)
-            })
-            .collect();
-        for is_done in stopped {
-            // An error means that the acceptor has already ended.
-            let _ = is_done.blocking_recv();
-        }
+        self.stop_accepting(Backlog::Serve);
         // Queued in every inbox behind the last accepted client.
         self.shared.broadcast(|| Message::Drain);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -361,14 +394,38 @@ impl Gateway {
         have_ended
     }
 
+    /// Stops all acceptors, and waits until they have stopped.
+    fn stop_accepting(&self, backlog: Backlog) {
+        let stops: Vec<Stop> = {
+            let mut state = self.lock();
+            let adopted = std::mem::take(&mut state.adopted);
+            let stop = |listener: &mut Listener| {
+                listener.socket = None;
+                listener.stop.take()
+            };
+            adopted.into_iter().chain(state.listeners.iter_mut().filter_map(stop)).collect()
+        };
+        let ask = |stop: Stop| {
+            let (done, is_done) = oneshot::channel();
+            stop.send(StopAccepting { done, backlog }).ok().map(|()| is_done)
+        };
+        let stopped: Vec<_> = stops.into_iter().filter_map(ask).collect();
+        for is_done in stopped {
+            // An error means that the acceptor has already ended.
+            let _ = is_done.blocking_recv();
+        }
+    }
+
     /// Makes the first worker accept on newly bound sockets.
     fn listen(&self, mut listeners: Vec<Listener>, sockets: Vec<TcpListener>) -> Vec<Listener> {
         for socket in sockets {
             let Ok(bound) = socket.local_addr() else { continue };
             let (stop, stopped) = oneshot::channel();
+            let handle = socket.try_clone().ok();
             self.shared.send(0, Message::Listen(socket, bound, stopped));
             if let Some(listener) = listeners.iter_mut().find(|listener| listener.bound == bound) {
                 listener.stop = Some(stop);
+                listener.socket = handle;
             }
         }
         listeners
@@ -377,6 +434,75 @@ impl Gateway {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing can panic while the lock is held. If something did, the state would still be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state that one process hands over to the next.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct HandedState {
+    /// A moment by the clock that both processes read, in nanoseconds.
+    moment_ns: u64,
+    /// The same moment by the clock of the process that hands over, in microseconds since 1970.
+    now_us: u64,
+    flows: HandedFlows,
+}
+
+/// The hand-over from one process to the next.
+impl Gateway {
+    /// Stops accepting clients, so that another process accepts them on the same sockets, and returns the
+    /// state that it takes over. Connections that are open close after the response in progress, or after one
+    /// more. For these responses, quotas keep a reserve, which the returned state counts as used.
+    /// [`drain`](Self::drain) waits for them. Blocks for a few milliseconds.
+    pub fn hand_over(&self) -> HandedState {
+        self.shared.draining.store(true, Relaxed);
+        self.stop_accepting(Backlog::Leave);
+        // Behind the last accepted client in every inbox.
+        self.shared.broadcast(|| Message::Drain);
+        self.pulse().wait(HANDLED_MAX);
+        let plan = Arc::clone(&self.lock().plan);
+        let moment = Moment::now();
+        let now = self.shared.clock.timestamp(moment);
+        let flows = plan.flows.hand_over(now, self.shared.open_connections());
+        HandedState { moment_ns: moment.as_nanos(), now_us: now.as_micros(), flows }
+    }
+
+    /// Takes over the state of an earlier process, before the gateway is [opened](Self::open). Returns the
+    /// units of quotas that the earlier process may still use.
+    pub fn inherit(&self, handed: &HandedState) -> Inheritance {
+        let (moment, now) = (Moment::from_nanos(handed.moment_ns), Timestamp::from_micros(handed.now_us));
+        self.shared.clock.follow(moment, now);
+        let plan = Arc::clone(&self.lock().plan);
+        plan.flows.inherit(self.shared.clock.timestamp(Moment::now()), &handed.flows)
+    }
+
+    /// Reports what has become of the units that the next process holds for this one.
+    pub fn report(&self) -> Vec<Balance> {
+        let (plan, now) = self.plan_and_time();
+        plan.flows.quotas.report(now, self.shared.open_connections())
+    }
+
+    /// Adds units of quotas that the next process has lent; `None` if it does not lend any more.
+    pub fn lend(&self, lendings: Option<&[Lending]>) {
+        let (plan, now) = self.plan_and_time();
+        match lendings {
+            Some(lendings) => plan.flows.quotas.lend(now, lendings),
+            None => plan.flows.quotas.stop_lending(),
+        }
+    }
+
+    /// Counts what the earlier process reports, and lends it the units that it wants.
+    pub fn settle(&self, inheritance: &mut Inheritance, balances: &[Balance]) -> Vec<Lending> {
+        let (plan, now) = self.plan_and_time();
+        inheritance.settle(&plan.flows.quotas, now, balances)
+    }
+
+    /// Counts the units that the earlier process may have used: it has ended.
+    pub fn end(&self, inheritance: Inheritance) {
+        inheritance.end(self.plan_and_time().1);
+    }
+
+    fn plan_and_time(&self) -> (Arc<Plan>, Timestamp) {
+        (Arc::clone(&self.lock().plan), self.shared.clock.timestamp(Moment::now()))
     }
 }
 
@@ -424,7 +550,7 @@ fn bind_all(
             bound
         };
         listen.address = bound;
-        listeners.push(Listener { requested, bound, stop: None });
+        listeners.push(Listener { requested, bound, stop: None, socket: None });
     }
     Ok((listeners, sockets, bound_config))
 }
@@ -435,12 +561,13 @@ mod tests {
 
     #[test]
     fn a_pulse_is_answered_once_no_worker_holds_it() {
-        let pulse = Pulse(Arc::new(()));
-        let held: Vec<_> = (0..2).map(|_| Arc::clone(&pulse.0)).collect();
-        for worker in held {
+        let (sender, receiver) = mpsc::channel();
+        let pulse = Pulse(receiver);
+        for worker in [sender.clone(), sender] {
             assert!(!pulse.is_answered());
             drop(worker);
         }
         assert!(pulse.is_answered());
+        pulse.wait(Duration::MAX);
     }
 }

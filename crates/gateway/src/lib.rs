@@ -22,6 +22,6 @@ mod upstream;
 mod view;
 mod worker;
 
-pub use gateway::{Gateway, Pulse, StartError, validate};
+pub use gateway::{Gateway, HandedState, Pulse, StartError, validate};
 pub use observe::stats;
-pub use resolve::{Resolved, Routes};
+pub use resolve::{ResolveError, Resolved, Routes};

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use egret_accounts::token::TokenEndpoint;
+use egret_clients::Clients;
 use egret_config::Problem;
 use egret_diagnosis::{TalliedOrigin, Tallies};
 use egret_flow::{FlowParts, Flows};
@@ -24,7 +25,7 @@ use egret_message::authority::{Authority, AuthorityError, Host};
 use egret_message::{KnownProvider, Origin, Protocols};
 use egret_net::config::ProviderTlsConfig;
 use egret_net::policy::EgressPolicy;
-use egret_net::tls::{ClientTls, ServerTls};
+use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 
 use crate::config::{
     GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers,
@@ -118,6 +119,8 @@ pub(crate) struct ListenerPlan {
     pub routing: ListenerRouting,
     /// The TLS config for clients, if the listener uses TLS.
     pub tls: Option<ServerTls>,
+    /// The clients that may use the listener, if they have to prove who they are.
+    pub clients: Option<Arc<Clients>>,
     /// Values of `Host` that name the gateway itself, in lower case.
     own_hosts: Vec<Box<[u8]>>,
 }
@@ -537,6 +540,7 @@ fn compile_listeners(
             route_by_query,
             redirect,
             tls,
+            clients,
         } = listen;
         if address.port() != 0 && listeners.iter().any(|known| known.address == *address) {
             problems.push(Problem::new(
@@ -548,9 +552,9 @@ fn compile_listeners(
             let name = name.as_ref()?;
             let index = providers.keys().position(|known| known == name);
             if index.is_none() {
-                let message = format!("no provider is called `{name}`");
-                let problem = Problem::new(format!("gateway.listen[{number}].{key}"), message);
-                problems.push(problem.suggest(name, providers.keys().map(String::as_str)));
+                let path = format!("gateway.listen[{number}].{key}");
+                let names = providers.keys().map(String::as_str);
+                problems.push(Problem::unknown_name(path, "provider", name, names));
             }
             index
         };
@@ -565,17 +569,19 @@ fn compile_listeners(
             let message = "not allowed on a listener with a `provider`, which receives every request";
             problems.push(Problem::new(format!("gateway.listen[{number}].route_by_query"), message));
         }
-        for (key, is_given) in
-            [("provider", provider.is_some()), ("route_by_query", *route_by_query), ("tls", tls.is_some())]
-        {
+        for (key, is_given) in [
+            ("provider", provider.is_some()),
+            ("route_by_query", *route_by_query),
+            ("tls", tls.is_some()),
+            ("clients", clients.is_some()),
+        ] {
             if is_given && *redirect {
                 let message =
                     "not allowed with `redirect`: the clients of such a listener know nothing of it";
                 problems.push(Problem::new(format!("gateway.listen[{number}].{key}"), message));
             }
         }
-        let path = format!("gateway.listen[{number}].tls");
-        let tls = tls.as_ref().and_then(|tls| ok_or_push(ServerTls::compile(tls, &path), problems));
+        let (tls, clients) = compile_identity(listen, &format!("gateway.listen[{number}]"), problems);
         listeners.push(ListenerPlan {
             address: *address,
             provider: http,
@@ -588,10 +594,32 @@ fn compile_listeners(
                 (false, false) => ListenerRouting::Usual,
             },
             tls,
+            clients,
             own_hosts: own_hosts(*address, &config.names),
         });
     }
     listeners
+}
+
+/// Compiles what a listener shows to its clients, and what it asks of them.
+fn compile_identity(
+    listen: &ListenConfig,
+    at: &str,
+    problems: &mut Vec<Problem>,
+) -> (Option<ServerTls>, Option<Arc<Clients>>) {
+    let at_clients = format!("{at}.clients");
+    let at_ca = format!("{at_clients}.ca");
+    let file = listen.clients.as_ref().and_then(|clients| clients.ca.as_deref());
+    let authorities = file.map(|file| ClientAuthorities { file, at: &at_ca });
+    let tls = listen
+        .tls
+        .as_ref()
+        .and_then(|tls| ok_or_push(ServerTls::compile(tls, &format!("{at}.tls"), authorities), problems));
+    let clients = listen.clients.as_ref().and_then(|clients| {
+        let authorities = tls.as_ref().and_then(ServerTls::client_authorities);
+        ok_or_push(Clients::compile(clients, &at_clients, authorities, listen.tls.is_some()), problems)
+    });
+    (tls, clients.map(Arc::new))
 }
 
 fn head_limits(limits: &LimitsConfig) -> HeadLimits {
@@ -641,9 +669,14 @@ fn provider_origins<'a>(providers: &'a Providers, problems: &mut Vec<Problem>) -
 fn reaches_alike(before: &GatewayConfig, now: &GatewayConfig) -> bool {
     before.egress == now.egress
         && before.open_proxy == now.open_proxy
-        && before.listen == now.listen
+        && addresses(before).eq(addresses(now))
         && before.timeouts == now.timeouts
         && before.upgrades == now.upgrades
+}
+
+/// Returns the addresses of the listeners, which is all that matters to connections to providers.
+fn addresses(config: &GatewayConfig) -> impl Iterator<Item = SocketAddr> {
+    config.listen.iter().map(|listen| listen.address)
 }
 
 /// Returns the protocols that connections to a provider may be upgraded to: those of its own config,

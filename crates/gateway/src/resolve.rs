@@ -1,12 +1,16 @@
 //! Reports the destination of a request without sending it.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use egret_config::Problem;
 use egret_http1::{HeadLimits, RequestHead, TargetForm};
 use egret_match::matching::Question;
 use egret_match::providers::Belongs;
 use egret_match::router::Matches;
 use egret_match::routing_fields::RoutingFields;
-use egret_message::authority::Authority;
+use egret_match::target::TargetError;
+use egret_message::authority::{Authority, AuthorityError};
 use egret_message::request_target::split_query;
 use egret_message::{Origin, default_port};
 use egret_remedy::Exchange;
@@ -30,6 +34,40 @@ pub struct Resolved {
     pub target: String,
 }
 
+/// The reason why a request has no destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResolveError {
+    /// The request-target is not in absolute-form.
+    NotAbsolute,
+    /// The URL's scheme, or the one that a routing field names, is neither `http` nor `https`.
+    Scheme,
+    /// The host, as written, is not valid.
+    Host(String, AuthorityError),
+    /// The URL is the gateway's own, and its first segment, as written, names no provider.
+    Provider(String),
+    /// The path does not tell which of the providers at its host is meant.
+    Target(TargetError),
+    /// The routing parameters of the query are not valid, for this reason.
+    Parameters(Cow<'static, str>),
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAbsolute => f.write_str("expected a whole URL, like `https://api.example.com/path`"),
+            Self::Scheme => f.write_str("only the schemes http and https can be forwarded"),
+            Self::Host(host, error) => write!(f, "`{host}` is not a valid host: {error}"),
+            Self::Provider(name) => {
+                write!(f, "this is the gateway itself, and `{name}` is not a provider's name")
+            }
+            Self::Target(error) => error.fmt(f),
+            Self::Parameters(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for ResolveError {}
+
 /// The routes of a configuration.
 #[derive(Debug)]
 pub struct Routes(Plan);
@@ -47,16 +85,16 @@ impl Routes {
 
     /// Replaces the routing parameters of a request by header fields, if the listener that it names routes by
     /// them. The error explains what is wrong with them.
-    pub fn translate(&self, head: &mut RequestHead, bytes: &mut Vec<u8>) -> Result<(), String> {
+    pub fn translate(&self, head: &mut RequestHead, bytes: &mut Vec<u8>) -> Result<(), ResolveError> {
         let own = head.authority.and_then(|authority| self.own(authority.of(bytes)));
         // At any other host, the listener is unknown: the client may use any of them.
         let listener = own.or_else(|| self.0.listeners.iter().find(|listener| listener.provider.is_none()));
         let limits = HeadLimits::default();
-        let translated =
-            translate(listener, head, bytes, &limits).map_err(|failure| failure.detail.into_owned())?;
+        let translated = translate(listener, head, bytes, &limits)
+            .map_err(|failure| ResolveError::Parameters(failure.detail))?;
         let Some(Translated { head, outcome }) = translated else { return Ok(()) };
         *bytes = head;
-        outcome.map_err(|failure| failure.detail.into_owned())
+        outcome.map_err(|failure| ResolveError::Parameters(failure.detail))
     }
 
     /// Returns the listener that a client names by this authority.
@@ -85,9 +123,9 @@ impl Routes {
     /// Returns the destination of a request with this head, which must be in absolute-form: the host that it
     /// names or, if that is the gateway itself, the provider that the client means. The error explains why
     /// there is none.
-    pub fn resolve(&self, head: &RequestHead, bytes: &[u8]) -> Result<Resolved, String> {
+    pub fn resolve(&self, head: &RequestHead, bytes: &[u8]) -> Result<Resolved, ResolveError> {
         let (TargetForm::Absolute, Some(span)) = (head.target_form, head.authority) else {
-            return Err("expected a whole URL, like `https://api.example.com/path`".to_owned());
+            return Err(ResolveError::NotAbsolute);
         };
         let target = head.target.of(bytes);
         let authority_at = span.range().start - head.target.range().start;
@@ -119,20 +157,20 @@ impl Routes {
     }
 
     /// Resolves a path on the gateway itself, whose first segment is a provider's name.
-    fn base_url(&self, path: &str) -> Result<Resolved, String> {
+    fn base_url(&self, path: &str) -> Result<Resolved, ResolveError> {
         let bare = path.strip_prefix('/').unwrap_or(path);
         let (name, rest) = bare.split_at(bare.find(['/', '?']).unwrap_or(bare.len()));
         match self.0.table.by_name(name.as_bytes()) {
             Some(provider) => self.provider(provider, rest),
-            None => Err(format!("this is the gateway itself, and `{name}` is not a provider's name")),
+            None => Err(ResolveError::Provider(name.to_owned())),
         }
     }
 
-    fn place(&self, tls: bool, authority: &[u8], rest: &str) -> Result<Resolved, String> {
+    fn place(&self, tls: bool, authority: &[u8], rest: &str) -> Result<Resolved, ResolveError> {
         let origin = Origin { tls, authority: parse(authority, tls)? };
         let owners = self.0.table.origin_number(&origin).map(|number| self.0.table.owners(number));
         let (path, _) = split_query(rest.as_bytes());
-        let belongs = owners.map_or(Ok(None), |owners| owners.of(path)).map_err(|why| why.to_string())?;
+        let belongs = owners.map_or(Ok(None), |owners| owners.of(path)).map_err(ResolveError::Target)?;
         Ok(match belongs {
             Some(Belongs { provider, base_len }) => self.relative(provider, &rest[base_len..]),
             None => resolved(OTHER_HOSTS, &origin, rest.to_owned()),
@@ -140,10 +178,10 @@ impl Routes {
     }
 
     /// Returns the destination of `rest`, which follows the URL of provider number `provider`.
-    fn provider(&self, provider: usize, rest: &str) -> Result<Resolved, String> {
+    fn provider(&self, provider: usize, rest: &str) -> Result<Resolved, ResolveError> {
         let (path, _) = split_query(rest.as_bytes());
         let belongs = self.0.table.owners_beside(provider).of_named(provider, path);
-        let Belongs { provider, base_len } = belongs.map_err(|why| why.to_string())?;
+        let Belongs { provider, base_len } = belongs.map_err(ResolveError::Target)?;
         Ok(self.relative(provider, &rest[base_len..]))
     }
 
@@ -164,16 +202,16 @@ fn resolved(name: &str, origin: &Origin, target: String) -> Resolved {
     }
 }
 
-fn parse(authority: &[u8], tls: bool) -> Result<Authority, String> {
+fn parse(authority: &[u8], tls: bool) -> Result<Authority, ResolveError> {
     Authority::parse(authority, Some(default_port(tls)))
-        .map_err(|error| format!("`{}` is not a valid host: {error}", text(authority)))
+        .map_err(|error| ResolveError::Host(text(authority), error))
 }
 
-fn is_tls(scheme: &[u8]) -> Result<bool, String> {
+fn is_tls(scheme: &[u8]) -> Result<bool, ResolveError> {
     match scheme.to_ascii_lowercase().as_slice() {
         b"http" => Ok(false),
         b"https" => Ok(true),
-        _ => Err("only the schemes http and https can be forwarded".to_owned()),
+        _ => Err(ResolveError::Scheme),
     }
 }
 
@@ -211,11 +249,11 @@ mod tests {
         (GatewayConfig { listen, ..GatewayConfig::default() }, serde_json::from_value(providers).unwrap())
     }
 
-    fn resolve(url: &str, fields: &str) -> Result<Resolved, String> {
+    fn resolve(url: &str, fields: &str) -> Result<Resolved, ResolveError> {
         let (config, providers) = config();
         let bytes = format!("GET {url} HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
         let (mut head, mut bytes) = (RequestHead::new(), bytes);
-        head.parse(&bytes, &HeadLimits::default()).map_err(|error| error.to_string())?;
+        head.parse(&bytes, &HeadLimits::default()).unwrap();
         let parts = Parts {
             gateway: &config,
             providers: &providers,
@@ -295,8 +333,8 @@ mod tests {
             ("http://0x7f.1/", "is not a valid host"),
             ("http://127.0.0.1:8000/?egret_host=a&egret_host=b", "names the host more than once"),
         ] {
-            assert!(resolve(url, "").unwrap_err().contains(message), "{url}");
+            assert!(resolve(url, "").unwrap_err().to_string().contains(message), "{url}");
         }
-        assert!(resolve("/path", "").unwrap_err().contains("expected a whole URL"));
+        assert!(resolve("/path", "").unwrap_err() == ResolveError::NotAbsolute);
     }
 }

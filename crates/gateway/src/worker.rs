@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::hash::Hash;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
@@ -91,18 +92,40 @@ pub(crate) enum Message {
     Client(TcpStream, SocketAddr),
     /// Accept clients of the listener at this address on this socket until told to stop. Sent only to the
     /// first worker.
-    Listen(std::net::TcpListener, SocketAddr, oneshot::Receiver<oneshot::Sender<()>>),
+    Listen(std::net::TcpListener, SocketAddr, oneshot::Receiver<StopAccepting>),
     /// A new plan, in force from the next exchange on.
     Plan(Arc<Plan>),
     /// Drop this, to show that the worker handles its messages.
-    Pulse(Arc<()>),
+    Pulse(std::sync::mpsc::Sender<Infallible>),
     /// Live traffic was opened or closed.
     Traffic,
     /// Finish the exchanges in progress and accept nothing new.
     Drain,
 }
 
+/// The order to stop accepting clients.
+#[derive(Debug)]
+pub(crate) struct StopAccepting {
+    /// Receives a message when the acceptor has stopped.
+    pub done: oneshot::Sender<()>,
+    pub backlog: Backlog,
+}
+
+/// The fate of the connections that the kernel has completed and nobody has accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backlog {
+    /// They are accepted first: they would be reset when the socket closes.
+    Serve,
+    /// Another process accepts them on the same socket.
+    Leave,
+}
+
 impl Shared {
+    /// Number of open client connections.
+    pub fn open_connections(&self) -> u64 {
+        self.connections.iter().map(|connections| u64::from(connections.load(Relaxed))).sum()
+    }
+
     /// Sends a message to a worker. It is dropped if the worker has ended.
     pub fn send(&self, worker: usize, message: Message) {
         let _ = self.inboxes[worker].send(message);

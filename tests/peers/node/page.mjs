@@ -4,7 +4,12 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { WebSocket } from "undici";
 
-const WAIT_MS = 20_000;
+/** Maximum time that the page takes to become as expected. Generous, because two cores run everything at once. */
+const WAIT_MS = 60_000;
+/** Maximum time of a command of the browser, which may wait for a promise of the page or for a frame. */
+const ANSWER_MS = 60_000;
+/** The modifier of DevTools for the control key. */
+const CONTROL = 2;
 const LOOK_MS = 50;
 
 const [browser, script, ...args] = process.argv.slice(2);
@@ -29,7 +34,12 @@ let asked = 0;
 async function call(method, params = {}, sessionId = session) {
   const id = ++asked;
   socket.send(JSON.stringify({ id, method, params, sessionId }));
-  const { result, error } = await new Promise((resolve) => waiting.set(id, resolve));
+  let deadline;
+  const { result, error } = await new Promise((resolve) => {
+    waiting.set(id, resolve);
+    deadline = setTimeout(() => resolve({ error: { message: `no answer within ${ANSWER_MS} ms` } }), ANSWER_MS);
+  });
+  clearTimeout(deadline);
   waiting.delete(id);
   if (error) throw new Error(`${method}: ${error.message}`);
   return result;
@@ -39,6 +49,7 @@ let session;
 const { targetId } = await call("Target.createTarget", { url: "about:blank" });
 session = (await call("Target.attachToTarget", { targetId, flatten: true })).sessionId;
 for (const domain of ["Page", "Network", "Runtime", "Log"]) await call(`${domain}.enable`);
+await call("Performance.enable", { timeDomain: "threadTicks" });
 await call("Page.setDownloadBehavior", { behavior: "deny" });
 
 const page = {
@@ -48,7 +59,7 @@ const page = {
   /** Opens an address, and waits until the document is loaded. */
   async open(url) {
     await call("Page.navigate", { url });
-    await page.until(`location.href.startsWith("http") && document.readyState === "complete"`);
+    await page.until(`/^(http|file)/.test(location.href) && document.readyState === "complete"`);
   },
 
   /** Evaluates an expression in the page. */
@@ -95,9 +106,30 @@ const page = {
     await page.evaluate(`(${set})(${page.element(selector)})`);
   },
 
+  /** Replaces the text of the editor, as somebody does who selects all of it and pastes. */
+  async write(text) {
+    await page.until(`document.querySelector(".cm-content") !== null`);
+    await page.evaluate(`document.querySelector(".cm-content").focus()`);
+    await page.key("a", "KeyA", 65, CONTROL);
+    await page.evaluate(`(() => {
+      const clipboardData = new DataTransfer();
+      clipboardData.setData("text/plain", ${JSON.stringify(text)});
+      document.activeElement.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+    })()`);
+  },
+
+  /** The text in the editor, which draws the lines in view. */
+  written: () => page.evaluate(`[...document.querySelectorAll(".cm-line")].map((line) => line.textContent).join("\\n")`),
+
+  /** Moves the pointer to the middle of an element. */
+  async point(selector, text) {
+    const found = await page.until(`(({ x, y, width, height }) => ({ x: x + width / 2, y: y + height / 2 }))(${page.element(selector, text)}.getBoundingClientRect())`);
+    await call("Input.dispatchMouseEvent", { type: "mouseMoved", ...found });
+  },
+
   /** Presses a key. */
-  async key(key, code = key, keyCode = 0) {
-    const event = { key, code, windowsVirtualKeyCode: keyCode };
+  async key(key, code = key, keyCode = 0, modifiers = 0) {
+    const event = { key, code, windowsVirtualKeyCode: keyCode, modifiers };
     await call("Input.dispatchKeyEvent", { type: "rawKeyDown", ...event });
     if (keyCode === 13) await call("Input.dispatchKeyEvent", { type: "char", text: "\r", ...event });
     await call("Input.dispatchKeyEvent", { type: "keyUp", ...event });
@@ -125,6 +157,15 @@ const page = {
     return page.evaluate(`axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
       violations.map(({ id, nodes }) => id + ": " + nodes.map(({ target, any }) => target.join(" ") + " " + any.map(({ message }) => message).join()).join("; ")))`);
   },
+
+  /** The processor time of the page's main thread so far, in milliseconds. */
+  async cpuMs() {
+    const { metrics } = await call("Performance.getMetrics");
+    return 1000 * metrics.find(({ name }) => name === "TaskDuration").value;
+  },
+
+  /** Waits for so long, for what has no end to wait for. */
+  pass: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
 
   async screenshot(file, { whole = true } = {}) {
     const { data } = await call("Page.captureScreenshot", { format: "png", captureBeyondViewport: whole });

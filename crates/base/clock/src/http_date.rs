@@ -42,10 +42,10 @@ pub fn write(at: Timestamp) -> String {
 }
 
 /// Days since 1970, and seconds of the day.
-type Parts = (i64, i64);
+type DateParts = (i64, i64);
 
 /// Parses `06 Nov 1994 08:49:37 GMT`.
-fn imf(text: &str) -> Option<Parts> {
+fn imf(text: &str) -> Option<DateParts> {
     let mut words = text.split(' ');
     let mut next = || words.next();
     let (day, month, year, clock, zone) = (next()?, next()?, next()?, next()?, next()?);
@@ -55,7 +55,7 @@ fn imf(text: &str) -> Option<Parts> {
 }
 
 /// Parses `06-Nov-94 08:49:37 GMT`. A year more than 50 years in the future belongs to the previous century.
-fn rfc850(text: &str, now: Timestamp) -> Option<Parts> {
+fn rfc850(text: &str, now: Timestamp) -> Option<DateParts> {
     let mut words = text.split(' ');
     let mut next = || words.next();
     let (day, clock, zone) = (next()?, next()?, next()?);
@@ -70,7 +70,7 @@ fn rfc850(text: &str, now: Timestamp) -> Option<Parts> {
 }
 
 /// Parses `Sun Nov 6 08:49:37 1994`.
-fn asctime(text: &str) -> Option<Parts> {
+fn asctime(text: &str) -> Option<DateParts> {
     let bytes = text.as_bytes();
     let is_spaced = bytes.len() == 24 && [3, 7, 10, 19].iter().all(|at| bytes[*at] == b' ');
     (is_spaced && is_day(&text[..3], true)).then_some(())?;

@@ -129,6 +129,14 @@ impl Clock {
         self.moment + timestamp.since(start).min(FAR)
     }
 
+    /// Agrees with the clock of another process on this machine, where it was `timestamp` at `moment`.
+    pub fn follow(&self, moment: Moment, timestamp: Timestamp) {
+        let own = self.timestamp(moment).0;
+        let ahead = i64::try_from(own.abs_diff(timestamp.0)).unwrap_or(i64::MAX);
+        let shift = if timestamp.0 >= own { ahead } else { -ahead };
+        self.shift.fetch_add(shift, Relaxed);
+    }
+
     fn shifted(&self, timestamp: Timestamp) -> Timestamp {
         Timestamp(timestamp.0.saturating_add_signed(self.shift.load(Relaxed)))
     }

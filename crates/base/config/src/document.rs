@@ -1,18 +1,29 @@
 //! Loads a config text into its struct, or reports every problem in it.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 
+use crate::join::{Clash, join};
 use crate::node::Node;
 use crate::problem::{Problem, suggest};
 use crate::read::{ReadError, ReadErrorKind};
-use crate::report::{Finding, Report, Spot};
+use crate::report::{Finding, Place, Report, Spot, Step};
+use crate::slips;
+use crate::source::{Source, SourceSet, directory_of};
 use crate::text_file::Directory;
 use crate::tree::{self, Position, YamlNode, YamlValue};
+use crate::variables::Replacing;
 
-/// Maximum length of a config text, in bytes.
+/// Maximum length of a config, in bytes: the file and all that it includes.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
+
+/// Number of expected words that a message with a suggestion shows.
+const WORDS_MAX: usize = 8;
+
+/// Depth below the root of a mapping whose keys depend on each other: an entry of a section.
+const ENTRY_DEPTH: usize = 2;
 
 /// Number of problems after which reading stops.
 const PROBLEMS_MAX: usize = 20;
@@ -28,7 +39,7 @@ pub fn load<T: DeserializeOwned>(
     text: &str,
     validate: impl FnOnce(&T) -> Vec<Problem>,
 ) -> Result<T, Report> {
-    load_with_hints(name, text, &[], validate)
+    Document::parse(name, text)?.load(validate, |_| Vec::new()).map(|loaded| loaded.config)
 }
 
 /// A word of another product's config that people bring along, and what to write instead.
@@ -40,45 +51,42 @@ pub struct Hint {
     pub advice: &'static str,
 }
 
-/// Parses `text` as [`load`] does. An unknown key or word that a hint is about gets the hint's advice.
-pub fn load_with_hints<T: DeserializeOwned>(
-    name: &str,
-    text: &str,
-    hints: &[Hint],
-    validate: impl FnOnce(&T) -> Vec<Problem>,
-) -> Result<T, Report> {
-    let mut document = Document { hints, ..Document::parse(name, text)? };
-    let _directory = Directory::enter(name);
-    let (config, mut findings) = document.read_rest::<T>();
-    let problems = config.as_ref().map(validate).unwrap_or_default();
-    let is_certain = |problem: &Problem| findings.is_empty() || document.is_certain(problem);
-    let problems: Vec<Problem> = problems.into_iter().filter(is_certain).collect();
-    findings.extend(document.findings(problems));
-    findings.sort_by_key(Finding::position);
-    match config {
-        Some(config) if findings.is_empty() => Ok(config),
-        _ => Err(Report::new(name, findings)),
-    }
+/// A valid config, and what is probably wrong with it nevertheless.
+#[derive(Debug, Clone)]
+pub struct Loaded<T> {
+    /// The config.
+    pub config: T,
+    /// The warnings, in the order of the text.
+    pub warnings: Report,
 }
 
-fn parse(name: &str, text: &str) -> Result<YamlNode, Report> {
-    tree::parse(text).map_err(|error| {
-        let spot = Spot { at: error.at, width: 1, hide_value: false };
-        Report::new(name, vec![Finding::new(Problem::new("", error.to_string()), spot, text)])
+fn parse(number: u16, source: &Source<'_>) -> Result<YamlNode, Report> {
+    let parsed = tree::parse(source.text).map_err(|error| {
+        let spot = Spot { source: number, at: error.at, width: 1, hide_value: false };
+        let problem = Problem::new("", error.to_string());
+        Report::new(source.name, vec![Finding::new(problem, Step::Syntax, spot, source)])
+    });
+    parsed.map(|mut root| {
+        root.set_source(number);
+        root
     })
 }
 
-/// A parsed config text whose values have not been read into a struct yet, so nothing that it refers to has
-/// been read either.
+/// A parsed config whose values have not been read into a struct yet, so nothing that it refers to has been
+/// read either.
 pub struct Document<'a> {
-    name: &'a str,
-    text: &'a str,
+    /// The config file, and those that it includes.
+    sources: Vec<Source<'a>>,
+    /// The directory that files are relative to.
+    directory: PathBuf,
     hints: &'a [Hint],
+    replacing: Replacing,
     root: YamlNode,
 }
 
 impl<'a> Document<'a> {
-    /// Parses the YAML of `text`; `name` is its name in reports.
+    /// Parses the YAML of `text`; `name` is its name in reports. Files that the config names are relative to
+    /// the directory of `name`.
     ///
     /// # Errors
     ///
@@ -88,9 +96,122 @@ impl<'a> Document<'a> {
             let message = format!("the config is longer than {CONFIG_BYTES_MAX} bytes");
             return Err(Report::whole(name, message));
         }
-        // Some editors start the file with a byte order mark, which would shift the columns.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        Ok(Self { name, text, hints: &[], root: parse(name, text)? })
+        let source = Source::new(name, text);
+        let root = parse(0, &source)?;
+        let directory = directory_of(name);
+        Ok(Self { sources: vec![source], directory, hints: &[], replacing: Replacing::Off, root })
+    }
+
+    /// Parses a config and the files that it includes. At the top of each, mappings are joined by their keys
+    /// and lists are appended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a text is not a single YAML document, if all together are too long, and if two texts give the
+    /// same name.
+    pub fn parse_set(set: &'a SourceSet) -> Result<Self, Report> {
+        let mut document = Self::parse(&set.main.name, &set.main.text)?;
+        if set.bytes() > CONFIG_BYTES_MAX {
+            let message =
+                format!("the config and the files that it includes are longer than {CONFIG_BYTES_MAX} bytes");
+            return Err(Report::whole(&set.main.name, message));
+        }
+        let mut findings = Vec::new();
+        for file in &set.included {
+            let number = u16::try_from(document.sources.len()).unwrap_or(u16::MAX);
+            let source = Source::new(&file.name, &file.text);
+            document.sources.push(source);
+            match parse(number, &source) {
+                Ok(root) => {
+                    let clashes = join(&mut document.root, root);
+                    findings.extend(clashes.into_iter().map(|clash| document.clash(clash)));
+                }
+                Err(report) => findings.extend(report.findings),
+            }
+        }
+        if findings.is_empty() { Ok(document) } else { Err(Report::new(&set.main.name, findings)) }
+    }
+
+    /// An unknown key or word that a hint is about gets the hint's advice.
+    #[must_use]
+    pub fn with_hints(self, hints: &'a [Hint]) -> Self {
+        Self { hints, ..self }
+    }
+
+    /// Reads the files that the config names relative to `directory`, instead of that of its own name.
+    #[must_use]
+    pub fn in_directory(self, directory: PathBuf) -> Self {
+        Self { directory, ..self }
+    }
+
+    /// Replaces `${env:NAME}` in texts, once they are read.
+    #[must_use]
+    pub fn with_variables(self) -> Self {
+        Self { replacing: Replacing::On, ..self }
+    }
+
+    /// Reads the config, then runs `validate` for checks that types cannot express, and `warn` on a valid
+    /// config.
+    ///
+    /// # Errors
+    ///
+    /// Fails with every unknown, duplicate and missing key, every wrong value, and the problems that
+    /// `validate` finds in what remains, except those that may only follow from what was left out.
+    pub fn load<T: DeserializeOwned>(
+        mut self,
+        validate: impl FnOnce(&T) -> Vec<Problem>,
+        warn: impl FnOnce(&T) -> Vec<Problem>,
+    ) -> Result<Loaded<T>, Report> {
+        let (config, mut findings) = self.read_rest::<T>();
+        let problems = config.as_ref().map(validate).unwrap_or_default();
+        let is_certain = |problem: &Problem| findings.is_empty() || self.is_certain(problem);
+        let problems: Vec<Problem> = problems.into_iter().filter(is_certain).collect();
+        findings.extend(self.findings(problems));
+        findings.sort_by_key(Finding::position);
+        match config {
+            Some(config) if findings.is_empty() => {
+                let warnings = self.locate(warn(&config)).into_warnings();
+                Ok(Loaded { config, warnings })
+            }
+            _ => Err(Report::new(self.name(), findings)),
+        }
+    }
+
+    /// The name of the config file.
+    fn name(&self) -> &'a str {
+        self.sources.first().map_or("", |source| source.name)
+    }
+
+    fn source(&self, number: u16) -> Source<'a> {
+        let none = Source { name: "", text: "" };
+        self.sources.get(usize::from(number)).copied().unwrap_or(none)
+    }
+
+    /// The text that a node is in.
+    fn text_of(&self, node: &YamlNode) -> &'a str {
+        self.source(node.source).text
+    }
+
+    fn clash(&self, clash: Clash) -> Finding {
+        let Clash { path, message, second, first } = clash;
+        let place = |(source, at)| Place { file: self.source(source).name.into(), at };
+        let spot = Spot { source: second.0, at: second.1, width: 1, hide_value: true };
+        let finding = Finding::new(Problem::new(path, message), Step::Syntax, spot, &self.source(second.0));
+        finding.related_to(first.map(place))
+    }
+
+    /// Returns `true` if both have the same content, once the element `from` of the list at `path` was put
+    /// behind the element `to`.
+    pub(crate) fn equals_moved(mut self, path: &str, from: usize, to: usize, other: &Self) -> bool {
+        let moved = self.root.at_path_mut(path).is_some_and(|node| match &mut node.value {
+            YamlValue::Sequence(nodes) if from < to && to < nodes.len() => {
+                let node = nodes.remove(from);
+                nodes.insert(to, node);
+                true
+            }
+            _ => false,
+        });
+        moved && self.root().is_same(other.root())
     }
 
     /// Returns the whole config, with aliases and merge keys resolved.
@@ -107,12 +228,14 @@ impl<'a> Document<'a> {
     pub fn read<T: DeserializeOwned>(&mut self) -> Result<T, Report> {
         match self.read_rest() {
             (Some(config), findings) if findings.is_empty() => Ok(config),
-            (_, findings) => Err(Report::new(self.name, findings)),
+            (_, findings) => Err(Report::new(self.name(), findings)),
         }
     }
 
     /// Does the same. Returns what remains at the end, if anything does, and the problems.
     fn read_rest<T: DeserializeOwned>(&mut self) -> (Option<T>, Vec<Finding>) {
+        let _directory = Directory::enter(self.directory.clone());
+        let _replacing = self.replacing.enter();
         let mut findings = Vec::new();
         loop {
             let error = match T::deserialize(&self.root) {
@@ -139,28 +262,31 @@ impl<'a> Document<'a> {
         !skipped.iter().any(is_named) && self.is_whole(&problem.path)
     }
 
-    /// Returns `true` if nothing was skipped in the entry of a section that the path leads into.
+    /// Returns `true` if nothing was skipped that the value at the path may depend on. Sections are
+    /// independent of each other, and so are the entries of a section and the elements of a list; the keys
+    /// of one entry are not.
     fn is_whole(&self, path: &str) -> bool {
-        let end = path.find(['.', '[']).unwrap_or(path.len());
-        let YamlValue::Mapping(root) = &self.root.value else { return false };
-        let Some(section) = root.entries.iter().find(|entry| entry.key == path[..end]) else { return true };
-        match &section.node.value {
-            YamlValue::Mapping(mapping) => {
-                let rest = path[end..].strip_prefix('.').unwrap_or_default();
-                let entry = mapping.entries.iter().find(|entry| starts_with_key(rest, &entry.key));
-                entry.is_some_and(|entry| !entry.node.has_skipped())
+        let (mut node, mut rest) = (&self.root, path);
+        for depth in 0.. {
+            rest = rest.strip_prefix('.').unwrap_or(rest);
+            let child = match &node.value {
+                YamlValue::Mapping(mapping) => mapping.entry_at(rest).map(|entry| {
+                    let mut others = mapping.entries.iter().filter(|other| other.key != entry.key);
+                    let is_whole = depth < ENTRY_DEPTH || others.all(|other| !other.node.has_skipped());
+                    (&entry.node, &rest[entry.key.len()..], is_whole)
+                }),
+                // The numbers of elements count from what remains.
+                YamlValue::Sequence(nodes) => element_at(nodes, rest)
+                    .map(|(node, rest)| (node, rest, !nodes.iter().any(|node| node.skipped))),
+                _ => None,
+            };
+            match child {
+                Some((_, _, false)) => return false,
+                Some((child, after, true)) => (node, rest) = (child, after),
+                None => return depth == 0 || !node.has_skipped(),
             }
-            // The numbers of elements count from what remains.
-            YamlValue::Sequence(nodes) => {
-                let is_shifted = nodes.iter().any(|node| node.skipped);
-                let number = path[end..]
-                    .strip_prefix('[')
-                    .and_then(|rest| rest.split(']').next()?.parse::<usize>().ok());
-                !is_shifted
-                    && number.and_then(|number| nodes.get(number)).is_some_and(|node| !node.has_skipped())
-            }
-            _ => !section.node.skipped,
         }
+        false
     }
 
     /// Returns `true` if a key is missing only because its entry was skipped or misspelt.
@@ -179,16 +305,16 @@ impl<'a> Document<'a> {
     fn finding(&self, error: &ReadError) -> Finding {
         let mut path = String::new();
         let mut node = &self.root;
-        let mut spot = Spot::of(node, self.text);
+        let mut spot = Spot::of(node, self.text_of(node));
         for (left, step) in (0..error.steps.len()).rev().zip(error.steps.iter().rev()) {
             match &node.value {
                 YamlValue::Mapping(mapping) => {
                     let Some(entry) = mapping.entries.get(*step) else { break };
                     push_key(&mut path, &entry.key);
                     spot = if left == 0 && error.at_key {
-                        Spot { hide_value: true, ..Spot::of_key(entry, self.text) }
+                        Spot { hide_value: true, ..Spot::of_key(entry, self.text_of(&entry.node)) }
                     } else {
-                        Spot::of_entry(entry, self.text)
+                        Spot::of_entry(entry, self.text_of(&entry.node))
                     };
                     node = &entry.node;
                 }
@@ -196,13 +322,20 @@ impl<'a> Document<'a> {
                     let _ = write!(path, "[{step}]");
                     let Some(child) = nodes.get(*step) else { break };
                     node = child;
-                    spot = Spot::of(node, self.text);
+                    spot = Spot::of(node, self.text_of(node));
                 }
                 _ => break,
             }
         }
+        let has_value = !error.at_key && !matches!(node.value, YamlValue::Null);
+        if has_value && matches!(error.kind, ReadErrorKind::WrongType { .. }) {
+            // The value, whose key is as it should be.
+            spot = Spot { hide_value: spot.hide_value, ..Spot::of(node, self.text_of(node)) };
+        }
         spot.hide_value |= error.secret;
-        Finding::new(self.problem(path, error), spot, self.text)
+        let source = self.source(spot.source);
+        let problem = slips::with_quotes_noted(self.problem(path, error), from(spot.at, source.text).next());
+        Finding::new(problem, Step::Reading, spot, &source)
     }
 
     fn problem(&self, path: String, error: &ReadError) -> Problem {
@@ -211,10 +344,16 @@ impl<'a> Document<'a> {
         match &error.kind {
             ReadErrorKind::UnknownKey { key: word, expected }
             | ReadErrorKind::UnknownWord { word, expected } => {
+                if let Some(message) = slips::glued(word, expected) {
+                    return Problem { message, ..problem };
+                }
                 let suggested = problem.suggest(word, expected.iter().copied());
                 match hint(word) {
                     // A slip of the pen is likelier than another product's word only if no hint is about it.
                     Some(hint) => Problem::new(suggested.path, format!("`{word}` {}", hint.advice)),
+                    None if suggested.suggestion.is_some() && expected.len() > WORDS_MAX => {
+                        Problem { message: error.without_expected(), ..suggested }
+                    }
                     None => suggested,
                 }
             }
@@ -241,7 +380,8 @@ impl<'a> Document<'a> {
         if let YamlValue::Mapping(mapping) = &mut node.value {
             mapping.unreported.extend(mapping.entries.get(*last).map(|entry| entry.key.clone()));
             if let ReadErrorKind::UnknownKey { key, expected } = &error.kind
-                && let Some(meant) = suggest(key, expected.iter().copied())
+                && let Some(meant) =
+                    slips::key_of(key, expected).or_else(|| suggest(key, expected.iter().copied()))
             {
                 mapping.unreported.push(meant.to_owned());
             }
@@ -256,53 +396,56 @@ impl<'a> Document<'a> {
     pub fn locate(&self, problems: Vec<Problem>) -> Report {
         let mut findings = self.findings(problems);
         findings.sort_by_key(Finding::position);
-        Report::new(self.name, findings)
+        Report::new(self.name(), findings)
     }
 
     fn findings(&self, problems: Vec<Problem>) -> Vec<Finding> {
         let located = problems.into_iter().map(|problem| {
             let spot = self.spot(&problem.path);
-            let spot = problem.within.and_then(|within| spot.within(within, self.text)).unwrap_or(spot);
-            Finding::new(problem, spot, self.text)
+            let source = self.source(spot.source);
+            let within =
+                |within| spot.within(within, source.text).or_else(|| spot.within_line(within, source.text));
+            let place = problem.within.and_then(within).unwrap_or(spot);
+            let related = problem.related.as_deref().map(|path| {
+                let spot = self.spot(path);
+                Place { file: self.source(spot.source).name.into(), at: spot.at }
+            });
+            let problem = slips::with_quotes_noted(problem, from(spot.at, source.text).next());
+            Finding::new(problem, Step::Rules, place, &source).related_to(related)
         });
         located.collect()
     }
 
     fn spot(&self, path: &str) -> Spot {
         let mut node = &self.root;
-        let mut spot = Spot::of(node, self.text);
+        let mut spot = Spot::of(node, self.text_of(node));
         let mut rest = path;
         loop {
             rest = rest.strip_prefix('.').unwrap_or(rest);
             match &node.value {
                 YamlValue::Mapping(mapping) => {
-                    // Names may hold dots: the longest matching key wins.
-                    let entry = mapping
-                        .entries
-                        .iter()
-                        .filter(|entry| starts_with_key(rest, &entry.key))
-                        .max_by_key(|entry| entry.key.len());
+                    let entry = mapping.entry_at(rest);
                     let Some(entry) = entry else { return spot };
                     rest = &rest[entry.key.len()..];
-                    spot = Spot::of_entry(entry, self.text);
+                    spot = Spot::of_entry(entry, self.text_of(&entry.node));
                     node = &entry.node;
                 }
                 YamlValue::Sequence(nodes) => {
-                    let Some((index, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'))
-                    else {
-                        return spot;
-                    };
-                    let Some(child) = index.parse().ok().and_then(|index: usize| nodes.get(index)) else {
-                        return spot;
-                    };
+                    let Some((child, after)) = element_at(nodes, rest) else { return spot };
                     rest = after;
-                    spot = Spot::of(child, self.text);
+                    spot = Spot::of(child, self.text_of(child));
                     node = child;
                 }
                 _ => return spot,
             }
         }
     }
+}
+
+/// Returns the element whose number the path begins with, and the rest of the path.
+fn element_at<'n, 'p>(nodes: &'n [YamlNode], path: &'p str) -> Option<(&'n YamlNode, &'p str)> {
+    let (number, rest) = path.strip_prefix('[')?.split_once(']')?;
+    Some((nodes.get(number.parse::<usize>().ok()?)?, rest))
 }
 
 /// Returns `true` if `path` starts with the whole of `key`.
@@ -317,6 +460,16 @@ fn push_key(path: &mut String, key: &str) {
     path.push_str(key);
 }
 
+impl tree::Mapping {
+    /// Returns the entry whose key the path begins with. Names may hold dots: the longest matching key wins.
+    fn entry_at(&self, path: &str) -> Option<&tree::Entry> {
+        self.entries
+            .iter()
+            .filter(|entry| starts_with_key(path, &entry.key))
+            .max_by_key(|entry| entry.key.len())
+    }
+}
+
 impl YamlNode {
     /// Returns `true` if this node or one within it was skipped.
     fn has_skipped(&self) -> bool {
@@ -328,10 +481,11 @@ impl YamlNode {
             }
     }
 
-    /// Collects the keys under which something was skipped.
+    /// Collects the keys under which something was skipped, and those that were probably meant.
     fn skipped_keys<'a>(&'a self, keys: &mut Vec<&'a str>) {
         match &self.value {
             YamlValue::Mapping(mapping) => {
+                keys.extend(mapping.unreported.iter().map(String::as_str));
                 for entry in mapping.entries.iter().filter(|entry| entry.node.has_skipped()) {
                     keys.push(&entry.key);
                     entry.node.skipped_keys(keys);
@@ -350,6 +504,22 @@ impl YamlNode {
         }
     }
 
+    /// Returns the value that a path leads to. Its names have no dots.
+    fn at_path_mut(&mut self, path: &str) -> Option<&mut Self> {
+        let mut node = self;
+        for step in path.split(['.', '[']) {
+            let number = step.strip_suffix(']').and_then(|number| number.parse::<usize>().ok());
+            node = match (&mut node.value, number) {
+                (YamlValue::Sequence(nodes), Some(number)) => nodes.get_mut(number)?,
+                (YamlValue::Mapping(mapping), None) => {
+                    &mut mapping.entries.iter_mut().find(|entry| entry.key == step)?.node
+                }
+                _ => return None,
+            };
+        }
+        Some(node)
+    }
+
     fn child_mut(&mut self, step: usize) -> Option<&mut YamlNode> {
         match &mut self.value {
             YamlValue::Mapping(mapping) => mapping.entries.get_mut(step).map(|entry| &mut entry.node),
@@ -361,7 +531,7 @@ impl YamlNode {
 
 impl Spot {
     fn of(node: &YamlNode, text: &str) -> Self {
-        Self { at: node.at, width: width(node, text), hide_value: false }
+        Self { source: node.source, at: node.at, width: width(node, text), hide_value: false }
     }
 
     /// The position `within` a text of several lines (`|`) whose content begins here. `None` for a text in
@@ -376,13 +546,31 @@ impl Spot {
         let first = text.lines().skip(number + 1).find(|line| !line.trim().is_empty())?;
         let indentation = first.len() - first.trim_start_matches(' ').len();
         let at = Position { line: number + 1 + within.line, column: indentation + within.column };
-        Some(Self { at, width: 1, hide_value: self.hide_value })
+        Some(Self { at, width: 1, ..*self })
+    }
+
+    /// The position `within` a text that is written in one line, with or without quotes.
+    fn within_line(&self, within: Position, text: &str) -> Option<Self> {
+        if within.line != 1 {
+            return None;
+        }
+        let rest: Vec<char> = from(self.at, text).collect();
+        let quote = rest.first().filter(|c| matches!(c, '"' | '\''));
+        let mut written = usize::from(quote.is_some());
+        for _ in 1..within.column {
+            written += match (quote, rest.get(written)?) {
+                (Some('"'), '\\') | (Some('\''), '\'') => 2,
+                _ => 1,
+            };
+        }
+        let at = Position { line: self.at.line, column: self.at.column + written };
+        Some(Self { at, width: 1, ..*self })
     }
 
     fn of_key(entry: &tree::Entry, text: &str) -> Self {
         let at = entry.key_at;
         let width = quoted_width(at, text).unwrap_or_else(|| entry.key.chars().count());
-        Self { at, width, hide_value: false }
+        Self { source: entry.node.source, at, width, hide_value: false }
     }
 
     /// The position of a scalar value, or of the key of a list or mapping, whose own start says little.

@@ -59,6 +59,15 @@ pub fn read_file(path: impl AsRef<Path>, bytes_max: usize) -> io::Result<Zeroizi
     Ok(bytes)
 }
 
+/// Returns the reason of a failed read in words, without the system's number for it.
+pub fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "there is no such file".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;

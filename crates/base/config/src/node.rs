@@ -1,6 +1,6 @@
 //! The values of a parsed config, for rules that compare two texts without reading what they refer to.
 
-use crate::tree::{YamlNode, YamlValue};
+use crate::tree::{Position, YamlNode, YamlValue};
 
 /// A value of a config's text.
 #[derive(Clone, Copy)]
@@ -32,6 +32,21 @@ impl<'a> Node<'a> {
             _ => &[],
         };
         elements.iter().map(Self)
+    }
+
+    /// Returns the value that a path such as `flows[0].remedies` leads to. Its names have no dots.
+    pub fn at_path(self, path: &str) -> Option<Node<'a>> {
+        path.split(['.', '[']).try_fold(self, |node, step| {
+            match step.strip_suffix(']').and_then(|number| number.parse().ok()) {
+                Some(number) => node.elements().nth(number),
+                None => node.get(step),
+            }
+        })
+    }
+
+    /// The first character of the value.
+    pub(crate) fn at(self) -> Position {
+        self.0.at
     }
 
     /// Returns the text, if it is one.

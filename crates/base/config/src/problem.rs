@@ -13,18 +13,50 @@ pub struct Problem {
     pub suggestion: Option<String>,
     /// Line and column in the value at `path`, both from 1, if it is a text of several lines.
     pub within: Option<Position>,
+    /// Path of another part of the config that the problem is about. Its place is added to the message.
+    pub related: Option<String>,
 }
 
 impl Problem {
     /// Creates a problem at `path` without a suggestion.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into(), suggestion: None, within: None }
+        Self { path: path.into(), message: message.into(), suggestion: None, within: None, related: None }
+    }
+
+    /// Creates the problem that no `kind` of thing, such as `quota`, has this `name`. Suggests a near one of
+    /// the `names` there are, or shows them.
+    pub fn unknown_name<'a>(
+        path: impl Into<String>,
+        kind: &str,
+        name: &str,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        let mut problem =
+            Self::new(path, format!("no {kind} is called `{name}`")).suggest(name, names.iter().copied());
+        if problem.suggestion.is_none() {
+            let advice = match names[..] {
+                [] => format!(": define it under `{kind}s`"),
+                [only] => format!("; there is `{only}`"),
+                _ if names.len() <= NAMES_MAX => format!("; there are `{}`", names.join("`, `")),
+                _ => String::new(),
+            };
+            problem.message += &advice;
+        }
+        problem
     }
 
     /// Adds the position in the value, which is a text of several lines.
     #[must_use]
     pub fn within(mut self, line: usize, column: usize) -> Self {
         self.within = Some(Position { line, column });
+        self
+    }
+
+    /// Adds the path of another part of the config that the problem is about.
+    #[must_use]
+    pub fn related(mut self, path: impl Into<String>) -> Self {
+        self.related = Some(path.into());
         self
     }
 
@@ -36,20 +68,62 @@ impl Problem {
     }
 }
 
+/// Number of names that a message shows.
+const NAMES_MAX: usize = 8;
+
 /// Longer words are only compared for equality: the work grows with the square of the length.
 const WORD_CHARS_MAX: usize = 64;
 
-/// Returns the candidate nearest to `word`, at most one edit per three characters away. The first one wins a
-/// tie.
+/// Returns the candidate nearest to `word`, at most one edit per three characters away, or else the one that
+/// has most of a word in common with it, as `retry` with `retries`. The first one wins a tie.
 pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = folded(word);
+    let mut nearest: Option<(usize, &str)> = None;
+    let mut akin: Option<(usize, &str)> = None;
+    for candidate in candidates {
+        let letters = folded(candidate);
+        if let Some(edits) = near(&word, &letters)
+            && nearest.is_none_or(|(least, _)| edits < least)
+        {
+            nearest = Some((edits, candidate));
+        }
+        let common = common_beginning(&word, &letters);
+        if common > akin.map_or(0, |(most, _)| most) {
+            akin = Some((common, candidate));
+        }
+    }
+    nearest.or(akin).map(|(_, candidate)| candidate)
+}
+
+/// Returns `true` if `candidate` differs from `word` by at most one edit per three characters.
+pub(crate) fn is_near(word: &str, candidate: &str) -> bool {
+    near(&folded(word), &folded(candidate)).is_some()
+}
+
+/// Returns the number of edits from `word` to `candidate`, if the words are near each other.
+fn near(word: &[char], candidate: &[char]) -> Option<usize> {
     let edits_max = (word.len() / 3).max(1);
-    candidates
-        .into_iter()
-        .map(|candidate| (distance(&word, &folded(candidate)), candidate))
-        .filter(|(edits, candidate)| *edits <= edits_max && *edits < candidate.chars().count())
-        .min_by_key(|(edits, _)| *edits)
-        .map(|(_, candidate)| candidate)
+    let edits = distance(word, candidate);
+    (edits <= edits_max && edits < candidate.len()).then_some(edits)
+}
+
+/// Shortest beginning that makes two words akin.
+const COMMON_CHARS_MIN: usize = 4;
+
+/// Returns the length of the beginning that `word` has in common with one of the parts of `candidate`, if it
+/// is most of the shorter one; else 0.
+fn common_beginning(word: &[char], candidate: &[char]) -> usize {
+    // A dotted name or the name of a file has its first part in common with many others.
+    if word.len().max(candidate.len()) > WORD_CHARS_MAX || word.contains(&'.') {
+        return 0;
+    }
+    let parts = candidate.split(|c| *c == '_').chain([candidate]);
+    let common = parts.map(|part| {
+        let common = word.iter().zip(part).take_while(|(a, b)| a == b).count();
+        let is_most = 4 * common >= 3 * word.len().min(part.len());
+        if common >= COMMON_CHARS_MIN && is_most { common } else { 0 }
+    });
+    common.max().unwrap_or_default()
 }
 
 /// Folds case and the difference between `-` and `_`, which do not count as edits.
@@ -93,9 +167,38 @@ mod tests {
             ("conncet", Some("connect")),
             ("first-byte", Some("first_byte")),
             ("tsl", Some("tls")),
-            ("total_timeout", None),
+            ("total_timeout", Some("total")),
+            ("connection", Some("connect")),
+            ("idol_connect", None),
             ("x", None),
             ("", None),
+        ] {
+            assert_eq!(suggest(word, keys), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_gets_a_near_one_or_those_that_there_are() {
+        let said = |name, names: &[&'static str]| {
+            let problem = Problem::unknown_name("p", "quota", name, names.iter().copied());
+            (problem.message, problem.suggestion)
+        };
+        let plain = |message: &str| (message.to_owned(), None);
+        let (near, meant) = said("hourli", &["hourly", "daily"]);
+        assert_eq!((near.as_str(), meant.as_deref()), ("no quota is called `hourli`", Some("hourly")));
+        assert_eq!(said("x", &["a", "b"]), plain("no quota is called `x`; there are `a`, `b`"));
+        assert_eq!(said("x", &["a"]), plain("no quota is called `x`; there is `a`"));
+        assert_eq!(said("x", &[]), plain("no quota is called `x`: define it under `quotas`"));
+    }
+
+    #[test]
+    fn a_word_of_the_same_stem_is_suggested() {
+        let keys = ["limit", "retry", "provider-throttle", "timeout"];
+        for (word, expected) in [
+            ("retries", Some("retry")),
+            ("throttling", Some("provider-throttle")),
+            ("time_limit", None),
+            ("rat", None),
         ] {
             assert_eq!(suggest(word, keys), expected, "{word}");
         }

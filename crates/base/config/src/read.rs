@@ -8,7 +8,9 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use crate::secret::SECRET;
+use crate::slips;
 use crate::tree::{Entry, Mapping, YamlNode, YamlValue};
+use crate::variables::{Replacing, replaced};
 
 /// An error and the path to it.
 #[derive(Debug)]
@@ -47,6 +49,39 @@ impl ReadError {
         Self { kind, steps: Vec::new(), at_key: false, secret: false }
     }
 
+    /// Names `text`, which has references to variables, in place of `value`, which they were replaced by.
+    fn without_value(self, text: &str, value: &str) -> Self {
+        if value.is_empty() {
+            return self;
+        }
+        let named = format!("the value of `{text}`");
+        let hide = |message: String| {
+            [value.to_owned(), cut(value)].iter().fold(message, |message, value| {
+                let message = message.replace(&format!("`{value}`"), &named);
+                if value.len() > HIDDEN_BYTES_MIN { message.replace(value, "…") } else { message }
+            })
+        };
+        let kind = match self.kind {
+            kind @ (ReadErrorKind::UnknownKey { .. } | ReadErrorKind::MissingKey(_)) => kind,
+            ReadErrorKind::UnknownWord { expected, .. } => {
+                ReadErrorKind::Other(format!("expected {}, found {named}", one_of(expected)))
+            }
+            ReadErrorKind::WrongType { message, .. } | ReadErrorKind::Other(message) => {
+                ReadErrorKind::Other(hide(message))
+            }
+        };
+        Self { kind, ..self }
+    }
+
+    /// Returns the message without the list of expected words.
+    pub fn without_expected(&self) -> String {
+        match &self.kind {
+            ReadErrorKind::UnknownKey { key, .. } => format!("unknown key `{key}`"),
+            ReadErrorKind::UnknownWord { word, .. } => format!("unknown word `{word}`"),
+            _ => self.to_string(),
+        }
+    }
+
     fn inside(mut self, step: usize) -> Self {
         self.steps.push(step);
         self
@@ -83,7 +118,10 @@ impl de::Error for ReadError {
             Unexpected::Str(text) if is_quoted_scalar(text, &expected) => {
                 format!("expected {expected}, found the text `{}`: remove the quotes", cut(text))
             }
-            unexpected => format!("expected {expected}, found {}", found(unexpected)),
+            unexpected => {
+                let advice = advice(unexpected, &expected);
+                format!("expected {expected}, found {}{advice}", found(unexpected))
+            }
         };
         Self::new(ReadErrorKind::WrongType { message, meant })
     }
@@ -125,6 +163,7 @@ fn plain(expected: &str) -> String {
         "a map" => "a mapping".to_owned(),
         "a boolean" => TRUE_OR_FALSE.to_owned(),
         "a string" => "a text".to_owned(),
+        "variant identifier" => "a word".to_owned(),
         PATH => "a path".to_owned(),
         "socket address" => "an address like `127.0.0.1:8000`".to_owned(),
         "u8" => format!("a whole number from 0 to {}", u8::MAX),
@@ -145,6 +184,15 @@ fn is_quoted_scalar(text: &str, expected: &str) -> bool {
         || (expected == TRUE_OR_FALSE && matches!(text, "true" | "false"))
 }
 
+/// Returns how to turn a list into a mapping, or a mapping into a list.
+fn advice(unexpected: Unexpected<'_>, expected: &str) -> &'static str {
+    match unexpected {
+        Unexpected::Seq if expected == "a mapping" => ": write `name: ...` in place of `- ...`",
+        Unexpected::Map if expected == "a list" => ": put `- ` before each entry",
+        _ => "",
+    }
+}
+
 /// Returns the value as it was probably meant: a duration in seconds, a size in bytes, a list.
 fn meant(unexpected: Unexpected<'_>, expected: &str) -> Option<String> {
     match unexpected {
@@ -161,6 +209,9 @@ fn meant(unexpected: Unexpected<'_>, expected: &str) -> Option<String> {
         _ => None,
     }
 }
+
+/// Shorter values are hidden in a message only where they are quoted: they may be part of any word.
+const HIDDEN_BYTES_MIN: usize = 3;
 
 /// Longest value that a message repeats, in characters; longer ones are cut.
 const VALUE_CHARS_MAX: usize = 80;
@@ -201,8 +252,30 @@ impl<'de> YamlNode {
         }
     }
 
+    /// Reads a text whose references to variables were replaced. No message shows the new text: it may come
+    /// from a variable with a secret, named by mistake.
+    fn visit_replaced<V: Visitor<'de>>(text: &str, value: &str, visitor: V) -> Result<V::Value, ReadError> {
+        let expected: &dyn de::Expected = &visitor;
+        let expected = plain(&expected.to_string());
+        let wants_number =
+            !expected.contains("text") && ["number", "percentage"].iter().any(|word| expected.contains(word));
+        let result: Result<_, ReadError> = match value {
+            "true" | "false" if expected == TRUE_OR_FALSE => visitor.visit_bool(value == "true"),
+            value if wants_number => match (value.parse(), value.parse(), value.parse::<f64>()) {
+                (Ok(number), _, _) => visitor.visit_u64(number),
+                (_, Ok(number), _) => visitor.visit_i64(number),
+                (_, _, Ok(number)) if number.is_finite() => visitor.visit_f64(number),
+                _ => visitor.visit_str(value),
+            },
+            value => visitor.visit_str(value),
+        };
+        result.map_err(|error| error.without_value(text, value))
+    }
+
     /// Reads a secret. No message shows its value, whatever type it was written as.
     fn secret<V: Visitor<'de>>(&'de self, visitor: V) -> Result<V::Value, ReadError> {
+        // The reference is the secret's own.
+        let _off = Replacing::Off.enter();
         let result = match &self.value {
             YamlValue::Text(_) => visitor.visit_newtype_struct(self),
             _ => Err(de::Error::custom("expected a secret, written as ${env:NAME} or ${file:PATH}")),
@@ -221,7 +294,10 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
             YamlValue::Unsigned(value) => visitor.visit_u64(*value),
             YamlValue::Signed(value) => visitor.visit_i64(*value),
             YamlValue::Float(value) => visitor.visit_f64(*value),
-            YamlValue::Text(text) => visitor.visit_borrowed_str(text),
+            YamlValue::Text(text) => match replaced(text).map_err(de::Error::custom)? {
+                Some(value) => YamlNode::visit_replaced(text, &value, visitor),
+                None => visitor.visit_borrowed_str(text),
+            },
             YamlValue::Sequence(nodes) => visitor.visit_seq(Elements { nodes, next: 0 }),
             YamlValue::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
         }
@@ -252,7 +328,13 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
         match &self.value {
             YamlValue::Mapping(mapping) if name == TAG => visitor.visit_enum(Tagged::find(mapping)?),
             _ if name == TAG => Err(de::Error::invalid_type(self.unexpected(), &"a mapping")),
-            YamlValue::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
+            YamlValue::Text(text) => match replaced(text).map_err(de::Error::custom)? {
+                Some(value) => {
+                    let result = visitor.visit_enum(value.as_str().into_deserializer());
+                    result.map_err(|error: ReadError| error.without_value(text, &value))
+                }
+                None => visitor.visit_enum(text.as_str().into_deserializer()),
+            },
             _ => Err(de::Error::invalid_type(self.unexpected(), &one_of(variants).as_str())),
         }
     }
@@ -261,11 +343,14 @@ impl<'de> de::Deserializer<'de> for &'de YamlNode {
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: &'static [&'static str],
+        keys: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         match &self.value {
             YamlValue::Mapping(mapping) => visitor.visit_map(Entries { mapping, next: 0, tag: None }),
+            YamlValue::Text(text) if let Some(message) = slips::glued(text, keys) => {
+                Err(de::Error::custom(message))
+            }
             _ => Err(de::Error::invalid_type(self.unexpected(), &visitor)),
         }
     }

@@ -1,10 +1,12 @@
 //! Formats problems: file, line, column, path, message, and the source line with a caret.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::problem::Problem;
+use crate::source::Source;
 use crate::tree::Position;
 
 /// All problems found in one config.
@@ -12,8 +14,19 @@ use crate::tree::Position;
 pub struct Report {
     /// The name of the text, usually the file's path.
     pub name: String,
-    /// The problems in the order of the text; never empty.
+    /// The problems in the order of the text. Never empty if they are errors.
     pub findings: Vec<Finding>,
+}
+
+/// The weight of a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The config is invalid.
+    #[default]
+    Error,
+    /// The config is valid, but probably not what was meant.
+    Warning,
 }
 
 impl Report {
@@ -21,25 +34,42 @@ impl Report {
         Self { name: name.to_owned(), findings }
     }
 
+    /// Creates a report of problems of a config that has no text.
+    pub fn unplaced(name: &str, problems: Vec<Problem>) -> Self {
+        let findings = problems.into_iter().map(|problem| Finding::unplaced(name, problem, Step::Rules));
+        Self::new(name, findings.collect())
+    }
+
     /// Creates a report of one problem that concerns the text as a whole.
     pub fn whole(name: &str, message: impl Into<String>) -> Self {
-        Self::new(name, vec![Finding { problem: Problem::new("", message), at: None, excerpt: None }])
+        Self::new(name, vec![Finding::unplaced(name, Problem::new("", message), Step::Syntax)])
+    }
+
+    /// Returns the problems as warnings about a valid config.
+    #[must_use]
+    pub fn into_warnings(mut self) -> Self {
+        for finding in &mut self.findings {
+            finding.severity = Severity::Warning;
+        }
+        self
     }
 
     /// Returns each problem as one line for the log, without the excerpt.
     pub fn summaries(&self) -> Vec<String> {
-        self.findings.iter().map(|finding| Summary { name: &self.name, finding }.to_string()).collect()
+        self.findings.iter().map(|finding| Summary(finding).to_string()).collect()
     }
 
     /// Returns each problem in its parts, for programs.
     pub fn problems(&self) -> Vec<LocatedProblem> {
-        self.findings.iter().map(|finding| LocatedProblem::new(&self.name, finding)).collect()
+        self.findings.iter().map(LocatedProblem::new).collect()
     }
 }
 
 /// A problem in its parts, as `egret check --json` and the control API show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LocatedProblem {
+    /// Tells errors, which make the config invalid, from warnings.
+    pub severity: Severity,
     /// Name of the text, usually the file's path.
     pub file: String,
     /// Line, from 1; `None` for the text as a whole.
@@ -55,14 +85,15 @@ pub struct LocatedProblem {
 }
 
 impl LocatedProblem {
-    fn new(file: &str, finding: &Finding) -> Self {
+    fn new(finding: &Finding) -> Self {
         let Problem { path, message, suggestion, .. } = &finding.problem;
         Self {
-            file: file.to_owned(),
+            severity: finding.severity,
+            file: finding.file.to_string(),
             line: finding.at.map(|at| at.line),
             column: finding.at.map(|at| at.column),
             path: Sanitized(path).to_string(),
-            message: Sanitized(message).to_string(),
+            message: format!("{}{}", Sanitized(message), Related(finding)),
             suggestion: suggestion.as_ref().map(|word| Sanitized(word).to_string()),
         }
     }
@@ -74,7 +105,10 @@ impl fmt::Display for Report {
             if index > 0 {
                 f.write_str("\n\n")?;
             }
-            Summary { name: &self.name, finding }.fmt(f)?;
+            if finding.severity == Severity::Warning {
+                f.write_str("warning: ")?;
+            }
+            Summary(finding).fmt(f)?;
             if let (Some(excerpt), Some(at)) = (&finding.excerpt, finding.at) {
                 excerpt.write(at.line, f)?;
             }
@@ -90,40 +124,93 @@ impl std::error::Error for Report {}
 pub struct Finding {
     /// The problem.
     pub problem: Problem,
+    /// Name of the text, usually the file's path.
+    pub file: Arc<str>,
+    /// Tells errors, which make the config invalid, from warnings.
+    pub severity: Severity,
+    /// The step in which it was found.
+    pub(crate) step: Step,
+    /// Number of the text.
+    pub(crate) source: u16,
     /// Its position; `None` for the text as a whole.
     pub at: Option<Position>,
+    /// The place of the other part of the config that it is about.
+    pub related: Option<Place>,
     excerpt: Option<Excerpt>,
 }
 
+/// The steps in which a config is read. Problems of one step may hide those of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// Its YAML is parsed.
+    Syntax,
+    /// Its keys and values are read.
+    Reading,
+    /// It is checked by rules that types cannot express.
+    Rules,
+}
+
+/// A place in one of the texts of a config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the text, usually the file's path.
+    pub file: Arc<str>,
+    /// The position in it.
+    pub at: Position,
+}
+
 impl Finding {
-    pub(crate) fn new(problem: Problem, spot: Spot, text: &str) -> Self {
-        Self { problem, at: Some(spot.at), excerpt: Excerpt::cut(text, spot) }
+    pub(crate) fn new(problem: Problem, step: Step, spot: Spot, source: &Source<'_>) -> Self {
+        let excerpt = Excerpt::cut(source.text, spot);
+        let file = Arc::from(source.name);
+        let (severity, at) = (Severity::Error, Some(spot.at));
+        Self { problem, file, severity, step, source: spot.source, at, related: None, excerpt }
     }
 
-    pub(crate) fn position(&self) -> (usize, usize) {
-        self.at.map_or((0, 0), |at| (at.line, at.column))
+    pub(crate) fn related_to(self, related: Option<Place>) -> Self {
+        Self { related, ..self }
+    }
+
+    fn unplaced(name: &str, problem: Problem, step: Step) -> Self {
+        let (file, severity, source) = (Arc::from(name), Severity::Error, 0);
+        Self { problem, file, severity, step, source, at: None, related: None, excerpt: None }
+    }
+
+    pub(crate) fn position(&self) -> (u16, usize, usize) {
+        let (line, column) = self.at.map_or((0, 0), |at| (at.line, at.column));
+        (self.source, line, column)
     }
 }
 
 /// Formats a problem as one line.
-struct Summary<'a> {
-    name: &'a str,
-    finding: &'a Finding,
-}
+struct Summary<'a>(&'a Finding);
 
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Problem { path, message, suggestion, .. } = &self.finding.problem;
-        f.write_str(self.name)?;
-        if let Some(Position { line, column }) = self.finding.at {
+        let Self(finding) = self;
+        let Problem { path, message, suggestion, .. } = &finding.problem;
+        f.write_str(&finding.file)?;
+        if let Some(Position { line, column }) = finding.at {
             write!(f, ":{line}:{column}")?;
         }
         if !path.is_empty() {
             write!(f, ": {}", Sanitized(path))?;
         }
-        write!(f, ": {}", Sanitized(message))?;
+        write!(f, ": {}{}", Sanitized(message), Related(finding))?;
         match suggestion {
             Some(word) => write!(f, "; did you mean `{}`?", Sanitized(word)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Names the place of the other part of the config that a problem is about: ` (see egret.yaml:3:5)`.
+struct Related<'a>(&'a Finding);
+
+impl fmt::Display for Related<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.related {
+            Some(Place { file, at }) => write!(f, " (see {file}:{}:{})", at.line, at.column),
             None => Ok(()),
         }
     }
@@ -132,6 +219,8 @@ impl fmt::Display for Summary<'_> {
 /// The characters of the text that a problem is about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spot {
+    /// Number of the text.
+    pub source: u16,
     pub at: Position,
     /// In characters.
     pub width: usize,
@@ -193,6 +282,25 @@ impl Excerpt {
     }
 }
 
+/// Returns a line of a config's text as it may be shown: values of keys that sound secret, and the user
+/// information of URLs, are hidden.
+pub fn shown_line(line: &str) -> String {
+    let chars: Vec<char> = line.chars().collect();
+    let mut hidden = vec![false; chars.len()];
+    for range in secrets(&chars) {
+        hidden[range].fill(true);
+    }
+    let mut shown = String::with_capacity(line.len());
+    for (index, c) in chars.iter().enumerate() {
+        if !hidden[index] {
+            shown.push(if c.is_control() { ' ' } else { *c });
+        } else if index == 0 || !hidden[index - 1] {
+            shown.push('…');
+        }
+    }
+    shown
+}
+
 /// Marks the characters of the line to hide.
 fn hidden(line: &[char], start: usize, spot: Spot) -> Vec<bool> {
     let mut hidden = vec![false; line.len()];
@@ -241,8 +349,10 @@ fn sounds_secret(before: &[char]) -> bool {
 fn value_after(line: &[char], from: usize) -> Option<std::ops::Range<usize>> {
     let start = (from..line.len()).find(|index| !line[*index].is_whitespace())?;
     let quoted = start + usize::from(matches!(line[start], '"' | '\''));
-    let named = line[quoted..].starts_with(&['$', '{']);
-    (!named).then_some(start..line.len())
+    let reference: String = line[quoted..].iter().take_while(|c| **c != '}').collect();
+    // A default would be the secret itself.
+    let is_reference = reference.starts_with("${") && !reference.contains(":-");
+    (!is_reference).then_some(start..line.len())
 }
 
 fn user_information(line: &[char], from: usize) -> Option<std::ops::Range<usize>> {

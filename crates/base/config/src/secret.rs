@@ -1,15 +1,17 @@
 //! Secrets: the config refers to them as `${env:NAME}` or `${file:PATH}`; their values are never shown.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::env::VarError;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use zeroize::Zeroizing;
 
-use crate::file::read_file;
+use crate::file::{read_file, reason};
 
 /// Maximum length of a secret file. Keys, tokens and certificate chains are far shorter.
 const FILE_BYTES_MAX: usize = 64 << 10;
@@ -19,6 +21,25 @@ const FILE_BYTES_MAX: usize = 64 << 10;
 pub struct Secret {
     source: String,
     value: Zeroizing<String>,
+    is_placeholder: bool,
+}
+
+thread_local! {
+    /// `true` while secrets get placeholders instead of their values.
+    static PLACEHOLDERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, in which every secret of a config that this thread reads is a placeholder: neither variables
+/// nor files with secrets are read.
+pub fn without_secrets<T>(work: impl FnOnce() -> T) -> T {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            PLACEHOLDERS.set(self.0);
+        }
+    }
+    let _before = Before(PLACEHOLDERS.replace(true));
+    work()
 }
 
 impl Secret {
@@ -31,6 +52,14 @@ impl Secret {
     pub fn resolve(source: &str) -> Result<Self, SecretError> {
         let inner =
             source.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).ok_or(SecretError::InConfig)?;
+        if let Some(("env", name)) = inner.split_once(':')
+            && let Some((name, _)) = name.split_once(":-")
+        {
+            return Err(SecretError::Default { name: name.to_owned() });
+        }
+        if PLACEHOLDERS.get() && matches!(inner.split_once(':'), Some(("env" | "file", _))) {
+            return Ok(Self::placeholder(source));
+        }
         let value = match inner.split_once(':') {
             Some(("env", name)) => from_environment(name, std::env::var(name))?,
             Some(("file", path)) => {
@@ -42,12 +71,33 @@ impl Secret {
         if trimmed.is_empty() {
             return Err(SecretError::Empty { source: source.to_owned() });
         }
-        Ok(Self { source: source.to_owned(), value: Zeroizing::new(trimmed.to_owned()) })
+        Ok(Self {
+            source: source.to_owned(),
+            value: Zeroizing::new(trimmed.to_owned()),
+            is_placeholder: false,
+        })
+    }
+
+    /// Creates the placeholder of a secret: 64 hexadecimal digits, other ones for each source.
+    fn placeholder(source: &str) -> Self {
+        let digits = |number: u8| {
+            let mut hasher = DefaultHasher::new();
+            (number, source).hash(&mut hasher);
+            format!("{:016x}", hasher.finish())
+        };
+        let value = Zeroizing::new((0..4).map(digits).collect());
+        Self { source: source.to_owned(), value, is_placeholder: true }
+    }
+
+    /// Returns `true` if it stands for a secret that was not read, see [`without_secrets`]. Then nothing can
+    /// be said about its content.
+    pub fn is_placeholder(&self) -> bool {
+        self.is_placeholder
     }
 
     /// Creates a secret that does not come from a config; `source` is shown in its place.
     pub fn from_value(source: impl Into<String>, value: String) -> Self {
-        Self { source: source.into(), value: Zeroizing::new(value) }
+        Self { source: source.into(), value: Zeroizing::new(value), is_placeholder: false }
     }
 
     /// Returns the secret itself. Call it where the secret is used and keep no copy.
@@ -83,6 +133,11 @@ pub enum SecretError {
     InConfig,
     /// The source is neither `env` nor `file`.
     UnknownForm,
+    /// The reference has a default, which would be a secret in the config.
+    Default {
+        /// Name of the variable.
+        name: String,
+    },
     /// The environment variable is not set.
     NotSet {
         /// Name of the variable.
@@ -114,9 +169,13 @@ impl fmt::Display for SecretError {
                 f.write_str("a secret must not be written in the config: use ${env:NAME} or ${file:PATH}")
             }
             Self::UnknownForm => f.write_str("expected ${env:NAME} or ${file:PATH}"),
+            Self::Default { name } => write!(
+                f,
+                "a secret has no default: it would stand in the config for everybody to read, and nobody would notice that {name} is missing; write ${{env:{name}}}"
+            ),
             Self::NotSet { name } => write!(f, "the environment variable {name} is not set"),
             Self::NotUtf8 { name } => write!(f, "the environment variable {name} is not UTF-8"),
-            Self::File { path, error } => write!(f, "cannot read the secret file {path}: {error}"),
+            Self::File { path, error } => write!(f, "cannot read the secret file {path}: {}", reason(error)),
             Self::Empty { source } => write!(f, "the secret {source} is empty"),
         }
     }

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::file::read_file;
+use crate::file::{read_file, reason};
 
 /// Maximum length of such a file.
 const TEXT_BYTES_MAX: usize = 256 << 10;
@@ -23,10 +23,9 @@ thread_local! {
 pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    /// Enters the directory of the config file `name`.
-    pub fn enter(name: &str) -> Self {
-        let parent = Path::new(name).parent().map(Path::to_path_buf).unwrap_or_default();
-        Self(DIRECTORY.replace(parent))
+    /// Enters the directory of a config file.
+    pub fn enter(directory: PathBuf) -> Self {
+        Self(DIRECTORY.replace(directory))
     }
 }
 
@@ -57,7 +56,7 @@ impl TextFile {
     fn read(path: &str) -> io::Result<Self> {
         let file = DIRECTORY.with_borrow(|directory| directory.join(path));
         let failed = |error: io::Error| {
-            io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display()))
+            io::Error::new(error.kind(), format!("cannot read {}: {}", file.display(), reason(&error)))
         };
         let bytes = read_file(&file, TEXT_BYTES_MAX).map_err(failed)?;
         let not_utf8 = || io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");

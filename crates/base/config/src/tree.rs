@@ -7,14 +7,8 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess};
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location, MessageFormatter, Spanned, UserMessageFormatter};
 
-/// A position in the config's text. Both numbers count from 1; columns count characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Position {
-    /// Line.
-    pub line: usize,
-    /// Column, in characters.
-    pub column: usize,
-}
+pub use crate::position::Position;
+use crate::yaml_mistake::{self, YamlMistake};
 
 impl From<Location> for Position {
     fn from(location: Location) -> Self {
@@ -30,6 +24,8 @@ pub struct YamlNode {
     pub at: Position,
     /// The value.
     pub value: YamlValue,
+    /// Number of the text that it is in: 0 for the config itself, further ones for included files.
+    pub(crate) source: u16,
     /// `true` if it is not read: a problem was found in it, and others may follow.
     pub(crate) skipped: bool,
     /// `true` once it was read as the path of a file or directory.
@@ -37,8 +33,22 @@ pub struct YamlNode {
 }
 
 impl YamlNode {
-    fn new(at: Position, value: YamlValue) -> Self {
-        Self { at, value, skipped: false, is_path: Cell::new(false) }
+    pub(crate) fn new(at: Position, value: YamlValue) -> Self {
+        Self { at, value, source: 0, skipped: false, is_path: Cell::new(false) }
+    }
+}
+
+impl YamlNode {
+    /// Marks the node and all within it as part of the text with that number.
+    pub(crate) fn set_source(&mut self, source: u16) {
+        self.source = source;
+        match &mut self.value {
+            YamlValue::Sequence(nodes) => nodes.iter_mut().for_each(|node| node.set_source(source)),
+            YamlValue::Mapping(mapping) => {
+                mapping.entries.iter_mut().for_each(|entry| entry.node.set_source(source));
+            }
+            _ => {}
+        }
     }
 }
 
@@ -109,7 +119,11 @@ pub fn parse(text: &str) -> Result<YamlNode, ParseError> {
         }
         Err(error) => {
             let at = error.location().unwrap_or(Location::UNKNOWN).into();
-            Err(ParseError { at, message: message(&error, text) })
+            let mistake = if is_syntax(&error) { yaml_mistake::find(text, at) } else { None };
+            Err(match mistake {
+                Some(YamlMistake { at, message }) => ParseError { at, message },
+                None => ParseError { at, message: message(&error, text) },
+            })
         }
     }
 }
@@ -139,6 +153,19 @@ fn read(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Option<Spanned
     serde_saphyr::from_str_with_options(text, options(duplicate_keys))
 }
 
+/// Returns `true` unless the error is about the size or the meaning of a text that is YAML.
+fn is_syntax(error: &Error) -> bool {
+    !matches!(
+        error,
+        Error::DuplicateMappingKey { .. }
+            | Error::MultipleDocuments { .. }
+            | Error::Budget { .. }
+            | Error::AliasReplayLimitExceeded { .. }
+            | Error::AliasReplayStackDepthExceeded { .. }
+            | Error::AliasExpansionLimitExceeded { .. }
+    )
+}
+
 fn message(error: &Error, text: &str) -> String {
     match error {
         Error::DuplicateMappingKey { key: Some(key), location } => {
@@ -148,7 +175,8 @@ fn message(error: &Error, text: &str) -> String {
             }
         }
         Error::MultipleDocuments { .. } => {
-            "a second YAML document starts here; a config is a single document".to_owned()
+            "a second YAML document starts here; a config is a single document: remove the `---` before it"
+                .to_owned()
         }
         Error::AliasError { error, .. } => message(error, text),
         Error::Budget { .. }

@@ -112,18 +112,55 @@ pub enum QuantityError {
 impl fmt::Display for QuantityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Duration { text } => write!(
-                f,
-                "`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`"
-            ),
+            Self::Duration { text } => {
+                write!(
+                    f,
+                    "`{text}` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`"
+                )?;
+                write_meant(f, text, &DURATION_WORDS)
+            }
             Self::Size { text } => {
-                write!(f, "`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`")
+                write!(
+                    f,
+                    "`{text}` is not a size: write a whole number and B, KiB, MiB or GiB, like `64KiB`"
+                )?;
+                write_meant(f, text, &SIZE_WORDS)
             }
         }
     }
 }
 
 impl std::error::Error for QuantityError {}
+
+/// Other words for the units of durations, in lower case.
+const DURATION_WORDS: [(&str, &[&str]); 5] = [
+    ("ms", &["ms", "msec", "millis", "millisecond", "milliseconds"]),
+    ("s", &["s", "sec", "secs", "second", "seconds"]),
+    ("m", &["m", "min", "mins", "minute", "minutes"]),
+    ("h", &["h", "hr", "hrs", "hour", "hours"]),
+    ("d", &["d", "day", "days"]),
+];
+
+/// Other words for the units of sizes, in lower case.
+const SIZE_WORDS: [(&str, &[&str]); 4] = [
+    ("B", &["b", "byte", "bytes"]),
+    ("KiB", &["k", "kb", "ki", "kib"]),
+    ("MiB", &["m", "mb", "mi", "mib"]),
+    ("GiB", &["g", "gb", "gi", "gib"]),
+];
+
+/// Adds the quantity that was probably meant: `5 seconds` is `5s`, and a lone `minute` is `1m`.
+fn write_meant(f: &mut fmt::Formatter<'_>, text: &str, words: &[(&str, &[&str])]) -> fmt::Result {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, word) = text.split_at(digits);
+    let word = word.trim().to_ascii_lowercase();
+    let unit = words.iter().find(|(_, others)| others.contains(&word.as_str()));
+    match unit {
+        Some((unit, _)) if !number.is_empty() => write!(f, "; did you mean `{number}{unit}`?"),
+        Some((unit, _)) if word.len() > 2 => write!(f, "; did you mean `1{unit}`?"),
+        _ => Ok(()),
+    }
+}
 
 /// Parses a number with one of `units` and returns their product; `None` if either is missing or the product
 /// overflows.
@@ -235,5 +272,15 @@ mod tests {
             );
         }
         assert!("64KB".parse::<Size>().unwrap_err().to_string().contains("is not a size"));
+    }
+
+    #[test]
+    fn another_word_for_a_unit_is_understood_but_not_taken() {
+        let duration = |text: &str| text.parse::<Duration>().unwrap_err().to_string();
+        for (text, meant) in [("5 seconds", "5s"), ("10MIN", "10m"), ("minute", "1m"), ("5S", "5s")] {
+            assert!(duration(text).ends_with(&format!("; did you mean `{meant}`?")), "{}", duration(text));
+        }
+        assert!(duration("month").ends_with("like `250ms`"));
+        assert!("64KB".parse::<Size>().unwrap_err().to_string().ends_with("did you mean `64KiB`?"));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use egret_config::{Duration, Hint, Problem, Secret, Size, load, load_with_hints};
+use egret_config::{Document, Duration, Hint, Problem, Secret, Size, load};
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -154,7 +154,7 @@ const BAD: [(&str, &str); 21] = [
     ),
     (
         "mode: [off]",
-        "egret.yaml:1:1: mode: expected one of `enforce`, `report`, `off`, found a list\n1 | mode: [off]\n  | ^^^^",
+        "egret.yaml:1:7: mode: expected one of `enforce`, `report`, `off`, found a list\n1 | mode: [off]\n  |       ^",
     ),
     (
         "listen: 127.0.0.1:8000",
@@ -167,8 +167,8 @@ const BAD: [(&str, &str); 21] = [
     ),
     (
         "providers:\n  stripe: { url: x, timeouts: { connect: 5sec } }\n",
-        "egret.yaml:2:42: providers.stripe.timeouts.connect: `5sec` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`\n\
-         2 |   stripe: { url: x, timeouts: { connect: 5sec } }\n  |                                          ^^^^",
+        "egret.yaml:2:42: providers.stripe.timeouts.connect: `5sec` is not a duration: write a whole number and ms, s, m, h or d, like `250ms`; \
+         did you mean `5s`?\n2 |   stripe: { url: x, timeouts: { connect: 5sec } }\n  |                                          ^^^^",
     ),
     (
         "providers:\n  stripe:\n    timeouts: {}\n",
@@ -178,7 +178,10 @@ const BAD: [(&str, &str); 21] = [
         "providers:\n",
         "egret.yaml:1:1: providers: expected a mapping, found nothing\n1 | providers:\n  | ^^^^^^^^^",
     ),
-    ("- a\n", "egret.yaml:1:1: expected a mapping, found a list\n1 | - a\n  | ^"),
+    (
+        "- a\n",
+        "egret.yaml:1:1: expected a mapping, found a list: write `name: ...` in place of `- ...`\n1 | - a\n  | ^",
+    ),
     (
         "workers: \"5\"",
         "egret.yaml:1:10: workers: expected a whole number from 0 to 65535, found the text `5`: remove the quotes\n\
@@ -204,7 +207,7 @@ const BAD: [(&str, &str); 21] = [
     ),
     (
         "workers: 1\n---\nworkers: 2\n",
-        "egret.yaml:3:1: a second YAML document starts here; a config is a single document\n3 | workers: 2\n  | ^",
+        "egret.yaml:3:1: a second YAML document starts here; a config is a single document: remove the `---` before it\n3 | workers: 2\n  | ^",
     ),
     (
         "mode: *nowhere\n",
@@ -361,7 +364,7 @@ fn what_is_too_long_too_deep_or_multiplies_is_refused() {
     });
     for (text, message) in [
         ("#".repeat(2 << 20), "longer than 1048576 bytes"),
-        ("[".repeat(500_000), "invalid YAML"),
+        ("[".repeat(500_000), "has no closing"),
         (
             "a:\n".to_owned() + &(1..400).map(|depth| " ".repeat(depth) + "a:\n").collect::<String>(),
             "nested too deep",
@@ -415,7 +418,7 @@ fn a_mapping_says_by_its_type_which_keys_it_has() {
             "{ type: flie, path: x }",
             "2:11: outputs[0].type: expected one of `file`, `socket`, found `flie`; did you mean `file`?",
         ),
-        ("{ type: [], path: x }", "2:5: outputs[0].type: "),
+        ("{ type: [], path: x }", "2:11: outputs[0].type: expected a word, found a list"),
         (
             "{ type: file, paht: x }",
             "2:17: outputs[0].paht: unknown key `paht`, expected `path`; did you mean `path`?",
@@ -455,7 +458,8 @@ fn a_word_of_another_product_gets_advice() {
         Hint { word: "none", advice: "is Lunar's: use `off`" },
     ];
     let text = "endpoints: []\nmode: none\nlisten: []\n";
-    let report = load_with_hints::<Config>("egret.yaml", text, &hints, |_| Vec::new()).unwrap_err();
+    let report = Document::parse("egret.yaml", text).unwrap().with_hints(&hints);
+    let report = report.load::<Config>(|_| Vec::new(), |_| Vec::new()).unwrap_err();
     let found: Vec<_> = report.findings.iter().map(|finding| finding.problem.message.as_str()).collect();
     assert_eq!(found, ["`endpoints` is Lunar's: use `flows`", "`none` is Lunar's: use `off`"]);
 }

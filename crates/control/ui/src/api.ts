@@ -11,6 +11,7 @@ export interface ConfigProblem {
   path: string;
   message: string;
   suggestion: string | null;
+  severity?: "error" | "warning";
 }
 
 export interface Count {
@@ -29,8 +30,8 @@ export interface ProviderStats {
   exchanges: { method: string; status: string; count: number }[];
   /** Of these, the responses that Egret generated itself, by status class. */
   generated?: Count[];
-  /** Of these, the responses from a cache. */
-  stored?: number;
+  /** Of these, the responses from a cache, by status class. */
+  stored?: Count[];
   latency: Histogram;
   footprint: Histogram;
   sent_bytes: number;
@@ -81,6 +82,17 @@ export interface CacheStats {
   disk?: { is_open: boolean; entries: number; bytes: number };
 }
 
+export interface Circuits {
+  state: string;
+  circuits: number;
+  open: number;
+  half_open: number;
+  until_us: number | null;
+  transitions_count: number;
+  /** The newest first. */
+  transitions: { at_us: number; provider: string; to: string; until_us: number | null; reason: string; outcome: string | null }[];
+}
+
 export interface Remedy {
   remedy: string;
   does: string;
@@ -92,7 +104,8 @@ export interface Remedy {
   cache?: CacheStats;
   script?: { overruns: number; rests: number };
   quota?: string;
-  circuits?: { state: string; circuits: number; open: number; half_open: number; until_us: number | null };
+  circuits?: Circuits;
+  hedges?: { slow: number; made: number; used: number; over_budget: number };
   queue?: { waiting: number; size: number; oldest_us: number };
 }
 
@@ -180,6 +193,16 @@ export interface Discovered {
   endpoints: Endpoint[];
 }
 
+/** What a program must know to send its calls through the gateway. */
+export interface Gateway {
+  interception: {
+    hosts: string[];
+    tunnel: string[];
+    /** The root certificate in PEM. */
+    certificate: string;
+  } | null;
+}
+
 export interface Cluster {
   name: string;
   member: string;
@@ -192,6 +215,7 @@ export interface Cluster {
   segments: { number: number; up: boolean; error: string | null; master: string | null; members: number; groups: number; failures: number }[];
   quotas: {
     name: string;
+    on_store_error: string;
     groups_count: number;
     groups: { name: string; limit: number; used: number; hold: number; pool: number; kept: number; state: string; config_differs: boolean }[];
   }[];
@@ -235,7 +259,11 @@ export interface History {
   providers: {
     provider: string;
     host: string | null;
+    /** The provider's own responses. */
     statuses: Record<StatusClass, number[]>;
+    /** Responses that Egret generated in its place, and those from a cache. */
+    generated: number[];
+    stored: number[];
     latency_us: Record<Quantile, (number | null)[]>;
     footprint_us: Record<Quantile, (number | null)[]>;
   }[];
@@ -266,6 +294,8 @@ export interface Exchange {
   media_type: string;
   cut_short: boolean;
   intercepted: boolean;
+  /** The exchange whose request was sent again. */
+  resent_of?: number;
 }
 
 export interface TrafficStatus {
@@ -296,6 +326,7 @@ export interface HarEntry {
 }
 
 export interface ExchangeDetails extends Exchange {
+  resend: { possible: boolean; acts_again: boolean; reason: string | null };
   phases: Record<string, number | null>;
   calls: { start_us: number; end_us: number; status: number; error: string | null }[];
   decisions: { flow: string; remedy: string; decision: string; report: boolean; text: string; does: string }[];

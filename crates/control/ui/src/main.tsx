@@ -29,9 +29,12 @@ interface TrafficConfig {
   control?: { traffic?: { entries: number } };
 }
 
-/** Returns whether the gateway has live traffic. The config tells; a request for traffic would have it recorded. */
-function useTraffic(): boolean {
-  const [has, set] = useState(false);
+/**
+ * Returns whether the gateway has live traffic, or null until that is known. The config tells; a request for traffic
+ * would have it recorded.
+ */
+function useTraffic(): boolean | null {
+  const [has, set] = useState<boolean | null>(null);
   const { access, moments } = useCell(live);
   const isUp = access === "open" && moments !== null;
   useEffect(() => {
@@ -54,7 +57,7 @@ function App() {
   useEffect(() => {
     document.title = `${of ?? title} · Egret`;
   }, [title, of]);
-  useShortcuts(views.map(([name]) => name));
+  useShortcuts();
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
@@ -89,10 +92,11 @@ function App() {
   );
 }
 
-function View({ view, of, traffic }: { view: string; of: string | null; traffic: boolean }) {
+function View({ view, of, traffic }: { view: string; of: string | null; traffic: boolean | null }) {
   const moments = live.value.moments!;
   switch (view) {
     case "traffic":
+      if (traffic === null) return <Empty>Loading…</Empty>;
       if (!traffic) return <Empty>Live traffic is switched off: <code>control.traffic.entries</code> is 0.</Empty>;
       return of === null ? <Traffic /> : <ExchangeView key={of} id={of} />;
     case "flows":
@@ -102,9 +106,9 @@ function View({ view, of, traffic }: { view: string; of: string | null; traffic:
     case "config":
       return <Config />;
     case "provider":
-      return <Provider key={of} moments={moments} name={of ?? ""} traffic={traffic} />;
+      return <Provider key={of} moments={moments} name={of ?? ""} traffic={traffic === true} />;
     default:
-      return <Overview moments={moments} traffic={traffic} />;
+      return <Overview moments={moments} traffic={traffic === true} />;
   }
 }
 
@@ -160,19 +164,18 @@ function Theme() {
   );
 }
 
-/** `1` to `5` choose a view, unless something is being typed. */
-function useShortcuts(names: string[]): void {
-  const known = names.join();
+/** `1` to `5` choose a view, unless something is being typed. A key means the same view whether or not traffic is listed. */
+function useShortcuts(): void {
   useEffect(() => {
     const key = (event: KeyboardEvent) => {
-      const isTyping = (event.target as HTMLElement).closest("input, select, textarea") !== null;
-      const name = known.split(",")[Number(event.key) - 1];
-      if (isTyping || event.ctrlKey || event.metaKey || event.altKey || name === undefined) return;
-      location.hash = link(name);
+      const isTyping = (event.target as HTMLElement).closest("input, select, textarea, [contenteditable]") !== null;
+      const view = VIEWS[Number(event.key) - 1];
+      if (isTyping || event.ctrlKey || event.metaKey || event.altKey || view === undefined) return;
+      location.hash = link(view[0]);
     };
     window.addEventListener("keydown", key);
     return () => window.removeEventListener("keydown", key);
-  }, [known]);
+  }, []);
 }
 
 /** Turns the links into plain text if a token is needed, because a link cannot carry it. */

@@ -5,26 +5,29 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use egret_ca::{Authority, Bundle, CaDirectory, CaError, Root};
 use egret_clock::{Clock, Moment, Timestamp};
+use egret_config::without_secrets;
 
 use crate::config::Config;
 use crate::config_file;
+use crate::config_path;
 use crate::failure::Failure;
 
 /// The place of the authority.
 #[derive(Debug, Args)]
 pub struct Place {
-    /// The config file, for `data_dir` and for the hosts to intercept. Without it, `data_dir` is
-    /// `./egret-data`.
+    /// The config file, for `data_dir` and for the hosts to intercept. Default: `egret.yaml` in the working
+    /// directory. Without that, `data_dir` is `./egret-data`.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl Place {
-    /// Reads the config.
+    /// Reads the config, without its secrets: the authority needs none.
     pub fn config(&self) -> Result<Config, Failure> {
-        let Some(file) = &self.config else { return Ok(Config::default()) };
-        let text = config_file::read(file).map_err(Failure::misused)?;
-        Config::parse(&file.display().to_string(), &text).map_err(Failure::misused)
+        let Some(file) = config_path::named_or_found(self.config.clone()) else {
+            return Ok(Config::default());
+        };
+        without_secrets(|| config_file::load(&file)).map(|loaded| loaded.config)
     }
 
     /// The authority's directory, with an absolute path.

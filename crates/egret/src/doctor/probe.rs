@@ -75,7 +75,7 @@ fn connection(name: &str, tls: &ProviderTlsConfig) -> Result<ClientConnection, P
         return Err(ProbeError(problem.message));
     }
     let verification = match tls.verify {
-        TlsVerify::Full => Verification::Verifier(trust.verifier().map_err(ProbeError::new)?),
+        TlsVerify::Full => Verification::Verifier(trust.verifier()),
         TlsVerify::DangerouslyOff => Verification::Off,
     };
     let config = client_config(provider(), DEFAULT_VERSIONS, verification, None);

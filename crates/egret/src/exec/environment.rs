@@ -13,7 +13,7 @@ use egret_message::authority::Host;
 
 use super::base_urls::base_urls;
 use super::find::Gateway;
-use super::inherited::{ISOLATED, Inherited, MARK};
+use super::inherited::{ISOLATED, Inherited, JAVA, JAVA_PROPERTY, MARK};
 use super::interception::Wanted;
 use super::no_proxy::NoProxy;
 use super::trust::{Trust, TrustError};
@@ -34,9 +34,6 @@ const NO_PROXY: [&str; 2] = ["no_proxy", "NO_PROXY"];
 
 /// Makes Node (22.21, 24.5 and newer) use the proxy.
 const NODE_USE_ENV_PROXY: &str = "NODE_USE_ENV_PROXY";
-
-/// Options for every Java virtual machine.
-const JAVA: &str = "JAVA_TOOL_OPTIONS";
 
 /// The variables that name a file of all authorities to trust.
 const BUNDLES: [&str; 12] = [
@@ -86,13 +83,15 @@ impl Change {
 pub struct Environment {
     inherited: Inherited,
     changes: Vec<Change>,
+    /// The properties that were added to the options of Java.
+    properties: Vec<&'static str>,
     kept: Vec<String>,
 }
 
 impl Environment {
     /// Returns the inherited environment.
     pub const fn new(inherited: Inherited) -> Self {
-        Self { inherited, changes: Vec::new(), kept: Vec::new() }
+        Self { inherited, changes: Vec::new(), properties: Vec::new(), kept: Vec::new() }
     }
 
     /// The variables to set.
@@ -107,7 +106,7 @@ impl Environment {
 
     /// Sends the calls of all clients to the gateway.
     pub fn send_to(&mut self, gateway: &Gateway, wanted: Option<&Wanted>) {
-        let url = format!("http://{}", gateway.proxy);
+        let url = gateway.proxy_url();
         for names in PROXY {
             self.set(names, &url);
         }
@@ -173,7 +172,8 @@ impl Environment {
             format!(" {plus}{}", change.name)
         });
         let control = control.map_or(ISOLATED.to_owned(), |control| control.to_string());
-        let mark = names.fold(control, |mark, name| mark + &name);
+        let properties = self.properties.iter().map(|property| format!(" {JAVA_PROPERTY}{property}"));
+        let mark = names.chain(properties).fold(control, |mark, word| mark + &word);
         self.changes.push(Change::new(MARK, mark));
     }
 
@@ -214,20 +214,23 @@ impl Environment {
         NoProxy::merged(&lists, called)
     }
 
-    /// Adds system properties to those of the user. Of two values, Java takes the last.
-    fn add_java(&mut self, properties: &[(&str, &str)]) {
+    /// Adds system properties to those of the user. Of two values, Java takes the last, so a property that
+    /// the user has set is not added.
+    fn add_java(&mut self, properties: &[(&'static str, &str)]) {
+        let user = self.inherited.java_options().map(OsStr::to_owned).unwrap_or_default();
+        let others =
+            ["JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"].into_iter().filter_map(|name| self.inherited.own(name));
+        let own: Vec<String> =
+            others.chain([user.as_os_str()]).map(|options| options.to_string_lossy().into_owned()).collect();
         let index = self.changes.iter().position(|change| change.name == JAVA).unwrap_or_else(|| {
-            let value = self.inherited.partly_own(JAVA).map(OsStr::to_owned).unwrap_or_default();
-            let extends = !value.is_empty();
-            self.changes.push(Change { name: JAVA.to_owned(), value, extends });
+            let extends = !user.is_empty();
+            self.changes.push(Change { name: JAVA.to_owned(), value: user, extends });
             self.changes.len().saturating_sub(1)
         });
-        let own = ["JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", JAVA].map(|name| self.inherited.own(name));
-        let own = own.map(|options| options.map(|options| options.to_string_lossy().into_owned()));
         let Some(change) = self.changes.get_mut(index) else { return };
-        for (property, value) in properties {
-            let option = format!("-D{property}=");
-            if own.iter().flatten().any(|options| options.contains(&option)) {
+        for &(property, value) in properties {
+            let option = format!("{JAVA_PROPERTY}{property}=");
+            if own.iter().any(|options| options.contains(&option)) {
                 self.kept.push(format!("Java's property {property} is set already and stays"));
                 continue;
             }
@@ -236,6 +239,7 @@ impl Environment {
             }
             change.value.push(option);
             change.value.push(java_word(value));
+            self.properties.push(property);
         }
     }
 }

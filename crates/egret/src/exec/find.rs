@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use egret_control::{GatewayInfo, ListenerInfo};
 
+use super::client::ClientProof;
 use super::interception::Wanted;
 use crate::config::Config;
 use crate::control_client::{ControlClient, ControlClientError};
@@ -25,16 +26,28 @@ pub struct Gateway {
     pub control: SocketAddr,
     /// Its description.
     pub info: GatewayInfo,
+    /// `true` if the proxy serves only clients that send a token.
+    pub asks_for_token: bool,
+    /// The token to send.
+    pub proof: Option<ClientProof>,
 }
 
 impl Gateway {
     /// Chooses the listener to use: one that speaks plain HTTP, as every client can, and forwards to every
-    /// host. `None` if there is none.
+    /// host; if possible, without a token. `None` if there is none.
     pub fn new(info: GatewayInfo, control: SocketAddr) -> Option<Self> {
         let is_usable =
             |listener: &&ListenerInfo| !listener.tls && !listener.redirect && listener.provider.is_none();
-        let proxy = reachable(info.listeners.iter().find(is_usable)?.address);
-        Some(Self { proxy, control: reachable(control), info })
+        let usable = || info.listeners.iter().filter(is_usable);
+        let chosen = usable().find(|listener| !listener.asks_for_token).or_else(|| usable().next())?;
+        let (proxy, asks_for_token) = (reachable(chosen.address), chosen.asks_for_token);
+        Some(Self { proxy, control: reachable(control), info, asks_for_token, proof: None })
+    }
+
+    /// Returns the URL of its forward proxy, with the client's name and token if it asks for one.
+    pub fn proxy_url(&self) -> String {
+        let userinfo = self.proof.as_ref().map(ClientProof::userinfo).unwrap_or_default();
+        format!("http://{userinfo}{}", self.proxy)
     }
 }
 
@@ -164,7 +177,8 @@ mod tests {
     }
 
     fn listener(at: &str, tls: bool, provider: Option<&str>) -> ListenerInfo {
-        ListenerInfo { address: address(at), tls, provider: provider.map(str::to_owned), redirect: false }
+        let provider = provider.map(str::to_owned);
+        ListenerInfo { address: address(at), tls, provider, redirect: false, asks_for_token: false }
     }
 
     #[test]
@@ -180,6 +194,18 @@ mod tests {
         let gateway = Gateway::new(info(listeners.clone()), address("[::]:5")).unwrap();
         assert_eq!((gateway.proxy, gateway.control), (address("127.0.0.1:3"), address("[::1]:5")));
         assert!(Gateway::new(info(listeners[..3].to_vec()), address("127.0.0.1:5")).is_none());
+    }
+
+    #[test]
+    fn a_listener_that_asks_for_a_token_is_the_last_choice() {
+        let asking = ListenerInfo { asks_for_token: true, ..listener("127.0.0.1:1", false, None) };
+        let info = |listeners| GatewayInfo { listeners, ..GatewayInfo::default() };
+        let open = listener("127.0.0.1:2", false, None);
+        let gateway = Gateway::new(info(vec![asking.clone(), open]), address("127.0.0.1:5")).unwrap();
+        assert_eq!((gateway.proxy.port(), gateway.asks_for_token), (2, false));
+        let gateway = Gateway::new(info(vec![asking]), address("127.0.0.1:5")).unwrap();
+        assert_eq!((gateway.proxy.port(), gateway.asks_for_token), (1, true));
+        assert_eq!(gateway.proxy_url(), "http://127.0.0.1:1");
     }
 
     #[test]

@@ -4,10 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 
-/// The variable that marks the environment of a command: `CONTROL_ADDRESS NAME NAME +NAME`. The names are the
-/// variables that `egret exec` has set; those with `+` had a value before, which is part of the new one. An
-/// isolated command cannot reach the control port, so the word `isolated` is in its place.
+/// The variable that marks the environment of a command: `CONTROL_ADDRESS NAME NAME +NAME -Dproperty`. The
+/// names are the variables that `egret exec` has set; those with `+` had a value before, which is part of the
+/// new one. The properties are those that it has added to [`JAVA`]. An isolated command cannot reach the
+/// control port, so the word `isolated` is in its place.
 pub const MARK: &str = "EGRET_EXEC";
+
+/// Options for every Java virtual machine, separated by white space.
+pub const JAVA: &str = "JAVA_TOOL_OPTIONS";
+
+/// Begins the option that sets a system property of Java.
+pub const JAVA_PROPERTY: &str = "-D";
 
 /// Stands for the address of the control port in the mark of an isolated command.
 pub const ISOLATED: &str = "isolated";
@@ -23,7 +30,7 @@ pub struct Inherited {
 }
 
 /// An `egret exec` that this one runs inside of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Outer {
     /// `None` if it cannot be reached, because the command is isolated.
     control: Option<SocketAddr>,
@@ -31,6 +38,8 @@ struct Outer {
     set: BTreeSet<String>,
     /// The variables that it has extended.
     extended: BTreeSet<String>,
+    /// The properties that it has added to the options of Java.
+    properties: BTreeSet<String>,
 }
 
 impl Outer {
@@ -38,12 +47,15 @@ impl Outer {
         let mut words = mark.split_ascii_whitespace();
         let first = words.next()?;
         let control = if first == ISOLATED { None } else { Some(first.parse().ok()?) };
-        let mut outer = Self { control, set: BTreeSet::new(), extended: BTreeSet::new() };
+        let mut outer = Self { control, ..Self::default() };
         for word in words.take(NAMES_MAX) {
-            match word.strip_prefix('+') {
-                Some(name) => outer.extended.insert(name.to_owned()),
-                None => outer.set.insert(word.to_owned()),
-            };
+            if let Some(property) = word.strip_prefix(JAVA_PROPERTY) {
+                outer.properties.insert(property.to_owned());
+            } else if let Some(name) = word.strip_prefix('+') {
+                outer.extended.insert(name.to_owned());
+            } else {
+                outer.set.insert(word.to_owned());
+            }
         }
         Some(outer)
     }
@@ -57,9 +69,15 @@ impl Inherited {
 
     /// Returns the environment with these variables.
     pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let variables: BTreeMap<_, _> = variables.into_iter().collect();
+        let mut variables: BTreeMap<_, _> = variables.into_iter().collect();
         let mark = variables.get(OsStr::new(MARK)).and_then(|mark| mark.to_str());
         let outer = mark.and_then(Outer::parse);
+        if let Some(outer) = &outer
+            && let Some(options) = variables.get_mut(OsStr::new(JAVA))
+            && let Some(text) = options.to_str()
+        {
+            *options = without_properties(text, &outer.properties).into();
+        }
         Self { variables, outer }
     }
 
@@ -71,6 +89,12 @@ impl Inherited {
     /// Returns `true` if the outer `egret exec` has isolated its command.
     pub fn is_isolated(&self) -> bool {
         self.outer.as_ref().is_some_and(|outer| outer.control.is_none())
+    }
+
+    /// The options of Java that are the user's, without the properties that the outer `egret exec` has added.
+    pub fn java_options(&self) -> Option<&OsStr> {
+        let is_known = self.outer.as_ref().is_none_or(|outer| !outer.properties.is_empty());
+        if is_known { self.get(JAVA) } else { self.partly_own(JAVA) }
     }
 
     /// Returns the value of a variable. An empty value counts as none, as it does for most programs.
@@ -96,6 +120,34 @@ impl Inherited {
     }
 }
 
+/// Returns the options without these properties. Of a property that is there twice, the first one goes: the
+/// user has added the second.
+fn without_properties(options: &str, properties: &BTreeSet<String>) -> String {
+    let mut left = properties.clone();
+    let mut kept = Vec::new();
+    for option in split_options(options) {
+        let property = option.strip_prefix(JAVA_PROPERTY).and_then(|setting| setting.split('=').next());
+        if !property.is_some_and(|property| left.remove(property)) {
+            kept.push(option);
+        }
+    }
+    kept.join(" ")
+}
+
+/// Splits options where Java does: at white space, but not between quotes of either kind.
+fn split_options(options: &str) -> Vec<&str> {
+    let mut quote = None;
+    let is_between = |character: char| {
+        match quote {
+            Some(open) if open == character => quote = None,
+            None if matches!(character, '"' | '\'') => quote = Some(character),
+            _ => {}
+        }
+        quote.is_none() && character.is_whitespace()
+    };
+    options.split(is_between).filter(|option| !option.is_empty()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +171,27 @@ mod tests {
         assert_eq!(["A", "B", "C"].map(|name| inherited.partly_own(name).is_some()), [false, true, true]);
         assert_eq!(["A", "B", "C"].map(|name| inherited.get(name).is_some()), [true; 3]);
         assert_eq!(inherited.set_by_outer().collect::<Vec<_>>(), ["A", "EGRET_EXEC"]);
+    }
+
+    #[test]
+    fn options_of_java_that_an_outer_exec_has_added_are_not_the_users() {
+        let options = |mark: &str, value: &str| {
+            let inherited = inherited(&[("EGRET_EXEC", mark), ("JAVA_TOOL_OPTIONS", value)]);
+            inherited.java_options().map(|options| options.to_string_lossy().into_owned())
+        };
+        let added = "-Dhttp.proxyPort=1 -Dtrust=\"/a b.jks\"";
+        let mark = "127.0.0.1:81 +JAVA_TOOL_OPTIONS -Dhttp.proxyPort -Dtrust";
+        let own = "-Xmx1g -Dhttp.proxyHost='my  host'";
+        assert_eq!(options(mark, &format!("{own} {added}")).as_deref(), Some(own));
+        let later = "-Dhttp.proxyPort=2";
+        assert_eq!(options(mark, &format!("{own} {added} {later}")).unwrap(), format!("{own} {later}"));
+        let mark = "127.0.0.1:81 JAVA_TOOL_OPTIONS -Dhttp.proxyPort -Dtrust";
+        assert_eq!(options(mark, added), None);
+        assert_eq!(options(mark, &format!("{added} -Xmx1g")).as_deref(), Some("-Xmx1g"));
+        // Another version does not say what it has added.
+        assert_eq!(options("127.0.0.1:81 JAVA_TOOL_OPTIONS", added), None);
+        assert_eq!(options("127.0.0.1:81 +JAVA_TOOL_OPTIONS", added).as_deref(), Some(added));
+        assert_eq!(options("127.0.0.1:81", added).as_deref(), Some(added));
     }
 
     #[test]

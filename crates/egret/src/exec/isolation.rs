@@ -19,7 +19,7 @@ use rustix::process::{getegid, geteuid};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::netlink::Netlink;
-use crate::run::handover::{self, Purpose};
+use crate::run::passed_sockets::{self, Purpose};
 
 /// The ports whose connections reach the gateway without a proxy: those of HTTP and HTTPS.
 const DIRECT_PORTS: [u16; 2] = [80, 443];
@@ -87,7 +87,7 @@ pub fn isolate(channel: &UnixStream, proxy: SocketAddr) -> Result<(), IsolationE
     // Without this route, or without IPv6, its addresses are unreachable, so nothing gets out either.
     let has_v6 = netlink.make_every_address_local(AddressFamily::INET6).is_ok();
     let sockets = sockets(proxy, has_v6).map_err(restricted("listen"))?;
-    handover::send(channel, &sockets).map_err(IsolationError::Gateway)
+    passed_sockets::send(channel, &sockets).map_err(IsolationError::Gateway)
 }
 
 /// Returns `true` if this process has no network but the loopback interface.

@@ -14,10 +14,11 @@ use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use crate::failure::Failure;
 use crate::run::attached::{Attached, Report, Reporter};
-use crate::run::{Origin, Run};
+use crate::run::overrides::Overrides;
+use crate::run::{Beginning, Origin, Run};
 
 /// The command's name.
-pub const NAME: &str = "serve-command";
+pub const NAME: &str = "__serve-command";
 
 /// First descriptor after the standard streams.
 const FIRST_OTHER: i32 = 3;
@@ -78,7 +79,14 @@ impl ServeCommand {
             .map_err(|error| Failure::Failed(format!("cannot serve the command: {error}")))?;
         let pipe = attached.reporter.clone();
         let origin = self.config.map_or(Origin::Default, Origin::File);
-        let result = Run { origin, demo: false, attached: Some(attached) }.run();
+        let result = Run {
+            origin,
+            demo: false,
+            beginning: Beginning::New,
+            overrides: Overrides::default(),
+            attached: Some(attached),
+        }
+        .run();
         if let Err(failure) = &result {
             pipe.send(&Report::Failed(failure.to_string()));
         }

@@ -22,8 +22,8 @@ use crate::config::Config;
 use crate::exec_directory::ExecDirectory;
 use crate::failure::Failure;
 use crate::interception::Certificates;
-use crate::run::handover::{self, Purpose};
 use crate::run::names;
+use crate::run::passed_sockets::{self, Purpose};
 
 /// Time for exchanges in flight once the command has ended: nobody waits for their responses.
 const DRAIN: ConfigDuration = ConfigDuration::from_millis(500);
@@ -167,7 +167,7 @@ impl Attached {
 fn serve_sockets(channel: &UnixStream, gateway: &Arc<Gateway>) -> io::Result<()> {
     channel.set_read_timeout(Some(HANDOVER))?;
     let mut of_names = Vec::new();
-    for (purpose, socket) in handover::receive(channel)? {
+    for (purpose, socket) in passed_sockets::receive(channel)? {
         match purpose {
             Purpose::Proxy => gateway.adopt(socket.into(), PROXY)?,
             Purpose::Direct => gateway.adopt(socket.into(), DIRECT)?,

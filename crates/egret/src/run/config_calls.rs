@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use egret_config::{Document, LocatedProblem, Report};
+use egret_config::{Document, Loaded, Problem, Report, SourceSet, SourceText};
 use egret_control::{
     Applied, Checked, ConfigCall, ConfigChanges, ConfigFile, ConfigFiles, ConfigReply, ConfigRequest,
     EntityTags, Refusal,
@@ -12,19 +12,25 @@ use egret_control::{
 
 use super::{RunningEgret, with_demo};
 use crate::config::Config;
+use crate::config_advice;
 use crate::config_draft::Draft;
+use crate::config_file::{self, ConfigSources};
+use crate::config_rule;
 use crate::config_versions::VersionOrigin;
-use crate::{config_file, config_rule};
 
 /// A valid config that the rules allow.
 struct Allowed {
-    config: Config,
-    warnings: Vec<LocatedProblem>,
+    loaded: Loaded<Config>,
+    /// Its texts.
+    sources: ConfigSources,
 }
 
-/// A change of the file that is wanted.
+/// A change of the files that is wanted.
 struct Change {
+    /// The new text of the config file.
     text: String,
+    /// New texts of included files, by their paths.
+    included: Vec<(PathBuf, String)>,
     /// The tag of the files that the change is based on, if it is known.
     etag: Option<EntityTags>,
     origin: VersionOrigin,
@@ -39,21 +45,26 @@ impl RunningEgret {
     fn reply(&mut self, request: ConfigRequest) -> Result<ConfigReply, Refusal> {
         match request {
             ConfigRequest::Files => self.files().map(ConfigReply::Files),
-            ConfigRequest::Validate { text } => Ok(ConfigReply::Checked(checked(self.check(&text)))),
+            ConfigRequest::Validate { text } => {
+                Ok(ConfigReply::Checked(checked(self.check(&text, Vec::new()))))
+            }
             ConfigRequest::Replace { name, text, etag } => {
-                if self.config_file()?.1 != name {
-                    return Err(Refusal::UnknownFile);
+                let (_, own) = self.config_file()?;
+                if own != name {
+                    return Err(self.not_replaceable(&name));
                 }
-                self.change(Change { text, etag: Some(etag), origin: VersionOrigin::Api })
+                let (included, etag) = (Vec::new(), Some(etag));
+                self.change(Change { text, included, etag, origin: VersionOrigin::Api })
             }
             ConfigRequest::Versions => Ok(ConfigReply::Versions(self.versions.list(&self.in_effect))),
-            ConfigRequest::Version(number) => {
-                self.versions.text(number).map(ConfigReply::Text).ok_or(Refusal::UnknownVersion)
-            }
+            ConfigRequest::Version { number, file } => self.version(number, file).map(ConfigReply::Text),
             ConfigRequest::Rollback { number, etag } => {
-                self.config_file()?;
-                let text = self.versions.text(number).ok_or(Refusal::UnknownVersion)?;
-                self.change(Change { text, etag, origin: VersionOrigin::Rollback })
+                let (file, _) = self.config_file()?;
+                let set = self.versions.set(number).ok_or(Refusal::UnknownVersion)?;
+                let path = |name: String| file.with_file_name("").join(name);
+                let included = set.included.into_iter().map(|file| (path(file.name), file.text)).collect();
+                let (text, origin) = (set.main.text, VersionOrigin::Rollback);
+                self.change(Change { text, included, etag, origin })
             }
         }
     }
@@ -64,46 +75,107 @@ impl RunningEgret {
         Ok((file.to_owned(), name_of(file)))
     }
 
+    fn not_replaceable(&self, name: &str) -> Refusal {
+        let is_included = self.files().is_ok_and(|files| files.files.iter().any(|file| file.name == name));
+        if is_included {
+            let message = "included files cannot be replaced over the API: change the file itself";
+            return Refusal::ReadOnly(message.to_owned());
+        }
+        Refusal::UnknownFile
+    }
+
+    fn version(&self, number: u64, file: Option<String>) -> Result<String, Refusal> {
+        let set = self.versions.set(number).ok_or(Refusal::UnknownVersion)?;
+        let Some(name) = file.filter(|name| self.config_file().is_ok_and(|(_, own)| own != *name)) else {
+            return Ok(set.main.text);
+        };
+        let file = set.included.into_iter().find(|file| file.name == name);
+        file.map(|file| file.text).ok_or(Refusal::UnknownFile)
+    }
+
     fn files(&self) -> Result<ConfigFiles, Refusal> {
         let Some(file) = self.run.file() else {
             return Ok(ConfigFiles { etag: etag(&[]), files: Vec::new() });
         };
-        let text = config_file::read_again(file).map_err(|error| Refusal::Failed(error.to_string()))?;
-        let files = vec![ConfigFile { name: name_of(file), text }];
+        let sources = config_file::read_again(file).map_err(|error| Refusal::Failed(error.to_string()))?;
+        let files = config_files(&sources.set);
         Ok(ConfigFiles { etag: etag(&files), files })
     }
 
-    /// Checks a text. Nothing that it refers to is read before the rules have allowed it.
-    fn check(&self, text: &str) -> Result<Allowed, Refusal> {
+    /// Checks a text of the config file, and the texts of included files that it comes with. Nothing that
+    /// they refer to is read before the rules have allowed it.
+    fn check(&self, text: &str, included: Vec<(PathBuf, String)>) -> Result<Allowed, Refusal> {
         let name = self.run.file().map_or_else(|| self.run.name(), name_of);
-        let invalid = |report: Report| Refusal::Invalid(report.problems());
+        let invalid = |report: Report| Refusal::Invalid(config_advice::complete(report).problems());
         if text.trim().is_empty() {
             return Err(invalid(Report::whole(&name, "the config is empty")));
         }
-        let approved = Document::parse(&name, &self.approved).map_err(invalid)?;
-        let mut new = Document::parse(&name, text).map_err(invalid)?;
-        self.check_rules(&approved, &new)?;
+        let approved = Document::parse(&name, &self.approved.main.text).map_err(invalid)?;
+        let new = Document::parse(&name, text).map_err(invalid)?;
+        // The rules decide which files may be included, and so read, before they are.
+        self.check_rules(&approved, &new, |problem| problem.path == INCLUDE)?;
+        let sources = self.sources(&name, text, included)?;
+        let set = relative(sources.complete().map_err(invalid)?);
+        // Included files come from their owner, also those that have just changed.
+        let unchanged =
+            SourceSet { main: self.approved.main.clone(), included: self.approved.included.clone() };
+        let unchanged = relative(&unchanged);
+        let approved = Document::parse_set(&unchanged).map_err(invalid)?;
+        let directory = self.run.file().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default();
+        let mut new = Config::document(&set).map_err(invalid)?.in_directory(directory);
+        self.check_rules(&approved, &new, |_| true)?;
         let config: Config = new.read().map_err(invalid)?;
         // Now that the text has been read, all paths in it are known.
-        self.check_rules(&approved, &new)?;
+        self.check_rules(&approved, &new, |_| true)?;
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(invalid(new.locate(problems)));
         }
-        let warnings = new.locate(config.warnings()).problems();
-        Ok(Allowed { config: with_demo(config, self.demo.as_ref()), warnings })
+        let warnings = new.locate(crate::advice::advise(&config)).into_warnings();
+        let config = self.run.overrides.apply(with_demo(config, self.demo.as_ref()));
+        Ok(Allowed { loaded: Loaded { config, warnings }, sources })
     }
 
-    fn check_rules(&self, approved: &Document<'_>, new: &Document<'_>) -> Result<(), Refusal> {
+    /// Returns the texts of a config: those that it comes with, and files that it includes besides.
+    fn sources(
+        &self,
+        name: &str,
+        text: &str,
+        included: Vec<(PathBuf, String)>,
+    ) -> Result<ConfigSources, Refusal> {
+        let Some(file) = self.run.file() else { return Ok(ConfigSources::single(name, text)) };
+        let sources = ConfigSources::of(file, text.to_owned());
+        if included.is_empty() {
+            return Ok(sources);
+        }
+        let is_known = |path: &&PathBuf| included.iter().any(|(known, _)| known == *path);
+        if let Some(other) = sources.paths.iter().find(|path| !is_known(path)) {
+            let message = format!(
+                "{} is included today, but was not part of this version: move it away first",
+                other.display()
+            );
+            return Err(Refusal::ReadOnly(message));
+        }
+        let text = |(path, text): (PathBuf, String)| SourceText { name: path.display().to_string(), text };
+        Ok(sources.with_included(included.into_iter().map(text).collect()))
+    }
+
+    /// Refuses a change for those problems with the rules that `counts` is true for.
+    fn check_rules(
+        &self,
+        approved: &Document<'_>,
+        new: &Document<'_>,
+        counts: impl Fn(&Problem) -> bool,
+    ) -> Result<(), Refusal> {
         let rules = match self.config.control.config_changes {
             ConfigChanges::Off | ConfigChanges::Restricted => config_rule::restricted,
             ConfigChanges::Unrestricted => config_rule::unrestricted,
         };
-        let problems = rules(approved.root(), new.root());
+        let problems: Vec<Problem> = rules(approved.root(), new.root()).into_iter().filter(counts).collect();
         if problems.is_empty() { Ok(()) } else { Err(Refusal::Forbidden(new.locate(problems).problems())) }
     }
 
-    /// Applies a change and writes it to the file, or does neither.
+    /// Applies a change and writes it to the files, or does neither.
     fn change(&mut self, change: Change) -> Result<ConfigReply, Refusal> {
         if self.config.control.config_changes == ConfigChanges::Off {
             return Err(Refusal::Off);
@@ -113,44 +185,54 @@ impl RunningEgret {
         if change.etag.as_ref().is_some_and(|etag| !etag.contains(&before.etag)) {
             return Err(Refusal::Stale);
         }
-        let Change { text, origin, .. } = change;
-        let Allowed { config, warnings } = self.check(&text)?;
+        let Change { text, included, origin, .. } = change;
+        let Allowed { loaded, sources } = self.check(&text, included.clone())?;
+        let warnings = loaded.warnings.problems();
         let read_only = |error| Refusal::ReadOnly(format!("{name} cannot be replaced: {error}"));
-        let draft = Draft::write(&file, &text).map_err(read_only)?;
+        let drafts = drafts(&file, &text, &included)?;
         let old = self.config.clone();
-        let restart = self.fixed_changes(&config);
-        self.apply(config).map_err(|messages| Refusal::Failed(messages.join("; ")))?;
-        if let Err(refusal) = self.commit(draft, &before.etag, read_only) {
+        let restart = self.fixed_changes(&loaded.config);
+        self.apply(loaded).map_err(|messages| Refusal::Failed(messages.join("; ")))?;
+        if let Err(refusal) = self.commit(drafts, &before.etag, read_only) {
             self.restore(old);
             return Err(refusal);
         }
         let applied = changed_sections(&old, &self.config);
-        let version = self.versions.record(&text, origin);
-        self.last_read = Ok(text.clone());
+        let version = self.versions.record(&sources.set, origin);
         self.rejected = None;
-        let files = [ConfigFile { name, text }];
-        let etag = etag(&files);
-        self.in_effect = files.into_iter().next().map(|file| file.text).unwrap_or_default();
+        let etag = etag(&config_files(&sources.set));
+        self.in_effect = sources.set.clone();
+        self.last_read = Ok(sources);
         tracing::info!(?applied, version, "the config was changed over the API");
         Ok(ConfigReply::Applied(Applied { etag, version, applied, restart, warnings }))
     }
 
-    /// Puts the draft in place, unless someone has changed the file meanwhile.
+    /// Puts the drafts in place, the config file last, unless someone has changed the files meanwhile. If one
+    /// cannot be replaced, those before get their old texts again.
     fn commit(
         &self,
-        draft: Draft,
+        drafts: Vec<Planned>,
         etag: &str,
-        read_only: impl FnOnce(std::io::Error) -> Refusal,
+        read_only: impl Fn(std::io::Error) -> Refusal,
     ) -> Result<(), Refusal> {
         if self.files()?.etag != etag {
             return Err(Refusal::Stale);
         }
-        draft.commit().map_err(read_only)
+        let mut undo: Vec<(PathBuf, Option<String>)> = Vec::new();
+        for Planned { draft, file, before } in drafts {
+            if let Err(error) = draft.commit() {
+                undo.into_iter().rev().for_each(|(file, before)| put_back(&file, before));
+                return Err(read_only(error));
+            }
+            undo.push((file, before));
+        }
+        Ok(())
     }
 
     /// Applies the old config again after its file could not be replaced.
     fn restore(&mut self, old: Config) {
-        for message in self.apply(old).err().unwrap_or_default() {
+        let warnings = Report::unplaced("previous config", Vec::new());
+        for message in self.apply(Loaded { config: old, warnings }).err().unwrap_or_default() {
             tracing::error!(
                 "the config could not be written, and the previous one not be applied: {message}"
             );
@@ -158,10 +240,68 @@ impl RunningEgret {
     }
 }
 
+/// The key of the included files.
+const INCLUDE: &str = "include";
+
+/// A file that is about to be replaced.
+struct Planned {
+    draft: Draft,
+    file: PathBuf,
+    /// Its old text; `None` if it is new.
+    before: Option<String>,
+}
+
+/// Writes drafts of all files that change, the config file last.
+fn drafts(file: &Path, text: &str, included: &[(PathBuf, String)]) -> Result<Vec<Planned>, Refusal> {
+    let mut drafts = Vec::new();
+    let own = (file.to_owned(), text.to_owned());
+    for (path, text) in included.iter().chain([&own]) {
+        let before = std::fs::read_to_string(path).ok();
+        if path != file && before.as_ref() == Some(text) {
+            continue;
+        }
+        let read_only = |error| Refusal::ReadOnly(format!("{} cannot be replaced: {error}", name_of(path)));
+        let draft = if path == file { Draft::write(file, text) } else { Draft::write_like(path, file, text) };
+        drafts.push(Planned { draft: draft.map_err(read_only)?, file: path.clone(), before });
+    }
+    Ok(drafts)
+}
+
+/// Restores the old text of a file.
+fn put_back(file: &Path, before: Option<String>) {
+    let restored = match before {
+        Some(text) => Draft::write(file, &text).and_then(Draft::commit),
+        None => std::fs::remove_file(file),
+    };
+    if let Err(error) = restored {
+        tracing::error!(file = %file.display(), "the previous text cannot be restored: {error}");
+    }
+}
+
+/// Returns the texts with names relative to the directory of the config file.
+fn relative(set: &SourceSet) -> SourceSet {
+    let name = |name: &str| name_of(Path::new(name));
+    let main = SourceText { name: name(&set.main.name), text: set.main.text.clone() };
+    let included = set.included.iter();
+    let included = included
+        .map(|file| SourceText { name: set.relative_name(file).to_owned(), text: file.text.clone() })
+        .collect();
+    SourceSet { main, included }
+}
+
+/// Returns the files as the API shows them.
+fn config_files(set: &SourceSet) -> Vec<ConfigFile> {
+    let SourceSet { main, included } = relative(set);
+    let file = |SourceText { name, text }| ConfigFile { name, text };
+    std::iter::once(main).chain(included).map(file).collect()
+}
+
 /// Returns the result of a check as the API shows it.
 fn checked(result: Result<Allowed, Refusal>) -> Checked {
     match result {
-        Ok(Allowed { warnings, .. }) => Checked { valid: true, problems: Vec::new(), warnings },
+        Ok(Allowed { loaded, .. }) => {
+            Checked { valid: true, problems: Vec::new(), warnings: loaded.warnings.problems() }
+        }
         Err(Refusal::Forbidden(problems) | Refusal::Invalid(problems)) => {
             Checked { valid: false, problems, warnings: Vec::new() }
         }

@@ -1,124 +1,24 @@
-//! Sockets that a command hands to its gateway (unix(7), `SCM_RIGHTS`). They were made in the command's
-//! network namespace and stay in it. The gateway, which is outside, accepts on them inside and calls outside.
+//! The hand-over of a running Egret to a new process, so that a restart loses no exchange.
+//!
+//! The new process connects to a socket in the data directory. It gets the listening sockets and builds
+//! everything that it needs. Then it asks for the state: the old process stops accepting, sends its counts,
+//! and drains. Until the old one has ended, the two share the quotas: the new one counts, and lends units to
+//! the old one.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+pub mod channel;
+pub mod lender;
+pub mod message;
+pub mod offer;
+pub mod predecessor;
+mod state;
+pub mod successor;
 
-use rustix::cmsg_space;
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use std::path::{Path, PathBuf};
 
-/// Maximum number of sockets.
-const SOCKETS_MAX: usize = 16;
+/// Name of the socket in the data directory.
+const SOCKET_NAME: &str = "handover.sock";
 
-/// The use of a socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// A listener of the forward proxy.
-    Proxy,
-    /// A listener for connections whose clients believe to reach a provider.
-    Direct,
-    /// Receives the questions of DNS clients over UDP.
-    Names,
-    /// Does so over TCP.
-    NamesOverTcp,
-}
-
-impl Purpose {
-    const ALL: [(Self, u8); 4] =
-        [(Self::Proxy, b'p'), (Self::Direct, b'd'), (Self::Names, b'n'), (Self::NamesOverTcp, b't')];
-
-    fn letter(self) -> u8 {
-        Self::ALL.iter().find(|(purpose, _)| *purpose == self).map_or(0, |(_, letter)| *letter)
-    }
-
-    fn of(letter: u8) -> Option<Self> {
-        Self::ALL.iter().find(|(_, known)| *known == letter).map(|(purpose, _)| *purpose)
-    }
-}
-
-/// Sends the sockets, as one message.
-pub fn send(channel: impl AsFd, sockets: &[(Purpose, OwnedFd)]) -> io::Result<()> {
-    let letters: Vec<u8> = sockets.iter().map(|(purpose, _)| purpose.letter()).collect();
-    let descriptors: Vec<BorrowedFd<'_>> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SOCKETS_MAX))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let is_fit = descriptors.len() <= SOCKETS_MAX;
-    if !is_fit || !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(ErrorKind::InvalidInput.into());
-    }
-    let sent = sendmsg(channel, &[IoSlice::new(&letters)], &mut control, SendFlags::NOSIGNAL)?;
-    if sent == letters.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
-}
-
-/// Receives the sockets. Fails if the command has ended, or if the message is another one.
-pub fn receive(channel: impl AsFd) -> io::Result<Vec<(Purpose, OwnedFd)>> {
-    let (mut letters, mut space) =
-        ([0; SOCKETS_MAX], [MaybeUninit::uninit(); cmsg_space!(ScmRights(SOCKETS_MAX))]);
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let message = retry_on_intr(|| {
-        recvmsg(&channel, &mut [IoSliceMut::new(&mut letters)], &mut control, RecvFlags::CMSG_CLOEXEC)
-    });
-    let message = message.map_err(|error| match error {
-        Errno::AGAIN => io::Error::from(ErrorKind::TimedOut),
-        error => error.into(),
-    })?;
-    let rights = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let descriptors: Vec<OwnedFd> = rights.flatten().collect();
-    let purposes: Option<Vec<Purpose>> =
-        letters.iter().take(message.bytes).map(|letter| Purpose::of(*letter)).collect();
-    let purposes = purposes.filter(|purposes| purposes.len() == descriptors.len() && !purposes.is_empty());
-    let is_whole = !message.flags.contains(ReturnFlags::CTRUNC);
-    match purposes.filter(|_| is_whole) {
-        Some(purposes) => Ok(purposes.into_iter().zip(descriptors).collect()),
-        None if message.bytes == 0 => Err(ErrorKind::UnexpectedEof.into()),
-        None => Err(ErrorKind::InvalidData.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::TcpListener;
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-
-    fn listener() -> OwnedFd {
-        TcpListener::bind("127.0.0.1:0").unwrap().into()
-    }
-
-    #[test]
-    fn sockets_arrive_with_their_purpose() {
-        let (near, far) = UnixStream::pair().unwrap();
-        let sent = [(Purpose::Proxy, listener()), (Purpose::NamesOverTcp, listener())];
-        let address = |socket: &OwnedFd| TcpListener::from(socket.try_clone().unwrap()).local_addr().unwrap();
-        let addresses = sent.each_ref().map(|(_, socket)| address(socket));
-        send(&near, &sent).unwrap();
-        let received = receive(&far).unwrap();
-        let purposes: Vec<Purpose> = received.iter().map(|(purpose, _)| *purpose).collect();
-        assert_eq!(purposes, [Purpose::Proxy, Purpose::NamesOverTcp]);
-        let there: Vec<_> = received.iter().map(|(_, socket)| address(socket)).collect();
-        assert_eq!(there, addresses);
-    }
-
-    #[test]
-    fn other_messages_are_refused() {
-        let (near, far) = UnixStream::pair().unwrap();
-        let many: Vec<_> = (0..=SOCKETS_MAX).map(|_| (Purpose::Direct, listener())).collect();
-        assert_eq!(send(&near, &many).unwrap_err().kind(), ErrorKind::InvalidInput);
-        sendmsg(&near, &[IoSlice::new(b"pp")], &mut SendAncillaryBuffer::default(), SendFlags::empty())
-            .unwrap();
-        assert_eq!(receive(&far).unwrap_err().kind(), ErrorKind::InvalidData);
-        far.set_read_timeout(Some(std::time::Duration::from_millis(1))).unwrap();
-        assert_eq!(receive(&far).unwrap_err().kind(), ErrorKind::TimedOut);
-        drop(near);
-        assert_eq!(receive(&far).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-    }
+/// Returns the path of the socket in `data_dir`.
+fn socket_path(data_dir: &Path) -> PathBuf {
+    data_dir.join(SOCKET_NAME)
 }

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 
-use super::handover::Purpose;
+use super::passed_sockets::Purpose;
 
 /// Maximum number of questions and connections in progress. Further questions get no reply, and their clients
 /// ask again; further connections wait.

@@ -37,6 +37,9 @@ impl Exchange {
         let mut notes = Vec::new();
         match &*text("answered_by") {
             "provider" => {}
+            "egret" if value["method"] == "CONNECT" && number("status") / 100 == 2 => {
+                notes.push("tunnel".to_owned());
+            }
             "egret" if value["error"].is_string() => notes.push(format!("egret: {}", text("error"))),
             by => notes.push(by.to_owned()),
         }
@@ -204,6 +207,8 @@ mod tests {
         let provider =
             json!({ "answered_by": "provider", "status": 200, "url": "http://b/", "method": "POST" });
         assert_eq!(PLAIN.line(&Exchange::of(&provider)), " 200     0 µs POST   http://b/\n");
+        let tunnel = json!({ "answered_by": "egret", "error": null, "status": 200, "url": "c:443", "method": "CONNECT" });
+        assert_eq!(PLAIN.line(&Exchange::of(&tunnel)), " 200     0 µs CONNECT c:443  tunnel\n");
         let none = json!({ "answered_by": "nobody", "status": 0 });
         assert!(PLAIN.line(&Exchange::of(&none)).contains(" ---     0 µs"));
     }

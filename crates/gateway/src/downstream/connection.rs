@@ -6,10 +6,12 @@ use std::future::poll_fn;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use egret_clients::Proven;
 use egret_clock::Moment;
 use egret_message::authority::Authority;
 use egret_message::default_port;
@@ -53,6 +55,8 @@ pub(crate) struct Client {
     pub inside: Option<Box<Inside>>,
     /// `Some` on a connection that was redirected here, until its authority is known.
     pub redirected: Option<Box<Redirected>>,
+    /// The client that the connection itself proves: by its certificate, or by the token of its CONNECT.
+    pub proven: Option<Arc<Proven>>,
     /// Released last, when the socket is closed.
     _place: ConnectionSlot,
 }
@@ -145,6 +149,7 @@ impl Client {
             half_closed: false,
             inside: None,
             redirected: None,
+            proven: None,
             _place: place,
         }
     }

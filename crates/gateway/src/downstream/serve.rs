@@ -3,9 +3,11 @@
 use std::future::poll_fn;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use egret_clients::{Clients, Proven, Unproven};
 use egret_clock::Moment;
 use egret_export::access_log::LogLine;
 use egret_http1::{Method, Progress};
@@ -13,7 +15,7 @@ use egret_message::RequestId;
 use egret_net::buffer::Buffer;
 use egret_net::event_loop::{self, Socket};
 use egret_net::stream::Stream;
-use egret_net::tls::{ServerTls, accept};
+use egret_net::tls::{ServerTls, TlsError, TlsStream, accept};
 use tracing::{debug, warn};
 
 use crate::downstream::connection::{Client, ConnectionSlot, End};
@@ -38,17 +40,21 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
         Err(error) => return warn!(%error, "cannot serve a client connection"),
     };
     let (tls, redirects) = match worker.view().plan.listener(listener) {
-        Some(listener) => (listener.tls.clone(), matches!(listener.routing, ListenerRouting::Redirected)),
+        Some(listener) => (
+            listener.tls.clone().map(|tls| (tls, listener.clients.clone())),
+            matches!(listener.routing, ListenerRouting::Redirected),
+        ),
         None => (None, false),
     };
-    let stream = match tls {
-        None => Stream::Plain(socket),
-        Some(tls) => match Box::pin(shake_hands(&worker, socket, tls)).await {
-            Some(stream) => stream,
+    let (stream, proven) = match tls {
+        None => (Stream::Plain(socket), None),
+        Some((tls, clients)) => match Box::pin(enter(&worker, socket, tls, clients)).await {
+            Some((stream, proven)) => (Stream::Tls(stream), proven),
             None => return,
         },
     };
     let mut client = Client::new(place, stream, listener);
+    client.proven = proven;
     if redirects && !Box::pin(client.serve_redirected()).await {
         return;
     }
@@ -60,14 +66,39 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
     }
 }
 
+/// Performs the TLS handshake that a client must begin, and reads what its certificate proves if the listener
+/// has `clients` that need one. Returns `None` if the connection is over.
+async fn enter(
+    worker: &Worker,
+    socket: Socket,
+    tls: ServerTls,
+    clients: Option<Arc<Clients>>,
+) -> Option<(TlsStream, Option<Arc<Proven>>)> {
+    let stream = shake_hands(worker, socket, tls).await?;
+    match clients.and_then(|clients| clients.of_certificate(stream.peer_certificate())) {
+        None => Some((stream, None)),
+        Some(Ok(proven)) => Some((stream, Some(proven))),
+        Some(Err(unproven)) => {
+            worker.counters().unproven(unproven);
+            debug!("the certificate of a client has no usable name (`clients.name_from`)");
+            None
+        }
+    }
+}
+
 /// Performs the TLS handshake that a client must begin. Returns `None` if it fails or exceeds the timeout for
 /// a request's head.
-async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<Stream> {
+async fn shake_hands(worker: &Worker, socket: Socket, tls: ServerTls) -> Option<TlsStream> {
     let patience = worker.view().plan.timeouts.head.unwrap_or(Duration::MAX);
     let shaken = event_loop::timeout(patience, accept(socket, &tls)).await;
     match shaken {
-        Ok(Ok(stream)) => return Some(Stream::Tls(stream)),
-        Ok(Err(error)) => debug!(%error, "a client's TLS handshake failed"),
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => {
+            if matches!(error, TlsError::Certificate(_)) {
+                worker.counters().unproven(Unproven::Certificate);
+            }
+            debug!(%error, "a client's TLS handshake failed");
+        }
         Err(_) => debug!("a client's TLS handshake timed out"),
     }
     worker.counters().tls_failures.add(1);

@@ -114,6 +114,7 @@ pub(crate) fn finish_recording(
         decisions: run.map(FlowRun::decisions),
         account: account.as_deref(),
         client: call.client.peer_address(),
+        listener: call.client.listener,
         attempts,
         request_id: request_id.bytes(),
         trace_seed: run.map_or(0, |run| run.draft.trace_seed),

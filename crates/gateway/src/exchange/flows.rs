@@ -21,7 +21,7 @@ use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
 use egret_net::event_loop::{Alarm, now, sleep_until};
 use egret_net::pace::RateWindow;
-use egret_remedy::{LocalResponse, PendingChanges};
+use egret_remedy::{LocalResponse, PendingChanges, SecondCall};
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
@@ -328,7 +328,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Calls the provider with the draft's changes.
     async fn make_call(&mut self, target: &CallTarget) -> Result<Box<Connection>, Stop> {
         self.run.draft.calls += 1;
-        self.run.draft.hedged = false;
+        self.run.draft.second_call = SecondCall::None;
         let options = self.run.draft.call;
         if let Some(total) = options.total {
             self.call.deadlines.total = self.call.clock.begun + total;
@@ -372,8 +372,9 @@ impl<'c, 'a> Guided<'c, 'a> {
             None => self.call.obtain_response(target).await,
             Some(order) => {
                 // Boxed, because few calls are hedged.
-                let (obtained, hedged) = Box::pin(hedge::obtain_response(self.call, target, &order)).await;
-                self.run.draft.hedged = hedged;
+                let (obtained, second_call) =
+                    Box::pin(hedge::obtain_response(self.call, target, &order)).await;
+                self.run.draft.second_call = second_call;
                 obtained
             }
         }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use egret_clock::Moment;
 use egret_http1::{Method, Progress};
 use egret_net::event_loop::{Alarm, sleep};
+use egret_remedy::SecondCall;
 use tracing::debug;
 
 use crate::exchange::call::{Call, Stop};
@@ -50,20 +51,20 @@ enum Winner {
     Second(Second),
 }
 
-/// Obtains a response like [`Call::obtain_response`], with a second call as `order` has it. Also returns
-/// `true` if the second call was made.
+/// Obtains a response like [`Call::obtain_response`], with a second call as `order` has it. Also returns what
+/// came of the second call.
 pub(crate) async fn obtain_response(
     call: &mut Call<'_>,
     target: &CallTarget,
     order: &HedgeOrder,
-) -> (Result<Box<Connection>, Stop>, bool) {
+) -> (Result<Box<Connection>, Stop>, SecondCall) {
     let means = Means {
         worker: Rc::clone(&call.client.worker),
         view: Rc::clone(&call.view),
         upstream: Rc::clone(&call.upstream),
         method: call.state.request.method,
     };
-    let (mut hedge, mut hedged) = (None, false);
+    let (mut hedge, mut second_call) = (None, SecondCall::None);
     let winner = {
         let mut first = pin!(call.obtain_response(target));
         poll_fn(|cx| {
@@ -74,7 +75,7 @@ pub(crate) async fn obtain_response(
             if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Winner::First(ended));
             }
-            match poll_hedge(cx, &mut hedge, &means, &mut hedged) {
+            match poll_hedge(cx, &mut hedge, &means, &mut second_call) {
                 Poll::Ready(second) => Poll::Ready(Winner::Second(second)),
                 Poll::Pending => Poll::Pending,
             }
@@ -90,17 +91,17 @@ pub(crate) async fn obtain_response(
                     debug!(error, "the second call succeeded after the first one failed");
                     Some(second)
                 }
-                Ok(None) => return (Err(Stop::Failure(failure)), hedged),
-                Err(stop) => return (Err(stop), hedged),
+                Ok(None) => return (Err(Stop::Failure(failure)), second_call),
+                Err(stop) => return (Err(stop), second_call),
             }
         }
-        Winner::First(ended) => return (ended, hedged),
+        Winner::First(ended) => return (ended, second_call),
     };
     let Some(Second { connection, response_state }) = second else {
-        return (Err(Stop::ClientGone), hedged);
+        return (Err(Stop::ClientGone), second_call);
     };
     call.adopt_response(response_state);
-    (Ok(connection), hedged)
+    (Ok(connection), SecondCall::Used)
 }
 
 fn is_called(hedge: Option<&Hedge>) -> bool {
@@ -112,7 +113,7 @@ fn poll_hedge(
     cx: &mut Context<'_>,
     hedge: &mut Option<Hedge>,
     means: &Means,
-    hedged: &mut bool,
+    second_call: &mut SecondCall,
 ) -> Poll<Second> {
     let Some(Hedge { request, alarm, call }) = hedge else { return Poll::Pending };
     let second = if let Some(second) = call {
@@ -122,7 +123,7 @@ fn poll_hedge(
             return Poll::Pending;
         }
         means.upstream.counters().repeats.add(1);
-        *hedged = true;
+        *second_call = SecondCall::Made;
         call.insert(Box::pin(make_call(means, std::mem::take(request))))
     };
     match second.as_mut().poll(cx) {
@@ -146,7 +147,7 @@ async fn wait_for_second(
     means: &Means,
 ) -> Result<Option<Second>, Stop> {
     poll_fn(|cx| {
-        if let Poll::Ready(second) = poll_hedge(cx, hedge, means, &mut true) {
+        if let Poll::Ready(second) = poll_hedge(cx, hedge, means, &mut SecondCall::Made) {
             return Poll::Ready(Ok(Some(second)));
         }
         if hedge.is_none() {

@@ -1,8 +1,9 @@
 //! Routing by query parameters: makes a request of it that names its provider by header fields.
 
-use egret_http1::{HeadLimits, Progress, RequestHead};
+use egret_http1::{HeadLimits, RequestHead};
 use egret_match::routing_query::{ADDED_BYTES_MAX, ADDED_FIELDS_MAX, Rewritten, rewrite};
 
+use crate::exchange::rewritten::{self, Added};
 use crate::failure::{ErrorKind, Failure};
 use crate::plan::{ListenerPlan, ListenerRouting};
 
@@ -26,19 +27,9 @@ pub(crate) fn translate(
         return Ok(None);
     }
     let Some(Rewritten { head, outcome }) = rewrite(request, bytes) else { return Ok(None) };
-    // What the gateway adds is not the client's excess.
-    let limits = HeadLimits {
-        head: limits.head + ADDED_BYTES_MAX,
-        fields: limits.fields + ADDED_FIELDS_MAX,
-        ..*limits
-    };
+    let added = Added { bytes: ADDED_BYTES_MAX, fields: ADDED_FIELDS_MAX };
     // Parsed aside: if it fails, the request is refused as it was received.
-    let mut parsed = RequestHead::new();
-    match parsed.parse(&head, &limits).map_err(Failure::bad_request)? {
-        Progress::Complete if parsed.len == head.len() => {}
-        _ => return Err(Failure::new(ErrorKind::BadRequest, "the query parameters for routing are invalid")),
-    }
-    *request = parsed;
+    *request = rewritten::parse(&head, limits, added, "the query parameters for routing are invalid")?;
     let outcome = outcome.map_err(|error| Failure::new(ErrorKind::BadRequest, error.to_string()));
     Ok(Some(Translated { head, outcome }))
 }

@@ -501,7 +501,7 @@ pub(crate) async fn deliver(call: &mut Call<'_>, kind: Option<ErrorKind>, is_sto
     let ResponseState { output, response, .. } = &*call.state.response_state;
     let status = response.status;
     if is_stored {
-        call.upstream.counters().stored.add(1);
+        call.upstream.counters().stored(status);
     } else {
         call.upstream.counters().generated(status);
     }

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use egret_clients::Proven;
 use egret_clock::Moment;
 use egret_http1::Span;
 use egret_match::routing_fields::RoutingFields;
@@ -20,12 +21,13 @@ use crate::exchange::call::Call;
 use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
 use crate::exchange::forward::survey;
+use crate::exchange::identity;
 use crate::exchange::query::{self, Translated};
 use crate::exchange::reply::{Ended, Then};
 use crate::exchange::route::{Question, Route};
 use crate::exchange::tunnel;
 use crate::failure::{ErrorKind, Failure};
-use crate::plan::ListenerRouting;
+use crate::plan::{ListenerPlan, ListenerRouting};
 use crate::state::request::{CallTarget, RequestState};
 use crate::upstream::{Connection, Upstream};
 use crate::view::View;
@@ -71,15 +73,18 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
     end
 }
 
-fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
+fn route(client: &mut Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
     state.consumer = Span::default();
     if let Some(inside) = &client.inside {
         intercept::note_request(client, inside);
     }
     let listener = view.plan.listener(client.listener);
-    if listener.is_some_and(|listener| matches!(listener.routing, ListenerRouting::WithQuery))
-        && client.inside.is_none()
-        && let Err(failure) = route_by_query(client, state, view)
+    // A listener that is gone may have asked for a proof, which must not be recorded.
+    let asks = listener.is_none_or(|listener| listener.clients.is_some());
+    let routes_by_query = client.inside.is_none()
+        && listener.is_some_and(|listener| matches!(listener.routing, ListenerRouting::WithQuery));
+    if (asks || routes_by_query)
+        && let Err(failure) = prepare(client, state, view, listener)
     {
         client.worker.identify(&view.plan, None, &mut state.request_id);
         return Err(failure);
@@ -92,6 +97,31 @@ fn route(client: &Client, state: &mut RequestState, view: &View) -> Result<Route
     let fields = surveyed?;
     *consumer = fields.consumer().unwrap_or_default();
     Question { view, client, request, bytes, fields: &fields }.route()
+}
+
+/// Has the client prove who it is and replaces the routing parameters of the request, as the `listener` wants
+/// it. Anything else sees the request only as it then is. Out of line, since most listeners want neither.
+#[inline(never)]
+fn prepare(
+    client: &mut Client,
+    state: &mut RequestState,
+    view: &View,
+    listener: Option<&ListenerPlan>,
+) -> Result<(), Failure> {
+    let clients = listener.map(|listener| listener.clients.as_deref());
+    let proven = match clients {
+        Some(None) => return route_by_query(client, state, view),
+        Some(Some(clients)) => identity::prove(client, state, clients).map(Some),
+        None => Ok(None),
+    };
+    let routed = match &proven {
+        Ok(_) if client.inside.is_none() => route_by_query(client, state, view),
+        _ => Ok(()),
+    };
+    let name = proven.as_ref().ok().and_then(Option::as_deref).map(Proven::name);
+    identity::settle(client, state, view, name)?;
+    proven?;
+    routed
 }
 
 /// Replaces the routing parameters of the request by header fields, before anything else sees them.

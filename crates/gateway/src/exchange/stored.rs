@@ -80,7 +80,7 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
         let detail = "the shared response that this request waited for was cut short";
         return Box::pin(call.respond_with_error(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
     }
-    call.upstream.counters().stored.add(1);
+    call.upstream.counters().stored(served.status());
     let worker = Rc::clone(&call.client.worker);
     let mut head = mem::take(&mut *worker.pools.buffers.gathered.borrow_mut());
     head.clear();

@@ -76,15 +76,30 @@ pub(crate) fn tally(worker: &Worker, state: &RequestState, upstream: &Upstream, 
 }
 
 /// Notes that a tunnel leads to a configured provider: nothing of the provider's config but its timeouts
-/// applies to it, which is easily overlooked. With interception, somebody has thought of it.
+/// applies to it, which is easily overlooked. For a host in `interception.tunnel`, somebody has thought of
+/// it.
 pub(crate) fn note_bypass(worker: &Worker, view: &View, upstream: &Upstream) {
     worker.counters().provider_tunnels.add(1);
-    if view.plan.interception.is_none() && upstream.plan.stats.bypassed.is_due(Moment::now()) {
+    let host = &upstream.plan.origin.authority;
+    let intercepts = view.plan.interception.as_ref().map(|plan| plan.is_for(&host.host, true));
+    if intercepts == Some(false) || !upstream.plan.stats.bypassed.is_due(Moment::now()) {
+        return;
+    }
+    let provider = upstream.plan.stats.name();
+    if intercepts.is_none() {
         warn!(
-            provider = upstream.plan.stats.name(),
-            host = %upstream.plan.origin.authority,
+            provider,
+            %host,
             "a tunnel leads to a configured provider, so its flows do not apply: let the client use the provider's base URL, \
              or intercept the host (`interception`)"
+        );
+    } else {
+        warn!(
+            provider,
+            %host,
+            "a tunnel to a configured provider passes unread, so its flows do not apply: its client offers no HTTP/1.1 (gRPC), \
+             or has refused the certificate, or the authority was not made for the host: let the client use the provider's base \
+             URL, or list the host in `interception.tunnel`"
         );
     }
 }

@@ -18,7 +18,7 @@ use tracing::warn;
 
 use crate::failure::{ErrorKind, Failure};
 use crate::gateway::thread::serve_client;
-use crate::worker::{Message, Worker};
+use crate::worker::{Backlog, Message, StopAccepting, Worker};
 
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
 const BACKLOG: i32 = 4096;
@@ -64,12 +64,12 @@ pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
 }
 
 /// Accepts connections until `stop` is signalled or dropped, and serves them as those of the listener at
-/// `address`. Then accepts those that the kernel has already completed.
+/// `address`. Then accepts those that the kernel has already completed, unless another process does.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
     listener: Listener,
     address: SocketAddr,
-    mut stop: oneshot::Receiver<oneshot::Sender<()>>,
+    mut stop: oneshot::Receiver<StopAccepting>,
 ) {
     let turned_away = Rc::new(Cell::new(0));
     let stopped = loop {
@@ -87,11 +87,15 @@ pub(crate) async fn accept(
             },
         }
     };
-    take_the_rest(&worker, &listener, address, &turned_away).await;
+    if stopped.as_ref().is_ok_and(|stopped| stopped.backlog == Backlog::Leave) {
+        tracing::debug!(%address, "another process accepts the clients of this listener");
+    } else {
+        take_the_rest(&worker, &listener, address, &turned_away).await;
+    }
     drop(listener);
-    if let Ok(done) = stopped {
+    if let Ok(stopped) = stopped {
         // The receiver may no longer wait.
-        let _ = done.send(());
+        let _ = stopped.done.send(());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use egret_clients::Unproven;
 use egret_http1::Method;
 use egret_net::counter::Counter;
 use egret_net::histogram::Histogram;
@@ -25,7 +26,7 @@ pub(crate) struct ProviderCounters {
     /// Responses among them that the gateway generated itself.
     generated: [Counter; STATUS_CLASSES.len()],
     /// Responses among them that came from a cache.
-    pub stored: Counter,
+    stored: [Counter; STATUS_CLASSES.len()],
     pub latency: Histogram,
     pub footprint: Histogram,
     pub sent_bytes: Counter,
@@ -53,6 +54,11 @@ impl ProviderCounters {
         self.generated[class(status)].add(1);
     }
 
+    /// Counts a response from a cache.
+    pub fn stored(&self, status: u16) {
+        self.stored[class(status)].add(1);
+    }
+
     fn add_to(&self, total: &mut ProviderSnapshot) {
         for (method, classes) in METHODS.iter().zip(&self.exchanges) {
             for (status, counter) in STATUS_CLASSES.iter().zip(classes) {
@@ -62,7 +68,9 @@ impl ProviderCounters {
         for (status, counter) in STATUS_CLASSES.iter().zip(&self.generated) {
             add_count(&mut total.generated, status, counter.get());
         }
-        total.stored += self.stored.get();
+        for (status, counter) in STATUS_CLASSES.iter().zip(&self.stored) {
+            add_count(&mut total.stored, status, counter.get());
+        }
         self.latency.add_to(&mut total.latency);
         self.footprint.add_to(&mut total.footprint);
         total.sent_bytes += self.sent_bytes.get();
@@ -185,6 +193,7 @@ pub(crate) struct WorkerCounters {
     pub provider_tunnels: Counter,
     generated: Each<{ ErrorKind::ALL.len() }>,
     denials: Each<{ Reason::ALL.len() }>,
+    unproven: Each<{ Unproven::ALL.len() }>,
 }
 
 /// One counter for each of `KINDS` kinds.
@@ -206,6 +215,11 @@ impl WorkerCounters {
     /// Counts a denied target, even if report mode allowed it.
     pub fn denial(&self, reason: Reason) {
         self.denials.0[reason as usize].add(1);
+    }
+
+    /// Counts a request or a connection whose client has not proven who it is.
+    pub fn unproven(&self, unproven: Unproven) {
+        self.unproven.0[unproven as usize].add(1);
     }
 }
 
@@ -250,6 +264,13 @@ pub(crate) fn denials(workers: &[WorkerCounters]) -> Vec<Count> {
     Reason::ALL.iter().map(|reason| Count { name: reason.slug(), count: count(*reason) }).collect()
 }
 
+/// Returns the number of requests and connections of clients that have not proven who they are, by reason.
+pub(crate) fn unproven(workers: &[WorkerCounters]) -> Vec<Count> {
+    let count =
+        |unproven: Unproven| workers.iter().map(|worker| worker.unproven.0[unproven as usize].get()).sum();
+    Unproven::ALL.iter().map(|unproven| Count { name: unproven.slug(), count: count(*unproven) }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +284,7 @@ mod tests {
         stats.of(1).exchange(Method::Post, 999);
         stats.of(0).generated(503);
         stats.of(1).generated(503);
+        stats.of(1).stored(404);
         let snapshot = stats.snapshot();
         assert_eq!(
             snapshot.exchanges,
@@ -272,6 +294,7 @@ mod tests {
             ]
         );
         assert_eq!(snapshot.generated, [Count { name: "5xx", count: 2 }]);
+        assert_eq!(snapshot.stored, [Count { name: "4xx", count: 1 }]);
     }
 
     #[test]

@@ -172,6 +172,8 @@ pub(crate) struct Finished<'a> {
     /// The account that the last call was made with.
     pub account: Option<&'a str>,
     pub client: Option<SocketAddr>,
+    /// The listener that accepted its connection.
+    pub listener: SocketAddr,
     /// The id of the request; empty if there is none.
     pub request_id: &'a [u8],
     /// Number of calls.
@@ -291,6 +293,7 @@ impl Recording {
             started: finished.wall_clock.timestamp(finished.started),
             times: times(finished.clock, finished.has_response, finished.started, ended),
             client: finished.client,
+            listener: Some(finished.listener),
             attempts: finished.attempts,
             trace_seed: finished.trace_seed,
             informational: finished.informational,

@@ -66,8 +66,9 @@ impl Refusal {
         match self {
             Self::Alert(48) => {
                 "give the client the authority's certificate: `SSL_CERT_FILE` (OpenSSL, Python, Ruby, Rust), `CURL_CA_BUNDLE` \
-                 (curl), `REQUESTS_CA_BUNDLE` (requests), `NODE_EXTRA_CA_CERTS` (Node), `GIT_SSL_CAINFO` (git), \
-                 `AWS_CA_BUNDLE` (AWS)"
+                 (curl), `REQUESTS_CA_BUNDLE` (requests), `NODE_EXTRA_CA_CERTS` (Node), `DENO_CERT` (Deno), `GIT_SSL_CAINFO` \
+                 (git), `AWS_CA_BUNDLE` (AWS), `curl.cainfo` and `openssl.cafile` by `PHP_INI_SCAN_DIR` (PHP), \
+                 `stripe.ca_bundle_path` (Stripe)"
             }
             Self::Alert(42) => {
                 "give the client the authority's certificate: `SSL_CERT_FILE` together with `SSL_CERT_DIR` (Go), \
@@ -83,8 +84,9 @@ impl Refusal {
             Self::Alert(_) => "see the client's own log for what it dislikes about the certificate",
             Self::Closed | Self::Unused => {
                 "the client may accept one certificate only: list the host in `interception.tunnel`. Otherwise give it the \
-                 authority's certificate: `NODE_EXTRA_CA_CERTS` (Node, Deno, Bun), `GIT_SSL_CAINFO` (git), \
-                 `SSL_CERT_FILE` (Python's asyncio), `JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE` (Java)"
+                 authority's certificate: `NODE_EXTRA_CA_CERTS` (Node, Bun), `DENO_CERT` (Deno), `GIT_SSL_CAINFO` (git), \
+                 `--ca-certificate` (wget), `SSL_CERT_FILE` (Python's asyncio), \
+                 `JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE` (Java)"
             }
         }
     }

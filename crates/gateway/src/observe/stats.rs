@@ -23,6 +23,8 @@ pub struct StatsSnapshot {
     pub dns: DnsSnapshot,
     /// Targets denied (or, in report mode, that would have been), by reason.
     pub denials: Vec<Count>,
+    /// Requests and connections of clients that have not proven who they are, by reason.
+    pub unproven: Vec<Count>,
     /// `true` while diagnoses are suspended because they cannot keep up.
     pub diagnoses_shedding: bool,
     /// Number of suspensions since the start.
@@ -58,8 +60,8 @@ pub struct ProviderSnapshot {
     pub exchanges: Vec<ExchangeCount>,
     /// Responses among them that the gateway generated itself, by status class.
     pub generated: Vec<Count>,
-    /// Responses among them that came from a cache.
-    pub stored: u64,
+    /// Responses among them that came from a cache, by status class.
+    pub stored: Vec<Count>,
     /// Time from the end of the client's request head until the last byte of the response was sent to the
     /// client.
     pub latency: HistogramSnapshot,

@@ -26,12 +26,12 @@ pub(super) enum Part {
     Host,
     Path,
     Status,
-    Body(Vec<Step>),
+    Body(Vec<PathStep>),
 }
 
 /// A step into a JSON body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     Name(String),
     Index(usize),
 }
@@ -42,14 +42,14 @@ impl CallPath {
         let steps = steps(text.trim().strip_prefix('$')?)?;
         let mut names = steps.iter();
         let side = match names.next()? {
-            Step::Name(name) if name == "request" => Side::Request,
-            Step::Name(name) if name == "response" => Side::Response,
+            PathStep::Name(name) if name == "request" => Side::Request,
+            PathStep::Name(name) if name == "response" => Side::Response,
             _ => return None,
         };
-        let Step::Name(part) = names.next()? else { return None };
-        let rest: Vec<Step> = names.cloned().collect();
+        let PathStep::Name(part) = names.next()? else { return None };
+        let rest: Vec<PathStep> = names.cloned().collect();
         let name = |make: fn(String) -> Part| match rest.as_slice() {
-            [Step::Name(name)] => Some(make(name.clone())),
+            [PathStep::Name(name)] => Some(make(name.clone())),
             _ => None,
         };
         let alone = |part: Part| rest.is_empty().then_some(part);
@@ -82,9 +82,9 @@ impl CallPath {
             Part::Path => format!("{side}.path"),
             Part::Status => format!("{side}.status"),
             Part::Body(steps) => steps.iter().fold(format!("{side}.body"), |path, step| match step {
-                Step::Name(name) if is_identifier(name) => format!("{path}.{name}"),
-                Step::Name(name) => format!("{path}[{}]", quoted(name)),
-                Step::Index(index) => format!("{path}[{index}]"),
+                PathStep::Name(name) if is_identifier(name) => format!("{path}.{name}"),
+                PathStep::Name(name) => format!("{path}[{}]", quoted(name)),
+                PathStep::Index(index) => format!("{path}[{index}]"),
             }),
         }
     }
@@ -102,8 +102,8 @@ impl CallPath {
     pub fn pointer(&self) -> Option<String> {
         let Part::Body(steps) = &self.part else { return None };
         Some(steps.iter().fold(String::new(), |path, step| match step {
-            Step::Name(name) => format!("{path}/{}", name.replace('~', "~0").replace('/', "~1")),
-            Step::Index(index) => format!("{path}/{index}"),
+            PathStep::Name(name) => format!("{path}/{}", name.replace('~', "~0").replace('/', "~1")),
+            PathStep::Index(index) => format!("{path}/{index}"),
         }))
     }
 }
@@ -124,7 +124,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// The steps after `$`: `.name`, `["name"]`, `[0]`.
-fn steps(mut rest: &str) -> Option<Vec<Step>> {
+fn steps(mut rest: &str) -> Option<Vec<PathStep>> {
     let mut steps = Vec::new();
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('.') {
@@ -132,16 +132,16 @@ fn steps(mut rest: &str) -> Option<Vec<Step>> {
             let name = &after[..end];
             let is_plain = !name.is_empty()
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-            steps.push(is_plain.then(|| Step::Name(name.to_owned()))?);
+            steps.push(is_plain.then(|| PathStep::Name(name.to_owned()))?);
             rest = &after[end..];
         } else {
             let after = rest.strip_prefix('[')?;
             let (step, remaining) = if let quote @ ('"' | '\'') = after.chars().next()? {
                 let (name, remaining) = after[1..].split_once(quote)?;
-                (Step::Name(name.to_owned()), remaining.strip_prefix(']')?)
+                (PathStep::Name(name.to_owned()), remaining.strip_prefix(']')?)
             } else {
                 let (index, remaining) = after.split_once(']')?;
-                (Step::Index(index.parse().ok()?), remaining)
+                (PathStep::Index(index.parse().ok()?), remaining)
             };
             steps.push(step);
             rest = remaining;

@@ -12,7 +12,7 @@ use super::diagnoses::label;
 use super::flow::{Done, OriginalFlow, Parts};
 use super::graph::{Branch, Processor};
 use super::json_path::{CallPath, Part, Side};
-use super::quotas::Found;
+use super::quotas::QuotaStrategy;
 use super::remedies::{classes, commented, group_by, verdict};
 use super::shared::Import;
 
@@ -109,8 +109,8 @@ impl<'a> Import<'a> {
         let refusal = refusal(source, &processor.key, "above_limit", done);
         let (node, reasons): (Node, &[&str]) = match self.draw(&id) {
             None => return lost(format!("no quota is called `{}`, or it was not translated", cut(&id))),
-            Some(Found::ByHeaders(throttle)) => (throttle.node(), &["provider-throttled"]),
-            Some(Found::Counted { name, is_concurrency }) => {
+            Some(QuotaStrategy::ByHeaders(throttle)) => (throttle.node(), &["provider-throttled"]),
+            Some(QuotaStrategy::Counted { name, is_concurrency }) => {
                 if matches!(refusal, RefusalEnd::Passes) {
                     return remedies(vec![emit::counted(&name)], &[]);
                 }
@@ -132,8 +132,8 @@ impl<'a> Import<'a> {
         let id = parameters.required_text("quota_id");
         let refusal = refusal(source, &processor.key, "blocked", done);
         let name = match self.draw(&id) {
-            Some(Found::Counted { name, .. }) => name,
-            Some(Found::ByHeaders(throttle)) => {
+            Some(QuotaStrategy::Counted { name, .. }) => name,
+            Some(QuotaStrategy::ByHeaders(throttle)) => {
                 notes.push("calls are refused, not queued, while the provider asks for a pause".to_owned());
                 return refusing(throttle.node(), refusal, &["provider-throttled"], notes);
             }

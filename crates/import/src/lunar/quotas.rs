@@ -18,7 +18,7 @@ const ESTIMATE_FIELD: &str = "x-lunar-estimated-tokens";
 
 /// The quota that a `Limiter` or `Queue` finds under an id.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum QuotaStrategy {
     Counted { name: String, is_concurrency: bool },
     ByHeaders(Box<emit::Throttle>),
 }
@@ -94,7 +94,7 @@ impl<'a> Import<'a> {
     }
 
     /// Finds a quota for a remedy that draws from it.
-    pub(super) fn draw(&mut self, id: &str) -> Option<Found> {
+    pub(super) fn draw(&mut self, id: &str) -> Option<QuotaStrategy> {
         let mut next = id.to_owned();
         while let Some(known) = self.quotas.known.get_mut(&next).filter(|known| !known.is_used) {
             known.is_used = true;
@@ -102,10 +102,11 @@ impl<'a> Import<'a> {
         }
         let known = self.quotas.known.get(id)?;
         Some(match &known.strategy {
-            Strategy::Counted(quota) => {
-                Found::Counted { name: known.name.clone(), is_concurrency: quota.kind == "concurrency" }
-            }
-            Strategy::ByHeaders(throttle) => Found::ByHeaders(throttle.clone()),
+            Strategy::Counted(quota) => QuotaStrategy::Counted {
+                name: known.name.clone(),
+                is_concurrency: quota.kind == "concurrency",
+            },
+            Strategy::ByHeaders(throttle) => QuotaStrategy::ByHeaders(throttle.clone()),
         })
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use crate::plan::Plan;
+use crate::snapshot::Snapshot;
 use crate::tally::Tally;
 use crate::tls::TlsParameters;
 use crate::worker::{RunState, ThreadResult, Worker};
@@ -15,11 +16,25 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The progress of a run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Progress {
+pub(crate) struct Progress<'a> {
     /// Exchanges that have ended.
     pub done: u64,
     /// Time since counting began.
     pub elapsed: Duration,
+    /// State of the threads.
+    state: &'a RunState,
+}
+
+impl Progress<'_> {
+    /// Asks for new counters, which are there at one of the next reports.
+    pub fn want_snapshot(&self) {
+        self.state.want_snapshot();
+    }
+
+    /// The counters as they were when last asked for.
+    pub fn snapshot(&self) -> Snapshot {
+        self.state.snapshot()
+    }
 }
 
 /// The decision of the observer of a run.
@@ -53,7 +68,10 @@ pub(crate) struct RunOutcome {
 }
 
 /// Runs a plan to its end. `watch` receives the progress ten times a second and may stop the run.
-pub(crate) fn execute(plan: &Plan, watch: &mut dyn FnMut(Progress) -> Directive) -> io::Result<RunOutcome> {
+pub(crate) fn execute(
+    plan: &Plan,
+    watch: &mut dyn FnMut(Progress<'_>) -> Directive,
+) -> io::Result<RunOutcome> {
     let state = RunState::new(plan);
     // Everything is allocated before the clock starts.
     let workers: Vec<_> =
@@ -78,7 +96,7 @@ pub(crate) fn execute(plan: &Plan, watch: &mut dyn FnMut(Progress) -> Directive)
         // Nothing is ever sent: the channel disconnects when all threads have ended.
         while ends.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let elapsed = Instant::now().saturating_duration_since(measured_from);
-            if watch(Progress { done: state.done(), elapsed }) == Directive::Stop {
+            if watch(Progress { done: state.done(), elapsed, state: &state }) == Directive::Stop {
                 interrupted = true;
                 state.stop.store(true, Relaxed);
             }

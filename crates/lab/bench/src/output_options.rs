@@ -26,6 +26,12 @@ pub struct OutputOptions {
 }
 
 impl OutputOptions {
+    /// Returns `true` if the report is read by a person alone: no program gets a file, ab's report or HTML.
+    pub(crate) fn is_for_readers(&self) -> bool {
+        let files = [&self.csv, &self.tsv, &self.json, &self.hdr];
+        files.iter().all(|file| file.is_none()) && !self.style.ab_compat && self.style.html.is_none()
+    }
+
     /// Rejects options that describe a single run, for modes that consist of several. Ignoring them silently
     /// would mislead.
     pub(crate) fn reject_files_and_conditions(&self, why: &str) -> Result<(), Error> {

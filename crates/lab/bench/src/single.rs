@@ -23,7 +23,7 @@ pub(crate) fn measure<W: Write>(
 ) -> Result<bool, Error> {
     let run = options.compile()?;
     let files = OutputFiles::create(output)?;
-    let mut display = ProgressDisplay::of(&run.plan, &output.style);
+    let mut display = ProgressDisplay::of(&run.plan, output);
     console.print(&Report::banner(&output.style))?;
     console.print(&Report::opening(&run, &output.style, display.is_shown()))?;
     if run.plan.verbosity >= 2 {

@@ -1,11 +1,16 @@
 //! Counters of a run: times, status codes, bytes and failures, each recorded in constant time.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
 /// Longest time that the histogram distinguishes: one hour, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
+
+/// Maximum number of causes told apart in a thread. Texts of the system are few.
+const CAUSES_MAX: usize = 32;
 
 /// Significant digits of a percentile.
 const DIGITS: u8 = 3;
@@ -114,6 +119,14 @@ impl Series {
         self.percentile((rank.min(count - 1) as f64 + 0.5) / count as f64 * 100.0)
     }
 
+    /// The recorded times, rounded up to three digits, in ascending order with the number of each.
+    pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> {
+        let each = self.histogram.iter_recorded();
+        each.map(|step| {
+            (step.value_iterated_to().clamp(self.min(), self.max), step.count_since_last_iteration())
+        })
+    }
+
     /// The underlying histogram.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.histogram
@@ -169,6 +182,19 @@ impl Fault {
     }
 }
 
+/// The cause of a failure: its kind, and the system's or TLS's words where there are some.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cause {
+    fault: Fault,
+    text: String,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.fault.name(), self.text)
+    }
+}
+
 /// One exchange, for outputs that list each one.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit")]
@@ -209,12 +235,15 @@ pub(crate) struct Tally {
     by_target: Vec<Series>,
     statuses: Vec<u64>,
     faults: [u64; Fault::ALL.len()],
+    causes: BTreeMap<Cause, u64>,
     /// Exchanges that ended, successfully or not.
     pub done: u64,
     /// Failed exchanges, each counted once.
     pub failed: u64,
     /// Responses after which the connection was kept open.
     pub keep_alive: u64,
+    /// Connections that resumed a TLS session.
+    pub resumed: u64,
     /// Exchanges started again because the kept connection had been closed in the meantime.
     pub retried: u64,
     /// Exchanges in progress when the time was over.
@@ -246,9 +275,11 @@ impl Tally {
             by_target: if targets > 1 { vec![Series::default(); targets] } else { Vec::new() },
             statuses: vec![0; 1000],
             faults: [0; Fault::ALL.len()],
+            causes: BTreeMap::new(),
             done: 0,
             failed: 0,
             keep_alive: 0,
+            resumed: 0,
             retried: 0,
             unfinished: 0,
             unsent: 0,
@@ -294,9 +325,20 @@ impl Tally {
         }
     }
 
-    /// Counts a failure.
-    pub fn fault(&mut self, fault: Fault) {
+    /// Counts a failure with the text of its cause.
+    pub fn fault(&mut self, fault: Fault, text: String) {
         self.faults[fault as usize] += 1;
+        let cause = Cause { fault, text };
+        if let Some(count) = self.causes.get_mut(&cause) {
+            *count += 1;
+        } else if self.causes.len() < CAUSES_MAX {
+            self.causes.insert(cause, 1);
+        }
+    }
+
+    /// The causes of failures, with their numbers.
+    pub fn causes(&self) -> impl Iterator<Item = (&Cause, u64)> {
+        self.causes.iter().map(|(cause, count)| (cause, *count))
     }
 
     /// Number of failures of this kind.
@@ -321,9 +363,13 @@ impl Tally {
         for (count, more) in self.faults.iter_mut().zip(&other.faults) {
             *count += more;
         }
+        for (cause, count) in &other.causes {
+            *self.causes.entry(cause.clone()).or_default() += count;
+        }
         self.done += other.done;
         self.failed += other.failed;
         self.keep_alive += other.keep_alive;
+        self.resumed += other.resumed;
         self.retried += other.retried;
         self.unfinished += other.unfinished;
         self.unsent += other.unsent;
@@ -445,7 +491,7 @@ mod tests {
         let mut one = Tally::new(2, 10);
         one.record(1, Duration::from_secs(1), ExchangeTimes { connect: None, wait: 5, total: 6 });
         one.status(503);
-        one.fault(Fault::Check);
+        one.fault(Fault::Check, "rejected".to_owned());
         one.done = 1;
         all.add(&one);
         all.add(&one);

@@ -14,6 +14,8 @@ use rustls::{
     ClientConfig, ClientConnection, NamedGroup, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
 };
 
+use crate::sessions::Sessions;
+
 /// TLS options.
 #[derive(Debug, Clone, Default)]
 pub struct TlsOptions {
@@ -29,6 +31,8 @@ pub struct TlsOptions {
     pub identity: Option<PathBuf>,
     /// ab's `-I`: does not send the server's name.
     pub no_server_name: bool,
+    /// Resumes sessions on new connections.
+    pub resume: bool,
 }
 
 /// The reason why the TLS options cannot be met.
@@ -90,9 +94,13 @@ impl TlsOptions {
             }
         })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Every connection makes a full handshake, as with ab. Resumed sessions would make the later part
-        // look faster.
-        config.resumption = Resumption::disabled();
+        // Unless asked for, every connection makes a full handshake, as with ab. Resumed sessions would make
+        // the later part look faster.
+        config.resumption = if self.resume {
+            Resumption::store(Arc::new(Sessions::default()))
+        } else {
+            Resumption::disabled()
+        };
         config.enable_sni = !self.no_server_name;
         Ok(Arc::new(config))
     }

@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
+use rustls::HandshakeKind;
 
 use crate::alarm::Alarm;
 use crate::connection::{Connection, ConnectionStage, ReceiveProgress, ResponseReader, SendProgress};
 use crate::cpu_usage::CpuUsage;
 use crate::pace::Pace;
 use crate::plan::Plan;
+use crate::snapshot::Snapshot;
 use crate::tally::{ExchangeTimes, Fault, Tally, micros};
 use crate::tls::TlsParameters;
 use crate::transport::Transport;
@@ -39,8 +41,17 @@ pub(crate) struct RunState {
     claimed: AtomicU64,
     /// Number of exchanges that have ended, per thread: each counter has one writer.
     done: Vec<AtomicU64>,
+    /// The counters of each thread, for a picture of the run.
+    snapshots: Vec<SnapshotSlot>,
     /// The reason why the run was aborted.
     fatal: Mutex<Option<String>>,
+}
+
+/// The place where a thread leaves its counters when they are wanted.
+#[derive(Debug, Default)]
+struct SnapshotSlot {
+    is_wanted: AtomicBool,
+    snapshot: Mutex<Snapshot>,
 }
 
 impl RunState {
@@ -50,6 +61,7 @@ impl RunState {
             stop: AtomicBool::new(false),
             claimed: AtomicU64::new(0),
             done: (0..plan.threads).map(|_| AtomicU64::new(0)).collect(),
+            snapshots: (0..plan.threads).map(|_| SnapshotSlot::default()).collect(),
             fatal: Mutex::new(None),
         }
     }
@@ -57,6 +69,22 @@ impl RunState {
     /// Number of exchanges that have ended so far.
     pub fn done(&self) -> u64 {
         self.done.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// Asks all threads for their counters, which takes them a moment.
+    pub fn want_snapshot(&self) {
+        self.snapshots.iter().for_each(|slot| slot.is_wanted.store(true, Relaxed));
+    }
+
+    /// The counters of all threads as they were when last asked for.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut all = Snapshot::default();
+        for slot in &self.snapshots {
+            if let Ok(snapshot) = slot.snapshot.lock() {
+                all.add(&snapshot);
+            }
+        }
+        all
     }
 
     /// The reason why the run was aborted, if it was.
@@ -232,6 +260,13 @@ impl<'a> Worker<'a> {
 
     fn publish(&self) {
         self.state.done[self.index].store(self.tally.done, Relaxed);
+        let slot = &self.state.snapshots[self.index];
+        // Copying the counters takes some ten microseconds, so it is done only for a picture.
+        if slot.is_wanted.swap(false, Relaxed)
+            && let Ok(mut snapshot) = slot.snapshot.lock()
+        {
+            *snapshot = Snapshot::of(&self.tally);
+        }
     }
 
     /// Returns `true` if all exchanges have ended or the time is over.
@@ -422,9 +457,11 @@ impl<'a> Worker<'a> {
                 connection.connect = self.now - connection.ready;
                 connection.ready = self.now;
                 connection.restart();
-                if self.tls.is_none() {
-                    let session = connection.transport.as_ref().and_then(Transport::session);
-                    self.tls = session.map(TlsParameters::of);
+                if let Some(session) = connection.transport.as_ref().and_then(Transport::session) {
+                    let is_counted = connection.started >= self.measured_from;
+                    let is_resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+                    self.tally.resumed += u64::from(is_counted && is_resumed);
+                    self.tls.get_or_insert_with(|| TlsParameters::of(session));
                 }
                 self.send(id);
             }
@@ -515,7 +552,12 @@ impl<'a> Worker<'a> {
             let same_length = self.plan.variable_length || request.length.agrees(response.bytes_body);
             if !(same_length && response.passes) {
                 self.tally.failed += 1;
-                self.tally.fault(if response.passes { Fault::Length } else { Fault::Check });
+                let (fault, text) = if response.passes {
+                    (Fault::Length, "the body is not as long as that of the first response")
+                } else {
+                    (Fault::Check, "the response does not meet the requirements")
+                };
+                self.tally.fault(fault, text.to_owned());
             }
             self.record(id, at);
         }
@@ -572,7 +614,8 @@ impl<'a> Worker<'a> {
             return self.open(id);
         }
         if connection.started >= self.measured_from {
-            self.tally.fault(fault);
+            let text = error.map_or_else(|| fault_text(fault, kind), ToString::to_string);
+            self.tally.fault(fault, text);
             self.tally.failed += 1;
             // The exchange took at least this long. Leaving it out would make a slow provider look fast.
             if fault == Fault::Timeout {
@@ -616,5 +659,15 @@ impl<'a> Worker<'a> {
             "cannot connect to {address}: {reason} ({} failures in a row); {advice}",
             self.connect_failures
         ));
+    }
+}
+
+/// Describes a failure for which the system has no words of its own.
+fn fault_text(fault: Fault, kind: ErrorKind) -> String {
+    match fault {
+        Fault::Closed => "the connection was closed before the response was complete".to_owned(),
+        Fault::Timeout => "no complete response in time".to_owned(),
+        Fault::Protocol => "the response is not HTTP/1.1".to_owned(),
+        _ => kind.to_string(),
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct ClientSettings {
     pub body_bytes: u64,
     /// Number of threads.
     pub threads: u32,
+    /// Resumes TLS sessions on new connections.
+    pub resume: bool,
     /// Time after which the client is stopped.
     pub deadline: Duration,
 }

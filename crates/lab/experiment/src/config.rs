@@ -163,6 +163,8 @@ pub struct ClientConfig {
     pub body: Option<Size>,
     /// Number of threads (1). Only `bench` and `wrk` support more.
     pub threads: Option<u32>,
+    /// Resumes TLS sessions on new connections (`false`: each makes a full handshake). Only with `bench`.
+    pub resume: Option<bool>,
     /// Time after which a client that has not ended is stopped (`15m`).
     pub deadline: Option<Duration>,
 }
@@ -182,6 +184,9 @@ pub struct ScenarioConfig {
     /// A template of the proxy's config. The command receives the path of the filled-in file as `@{config}`.
     #[serde(default)]
     pub config: Option<PathBuf>,
+    /// The way from the client to the proxy.
+    #[serde(default, skip_serializing_if = "Reach::is_plain")]
+    pub reach: Reach,
     /// URL of a proxy that runs already, instead of a program: `http://host:port`, or `${env:NAME}` for the
     /// URL in an environment variable. A path precedes the requested path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,6 +208,26 @@ pub struct ScenarioConfig {
     pub client: ClientConfig,
 }
 
+/// The way from the client to a proxy that the lab starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// HTTP to the proxy, as if it were the provider.
+    #[default]
+    Plain,
+    /// HTTPS to the proxy, as if it were the provider.
+    Tls,
+    /// HTTPS to the provider in a tunnel: the client asks the proxy for it with CONNECT. Only with `bench`.
+    Tunnel,
+}
+
+impl Reach {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_plain(&self) -> bool {
+        *self == Self::Plain
+    }
+}
+
 /// A kind of work.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -216,6 +241,9 @@ pub struct CaseConfig {
     /// Path that replaces the provider's `path`.
     #[serde(default)]
     pub path: Option<String>,
+    /// Names of the scenarios that take part; all if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scenarios: Vec<String>,
     /// Changes to `client` for this case.
     #[serde(default)]
     pub client: ClientConfig,
@@ -249,7 +277,8 @@ pub struct QuickConfig {
 }
 
 fn one_case() -> Vec<CaseConfig> {
-    vec![CaseConfig { name: "default".into(), delay: None, path: None, client: ClientConfig::default() }]
+    let (name, client) = ("default".into(), ClientConfig::default());
+    vec![CaseConfig { name, delay: None, path: None, scenarios: Vec::new(), client }]
 }
 
 fn seven() -> u32 {
@@ -286,6 +315,7 @@ impl ClientConfig {
             warm_up_requests: over.warm_up_requests.or(self.warm_up_requests),
             body: over.body.or(self.body),
             threads: over.threads.or(self.threads),
+            resume: over.resume.or(self.resume),
             deadline: over.deadline.or(self.deadline),
         }
     }
@@ -302,8 +332,16 @@ impl ClientConfig {
             warm_up_requests: self.warm_up_requests.unwrap_or(1_000),
             body_bytes: self.body.map_or(0, Size::bytes),
             threads: self.threads.unwrap_or(1),
+            resume: self.resume.unwrap_or(false),
             deadline: self.deadline.unwrap_or(Duration::from_secs(900)).get(),
         }
+    }
+}
+
+impl CaseConfig {
+    /// Returns `true` if the scenario takes part in the case.
+    pub fn includes(&self, scenario: &ScenarioConfig) -> bool {
+        self.scenarios.is_empty() || self.scenarios.contains(&scenario.name)
     }
 }
 
@@ -380,9 +418,13 @@ impl Experiment {
         self.client.with(&case.client).with(&scenario.client).resolved()
     }
 
-    /// Every combination of case and scenario.
+    /// Every case with each scenario that takes part in it.
     pub fn pairs(&self) -> impl Iterator<Item = (&CaseConfig, &ScenarioConfig)> {
-        self.cases.iter().flat_map(|case| self.scenarios.iter().map(move |scenario| (case, scenario)))
+        let of = |case: &CaseConfig, scenario: &&ScenarioConfig| case.includes(scenario);
+        self.cases.iter().flat_map(move |case| {
+            let scenarios = self.scenarios.iter().filter(move |scenario| of(case, scenario));
+            scenarios.map(move |scenario| (case, scenario))
+        })
     }
 
     fn problems(&self, directory: &Path) -> Vec<Problem> {
@@ -415,6 +457,7 @@ impl Experiment {
                 };
                 problems.extend(client_problem(&shown, &self.client(case, scenario)));
                 problems.extend(instances_problem(number, scenario, &self.client(case, scenario)));
+                problems.extend(reach_problem(number, scenario, &self.client(case, scenario)));
                 let quick = self.client.with(&case.client).with(&self.quick.client).with(&scenario.client);
                 problems.extend(client_problem("quick.client", &quick.resolved()));
             }
@@ -479,6 +522,11 @@ impl Experiment {
         for (index, scenario) in self.scenarios.iter().enumerate() {
             for (number, name) in scenario.services.iter().enumerate() {
                 check_name(format!("scenarios[{index}].services[{number}]"), "service", name, &services);
+            }
+        }
+        for (index, case) in self.cases.iter().enumerate() {
+            for (number, name) in case.scenarios.iter().enumerate() {
+                check_name(format!("cases[{index}].scenarios[{number}]"), "scenario", name, &scenarios);
             }
         }
         if let Some(baseline) = &self.baseline {
@@ -603,6 +651,9 @@ impl ScenarioConfig {
         }
         if !self.starts_proxy() && !self.services.is_empty() {
             problems.push(Problem::new(format!("{path}.services"), "requires a proxy that the lab starts"));
+        }
+        if !self.starts_proxy() && !self.reach.is_plain() {
+            problems.push(Problem::new(format!("{path}.reach"), "requires a proxy that the lab starts"));
         }
         let mut seen = BTreeSet::new();
         if !self.services.iter().all(|name| seen.insert(name)) {
@@ -735,6 +786,20 @@ fn instances_problem(index: usize, scenario: &ScenarioConfig, client: &ClientSet
     (!is_spread).then(|| Problem::new(format!("scenarios[{index}].instances"), message()))
 }
 
+/// Finds a client that cannot reach the proxy as the scenario wants, or a scenario that cannot be.
+fn reach_problem(index: usize, scenario: &ScenarioConfig, client: &ClientSettings) -> Option<Problem> {
+    let problem = |message: String| Some(Problem::new(format!("scenarios[{index}].reach"), message));
+    if scenario.reach != Reach::Tunnel {
+        return None;
+    }
+    if client.kind != ClientKind::Bench {
+        return problem(format!("{} does not ask for a tunnel with CONNECT: only `bench` does", client.kind));
+    }
+    (scenario.instances > 1)
+        .then(|| problem("a client has one proxy for its tunnels: remove `instances`".into()))
+        .flatten()
+}
+
 /// Finds a setting that the client does not support.
 fn client_problem(path: &str, client: &ClientSettings) -> Option<Problem> {
     let at = |key: &str, message: String| Some(Problem::new(format!("{path}.{key}"), message));
@@ -774,6 +839,9 @@ fn client_problem(path: &str, client: &ClientSettings) -> Option<Problem> {
             "threads",
             format!("{} does not support several threads: only `bench` and `wrk` do", client.kind),
         );
+    }
+    if client.resume && client.kind != ClientKind::Bench {
+        return at("resume", format!("{} does not say whether it resumes: only `bench` does", client.kind));
     }
     if client.body_bytes > 0 && client.kind == ClientKind::Siege {
         return at("body", "not supported with siege, which only sends GET here".into());

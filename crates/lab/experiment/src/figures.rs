@@ -20,6 +20,9 @@ pub struct Figures {
     pub percentiles_ms: Vec<f64>,
     /// 99.9th percentile, if the client reports it.
     pub p99_9_ms: Option<f64>,
+    /// Number of connections that resumed a TLS session, if the client reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<u64>,
     /// `true` if the client was the bottleneck, if the client reports it.
     pub client_saturated: Option<bool>,
 }

@@ -29,7 +29,9 @@ pub(crate) fn planned_turns(experiment: &Experiment) -> Vec<PlannedTurn> {
     for round in 1..=experiment.rounds {
         for case in rotated(experiment.cases.len(), round) {
             for scenario in rotated(experiment.scenarios.len(), round) {
-                planned_turns.push(PlannedTurn { round, case, scenario });
+                if experiment.cases[case].includes(&experiment.scenarios[scenario]) {
+                    planned_turns.push(PlannedTurn { round, case, scenario });
+                }
             }
         }
     }

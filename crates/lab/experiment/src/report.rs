@@ -9,6 +9,7 @@ mod chart_parts;
 mod compare;
 mod evaluation;
 mod format;
+mod headline;
 mod lines;
 mod load_table;
 mod page;

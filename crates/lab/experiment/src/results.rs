@@ -174,6 +174,16 @@ impl Turn {
         self.rate_limit()?.busiest_window
     }
 
+    /// Completed requests per second of the proxy's CPU time.
+    pub fn requests_per_cpu_second(&self) -> Option<f64> {
+        self.proxy_cpu_us().filter(|us| *us > 0.0).map(|us| 1e6 / us)
+    }
+
+    /// Connections that resumed a TLS session per completed request.
+    pub fn resumed_share(&self) -> Option<f64> {
+        Some(real(self.figures.resumed?) / real(self.figures.requests.max(1)))
+    }
+
     /// Calls received by the stores of the proxies per completed request.
     pub fn store_calls_per_request(&self) -> Option<f64> {
         Some(real(self.store_calls?) / real(self.figures.requests.max(1)))
@@ -321,7 +331,7 @@ impl Results {
     pub fn turns_planned(&self) -> usize {
         let experiment = &self.metadata.experiment;
         let rounds = usize::try_from(experiment.rounds).unwrap_or(usize::MAX);
-        experiment.cases.len() * experiment.scenarios.len() * rounds
+        experiment.pairs().count() * rounds
     }
 
     /// Returns `true` if a turn is complete.

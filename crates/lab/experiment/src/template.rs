@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use egret_config::Problem;
 
 /// The placeholders that every template may use.
-const PLACEHOLDERS: [&str; 14] = [
+const PLACEHOLDERS: [&str; 16] = [
     "listen",           // address on which the process listens
     "port",             // port of the proxy, or of the provider in its own template
     "provider_address", // address or name of the provider
     "provider_port",    // port of the provider
     "provider_ca",      // certificate of the authority that signed the provider's certificate, if it uses TLS
+    "certificate",      // certificate for localhost, made for the turn, which may sign others
+    "key",              // its key, of P-256
     "control_port",     // another free port
     "instance",         // number of the instance, from 1
     "scheme",           // `http`, or `https` if the provider uses TLS

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::certificate;
 use crate::config::{Experiment, ProviderConfig, ProviderKind, ScenarioConfig};
 use crate::host::{Host, HostError, Hosts};
 use crate::http::{authority, bracketed};
@@ -65,6 +66,9 @@ pub(crate) struct TurnDirectories {
 /// File in a turn's directory for the certificate of the provider's authority.
 pub(crate) const PROVIDER_CA: &str = "provider-ca.pem";
 
+/// The placeholders for which a certificate is made.
+const CERTIFICATE_KEYS: [&str; 2] = ["@{certificate}", "@{key}"];
+
 /// Everything needed to prepare the processes of a turn.
 #[derive(Debug)]
 pub(crate) struct TurnFiles<'a> {
@@ -96,6 +100,8 @@ pub(crate) enum StartProblem {
         /// The program.
         program: String,
     },
+    /// No certificate can be made.
+    Certificate(rcgen::Error),
     /// A placeholder has no value for the named part.
     NoValue {
         /// Name of the placeholder.
@@ -112,6 +118,7 @@ impl fmt::Display for StartProblem {
             Self::ConfigMissing(config) => write!(f, "the config {config} is missing from the results"),
             Self::NoCommand(name) => write!(f, "{name} has no command"),
             Self::NotInstalled { name, program } => write!(f, "{name}: {program} is not installed"),
+            Self::Certificate(error) => write!(f, "no certificate can be made: {error}"),
             Self::NoValue { placeholder, name } => write!(f, "`@{{{placeholder}}}` has no value for {name}"),
         }
     }
@@ -264,9 +271,14 @@ impl TurnFiles<'_> {
         let directory = part.directory.join(kind);
         host.empty_directory(&directory)?;
         let mut values = self.values(part);
-        if let Some(template) = template {
-            let text = self.configs.get(&template);
-            let text = text.ok_or_else(|| StartProblem::ConfigMissing(template.clone()))?;
+        let text = template.as_ref().map(|template| {
+            self.configs.get(template).ok_or_else(|| StartProblem::ConfigMissing(template.clone()))
+        });
+        let text = text.transpose()?;
+        if words.iter().chain(text).any(|text| CERTIFICATE_KEYS.iter().any(|key| text.contains(key))) {
+            values.extend(write_certificate(host, &directory)?);
+        }
+        if let Some((template, text)) = template.zip(text) {
             let file = part.directory.join(format!("{kind}-{template}"));
             host.write(&file, fill(text, &values, name)?.as_bytes())?;
             values.insert("config".into(), file.display().to_string());
@@ -293,6 +305,18 @@ impl TurnFiles<'_> {
             core: place.core,
         })
     }
+}
+
+/// Writes a certificate for `localhost` with its key into a directory. Returns the placeholders of the files.
+fn write_certificate(host: &Host, directory: &Path) -> Result<Values, StartProblem> {
+    let made = certificate::make(&host.address).map_err(StartProblem::Certificate)?;
+    let (certificate, key) = (directory.join("certificate.pem"), directory.join("key.pem"));
+    host.write(&certificate, made.certificate.as_bytes())?;
+    host.write(&key, made.key.as_bytes())?;
+    Ok(template::values([
+        ("certificate", certificate.display().to_string()),
+        ("key", key.display().to_string()),
+    ]))
 }
 
 fn fill(text: &str, values: &Values, name: &str) -> Result<String, StartProblem> {
@@ -360,6 +384,27 @@ mod tests {
         let expected = format!("to 7 in {} on 127.0.0.1", proxy.directory.display());
         assert_eq!(std::fs::read_to_string(config).unwrap(), expected);
         assert_eq!((proxy.core, proxy.name.as_str()), (Some(1), "the proxy of `x`"));
+    }
+
+    #[test]
+    fn a_certificate_is_made_where_a_template_asks_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        let configs = BTreeMap::from([
+            ("provider.conf".to_owned(), "listen".to_owned()),
+            ("x.conf".to_owned(), "tls @{certificate} @{key}".to_owned()),
+        ]);
+        let [provider, proxy] = prepared(root.path(), &configs, |files| {
+            let proxy = files.proxy(&files.experiment.scenarios[1], 1, place(8, None)).unwrap();
+            [files.provider(place(7, None)).unwrap(), proxy]
+        });
+        let filled = std::fs::read_to_string(root.path().join("turn/proxy-x.conf")).unwrap();
+        let paths: Vec<&str> = filled.split(' ').skip(1).collect();
+        for (path, kind) in paths.iter().zip(["CERTIFICATE", "PRIVATE KEY"]) {
+            // In the working directory, which does not outlive the turn.
+            assert!(Path::new(path).starts_with(&proxy.directory), "{path}");
+            assert!(std::fs::read_to_string(path).unwrap().contains(kind), "{path}");
+        }
+        assert!(!provider.directory.join("key.pem").exists());
     }
 
     #[test]

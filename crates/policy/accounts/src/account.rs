@@ -11,6 +11,8 @@ use super::config::{AccountConfig, CertificateConfig};
 use super::cooling::{CoolDown, CoolingSnapshot};
 use super::credential::Credential;
 use super::echo::{SecretLengthError, SecretPatterns};
+use super::ending::Ending;
+use super::handed_account::HandedAccount;
 use super::outgoing::{Applied, Outgoing};
 use super::placeholder::Placeholder;
 use super::shared_cooling::SharedCooling;
@@ -143,6 +145,28 @@ impl Account {
             return Default::default();
         }
         (Arc::clone(&self.state), self.version + u32::from(self.config != *config))
+    }
+
+    /// Returns the account's cool-down and the provider's report for the next process, if there is either.
+    pub(super) fn hand_over(&self, now: Timestamp) -> Option<HandedAccount> {
+        let mut handed = HandedAccount {
+            name: self.name.to_string(),
+            providers: self.providers.to_vec(),
+            kind: self.kind().to_owned(),
+            digest: self.digest,
+            ..HandedAccount::default()
+        };
+        self.state.hand_over(now, self.version, &mut handed).then_some(handed)
+    }
+
+    /// Takes over the cool-down and the provider's report of an earlier process. An account of another kind,
+    /// or for other providers, is another one. A new secret is not blamed for the refusals of the old one.
+    pub(super) fn inherit(&self, handed: &HandedAccount) {
+        let is_same = *self.providers == *handed.providers && self.kind() == handed.kind;
+        let is_blamed = matches!(Ending::of(handed.status), Ending::Unauthorized | Ending::Forbidden);
+        if is_same && (self.digest == handed.digest || !is_blamed) {
+            self.state.inherit(handed, self.version);
+        }
     }
 
     /// The client certificate for the TLS handshake, for an account of that kind.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use egret_clock::Timestamp;
 use egret_config::{Problem, Secret};
 use egret_message::KnownProvider;
 use egret_store::SharedState;
@@ -9,6 +10,7 @@ use egret_store::SharedState;
 use super::account::Account;
 use super::config::{AccountConfig, AccountConfigs};
 use super::credential::Credential;
+use super::handed_account::HandedAccount;
 use super::placeholder::{Placeholder, secret_problem};
 use super::shared_cooling::SharedCooling;
 
@@ -83,6 +85,20 @@ impl Accounts {
         self.0.binary_search_by(|account| (*account.name).cmp(name)).ok()
     }
 
+    /// Returns what the next process takes over.
+    pub fn hand_over(&self, now: Timestamp) -> Vec<HandedAccount> {
+        self.iter().filter_map(|account| account.hand_over(now)).collect()
+    }
+
+    /// Takes over the state of an earlier process.
+    pub fn inherit(&self, handed: &[HandedAccount]) {
+        for handed in handed {
+            if let Some(account) = self.find(&handed.name).and_then(|number| self.get(number)) {
+                account.inherit(handed);
+            }
+        }
+    }
+
     /// Iterates over all accounts, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Account> {
         self.0.iter()
@@ -135,8 +151,8 @@ fn check_providers(
         let Some(provider) = known.iter().find(|provider| provider.name == name) else {
             let at =
                 egret_match::matching::path_of_entry(&config.provider, &format!("{at}.provider"), number);
-            let problem = Problem::new(at, format!("no provider is called `{name}`"));
-            problems.push(problem.suggest(name, known.iter().map(|provider| provider.name)));
+            let names = known.iter().map(|provider| provider.name);
+            problems.push(Problem::unknown_name(at, "provider", name, names));
             continue;
         };
         if config.certificate.is_some() && !provider.tls {
@@ -150,8 +166,6 @@ fn check_providers(
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use egret_clock::Timestamp;
 
     use super::*;
     use crate::{BearerConfig, CoolDown, RefusedCall};
@@ -205,6 +219,25 @@ mod tests {
         let after = compiled("two", &["one"], Some(&before));
         cool(&before, 401);
         assert!(!cools(&after));
+    }
+
+    #[test]
+    fn the_next_process_takes_a_cool_down_over_except_one_of_an_earlier_secret() {
+        for (status, token, is_kept) in
+            [(401, "one", true), (429, "one", true), (401, "two", false), (429, "two", true)]
+        {
+            let before = compiled("one", &["one"], None);
+            cool(&before, status);
+            let after = compiled(token, &["one"], None);
+            let handed = before.hand_over(NOW);
+            let message = serde_json::to_string(&handed).unwrap();
+            after.inherit(&serde_json::from_str::<Vec<HandedAccount>>(&message).unwrap());
+            assert_eq!(cools(&after), is_kept, "{status} {token}");
+            let other = compiled("one", &["one", "two"], None);
+            other.inherit(&handed);
+            assert!(!cools(&other), "an account for other providers is another one");
+        }
+        assert!(compiled("one", &["one"], None).hand_over(NOW).is_empty());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod credential;
 mod echo;
 mod ending;
 mod find;
+mod handed_account;
 mod outgoing;
 mod placeholder;
 mod shared_cooling;
@@ -28,6 +29,7 @@ pub use config::{AccountConfig, AccountConfigs, ApiKeyConfig, BasicConfig, Beare
 pub use cooling::{CoolDown, CoolingSnapshot};
 pub use echo::{PatternMask, SecretLengthError, SecretPatterns, is_unsearchable_charset};
 pub use ending::Ending;
+pub use handed_account::HandedAccount;
 pub use outgoing::{Applied, Outgoing};
 pub use placeholder::{PlaceholderConfig, RequestPart};
 pub use sigv4::Sigv4Config;

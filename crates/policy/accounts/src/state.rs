@@ -13,6 +13,7 @@ use egret_store::marks::Mark;
 
 use super::cooling::{CoolDown, Cooling, CoolingSnapshot};
 use super::ending::Ending;
+use super::handed_account::HandedAccount;
 use super::shared_cooling::SharedCooling;
 use super::snapshot::AccountSnapshot;
 
@@ -171,6 +172,36 @@ impl AccountState {
                 self.until.store(cooling.until.as_micros(), Relaxed);
             }
         });
+    }
+
+    /// Writes the cool-down and the provider's report to `handed`, for the next process. `version` is that of
+    /// the current credential. Returns `false` if there is neither.
+    pub(super) fn hand_over(&self, now: Timestamp, version: u32, handed: &mut HandedAccount) -> bool {
+        let is_cooling = self.cooling(|cooling| {
+            let Some(cooling) = cooling.of(now, version) else { return false };
+            handed.since_us = cooling.since.as_micros();
+            handed.until_us = cooling.until.as_micros();
+            handed.status = cooling.status;
+            handed.repetitions = cooling.repetitions;
+            true
+        });
+        handed.remaining = self.remaining(now);
+        handed.reset_us = self.reset(now).map(Timestamp::as_micros);
+        is_cooling || handed.remaining.is_some()
+    }
+
+    /// Takes over the cool-down and the provider's report of an earlier process. `version` is that of the
+    /// current credential.
+    pub(super) fn inherit(&self, handed: &HandedAccount, version: u32) {
+        let HandedAccount { status, repetitions, remaining, .. } = *handed;
+        self.cooling(|cooling| {
+            let since = Timestamp::from_micros(handed.since_us);
+            let until = Timestamp::from_micros(handed.until_us);
+            *cooling = Cooling { since, until, status, version, repetitions };
+            self.until.store(handed.until_us, Relaxed);
+        });
+        self.remaining.store(remaining.unwrap_or(UNKNOWN), Relaxed);
+        self.reset.store(handed.reset_us.unwrap_or_default(), Relaxed);
     }
 
     fn cooling<T>(&self, act: impl FnOnce(&mut Cooling) -> T) -> T {

@@ -59,8 +59,8 @@ impl CompileContext<'_> {
     pub fn sink(&mut self, key: &str, name: &str, content: Content) -> Option<Arc<dyn Sink>> {
         let path = format!("{}.{key}", self.path);
         let Some(sink) = self.exports.sinks.get(name) else {
-            let problem = Problem::new(path, format!("no exporter is called `{name}`"));
-            self.problems.push(problem.suggest(name, self.exports.sinks.keys().map(String::as_str)));
+            let names = self.exports.sinks.keys().map(String::as_str);
+            self.problems.push(Problem::unknown_name(path, "exporter", name, names));
             return None;
         };
         if !sink.takes(content) {

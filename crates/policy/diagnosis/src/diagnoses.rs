@@ -36,13 +36,24 @@ macro_rules! registry {
         }
 
         impl DiagnosisConfig {
-            const KIND: EntryKind = EntryKind { name: "a diagnosis", keys: &[$($key),*], is_ordered: false };
+            /// The keys of all diagnoses.
+            pub const KEYS: &[&str] = &[$($key),*];
+
+            const KIND: EntryKind = EntryKind { name: "a diagnosis", keys: Self::KEYS, is_ordered: false };
 
             /// Returns the only diagnosis key of this entry. Adds a problem at `path` if it has none, or
             /// several.
             pub fn only_key(&self, path: &str, problems: &mut Vec<Problem>) -> Option<&'static str> {
                 let keys = [$(self.$field.is_some().then_some($key)),*];
                 Self::KIND.only_key(&keys.into_iter().flatten().collect::<Vec<_>>(), path, problems)
+            }
+
+            /// See [`Diagnosis::exporter`].
+            pub fn exporter(&self) -> Option<&str> {
+                $(if let Some(config) = &self.$field {
+                    return <$module::$Diagnosis as Diagnosis>::exporter(config);
+                })*
+                None
             }
         }
 

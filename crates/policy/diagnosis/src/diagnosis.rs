@@ -22,6 +22,11 @@ pub trait Diagnosis: Debug + Send + Sync + Sized + 'static {
     /// Its config.
     type Config;
 
+    /// Returns the name of the exporter that it sends its output to.
+    fn exporter(_config: &Self::Config) -> Option<&str> {
+        None
+    }
+
     /// Creates the diagnosis from its config. Pushes at least one problem when it returns `None`.
     fn compile(config: &Self::Config, context: &mut CompileContext<'_>) -> Option<Self>;
 

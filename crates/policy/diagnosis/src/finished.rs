@@ -98,6 +98,11 @@ impl<'a> Parsed<'a> {
         self.record
     }
 
+    /// Head of the request.
+    pub(crate) fn request_parsed(self) -> &'a RequestHead {
+        self.request
+    }
+
     /// Method of the request, as sent.
     pub(crate) fn method_text(self) -> &'a [u8] {
         self.request.method_text.of(self.record.request_head())

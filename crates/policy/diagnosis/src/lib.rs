@@ -35,6 +35,6 @@ pub use observers::{
 pub use record::{Attempt, Capture, Facts, PhaseTimes, RecordedExchange, Url};
 pub use tally::{TalliedCall, TalliedOrigin, Tallies};
 pub use traffic::{
-    Batch, ExplainedDecision, FilterError, Redact, Traffic, TrafficConfig, TrafficFilter, TrafficReader,
-    TrafficStatus,
+    Batch, ExplainedDecision, FilterError, NotResendable, Redact, Resend, ResendRisk, ResendTarget,
+    Resending, Traffic, TrafficConfig, TrafficFilter, TrafficReader, TrafficStatus,
 };

@@ -60,6 +60,8 @@ pub struct Facts {
     pub port: u16,
     /// Address of the client.
     pub client: Option<SocketAddr>,
+    /// Address of the listener that accepted its connection.
+    pub listener: Option<SocketAddr>,
     /// Address of the server that responded.
     pub server: Option<SocketAddr>,
     /// Unique number of the upstream connection.

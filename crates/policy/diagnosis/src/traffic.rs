@@ -8,11 +8,13 @@ mod config;
 mod entry;
 mod filter;
 mod list;
+mod resend;
 mod sampling;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,11 +31,13 @@ use crate::observers::Diagnoses;
 use crate::record::RecordedExchange;
 use entry::Writer;
 use list::{Entry, List};
+use resend::Expected;
 use sampling::{Adaption, Sampling};
 
 pub use config::{Redact, TrafficConfig};
 pub use entry::ExplainedDecision;
 pub use filter::{FilterError, TrafficFilter};
+pub use resend::{NotResendable, Resend, ResendRisk, ResendTarget};
 
 /// Maximum number of entries that one call looks at. The lock of the writer is held meanwhile.
 const LOOKED_AT_MAX: usize = 256;
@@ -52,6 +56,7 @@ pub struct Traffic {
     /// that of the list.
     writer: Mutex<Option<Writer>>,
     readers: Mutex<Readers>,
+    resends: Mutex<Expected>,
 }
 
 /// The rules that come from the rest of the config.
@@ -73,6 +78,13 @@ struct Readers {
 pub struct TrafficReader {
     traffic: Arc<Traffic>,
     number: u64,
+}
+
+/// A request that is sent again. Until it is dropped, an exchange of its client is marked as such.
+#[derive(Debug)]
+pub struct Resending {
+    traffic: Arc<Traffic>,
+    client: SocketAddr,
 }
 
 /// The state of the list.
@@ -132,6 +144,7 @@ impl Traffic {
             rules: Mutex::default(),
             writer: Mutex::default(),
             readers: Mutex::default(),
+            resends: Mutex::default(),
         }
     }
 
@@ -207,8 +220,9 @@ impl Traffic {
             let mut writer = lock(&self.writer);
             let Some(writer) = self.writer_of(&mut writer) else { return };
             let id = lock(&self.list).next_id();
+            let resent_of = lock(&self.resends).note(exchange.facts.client, id);
             let mut line = Vec::with_capacity(640);
-            let (status, duration_us) = writer.line(id, parsed, &mut line);
+            let (status, duration_us) = writer.line(id, resent_of, parsed, &mut line);
             let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
             let exchange = exchange.copy(body_bytes_max);
             let entry = Entry { id, line: line.into(), status, duration_us, exchange };
@@ -337,6 +351,20 @@ impl Traffic {
         Some(out)
     }
 
+    /// Puts the request of an entry together, to be sent again. `None` if there is no such entry.
+    pub fn resend(&self, id: u64) -> Option<Result<Resend, NotResendable>> {
+        let entry = lock(&self.list).get(id)?;
+        let mut reader = RecordReader::default();
+        Some(Resend::of(reader.read(&entry.exchange)?))
+    }
+
+    /// Marks the next exchange of the client at this address as the request of the entry `of`, sent again.
+    /// `None` if too many are expected already.
+    pub fn resending(self: &Arc<Self>, client: SocketAddr, of: u64) -> Option<Resending> {
+        let is_added = lock(&self.resends).add(client, of);
+        is_added.then(|| Resending { traffic: Arc::clone(self), client })
+    }
+
     fn meets(&self, filter: &TrafficFilter, entry: &Entry, reader: &mut RecordReader) -> bool {
         let mut writer = lock(&self.writer);
         self.writer_of(&mut writer).is_some_and(|writer| filter.takes(entry, writer.mask(), reader))
@@ -365,6 +393,19 @@ impl Readers {
     /// The smallest number of exchanges of which a reader wants one.
     fn least(&self) -> u32 {
         self.wanted.iter().map(|(_, one_in)| *one_in).min().unwrap_or(1)
+    }
+}
+
+impl Resending {
+    /// Number of the exchange, once it is on the list.
+    pub fn id(&self) -> Option<u64> {
+        lock(&self.traffic.resends).id(self.client)
+    }
+}
+
+impl Drop for Resending {
+    fn drop(&mut self) {
+        lock(&self.traffic.resends).remove(self.client);
     }
 }
 

@@ -128,24 +128,26 @@ fn five_of_thousand() -> Case {
     case(&flows, 6)
 }
 
-fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
+fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
+    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
     let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(181))]
+#[library_benchmark(config = at_most(181, 220))]
 #[bench::no_flows(none())]
 fn find_nothing(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(1_800))]
+#[library_benchmark(config = at_most(1_800, 2_700))]
 #[bench::one(one())]
 fn find_in_one(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(1_800))]
+#[library_benchmark(config = at_most(1_800, 2_700))]
 #[bench::providers(thousand_providers())]
 #[bench::paths(thousand_paths())]
 #[bench::hundred_by_ten(hundred_by_ten())]
@@ -153,7 +155,7 @@ fn find_in_a_thousand(case: Case) -> Case {
     ask(case)
 }
 
-#[library_benchmark(config = at_most(4_650))]
+#[library_benchmark(config = at_most(4_650, 6_450))]
 #[bench::of_a_thousand(five_of_thousand())]
 fn find_many(case: Case) -> Case {
     assert_eq!(case.matches.iter().len(), case.expected);

@@ -179,12 +179,14 @@ fn shared_slots() -> Arc<Quota> {
     shared(&json!({ "limit": 10_000, "kind": "concurrency", "store": "redis" }))
 }
 
-fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
+fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
+    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
     let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(900))]
+#[library_benchmark(config = at_most(900, 1_180))]
 #[bench::sliding(sliding())]
 #[bench::fixed(fixed())]
 #[bench::bucket(bucket())]
@@ -195,7 +197,7 @@ fn grant(quota: Arc<Quota>) -> Arc<Quota> {
 }
 
 // The price of sharing is the difference to `grant`.
-#[library_benchmark(config = at_most(1_100))]
+#[library_benchmark(config = at_most(1_100, 1_600))]
 #[bench::sliding(shared_sliding())]
 #[bench::fixed(shared_fixed())]
 #[bench::bucket(shared_bucket())]
@@ -205,7 +207,7 @@ fn grant_shared(quota: Arc<Quota>) -> Arc<Quota> {
     quota
 }
 
-#[library_benchmark(config = at_most(1_750))]
+#[library_benchmark(config = at_most(1_750, 2_300))]
 #[bench::grouped(grouped())]
 #[bench::child(child())]
 fn grant_by_more(quota: Arc<Quota>) -> Arc<Quota> {

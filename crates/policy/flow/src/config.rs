@@ -27,7 +27,7 @@ pub struct FlowConfig {
     /// `headers`, `body` (JSON of up to 64 KiB), `duration_ms`, `provider_ms`, `error` and `generated`; with
     /// `transform`, only `status` and `headers`. If its evaluation fails, it counts as false and the failure
     /// is counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub when_response: Option<String>,
     /// Remedies, outermost first: the first one sees the request first and the response last.
     #[serde(default)]
@@ -104,8 +104,8 @@ fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], 
         }
         let Some(provider) = known.iter().find(|provider| provider.name == name) else {
             let at = path_of_entry(&config.provider, &format!("{at}.provider"), number);
-            let problem = Problem::new(at, format!("no provider is called `{name}`"));
-            problems.push(problem.suggest(name, known.iter().map(|provider| provider.name)));
+            let names = known.iter().map(|provider| provider.name);
+            problems.push(Problem::unknown_name(at, "provider", name, names));
             may_meet = true;
             continue;
         };

@@ -8,6 +8,7 @@
 #[cfg(test)]
 extern crate self as egret_flow;
 
+pub mod advice;
 mod causes;
 mod chain;
 mod condition;
@@ -20,4 +21,4 @@ mod fixture;
 mod plan;
 
 pub use chain::{RemedyChain, RequestStep, ResponseStep, TraceReaders};
-pub use plan::{ACCOUNTS_SHOWN_MAX, FlowParts, FlowStats, Flows, FlowsSnapshot, RemedyStats};
+pub use plan::{ACCOUNTS_SHOWN_MAX, FlowParts, FlowStats, Flows, FlowsSnapshot, HandedFlows, RemedyStats};

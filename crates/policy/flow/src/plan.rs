@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use egret_accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts};
+use egret_accounts::{AccountConfig, AccountConfigs, AccountSnapshot, Accounts, HandedAccount};
 use egret_cache::{CacheDisk, CacheSnapshot};
 use egret_clock::Timestamp;
 use egret_config::Problem;
@@ -18,14 +18,15 @@ use egret_har::Key;
 use egret_match::matching::Question;
 use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
-use egret_quota::{QuotaConfigs, QuotaSnapshot, Quotas, Stores};
+use egret_quota::{Inheritance, QuotaConfigs, QuotaSnapshot, QuotaState, Quotas, Stores};
 use egret_remedy::{
-    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, Mode, Needs, OnError, Params,
-    RemedyConfig, RemedyState, Script, ScriptSnapshot,
+    AnyRemedy, Cache, CompileContext, DecisionCounts, DecisionSums, Exchange, HandedRemedy, Mode, Needs,
+    OnError, Params, RemedyConfig, RemedyState, Script, ScriptSnapshot,
 };
 use egret_store::SharedState;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
+use serde::{Deserialize, Serialize};
 
 use crate::causes::LoggedCauses;
 use crate::config::{FlowConfig, match_rules};
@@ -129,6 +130,15 @@ pub struct FlowsSnapshot {
     pub accounts: Vec<AccountSnapshot>,
     /// Number of all accounts, including those not shown.
     pub accounts_count: usize,
+}
+
+/// The state of flows as one process hands it over to the next.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize)]
+pub struct HandedFlows {
+    quotas: Vec<QuotaState>,
+    accounts: Vec<HandedAccount>,
+    /// By label.
+    remedies: Vec<(String, HandedRemedy)>,
 }
 
 /// Maximum number of accounts in a [`FlowsSnapshot`].
@@ -322,6 +332,29 @@ impl Flows {
             accounts: accounts.collect(),
             accounts_count: self.accounts.iter().count(),
         }
+    }
+
+    /// Returns the state for the next process, which counts from now on. See [`Quotas::hand_over`] for the
+    /// units that `calls` of this process may still use.
+    pub fn hand_over(&self, now: Timestamp, calls: u64) -> HandedFlows {
+        let handed = |slot: &RemedySlot| Some((slot.label.to_string(), slot.remedy.hand_over()?));
+        HandedFlows {
+            quotas: self.quotas.hand_over(now, calls),
+            accounts: self.accounts.hand_over(now),
+            remedies: self.slots.iter().filter_map(handed).collect(),
+        }
+    }
+
+    /// Takes over the state of an earlier process, as far as these flows have such quotas, accounts and
+    /// remedies. Returns the units that the earlier process may still use.
+    pub fn inherit(&self, now: Timestamp, handed: &HandedFlows) -> Inheritance {
+        for (label, state) in &handed.remedies {
+            if let Some(slot) = self.slots.iter().find(|slot| *slot.label == **label) {
+                slot.remedy.inherit(now, state);
+            }
+        }
+        self.accounts.inherit(&handed.accounts);
+        self.quotas.inherit(now, &handed.quotas)
     }
 
     /// Purges responses from all caches, or from those of `flow`, and tells the other gateways of a cluster.

@@ -13,6 +13,7 @@
 //! | `response.error`, `.generated` | only once the exchange is over: slug of Egret's error, empty if there is none; `true` if Egret made the response |
 //! | `attempt` | number of the attempt, from 1 |
 //! | `now` | seconds since the Unix epoch, as a number |
+//! | `env("NAME")`, `env("NAME", "default")` | an environment variable, read when the expression is compiled |
 //!
 //! Only the values that an expression names are built. Its length is limited when it is compiled. Each
 //! evaluation has a budget for iterating, copying and concatenating, so no body can make it run long or use
@@ -23,6 +24,7 @@ mod budget;
 mod check;
 mod error;
 mod inputs;
+mod syntax;
 mod values;
 
 use std::marker::PhantomData;
@@ -163,13 +165,19 @@ impl<T: ExpressionValue> Expression<T> {
                 "an expression has at most {EXPRESSION_BYTES_MAX} bytes"
             )));
         }
+        if source.contains("${env:") {
+            let message = "`${env:NAME}` is not replaced in an expression: write `env(\"NAME\")`";
+            return Err(ExpressionError::new(message));
+        }
         let parser = ENVIRONMENT.parser().max_recursion_depth(DEPTH_MAX);
-        let mut tree = parser.parse(source).map_err(|errors| not_cel(source, &errors))?;
+        let mut tree = parser.parse(source).map_err(|errors| syntax::explain(source, &errors))?;
         let variables = check::check(&mut tree, scope)?;
         let known = check::known(&tree);
         if !T::may_be(known) {
+            let compare =
+                if T::EXPECTED == bool::EXPECTED { ": compare it, with `==` for example" } else { "" };
             return Err(ExpressionError::new(format!(
-                "this evaluates to {known}, but {} is expected",
+                "this evaluates to {known}, but {} is expected{compare}",
                 T::EXPECTED
             )));
         }
@@ -195,6 +203,22 @@ impl<T: ExpressionValue> Expression<T> {
         T::of(value.as_ref()).ok_or(EvaluationError::Outcome)
     }
 
+    /// Returns the value of an expression that names no variable, not even of the environment, and thus
+    /// always has the same; `None` for any other.
+    pub fn constant(&self) -> Option<Result<T, EvaluationError>> {
+        if self.variables != Variables::default() {
+            return None;
+        }
+        budget::grant();
+        let context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        let value = Value::resolve_val(&self.tree, &context);
+        if budget::is_spent() {
+            return Some(Err(EvaluationError::Budget));
+        }
+        let value = value.map_err(|error| EvaluationError::of(&error));
+        Some(value.and_then(|value| T::of(value.as_ref()).ok_or(EvaluationError::Outcome)))
+    }
+
     /// Returns `true` if the expression reads the request's body.
     pub fn needs_request_body(&self) -> bool {
         self.variables.contains(Variable::RequestBody)
@@ -213,30 +237,6 @@ impl<T: ExpressionValue> Expression<T> {
             .any(|(_, variable)| self.variables.contains(*variable))
     }
 }
-
-/// Converts the first parse error, with an excerpt of its position.
-fn not_cel(source: &str, errors: &cel::ParseErrors) -> ExpressionError {
-    let Some(error) = errors.errors.first() else { return ExpressionError::new("this is not valid CEL") };
-    let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
-    let what = first_line(&error.msg);
-    let position = usize::try_from(error.pos.0).ok().zip(usize::try_from(error.pos.1).ok());
-    let Some((line, column)) = position.filter(|(line, _)| *line > 0) else {
-        return ExpressionError::new(format!("this is not valid CEL: {what}"));
-    };
-    let text = source.lines().nth(line - 1).unwrap_or_default();
-    let (before, after): (String, String) = (
-        text.chars().take(column.saturating_sub(1)).collect(),
-        text.chars().skip(column.saturating_sub(1)).take(EXCERPT_CHARS).collect(),
-    );
-    let before: String = before.chars().skip(before.chars().count().saturating_sub(EXCERPT_CHARS)).collect();
-    let of_line = if source.lines().count() > 1 { format!("line {line}, ") } else { String::new() };
-    ExpressionError::new(format!(
-        "this is not valid CEL: {of_line}column {column}, at `{before}▸{after}`: {what}"
-    ))
-}
-
-/// Number of characters of an expression shown on either side of an error.
-const EXCERPT_CHARS: usize = 24;
 
 #[cfg(test)]
 mod tests;

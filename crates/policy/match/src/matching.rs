@@ -4,6 +4,7 @@
 //! defines the meaning of a match.
 
 mod any_of;
+mod cover;
 pub(crate) mod host;
 pub(crate) mod path;
 mod sample;
@@ -74,7 +75,7 @@ pub struct MatchConfig {
     /// (`method`, `path`, `host`, `provider`, `scheme`, `consumer`, `headers`, `query`, `params`, `body`) and
     /// `now`. If it uses `request.body`, the body is buffered first. If its evaluation fails, the flow does
     /// not match and the failure is counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub when: Option<String>,
 }
 

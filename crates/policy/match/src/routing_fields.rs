@@ -18,6 +18,14 @@ pub struct RoutingFields {
 /// Maximum length of a request id that is taken from a client.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
+/// Returns `true` for the request for a trace, which is meant for flows, and for a client's token, which must
+/// not reach a provider even if the listener asks for none.
+fn is_for_egret(name: &[u8]) -> bool {
+    // The first letter rules out `cache-control` and others.
+    name.first().is_some_and(|first| first.eq_ignore_ascii_case(&b'x'))
+        && (name.eq_ignore_ascii_case(b"x-egret-trace") || name.eq_ignore_ascii_case(b"x-egret-token"))
+}
+
 /// The precedence of the names of a routing field. The highest one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -58,8 +66,7 @@ impl RoutingFields {
         let name = field.name.of(bytes);
         // The length rules out nearly all other fields without comparing them.
         let (slot, rank) = match name.len() {
-            // The request for a trace is meant for flows.
-            13 if name.eq_ignore_ascii_case(b"x-egret-trace") => return true,
+            13 if is_for_egret(name) => return true,
             16 if name.eq_ignore_ascii_case(b"x-egret-consumer") => (&mut self.consumer, Rank::Egret),
             20 if name.eq_ignore_ascii_case(b"x-lunar-consumer-tag") => (&mut self.consumer, Rank::Lunar),
             12 if name.eq_ignore_ascii_case(b"x-egret-host") => (&mut self.host, Rank::Egret),

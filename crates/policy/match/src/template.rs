@@ -292,10 +292,15 @@ impl Compiler<'_> {
             Some((dot, _)) => &name[..dot],
             None => name,
         };
-        let meant = suggest(shown, known.iter().copied())
-            .or_else(|| suggest(shown.split('.').next()?, ["params", "query"]));
+        let table = || suggest(shown.split('.').next()?, ["params", "query"]);
+        let meant = match (suggest(shown, known.iter().copied()), shown.split_once('.')) {
+            (Some(meant), _) if !["params", "query"].contains(&meant) => Some(meant.to_owned()),
+            // `param.id`: the table is misspelt, not the name of its entry.
+            (_, Some((_, entry))) => table().map(|table| format!("{table}.{entry}")),
+            (meant, None) => meant.or_else(table).map(str::to_owned),
+        };
         let mut problem = self.problem(format!("unknown value `{shown}` in a template"));
-        problem.suggestion = meant.filter(|meant| *meant != shown).map(str::to_owned);
+        problem.suggestion = meant.filter(|meant| *meant != shown);
         if problem.suggestion.is_none() && known.contains(&shown) {
             problem.message.push_str(": add the name of an entry, as in `request.headers.accept`");
         }

@@ -9,7 +9,7 @@ use super::blocks::Blocks;
 use super::group_kind::GroupKind;
 use super::lease::{FileBacking, Lease};
 use super::meter::{Refill, Rule};
-use super::share::{Share, SharedBacking};
+use super::share::{Share, SharedBacking, cool_ms};
 
 /// The stores that quotas may use.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,6 +69,12 @@ impl Backing {
     pub(super) fn digest(&self, name: &[u8]) -> Option<String> {
         if let Self::Shared(backing) = self { Some(backing.sink.digest(name)) } else { None }
     }
+}
+
+/// Time for which a store that knows nothing lends none of a group's units, because all may be in use, in
+/// milliseconds. The units of a long window are lent as soon as the gateways have told what they used.
+pub(super) fn learning_ms(rule: &Rule) -> u64 {
+    if is_long(rule) { 0 } else { cool_ms(rule) }
 }
 
 fn is_long(rule: &Rule) -> bool {

@@ -443,10 +443,10 @@ impl SharesConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct CostConfig {
     /// Units charged before the call, computed from the request. Default: one unit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub request: Option<String>,
     /// Actual cost of the call, computed from the response. The difference is charged or given back.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub response: Option<String>,
 }
 

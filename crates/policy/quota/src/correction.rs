@@ -2,6 +2,7 @@
 
 use egret_clock::Timestamp;
 
+use super::handed_state::CorrectionState;
 use super::learn::Learned;
 
 /// Two window ends that differ by no more than this are the same, rounded to seconds by two responses.
@@ -14,6 +15,9 @@ pub(super) struct Correction {
     withheld: u64,
     withheld_until: u64,
     blocked_until: u64,
+    /// Units that the process before this one needs first, and the time at which it must have asked again.
+    promised: u64,
+    promised_until: u64,
 }
 
 impl Correction {
@@ -22,17 +26,43 @@ impl Correction {
             self.withheld = 0;
             self.withheld_until = 0;
         }
+        if now >= self.promised_until {
+            self.promised = 0;
+        }
         if now >= self.blocked_until {
             self.blocked_until = 0;
         }
     }
 
     pub(super) fn is_none(&self) -> bool {
-        self.withheld == 0 && self.blocked_until == 0
+        self.held_back() == 0 && self.blocked_until == 0
     }
 
-    pub(super) fn withheld(&self) -> u64 {
-        self.withheld
+    /// Units that calls must not take.
+    pub(super) fn held_back(&self) -> u64 {
+        self.withheld.saturating_add(self.promised)
+    }
+
+    /// The corrections for the next process.
+    pub(super) fn state(&self) -> CorrectionState {
+        let Self { withheld, withheld_until, blocked_until, .. } = *self;
+        CorrectionState { withheld, withheld_until, blocked_until }
+    }
+
+    /// Takes over the corrections of an earlier process.
+    pub(super) fn inherit(&mut self, state: CorrectionState) {
+        let CorrectionState { withheld, withheld_until, blocked_until } = state;
+        *self = Self { withheld, withheld_until, blocked_until, ..*self };
+    }
+
+    /// Withholds nothing more: the next process does.
+    pub(super) fn release(&mut self) {
+        (self.withheld, self.withheld_until, self.promised) = (0, 0, 0);
+    }
+
+    /// Withholds units that the earlier process needs first, for as long as it asks again before `until`.
+    pub(super) fn promise(&mut self, units: u64, until: u64) {
+        (self.promised, self.promised_until) = (units, until);
     }
 
     pub(super) fn blocked_until(&self) -> Option<u64> {
@@ -41,7 +71,9 @@ impl Correction {
 
     /// Time at which nothing is withheld any more.
     pub(super) fn ends(&self) -> Option<u64> {
-        let ends = self.blocked_until.max(if self.withheld > 0 { self.withheld_until } else { 0 });
+        let withheld_until = if self.withheld > 0 { self.withheld_until } else { 0 };
+        let promised_until = if self.promised > 0 { self.promised_until } else { 0 };
+        let ends = self.blocked_until.max(withheld_until).max(promised_until);
         (ends > 0).then_some(ends)
     }
 

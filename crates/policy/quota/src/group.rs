@@ -5,14 +5,16 @@ use std::task::Waker;
 
 use egret_clock::Timestamp;
 use egret_store::shared::{GroupCall, GroupReply, Listing, Press, SharedGroup};
-use egret_store::{Borrower, Loan, StoreError};
+use egret_store::{Borrower, Loan, StoreError, Window};
 
 use super::backing::Backed;
 use super::config::OnStoreError;
 use super::correction::Correction;
+use super::group_kind::GroupKind;
+use super::handed_state::{CorrectionState, GroupState, MeterState};
 use super::learn::Learned;
-use super::lease::Count;
-use super::meter::{Meter, Rule, Stage};
+use super::lease::{Count, Lease};
+use super::meter::{Meter, REPORT_MICROS, Refill, Report, Rule, Stage};
 use super::refusal::Why;
 use super::share::LeaseClock;
 use super::status::SharedSnapshot;
@@ -46,6 +48,7 @@ impl Group {
             abandoned_units: 0,
             watchers: Vec::new(),
             backed,
+            parting: None,
         };
         Self { name: name.into(), shared, state: Mutex::new(state) }
     }
@@ -184,6 +187,9 @@ pub(super) struct State {
     abandoned_units: u64,
     watchers: Vec<Waker>,
     backed: Backed,
+    /// The lease of this window from before the counts were handed over. Units that still arrive are
+    /// returned.
+    parting: Option<Box<(Lease, Window)>>,
 }
 
 impl State {
@@ -284,14 +290,18 @@ impl State {
 
     /// Notes that calls wait for so many units together.
     pub(super) fn note_waiting(&mut self, units: u64) {
-        if let Backed::Shared(share) = &mut self.backed {
-            share.note_waiting(units);
+        match &mut self.backed {
+            Backed::Shared(share) => share.note_waiting(units),
+            Backed::Memory => {
+                self.meter.want(units);
+            }
+            Backed::File(_) | Backed::Blocks(_) => {}
         }
     }
 
     /// Returns the reason why that many units are not available now, and the time at which they may be.
     pub(super) fn refuses(&mut self, units: u64) -> Option<(Why, Option<Timestamp>)> {
-        let fits = self.meter.fits(units.saturating_add(self.correction.withheld()));
+        let fits = self.meter.fits(units.saturating_add(self.correction.held_back()));
         if !fits || self.correction.blocked_until().is_some() {
             return Some(self.refusal(units));
         }
@@ -310,6 +320,10 @@ impl State {
             return (Why::CostAboveLimit, None);
         }
         let when = self.when(units);
+        // The process that counts may lend more.
+        if self.correction.blocked_until().is_none() && self.meter.want(units) {
+            return (Why::Fetching, when);
+        }
         match &mut self.backed {
             Backed::Shared(share) if self.correction.blocked_until().is_none() => {
                 let (why, until) = share.refuses(units, when, &self.meter);
@@ -347,6 +361,10 @@ impl State {
     }
 
     fn lent(&mut self, loan: Option<Loan>) {
+        if let Some((lease, window)) = self.parting.as_deref_mut() {
+            lease.lent(loan, self.meter.now());
+            return lease.give_back(*window);
+        }
         let Backed::File(lease) = &mut self.backed else { return };
         if let Some((used, spilled)) = lease.lent(loan, self.meter.now()) {
             self.meter.set(used, spilled);
@@ -399,7 +417,7 @@ impl State {
 
     /// The later of the time by the own count, and the time by the provider's reports.
     fn when_by(&self, by_count: u64, units: u64) -> Timestamp {
-        let by_provider = if self.meter.fits(units.saturating_add(self.correction.withheld())) {
+        let by_provider = if self.meter.fits(units.saturating_add(self.correction.held_back())) {
             self.correction.blocked_until()
         } else {
             self.correction.ends()
@@ -426,7 +444,7 @@ impl State {
         if is_blocked {
             self.meter.note_delay();
         }
-        is_blocked || after.withheld() < before.withheld() || after.ends() < before.ends()
+        is_blocked || after.held_back() < before.held_back() || after.ends() < before.ends()
     }
 
     /// Passes the provider's count of shared units on to the store, which knows what all gateways have used.
@@ -481,7 +499,7 @@ impl State {
         if self.correction.blocked_until().is_some() {
             return 0;
         }
-        let taken = self.meter.used().saturating_add(self.correction.withheld());
+        let taken = self.meter.used().saturating_add(self.correction.held_back());
         let pool = if let Backed::Shared(share) = &self.backed { share.pool() } else { 0 };
         self.meter.allowance().saturating_sub(taken).saturating_add(pool).min(self.allowance())
     }
@@ -513,6 +531,131 @@ impl State {
             self.watchers.swap_remove(0).wake();
         }
         self.watchers.push(waker.clone());
+    }
+}
+
+/// The counts when one process hands them over to the next.
+impl Group {
+    /// Returns the counts for the next process, which counts from now on; `None` if they are those of a new
+    /// group, or of a cluster. This process may still use the units of calls in transit, and as many others
+    /// as `calls` may need at once.
+    pub(super) fn hand_over(&self, kind: GroupKind, now: Timestamp, calls: u64) -> Option<GroupState> {
+        let mut state = self.lock();
+        let handed = state.hand_over(now, calls);
+        wake(state);
+        let (meter, correction) = handed?;
+        Some(GroupState { kind, name: self.name.to_vec(), meter, correction })
+    }
+
+    /// Takes over the counts of an earlier process. Returns the units that it may still use.
+    pub(super) fn inherit(&self, state: &GroupState, now: Timestamp) -> u64 {
+        let mut own = self.lock();
+        let is_shared = matches!(own.backed, Backed::Shared(_) | Backed::Blocks(_));
+        if is_shared || !own.meter.inherit(&state.meter, now) {
+            return 0;
+        }
+        own.correction.inherit(state.correction);
+        state.meter.held
+    }
+
+    /// Reports to the next process, and keeps unused units for at most so many `calls`. Returns `None` if
+    /// there is nothing to report.
+    pub(super) fn report(&self, now: Timestamp, calls: u64) -> Option<Report> {
+        let mut state = self.lock();
+        if !state.meter.is_handed() {
+            return None;
+        }
+        state.advance(now);
+        state.meter.report(calls).filter(|report| *report != Report::default())
+    }
+
+    /// Adds units that the next process has lent; `None` if it does not lend any more.
+    pub(super) fn lend(&self, units: Option<u64>) {
+        self.free(|state| state.meter.lend(units));
+    }
+}
+
+/// The units that one process uses after it has handed its counts over to the next one.
+impl Group {
+    /// Counts what an earlier process has used of the `held` units, and takes those that it wants in
+    /// addition. Returns the units held afterwards, and the lent ones among them.
+    pub(super) fn settle(self: &Arc<Self>, now: Timestamp, held: u64, report: Report) -> (u64, u64) {
+        let mut state = self.lock();
+        state.advance(now);
+        let left = state.settle_held(held, report);
+        state.correction.promise(0, 0);
+        let units = state.lend_up_to(report.wanted);
+        let promised_until = state.now().saturating_add(5 * REPORT_MICROS);
+        state.correction.promise(report.wanted - units, promised_until);
+        state.ask_if_due(self);
+        wake(state);
+        (left.saturating_add(units), units)
+    }
+}
+
+impl State {
+    fn hand_over(&mut self, now: Timestamp, calls: u64) -> Option<(MeterState, CorrectionState)> {
+        if matches!(self.backed, Backed::Shared(_) | Backed::Blocks(_)) || self.meter.is_handed() {
+            return None;
+        }
+        self.advance(now);
+        let is_used = !self.meter.is_full() || !self.correction.is_none();
+        let spare = if is_used { calls.min(self.available()) } else { 0 };
+        let window = self.meter.window();
+        if let (Backed::File(mut lease), Some(window)) =
+            (std::mem::replace(&mut self.backed, Backed::Memory), window)
+        {
+            lease.spend(spare);
+            lease.give_back(window);
+            self.parting = Some(Box::new((*lease, window)));
+        }
+        let meter = self.meter.hand_over(spare);
+        let correction = self.correction.state();
+        self.correction.release();
+        is_used.then_some((meter, correction))
+    }
+
+    /// Number of units that calls may take now.
+    fn available(&self) -> u64 {
+        if self.correction.blocked_until().is_some() {
+            return 0;
+        }
+        let taken = self.meter.used().saturating_add(self.correction.held_back());
+        let free = self.meter.allowance().saturating_sub(taken);
+        if let Backed::File(lease) = &self.backed { free.min(lease.available()) } else { free }
+    }
+
+    /// Counts what an earlier process has used of the `held` units, and returns the units still held.
+    fn settle_held(&mut self, held: u64, report: Report) -> u64 {
+        let counted = report.counted.min(held);
+        let abandoned = report.abandoned.min(held - counted);
+        let returned = report.returned.min(held - counted - abandoned);
+        self.meter.count_held(counted);
+        if self.meter.rule().refill == Refill::Slots {
+            self.give_back(abandoned.saturating_add(returned), Stage::Transit);
+        } else {
+            self.meter.abandoned(abandoned);
+            self.give_back(returned, Stage::Transit);
+        }
+        // The cost of a call was higher than expected.
+        let more = (report.counted - counted).saturating_add(report.abandoned - abandoned);
+        if more > 0 {
+            self.settle(0, more, Stage::Transit);
+        }
+        held - counted - abandoned - returned
+    }
+
+    /// Takes up to `wanted` units, and returns how many.
+    fn lend_up_to(&mut self, wanted: u64) -> u64 {
+        if wanted == 0 {
+            return 0;
+        }
+        // Notes the units for the store, if there is one and it has not lent enough.
+        let units = if self.refuses(wanted).is_none() { wanted } else { wanted.min(self.available()) };
+        if units > 0 {
+            self.take(units);
+        }
+        units
     }
 }
 

@@ -1,7 +1,10 @@
 //! The kinds of groups that a quota has.
 
+use serde::{Deserialize, Serialize};
+
 /// The kind of a group; groups of different kinds may have the same name.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum GroupKind {
     /// All calls of the quota.
     Whole,

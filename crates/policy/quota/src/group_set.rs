@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use egret_clock::Timestamp;
+
 use super::backing::Backing;
 use super::config::QuotaConfig;
 use super::group::Group;
@@ -40,6 +42,20 @@ impl GroupSet {
             listed: listed.collect(),
             rest: before.map_or_else(|| group(GroupKind::Rest, ""), |before| before.rest.clone()),
             others: before.map_or_else(others, |before| before.others.clone()),
+        }
+    }
+
+    /// Returns the group of a kind, by its name; a new one has this rule.
+    pub fn find(&self, kind: GroupKind, name: &[u8], rule: &Rule, now: Timestamp) -> Arc<Group> {
+        match kind {
+            GroupKind::Whole => self.whole.clone(),
+            GroupKind::Rest => self.rest.clone(),
+            GroupKind::Overflow => self.others.use_overflow(),
+            GroupKind::Named => {
+                let listed = self.listed.get(name).cloned();
+                // An earlier process had room for it.
+                listed.unwrap_or_else(|| self.others.get(name, rule, usize::MAX, now))
+            }
         }
     }
 

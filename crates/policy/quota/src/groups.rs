@@ -1,8 +1,8 @@
 //! The groups of a quota, up to a maximum; the least recently used one is replaced by a new one.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use egret_clock::Timestamp;
 
@@ -26,7 +26,8 @@ pub(super) struct Groups {
     table: Mutex<GroupTable>,
     /// Counts the calls of the groups that did not fit.
     overflow: Arc<Group>,
-    hashers: [RandomState; 2],
+    /// Set by the first use, or before it by an earlier process.
+    hash: OnceLock<NameHash>,
     backing: Backing,
 }
 
@@ -39,6 +40,30 @@ struct GroupTable {
     oldest: usize,
     /// `true` while the overflow group may count units.
     is_overflowing: bool,
+    /// `true` if another process counts.
+    is_handed_over: bool,
+}
+
+/// The keys of a hash that nobody can predict.
+#[derive(Debug, Clone, Copy)]
+struct NameHash([u64; 4]);
+
+impl NameHash {
+    fn random() -> Self {
+        let random = RandomState::new();
+        Self([0_u8, 1, 2, 3].map(|number| random.hash_one(number)))
+    }
+
+    /// Returns two independent hashes of a name.
+    #[expect(deprecated, reason = "the successor of this hash cannot be given the keys of another process")]
+    fn of(self, name: &[u8]) -> [u64; 2] {
+        let [first, second, third, fourth] = self.0;
+        [(first, second), (third, fourth)].map(|(one, other)| {
+            let mut hasher = std::hash::SipHasher::new_with_keys(one, other);
+            name.hash(&mut hasher);
+            hasher.finish()
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -57,12 +82,13 @@ impl Groups {
             newest: NONE,
             oldest: NONE,
             is_overflowing: false,
+            is_handed_over: false,
         };
         let backed = backing.group(GroupKind::Overflow, b"", &rule);
         Self {
             table: Mutex::new(table),
             overflow: Arc::new(Group::new(b"", rule, backed)),
-            hashers: [RandomState::new(), RandomState::new()],
+            hash: OnceLock::new(),
             backing: backing.clone(),
         }
     }
@@ -92,9 +118,14 @@ impl Groups {
             return self.overflow.clone();
         }
         table.is_overflowing = false;
+        let is_handed_over = table.is_handed_over;
         let make = || {
             let backed = self.backing.group(GroupKind::Named, name, rule);
-            Arc::new(Group::new(name, rule.clone(), backed))
+            let group = Group::new(name, rule.clone(), backed);
+            if is_handed_over {
+                group.hand_over(GroupKind::Named, now, 0);
+            }
+            Arc::new(group)
         };
         // Most digests are different in the next process, so a store cannot keep the counts.
         let has_room = !is_long || !self.backing.is_lasting() || self.backing.digest(b"").is_some();
@@ -111,13 +142,39 @@ impl Groups {
         if let Some(digest) = self.backing.digest(name) {
             return format!("#{digest}").into_bytes();
         }
-        let hashes = self.hashers.each_ref().map(|hasher| hasher.hash_one(name));
-        format!("#{:016x}{:016x}", hashes[0], hashes[1]).into_bytes()
+        let [high, low] = self.name_hash().of(name);
+        format!("#{high:016x}{low:016x}").into_bytes()
     }
 
     /// Returns a word that identifies a name without showing it.
     pub(super) fn disguise(&self, name: &[u8]) -> String {
-        format!("#{:016x}", self.hashers[0].hash_one(name))
+        format!("#{:016x}", self.name_hash().of(name)[0])
+    }
+
+    fn name_hash(&self) -> NameHash {
+        *self.hash.get_or_init(NameHash::random)
+    }
+
+    /// The keys of the hash that replaces long names.
+    pub(super) fn keys(&self) -> [u64; 4] {
+        self.name_hash().0
+    }
+
+    /// Replaces long names as an earlier process did, whose hash has these keys. Has no effect once this
+    /// process has replaced one.
+    pub(super) fn set_keys(&self, keys: [u64; 4]) {
+        let _ = self.hash.set(NameHash(keys));
+    }
+
+    /// Makes every new group one whose counts were handed over.
+    pub(super) fn hand_over(&self) {
+        self.table().is_handed_over = true;
+    }
+
+    /// Returns the overflow group, which is in use from now on.
+    pub(super) fn use_overflow(&self) -> Arc<Group> {
+        self.table().is_overflowing = true;
+        self.overflow.clone()
     }
 
     /// Returns up to `most` groups, the most recently used first, and the number of all groups. The overflow

@@ -197,6 +197,11 @@ impl Lease {
         Some((loan.used.saturating_sub(self.left).saturating_add(self.owed), loan.spilled))
     }
 
+    /// Number of borrowed units that are not used, if calls may use them now.
+    pub(super) fn available(&self) -> u64 {
+        if self.is_known || self.is_open { self.left } else { 0 }
+    }
+
     /// Returns `true` if units that arrived after the lease was returned must be returned too.
     pub(super) fn is_ending(&self) -> bool {
         self.is_ending

@@ -18,6 +18,7 @@ mod group;
 mod group_kind;
 mod group_set;
 mod groups;
+mod handed_state;
 mod learn;
 mod lease;
 mod meter;
@@ -36,13 +37,16 @@ pub use config::{
     ShareDefaultError, SharesConfig, SpilloverConfig, StoreKind, WindowStart,
 };
 pub use expressions::QuotaExpressions;
+pub use handed_state::{Balance, GroupId, Lending, QuotaState};
 pub use learn::{Learned, ReportReader};
 pub use quota::{Grant, Permit, Quota};
-pub use quotas::Quotas;
+pub use quotas::{Inheritance, Quotas};
 pub use refusal::{Refusal, Why};
 pub use status::{GroupSnapshot, QuotaSnapshot, QuotaStatus, SharedSnapshot};
 pub use validate::validate;
 
+#[cfg(test)]
+mod handed_tests;
 #[cfg(test)]
 mod share_tests;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! network jitter cannot bring two calls closer together at the provider than they are here.
 
 mod bucket;
+mod handed;
 mod pace;
 mod rule;
 mod schedule;
@@ -15,7 +16,10 @@ mod windows;
 use egret_clock::Timestamp;
 use egret_store::Window;
 
+use super::handed_state::{GaugeState, MeterState};
 use bucket::Bucket;
+use handed::Handed;
+pub(super) use handed::{REPORT_MICROS, Report};
 use pace::Pace;
 pub(super) use rule::{Refill, Rule};
 pub(super) use schedule::Schedule;
@@ -57,6 +61,8 @@ enum Gauge {
     Windows(Windows),
     Bucket(Bucket),
     Slots,
+    /// The next process counts.
+    Handed(Handed),
 }
 
 impl Meter {
@@ -105,7 +111,7 @@ impl Meter {
             Gauge::Sliding(sliding) => sliding.shift_back(micros),
             Gauge::Windows(windows) => windows.shift_back(micros, self.latest, &self.rule),
             Gauge::Bucket(bucket) => bucket.shift_back(micros),
-            Gauge::Slots => {}
+            Gauge::Slots | Gauge::Handed(_) => {}
         }
         self.pace.shift_back(micros);
     }
@@ -123,7 +129,7 @@ impl Meter {
                 }
             }
             Gauge::Bucket(bucket) => bucket.drain(self.latest, self.rule.limit),
-            Gauge::Slots => {}
+            Gauge::Slots | Gauge::Handed(_) => {}
         }
     }
 
@@ -147,6 +153,7 @@ impl Meter {
             Gauge::Windows(windows) => windows.used(),
             Gauge::Bucket(bucket) => bucket.debt(&self.rule).saturating_add(self.transit),
             Gauge::Slots => self.transit,
+            Gauge::Handed(handed) => handed.done().saturating_add(self.transit),
         }
     }
 
@@ -154,6 +161,7 @@ impl Meter {
     pub(super) fn allowance(&self) -> u64 {
         match &self.gauge {
             Gauge::Windows(windows) => self.rule.limit.saturating_add(windows.spilled()),
+            Gauge::Handed(handed) => handed.held(),
             _ => self.rule.most(),
         }
     }
@@ -162,6 +170,7 @@ impl Meter {
     pub(super) fn is_full(&self) -> bool {
         match &self.gauge {
             Gauge::Windows(windows) => windows.used() == 0 && windows.spilled() == 0,
+            Gauge::Handed(_) => false,
             _ => self.used() == 0,
         }
     }
@@ -223,10 +232,21 @@ impl Meter {
     /// Counts the units of a call that was given up; the provider may count them until a little later.
     pub(super) fn abandoned(&mut self, units: u64) -> Stage {
         let until = self.latest.saturating_add(STRAY_MICROS);
-        if let Gauge::Windows(windows) = &mut self.gauge {
-            windows.abandoned(units, until);
+        match &mut self.gauge {
+            Gauge::Windows(windows) => windows.abandoned(units, until),
+            Gauge::Handed(handed) => {
+                handed.abandon(units);
+                self.transit = self.transit.saturating_sub(units);
+                return Stage::Counted(0);
+            }
+            _ => {}
         }
         self.count(units, until)
+    }
+
+    /// Counts units that an earlier process held, because it has received their responses.
+    pub(super) fn count_held(&mut self, units: u64) {
+        self.count(units, self.latest);
     }
 
     fn count(&mut self, units: u64, at: u64) -> Stage {
@@ -235,6 +255,11 @@ impl Meter {
             Gauge::Windows(windows) => windows.epoch(),
             Gauge::Bucket(bucket) => bucket.count(units, self.latest, &self.rule),
             Gauge::Slots => return Stage::Transit,
+            Gauge::Handed(_) if self.rule.refill == Refill::Slots => return Stage::Transit,
+            Gauge::Handed(handed) => {
+                handed.count(units);
+                0
+            }
         };
         self.transit = self.transit.saturating_sub(units);
         Stage::Counted(mark)
@@ -250,7 +275,8 @@ impl Meter {
             Gauge::Bucket(bucket) => {
                 bucket.count(units, self.latest, &self.rule);
             }
-            Gauge::Slots => {}
+            Gauge::Handed(handed) if self.rule.refill != Refill::Slots => handed.count(units),
+            Gauge::Slots | Gauge::Handed(_) => {}
         }
     }
 
@@ -267,7 +293,7 @@ impl Meter {
                 Gauge::Sliding(sliding) => sliding.give_back(units, mark),
                 Gauge::Windows(windows) if windows.epoch() == mark => windows.give_back(units),
                 Gauge::Bucket(bucket) => bucket.give_back(units, mark, self.latest, &self.rule),
-                Gauge::Windows(_) | Gauge::Slots => {}
+                Gauge::Windows(_) | Gauge::Slots | Gauge::Handed(_) => {}
             },
         }
     }
@@ -294,6 +320,7 @@ impl Meter {
             Gauge::Windows(windows) => windows.when(units, *transit, *latest, rule, pace),
             Gauge::Bucket(bucket) => bucket.when(transit.saturating_add(units), *latest, rule, pace),
             Gauge::Slots => None,
+            Gauge::Handed(_) => Some(latest.saturating_add(REPORT_MICROS)),
         }
     }
 
@@ -307,6 +334,70 @@ impl Meter {
                 bucket.when(full, self.latest, &self.rule, &Pace::default()).unwrap_or(self.latest)
             }
             Gauge::Slots => self.latest,
+            Gauge::Handed(_) => self.latest.saturating_add(REPORT_MICROS),
+        }
+    }
+
+    /// Returns the counts for the next process, which counts from now on. This one may still use the units in
+    /// transit and `spare` others.
+    pub(super) fn hand_over(&mut self, spare: u64) -> MeterState {
+        let held = self.transit.saturating_add(spare);
+        let gauge = std::mem::replace(&mut self.gauge, Gauge::Handed(Handed::new(held)));
+        let gauge = match gauge {
+            Gauge::Sliding(sliding) => GaugeState::Sliding(sliding.state()),
+            Gauge::Windows(windows) => GaugeState::Windows(windows.state(spare)),
+            Gauge::Bucket(bucket) => bucket.state(),
+            Gauge::Slots | Gauge::Handed(_) => GaugeState::Slots,
+        };
+        MeterState { held, latest: self.latest, response: self.pace.response(), gauge }
+    }
+
+    /// Takes over the counts of an earlier process. Returns `false` if they are those of another kind of
+    /// quota.
+    pub(super) fn inherit(&mut self, state: &MeterState, now: Timestamp) -> bool {
+        let now = now.as_micros();
+        match (&mut self.gauge, &state.gauge) {
+            (Gauge::Sliding(sliding), GaugeState::Sliding(parts)) => sliding.inherit(parts, now),
+            (Gauge::Windows(windows), GaugeState::Windows(counts)) => {
+                windows.inherit(counts, now, &self.rule);
+            }
+            (Gauge::Bucket(bucket), GaugeState::Bucket(debt, at)) => bucket.inherit(*debt, *at),
+            (Gauge::Slots, GaugeState::Slots) => {}
+            _ => return false,
+        }
+        self.transit = self.transit.saturating_add(state.held);
+        self.latest = self.latest.max(state.latest.min(now));
+        self.pace.inherit(state.response);
+        true
+    }
+
+    /// Returns `true` if the next process counts.
+    pub(super) fn is_handed(&self) -> bool {
+        matches!(self.gauge, Gauge::Handed(_))
+    }
+
+    /// Notes that calls need so many units together. It matters only after the counts were handed over.
+    /// Returns `true` if they may arrive soon.
+    pub(super) fn want(&mut self, units: u64) -> bool {
+        let Gauge::Handed(handed) = &mut self.gauge else { return false };
+        handed.want(units);
+        handed.may_get()
+    }
+
+    /// Reports to the next process, and keeps at most `calls` unused units, or as many as are needed. Returns
+    /// `None` if the counts were not handed over.
+    pub(super) fn report(&mut self, calls: u64) -> Option<Report> {
+        let Gauge::Handed(handed) = &mut self.gauge else { return None };
+        Some(handed.report(self.transit, calls))
+    }
+
+    /// Adds units that the next process has lent; `None` if it does not lend any more.
+    pub(super) fn lend(&mut self, units: Option<u64>) {
+        if let Gauge::Handed(handed) = &mut self.gauge {
+            match units {
+                Some(units) => handed.lend(units),
+                None => handed.cut(),
+            }
         }
     }
 }

@@ -13,9 +13,10 @@ use super::expressions::QuotaExpressions;
 use super::group::{Group, State};
 use super::group_kind::GroupKind;
 use super::group_set::GroupSet;
+use super::handed_state::{Balance, GroupId, QuotaState};
 use super::learn::ReportReader;
 use super::lease::FileBacking;
-use super::meter::{Refill, Rule, Schedule, Stage};
+use super::meter::{Refill, Report, Rule, Schedule, Stage};
 use super::refusal::{Refusal, Why};
 use super::share::SharedBacking;
 use super::status::{GroupSnapshot, QuotaSnapshot, QuotaStatus};
@@ -84,6 +85,56 @@ impl Quota {
             let rule = self.rule_of(kind, &group.name);
             group.free(|state| state.set_rule(rule, policy));
         });
+    }
+
+    /// Returns the counts for the next process, which counts from now on. See [`Group::hand_over`].
+    pub(super) fn hand_over(&self, now: Timestamp, calls: u64) -> Option<QuotaState> {
+        self.counts.others.hand_over();
+        let mut groups = Vec::new();
+        self.counts.each(|kind, group| groups.extend(group.hand_over(kind, now, calls)));
+        let (name, way) = (self.name.to_string(), self.way());
+        (!groups.is_empty()).then(|| QuotaState { name, way, keys: self.counts.others.keys(), groups })
+    }
+
+    /// Takes over the counts of an earlier process, if they have the same meaning. Shows `see` each group
+    /// with the units that this process may still use.
+    pub(super) fn inherit(
+        &self,
+        now: Timestamp,
+        state: &QuotaState,
+        mut see: impl FnMut(Arc<Group>, GroupId, u64),
+    ) {
+        if state.way != self.way() {
+            return;
+        }
+        self.counts.others.set_keys(state.keys);
+        for group in &state.groups {
+            let id = GroupId { quota: state.name.clone(), kind: group.kind, name: group.name.clone() };
+            let found = self.find(now, &id);
+            let held = found.inherit(group, now);
+            see(found, id, held);
+        }
+    }
+
+    /// Returns the group with this name, or a new one.
+    pub(super) fn find(&self, now: Timestamp, id: &GroupId) -> Arc<Group> {
+        self.counts.find(id.kind, &id.name, &self.rule_of(id.kind, &id.name), now)
+    }
+
+    /// Reports to the next process what has become of the units of each group.
+    pub(super) fn report(&self, now: Timestamp, calls: u64, balances: &mut Vec<Balance>) {
+        self.counts.each(|kind, group| {
+            let Some(report) = group.report(now, calls) else { return };
+            let Report { counted, abandoned, returned, wanted } = report;
+            let group = GroupId { quota: self.name.to_string(), kind, name: group.name.to_vec() };
+            balances.push(Balance { group, counted, abandoned, returned, wanted });
+        });
+    }
+
+    /// A text that is equal for configs whose counts have the same meaning, also in the next process.
+    fn way(&self) -> String {
+        let QuotaConfig { starts, store, .. } = &self.config;
+        format!("{} {starts:?} {store:?}", way_of_counting(&self.config))
     }
 
     fn rule_of(&self, kind: GroupKind, name: &[u8]) -> Rule {
@@ -415,7 +466,7 @@ fn way_of_counting(config: &QuotaConfig) -> String {
 }
 
 /// Returns the rule of a whole quota; `None` if its config is incomplete.
-fn rule(config: &QuotaConfig) -> Option<Rule> {
+pub(super) fn rule(config: &QuotaConfig) -> Option<Rule> {
     let micros = |window: egret_config::Duration| u64::try_from(window.get().as_micros()).ok();
     let window = config.window.and_then(micros).filter(|window| *window > 0);
     let spillover = config.spillover.map_or(0, |spillover| spillover.max);

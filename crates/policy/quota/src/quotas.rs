@@ -1,12 +1,16 @@
 //! All quotas of a config, compiled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use egret_clock::Timestamp;
 use egret_config::Problem;
 
 use super::backing::Stores;
 use super::config::{QuotaConfig, QuotaConfigs};
+use super::group::Group;
+use super::handed_state::{Balance, GroupId, Lending, QuotaState};
+use super::meter::Report;
 use super::quota::{Quota, QuotaContext};
 use super::validate::validate;
 
@@ -81,6 +85,96 @@ impl Quotas {
     pub fn give_back(&self) {
         for quota in self.iter() {
             quota.counts.each(|_, group| group.lock().give_back_lease());
+        }
+    }
+}
+
+/// The counts when one process hands them over to the next. Quotas that a cluster shares stay with it.
+impl Quotas {
+    /// Returns the counts for the next process, which counts from now on. Calls of this process may still use
+    /// the units that they have taken, and as many others as `calls` may need at once; these are used in the
+    /// counts. Further units must be [lent](Self::lend).
+    pub fn hand_over(&self, now: Timestamp, calls: u64) -> Vec<QuotaState> {
+        self.iter().filter_map(|quota| quota.hand_over(now, calls)).collect()
+    }
+
+    /// Reports what has become of the units that the next process holds for this one, in which at most
+    /// `calls` may still begin at once.
+    pub fn report(&self, now: Timestamp, calls: u64) -> Vec<Balance> {
+        let mut balances = Vec::new();
+        self.iter().for_each(|quota| quota.report(now, calls, &mut balances));
+        balances
+    }
+
+    /// Adds units that the next process has lent.
+    pub fn lend(&self, now: Timestamp, lendings: &[Lending]) {
+        for lending in lendings {
+            if let Some(quota) = self.get(&lending.group.quota) {
+                quota.find(now, &lending.group).lend(Some(lending.units));
+            }
+        }
+    }
+
+    /// Notes that the next process does not lend any more.
+    pub fn stop_lending(&self) {
+        for quota in self.iter() {
+            quota.counts.each(|_, group| group.lend(None));
+        }
+    }
+
+    /// Takes over the counts of an earlier process. A quota that counts in another way now starts without
+    /// usage, as after a reload.
+    pub fn inherit(&self, now: Timestamp, states: &[QuotaState]) -> Inheritance {
+        let mut held = HashMap::new();
+        for state in states {
+            let Some(quota) = self.get(&state.name) else { continue };
+            quota.inherit(now, state, |group, id, units| {
+                held.insert(id, Held { group, units });
+            });
+        }
+        Inheritance { held }
+    }
+}
+
+/// The units that this process holds for an earlier one.
+#[derive(Debug, Default)]
+pub struct Inheritance {
+    held: HashMap<GroupId, Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    group: Arc<Group>,
+    units: u64,
+}
+
+impl Inheritance {
+    /// Counts what the earlier process reports, and lends it the units that it wants, as far as there are
+    /// any. Units that are missing are lent first when they come back.
+    pub fn settle(&mut self, quotas: &Quotas, now: Timestamp, balances: &[Balance]) -> Vec<Lending> {
+        let mut lendings = Vec::new();
+        for Balance { group: id, counted, abandoned, returned, wanted } in balances {
+            if !self.held.contains_key(id) {
+                let Some(quota) = quotas.get(&id.quota) else { continue };
+                self.held.insert(id.clone(), Held { group: quota.find(now, id), units: 0 });
+            }
+            let Some(held) = self.held.get_mut(id) else { continue };
+            let report =
+                Report { counted: *counted, abandoned: *abandoned, returned: *returned, wanted: *wanted };
+            let (left, units) = held.group.settle(now, held.units, report);
+            held.units = left;
+            if *wanted > 0 {
+                lendings.push(Lending { group: id.clone(), units });
+            }
+        }
+        lendings
+    }
+
+    /// Counts all units that are still held: the earlier process has ended, and may have used them.
+    pub fn end(self, now: Timestamp) {
+        for held in self.held.into_values() {
+            let report = Report { abandoned: held.units, ..Report::default() };
+            held.group.settle(now, held.units, report);
         }
     }
 }

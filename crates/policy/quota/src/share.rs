@@ -189,13 +189,17 @@ impl Share {
         let now_ms = meter.now() / 1_000;
         self.applied_lease_ms = self.lease.ends_ms();
         let (lease, until_ms) = self.lease.at_until(now_ms);
-        let applied = (self.usable(lease), self.hold.filling(lease));
+        let (usable, used) = (self.usable(lease), meter.used());
+        let applied = (usable, self.hold.filling(lease, usable, used));
         if applied != self.applied {
             self.applied = applied;
             meter.set_rule(self.rule(applied.0, applied.1));
         }
         let edge_until_ms = self.set_edge(now_ms, meter);
-        self.applied_until = until_ms.min(edge_until_ms).saturating_mul(1_000);
+        // The bucket of a member that is cut off fills more slowly once no more are in use than may be.
+        let is_bucket = matches!(self.whole.refill, Refill::Bucket { .. });
+        let used_until_ms = if is_bucket && lease != Lease::Held && used > usable { 0 } else { u64::MAX };
+        self.applied_until = until_ms.min(edge_until_ms).min(used_until_ms).saturating_mul(1_000);
     }
 
     /// Sets the time at which the units of a fixed window come back. Returns the time until which it is
@@ -369,7 +373,7 @@ impl Share {
 }
 
 /// Time for which a used unit cools, in milliseconds. A bucket is full after it.
-fn cool_ms(rule: &Rule) -> u64 {
+pub(super) fn cool_ms(rule: &Rule) -> u64 {
     let cool = match &rule.refill {
         Refill::Sliding { window } => *window,
         Refill::Windows { schedule, .. } => schedule.length().unwrap_or_default(),

@@ -322,17 +322,49 @@ fn a_gateway_without_the_store_keeps_its_part_for_a_while() {
 }
 
 #[test]
-fn without_the_store_at_the_start_the_policy_applies_with_nothing_held() {
-    let served = |policy: OnStoreError| {
-        let mut cluster = Cluster::start(2, &QuotaConfig { on_store_error: Some(policy), ..sliding(10) });
-        cluster.is_store_away = true;
-        cluster.load(2_000);
-        cluster.load(10_000).0[0] / 10
+fn a_bucket_without_the_store_goes_on_with_its_part_within_two_windows() {
+    let mut cluster =
+        Cluster::start(8, &QuotaConfig { kind: QuotaKind::TokenBucket, burst: Some(100), ..sliding(100) });
+    cluster.pass(LEARNED_MS);
+    cluster.lend(0, &[], 100);
+    let take_all = |cluster: &Cluster| {
+        let grants: Vec<Grant> = std::iter::from_fn(|| cluster.take(0, b"").ok()).collect();
+        let count = grants.len();
+        for mut grant in grants {
+            grant.responded(cluster.wall());
+        }
+        count
     };
-    assert_eq!(served(OnStoreError::Keep), 0);
-    assert_eq!(served(OnStoreError::Closed), 0);
-    assert!((4..=5).contains(&served(OnStoreError::Share)));
-    assert!((9..=10).contains(&served(OnStoreError::Open)));
+    assert_eq!(take_all(&cluster), 100);
+    cluster.is_store_away = true;
+    let mut served = Vec::new();
+    for _ in 0..20 {
+        let mut count = 0;
+        for _ in 0..500 {
+            cluster.step();
+            count += take_all(&cluster);
+        }
+        served.push(count);
+    }
+    // The lease ends within 3 s. The debt of 100 units is below the part, 12 units, within another second.
+    assert!(served[9..].iter().all(|count| (5..=7).contains(count)), "{served:?}");
+}
+
+#[test]
+fn without_the_store_at_the_start_the_policy_applies_with_nothing_held() {
+    for kind in [QuotaKind::Sliding, QuotaKind::TokenBucket] {
+        let served = |policy: OnStoreError| {
+            let config = QuotaConfig { kind, on_store_error: Some(policy), ..sliding(10) };
+            let mut cluster = Cluster::start(2, &config);
+            cluster.is_store_away = true;
+            cluster.load(2_000);
+            cluster.load(10_000).0[0] / 10
+        };
+        assert_eq!(served(OnStoreError::Keep), 0);
+        assert_eq!(served(OnStoreError::Closed), 0);
+        assert!((4..=5).contains(&served(OnStoreError::Share)), "{kind:?}");
+        assert!((9..=10).contains(&served(OnStoreError::Open)), "{kind:?}");
+    }
 }
 
 #[test]

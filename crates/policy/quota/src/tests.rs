@@ -97,6 +97,15 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     prop::collection::vec(call, 1..300)
 }
 
+/// Removes the call that ended first, if one has ended at `now`. Returns when, and its number.
+pub(super) fn next_ended(
+    under_way: &mut BinaryHeap<Reverse<(u64, usize)>>,
+    now: u64,
+) -> Option<(u64, usize)> {
+    let Reverse((ends, _)) = *under_way.peek()?;
+    if ends > now { None } else { under_way.pop().map(|Reverse(call)| call) }
+}
+
 /// Returns the calls as the provider counted them: when, how much, and when it had responded. In order of
 /// time.
 fn counted(quota: &Quota, calls: &[Call]) -> Vec<(u64, u64, u64)> {
@@ -106,10 +115,7 @@ fn counted(quota: &Quota, calls: &[Call]) -> Vec<(u64, u64, u64)> {
     let mut counted = Vec::new();
     for (index, call) in calls.iter().enumerate() {
         now += call.after;
-        while let Some(Reverse((ends, ended))) = under_way.peek().copied()
-            && ends <= now
-        {
-            under_way.pop();
+        while let Some((ends, ended)) = next_ended(&mut under_way, now) {
             let mut grant: Grant = grants.remove(&ended).unwrap();
             match calls[ended].end {
                 End::Answered => grant.responded(at(ends)),
@@ -887,7 +893,7 @@ fn quotas_are_read_as_people_write_them() {
         ),
         (
             "quotas:\n  a: { limit: 1, window: 1s, cost: { request: \"1 +\" } }\n",
-            "egret.yaml:2:47: quotas.a.cost.request: ",
+            "egret.yaml:2:51: quotas.a.cost.request: this is not valid CEL: a value is missing after `+`",
         ),
         (
             "quotas:\n  a: { limit: 1, window: 1s, cost: { request: \"'one'\" } }\n",

@@ -49,14 +49,26 @@ pub struct PendingChanges {
     pub calls: u32,
     /// `true` if a provider may have seen any of the request. Set by the chain.
     pub seen: bool,
-    /// `true` if a hedging call was made beside the last one.
-    pub hedged: bool,
+    /// The second call that was made beside the last one.
+    pub second_call: SecondCall,
     /// Seed of the exchange's span ids; 0 until a remedy draws one.
     pub trace_seed: u64,
     /// Random numbers for this exchange, seeded by the creator of the draft.
     pub random: Random,
     /// Time at which a waiting remedy wants to be polled again.
     poll_at: Option<Timestamp>,
+}
+
+/// A second call beside a slow one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SecondCall {
+    /// None was made.
+    #[default]
+    None,
+    /// It was made, and the first call ended the exchange.
+    Made,
+    /// Its response was used.
+    Used,
 }
 
 /// Options of a call that remedies set and that override the provider's config.
@@ -185,7 +197,7 @@ impl PendingChanges {
         self.call = CallOptions::default();
         self.calls = 0;
         self.seen = false;
-        self.hedged = false;
+        self.second_call = SecondCall::None;
         self.trace_seed = 0;
         self.poll_at = None;
     }

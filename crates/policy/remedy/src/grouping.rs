@@ -18,6 +18,8 @@ use crate::remedy::CompileContext;
 const GROUPS_MAX: usize = 10_000;
 /// Number of groups examined to find one that can be evicted.
 const LOOKS_MAX: usize = 8;
+/// Longest name of a group whose state another process can take over, in bytes.
+const NAME_BYTES_MAX: usize = 512;
 /// Key of the overflow group.
 const OVERFLOW: GroupKey = GroupKey(0);
 
@@ -56,9 +58,16 @@ enum Hashing {
 #[derive(Debug)]
 pub(crate) struct Groups<State> {
     hashing: Hashing,
-    states: Mutex<HashMap<GroupKey, State>>,
+    states: Mutex<HashMap<GroupKey, Named<State>>>,
     /// Number of states, readable without the lock.
     len: AtomicUsize,
+}
+
+/// A state with the name of its group, which is empty if it is unknown or too long.
+#[derive(Debug, Default)]
+struct Named<State> {
+    state: State,
+    name: Box<[u8]>,
 }
 
 impl Grouping {
@@ -80,13 +89,22 @@ impl Grouping {
     }
 
     /// Name of the provider called, which a remedy may have changed.
-    fn provider<'a>(&'a self, exchange: &'a Exchange<'_>) -> &'a str {
+    pub fn provider<'a>(&'a self, exchange: &'a Exchange<'_>) -> &'a str {
         let alternate = exchange.draft.call.provider.and_then(|number| self.providers.get(number));
         alternate.map_or(exchange.destination.provider, |name| name)
     }
 
     /// Returns the key of the exchange's group.
     pub fn key<State>(&self, groups: &Groups<State>, exchange: &Exchange<'_>) -> Result<GroupKey, Fault> {
+        self.named(exchange, |name| groups.key_of(name))
+    }
+
+    /// Returns the name of the exchange's group, for a new state.
+    pub fn name(&self, exchange: &Exchange<'_>) -> Box<[u8]> {
+        self.named(exchange, |name| name.bytes()).unwrap_or_default().into()
+    }
+
+    fn named<T>(&self, exchange: &Exchange<'_>, act: impl FnOnce(GroupName<'_>) -> T) -> Result<T, Fault> {
         let provider = self.provider(exchange);
         // Providers without a name are distinguished by host and port.
         let host = if provider == egret_message::OTHER_HOSTS { exchange.destination.host } else { "" };
@@ -97,7 +115,7 @@ impl Grouping {
                 group(by, self.expression.as_ref(), exchange, &exchange.request())?.into_owned().into()
             }
         };
-        Ok(groups.key_of(GroupName { provider, host, port, name: name.as_ref() }))
+        Ok(act(GroupName { provider, host, port, name: name.as_ref() }))
     }
 }
 
@@ -148,6 +166,19 @@ impl GroupName<'_> {
     }
 }
 
+impl<'a> GroupName<'a> {
+    /// The name that has these bytes.
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let is_end = |byte: &u8| *byte == 0;
+        let (provider, rest) = bytes.split_at(bytes.iter().position(is_end)?);
+        let rest = rest.strip_prefix(b"\0")?;
+        let (host, rest) = rest.split_at(rest.iter().position(is_end)?);
+        let (port, name) = rest.strip_prefix(b"\0")?.split_first_chunk::<2>()?;
+        let [provider, host] = [provider, host].map(std::str::from_utf8);
+        Some(Self { provider: provider.ok()?, host: host.ok()?, port: u16::from_be_bytes(*port), name })
+    }
+}
+
 impl<State: Default> Groups<State> {
     /// Returns `true` if no group has a state. The result may lag behind.
     pub fn is_empty(&self) -> bool {
@@ -158,14 +189,15 @@ impl<State: Default> Groups<State> {
     pub fn look<T>(&self, key: GroupKey, act: impl FnOnce(&mut State) -> T) -> Option<T> {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let key = if states.contains_key(&key) { key } else { OVERFLOW };
-        states.get_mut(&key).map(act)
+        states.get_mut(&key).map(|named| act(&mut named.state))
     }
 
-    /// Applies `act` to the state of a group, and creates the state if necessary. If there are too many
-    /// groups, one whose state is `forgettable` is evicted.
+    /// Applies `act` to the state of a group, and creates the state with the group's `name` if necessary. If
+    /// there are too many groups, one whose state is `forgettable` is evicted.
     pub fn with<T>(
         &self,
         key: GroupKey,
+        name: impl FnOnce() -> Box<[u8]>,
         forgettable: impl Fn(&State) -> bool,
         act: impl FnOnce(&mut State) -> T,
     ) -> T {
@@ -174,14 +206,19 @@ impl<State: Default> Groups<State> {
         if states.len() >= GROUPS_MAX && !states.contains_key(&key) {
             let mut examined = states.iter().take(LOOKS_MAX);
             match examined
-                .find(|(other, state)| **other != OVERFLOW && forgettable(state))
+                .find(|(other, named)| **other != OVERFLOW && forgettable(&named.state))
                 .map(|(other, _)| *other)
             {
                 Some(other) => drop(states.remove(&other)),
                 None => place = OVERFLOW,
             }
         }
-        let result = act(states.entry(place).or_default());
+        let named = states.entry(place).or_insert_with(|| {
+            let name = if place == key { name() } else { Box::default() };
+            let name = if name.len() > NAME_BYTES_MAX { Box::default() } else { name };
+            Named { state: State::default(), name }
+        });
+        let result = act(&mut named.state);
         self.len.store(states.len(), Relaxed);
         result
     }
@@ -190,7 +227,7 @@ impl<State: Default> Groups<State> {
     pub fn forget(&self, key: GroupKey, is_done: impl FnOnce(&State) -> bool) -> bool {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let key = if states.contains_key(&key) { key } else { OVERFLOW };
-        let is_forgotten = states.get(&key).is_some_and(is_done);
+        let is_forgotten = states.get(&key).is_some_and(|named| is_done(&named.state));
         if is_forgotten {
             states.remove(&key);
         }
@@ -217,8 +254,19 @@ impl<State> Groups<State> {
     }
 
     /// Shows each state to `see`.
-    pub fn each(&self, see: impl FnMut(&State)) {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(see);
+    pub fn each(&self, mut see: impl FnMut(&State)) {
+        self.each_named(|_, state| see(state));
+    }
+
+    /// Shows each state to `see`, with the name of its group.
+    pub fn each_named(&self, mut see: impl FnMut(&[u8], &State)) {
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        states.values().for_each(|named| see(&named.name, &named.state));
+    }
+
+    /// Returns the key of the group whose name has these bytes.
+    pub fn key_of_bytes(&self, name: &[u8]) -> Option<GroupKey> {
+        GroupName::parse(name).map(|name| self.key_of(name))
     }
 
     fn key_of(&self, name: GroupName<'_>) -> GroupKey {
@@ -244,13 +292,24 @@ mod tests {
         };
         assert!(groups.is_empty());
         for name in 0..GROUPS_MAX + 50 {
-            groups.with(key(&name.to_string()), |_| false, |state| *state += 1);
+            groups.with(key(&name.to_string()), Box::default, |_| false, |state| *state += 1);
         }
         assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX + 1);
         assert_eq!(groups.look(key("never seen"), |state| *state), Some(50));
-        groups.with(key("new"), |state| *state == 1, |state| *state = 7);
+        groups.with(key("new"), Box::default, |state| *state == 1, |state| *state = 7);
         assert_eq!(groups.look(key("new"), |state| *state), Some(7));
         assert!(groups.forget(key("new"), |state| *state == 7));
         assert_eq!(groups.states.lock().unwrap().len(), GROUPS_MAX);
+    }
+
+    #[test]
+    fn a_name_is_the_same_for_the_process_that_reads_its_bytes() {
+        let name = GroupName { provider: "one", host: "api.example", port: 8443, name: b"a\0b" };
+        let (here, there) = (Groups::<u32>::default(), Groups::<u32>::default());
+        assert_ne!(here.key_of(name), there.key_of(name), "keys have a meaning in one process only");
+        assert_eq!(there.key_of_bytes(&name.bytes()), Some(there.key_of(name)));
+        for bytes in [b"".as_slice(), b"one", b"one\0host", b"one\0host\0\x01", b"\xff\0\0\0\0"] {
+            assert_eq!(there.key_of_bytes(bytes), None, "{bytes:?}");
+        }
     }
 }

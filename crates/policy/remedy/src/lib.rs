@@ -20,11 +20,14 @@ mod wait_line;
 
 pub use account_use::record_account_outcome;
 pub use decision_counts::{Decision, DecisionCounts, DecisionSums, WAIT_BOUNDS_US};
-pub use exchange::{AlternateCall, CallOptions, Checkpoint, Exchange, Params, PendingChanges};
+pub use exchange::{AlternateCall, CallOptions, Checkpoint, Exchange, Params, PendingChanges, SecondCall};
 pub use local_response::{LocalKind, LocalResponse};
 pub use remedies::cache::Cache;
-pub use remedies::circuit_breaker::CircuitsSnapshot;
+pub use remedies::circuit_breaker::{
+    CallOutcome, CircuitState, CircuitsSnapshot, Transition, TransitionReason,
+};
+pub use remedies::hedge::HedgesSnapshot;
 pub use remedies::queue::QueueSnapshot;
 pub use remedies::script::{Script, ScriptSnapshot};
-pub use remedies::{AnyHeld, AnyRemedy, RemedyConfig, RemedyState};
-pub use remedy::{CompileContext, InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Step};
+pub use remedies::{AnyHeld, AnyRemedy, HandedRemedy, RemedyConfig, RemedyState};
+pub use remedy::{CompileContext, InnerRemedy, Mode, Named, Needs, OnError, Reaction, Remedy, Step};

@@ -121,7 +121,9 @@ pub(crate) fn field_name_problem(name: &str) -> Option<String> {
             KnownField::ContentLength | KnownField::Host | KnownField::Expect | KnownField::Trailer
         );
     if is_framing {
-        return Some(format!("`{name}` controls framing or routing, so only the gateway may set it"));
+        return Some(format!(
+            "`{name}` controls framing or routing, so only the gateway may set it: remove it"
+        ));
     }
     is_of_gateway(known, name).then(|| format!("`{name}` is reserved for the gateway"))
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::remedy::{CompileContext, InnerRemedy, Mode, Needs, OnError, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, Named, Needs, OnError, Reaction, Remedy, Step};
 
 pub mod accounts;
 pub mod authenticate;
@@ -50,7 +50,10 @@ macro_rules! registry {
         }
 
         impl RemedyConfig {
-            const KIND: EntryKind = EntryKind { name: "a remedy", keys: &[$($key),*], is_ordered: true };
+            /// The keys of all remedies.
+            pub const KEYS: &[&str] = &[$($key),*];
+
+            const KIND: EntryKind = EntryKind { name: "a remedy", keys: Self::KEYS, is_ordered: true };
 
             /// Returns the only remedy key of this entry. Adds a problem at `path` if it has none, or
             /// several.
@@ -73,6 +76,14 @@ macro_rules! registry {
                     return <$module::$Remedy as Remedy>::switched_provider(config);
                 })*
                 None
+            }
+
+            /// See [`Remedy::names`].
+            pub fn names(&self) -> Vec<Named<'_>> {
+                $(if let Some(config) = &self.$field {
+                    return <$module::$Remedy as Remedy>::names(config);
+                })*
+                Vec::new()
             }
 
             /// See [`Remedy::needs_key`].
@@ -201,25 +212,58 @@ pub struct RemedyState {
     pub queue: Option<queue::QueueSnapshot>,
     /// Its circuits, if it is a breaker.
     pub circuits: Option<circuit_breaker::CircuitsSnapshot>,
+    /// Its second calls, if it makes any.
+    pub hedges: Option<hedge::HedgesSnapshot>,
+}
+
+/// The state of a remedy as one process hands it over to the next.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HandedRemedy {
+    /// The circuits of a breaker.
+    Circuits(circuit_breaker::CircuitsState),
+    /// The pauses that providers have asked for.
+    Pauses(Vec<provider_throttle::HandedPause>),
 }
 
 impl AnyRemedy {
+    /// Returns the state that the next process takes over, if there is any.
+    pub fn hand_over(&self) -> Option<HandedRemedy> {
+        match self {
+            Self::CircuitBreaker(breaker) => Some(HandedRemedy::Circuits(breaker.hand_over())),
+            Self::ProviderThrottle(throttle) => Some(HandedRemedy::Pauses(throttle.hand_over())),
+            _ => None,
+        }
+    }
+
+    /// Takes over the state of an earlier process, if it is that of such a remedy.
+    pub fn inherit(&self, now: Timestamp, handed: &HandedRemedy) {
+        match (self, handed) {
+            (Self::CircuitBreaker(breaker), HandedRemedy::Circuits(circuits)) => {
+                breaker.inherit(now, circuits);
+            }
+            (Self::ProviderThrottle(throttle), HandedRemedy::Pauses(pauses)) => throttle.inherit(now, pauses),
+            _ => {}
+        }
+    }
+
     /// Returns the state of the remedy at `now`.
     pub fn state(&self, now: Timestamp) -> RemedyState {
         match self {
             Self::Limit(limit) => RemedyState {
                 quota: Some(limit.quota().to_owned()),
                 queue: limit.queue().map(|queue| queue.snapshot(now)),
-                circuits: None,
+                ..RemedyState::default()
             },
             Self::Queue(queue) => RemedyState {
                 quota: Some(queue.quota().to_owned()),
                 queue: Some(queue.snapshot(now)),
-                circuits: None,
+                ..RemedyState::default()
             },
             Self::CircuitBreaker(breaker) => {
                 RemedyState { circuits: Some(breaker.snapshot(now)), ..RemedyState::default() }
             }
+            Self::Hedge(hedge) => RemedyState { hedges: Some(hedge.snapshot()), ..RemedyState::default() },
             _ => RemedyState::default(),
         }
     }

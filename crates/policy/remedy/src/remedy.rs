@@ -50,6 +50,11 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
         None
     }
 
+    /// Returns the quotas, accounts and providers that it names.
+    fn names(_config: &Self::Config) -> Vec<Named<'_>> {
+        Vec::new()
+    }
+
     /// Returns `true` if it needs the key of the pseudonyms.
     fn needs_key(_config: &Self::Config) -> bool {
         false
@@ -92,6 +97,17 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     fn end(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Result<(), Fault> {
         Ok(())
     }
+}
+
+/// A part of the config that a remedy names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// A quota that it draws from.
+    Quota(&'a str),
+    /// An account that it makes calls with.
+    Account(&'a str),
+    /// A provider that it calls instead of the request's.
+    Provider(&'a str),
 }
 
 /// The decision of a remedy on a request.
@@ -261,11 +277,11 @@ impl CompileContext<'_> {
 
     /// Adds a problem: `key` names a `kind` of thing that does not exist. Suggests a similar name.
     pub fn unknown_name(&mut self, key: &str, name: &str, kind: &str) {
-        let problem = Problem::new(self.path_of(key), format!("no {kind} is called `{name}`"));
+        let path = self.path_of(key);
         let problem = match kind {
-            "quota" => problem.suggest(name, self.quotas.iter().map(|quota| quota.name())),
-            "account" => problem.suggest(name, self.accounts.iter().map(Account::name)),
-            _ => problem.suggest(name, self.providers.iter().copied()),
+            "quota" => Problem::unknown_name(path, kind, name, self.quotas.iter().map(|quota| quota.name())),
+            "account" => Problem::unknown_name(path, kind, name, self.accounts.iter().map(Account::name)),
+            _ => Problem::unknown_name(path, kind, name, self.providers.iter().copied()),
         };
         self.problems.push(problem);
     }

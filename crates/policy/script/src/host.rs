@@ -13,7 +13,7 @@ use crate::call::{Call, Misuse, from_latin1, to_latin1};
 
 /// The state that the functions of the host share with the instance.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ScriptState {
     call: Mutex<Call>,
     /// The thread's processor time at which the call is over, in nanoseconds.
     deadline_ns: AtomicU64,
@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     has_overrun: AtomicBool,
 }
 
-impl Shared {
+impl ScriptState {
     pub fn new(call: Call) -> Self {
         Self {
             call: Mutex::new(call),
@@ -124,7 +124,7 @@ fn done(result: std::result::Result<(), Misuse>) -> Answer {
 }
 
 /// Creates the object with all functions of the host.
-pub(crate) fn host<'js>(ctx: &Ctx<'js>, shared: &Arc<Shared>) -> Result<Object<'js>> {
+pub(crate) fn host<'js>(ctx: &Ctx<'js>, shared: &Arc<ScriptState>) -> Result<Object<'js>> {
     let host = Object::new(ctx.clone())?;
     read(ctx, &host, shared)?;
     change(ctx, &host, shared)?;
@@ -138,7 +138,7 @@ pub(crate) fn host<'js>(ctx: &Ctx<'js>, shared: &Arc<Shared>) -> Result<Object<'
 }
 
 /// Functions that read messages.
-fn read<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<Shared>) -> Result<()> {
+fn read<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<ScriptState>) -> Result<()> {
     functions! { ctx, host, shared;
         "field"(call, side: u8, name: String) {
             Answer::Ok(bytes_or_null(call.message(side == 1).fields().get(name.as_bytes())))
@@ -182,7 +182,7 @@ fn read<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<Shared>) -> Result
 }
 
 /// Functions that change messages and decide.
-fn change<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<Shared>) -> Result<()> {
+fn change<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<ScriptState>) -> Result<()> {
     functions! { ctx, host, shared;
         "setField"(call, side: u8, name: String, value: String) {
             done(call.set_field(side == 1, &name, &value, false))
@@ -210,7 +210,7 @@ fn change<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<Shared>) -> Resu
 }
 
 /// Functions that compute.
-fn compute<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<Shared>) -> Result<()> {
+fn compute<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<ScriptState>) -> Result<()> {
     functions! { ctx, host, shared;
         "now"(call) {
             #[expect(clippy::cast_precision_loss, reason = "exact until the year 287396")]

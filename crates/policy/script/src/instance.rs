@@ -8,7 +8,7 @@ use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::{Context, Ctx, Error, Function, Object, Runtime};
 
 use crate::call::{Call, Decision, Side};
-use crate::host::{self, Shared};
+use crate::host::{self, ScriptState};
 use crate::script::Script;
 
 const PRELUDE: &str = include_str!("prelude.js");
@@ -81,7 +81,7 @@ impl std::error::Error for CallError {}
 /// An engine for one thread at a time.
 pub struct Instance {
     context: Context,
-    shared: Arc<Shared>,
+    shared: Arc<ScriptState>,
     time: Duration,
 }
 
@@ -98,7 +98,7 @@ impl Instance {
         let runtime = Runtime::new().map_err(failed)?;
         runtime.set_memory_limit(script.limits.memory.saturating_add(OWN_MEMORY));
         runtime.set_max_stack_size(STACK_BYTES);
-        let shared = Arc::new(Shared::new(Call::new(script.rules)));
+        let shared = Arc::new(ScriptState::new(Call::new(script.rules)));
         let clock = Arc::clone(&shared);
         runtime.set_interrupt_handler(Some(Box::new(move || clock.is_over())));
         let context = Context::builder()
@@ -210,7 +210,7 @@ impl Instance {
 
 /// Evaluates the script's function for each purpose, and the prelude, which returns the function that runs
 /// them. The context keeps that function.
-fn prepare(ctx: &Ctx<'_>, shared: &Arc<Shared>, script: &Script) -> Result<(), Error> {
+fn prepare(ctx: &Ctx<'_>, shared: &Arc<ScriptState>, script: &Script) -> Result<(), Error> {
     let returns = [
         "(typeof onRequest === 'function' ? 1 : 0) | (typeof onResponse === 'function' ? 2 : 0)",
         "onRequest",

@@ -205,11 +205,18 @@ impl<K: StoredValue> Entries<K> {
         }
     }
 
-    /// Starts to load the entries under an identity from disk, unless they are in memory already. After the
-    /// load, only entries in memory are usable.
-    pub fn look_up(&self, key: EntryKey) -> DiskLookup {
+    /// Starts to load the entries under an identity from disk, unless they are in memory already. `found` are
+    /// those that the caller has just [found](Self::find) there. After the load, only entries in memory are
+    /// usable.
+    pub fn look_up(&self, key: EntryKey, found: &[Arc<Entry<K>>]) -> DiskLookup {
         let Some(disk) = &self.disk else { return DiskLookup::Nothing };
         let shard = self.shard(key.group);
+        let is_new = |entry: &Arc<Entry<K>>| {
+            entry.key == key && !found.iter().any(|known| known.number == entry.number)
+        };
+        if shard.find(key.id).any(is_new) {
+            return DiskLookup::InMemory;
+        }
         let seen: Vec<_> = shard.find(key.id).map(|entry| entry.number).collect();
         disk.look_up(key, &seen)
     }

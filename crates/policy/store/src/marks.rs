@@ -19,7 +19,7 @@ use egret_clock::Timestamp;
 
 pub use probe::{ProbeAnswer, ProbeQuestion, ProbeTicket};
 pub use script::{MARK_SCRIPT, MarkScripts, PROBE_SCRIPT, RELEASE_SCRIPT};
-pub use table::{Change, MarkTable};
+pub use table::{MarkChange, MarkTable};
 
 /// Maximum duration of a mark: 31 days.
 const LEFT_MAX_MS: u64 = 31 * 24 * 3_600 * 1_000;

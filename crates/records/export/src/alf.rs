@@ -436,7 +436,7 @@ async fn post(
 
 /// A collector's response to a batch: `{"errors":[],"sent":5,"saved":5}`.
 #[derive(Deserialize)]
-struct Report {
+struct IngestReport {
     saved: u64,
 }
 
@@ -446,8 +446,8 @@ fn interpret(response: &HttpResponse, documents: u64, bytes: u64) -> SendOutcome
         207 => {
             // Without a count, it is unknown which documents are missing. Sending all again would duplicate
             // the others.
-            let saved =
-                serde_json::from_slice::<Report>(&response.body).map_or(documents, |report| report.saved);
+            let saved = serde_json::from_slice::<IngestReport>(&response.body)
+                .map_or(documents, |report| report.saved);
             let rejected = documents.saturating_sub(saved);
             let warning = (rejected > 0).then(|| "the collector rejected part of a batch (207)".to_owned());
             SendOutcome::Accepted { rejected, bytes, warning }

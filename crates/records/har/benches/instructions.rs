@@ -130,39 +130,41 @@ fn recording(config: &RecordingConfig, new: usize) -> Case {
     Case { exchange: observed(new), ..case }
 }
 
-fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
+fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
+    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
     let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(9_300))]
+#[library_benchmark(config = at_most(9_300, 12_700))]
 #[bench::obfuscated(case(true, 0))]
 #[bench::guarded(case(false, 0))]
 fn again(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(20_800))]
+#[library_benchmark(config = at_most(20_800, 24_500))]
 #[bench::obfuscated(case(true, 1))]
 #[bench::guarded(case(false, 1))]
 fn one_new_value(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(43_400))]
+#[library_benchmark(config = at_most(43_400, 61_000))]
 #[bench::obfuscated(case(true, 3))]
 #[bench::guarded(case(false, 3))]
 fn three_new_values(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(124_000))]
+#[library_benchmark(config = at_most(124_000, 164_000))]
 #[bench::obfuscated(with_body(true))]
 fn json_obfuscated(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(190_000))]
+#[library_benchmark(config = at_most(190_000, 259_000))]
 #[bench::guarded(with_body(false))]
 fn json_guarded(case: Case) -> Case {
     write(case)

@@ -31,14 +31,14 @@ struct SharedConfigs {
     /// The part that all configurations have in common.
     base: ServerConfig,
     clock: Clock,
-    kept: RwLock<Generations<LeafName, Kept>>,
+    kept: RwLock<Generations<LeafName, KeptConfig>>,
     /// Held while a certificate is made, so that the connections that wait for one host make it once. Those
     /// to other hosts do not wait for it.
     minting: Mutex<()>,
 }
 
 #[derive(Clone)]
-struct Kept {
+struct KeptConfig {
     config: Arc<ServerConfig>,
     renew_at: Timestamp,
 }
@@ -100,16 +100,16 @@ impl SharedConfigs {
         all.young(name).filter(|kept| now < kept.renew_at).map(|kept| Arc::clone(&kept.config))
     }
 
-    fn take_old(&self, name: &LeafName, now: Timestamp) -> Option<Kept> {
+    fn take_old(&self, name: &LeafName, now: Timestamp) -> Option<KeptConfig> {
         let mut all = self.kept.write().unwrap_or_else(PoisonError::into_inner);
         all.take_old(name).filter(|kept| now < kept.renew_at)
     }
 
-    fn make(&self, name: &LeafName, now: Timestamp) -> Result<Kept, MintError> {
+    fn make(&self, name: &LeafName, now: Timestamp) -> Result<KeptConfig, MintError> {
         let Leaf { certified, renew_at } = self.mint.mint(name, now)?;
         let mut config = self.base.clone();
         config.cert_resolver = Arc::new(SingleCertAndKey::from(certified));
-        Ok(Kept { config: Arc::new(config), renew_at })
+        Ok(KeptConfig { config: Arc::new(config), renew_at })
     }
 }
 

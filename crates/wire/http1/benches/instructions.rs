@@ -84,26 +84,28 @@ fn chunks() -> (Vec<u8>, Vec<Span>) {
     (bytes, Vec::with_capacity(64))
 }
 
-fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
+fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
+    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
     let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
-#[library_benchmark(config = at_most(3_770))]
+#[library_benchmark(config = at_most(3_770, 3_900))]
 #[bench::ten_fields(warm_request())]
 fn parse_request(mut head: RequestHead) -> RequestHead {
     let _ = black_box(head.parse(black_box(REQUEST), &LIMITS));
     head
 }
 
-#[library_benchmark(config = at_most(3_700))]
+#[library_benchmark(config = at_most(3_700, 3_850))]
 #[bench::ten_fields(warm_response())]
 fn parse_response(mut head: ResponseHead) -> ResponseHead {
     let _ = black_box(head.parse(black_box(RESPONSE), &LIMITS, Method::Get));
     head
 }
 
-#[library_benchmark(config = at_most(385))]
+#[library_benchmark(config = at_most(385, 530))]
 #[bench::remove_one_insert_one(warm_edits())]
 fn edit_and_render((head, mut edits): (RequestHead, Edits)) -> (RequestHead, Edits) {
     edit(&mut edits, black_box(&head));
@@ -113,7 +115,7 @@ fn edit_and_render((head, mut edits): (RequestHead, Edits)) -> (RequestHead, Edi
     (head, edits)
 }
 
-#[library_benchmark(config = at_most(4_050))]
+#[library_benchmark(config = at_most(4_050, 5_000))]
 #[bench::sixteen_of_1_kib(chunks())]
 fn decode_chunks((bytes, mut spans): (Vec<u8>, Vec<Span>)) -> (Vec<u8>, Vec<Span>) {
     let mut decoder = BodyDecoder::chunked();

@@ -10,12 +10,12 @@ const DIGESTS: [&[u8]; 4] = [b"content-digest", b"repr-digest", b"digest", b"con
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
     /// Each change is a name and, unless it only removes, a new value, as ranges of `arena`.
-    changes: Vec<Change>,
+    changes: Vec<FieldChange>,
     arena: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Change {
+struct FieldChange {
     name: (u32, u32),
     value: Option<(u32, u32)>,
     /// `true` if existing fields of that name are removed.
@@ -94,7 +94,7 @@ impl Changes {
     fn push(&mut self, name: &[u8], value: Option<&[u8]>, removes: bool) {
         let name = self.store(name);
         let value = value.map(|value| self.store(value));
-        self.changes.push(Change { name, value, removes });
+        self.changes.push(FieldChange { name, value, removes });
     }
 
     fn store(&mut self, bytes: &[u8]) -> (u32, u32) {

@@ -1,6 +1,7 @@
 //! TLS to providers, and from clients on listeners that use it: trust, certificates and the stream itself.
 
 mod client;
+mod clients;
 mod error;
 pub mod hello;
 mod stream;
@@ -14,7 +15,7 @@ use egret_config::{CERTIFICATES_BYTES_MAX, Problem, Secret, read_file};
 use egret_message::authority::Host;
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, PrivateKeyDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ServerConfig};
 
@@ -57,18 +58,18 @@ impl ClientTls {
         let trust = trust(config, path, &mut problems);
         let identity = identity(config, path, &mut problems);
         let server_name = config.server_name.as_deref().and_then(|name| {
-            let parsed = Host::parse(name.as_bytes()).map_err(|error| error.to_string());
-            let problem = |error: String| {
-                Problem::new(format!("{path}.server_name"), format!("`{name}` is not a server name: {error}"))
+            let mut problem = |error: &dyn fmt::Display| {
+                let message = format!("`{name}` is not a server name: {error}");
+                problems.push(Problem::new(format!("{path}.server_name"), message));
             };
-            parsed.and_then(|host| server_name(&host)).map_err(|error| problems.push(problem(error))).ok()
+            let host = Host::parse(name.as_bytes()).map_err(|error| problem(&error)).ok()?;
+            server_name(&host).map_err(|error| problem(&error)).ok()
         });
         if !problems.is_empty() {
             return Err(problems);
         }
-        let unavailable = |error: String| vec![Problem::new(path, format!("TLS is not available: {error}"))];
         let verification = match config.verify {
-            TlsVerify::Full => Verification::Verifier(trust.verifier().map_err(unavailable)?),
+            TlsVerify::Full => Verification::Verifier(trust.verifier()),
             TlsVerify::DangerouslyOff => Verification::Off,
         };
         let built = client_config(provider(), &[&TLS13, &TLS12], verification, identity);
@@ -98,6 +99,16 @@ impl ClientTls {
 #[derive(Clone)]
 pub struct ServerTls {
     config: Arc<ServerConfig>,
+    client_authorities: Option<Arc<[u8]>>,
+}
+
+/// The authorities that sign the certificates of a listener's clients, as configured.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientAuthorities<'a> {
+    /// The file with their certificates, in PEM.
+    pub file: &'a Path,
+    /// The path of its config key, where its problems are reported.
+    pub at: &'a str,
 }
 
 impl fmt::Debug for ServerTls {
@@ -110,27 +121,49 @@ impl ServerTls {
     /// Compiles the `tls` keys at `path` (`gateway.listen[0].tls`) and reads the files that they name.
     /// Reports all problems at once.
     ///
-    /// TLS 1.2 and 1.3 are enabled and HTTP/1.1 is negotiated. Clients are not asked for a certificate.
-    pub fn compile(config: &ListenTlsConfig, path: &str) -> Result<Self, Vec<Problem>> {
+    /// TLS 1.2 and 1.3 are enabled and HTTP/1.1 is negotiated. With `authorities`, a client must show a
+    /// certificate that one of them has signed for a client; without, none is asked for. There is neither a
+    /// result nor a problem if the key is a placeholder.
+    pub fn compile(
+        config: &ListenTlsConfig,
+        path: &str,
+        authorities: Option<ClientAuthorities<'_>>,
+    ) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
+        if config.key.is_placeholder() {
+            return Err(problems);
+        }
         let chain = certificates(&config.certificate, &format!("{path}.certificate"), &mut problems);
         let key = private_key(&config.key, path, &mut problems);
+        let clients = authorities.map(|authorities| clients::Verified::load(authorities, &mut problems));
         let (Some(key), true) = (key, problems.is_empty()) else { return Err(problems) };
         let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
             .map_err(|error| vec![Problem::new(path, format!("TLS is not available: {error}"))])?;
-        let mut config = builder.with_no_client_auth().with_single_cert(chain, key).map_err(|error| {
+        let (builder, client_authorities) = match clients.flatten() {
+            Some(clients) => (builder.with_client_cert_verifier(clients.verifier), Some(clients.authorities)),
+            None => (builder.with_no_client_auth(), None),
+        };
+        let mut config = builder.with_single_cert(chain, key).map_err(|error| {
             let message = format!("the key cannot be used with the certificate: {error}");
             vec![Problem::new(format!("{path}.key"), message)]
         })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config) })
+        if client_authorities.is_some() {
+            clients::verify_each_time(&mut config);
+        }
+        Ok(Self { config: Arc::new(config), client_authorities })
+    }
+
+    /// Returns the certificates of the authorities that clients need one of, one after the other in DER.
+    pub fn client_authorities(&self) -> Option<Arc<[u8]>> {
+        self.client_authorities.clone()
     }
 }
 
-fn server_name(host: &Host) -> Result<ServerName<'static>, String> {
+fn server_name(host: &Host) -> Result<ServerName<'static>, InvalidDnsNameError> {
     match host {
-        Host::Name(name) => ServerName::try_from(name.to_string()).map_err(|error| error.to_string()),
+        Host::Name(name) => ServerName::try_from(name.to_string()),
         Host::Ip(ip) => Ok(ServerName::IpAddress((*ip).into())),
     }
 }
@@ -151,6 +184,8 @@ fn trust(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) ->
 fn identity(config: &ProviderTlsConfig, path: &str, problems: &mut Vec<Problem>) -> Option<Identity> {
     let (file, key) = match (&config.certificate, &config.key) {
         (None, None) => return None,
+        // Nothing can be said about the pair.
+        (Some(_), Some(key)) if key.is_placeholder() => return None,
         (Some(file), Some(key)) => (file, key),
         (Some(_), None) => {
             problems.push(Problem::new(path, "`certificate` requires `key`"));

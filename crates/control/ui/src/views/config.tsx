@@ -1,14 +1,15 @@
 // The config: its file in an editor with the mistakes in place, the difference, and earlier versions.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, type Applied, call, type Checked, type ConfigFiles, type ConfigProblem, read, readText, type Version } from "../api";
 import { type DiffLine, diff } from "../diff";
+import type { Handle, Mark } from "../editor/editor";
+import type { Schema } from "../editor/schema";
 import { bytes, day, plural } from "../format";
 import { usePoll } from "../live";
 import { Card, Confirm, Copy, Empty, Message, Pill, Ticked, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
 
 const CHECK_MS = 500;
-const LINE_REM = 1.35;
 
 const ORIGINS: Record<string, string> = { start: "at the start", file: "changed on disk", api: "changed over the API", rollback: "rolled back" };
 
@@ -87,7 +88,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
   const [checkError, setCheckError] = useState("");
   const [isReviewing, review] = useState(false);
   const [outcome, setOutcome] = useState(lastOutcome);
-  const area = useRef<HTMLTextAreaElement>(null);
+  const editor = useRef<Handle | null>(null);
   const isChanged = text !== saved;
   const tell = (outcome: Outcome | null) => setOutcome((lastOutcome = outcome));
 
@@ -141,8 +142,8 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
     );
   const rollBack = (version: number) =>
     change(() => call(`/api/v1/config/rollback?version=${version}`, { method: "POST", headers: { "if-match": etag } }));
-  const go = (problem: ConfigProblem) => place(area.current!, problem.line ?? 1, problem.column ?? 1);
-  const problems = [...(checked?.problems ?? []), ...(checked?.warnings ?? [])];
+  const go = (problem: ConfigProblem) => editor.current?.go(problem.line ?? 1, problem.column ?? 1);
+  const marks = useMemo(() => marksOf(checked), [checked]);
   return (
     <>
       <Card
@@ -153,7 +154,7 @@ function Editor({ name, saved, etag, isOff, reload }: EditorProps) {
         {draft !== null && draft.base !== saved && (
           <Message tone="warn">The file has changed on disk since you began to edit. Compare before you apply your text.</Message>
         )}
-        <Area text={text} readOnly={isOff} problems={problems} warnings={checked?.warnings ?? []} onEdit={edit} area={area} label={`Text of ${name}`} />
+        <Area text={text} readOnly={isOff} marks={marks} onEdit={edit} editor={editor} label={`Text of ${name}`} />
         <Problems problems={checked?.problems ?? []} kind="error" go={go} />
         <Problems problems={checked?.warnings ?? []} kind="warning" go={go} />
         {outcome && (
@@ -187,71 +188,91 @@ function Verdict({ checked, error }: { checked: Checked | null; error: string })
   return checked.warnings.length > 0 ? <Pill tone="warn">{`valid, ${plural(checked.warnings.length, "warning")}`}</Pill> : <Pill tone="good">valid</Pill>;
 }
 
-/** Puts the cursor at a place, and scrolls to it. */
-function place(area: HTMLTextAreaElement, line: number, column: number): void {
-  const lines = area.value.split("\n");
-  const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
-  const at = start + Math.min(column - 1, lines[line - 1]?.length ?? 0);
-  area.focus();
-  area.setSelectionRange(at, at);
-  area.scrollTop = Math.max(0, (line - 5) * (area.scrollHeight / lines.length));
+/** The mistakes as marks in the editor. A problem may say itself that it is only a warning. */
+function marksOf(checked: Checked | null): Mark[] {
+  const marks = (problems: ConfigProblem[], usual: Mark["severity"]) =>
+    problems.map(({ line, column, message, suggestion, severity }): Mark => {
+      const hint = suggestion ? `: did you mean ${suggestion}?` : "";
+      return { line, column, severity: severity ?? usual, message: `${message}${hint}` };
+    });
+  return [...marks(checked?.problems ?? [], "error"), ...marks(checked?.warnings ?? [], "warning")];
 }
 
 interface AreaProps {
   text: string;
   readOnly: boolean;
-  problems: ConfigProblem[];
-  warnings: ConfigProblem[];
+  marks: Mark[];
   onEdit: (text: string) => void;
-  area: { current: HTMLTextAreaElement | null };
+  editor: { current: Handle | null };
   label: string;
 }
 
-function Area({ text, readOnly, problems, warnings, onEdit, area, label }: AreaProps) {
-  const gutter = useRef<HTMLDivElement>(null);
-  const count = text.split("\n").length;
-  const markOf = (line: number) => {
-    const here = problems.filter((problem) => problem.line === line);
-    if (here.length === 0) return "";
-    return here.every((problem) => warnings.includes(problem)) ? "warn" : "bad";
-  };
-  const follow = () => {
-    if (gutter.current && area.current) gutter.current.scrollTop = area.current.scrollTop;
-  };
-  const key = (event: KeyboardEvent) => {
-    // Enter keeps the indentation. Tab leaves the field, as elsewhere on the page.
-    if (event.key !== "Enter" || event.isComposing || event.ctrlKey || event.metaKey) return;
-    const field = event.currentTarget as HTMLTextAreaElement;
-    const before = field.value.slice(0, field.selectionStart);
-    const indent = /(?:^|\n)( *)[^\n]*$/.exec(before)?.[1] ?? "";
-    if (indent === "") return;
-    event.preventDefault();
-    field.setRangeText(`\n${indent}`, field.selectionStart, field.selectionEnd, "end");
-    onEdit(field.value);
-  };
+/** The nonce of this page, which allows the editor to add its styles. */
+const nonce = () => document.querySelector<HTMLElement>("link[nonce]")?.nonce ?? "";
+
+/** Loads the editor and the schema that it completes by. Without the schema it only edits. */
+async function loadEditor(): Promise<[typeof import("../editor/editor"), Schema | null]> {
+  const file = "/editor.js";
+  const schema = read<Schema>("/api/v1/schema").catch((error) => (console.debug(error), null));
+  return [await import(file), await schema];
+}
+
+function Area({ text, readOnly, marks, onEdit, editor, label }: AreaProps) {
+  const place = useRef<HTMLDivElement>(null);
+  const id = useId();
+  const [state, setState] = useState<"loading" | "ready" | "failed">("loading");
+  const [key, setKey] = useState({ path: "", about: "" });
+  const now = useRef({ text, onEdit });
+  now.current = { text, onEdit };
+  useEffect(() => {
+    let isGone = false;
+    loadEditor().then(
+      ([{ create }, schema]) => {
+        if (isGone) return;
+        editor.current = create({
+          parent: place.current!,
+          text: now.current.text,
+          readOnly,
+          label,
+          describedBy: id,
+          nonce: nonce(),
+          schema,
+          onEdit: (next) => now.current.onEdit(next),
+          onKey: (path, about) => setKey({ path, about }),
+        });
+        setState("ready");
+      },
+      (error) => (console.debug(error), setState("failed")),
+    );
+    return () => {
+      isGone = true;
+      editor.current?.destroy();
+      editor.current = null;
+    };
+  }, [readOnly, label]);
+  useEffect(() => editor.current?.setText(text), [text, state]);
+  useEffect(() => editor.current?.setMarks(marks), [marks, state]);
   return (
-    <div class="editor" style={{ height: `${Math.min(Math.max(count + 2, 12), 34) * LINE_REM}rem` }}>
-      <div class="gutter" ref={gutter} aria-hidden="true">
-        {Array.from({ length: count }, (_, index) => (
-          <span key={index} class={markOf(index + 1)}>
-            {index + 1}
-          </span>
-        ))}
-      </div>
-      <textarea
-        ref={area}
-        aria-label={label}
-        aria-invalid={problems.length > warnings.length}
-        readOnly={readOnly}
-        spellcheck={false}
-        autocapitalize="off"
-        wrap="off"
-        value={text}
-        onInput={(event) => onEdit(event.currentTarget.value)}
-        onKeyDown={key}
-        onScroll={follow}
-      />
-    </div>
+    <>
+      <div class="editor" ref={place} />
+      {state === "loading" && <Empty>Loading the editor…</Empty>}
+      {state === "failed" && (
+        <>
+          <Message tone="bad">The editor could not be loaded. Open the page again.</Message>
+          <pre class="text" tabIndex={0} aria-label={label}>
+            {text}
+          </pre>
+        </>
+      )}
+      <p class="note" id={id}>
+        {readOnly ? "This text is read-only." : "Ctrl+Space completes, Tab indents. To leave the editor, press Escape, then Tab."}
+      </p>
+      {key.path !== "" && (
+        <p class="note key-about">
+          <code>{key.path}</code> {key.about}
+        </p>
+      )}
+    </>
   );
 }
 

@@ -1,9 +1,10 @@
 // One exchange: who answered, where the time went, what each remedy decided, and both messages.
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, type ExchangeDetails, type HarEntry, read } from "../api";
+import { ApiError, call, type ExchangeDetails, type HarEntry, read } from "../api";
 import { curl, pretty } from "../curl";
 import { bytes, day, time } from "../format";
-import { Card, Copy, Empty, Pill, Ticked, type Tone, Trouble } from "../parts/basics";
+import { usePoll } from "../live";
+import { Card, Confirm, Copy, Empty, Message, Pill, Ticked, type Tone, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
 import { link } from "../route";
 import { BY, target, tone } from "./traffic";
@@ -68,6 +69,7 @@ export function ExchangeView({ id }: { id: string }) {
         }
       >
         <Summary details={details} />
+        <SendAgain details={details} />
       </Card>
       <div class="pair">
         <Waterfall details={details} />
@@ -110,6 +112,12 @@ function Summary({ details }: { details: ExchangeDetails }) {
   return (
     <>
       <p>
+        {details.resent_of !== undefined && (
+          <>
+            <Pill tone="note">sent again</Pill>{" "}
+            <a href={link("traffic", String(details.resent_of))}>the first exchange</a>{" "}
+          </>
+        )}
         {details.error && <Pill tone={tone(details)}>{details.error}</Pill>} {details.cut_short && <Pill tone="bad">cut short</Pill>} {details.intercepted && <Pill tone="note">inside an intercepted tunnel</Pill>}
       </p>
       <dl class="facts">
@@ -120,6 +128,62 @@ function Summary({ details }: { details: ExchangeDetails }) {
           </div>
         ))}
       </dl>
+    </>
+  );
+}
+
+const SEND_MS = 35_000;
+
+/** Has the gateway send the request again, from its own recording: no secret passes through the browser. */
+function SendAgain({ details }: { details: ExchangeDetails }) {
+  const config = usePoll<{ control?: { config_changes?: string } }>("/api/v1/config", 10_000);
+  const [isSending, setSending] = useState(false);
+  const [result, tell] = useState<{ error: string } | { status: number; id: number | null } | null>(null);
+  const isOff = config.data?.control?.config_changes === "off";
+  const { possible, acts_again: actsAgain, reason } = details.resend;
+  const because = isOff ? "control.config_changes is off, so the token only reads" : reason;
+  const send = async () => {
+    setSending(true);
+    tell(null);
+    try {
+      const query = actsAgain ? "?confirmed=true" : "";
+      const response = await call(`/api/v1/traffic/${details.id}/resend${query}`, { method: "POST", signal: AbortSignal.timeout(SEND_MS) });
+      tell(await response.json());
+    } catch (error) {
+      tell({ error: (error as Error).message });
+    }
+    setSending(false);
+  };
+  return (
+    <>
+      <div class="buttons">
+        {actsAgain ? (
+          <Confirm
+            label="Send again"
+            question={`Send this ${details.method} again? The provider may act on it a second time.`}
+            disabled={!possible || isOff || isSending}
+            act={() => void send()}
+          />
+        ) : (
+          <button type="button" disabled={!possible || isOff || isSending} onClick={() => void send()}>
+            Send again
+          </button>
+        )}
+        <p class="note aside">
+          {because !== null
+            ? `This request cannot be sent again: ${because}.`
+            : isSending
+              ? "Sending…"
+              : "Egret sends the recorded request through its flows once more, with the client’s credentials."}
+        </p>
+      </div>
+      {result && "error" in result && <Message tone="bad">{result.error}</Message>}
+      {result && "status" in result && (
+        <Message tone={result.status < 400 ? "good" : "warn"}>
+          Sent again: the response is {result.status}.{" "}
+          {result.id === null ? "The new exchange was not recorded." : <a href={link("traffic", String(result.id))}>Show the new exchange</a>}
+        </Message>
+      )}
     </>
   );
 }

@@ -1,9 +1,9 @@
 // Flows with their remedies, quotas, and accounts.
 import { useState } from "preact/hooks";
-import { type Account, type CacheStats, call, type Diagnosis, type Flow, type Quota, type QuotaGroup, type Remedy } from "../api";
-import { bytes, percent, plural, time, until, whole } from "../format";
+import { type Account, type CacheStats, call, type Circuits, type Diagnosis, type Flow, type Quota, type QuotaGroup, type Remedy } from "../api";
+import { bytes, day, percent, plural, time, until, whole } from "../format";
 import { usePoll } from "../live";
-import { Card, Confirm, Empty, Gauge, Message, Pill, Trouble } from "../parts/basics";
+import { Card, Confirm, Empty, Gauge, Message, Pill, type Tone, Trouble } from "../parts/basics";
 import { Table } from "../parts/table";
 import { link } from "../route";
 
@@ -18,6 +18,11 @@ const DONE: [string, string, string][] = [
   ["repeat", "repeated", "would repeat"],
   ["fail", "failed to decide", "failed to decide"],
 ];
+/** Other words for remedies whose decisions have a meaning of their own. */
+const DONE_BY: Record<string, Record<string, [string, string]>> = {
+  fallback: { repeat: ["called another target instead", "would call another target instead"], answer: ["answered instead", "would answer instead"] },
+  "circuit-breaker": { answer: ["refused", "would refuse"] },
+};
 
 interface FlowConfig {
   name: string;
@@ -103,7 +108,8 @@ function FlowCard({ flow, config, onPurge }: { flow: Flow; config: FlowConfig | 
 }
 
 function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; onPurge: () => void }) {
-  const { mode, decisions, circuits, queue, cache, script } = remedy;
+  const { mode, decisions, circuits, hedges, queue, cache, script } = remedy;
+  const words = DONE_BY[remedy.remedy.replace(/-\d+$/, "")];
   const isReport = mode === "report";
   const told = DONE.filter(([decision]) => (decisions[decision] ?? 0) > 0);
   return (
@@ -111,14 +117,14 @@ function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; o
       <div class="remedy-head">
         <h3>{remedy.remedy}</h3>
         {isReport && <Pill tone="note">reports only</Pill>}
-        {circuits && <CircuitPill circuits={circuits} />}
+        {circuits && <CircuitPill circuits={circuits} isReport={isReport} />}
       </div>
       <p class="does">{remedy.does}</p>
       <p class="decisions">
         {told.length === 0 && <span>no exchange so far</span>}
         {told.map(([decision, did, would]) => (
           <span key={decision} class={`decision ${decision}`}>
-            {isReport ? would : did} <b>{whole(decisions[decision]!)}</b>
+            {words?.[decision]?.[isReport ? 1 : 0] ?? (isReport ? would : did)} <b>{whole(decisions[decision]!)}</b>
           </span>
         ))}
         {remedy.waits > 0 && (
@@ -135,6 +141,8 @@ function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; o
           text={`${whole(queue.waiting)} of ${whole(queue.size)}${queue.waiting > 0 ? `, the oldest for ${time(queue.oldest_us)}` : ""}`}
         />
       )}
+      {hedges && <Hedges hedges={hedges} isReport={isReport} />}
+      {circuits && circuits.transitions.length > 0 && <Transitions circuits={circuits} isReport={isReport} />}
       {cache && <CachePart flow={flow} cache={cache} onPurge={onPurge} />}
       {script && script.overruns + script.rests > 0 && (
         <p class="note">
@@ -145,13 +153,55 @@ function RemedyItem({ flow, remedy, onPurge }: { flow: string; remedy: Remedy; o
   );
 }
 
-function CircuitPill({ circuits }: { circuits: NonNullable<Remedy["circuits"]> }) {
+function CircuitPill({ circuits, isReport }: { circuits: Circuits; isReport: boolean }) {
+  const would = isReport ? "would be " : "";
   if (circuits.open > 0) {
     const left = circuits.until_us === null ? "" : ` for ${until(circuits.until_us)}`;
-    return <Pill tone="bad">{circuits.open === 1 ? `open${left}` : `${whole(circuits.open)} circuits open${left}`}</Pill>;
+    const text = circuits.open === 1 ? `${would}open${left}` : `${whole(circuits.open)} circuits ${would}open${left}`;
+    return <Pill tone={isReport ? "warn" : "bad"}>{text}</Pill>;
   }
-  if (circuits.half_open > 0) return <Pill tone="warn">half-open: probing</Pill>;
-  return <Pill tone="good">closed</Pill>;
+  if (circuits.half_open > 0) return <Pill tone="warn">{`${would}half-open: probing`}</Pill>;
+  return <Pill tone="good">{`${would}closed`}</Pill>;
+}
+
+const STATES: Record<string, Tone> = { open: "bad", closed: "good", "half-open": "warn" };
+
+/** The last changes of the circuits, the newest first. */
+function Transitions({ circuits, isReport }: { circuits: Circuits; isReport: boolean }) {
+  const { transitions, transitions_count: count } = circuits;
+  return (
+    <details class="history">
+      <summary>
+        {isReport ? "Changes that it would have made" : "Changes"}: {whole(count)}
+      </summary>
+      {count > transitions.length && <p class="note">The last {whole(transitions.length)}.</p>}
+      <ol class="transitions" tabIndex={0} aria-label="Changes of the circuits, newest first">
+        {transitions.map(({ at_us, provider, to, until_us, reason, outcome }) => (
+          <li key={`${at_us} ${provider} ${to}`}>
+            <time dateTime={new Date(at_us / 1000).toISOString()}>{day(new Date(at_us / 1000))}</time>{" "}
+            <Pill tone={STATES[to] ?? "calm"}>{to}</Pill> <b>{provider}</b>: {reason}
+            {outcome && ` (${outcome})`}
+            {until_us !== null && `, for ${time(until_us - at_us)}`}
+          </li>
+        ))}
+      </ol>
+    </details>
+  );
+}
+
+function Hedges({ hedges, isReport }: { hedges: NonNullable<Remedy["hedges"]>; isReport: boolean }) {
+  const told: [string, number][] = isReport
+    ? [["would make a second call", hedges.slow], ["over the budget", hedges.over_budget]]
+    : [["second calls", hedges.made], ["of these used", hedges.used], ["over the budget", hedges.over_budget]];
+  return (
+    <p class="decisions">
+      {told.map(([text, count]) => (
+        <span key={text}>
+          {text} <b>{whole(count)}</b>
+        </span>
+      ))}
+    </p>
+  );
 }
 
 function CachePart({ flow, cache, onPurge }: { flow: string; cache: CacheStats; onPurge: () => void }) {

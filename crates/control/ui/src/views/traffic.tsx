@@ -7,9 +7,12 @@ import { type Column, Table } from "../parts/table";
 import { link, route } from "../route";
 import { useCell } from "../cell";
 
-const KEPT_MAX = 1000;
 const SHOWN_MAX = 200;
 const DRAW_MS = 250;
+/** Times by which the pause after a drawing is longer than the drawing. */
+const SHARE = 4;
+/** The beginning of the line of an exchange. */
+const EXCHANGE = '{"type":"exchange"';
 const RECONNECT_MS = 2000;
 
 /** The filters, in the terms of the API. */
@@ -45,24 +48,46 @@ function useStream(query: string, paused: boolean): Stream & { again: () => void
   useEffect(() => {
     const controller = new AbortController();
     const stream = { ...EMPTY };
+    // Lines that were not drawn yet, the oldest first. Only those that are drawn are parsed.
+    let lines: string[] = [];
     let isChanged = true;
     let timer = 0;
-    const draw = window.setInterval(() => {
-      if (!isChanged || isPaused.current) return;
+    let [next, frame] = [0, 0];
+    // Draws no more often than the browser can, so that most of the time is left for the reader. A hidden
+    // page draws nothing.
+    const draw = () => {
+      if (!isChanged || isPaused.current) {
+        next = window.setTimeout(draw, DRAW_MS);
+        return;
+      }
+      const begun = performance.now();
       isChanged = false;
+      const drawn = lines.slice(-SHOWN_MAX).reverse().map((line) => JSON.parse(line) as Exchange);
+      lines = [];
+      stream.exchanges = [...drawn, ...stream.exchanges].slice(0, SHOWN_MAX);
       show({ ...stream });
-    }, DRAW_MS);
+      frame = requestAnimationFrame(() => {
+        next = window.setTimeout(() => {
+          next = window.setTimeout(draw, Math.max(DRAW_MS, SHARE * (performance.now() - begun)));
+        });
+      });
+    };
     const take = (line: string) => {
+      isChanged = true;
+      if (line.startsWith(EXCHANGE)) {
+        lines.push(line);
+        if (lines.length > 2 * SHOWN_MAX) lines = lines.slice(-SHOWN_MAX);
+        return;
+      }
       const item = JSON.parse(line);
-      if (item.type === "exchange") stream.exchanges = [item as Exchange, ...stream.exchanges].slice(0, KEPT_MAX);
       if (item.type === "status") stream.status = item as TrafficStatus;
       if (item.type === "lost") stream.lost += item.count;
-      isChanged = true;
     };
     const run = async () => {
       try {
         const first = await call(`/api/v1/traffic?limit=${SHOWN_MAX}${query}`, { signal: controller.signal });
         const { exchanges, status } = await first.json();
+        lines = [];
         Object.assign(stream, { exchanges, status, error: null, isConnected: true });
         const after = exchanges[0]?.id;
         const from = after === undefined ? "" : `&after=${after}`;
@@ -79,10 +104,12 @@ function useStream(query: string, paused: boolean): Stream & { again: () => void
       }
     };
     show(EMPTY);
+    next = window.setTimeout(draw, DRAW_MS);
     void run();
     return () => {
       controller.abort();
-      clearInterval(draw);
+      clearTimeout(next);
+      cancelAnimationFrame(frame);
       clearTimeout(timer);
     };
   }, [query, attempt]);
@@ -116,7 +143,7 @@ export function Traffic() {
   if (stream.error instanceof ApiError && [401, 403].includes(stream.error.status)) {
     return <Trouble error={stream.error} again={stream.again} />;
   }
-  const shown = stream.exchanges.slice(0, SHOWN_MAX);
+  const shown = stream.exchanges;
   return (
     <>
       <h1 class="hidden">Traffic</h1>
@@ -204,12 +231,15 @@ const COLUMNS: Column<Exchange>[] = [
     key: "path",
     title: "Exchange",
     class: "path",
-    cell: ({ id, method, url }) => (
-      <a href={link("traffic", String(id))}>
-        <code>
-          {method} {target(url)}
-        </code>
-      </a>
+    cell: ({ id, method, url, resent_of }) => (
+      <>
+        <a href={link("traffic", String(id))}>
+          <code>
+            {method} {target(url)}
+          </code>
+        </a>{" "}
+        {resent_of !== undefined && <Pill tone="note">sent again</Pill>}
+      </>
     ),
   },
   { key: "started", title: "Time", cell: ({ started }) => clock(new Date(started)) },

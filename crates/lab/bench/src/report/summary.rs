@@ -48,6 +48,8 @@ pub struct Summary {
     /// (before the response was complete), `timeout`, `protocol` (not HTTP/1.1), `length` (differs from the
     /// first response's), `check`.
     pub errors: BTreeMap<String, u64>,
+    /// Connections that resumed a TLS session, with `--resume`.
+    pub tls_resumed: u64,
     /// Requests of the open model that were due but never sent, because no connection was free.
     pub unsent: u64,
     /// Requests in progress when the time was over. They are not counted.
@@ -167,6 +169,7 @@ impl Report<'_> {
             },
             statuses: tally.statuses().map(|(status, count)| (status.to_string(), count)).collect(),
             errors: Fault::ALL.map(|fault| (fault.name().to_owned(), tally.faults(fault))).into(),
+            tls_resumed: tally.resumed,
             unsent: tally.unsent,
             unfinished: tally.unfinished,
             targets: targets.collect(),

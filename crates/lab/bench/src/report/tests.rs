@@ -87,7 +87,7 @@ fn failures_and_other_statuses_appear_in_abs_classes() {
         (Fault::Protocol, 7),
         (Fault::Send, 8),
     ] {
-        (0..count).for_each(|_| tally.fault(fault));
+        (0..count).for_each(|_| tally.fault(fault, "why".to_owned()));
     }
     (tally.failed, tally.retried, tally.unsent, tally.unfinished) = (36, 9, 10, 11);
     tally.status(503);
@@ -153,7 +153,7 @@ fn the_html_table_has_abs_rows_and_attributes() {
 #[test]
 fn the_json_has_every_figure_in_its_unit() {
     let (run, mut outcome) = ten();
-    outcome.tally.fault(Fault::Timeout);
+    outcome.tally.fault(Fault::Timeout, "why".to_owned());
     let style = Style::default();
     let report = Report { run: &run, outcome: &outcome, style: &style };
     let json: serde_json::Value =

@@ -81,6 +81,9 @@ fn counts(report: &Report<'_>, text: &mut String) {
     if report.run.plan.keep_alive {
         line(text, "Keep-Alive requests", tally.keep_alive);
     }
+    if tally.resumed > 0 {
+        line(text, "TLS sessions resumed", tally.resumed);
+    }
     line(text, "Total transferred", format_args!("{} bytes", tally.bytes_received));
     if report.run.has_body {
         line(text, "Total body sent", tally.bytes_sent);
@@ -245,6 +248,9 @@ fn statuses(report: &Report<'_>, text: &mut String) {
             let _ = write!(text, "  {} x {}", fault.name(), tally.faults(fault));
         }
         *text += "\n";
+        for (cause, count) in tally.causes() {
+            let _ = writeln!(text, "  {cause} x {count}");
+        }
     }
     for (count, what) in [
         (tally.retried, "requests were sent again because their kept connection had been closed"),

@@ -38,6 +38,12 @@ pub(crate) fn command(task: &ClientTask<'_>) -> ClientCommand {
         // signed it.
         command.add(["--insecure"]);
     }
+    if task.client.resume {
+        command.add(["--resume"]);
+    }
+    if let Some(proxy) = task.proxy {
+        command.add(["-X", proxy]);
+    }
     command.add_fields(task, "-H");
     command.add_body(task, &["-T", "application/octet-stream"], "-p");
     for (option, file) in [("-e", PERCENTILES_CSV), ("--json", JSON), ("--hdr", HDR)] {
@@ -58,6 +64,8 @@ struct Printed {
     latency_us: Latency,
     statuses: std::collections::BTreeMap<String, u64>,
     errors: std::collections::BTreeMap<String, u64>,
+    #[serde(default)]
+    tls_resumed: Option<u64>,
     client: Own,
 }
 
@@ -88,6 +96,7 @@ pub(crate) fn figures(directory: &Path) -> Result<Figures, OutputError> {
         mean_ms: Some(seen.latency_us.mean / 1e3),
         percentiles_ms: percentiles(directory)?,
         p99_9_ms: Some(seen.latency_us.p99_9 / 1e3),
+        resumed: seen.tls_resumed,
         client_saturated: Some(seen.client.saturated),
     })
 }

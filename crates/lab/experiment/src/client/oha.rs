@@ -57,6 +57,7 @@ pub(crate) fn figures(printed: &str) -> Result<Figures, OutputError> {
         mean_ms: egret_measure::statistics::mean(&times_ms),
         percentiles_ms: (0..=100_u8).filter_map(|percent| percentile(&times_ms, percent.into())).collect(),
         p99_9_ms: percentile(&times_ms, 99.9),
+        resumed: None,
         client_saturated: None,
     })
 }

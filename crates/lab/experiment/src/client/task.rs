@@ -17,6 +17,8 @@ pub(crate) struct ClientTask<'a> {
     pub amount: Amount,
     /// The URLs to request; at least one. Only `bench` requests more than the first.
     pub urls: &'a [String],
+    /// `HOST:PORT` of the proxy that is asked for tunnels to the URLs, if there is one. Only `bench` uses it.
+    pub proxy: Option<&'a str>,
     /// Additional field lines of each request, `name: value`.
     pub fields: &'a [String],
     /// The directory for its files, on the client's machine.

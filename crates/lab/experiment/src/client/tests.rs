@@ -64,11 +64,12 @@ fn benchs_json_is_read() {
     let directory = with_percentiles("bench");
     let json = r#"{ "version": 1, "url": "http://x/", "requests": 100, "duration_s": 2.0, "requests_per_second": 50.0,
         "latency_us": { "mean": 1500.0, "p99_9": 9000 }, "statuses": { "200": 97, "503": 3 }, "errors": { "connect": 2 },
+        "tls_resumed": 7,
         "client": { "cpu_share": 0.2, "saturated": false } }"#;
     std::fs::write(directory.join("bench.json"), json).unwrap();
     let figures = ClientKind::Bench.figures(&directory, "").unwrap();
     assert_eq!((figures.requests, figures.failed, figures.p99_9_ms), (100, 5, Some(9.0)));
-    assert_eq!(figures.client_saturated, Some(false));
+    assert_eq!((figures.client_saturated, figures.resumed), (Some(false), Some(7)));
     std::fs::remove_dir_all(directory).unwrap();
 }
 
@@ -95,7 +96,8 @@ fn command(text: &str, urls: &str) -> String {
     let directory = Path::new("DIR");
     let urls: Vec<String> = urls.split(' ').map(str::to_owned).collect();
     let (amount, fields) = (client.amount, &["A: b c".into()]);
-    let task = ClientTask { client: &client, amount, urls: &urls, fields, directory };
+    let proxy = client.resume.then_some("h:1");
+    let task = ClientTask { client: &client, amount, urls: &urls, proxy, fields, directory };
     let command = client.kind.command(&task);
     let words: Vec<_> = command.arguments.iter().map(|word| word.to_str().unwrap()).collect();
     let body =
@@ -119,6 +121,12 @@ fn each_client_is_called_for_the_same_work() {
             "{ duration: 3s, concurrency: 5, keep_alive: true, threads: 2, requests_per_second: 50, body: 1KiB }",
             "bench -q -l -r -c 5 -t 3 -k --threads 2 --rate 50 -T application/octet-stream -p DIR/.body -e DIR/percentiles.csv \
              --json DIR/bench.json --hdr DIR/latency.hdr http://127.0.0.1:9/x",
+        ),
+        // The helper asks for a tunnel where sessions are resumed.
+        (
+            "{ requests: 500, concurrency: 5, resume: true }",
+            "bench -q -l -r -c 5 -n 500 --resume -X h:1 -e DIR/percentiles.csv --json DIR/bench.json --hdr DIR/latency.hdr \
+             http://127.0.0.1:9/x",
         ),
         (
             "{ kind: ab, requests: 500, concurrency: 5, keep_alive: true }",

@@ -61,6 +61,10 @@ pub enum Figure {
     RequestsPerSecond,
     /// CPU time of the proxy per request.
     ProxyCpu,
+    /// Completed requests per second of the proxy's CPU time.
+    RequestsPerCpuSecond,
+    /// Connections that resumed a TLS session per completed request, 0 to 1.
+    ResumedShare,
     /// CPU time of the client per request.
     ClientCpu,
     /// Highest memory use of the proxy.
@@ -92,6 +96,8 @@ impl fmt::Display for Figure {
             Self::P99 => "p99",
             Self::RequestsPerSecond => "requests/s",
             Self::ProxyCpu => "CPU/request",
+            Self::RequestsPerCpuSecond => "requests/CPU second",
+            Self::ResumedShare => "resumed",
             Self::ClientCpu => "client's CPU/request",
             Self::ProxyMemory => "memory",
             Self::FailedShare => "failed",

@@ -40,8 +40,7 @@ fn mistakes_are_told_with_their_place_and_what_was_meant() {
     for (text, expected) in [
         (
             "titel: t\nprovider: {}\nscenarios: [{ name: direct }]\n",
-            "e.yaml:1:1: titel: unknown key `titel`, expected one of `title`, `about`, `provider`, `client`, `services`, `scenarios`, \
-             `baseline`, `cases`, `rounds`, `failures_expected`, `hold`, `tables`, `on`, `quick`; did you mean `title`?",
+            "e.yaml:1:1: titel: unknown key `titel`; did you mean `title`?",
         ),
         (
             "title: t\nprovider: {}\nscenarios: [{ name: direct }]\nclient: { kind: abb }\n",
@@ -284,12 +283,45 @@ fn every_problem_of_a_client_names_its_key() {
             "client.threads: expected a number from 1 to 64, at most `concurrency`",
         ),
         ("{ body: 65MiB }", "client.body: more than 64 MiB"),
+        ("{ kind: ab, resume: true }", "client.resume: ab does not say whether it resumes"),
         ("{ requests_per_second: 0 }", "client.requests_per_second: expected a number from 1"),
     ] {
         let text = format!("title: t\nprovider: {{}}\nscenarios: [{{ name: a }}]\nclient: {client}\n");
         let report = report(&text);
         assert!(report.contains(expected), "{report}\n--- is not\n{expected}");
     }
+}
+
+#[test]
+fn a_scenario_that_cannot_be_reached_so_is_told() {
+    for (scenario, expected) in [
+        ("{ name: x, reach: tls }", "scenarios[0].reach: requires a proxy that the lab starts"),
+        (
+            "{ name: x, reach: tunnel, command: [y], client: { kind: ab } }",
+            "scenarios[0].reach: ab does not ask for a tunnel with CONNECT: only `bench` does",
+        ),
+        (
+            "{ name: x, reach: tunnel, command: [y], instances: 2 }",
+            "scenarios[0].reach: a client has one proxy for its tunnels",
+        ),
+    ] {
+        let report = report(&format!("title: t\nprovider: {{}}\nscenarios: [{scenario}]\n"));
+        assert!(report.contains(expected), "{report}\n--- is not\n{expected}");
+    }
+}
+
+#[test]
+fn a_case_may_name_the_scenarios_that_take_part() {
+    let text = "title: t\nprovider: {}\nscenarios: [{ name: a }, { name: b }, { name: c }]\nrounds: 3\n\
+        cases: [{ name: all }, { name: some, scenarios: [c, a] }]\n";
+    let experiment = crate::fixture::experiment(text);
+    let pairs: Vec<_> = experiment.pairs().map(|(case, scenario)| (&*case.name, &*scenario.name)).collect();
+    assert_eq!(pairs, [("all", "a"), ("all", "b"), ("all", "c"), ("some", "a"), ("some", "c")]);
+    let planned = crate::plan::planned_turns(&experiment);
+    assert_eq!(planned.len(), 15);
+    assert!(planned.iter().all(|turn| turn.case == 0 || turn.scenario != 1), "{planned:?}");
+    let unknown = report(&text.replace("[c, a]", "[d]"));
+    assert!(unknown.contains("cases[1].scenarios[0]: there is no scenario `d`"), "{unknown}");
 }
 
 #[test]

@@ -110,11 +110,12 @@ impl Figure {
             Self::P50 | Self::P90 | Self::P95 | Self::P99 => format!("{} ms", places(value, value)),
             Self::ProxyCpu | Self::ClientCpu => format!("{} µs", places(value, value)),
             Self::ProxyMemory => format!("{} MiB", places(value, value)),
-            Self::FailedShare | Self::AllowanceUsed => share(value),
+            Self::FailedShare | Self::AllowanceUsed | Self::ResumedShare => share(value),
             Self::CallsPerRequest => format!("{value:.2}"),
             Self::StoreCallsPerRequest => places(value, value),
             Self::BusiestWindow => format!("{value:.2} × limit"),
             Self::RequestsPerSecond
+            | Self::RequestsPerCpuSecond
             | Self::ProviderCalls
             | Self::ProviderAdmitted
             | Self::ProviderRefused => thousands(value),
@@ -210,6 +211,8 @@ fn value(turn: &Turn, figure: Figure) -> Option<f64> {
         Figure::P99 => turn.percentile_ms(99),
         Figure::RequestsPerSecond => Some(turn.figures.requests_per_second),
         Figure::ProxyCpu => turn.proxy_cpu_us(),
+        Figure::RequestsPerCpuSecond => turn.requests_per_cpu_second(),
+        Figure::ResumedShare => turn.resumed_share(),
         Figure::ClientCpu => turn.processes.get("client").map(|client| client.cpu_us_per_request),
         Figure::ProxyMemory => turn.proxy_memory_mib(),
         Figure::FailedShare => Some(turn.failed_share()),

@@ -4,7 +4,7 @@ use super::bounded_figure::bounded_figures;
 use super::case_summary::CaseSummary;
 use super::slopes::slopes;
 use super::summary::Summary;
-use super::{load_table, verdict};
+use super::{headline, load_table, verdict};
 use crate::results::Results;
 
 impl Summary {
@@ -25,6 +25,7 @@ impl Summary {
             slopes: slopes(results, &cases, &baseline),
             held: bounded_figures(results),
             baseline,
+            headline: String::new(),
             verdict: Vec::new(),
             doubts: Vec::new(),
             cases,
@@ -36,6 +37,7 @@ impl Summary {
             .iter()
             .filter_map(|table| load_table::build(table, &summary))
             .collect();
+        summary.headline = headline::headline(&summary);
         summary.verdict = verdict::verdict(&summary);
         summary.doubts = verdict::doubts(&summary, results);
         summary

@@ -326,16 +326,24 @@ main { max-width: 1360px; margin: 0 auto; padding: 32px 24px 64px }
 h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px } h2 { font-size: 18px; margin: 36px 0 12px }
 .about, .dim { color: var(--dim) } .about { max-width: 110ch }
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 16px 20px; margin: 16px 0 }
-.verdict { border-left: 5px solid var(--accent); font-size: 16px } .verdict ul, .doubts ul { margin: 0; padding-left: 20px }
+.verdict { border-left: 5px solid var(--accent); font-size: 16px } .headline { font-size: 19px; font-weight: 600; margin: 14px 0 0 } .verdict ul, .doubts ul { margin: 0; padding-left: 20px }
 .doubts { background: var(--warn); color: var(--warn-text); border-color: transparent }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 560px), 1fr)); gap: 16px }
 figure { margin: 0; background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 10px; align-self: start }
 figure svg { width: 100%; height: auto; display: block }
-.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+.scroll { overflow-x: auto; padding: 0; --shade: rgb(128 128 128 / .35);
+  background: linear-gradient(90deg, var(--card) 40%, transparent) 0 / 36px 100% no-repeat local,
+    linear-gradient(270deg, var(--card) 40%, transparent) 100% / 36px 100% no-repeat local,
+    linear-gradient(90deg, var(--shade), transparent) 0 / 12px 100% no-repeat scroll,
+    linear-gradient(270deg, var(--shade), transparent) 100% / 12px 100% no-repeat scroll, var(--card) }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { padding: 6px 12px; text-align: right; border-bottom: 1px solid var(--rule); white-space: nowrap }
-th { color: var(--dim); font-weight: 600; font-size: 13px } th:first-child, td:first-child { text-align: left }
+thead th { white-space: normal; vertical-align: bottom } th { color: var(--dim); font-weight: 600; font-size: 13px } th:first-child, td:first-child { text-align: left }
 td small { color: var(--dim) } dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 0 }
-dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere } code { font-size: .93em }
+dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere } code { font-size: .93em; overflow-wrap: anywhere }
+@media (max-width: 640px) { main { padding: 16px 12px 40px } h1 { font-size: 21px } .card { padding: 12px 14px } .card.scroll { padding: 0 }
+  .headline { font-size: 17px } th, td { padding: 6px 8px } dl { grid-template-columns: 1fr; gap: 0 } dd { margin-bottom: 8px }
+  .charts { gap: 12px } figure { padding: 6px; overflow-x: auto } figure svg { width: 600px } }
 ";
 
 /// Renders the page.
@@ -356,6 +364,7 @@ pub(crate) fn page(results: &Results, summary: &Summary, sections: &[Section]) -
         metadata.machine.cores,
         escape(version),
     );
+    let _ = writeln!(html, "<p class=\"headline\">{}</p>", coded(&summary.headline));
     list(&mut html, "verdict", &summary.verdict);
     list(&mut html, "doubts", &summary.doubts);
     for paragraph in metadata.experiment.about.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty())

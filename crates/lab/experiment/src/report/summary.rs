@@ -22,6 +22,9 @@ pub struct Summary {
     pub whole: bool,
     /// The scenario that the others are compared with.
     pub baseline: String,
+    /// The conclusion, in one or two sentences.
+    #[serde(default)]
+    pub headline: String,
     /// The outcome in sentences, the most important first.
     pub verdict: Vec<String>,
     /// Reasons to doubt the figures.

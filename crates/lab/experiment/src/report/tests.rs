@@ -62,6 +62,34 @@ fn no_difference_and_too_few_rounds_are_called_so() {
     assert!(few.doubts[0].contains("Fewer than 5 rounds"), "{:?}", few.doubts);
 }
 
+#[test]
+fn the_headline_is_a_conclusion() {
+    let headline =
+        |text: &str, time: fn(usize, usize, u32, usize) -> f64| Summary::of(&run(text, 20.0, time)).headline;
+    assert_eq!(headline(TWO, drifting), "`proxy` adds 0.130 ms to direct at p99.");
+    let faster = |_: usize, scenario: usize, _: u32, _: usize| 150.0 - scenario_f64(scenario);
+    let saved = "Nothing is added to direct at p99: kept connections to the provider save time.";
+    assert_eq!(headline(TWO, faster), saved);
+    let alike = |_: usize, _: usize, _: u32, _: usize| 150.0;
+    assert_eq!(headline(TWO, alike), "No difference from direct could be measured at p99.");
+    let few = TWO.replace("rounds: 5", "rounds: 3");
+    assert_eq!(headline(&few, drifting), "A first look: too few rounds for a conclusion.");
+    let three = TWO.replace("{ name: proxy,", "{ name: other, command: [y] }, { name: proxy,");
+    assert_eq!(headline(&three, drifting), "At most 0.260 ms are added to direct at p99 (`proxy`).");
+}
+
+#[test]
+fn with_bounds_the_headline_is_about_them() {
+    let headline = |hold: &str| Summary::of(&run(&format!("{TWO}hold: [{hold}]\n"), 20.0, drifting)).headline;
+    let held = "{ scenario: proxy, figures: [proxy_cpu], at_most: 20 }";
+    let broken = "{ scenario: proxy, figures: [proxy_cpu], at_most: 19 }";
+    assert_eq!(headline(held), "The figure is within its bound.");
+    assert_eq!(headline(&format!("{held}, {held}")), "All 2 figures are within their bounds.");
+    let one = "1 of 2 figures is beyond its bound: CPU/request of `proxy` in `default`.";
+    assert_eq!(headline(&format!("{held}, {broken}")), one);
+    assert_eq!(headline(&format!("{broken}, {broken}")), "2 of 2 figures are beyond their bounds.");
+}
+
 const DELAYS: &str = "title: t\nprovider: { path: '/delay/@{delay_s}' }\n\
     scenarios: [{ name: direct }, { name: proxy, command: [x] }]\nrounds: 5\n\
     cases: [{ name: a, delay: 200ms }, { name: b, delay: 300ms }, { name: c, delay: 1s }]\n";

@@ -11,7 +11,7 @@ use super::progress::Progress;
 use super::setup::TurnSetup;
 use crate::client::{ClientCommand, ClientTask};
 use crate::client_settings::{Amount, ClientKind, ClientSettings};
-use crate::config::ServiceKind;
+use crate::config::{Reach, ServiceKind};
 use crate::counters::{self, CountersError, ProviderCounters};
 use crate::external_url::ExternalUrl;
 use crate::figures::Figures;
@@ -171,6 +171,8 @@ struct RunningTurn<'a> {
     counters: Option<Server>,
     /// The URLs over which the client spreads its requests; at least one.
     urls: Vec<String>,
+    /// `HOST:PORT` of the proxy, if the client asks it for tunnels to the URLs.
+    tunnels_through: Option<String>,
     /// Field lines that each request carries.
     fields: Vec<String>,
 }
@@ -214,12 +216,25 @@ impl<'a> RunningTurn<'a> {
             let scheme = provider_scheme(setup);
             vec![format!("{scheme}://{}", authority(&hosts.provider.address, places.provider.port))]
         } else {
-            let base = |place: &Place| format!("http://{}", authority(&hosts.proxy.address, place.port));
-            places.proxies.iter().map(base).collect()
+            places.proxies.iter().map(|place| proxied_base(setup, &places.provider, place)).collect()
         };
         let urls = bases.into_iter().map(|base| base + &path).collect();
+        let tunnels = scenario.reach == Reach::Tunnel;
+        let tunnels_through = places.proxies.first().filter(|_| tunnels);
+        let tunnels_through = tunnels_through.map(|place| authority(&hosts.proxy.address, place.port));
         let counters = experiment.provider.counts().then_some(provider_server);
-        Ok(Self { setup, interrupt, proxies, services, provider, directories, counters, urls, fields })
+        Ok(Self {
+            setup,
+            interrupt,
+            proxies,
+            services,
+            provider,
+            directories,
+            counters,
+            urls,
+            tunnels_through,
+            fields,
+        })
     }
 
     /// Ends proxies, services and provider, and copies their files to the turn's folder.
@@ -324,7 +339,8 @@ impl<'a> RunningTurn<'a> {
 
     fn client(&self, client: &ClientSettings, amount: Amount, directory: &Path) -> Result<Launch, TurnError> {
         let host = &self.setup.hosts.client;
-        let task = ClientTask { client, amount, urls: &self.urls, fields: &self.fields, directory };
+        let proxy = self.tunnels_through.as_deref();
+        let task = ClientTask { client, amount, urls: &self.urls, proxy, fields: &self.fields, directory };
         let program = match client.kind.program() {
             Some(name) => host.locate(name)?.ok_or_else(|| format!("{name} is not installed"))?,
             None => host.about.egret.clone(),
@@ -512,6 +528,23 @@ impl<'a> Places<'a> {
     }
 }
 
+/// Scheme, host and port that the client requests from a proxy.
+fn proxied_base(setup: &TurnSetup<'_>, provider: &Place, proxy: &Place) -> String {
+    let (hosts, reach) = (setup.hosts, setup.scenario.reach);
+    let named = |host: &Host, place: &Place| authority(certified_name(host), place.port);
+    match reach {
+        Reach::Plain => format!("http://{}", authority(&hosts.proxy.address, proxy.port)),
+        Reach::Tls => format!("https://{}", named(&hosts.proxy, proxy)),
+        Reach::Tunnel => format!("{}://{}", provider_scheme(setup), named(&hosts.provider, provider)),
+    }
+}
+
+/// The name of a machine in its certificate. On the lab's machine it is no address, so the client sends it
+/// in the handshake.
+fn certified_name(host: &Host) -> &str {
+    if host.is_remote() { &host.address } else { "localhost" }
+}
+
 /// The scheme of the provider.
 fn provider_scheme(setup: &TurnSetup<'_>) -> &'static str {
     if setup.experiment.provider.tls { "https" } else { "http" }
@@ -549,8 +582,14 @@ impl<'a> Starting<'a, '_> {
         let proxies = (1..).zip(places).map(start).collect::<Result<Vec<_>, TurnError>>()?;
         for (process, place) in proxies.iter().zip(places) {
             let server = Server::at(host.listen, place.port);
-            let is_ready = || Ok(responds(host, &server, path)?.is_ok());
-            until_ready(process, self.interrupt, &format!("return 2xx for {path}"), is_ready)?;
+            if scenario.reach == Reach::Plain {
+                let is_ready = || Ok(responds(host, &server, path)?.is_ok());
+                until_ready(process, self.interrupt, &format!("return 2xx for {path}"), is_ready)?;
+            } else {
+                // The warm-up shows whether it forwards.
+                let expected = format!("listen on port {}", place.port);
+                until_ready(process, self.interrupt, &expected, || host.reaches(&server))?;
+            }
         }
         Ok(proxies)
     }

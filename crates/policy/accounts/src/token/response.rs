@@ -146,7 +146,7 @@ struct Members {
 
 /// The only member of an error response that is used.
 #[derive(Deserialize)]
-struct Refusal {
+struct TokenRefusal {
     #[serde(default)]
     error: Option<String>,
 }
@@ -158,7 +158,7 @@ pub(super) fn read(status: u16, body: &[u8]) -> Result<Granted, TokenError> {
         300..=399 => Err(TokenError::Redirected(status)),
         408 | 425 | 429 => Err(TokenError::Status(status)),
         400..=499 => {
-            let code = object::<Refusal>(body).and_then(|refusal| refusal.error);
+            let code = object::<TokenRefusal>(body).and_then(|refusal| refusal.error);
             let known = code.and_then(|code| CODES.into_iter().find(|known| *known == code));
             Err(TokenError::Refused(status, known))
         }

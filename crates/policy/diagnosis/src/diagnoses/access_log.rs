@@ -36,7 +36,7 @@ pub struct AccessLogConfig {
     pub fields: Vec<String>,
     /// Template of a plain-text line, with placeholders such as `${status}` or
     /// `${request.headers.user-agent}`. `$${` is a literal `${`. An empty value is written as `-`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub template: Option<String>,
     /// Replaces every value of a query parameter or header field, and every path segment that the flow's
     /// match does not name literally, by a pseudonym. Pseudonyms are made with a key that only this
@@ -186,6 +186,10 @@ enum PlaceholderValue {
 
 impl Diagnosis for AccessLog {
     type Config = AccessLogConfig;
+
+    fn exporter(config: &AccessLogConfig) -> Option<&str> {
+        Some(&config.export)
+    }
 
     fn compile(config: &AccessLogConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let problems = context.problems.len();
@@ -442,6 +446,11 @@ fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
             return pieces;
         };
         pieces.push(Piece::Text(before.to_owned()));
+        if let Some(reference) = name.trim().strip_prefix("env:") {
+            pieces.extend(environment(reference, context).map(Piece::Text));
+            rest = after;
+            continue;
+        }
         pieces.extend(part(name.trim(), "template", context).map(Piece::Placeholder));
         rest = after;
     }
@@ -450,6 +459,21 @@ fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
         context.problem("template", format!("more than {PARTS_MAX} values"));
     }
     pieces
+}
+
+/// Returns the value of an environment variable, as plain text of the line.
+fn environment(reference: &str, context: &mut CompileContext<'_>) -> Option<String> {
+    let (name, default) = match reference.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (reference, None),
+    };
+    let value = egret_config::variable(name, default);
+    let value = value.map_err(|error| context.problem("template", error.to_string())).ok()?;
+    if value.contains(char::is_control) {
+        context.problem("template", format!("the environment variable {name} has control characters"));
+        return None;
+    }
+    Some(value)
 }
 
 fn part(name: &str, key: &str, context: &mut CompileContext<'_>) -> Option<Placeholder> {

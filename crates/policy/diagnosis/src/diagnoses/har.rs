@@ -244,6 +244,10 @@ fn damage(last_reported: &[u64], bodies: &[u64]) -> Option<String> {
 impl Diagnosis for Har {
     type Config = HarConfig;
 
+    fn exporter(config: &HarConfig) -> Option<&str> {
+        Some(&config.export)
+    }
+
     fn compile(config: &HarConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let sink = context.sink("export", &config.export, Content::Entries);
         let (fields, skip) = (FieldNames::compile(config, context), skipped(config, context));

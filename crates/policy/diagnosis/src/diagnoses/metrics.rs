@@ -218,6 +218,10 @@ struct Histogram {
 impl Diagnosis for Metrics {
     type Config = MetricsConfig;
 
+    fn exporter(config: &MetricsConfig) -> Option<&str> {
+        config.export.as_deref()
+    }
+
     fn compile(config: &MetricsConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let problems = context.problems.len();
         if context.is_another() {

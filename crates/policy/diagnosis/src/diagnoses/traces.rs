@@ -57,6 +57,10 @@ struct Trace<'a> {
 impl Diagnosis for Traces {
     type Config = TracesConfig;
 
+    fn exporter(config: &TracesConfig) -> Option<&str> {
+        Some(&config.export)
+    }
+
     fn compile(config: &TracesConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let sink = context.sink("export", &config.export, Content::Telemetry)?;
         let key = context.exports.key.as_ref().map(Arc::clone);

@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::finished::{Endpoint, Finished, Parsed, exportable};
 use crate::record::RecordedExchange;
 use crate::traffic::config::{Redact, TrafficConfig};
+use crate::traffic::resend::{Resend, ResendRisk};
 
 /// The origin of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,9 +103,15 @@ impl Writer {
         &self.mask
     }
 
-    /// Writes the line of an exchange: an object, without a line end. Returns the status and the time that
-    /// the client waited.
-    pub(crate) fn line(&mut self, id: u64, parsed: Parsed<'_>, out: &mut Vec<u8>) -> (u16, u64) {
+    /// Writes the line of an exchange: an object, without a line end. If it repeats an exchange, `resent_of`
+    /// is the number of that one. Returns the status and the time that the client waited.
+    pub(crate) fn line(
+        &mut self,
+        id: u64,
+        resent_of: Option<u64>,
+        parsed: Parsed<'_>,
+        out: &mut Vec<u8>,
+    ) -> (u16, u64) {
         let exchange = self.view(parsed);
         let (record, facts) = (exchange.record(), exchange.facts());
         let (status, duration_us) = (exchange.status(), facts.times.total_us());
@@ -148,8 +155,11 @@ impl Writer {
             record.response_body.body_bytes,
         );
         member(b"media_type", &self.media_type(&exchange), out);
-        let _ =
-            write!(out, ",\"cut_short\":{},\"intercepted\":{}}}", facts.is_cut_short, facts.is_intercepted);
+        let _ = write!(out, ",\"cut_short\":{},\"intercepted\":{}", facts.is_cut_short, facts.is_intercepted);
+        if let Some(of) = resent_of {
+            let _ = write!(out, ",\"resent_of\":{of}");
+        }
+        out.push(b'}');
         (status, duration_us)
     }
 
@@ -179,6 +189,13 @@ impl Writer {
             ",\"phases\":{phases},\"calls\":{},\"decisions\":{decisions}",
             serde_json::json!(calls)
         );
+        let resend = Resend::of(parsed);
+        let resend = serde_json::json!({
+            "possible": resend.is_ok(),
+            "acts_again": resend.as_ref().is_ok_and(|resend| resend.risk() == ResendRisk::ActsAgain),
+            "reason": resend.as_ref().err().map(ToString::to_string),
+        });
+        let _ = write!(out, ",\"resend\":{resend}");
         out.extend_from_slice(b",\"har\":");
         let mut observed = exchange.observed();
         let flows = exchange.record().flows().collect::<Vec<_>>().join(", ");

@@ -64,7 +64,7 @@ impl std::error::Error for FilterError {}
 
 /// Conditions as they are read.
 #[derive(Default)]
-struct Draft {
+struct FilterDraft {
     matching: MatchConfig,
     filter: TrafficFilter,
 }
@@ -72,7 +72,7 @@ struct Draft {
 impl TrafficFilter {
     /// Reads a filter from keys and values. A key may be repeated: one of its values must match.
     pub fn parse<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, FilterError> {
-        let mut draft = Draft::default();
+        let mut draft = FilterDraft::default();
         for (number, (key, value)) in pairs.into_iter().enumerate() {
             let wrong = |message: String| FilterError { key: shown(key), message };
             if number >= CONDITIONS_MAX {
@@ -148,7 +148,7 @@ impl TrafficFilter {
     }
 }
 
-impl Draft {
+impl FilterDraft {
     /// Adds a condition.
     fn add(&mut self, key: &str, value: &str) -> Result<(), String> {
         let Self { matching, filter } = self;

@@ -18,7 +18,7 @@ const LOW_TIME: Duration = Duration::from_secs(5);
 /// The counters of all workers, and the number of exchanges of which one is recorded.
 #[derive(Debug)]
 pub(crate) struct Sampling {
-    workers: Box<[Cells]>,
+    workers: Box<[SampleCells]>,
     one_in: AtomicU32,
     /// The smallest number, as readers want it.
     least: AtomicU32,
@@ -27,7 +27,7 @@ pub(crate) struct Sampling {
 /// Counters that one worker writes. Aligned, so two workers never write to the same cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Cells {
+struct SampleCells {
     /// Number of exchanges until the next one that is recorded.
     left: AtomicU32,
     seen: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct Adaption {
 
 impl Sampling {
     pub(crate) fn new(workers: usize) -> Self {
-        let workers = (0..workers).map(|_| Cells::default()).collect();
+        let workers = (0..workers).map(|_| SampleCells::default()).collect();
         Self { workers, one_in: AtomicU32::new(1), least: AtomicU32::new(1) }
     }
 

@@ -190,3 +190,70 @@ fn readers_share_the_smallest_number_that_one_of_them_wants() {
     drop(ten);
     assert_eq!(live.traffic.status().readers, 0);
 }
+
+/// Puts a request with this head and body together again.
+fn resent(lines: &str, body: &[u8], body_bytes: u64) -> Result<Resend, NotResendable> {
+    let live = Live::new(TrafficConfig::default());
+    let mut record = live.record(lines, "200");
+    record.request_body.bytes.extend_from_slice(body);
+    record.request_body.body_bytes = body_bytes;
+    record.show(&mut RecordReader::default());
+    live.traffic.resend(1).unwrap()
+}
+
+#[test]
+fn a_request_is_sent_again_with_its_secrets_and_without_fields_of_its_connection() {
+    let lines = "POST https://one.example/users\nauthorization: Bearer abcdef\ncontent-type: application/json\n\
+        content-length: 7\nconnection: x-hop, close\nx-hop: 1\nExpect: 100-continue\nx-kept: 2";
+    let resend = resent(lines, br#"{"a":1}"#, 7).unwrap();
+    assert_eq!(resend.risk(), ResendRisk::ActsAgain);
+    let message = String::from_utf8(resend.message(ResendTarget::Received)).unwrap();
+    assert_eq!(
+        message,
+        "POST / HTTP/1.1\r\nHost: one.example\r\nauthorization: Bearer abcdef\r\n\
+         content-type: application/json\r\nx-kept: 2\r\ncontent-length: 7\r\nconnection: close\r\n\r\n{\"a\":1}"
+    );
+    let absolute = String::from_utf8(resend.message(ResendTarget::Https)).unwrap();
+    assert!(absolute.starts_with("POST https://one.example/ HTTP/1.1\r\n"), "{absolute}");
+    assert!(!format!("{resend:?}").contains("abcdef"));
+    let bodiless = resent(GET, b"", 0).unwrap();
+    assert_eq!(bodiless.risk(), ResendRisk::None);
+    assert!(bodiless.message(ResendTarget::Received).ends_with(b"connection: close\r\n\r\n"));
+}
+
+#[test]
+fn a_request_that_was_not_recorded_whole_is_not_sent_again() {
+    let json = "POST https://one.example/users\ncontent-type: application/json\n";
+    let not = |lines: &str, body: &[u8], body_bytes| resent(lines, body, body_bytes).unwrap_err();
+    let sized = format!("{json}content-length: 5");
+    assert_eq!(not(&sized, b"", 0), NotResendable::BodyNotReceived);
+    assert_eq!(not(&sized, b"", 5), NotResendable::BodyNotKept);
+    assert_eq!(not(&sized, b"1234", 5), NotResendable::BodyTooLong);
+    assert_eq!(not(&format!("{json}transfer-encoding: chunked"), b"12345", 5), NotResendable::Chunked);
+    let upgrade = "GET https://one.example/\nconnection: upgrade\nupgrade: websocket";
+    assert_eq!(not(upgrade, b"", 0), NotResendable::Tunnel);
+}
+
+#[test]
+fn only_the_next_exchange_of_that_client_is_marked() {
+    let live = Live::new(TrafficConfig::default());
+    live.see(GET, "200");
+    let client = "127.0.0.1:4000".parse().unwrap();
+    let see = |client: &str| {
+        let mut record = live.record(GET, "200");
+        record.facts.client = Some(client.parse().unwrap());
+        record.show(&mut RecordReader::default());
+    };
+    let resending = live.traffic.resending(client, 1).unwrap();
+    see("127.0.0.1:4001");
+    assert_eq!(resending.id(), None);
+    see("[::ffff:127.0.0.1]:4000");
+    see("127.0.0.1:4000");
+    assert_eq!(resending.id(), Some(3));
+    let marks: Vec<_> = live.list(&[]).iter().map(|exchange| exchange["resent_of"].as_u64()).collect();
+    assert_eq!(marks, [None, Some(1), None, None]);
+    drop(resending);
+    let all: Vec<_> =
+        (0..40).filter_map(|port| live.traffic.resending(SocketAddr::new(client.ip(), port), 1)).collect();
+    assert_eq!(all.len(), 32, "the number of those that are expected is bounded");
+}

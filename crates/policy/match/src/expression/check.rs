@@ -11,12 +11,15 @@ use cel::common::ast::{
     operators,
 };
 use cel::common::types::CelString;
-use egret_config::suggest;
+use egret_config::{VariableError, suggest, variable};
 
 use super::budget::charged;
 use super::error::ExpressionError;
 use super::inputs::Scope;
 use super::values::{LOOK_UP, Variable};
+
+/// The bit of a set of variables for the environment. Variables have lower ones.
+const ENVIRONMENT_BIT: u32 = 1 << 31;
 
 /// A set of variables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -26,6 +29,11 @@ impl Variables {
     /// Returns `true` if the set contains `variable`.
     pub fn contains(self, variable: Variable) -> bool {
         self.0 & 1 << (variable as u16) != 0
+    }
+
+    /// Notes that the expression reads the environment.
+    fn insert_environment(&mut self) {
+        self.0 |= ENVIRONMENT_BIT;
     }
 
     fn insert(&mut self, variable: Variable) {
@@ -143,14 +151,20 @@ impl Check<'_> {
         let candidates = candidates.map(|(known, _)| *known);
         let depth = name.split('.').count().min(2);
         let start: String = name.split('.').take(depth).collect::<Vec<_>>().join(".");
-        let suggestion = suggest(&start, candidates).map(str::to_owned);
-        let message = match start.as_str() {
-            "request" | "response" => {
-                format!("`{start}` is not a value: use a member of it, like `{start}.headers`")
-            }
-            _ => format!("there is no variable `{start}`"),
+        if matches!(start.as_str(), "request" | "response") {
+            let message = format!("`{start}` is not a value: use a member of it, like `{start}.headers`");
+            return ExpressionError::new(message);
+        }
+        // `req.method` is far from `request.method`, and yet means nothing else.
+        let abbreviated = || {
+            let (object, member) = start.split_once('.')?;
+            candidates.clone().find(|known| {
+                known.starts_with(object) && known.split_once('.').is_some_and(|(_, other)| other == member)
+            })
         };
-        ExpressionError { message, suggestion }
+        let suggestion = suggest(&start, candidates.clone()).or_else(abbreviated).map(str::to_owned);
+        let message = format!("there is no variable `{start}`");
+        ExpressionError { suggestion, ..ExpressionError::new(message) }
     }
 
     /// Builds `table[name]` without an error for a missing name.
@@ -190,6 +204,12 @@ impl Check<'_> {
 
     fn visit_call(&mut self, node: &mut IdedExpr) -> Checked {
         let Expr::Call(call) = &mut node.expr else { return Ok(()) };
+        if call.func_name == ENVIRONMENT && call.target.is_none() {
+            let value = environment(call)?;
+            self.variables.insert_environment();
+            *node = text(&value);
+            return Ok(());
+        }
         if !is_operator(&call.func_name) {
             check_function(call)?;
         }
@@ -284,9 +304,38 @@ fn check_function(call: &CallExpr) -> Checked {
     if MACROS.contains(&name) {
         return Err(ExpressionError::new(format!("wrong use of `{name}`: write it like {}", usage(name))));
     }
-    let known = FUNCTIONS.iter().map(|(known, _)| *known).chain(MACROS);
+    let known = FUNCTIONS.iter().map(|(known, _)| *known).chain(MACROS).chain([ENVIRONMENT]);
     let suggestion = suggest(name, known).map(str::to_owned);
-    Err(ExpressionError { message: format!("there is no function `{name}`"), suggestion })
+    Err(ExpressionError { suggestion, ..ExpressionError::new(format!("there is no function `{name}`")) })
+}
+
+/// The function that stands for a variable of the environment. Its value is read when the expression is
+/// compiled, and is a text, whatever it contains.
+const ENVIRONMENT: &str = "env";
+
+fn environment(call: &CallExpr) -> Result<String, ExpressionError> {
+    let literal = |arg: &IdedExpr| match &arg.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
+        _ => None,
+    };
+    let texts: Option<Vec<String>> = call.args.iter().map(literal).collect();
+    let value = match texts.as_deref() {
+        Some([name]) => variable(name, None),
+        Some([name, default]) => variable(name, Some(default)),
+        _ => {
+            let message =
+                "wrong use of `env`: write it like `env(\"NAME\")`, or `env(\"NAME\", \"default\")`";
+            return Err(ExpressionError::new(message));
+        }
+    };
+    value.map_err(|error| {
+        ExpressionError::new(match error {
+            VariableError::NotSet(name) | VariableError::Empty(name) => format!(
+                "the environment variable {name} is not set or empty: set it, or write a default, `env(\"{name}\", \"default\")`"
+            ),
+            error => error.to_string(),
+        })
+    })
 }
 
 fn usage(name: &str) -> String {

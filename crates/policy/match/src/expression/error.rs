@@ -8,28 +8,39 @@ use egret_config::Problem;
 /// A compilation error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpressionError {
-    /// The mistake, with its position in the expression if known.
+    /// The mistake.
     pub message: String,
     /// A suggested name.
     pub suggestion: Option<String>,
+    /// Line and column in the expression, both from 1, if known.
+    pub place: Option<(usize, usize)>,
 }
 
 impl ExpressionError {
     pub(super) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), suggestion: None }
+        Self { message: message.into(), suggestion: None, place: None }
     }
 }
 
 impl ExpressionError {
     /// Converts the error to a problem of the config at `path`.
     pub fn at(self, path: impl Into<String>) -> Problem {
-        Problem { suggestion: self.suggestion, ..Problem::new(path, self.message) }
+        let problem = Problem { suggestion: self.suggestion, ..Problem::new(path, self.message) };
+        match self.place {
+            Some((line, column)) => problem.within(line, column),
+            None => problem,
+        }
     }
 }
 
 impl fmt::Display for ExpressionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
+        match self.place {
+            Some((1, column)) => write!(f, " (column {column})")?,
+            Some((line, column)) => write!(f, " (line {line}, column {column})")?,
+            None => {}
+        }
         match &self.suggestion {
             Some(meant) => write!(f, "; did you mean `{meant}`?"),
             None => Ok(()),

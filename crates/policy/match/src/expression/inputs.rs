@@ -61,7 +61,7 @@ impl Scope<'_> {
         }
         let message = format!("no path or host of a match here has a parameter `{{{name}}}`");
         let suggestion = suggest(name, self.parameters.iter().copied()).map(str::to_owned);
-        Some(ExpressionError { message, suggestion })
+        Some(ExpressionError { suggestion, ..ExpressionError::new(message) })
     }
 }
 

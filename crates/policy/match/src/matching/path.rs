@@ -135,6 +135,9 @@ impl fmt::Display for SegmentError {
             Self::ParameterName(name) => {
                 write!(f, "`{name}` cannot name a parameter: use letters, digits and `_`, no digit first")
             }
+            Self::PartOfSegment(segment) if segment.contains('{') != segment.contains('}') => {
+                write!(f, "in `{segment}` a brace is missing: a parameter is written `{{name}}`")
+            }
             Self::PartOfSegment(segment) => write!(
                 f,
                 "in `{segment}` the parameter is only part of a segment: it must be the whole segment"
@@ -700,7 +703,7 @@ mod tests {
             ("regex:v1/.*", "write `regex:/v1/.*`"),
             ("regex:/v1/(", "is not a regular expression"),
             ("/a{b}", "must be the whole segment"),
-            ("/{a", "must be the whole segment"),
+            ("/{a", "a brace is missing"),
             ("/{}", "cannot name a parameter"),
             ("/{1a}", "cannot name a parameter"),
             ("/{a-b}", "cannot name a parameter"),

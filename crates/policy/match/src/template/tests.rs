@@ -86,7 +86,7 @@ fn what_cannot_be_is_refused_with_what_was_meant() {
             Escape::Text,
             "unknown value `request.header` in a template [request.headers]",
         ),
-        ("${parms.id}", Escape::Text, "unknown value `parms.id` in a template [params]"),
+        ("${parms.id}", Escape::Text, "unknown value `parms.id` in a template [params.id]"),
         ("${params.idd}", Escape::Text, "no path or host of a match here has a parameter `{idd}` [id]"),
         (
             "${request.headers}",

@@ -1,5 +1,6 @@
 //! A token bucket, stored as a debt that drains: the units that have not come back yet.
 
+use super::super::handed_state::GaugeState;
 use super::pace::Pace;
 use super::rule::{Refill, Rule};
 
@@ -50,6 +51,18 @@ impl Bucket {
         let drained = u128::from(elapsed) * u128::from(rule.limit);
         let left = (u128::from(units) * shape(rule).0).saturating_sub(drained);
         self.debt = self.debt.saturating_sub(left);
+    }
+
+    /// The counts for the next process.
+    pub(super) fn state(&self) -> GaugeState {
+        let half = |debt: u128| u64::try_from(debt & u128::from(u64::MAX)).unwrap_or(u64::MAX);
+        GaugeState::Bucket([half(self.debt >> 64), half(self.debt)], self.drained_at)
+    }
+
+    /// Takes over the counts of an earlier process.
+    pub(super) fn inherit(&mut self, [high, low]: [u64; 2], drained_at: u64) {
+        self.debt = u128::from(high) << 64 | u128::from(low);
+        self.drained_at = drained_at;
     }
 
     pub(super) fn shift_back(&mut self, micros: u64) {

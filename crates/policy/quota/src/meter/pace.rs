@@ -3,6 +3,9 @@
 /// A rise by less than this, and by less than a quarter, is not reported.
 const RISE_MIN_MICROS: u64 = 1_000;
 
+/// Longest estimate that an earlier process may report: a day.
+const RESPONSE_MAX_MICROS: u64 = 86_400_000_000;
+
 /// The duration of the calls of one group, in microseconds. While it is unknown, calls are assumed to take no
 /// time.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,6 +23,12 @@ impl Pace {
     /// Estimated time in transit.
     pub(super) fn response(&self) -> u64 {
         self.response
+    }
+
+    /// Takes over the estimate of an earlier process.
+    pub(super) fn inherit(&mut self, response: u64) {
+        let response = response.min(RESPONSE_MAX_MICROS);
+        (self.response, self.last_reported) = (response, response);
     }
 
     /// Notes a call of that many units at `now`.

@@ -128,6 +128,20 @@ impl Sliding {
         Some(at.saturating_add(windows.saturating_mul(cycle)))
     }
 
+    /// The parts with their numbers, for the next process.
+    pub(super) fn state(&self) -> Vec<(u64, u64)> {
+        self.parts.iter().map(|part| (part.index, part.units)).collect()
+    }
+
+    /// Takes over the parts of an earlier process, for which it was `now`.
+    pub(super) fn inherit(&mut self, parts: &[(u64, u64)], now: u64) {
+        // Nothing is counted more than a window ahead.
+        let last = now.saturating_add(self.window) / self.part;
+        for (index, units) in parts {
+            self.count(*units, (*index).min(last).saturating_mul(self.part));
+        }
+    }
+
     pub(super) fn reset(&self, in_transit: bool, now: u64) -> u64 {
         let last = self.parts.back().map_or(now, |newest| self.back_at(newest.index));
         if in_transit { last.max(now.saturating_add(self.window)) } else { last }

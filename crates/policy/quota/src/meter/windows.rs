@@ -1,11 +1,15 @@
 //! Consecutive windows: by the clock, from the first call on, or by the calendar.
 
+use super::super::handed_state::WindowsState;
 use super::pace::Pace;
 use super::rule::{Refill, Rule};
 use super::schedule::Schedule;
 
 /// Maximum number of windows for which a wait is computed.
 const WINDOWS_AHEAD_MAX: u64 = 1_000;
+
+/// Maximum number of units that an earlier process may report as given up.
+const LATE_UNITS_MAX: u64 = u32::MAX as u64;
 
 /// Units used in the current window.
 #[derive(Debug, Default)]
@@ -46,6 +50,21 @@ impl Windows {
     pub(super) fn set(&mut self, used: u64, spilled: u64) {
         self.used = used;
         self.spilled = spilled;
+    }
+
+    /// The counts for the next process, which counts `spare` units as used.
+    pub(super) fn state(&self, spare: u64) -> WindowsState {
+        let Self { end, used, spilled, late, late_until, .. } = *self;
+        WindowsState { end, used: used.saturating_add(spare), spilled, late, late_until }
+    }
+
+    /// Takes over the counts of an earlier process. No window ends later than one that begins `now`.
+    pub(super) fn inherit(&mut self, state: &WindowsState, now: u64, rule: &Rule) {
+        let Refill::Windows { schedule, .. } = &rule.refill else { return };
+        let WindowsState { end, used, spilled, late, late_until } = *state;
+        let end = end.map(|end| end.min(schedule.window(now).1));
+        let late = late.min(LATE_UNITS_MAX);
+        *self = Self { end, epoch: self.epoch, used, spilled, late, late_until };
     }
 
     pub(super) fn roll(&mut self, now: u64, rule: &Rule, transit: u64) {

@@ -28,7 +28,7 @@ use tracing::{debug, warn};
 use crate::account_use;
 use crate::exchange::Exchange;
 use crate::grouping::group;
-use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, Mode, Named, Needs, Reaction, Remedy, Step};
 
 /// Maximum number of accounts of one remedy. Each exchange examines all of them.
 const POOL_MAX: usize = 256;
@@ -275,6 +275,10 @@ impl Remedy for Accounts {
     type Held = Held;
 
     const CHOOSES_ACCOUNT: bool = true;
+
+    fn names(config: &AccountsConfig) -> Vec<Named<'_>> {
+        config.pool.iter().map(|entry| Named::Account(&entry.account)).collect()
+    }
 
     fn compile(config: &AccountsConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account_use;
 use crate::exchange::Exchange;
-use crate::remedy::{CompileContext, Mode, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, Mode, Named, Needs, Reaction, Remedy, Step};
 
 /// Bytes of a request's body that are kept for repeating the call after a refused token.
 const REPLAY_BYTES: usize = 64 << 10;
@@ -59,6 +59,10 @@ impl Remedy for Authenticate {
     type Held = Held;
 
     const CHOOSES_ACCOUNT: bool = true;
+
+    fn names(config: &AuthenticateConfig) -> Vec<Named<'_>> {
+        vec![Named::Account(&config.account)]
+    }
 
     fn compile(config: &AuthenticateConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let account = context.account("account", &config.account)?;

@@ -24,7 +24,7 @@ use egret_message::{CallFailure, Destination, FailureKind, Outcome, Reason, Refu
 use egret_store::coalescer::{Background, Ending, Leader, Turn};
 use egret_store::entries::{BodyWriter, DiskLookup, Entry, Full, Purge, Seal};
 use egret_store::shared::{Purged, Removal};
-use held::{BodyWait, DiskFetch, ForwardedRequest, Found};
+use held::{DiskFetch, ForwardedRequest, Found};
 use sharing::Sharing;
 use smallvec::SmallVec;
 use state::{DiskSource, State};
@@ -190,14 +190,11 @@ impl Cache {
         if self.still_waits(exchange, held, cx) || held.still_loads(exchange, cx) {
             return Poll::Pending;
         }
-        if let BodyWait::Waits(body, _) = &held.body_wait
-            && body.poll_ended(cx).is_ready()
+        if let Some(body) = held.awaited_body.take_if(|body| body.poll_ended(cx).is_ready())
+            && body.lacks_room()
         {
-            if body.lacks_room() {
-                // The body is gone. All waiting requests go on at once, and so do later ones.
-                coalescer.note_uncacheable(id, now);
-            }
-            held.body_wait = BodyWait::Over;
+            // The body is gone. All waiting requests go on at once, and so do later ones.
+            coalescer.note_uncacheable(id, now);
         }
         let background = exchange.draft.background.take();
         let is_background = background.is_some();
@@ -207,7 +204,7 @@ impl Cache {
             entries.find(cache_request.key.into(), &mut found);
             let decision = self.policy.decide(cache_request, &exchange.request(), &candidates(&found), now);
             // A leader does not let its waiters wait for the disk.
-            if !decision.is_served() && leader.is_none() && self.fetch(held, cache_request, now) {
+            if !decision.is_served() && leader.is_none() && self.fetch(held, cache_request, &found, now) {
                 if held.still_loads(exchange, cx) {
                     return Poll::Pending;
                 }
@@ -271,12 +268,14 @@ impl Cache {
         }
     }
 
-    /// Starts loading entries from the disk, once per request. Returns `true` if loading is in progress.
-    fn fetch(&self, held: &mut Held, cache_request: &CacheRequest, now: Timestamp) -> bool {
+    /// Starts loading entries from the disk, once per request. Returns `true` if loading is in progress, or
+    /// if an entry has come into memory since `found` was looked up.
+    fn fetch(&self, held: &mut Held, cache_request: &CacheRequest, found: &Found, now: Timestamp) -> bool {
         if !matches!(held.disk_fetch, DiskFetch::None) {
             return false;
         }
-        held.disk_fetch = match self.state.entries.look_up(cache_request.key.into()) {
+        held.disk_fetch = match self.state.entries.look_up(cache_request.key.into(), found) {
+            DiskLookup::InMemory => return true,
             DiskLookup::Nothing => DiskFetch::None,
             DiskLookup::Loading(loading) => DiskFetch::InProgress(loading, now + DISK_WAIT_MAX),
             DiskLookup::Unknown => DiskFetch::Abandoned,
@@ -320,6 +319,7 @@ impl Cache {
     /// Forwards the request to the provider, with the validators if there are any.
     fn forward(&self, exchange: &mut Exchange<'_>, held: &mut Held, forwarding: Forwarding) {
         let Forwarding { cache_request, why, found, validation, leader } = forwarding;
+        held.awaited_body = None;
         let checkpoint = exchange.draft.checkpoint();
         if let Some(Validation { validators, .. }) = &validation {
             let fields = &mut exchange.draft.request;

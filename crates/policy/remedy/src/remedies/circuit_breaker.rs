@@ -1,12 +1,14 @@
 //! `circuit-breaker`: responds in place of a failing provider, and probes from time to time whether it has
 //! recovered.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
-use egret_message::{Condition, Fault, Reason, Refused, any_meets};
+use egret_message::{Condition, Fault, OTHER_HOSTS, Outcome, Reason, Refused, any_meets};
 use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,8 @@ const OPEN_MAX: std::time::Duration = std::time::Duration::from_hours(24);
 const WINDOW_MAX: std::time::Duration = std::time::Duration::from_hours(1);
 /// Maximum number of calls in a threshold.
 const CALLS_MAX: u32 = 1_000_000;
+/// Number of transitions that a breaker remembers, over all its circuits.
+const TRANSITIONS_MAX: usize = 50;
 
 /// Conditions under which a circuit opens and closes.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -91,11 +95,11 @@ impl Default for CircuitBreakerConfig {
 pub struct CircuitBreaker {
     config: CircuitBreakerConfig,
     grouping: Grouping,
-    circuits: Arc<Groups<Circuit>>,
+    circuits: Arc<Circuits>,
 }
 
 /// The circuits of a breaker: one for each provider or group that calls have failed for lately.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CircuitsSnapshot {
     /// Number of circuits that count failures.
     pub circuits: usize,
@@ -105,6 +109,162 @@ pub struct CircuitsSnapshot {
     pub half_open: usize,
     /// The latest time until which one of them stays open.
     pub until: Option<Timestamp>,
+    /// Number of transitions so far, including those that are no longer remembered.
+    pub transitions_count: u64,
+    /// The last transitions, the oldest first.
+    pub transitions: Vec<Transition>,
+}
+
+/// The circuits of a breaker as one process hands them over to the next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CircuitsState {
+    /// Length of the window in which calls are counted.
+    window_ms: u64,
+    circuits: Vec<HandedCircuit>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct HandedCircuit {
+    /// Name of its group.
+    name: Vec<u8>,
+    /// Time until which it is open, if it is.
+    open_until_us: Option<u64>,
+    failed_probes: u32,
+    consecutive: u32,
+    step: u64,
+    counts: [(u32, u32); SLOTS],
+}
+
+/// A change of a circuit's state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transition {
+    /// Its time.
+    pub at: Timestamp,
+    /// The provider whose calls the circuit counts, or the host if it has none.
+    pub provider: Box<str>,
+    /// The new state.
+    pub to: CircuitState,
+    /// The reason.
+    pub reason: TransitionReason,
+    /// The outcome of the call that led to it, if one did.
+    pub outcome: Option<CallOutcome>,
+}
+
+/// State of a circuit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CircuitState {
+    /// Calls pass.
+    Closed,
+    /// Requests are refused until that time.
+    Open(Timestamp),
+    /// Probes pass.
+    HalfOpen,
+}
+
+/// The reason for a transition. Its `Display` is a clause for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransitionReason {
+    /// So many calls have failed in a row.
+    InARow(u32),
+    /// Too large a share of the calls in the window has failed.
+    Share {
+        /// Number of failed calls.
+        failed: u64,
+        /// Number of calls.
+        calls: u64,
+    },
+    /// The provider asked for a pause with `Retry-After`.
+    RetryAfter,
+    /// A probe has failed.
+    ProbeFailed,
+    /// The circuit was open for long enough.
+    Due,
+    /// So many probes have succeeded.
+    Probed(u32),
+}
+
+/// The outcome of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallOutcome {
+    /// The status code of its response.
+    Status(u16),
+    /// The slug of the error that prevented a response.
+    Failed(&'static str),
+}
+
+impl CircuitState {
+    /// Name of the state in the API.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open(_) => "open",
+            Self::HalfOpen => "half-open",
+        }
+    }
+}
+
+impl fmt::Display for TransitionReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InARow(1) => f.write_str("a call failed"),
+            Self::InARow(calls) => write!(f, "{calls} calls in a row failed"),
+            Self::Share { failed, calls } => write!(f, "{failed} of {calls} calls failed"),
+            Self::RetryAfter => f.write_str("the provider asked for a pause"),
+            Self::ProbeFailed => f.write_str("a probe failed"),
+            Self::Due => f.write_str("the pause was over, so a probe was sent"),
+            Self::Probed(1) => f.write_str("a probe succeeded"),
+            Self::Probed(probes) => write!(f, "{probes} probes succeeded"),
+        }
+    }
+}
+
+impl fmt::Display for CallOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "{status}"),
+            Self::Failed(slug) => f.write_str(slug),
+        }
+    }
+}
+
+impl CallOutcome {
+    fn of(exchange: &Exchange<'_>) -> Option<Self> {
+        match exchange.outcome {
+            Outcome::None => None,
+            Outcome::Response(_) => exchange.response().map(|response| Self::Status(response.status)),
+            Outcome::Failure(failure) => Some(Self::Failed(failure.slug)),
+        }
+    }
+}
+
+/// The circuits of a breaker and their last transitions.
+#[derive(Debug, Default)]
+struct Circuits {
+    groups: Groups<Circuit>,
+    history: Mutex<TransitionHistory>,
+}
+
+/// The last transitions. They are rare: a circuit changes a few times per second at most.
+#[derive(Debug, Default)]
+struct TransitionHistory {
+    count: u64,
+    /// The oldest first.
+    last: VecDeque<Transition>,
+}
+
+impl Circuits {
+    fn note(&self, transition: Transition) {
+        let mut history = self.history();
+        history.count += 1;
+        if history.last.len() >= TRANSITIONS_MAX {
+            history.last.pop_front();
+        }
+        history.last.push_back(transition);
+    }
+
+    fn history(&self) -> MutexGuard<'_, TransitionHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// State of one exchange.
@@ -125,13 +285,13 @@ struct CountedCall {
 /// A probe call. Dropping it allows another probe.
 #[derive(Debug)]
 struct Probe {
-    circuits: Arc<Groups<Circuit>>,
+    circuits: Arc<Circuits>,
     call: CountedCall,
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        self.circuits.look(self.call.key, |circuit| {
+        self.circuits.groups.look(self.call.key, |circuit| {
             if let Phase::HalfOpen { in_flight, .. } = &mut circuit.phase
                 && circuit.turn == self.call.turn
             {
@@ -155,7 +315,7 @@ impl Remedy for CircuitBreaker {
         if context.problems.len() > before {
             return None;
         }
-        let circuits = context.states.keep(|_| true, Groups::default);
+        let circuits = context.states.keep(|_| true, Circuits::default);
         Some(Self { config: config.clone(), grouping, circuits })
     }
 
@@ -223,8 +383,14 @@ fn problems(config: &CircuitBreakerConfig) -> impl Iterator<Item = (&'static str
 impl CircuitBreaker {
     /// Returns the state of the circuits at `now`.
     pub(crate) fn snapshot(&self, now: Timestamp) -> CircuitsSnapshot {
-        let mut snapshot = CircuitsSnapshot::default();
-        self.circuits.each(|circuit| {
+        let history = self.circuits.history();
+        let mut snapshot = CircuitsSnapshot {
+            transitions_count: history.count,
+            transitions: history.last.iter().cloned().collect(),
+            ..CircuitsSnapshot::default()
+        };
+        drop(history);
+        self.circuits.groups.each(|circuit| {
             snapshot.circuits += 1;
             match circuit.phase {
                 Phase::Closed => {}
@@ -239,10 +405,48 @@ impl CircuitBreaker {
         snapshot
     }
 
+    /// Returns the circuits for the next process, except those that are like new.
+    pub(crate) fn hand_over(&self) -> CircuitsState {
+        let mut circuits = Vec::new();
+        self.circuits.groups.each_named(|name, circuit| {
+            if !name.is_empty() && !circuit.is_new() {
+                circuits.push(circuit.handed(name));
+            }
+        });
+        CircuitsState { window_ms: self.config.window.as_millis(), circuits }
+    }
+
+    /// Takes over the circuits of an earlier process.
+    pub(crate) fn inherit(&self, now: Timestamp, state: &CircuitsState) {
+        // Counts of another window have another meaning.
+        let is_counted_alike = state.window_ms == self.config.window.as_millis();
+        let open_max = now + self.config.open_max.get();
+        for handed in &state.circuits {
+            let Some(key) = self.circuits.groups.key_of_bytes(&handed.name) else { continue };
+            let name = || handed.name.clone().into();
+            self.circuits.groups.with(key, name, Circuit::is_new, |circuit| {
+                *circuit = Circuit::inherited(handed, open_max);
+                if !is_counted_alike {
+                    (circuit.consecutive, circuit.counts) = (0, Default::default());
+                }
+            });
+        }
+    }
+
     fn admit(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<Step, Fault> {
         let now = exchange.now;
-        let key = self.grouping.key(&self.circuits, exchange)?;
-        let admitted = self.circuits.with(key, Circuit::is_new, |circuit| circuit.admit(now, &self.config));
+        let key = self.grouping.key(&self.circuits.groups, exchange)?;
+        let (admitted, change) = self.circuits.groups.with(
+            key,
+            || self.grouping.name(exchange),
+            Circuit::is_new,
+            |circuit| {
+                let turn = circuit.turn;
+                let admitted = circuit.admit(now, &self.config);
+                (admitted, (circuit.turn != turn).then_some((circuit.state(), TransitionReason::Due)))
+            },
+        );
+        self.note_change(exchange, change, None);
         let (turn, tries) = match admitted {
             Ok(admitted) => admitted,
             Err(retry_at) => {
@@ -269,15 +473,34 @@ impl CircuitBreaker {
             // Neither a failure that counts nor a success.
             return;
         }
-        self.circuits.look(call.key, |circuit| {
+        let change = self.circuits.groups.look(call.key, |circuit| {
             if circuit.turn != call.turn {
-                return;
+                return None;
             }
-            match requested {
-                Some(until) => circuit.open_until(until.min(now + self.config.open_max.get())),
-                None => circuit.record_outcome(now, failed, &self.config),
-            }
+            let reason = match requested {
+                Some(until) => {
+                    circuit.open_until(until.min(now + self.config.open_max.get()));
+                    TransitionReason::RetryAfter
+                }
+                None => circuit.record_outcome(now, failed, &self.config)?,
+            };
+            Some((circuit.state(), reason))
         });
+        self.note_change(exchange, change.flatten(), CallOutcome::of(exchange));
+    }
+
+    fn note_change(
+        &self,
+        exchange: &Exchange<'_>,
+        change: Option<(CircuitState, TransitionReason)>,
+        outcome: Option<CallOutcome>,
+    ) {
+        let Some((to, reason)) = change else { return };
+        let provider = match self.grouping.provider(exchange) {
+            OTHER_HOSTS => exchange.destination.host,
+            provider => provider,
+        };
+        self.circuits.note(Transition { at: exchange.now, provider: provider.into(), to, reason, outcome });
     }
 }
 
@@ -338,26 +561,61 @@ impl Circuit {
         }
     }
 
-    /// Records the outcome of a call of the current turn.
-    fn record_outcome(&mut self, now: Timestamp, failed: bool, config: &CircuitBreakerConfig) {
+    /// Records the outcome of a call of the current turn. Returns the reason for a change of the phase.
+    fn record_outcome(
+        &mut self,
+        now: Timestamp,
+        failed: bool,
+        config: &CircuitBreakerConfig,
+    ) -> Option<TransitionReason> {
         match &mut self.phase {
             Phase::Closed => {
                 self.count(now, failed, config);
-                if failed && self.is_too_much(config) {
-                    self.open(now, config);
-                }
+                let reason = self.reason_to_open(config).filter(|_| failed)?;
+                self.open(now, config);
+                Some(reason)
             }
             Phase::HalfOpen { .. } if failed => {
                 self.failed_probes = self.failed_probes.saturating_add(1);
                 self.open(now, config);
+                Some(TransitionReason::ProbeFailed)
             }
             Phase::HalfOpen { successes, .. } => {
                 *successes += 1;
-                if *successes >= config.successes {
-                    *self = Self { turn: self.turn + 1, ..Self::default() };
+                let successes = *successes;
+                if successes < config.successes {
+                    return None;
                 }
+                *self = Self { turn: self.turn + 1, ..Self::default() };
+                Some(TransitionReason::Probed(successes))
             }
-            Phase::Open { .. } => {}
+            Phase::Open { .. } => None,
+        }
+    }
+
+    fn handed(&self, name: &[u8]) -> HandedCircuit {
+        let Self { failed_probes, consecutive, step, counts, .. } = *self;
+        let open_until_us = match self.phase {
+            Phase::Closed => None,
+            Phase::Open { until } => Some(until.as_micros()),
+            // Its probes are known to this process only: the next request is a probe.
+            Phase::HalfOpen { .. } => Some(0),
+        };
+        HandedCircuit { name: name.into(), open_until_us, failed_probes, consecutive, step, counts }
+    }
+
+    fn inherited(handed: &HandedCircuit, open_max: Timestamp) -> Self {
+        let HandedCircuit { open_until_us, failed_probes, consecutive, step, counts, .. } = *handed;
+        let until = open_until_us.map(|until| Timestamp::from_micros(until).min(open_max));
+        let phase = until.map_or(Phase::Closed, |until| Phase::Open { until });
+        Self { phase, turn: 0, failed_probes, consecutive, step, counts }
+    }
+
+    fn state(&self) -> CircuitState {
+        match self.phase {
+            Phase::Closed => CircuitState::Closed,
+            Phase::Open { until } => CircuitState::Open(until),
+            Phase::HalfOpen { .. } => CircuitState::HalfOpen,
         }
     }
 
@@ -393,15 +651,16 @@ impl Circuit {
         *failures = failures.saturating_add(u32::from(failed));
     }
 
-    fn is_too_much(&self, config: &CircuitBreakerConfig) -> bool {
-        let in_a_row = config.consecutive.is_some_and(|most| self.consecutive >= most);
-        let (calls, failures) = self.counts.iter().fold((0_u64, 0_u64), |(calls, failures), slot| {
+    /// Returns the reason to open the circuit, if there is one.
+    fn reason_to_open(&self, config: &CircuitBreakerConfig) -> Option<TransitionReason> {
+        if config.consecutive.is_some_and(|most| self.consecutive >= most) {
+            return Some(TransitionReason::InARow(self.consecutive));
+        }
+        let (calls, failed) = self.counts.iter().fold((0_u64, 0_u64), |(calls, failures), slot| {
             (calls + u64::from(slot.0), failures + u64::from(slot.1))
         });
-        in_a_row
-            || config
-                .ratio
-                .is_some_and(|ratio| calls >= u64::from(config.min_calls) && share(failures, calls) >= ratio)
+        let is_too_much = |ratio| calls >= u64::from(config.min_calls) && share(failed, calls) >= ratio;
+        config.ratio.is_some_and(is_too_much).then_some(TransitionReason::Share { failed, calls })
     }
 }
 
@@ -462,6 +721,30 @@ mod tests {
         assert_eq!(open_ms(&harness), Some(5_000));
         let mut other = harness.send("GET https://two.example/");
         assert_eq!(other.poll(&harness), TestStep::Call);
+    }
+
+    #[test]
+    fn the_next_process_goes_on_with_the_same_circuits() {
+        let (old, new) = (harness(&json!({})), harness(&json!({})));
+        let take_over = |old: &TestFlows, new: &TestFlows| {
+            let message = serde_json::to_string(&old.flows.hand_over(old.now, 0)).unwrap();
+            new.flows.inherit(new.now, &serde_json::from_str(&message).unwrap());
+        };
+        calls(&old, "500", 4);
+        take_over(&old, &new);
+        assert_eq!(open_ms(&new), None);
+        calls(&new, "500", 1);
+        assert_eq!(open_ms(&new), Some(5_000), "the failures before the hand-over count");
+        let mut third = harness(&json!({}));
+        take_over(&new, &third);
+        assert_eq!(open_ms(&third), Some(5_000));
+        assert_eq!(third.send("GET https://two.example/").poll(&third), TestStep::Call);
+        third.pass_ms(5_000);
+        let fourth = harness(&json!({ "window": "20s" }));
+        let probe = third.send(GET).poll(&third);
+        assert_eq!(probe, TestStep::Call);
+        take_over(&third, &fourth);
+        assert_eq!(open_ms(&fourth), None, "the probe of the process before is not waited for");
     }
 
     #[test]
@@ -534,12 +817,66 @@ mod tests {
         assert_eq!(open_ms(&harness), Some(20_000));
     }
 
+    /// The transitions in words, the oldest first.
+    fn told(harness: &TestFlows) -> Vec<String> {
+        let mut snapshot = harness.flows.snapshot(harness.now, 0);
+        let circuits = snapshot.flows[0].remedies[0].state.circuits.take().unwrap();
+        assert!(circuits.transitions.len() <= TRANSITIONS_MAX);
+        assert!(circuits.transitions_count >= circuits.transitions.len() as u64);
+        let in_words = circuits.transitions.iter().map(|transition| {
+            let outcome = transition.outcome.map(|outcome| format!(" ({outcome})")).unwrap_or_default();
+            format!("{} {}: {}{outcome}", transition.provider, transition.to.word(), transition.reason)
+        });
+        in_words.collect()
+    }
+
+    #[test]
+    fn each_transition_is_remembered_with_its_reason() {
+        let mut harness = harness(&json!({ "consecutive": 2, "open": "1s", "retry_after_min": "10s" }));
+        calls(&harness, "500", 1);
+        assert_eq!(told(&harness), [] as [&str; 0]);
+        calls(&harness, "503", 1);
+        harness.pass_ms(1_000);
+        let mut probe = harness.send(GET);
+        probe.poll(&harness);
+        probe.failure(&harness, FailureKind::Reset);
+        harness.pass_ms(2_000);
+        calls(&harness, "200", 1);
+        calls(&harness, "429\nRetry-After: 20", 1);
+        assert_eq!(
+            told(&harness),
+            [
+                "one open: 2 calls in a row failed (503)",
+                "one half-open: the pause was over, so a probe was sent",
+                "one open: a probe failed (failed)",
+                "one half-open: the pause was over, so a probe was sent",
+                "one closed: a probe succeeded (200)",
+                "one open: the provider asked for a pause (429)",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_share_is_told_and_only_the_last_transitions_are_kept() {
+        let mut harness =
+            harness(&json!({ "consecutive": null, "ratio": 0.5, "min_calls": 4, "open": "1s" }));
+        calls(&harness, "200", 2);
+        calls(&harness, "500", 2);
+        assert_eq!(told(&harness), ["one open: 2 of 4 calls failed (500)"]);
+        for _ in 0..TRANSITIONS_MAX {
+            harness.pass_ms(60_000);
+            calls(&harness, "500", 1);
+        }
+        assert_eq!(told(&harness).len(), TRANSITIONS_MAX);
+    }
+
     #[test]
     fn a_reload_keeps_it_open() {
         let mut harness = harness(&json!({ "consecutive": 1 }));
         calls(&harness, "500", 1);
         harness.reload(config(&json!({ "consecutive": 3 })));
         assert_eq!(open_ms(&harness), Some(5_000));
+        assert_eq!(told(&harness).len(), 1);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::exchange::{AlternateCall, Exchange};
 use crate::local_response::{LocalKind, LocalResponse};
 use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
-use crate::remedy::{CompileContext, InnerRemedy, Mode, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, Named, Needs, Reaction, Remedy, Step};
 
 /// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
 /// combined.
@@ -35,7 +35,7 @@ pub struct FallbackConfig {
     pub provider: Option<String>,
     /// Path to call instead, beginning with `/`. The query is kept. A template: `${params.id}` is a parameter
     /// of the flow's path; slashes in values are encoded.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub path: Option<String>,
     /// Response to send instead. Its templates can use the response of the failed call; if there was none,
     /// its status is 0 and its fields are empty. A response that replaces a refusal keeps `Retry-After`,
@@ -106,6 +106,10 @@ pub struct Held {
 impl Remedy for Fallback {
     type Config = FallbackConfig;
     type Held = Held;
+
+    fn names(config: &FallbackConfig) -> Vec<Named<'_>> {
+        config.provider.iter().map(|provider| Named::Provider(provider)).collect()
+    }
 
     fn compile(config: &FallbackConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();

@@ -21,10 +21,12 @@ pub struct FixedResponseConfig {
     /// Status code, 200 to 599.
     pub status: u16,
     /// Header fields. The values are templates: `${request.headers.x-id}` is the value of that field.
+    #[serde(deserialize_with = "egret_config::verbatim")]
     pub headers: BTreeMap<String, String>,
     /// Body, also a template. Values are escaped for JSON or `application/x-www-form-urlencoded` if
     /// `content-type` among the header fields says so. Markup, scripts and multipart bodies cannot contain
     /// templates.
+    #[serde(deserialize_with = "egret_config::verbatim")]
     pub body: String,
 }
 

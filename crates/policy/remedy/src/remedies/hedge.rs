@@ -14,7 +14,7 @@ use egret_message::Outcome;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, SecondCall};
 use crate::remedies::retry::{Budget, BudgetConfig};
 use crate::remedies::timeout::shorter;
 use crate::remedy::{CompileContext, Reaction, Remedy, Step};
@@ -59,12 +59,35 @@ pub struct Hedge {
 struct State {
     budget: Budget,
     latencies: Latencies,
+    counts: HedgesSnapshot,
+}
+
+/// Number of second calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HedgesSnapshot {
+    /// Calls that were slow enough for a second one, whether it was made or not: in report mode, those for
+    /// which it would have been.
+    pub slow: u64,
+    /// Second calls.
+    pub made: u64,
+    /// Second calls whose response was used.
+    pub used: u64,
+    /// Requests that passed without a second call, because the budget was used up.
+    pub over_budget: u64,
+}
+
+/// State of one exchange that may be hedged.
+#[derive(Debug, Clone, Copy)]
+pub struct Held {
+    since: Timestamp,
+    /// Time after which a second call is due; `None` if the budget has no room for it.
+    after: Option<std::time::Duration>,
 }
 
 impl Remedy for Hedge {
     type Config = HedgeConfig;
-    /// Start time of the exchange; `None` if it is not hedged.
-    type Held = Option<Timestamp>;
+    /// `None` if the exchange is not hedged.
+    type Held = Option<Held>;
 
     fn compile(config: &HedgeConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
@@ -101,31 +124,46 @@ impl Remedy for Hedge {
         if !method.is_safe() && !self.config.methods.contains(method.name()) {
             return Poll::Ready(Step::Next);
         }
-        *held = Some(exchange.now);
         let mut state = self.state();
         state.budget.first_call(exchange.now);
+        let mut after = None;
         if state.budget.has_room(exchange.now, self.config.budget) {
-            let after = self.config.percentile.and_then(|percentile| state.latencies.at(percentile));
+            let usual = self.config.percentile.and_then(|percentile| state.latencies.at(percentile));
+            after = Some(usual.unwrap_or(self.config.after.get()));
             let call = &mut exchange.draft.call;
-            call.hedge = shorter(call.hedge, Some(after.unwrap_or(self.config.after.get())));
+            call.hedge = shorter(call.hedge, after);
+        } else {
+            state.counts.over_budget += 1;
         }
+        *held = Some(Held { since: exchange.now, after });
         Poll::Ready(Step::Next)
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, held: &mut Self::Held) -> Reaction {
-        let Some(since) = *held else { return Reaction::Pass };
+        let Some(Held { since, after }) = *held else { return Reaction::Pass };
+        let second_call = exchange.draft.second_call;
+        let took = exchange.now.since(since);
         let mut state = self.state();
-        if exchange.draft.hedged {
+        let is_slow = second_call != SecondCall::None || after.is_some_and(|after| took >= after);
+        state.counts.slow += u64::from(is_slow && exchange.local_kind.is_none());
+        if second_call != SecondCall::None {
             state.budget.count_repeat(exchange.now);
+            state.counts.made += 1;
+            state.counts.used += u64::from(second_call == SecondCall::Used);
         }
         if let Outcome::Response(_) = exchange.outcome {
-            state.latencies.note(exchange.now.since(since));
+            state.latencies.note(took);
         }
         Reaction::Pass
     }
 }
 
 impl Hedge {
+    /// Returns the number of second calls so far.
+    pub(crate) fn snapshot(&self) -> HedgesSnapshot {
+        self.state().counts
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,6 +209,27 @@ impl Latencies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use egret_fixture::{TestFlows, TestStep};
+    use serde_json::json;
+
+    const GET: &str = "GET https://one.example/";
+
+    #[test]
+    fn slow_calls_are_counted_whether_a_second_call_is_made_or_not() {
+        for mode in ["enforce", "report"] {
+            let hedge = json!({ "after": "100ms", "budget": { "ratio": 0, "min_per_second": 1 } });
+            let mut harness = TestFlows::with(&json!([{ "hedge": hedge, "mode": mode }]));
+            for time_ms in [99, 100, 101] {
+                let mut exchange = harness.send(GET);
+                assert_eq!(exchange.poll(&harness), TestStep::Call);
+                harness.pass_ms(time_ms);
+                exchange.response(&harness, "200");
+            }
+            let counts = harness.flows.snapshot(harness.now, 0).flows[0].remedies[0].state.hedges.unwrap();
+            assert_eq!((counts.slow, counts.made, counts.used), (2, 0, 0), "{mode}");
+        }
+    }
 
     #[test]
     fn percentiles_are_those_of_the_last_calls() {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
-use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, Named, Needs, Reaction, Remedy, Step};
 
 /// Limits exchanges by a quota.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -58,6 +58,10 @@ pub struct Held {
 impl Remedy for Limit {
     type Config = LimitConfig;
     type Held = Held;
+
+    fn names(config: &LimitConfig) -> Vec<Named<'_>> {
+        vec![Named::Quota(&config.quota)]
+    }
 
     fn compile(config: &LimitConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         context.check_refusal_status(config.status);
@@ -308,6 +312,9 @@ mod tests {
     #[test]
     fn a_quota_that_is_not_there_is_refused() {
         let found = problems(&json!([{ "limit": { "quota": "nope" } }]));
-        assert_eq!(found, ["flows[0].remedies[0].limit.quota: no quota is called `nope`"]);
+        assert_eq!(
+            found,
+            ["flows[0].remedies[0].limit.quota: no quota is called `nope`: define it under `quotas`"]
+        );
     }
 }

@@ -23,6 +23,7 @@ use crate::exchange::Exchange;
 use crate::grouping::{Grouping, Groups};
 use crate::message_templates::field_name_problem;
 use crate::remedy::{CompileContext, Mode, Reaction, Remedy, Step};
+pub use throttled::HandedPause;
 use throttled::{Admission, Probe, Throttled};
 
 /// Maximum pause that any provider can ask for.
@@ -165,6 +166,16 @@ impl Remedy for ProviderThrottle {
 }
 
 impl ProviderThrottle {
+    /// Returns the pauses for the next process.
+    pub(crate) fn hand_over(&self) -> Vec<HandedPause> {
+        self.throttled.hand_over()
+    }
+
+    /// Takes over the pauses of an earlier process.
+    pub(crate) fn inherit(&self, now: Timestamp, pauses: &[HandedPause]) {
+        self.throttled.inherit(now, pauses);
+    }
+
     fn admit(&self, exchange: &Exchange<'_>) -> Result<Admission, Fault> {
         let key = self.grouping.key(self.throttled.states(), exchange)?;
         Ok(self.throttled.admit(key, exchange.now))
@@ -202,7 +213,7 @@ impl ProviderThrottle {
             Some(until) => {
                 let until = until.min(exchange.now + self.config.wait_max.get());
                 let key = self.grouping.key(self.throttled.states(), exchange)?;
-                self.throttled.pause(key, until, exchange.now);
+                self.throttled.pause(key, || self.grouping.name(exchange), until, exchange.now);
                 held.probe = None;
             }
             None if any_meets(&self.config.on, &exchange.outcome) => held.probe = None,
@@ -266,6 +277,16 @@ mod tests {
         assert_eq!(wait_ms(&harness, "GET https://two.example/"), None);
         harness.pass_ms(20_000);
         assert_eq!(wait_ms(&harness, GET), None);
+    }
+
+    #[test]
+    fn the_next_process_keeps_the_pauses() {
+        let [old, new] = [(), ()].map(|()| TestFlows::new(config(&json!({}))));
+        old.exchange(GET, "429\nRetry-After: 30");
+        let message = serde_json::to_string(&old.flows.hand_over(old.now, 0)).unwrap();
+        new.flows.inherit(new.now, &serde_json::from_str(&message).unwrap());
+        assert_eq!(wait_ms(&new, GET), Some(30_000));
+        assert_eq!(wait_ms(&new, "GET https://two.example/"), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::quota_draw::{ChargeRequest, Draw};
-use crate::remedy::{CompileContext, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, Named, Needs, Reaction, Remedy, Step};
 use crate::wait_line::{Arrival, QueuePlace, QueuePosition, Queues};
 
 /// Maximum length of a queue.
@@ -125,6 +125,10 @@ pub struct Held {
 impl Remedy for Queue {
     type Config = QueueConfig;
     type Held = Held;
+
+    fn names(config: &QueueConfig) -> Vec<Named<'_>> {
+        vec![Named::Quota(&config.quota)]
+    }
 
     fn compile(config: &QueueConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();

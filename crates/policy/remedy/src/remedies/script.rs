@@ -48,7 +48,7 @@ const REST: std::time::Duration = std::time::Duration::from_secs(30);
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptConfig {
     /// The script.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub source: Option<String>,
     /// File with the script, relative to the directory of the config file. A change of the file reloads the
     /// config.

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::exchange::Exchange;
 use crate::message_templates::{PathTemplate, field_name_problem};
-use crate::remedy::{CompileContext, InnerRemedy, Mode, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, Named, Needs, Reaction, Remedy, Step};
 
 /// Maximum length of a rendered value.
 const FIELD_BYTES_MAX: usize = 16 << 10;
@@ -81,7 +81,7 @@ pub struct RequestChanges {
     /// Header fields.
     pub headers: TextChanges,
     /// Path to call, beginning with `/`. Slashes in values are encoded.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub path: Option<String>,
     /// Query parameters. Names and values are encoded.
     pub query: TextChanges,
@@ -104,8 +104,10 @@ pub struct ResponseChanges {
 #[serde(default, deny_unknown_fields)]
 pub struct TextChanges {
     /// Sets a value, replacing all others of that name.
+    #[serde(deserialize_with = "egret_config::verbatim")]
     pub set: BTreeMap<String, String>,
     /// Adds a value and keeps others of that name.
+    #[serde(deserialize_with = "egret_config::verbatim")]
     pub add: BTreeMap<String, String>,
     /// Removes all values of these names.
     pub remove: Vec<String>,
@@ -117,8 +119,10 @@ pub struct TextChanges {
 #[serde(default, deny_unknown_fields)]
 pub struct JsonChanges {
     /// Sets or replaces a value. Missing parent objects are created. Texts in the value are templates.
+    #[serde(deserialize_with = "egret_config::verbatim")]
     pub set: BTreeMap<String, Value>,
     /// Appends a value to a list, or sets a member that does not exist. Any other existing value is kept.
+    #[serde(deserialize_with = "egret_config::verbatim")]
     pub add: BTreeMap<String, Value>,
     /// Removes these members.
     pub remove: Vec<String>,
@@ -206,6 +210,10 @@ impl Remedy for Transform {
 
     fn needs_key(config: &TransformConfig) -> bool {
         [&config.request.json, &config.response.json].iter().any(|json| !json.obfuscate.is_empty())
+    }
+
+    fn names(config: &TransformConfig) -> Vec<Named<'_>> {
+        config.request.provider.iter().map(|provider| Named::Provider(provider)).collect()
     }
 
     fn compile(config: &TransformConfig, context: &mut CompileContext<'_>) -> Option<Self> {

@@ -23,7 +23,7 @@ use std::{fmt, io};
 
 use egret_clock::Moment;
 use files::{Directory, FileRecord, OpenError, Sealed};
-use index::{Index, Known, OwnPurge, Phase};
+use index::{Index, KnownRecord, OwnPurge, Phase};
 use load::Load;
 use status::DiskCounts;
 
@@ -65,6 +65,8 @@ pub struct DiskLimits {
 pub enum DiskLookup {
     /// There is none.
     Nothing,
+    /// There is one in memory by now, which the caller has not found there.
+    InMemory,
     /// There is one, which is being loaded.
     Loading(Loading),
     /// Unknown: the disk is still being scanned.
@@ -201,7 +203,7 @@ impl<K: StoredValue> Disk<K> {
         if index.phase == Phase::Closed {
             return;
         }
-        let known = Known::new(entry.key, entry.value.label(), &entry.tags, 0);
+        let known = KnownRecord::new(entry.key, entry.value.label(), &entry.tags, 0);
         if index.is_purged(entry.number, &known) {
             return;
         }
@@ -392,7 +394,7 @@ impl<K: StoredValue> Disk<K> {
             if *record.tags != *tags {
                 tags = record.tags.clone().into();
             }
-            let known = Known::new(record.key, value.label(), &tags, record.bytes());
+            let known = KnownRecord::new(record.key, value.label(), &tags, record.bytes());
             let mut index = self.lock();
             index.insert_found(number, known, self.limits.variants);
             // Without any changes yet, all files can stay as they are.

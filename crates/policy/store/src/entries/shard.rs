@@ -50,7 +50,7 @@ impl Hasher for Folded {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct SlotLink {
     newer: u32,
     older: u32,
 }
@@ -60,7 +60,7 @@ struct ShardSlot<K> {
     entry: Arc<Entry<K>>,
     /// Size that the slot is charged with.
     bytes: u64,
-    links: [Link; 3],
+    links: [SlotLink; 3],
 }
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl<K: StoredValue> Shard<K> {
         let older = |index: &mut Index, key| index.insert(key, at).unwrap_or(NONE);
         let olders = [older(&mut self.ids, id), older(&mut self.groups, group), self.newest];
         self.slots[at as usize] =
-            Some(ShardSlot { entry, bytes, links: olders.map(|older| Link { newer: NONE, older }) });
+            Some(ShardSlot { entry, bytes, links: olders.map(|older| SlotLink { newer: NONE, older }) });
         for (thread, older) in [Thread::Id, Thread::Group, Thread::Age].into_iter().zip(olders) {
             if let Some(Some(older)) = self.slots.get_mut(older as usize) {
                 older.links[thread as usize].newer = at;
@@ -234,7 +234,7 @@ impl<K: StoredValue> Shard<K> {
     fn take(&mut self, at: u32) -> bool {
         let Some(slot) = self.slots.get_mut(at as usize).and_then(Option::take) else { return false };
         let EntryKey { id, group } = slot.entry.key;
-        for (thread, Link { newer, older }) in
+        for (thread, SlotLink { newer, older }) in
             [Thread::Id, Thread::Group, Thread::Age].into_iter().zip(slot.links)
         {
             if let Some(Some(other)) = self.slots.get_mut(older as usize) {
@@ -260,7 +260,7 @@ impl<K: StoredValue> Shard<K> {
                 map.insert(key, older)
             };
         }
-        let Link { newer, .. } = slot.links[Thread::Age as usize];
+        let SlotLink { newer, .. } = slot.links[Thread::Age as usize];
         if self.oldest == at {
             self.oldest = newer;
         }

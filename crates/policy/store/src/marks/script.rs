@@ -1,6 +1,6 @@
 //! The scripts by which Redis or Valkey merges the marks of all gateways, and the texts between them.
 
-use super::{Change, Mark, MarkKey, MarkNews};
+use super::{Mark, MarkChange, MarkKey, MarkNews};
 
 /// The text of the script that merges marks.
 pub const MARK_SCRIPT: &str = include_str!("mark.lua");
@@ -42,7 +42,7 @@ impl MarkScripts {
     }
 
     /// Writes a change as the script reads it.
-    pub fn change((key, news): &Change) -> Option<String> {
+    pub fn change((key, news): &MarkChange) -> Option<String> {
         match news {
             MarkNews::Marked(Mark { left_ms, proof_ms, note }) => {
                 Some(format!("m {key} {left_ms} {proof_ms} {note}"))
@@ -53,7 +53,7 @@ impl MarkScripts {
     }
 
     /// Reads news that the script replies or publishes; `None` if they are not Egret's.
-    pub fn news(text: &[u8]) -> Option<Change> {
+    pub fn news(text: &[u8]) -> Option<MarkChange> {
         let mut words = std::str::from_utf8(text).ok()?.split(' ');
         let (kind, key) = (words.next()?, words.next()?.parse().ok()?);
         let news = match kind {

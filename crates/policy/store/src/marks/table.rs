@@ -15,7 +15,7 @@ const SLACK_MS: u64 = 100;
 const AFTER_MS: u64 = 60_000;
 
 /// A change to tell to the others.
-pub type Change = (MarkKey, MarkNews);
+pub type MarkChange = (MarkKey, MarkNews);
 
 /// The marks that a gateway knows. Times are in milliseconds by a clock that does not stop while the machine
 /// is suspended.
@@ -104,7 +104,7 @@ impl MarkTable {
     }
 
     /// Returns at most so many of the changes that others are to be told about, which they then count as.
-    pub fn take_changes(&mut self, most: usize, now_ms: u64) -> Vec<Change> {
+    pub fn take_changes(&mut self, most: usize, now_ms: u64) -> Vec<MarkChange> {
         let mut changes = Vec::new();
         while changes.len() < most
             && let Some(key) = self.changed.pop_front()

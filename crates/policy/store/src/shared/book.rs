@@ -52,6 +52,8 @@ enum MemberState {
     Superseded,
     /// It has drained all calls and said so.
     Left,
+    /// It called in an earlier generation, and not in this one.
+    Earlier,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -115,6 +117,7 @@ impl Book {
     /// Applies a call at `now_ms` by the store's clock.
     pub fn apply(&mut self, call: &Call, now_ms: u64) -> BookReply {
         let is_old = self.members.get(&call.instance).is_some_and(|row| call.seq <= row.seq);
+        // A call may overtake an earlier one, whose sender has given it up.
         if is_old && call.run == self.run {
             return BookReply::Stale;
         }
@@ -160,13 +163,24 @@ impl Book {
         }
     }
 
+    /// Begins a generation, which knows nothing of the members but the numbers of their calls. So a call from
+    /// before, which may arrive late, does not count for what its member holds now. A call does not outlive
+    /// its connection, so another process of the store needs no numbers.
     fn begin_generation(&mut self, call: &Call, now_ms: u64) {
+        let mut members = std::mem::take(&mut self.members);
+        members.retain(|_, _| call.run == self.run);
+        for row in members.values_mut() {
+            // Its time to be forgotten does not begin again with each generation.
+            row.ends_ms = if row.is_heard() { now_ms } else { row.ends_ms.min(now_ms) };
+            row.state = MemberState::Earlier;
+        }
         *self = Self {
             terms: self.terms,
             generation: call.nonce,
             run: call.run.clone(),
             begun_ms: now_ms,
             last_ms: now_ms,
+            members,
             ..Self::default()
         };
     }
@@ -189,13 +203,17 @@ impl Book {
     /// Renews the caller's lease.
     fn renew(&mut self, call: &Call, now_ms: u64) {
         let asserts = call.generation != 0 && call.generation != self.generation;
-        let is_new = !self.members.contains_key(&call.instance);
+        let is_new = !self.members.get(&call.instance).is_some_and(MemberRow::is_heard);
         if is_new {
-            for row in self.members.values_mut().filter(|row| row.name == call.name) {
+            let mut is_first = true;
+            let is_of_name = |row: &&mut MemberRow| row.is_heard() && row.name == call.name;
+            for row in self.members.values_mut().filter(is_of_name) {
                 row.state = MemberState::Superseded;
+                is_first = false;
             }
             if asserts {
-                self.asserters += 1;
+                // A member and the process in its place are one.
+                self.asserters += u64::from(is_first);
                 self.asserted.roster = self.asserted.roster.max(call.view.roster);
                 self.asserted.low = lowest(self.asserted.low, call.view.low);
             }
@@ -358,8 +376,13 @@ fn group_of<'a>(
 }
 
 impl MemberRow {
+    /// Returns `true` if it has called in this generation.
+    fn is_heard(&self) -> bool {
+        self.state != MemberState::Earlier
+    }
+
     fn is_living(&self, now_ms: u64) -> bool {
-        self.state != MemberState::Left && now_ms < self.ends_ms
+        self.is_heard() && self.state != MemberState::Left && now_ms < self.ends_ms
     }
 
     /// Returns how many units of `holder` are counted.

@@ -12,7 +12,7 @@ local CALL_TIMEOUT_MS = 250
 local SLACK_MS = 2000
 local DRIFT_PARTS = 400
 local BLOCKS_MIN = 100
-local JOINED, SUPERSEDED, LEFT = 'j', 's', 'l'
+local JOINED, SUPERSEDED, LEFT, EARLIER = 'j', 's', 'l', 'e'
 
 local min, max, floor, ceil = math.min, math.max, math.floor, math.ceil
 
@@ -125,7 +125,10 @@ local function save_segment()
   redis.call('PEXPIRE', KEYS[1], text(max(terms.ttl + gone_ms(), s.keep_until - now)))
 end
 
-local function is_living(row, at) return row.state ~= LEFT and at < row.ends end
+-- Returns true if the member has called in this generation.
+local function is_heard(row) return row.state ~= EARLIER end
+
+local function is_living(row, at) return is_heard(row) and row.state ~= LEFT and at < row.ends end
 
 -- Returns true if the state may not be complete, or the clock was set.
 local function must_learn()
@@ -150,17 +153,36 @@ local function forget_gone()
   end
 end
 
+-- Begins a generation, which knows nothing of the members but the numbers of their calls. So a call from before, which
+-- may arrive late, does not count for what its member holds now. A call does not outlive its connection, so another
+-- process of the store needs no numbers.
+local function begin_generation()
+  redis.call('DEL', KEYS[1])
+  if call.run ~= segment.run then members = {} end
+  segment = new_segment(call.nonce)
+  for instance, row in pairs(members) do
+    -- Its time to be forgotten does not begin again with each generation.
+    row.ends = is_heard(row) and now or min(row.ends, now)
+    row.state = EARLIER
+    save_member(instance)
+  end
+end
+
 local function renew()
   local before = members[call.instance]
+  if before and not is_heard(before) then before = nil end
   if not before then
+    local is_first = true
     for instance, row in pairs(members) do
-      if row.name == call.name then
+      if row.name == call.name and is_heard(row) then
         row.state = SUPERSEDED
         save_member(instance)
+        is_first = false
       end
     end
     if call.generation ~= '0' and call.generation ~= segment.generation then
-      segment.asserters = segment.asserters + 1
+      -- A member and the process in its place are one.
+      if is_first then segment.asserters = segment.asserters + 1 end
       segment.roster = max(segment.roster, call.roster)
       segment.low = lowest(segment.low, call.low)
     end
@@ -550,11 +572,7 @@ end
 load_segment()
 local known = members[call.instance]
 if known and call.seq <= known.seq and call.run == segment.run then return 'stale' end
-if must_learn() then
-  redis.call('DEL', KEYS[1])
-  members = {}
-  segment = new_segment(call.nonce)
-end
+if must_learn() then begin_generation() end
 segment.last = max(segment.last, now)
 forget_gone()
 renew()

@@ -90,12 +90,14 @@ impl Hold {
         lease.usable(self.held, self.limit, self.keeps)
     }
 
-    /// Units at whose share of the rate a bucket fills. Without a lease it fills too: nothing is taken, and
-    /// the provider's bucket fills as well.
-    pub fn filling(&self, lease: Lease) -> u64 {
-        match self.owned(lease) {
-            0 => self.held,
-            owned => owned,
+    /// Units at whose share of the rate a bucket fills, of which `used` are in use and `usable` may be. While
+    /// a member that is cut off uses more than it may, it takes none, and the store counts all that it held:
+    /// so all of this fills.
+    pub fn filling(&self, lease: Lease, usable: u64, used: u64) -> u64 {
+        match lease {
+            Lease::Held => self.held,
+            _ if used > usable => self.held.max(usable),
+            _ => usable,
         }
     }
 

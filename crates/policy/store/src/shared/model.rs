@@ -2,8 +2,8 @@
 //! faults of gateways, network and store. In none of them does a unit exist twice, or does the provider count
 //! more than its limit; and after the faults everybody is served again.
 //!
-//! `EGRET_MODEL_HISTORIES` sets a number of new histories; without it, the same few are played each time.
-//! `make model` plays many.
+//! `EGRET_MODEL_HISTORIES` sets the number of histories, and `EGRET_MODEL_SEED` the seed they are drawn from.
+//! Without them, the same few are played each time. `make model` plays many new ones.
 
 #![expect(clippy::cast_precision_loss, reason = "the numbers are small")]
 
@@ -14,17 +14,20 @@ mod provider;
 mod shares;
 mod world;
 
-use std::thread;
+use std::str::FromStr;
+use std::{panic, thread};
 
 use process::Load;
 use proptest::prelude::*;
-use proptest::test_runner::{RngSeed, TestRunner};
+use proptest::test_runner::{RngSeed, TestError, TestRunner};
 use provider::{Kind, LONG_WINDOW_MS};
 use shares::Shares;
 use world::{Fault, World};
 
 /// Number of histories if the environment has none.
 const HISTORIES: u32 = 200;
+/// The seed if the environment has none.
+const SEED: u64 = 19;
 /// Threads that play them. Each has a part of its own, whatever the number of processors.
 const THREADS: u32 = 4;
 /// Faults happen in this time.
@@ -45,26 +48,24 @@ struct History {
     faults: Vec<(u64, Fault)>,
 }
 
-/// The same histories each time, or as many new ones as the environment says: those of one thread.
-fn config(thread: u32) -> ProptestConfig {
-    let count = std::env::var("EGRET_MODEL_HISTORIES").ok().and_then(|count| count.parse().ok());
-    let rng_seed = if count.is_some() { RngSeed::Random } else { RngSeed::Fixed(19 + u64::from(thread)) };
-    let cases = count.unwrap_or(HISTORIES).div_ceil(THREADS);
-    ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 /// Plays the histories of one thread. Returns the number of those that it played.
 fn play_part(thread: u32) -> u32 {
-    let config = config(thread);
-    let cases = config.cases;
+    let cases = from_env("EGRET_MODEL_HISTORIES").unwrap_or(HISTORIES).div_ceil(THREADS);
+    let rng_seed = RngSeed::Fixed(from_env("EGRET_MODEL_SEED").unwrap_or(SEED) + u64::from(thread));
+    let config = ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() };
     let result = TestRunner::new(config).run(&history(), |history| {
         play(&history).map_err(TestCaseError::fail)?;
         Ok(())
     });
-    if let Err(error) = result {
-        panic!("{error}");
+    match result {
+        Ok(()) => cases,
+        Err(TestError::Fail(reason, history)) => panic!("{reason}: {history:?}"),
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
     }
-    cases
+}
+
+fn from_env<T: FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -157,9 +158,42 @@ fn play(history: &History) -> Result<(f64, f64), String> {
 fn model_histories_never_exceed_the_limit_and_starve_nobody() {
     let played: u32 = thread::scope(|scope| {
         let parts: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || play_part(thread))).collect();
-        parts.into_iter().map(|part| part.join().unwrap()).sum()
+        parts.into_iter().map(|part| part.join().unwrap_or_else(|panic| panic::resume_unwind(panic))).sum()
     });
     println!("{played} histories: never above the limit, nobody starved");
+}
+
+/// Histories in which a rule was once broken.
+#[test]
+fn model_histories_that_once_failed_hold() {
+    let bucket = |members| {
+        let idle = (0..members).filter(|slot| *slot != 1);
+        let mut faults: Vec<_> = idle.map(|slot| (10, Fault::Load { slot, load: Load::Idle })).collect();
+        faults.push((12_000, Fault::Cut { slot: 1, for_ms: 12_000 }));
+        faults.push((14_000, Fault::Load { slot: 0, load: Load::All }));
+        History { kind: Kind::Bucket, limit: 300, other_limit: 300, members, seed: 1, loss: 0, faults }
+    };
+    // A member that had used all units is cut off, and others want them.
+    let mut histories: Vec<_> = (2..9).map(bucket).collect();
+    // Calls of a time in which the store was away arrive after later ones, and begin a generation.
+    histories.push(History {
+        kind: Kind::Sliding,
+        limit: 20,
+        other_limit: 20,
+        members: 8,
+        seed: 650_336_120_925_035_814,
+        loss: 0,
+        faults: vec![
+            (7_312, Fault::Away { for_ms: 1_719 }),
+            (9_090, Fault::Away { for_ms: 8_996 }),
+            (9_156, Fault::Restart { slot: 3, limit: 20 }),
+            (17_779, Fault::Away { for_ms: 253 }),
+            (18_433, Fault::Cut { slot: 1, for_ms: 10_553 }),
+        ],
+    });
+    for history in histories {
+        play(&history).unwrap_or_else(|error| panic!("{error}: {history:?}"));
+    }
 }
 
 const KINDS: [Kind; 5] = [Kind::Sliding, Kind::Fixed, Kind::Bucket, Kind::Concurrency, Kind::Blocks];

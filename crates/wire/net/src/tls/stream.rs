@@ -233,6 +233,11 @@ impl TlsStream {
         }
     }
 
+    /// Returns the certificate that the peer has shown, in DER, if it was asked for one.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.tls.peer_certificates()?.first().map(AsRef::as_ref)
+    }
+
     /// Returns `true` if the handshake resumed an earlier session, without certificates.
     #[cfg(test)]
     pub fn is_resumed(&self) -> bool {

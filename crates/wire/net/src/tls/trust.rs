@@ -2,23 +2,26 @@
 //! themselves.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use egret_config::Problem;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::certificates;
 use super::client::{is_distrusted, provider, system_roots};
 
-/// The trusted authorities and certificates for a provider.
+/// The trusted authorities and certificates for a provider. The system's authorities are among them, and are
+/// read when the first certificate is verified: a start does not wait for hundreds of files.
 #[derive(Debug)]
 pub struct Trust {
-    roots: Arc<RootCertStore>,
+    /// The authorities beside the system's.
+    added: Vec<TrustAnchor<'static>>,
     pins: Vec<Pin>,
 }
 
@@ -34,9 +37,8 @@ impl Trust {
     /// Returns the system's authorities, plus the authorities and self-signed server certificates in `file`,
     /// if one is given. Its problems are reported at `path`.
     pub fn load(file: Option<&Path>, path: &str, problems: &mut Vec<Problem>) -> Self {
-        let system = system_roots();
-        let Some(file) = file else { return Self { roots: system, pins: Vec::new() } };
-        let (mut roots, mut pins) = (RootCertStore::clone(&system), Vec::new());
+        let (mut added, mut pins) = (Vec::new(), Vec::new());
+        let Some(file) = file else { return Self { added, pins } };
         let found = certificates(file, path, problems);
         let mut is_useful = found.is_empty();
         for (index, certificate) in found.into_iter().enumerate() {
@@ -60,7 +62,7 @@ impl Trust {
             }
             let kind = Kind::of(&certificate, &alone);
             if kind == Kind::Authority {
-                roots.extend(alone.roots.iter().cloned());
+                added.extend(alone.roots.iter().cloned());
             }
             if kind != Kind::Neither {
                 is_useful = true;
@@ -75,18 +77,13 @@ impl Trust {
             );
             problems.push(Problem::new(path, message));
         }
-        Self { roots: Arc::new(roots), pins }
+        Self { added, pins }
     }
 
     /// Returns the verifier for a provider's certificate.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there are no authorities.
-    pub fn verifier(self) -> Result<Arc<dyn ServerCertVerifier>, String> {
-        let builder = WebPkiServerVerifier::builder_with_provider(self.roots, provider());
-        let signed = builder.build().map_err(|error| error.to_string())?;
-        Ok(if self.pins.is_empty() { signed } else { Arc::new(Verifier { pins: self.pins, signed }) })
+    pub fn verifier(self) -> Arc<dyn ServerCertVerifier> {
+        let Self { added, pins } = self;
+        Arc::new(Verifier { added, pins, signed: OnceLock::new() })
     }
 }
 
@@ -145,8 +142,25 @@ fn is_of_authority(error: &rustls::Error) -> bool {
 /// Accepts pinned certificates, within their names and dates, and certificates signed by an authority.
 #[derive(Debug)]
 struct Verifier {
+    added: Vec<TrustAnchor<'static>>,
     pins: Vec<Pin>,
-    signed: Arc<WebPkiServerVerifier>,
+    /// Verifies signatures of the system's authorities and `added`.
+    signed: OnceLock<Arc<WebPkiServerVerifier>>,
+}
+
+impl Verifier {
+    fn signed(&self) -> Result<&WebPkiServerVerifier, rustls::Error> {
+        if let Some(signed) = self.signed.get() {
+            return Ok(signed);
+        }
+        let mut roots = system_roots();
+        if !self.added.is_empty() {
+            Arc::make_mut(&mut roots).extend(self.added.iter().cloned());
+        }
+        let built = WebPkiServerVerifier::builder_with_provider(roots, provider()).build();
+        let built = built.map_err(|error| rustls::Error::General(error.to_string()))?;
+        Ok(self.signed.get_or_init(|| built))
+    }
 }
 
 impl ServerCertVerifier for Verifier {
@@ -159,7 +173,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(pin) = self.pins.iter().find(|pin| pin.certificate == *end_entity) else {
-            return self.signed.verify_server_cert(
+            return self.signed()?.verify_server_cert(
                 end_entity,
                 intermediates,
                 server_name,
@@ -184,7 +198,7 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signed.verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &provider().signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -193,10 +207,10 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signed.verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &provider().signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.signed.supported_verify_schemes()
+        provider().signature_verification_algorithms.supported_schemes()
     }
 }

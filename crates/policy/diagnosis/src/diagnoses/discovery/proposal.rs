@@ -63,10 +63,10 @@ pub fn propose(discovered: &[Discovered]) -> String {
         "# Proposed by Egret from the traffic it has seen, most called paths first. Keep what you need.\n",
     );
     if all > paths.len() {
-        let _ = writeln!(yaml, "# {} less called paths are left out.", all - paths.len());
+        let _ = writeln!(yaml, "# Paths left out, because they are called less: {}.", all - paths.len());
     }
     for (host, count) in tunnels {
-        let _ = writeln!(yaml, "# {count} tunnels to {host}: Egret cannot see the calls in them.");
+        let _ = writeln!(yaml, "# Tunnels to {host}, in which Egret cannot see any calls: {count}.");
     }
     if !providers.is_empty() {
         yaml.push_str("providers:\n");
@@ -80,6 +80,11 @@ pub fn propose(discovered: &[Discovered]) -> String {
         flow(path, seen, &mut names, &mut yaml);
     }
     yaml
+}
+
+/// Returns how often something happened, in words.
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
 /// The method of a tunnel, which no flow applies to.
@@ -113,10 +118,10 @@ impl<'a> Seen<'a> {
     fn remedies(&self) -> Vec<(&'static str, String)> {
         let mut remedies = Vec::new();
         if self.failed >= FAILED_MIN && self.failed * FAILED_PER_CALLS >= self.count {
-            remedies.push(("retry: {}", format!("no response or 5xx: {} times", self.failed)));
+            remedies.push(("retry: {}", format!("no response or 5xx: {}", times(self.failed))));
         }
         if self.throttled > 0 {
-            let reason = format!("429 with Retry-After: {} times", self.throttled);
+            let reason = format!("429 with Retry-After: {}", times(self.throttled));
             remedies.push(("provider-throttle: { on: [429] }", reason));
         }
         remedies
@@ -283,7 +288,9 @@ mod tests {
     #[test]
     fn a_tunnel_is_mentioned_because_no_flow_applies_to_it() {
         let yaml = proposed(vec![endpoint("-", "api.example", "CONNECT", "/", 12)]);
-        assert!(yaml.contains("# 12 tunnels to api.example: Egret cannot see the calls in them.\nflows: []"));
+        assert!(
+            yaml.contains("# Tunnels to api.example, in which Egret cannot see any calls: 12.\nflows: []")
+        );
     }
 
     #[test]
@@ -301,7 +308,10 @@ mod tests {
         let many = (0..=FLOWS_MAX as u64)
             .map(|number| endpoint("p", "h", "GET", &format!("/w{number}"), number + 1));
         let yaml = proposed(many.collect());
-        assert!(yaml.contains("# 1 less called paths are left out.\n") && !yaml.contains("\"/w0\""));
+        assert!(
+            yaml.contains("# Paths left out, because they are called less: 1.\n")
+                && !yaml.contains("\"/w0\"")
+        );
         assert_eq!(yaml.matches("- name:").count(), FLOWS_MAX);
     }
 }

@@ -30,7 +30,7 @@ pub struct ValueConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_header: Option<String>,
     /// CEL expression that evaluates to a number, such as `response.body.usage.total_tokens`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub cel: Option<String>,
     /// Help text of the metric.
     pub help: String,
@@ -47,7 +47,7 @@ pub struct HistogramConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_header: Option<String>,
     /// CEL expression that evaluates to a number, such as `response.body.usage.total_tokens`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub cel: Option<String>,
     /// Upper bounds of the buckets, in ascending order: 1 to 40 numbers, none of them negative.
     pub buckets: Vec<f64>,
@@ -67,7 +67,7 @@ pub struct LabelConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_header: Option<String>,
     /// CEL expression that evaluates to text, such as `request.body.model`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "egret_config::verbatim")]
     pub cel: Option<String>,
 }
 

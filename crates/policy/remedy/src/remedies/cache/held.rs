@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 
 use crate::exchange::{Checkpoint, Exchange};
 
-/// Maximum wait for a response of unknown length that is still arriving. After it, the request streams the
-/// response. The wait helps because the response may turn out to be too large to store, and a request that
-/// has received part of it then cannot get the rest.
+/// Maximum time for which a request waits for responses of unknown length that are still arriving. After it,
+/// the request streams such a response. The wait helps because the response may turn out to be too large to
+/// store, and a request that has received part of it then cannot get the rest.
 pub(super) const BODY_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The entries stored under a key.
@@ -29,21 +29,11 @@ pub struct Held {
     pub(super) waited: Option<(Timestamp, FwdReason)>,
     /// `true` if the wait for another request has ended, so the request does not wait again.
     pub(super) has_waited: bool,
-    /// The wait for a response that is still arriving.
-    pub(super) body_wait: BodyWait,
+    /// The body of unknown length that the request waits for.
+    pub(super) awaited_body: Option<Arc<StoredBody>>,
+    /// End of the time for such bodies, since the first wait. Another response may follow one that is gone.
+    body_wait_until: Option<Timestamp>,
     pub(super) disk_fetch: DiskFetch,
-}
-
-/// The wait of a request for a response of unknown length that is still arriving.
-#[derive(Debug, Default)]
-pub(super) enum BodyWait {
-    /// No such response was found.
-    #[default]
-    None,
-    /// Waits until the response is complete, or until this time.
-    Waits(Arc<StoredBody>, Timestamp),
-    /// The wait is over: the request streams the response.
-    Over,
 }
 
 /// The state of a request's lookup on the disk.
@@ -79,7 +69,7 @@ pub(super) struct ForwardedRequest {
 }
 
 impl Held {
-    /// Makes a request wait once, at most [`BODY_WAIT_MAX`], for a response that is still arriving. Ready
+    /// Makes a request wait, at most [`BODY_WAIT_MAX`] in all, for a response that is still arriving. Ready
     /// when the response is complete or gone; `None` if the request may stream it.
     pub(super) fn wait_for_body(
         &mut self,
@@ -95,16 +85,12 @@ impl Held {
         if entry.value.declared_len.is_some() || !reply.has_body || reply.form == Form::NotModified {
             return None;
         }
-        let until = match &self.body_wait {
-            BodyWait::None => exchange.now + BODY_WAIT_MAX,
-            BodyWait::Waits(known, until) if Arc::ptr_eq(known, body) => *until,
-            BodyWait::Waits(..) | BodyWait::Over => return None,
-        };
+        let until = *self.body_wait_until.get_or_insert(exchange.now + BODY_WAIT_MAX);
         if exchange.now >= until {
-            self.body_wait = BodyWait::Over;
+            self.awaited_body = None;
             return None;
         }
-        self.body_wait = BodyWait::Waits(Arc::clone(body), until);
+        self.awaited_body = Some(Arc::clone(body));
         exchange.poll_at(until);
         Some(Poll::Pending)
     }

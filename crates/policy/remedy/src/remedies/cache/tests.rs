@@ -149,6 +149,19 @@ fn what_comes_without_a_length_is_waited_for_a_moment_and_left_if_it_is_too_larg
     let mut fourth = harness.send(GET);
     assert_eq!((third.poll(&harness), fourth.poll(&harness)), (TestStep::Call, TestStep::Call));
     drop((first, second, third, fourth));
+    // One that waited for such a response does not stream the next one, which is too large too.
+    harness.pass_ms(31_000);
+    let (first, filling) = coming(&harness, "");
+    let mut second = harness.send(GET);
+    let until = harness.now + BODY_WAIT_MAX;
+    assert_eq!(second.poll(&harness), TestStep::Wait(Some(until)));
+    filling.give_up(&[0; 2_000]);
+    let (next, filling) = coming(&harness, "");
+    harness.pass_ms(500);
+    assert_eq!(second.poll(&harness), TestStep::Wait(Some(until)));
+    filling.give_up(&[0; 2_000]);
+    assert_eq!(second.poll(&harness), TestStep::Call);
+    drop((first, second, next));
     // The response is aborted: one request goes to the provider, the others wait for it.
     harness.pass_ms(31_000);
     let (first, filling) = coming(&harness, "");

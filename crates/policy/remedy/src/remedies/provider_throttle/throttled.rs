@@ -7,6 +7,8 @@ use std::time::Duration;
 use egret_clock::Timestamp;
 use egret_store::marks::{Mark, MarkHolder, MarkKey, MarkNews, MarkSink, ProbeAnswer, ProbeTicket};
 
+use serde::{Deserialize, Serialize};
+
 use crate::grouping::{GroupKey, Groups};
 
 /// Time after which another call may probe.
@@ -35,6 +37,14 @@ pub(super) struct State {
     probe: u64,
     /// `true` if the probe is one of another gateway.
     is_elsewhere: bool,
+}
+
+/// A pause as one process hands it over to the next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedPause {
+    /// Name of its group.
+    name: Vec<u8>,
+    until_us: u64,
 }
 
 /// The decision about a call.
@@ -105,13 +115,40 @@ impl Throttled {
         }
     }
 
-    /// Pauses a group, here and in the whole cluster.
-    pub(super) fn pause(&self, key: GroupKey, until: Timestamp, now: Timestamp) {
-        let is_later = self.extend(key, until, now);
+    /// Pauses a group with this name, here and in the whole cluster.
+    pub(super) fn pause(
+        &self,
+        key: GroupKey,
+        name: impl FnOnce() -> Box<[u8]>,
+        until: Timestamp,
+        now: Timestamp,
+    ) {
+        let is_later = self.extend(key, name, until, now);
         if let Some((sink, scope)) = self.cluster.as_ref().filter(|_| is_later) {
             let left_ms = millis(until.since(now));
             let proof_ms = left_ms.cast_signed() - PROOF_SLACK_MS;
             sink.mark(mark_key(*scope, key), Mark { left_ms, proof_ms, note: 0 });
+        }
+    }
+
+    /// Returns the pauses for the next process; none of a cluster, which tells it itself.
+    pub(super) fn hand_over(&self) -> Vec<HandedPause> {
+        let mut pauses = Vec::new();
+        self.states.each_named(|name, state| {
+            if self.cluster.is_none() && !name.is_empty() {
+                pauses.push(HandedPause { name: name.into(), until_us: state.until.as_micros() });
+            }
+        });
+        pauses
+    }
+
+    /// Takes over the pauses of an earlier process.
+    pub(super) fn inherit(&self, now: Timestamp, pauses: &[HandedPause]) {
+        for HandedPause { name, until_us } in pauses {
+            let until = Timestamp::from_micros(*until_us).min(now + self.wait_max);
+            if let Some(key) = self.states.key_of_bytes(name).filter(|_| self.cluster.is_none()) {
+                self.extend(key, || name.clone().into(), until, now);
+            }
         }
     }
 
@@ -127,13 +164,19 @@ impl Throttled {
     }
 
     /// Returns `true` if the group is now paused for longer.
-    fn extend(&self, key: GroupKey, until: Timestamp, now: Timestamp) -> bool {
+    fn extend(
+        &self,
+        key: GroupKey,
+        name: impl FnOnce() -> Box<[u8]>,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> bool {
         let extend = |state: &mut State| {
             let is_later = until > state.until;
             state.until = state.until.max(until);
             is_later
         };
-        self.states.with(key, |state| state.until <= now, extend)
+        self.states.with(key, name, |state| state.until <= now, extend)
     }
 }
 
@@ -143,7 +186,7 @@ impl MarkHolder for Throttled {
         match news {
             MarkNews::Marked(mark) => {
                 let left = Duration::from_millis(mark.left_ms).min(self.wait_max);
-                self.extend(key, now + left, now);
+                self.extend(key, Box::default, now + left, now);
             }
             MarkNews::Ended(_) => {
                 self.states.forget(key, |state| state.until <= now);

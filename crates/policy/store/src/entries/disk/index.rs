@@ -18,7 +18,7 @@ const SCAN_REMOVALS_MAX: usize = 10_000;
 
 /// An entry that is on disk, or waiting to be written.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownRecord {
     pub key: EntryKey,
     label: Box<[u8]>,
     tags: Arc<[Box<str>]>,
@@ -27,7 +27,7 @@ pub(super) struct Known {
     used: bool,
 }
 
-impl Known {
+impl KnownRecord {
     pub fn new(key: EntryKey, label: &[u8], tags: &Arc<[Box<str>]>, bytes: u64) -> Self {
         Self { key, label: label.into(), tags: Arc::clone(tags), bytes, used: false }
     }
@@ -79,7 +79,7 @@ impl From<Purge<'_>> for OwnPurge {
 }
 
 impl OwnPurge {
-    fn matches(&self, known: &Known) -> bool {
+    fn matches(&self, known: &KnownRecord) -> bool {
         match self {
             Self::All => true,
             Self::Label(label) => known.label == *label,
@@ -90,7 +90,7 @@ impl OwnPurge {
 }
 
 impl RemovalsDuringScan {
-    fn matches(&self, known: &Known) -> bool {
+    fn matches(&self, known: &KnownRecord) -> bool {
         self.is_all
             || self.ids.contains(&known.key.id)
             || self.groups.contains(&known.key.group)
@@ -112,7 +112,7 @@ impl RemovalsDuringScan {
 #[derive(Debug)]
 pub(super) struct Index<K> {
     pub phase: Phase,
-    records: BTreeMap<u64, Known>,
+    records: BTreeMap<u64, KnownRecord>,
     ids: BTreeSet<(u128, u64)>,
     groups: BTreeSet<(u128, u64)>,
     /// Size of all files, including those to be deleted.
@@ -170,7 +170,7 @@ impl<K> Index<K> {
     }
 
     /// Adds an entry; beyond `variants` under its identity, the oldest are removed.
-    pub fn insert(&mut self, number: u64, known: Known, variants: usize) {
+    pub fn insert(&mut self, number: u64, known: KnownRecord, variants: usize) {
         let key = known.key;
         self.own_bytes += known.own_bytes();
         self.bytes += known.bytes;
@@ -185,7 +185,7 @@ impl<K> Index<K> {
     }
 
     /// Adds an entry that the scan has found. If it was removed meanwhile, its file is deleted.
-    pub fn insert_found(&mut self, number: u64, known: Known, variants: usize) {
+    pub fn insert_found(&mut self, number: u64, known: KnownRecord, variants: usize) {
         if self.scan_removals.matches(&known) {
             self.bytes += known.bytes;
             self.to_delete.push((number, known.bytes));
@@ -275,7 +275,7 @@ impl<K> Index<K> {
     }
 
     /// Returns `true` if a purge in progress covers the entry.
-    pub fn is_purged(&self, number: u64, known: &Known) -> bool {
+    pub fn is_purged(&self, number: u64, known: &KnownRecord) -> bool {
         self.purging.iter().any(|(purge, end)| number < *end && purge.matches(known))
     }
 
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_purge_under_way_holds_when_the_disk_fails_and_is_opened_again() {
         let mut index = Index::<()>::default();
-        let known = Known::new(EntryKey { id: 1, group: 1 }, b"label", &Arc::default(), 0);
+        let known = KnownRecord::new(EntryKey { id: 1, group: 1 }, b"label", &Arc::default(), 0);
         index.begin_purge(&OwnPurge::All, 10);
         index.close();
         index.reopen();

@@ -119,9 +119,13 @@ impl TestDisk {
         found
     }
 
+    fn look_up(&self, id: u128) -> DiskLookup {
+        self.entries.look_up(key(id), &self.find(id))
+    }
+
     /// Returns the bodies under `id`, from memory or else from disk.
     fn bodies(&mut self, id: u128) -> Vec<Vec<u8>> {
-        if let DiskLookup::Loading(mut loading) = self.entries.look_up(key(id)) {
+        if let DiskLookup::Loading(mut loading) = self.look_up(id) {
             let cx = Context::from_waker(Waker::noop());
             while loading.poll(&cx).is_pending() {
                 self.turn();
@@ -165,8 +169,10 @@ fn what_is_written_is_found_after_a_restart_and_after_it_has_left_memory() {
     let again = &setup.find(1)[1];
     assert_eq!((&again.value, again.stored_at, &again.tags), (&first.value, first.stored_at, &first.tags));
     assert_eq!(setup.disk().stats().loads, 1);
-    assert!(matches!(setup.entries.look_up(key(1)), DiskLookup::Nothing), "all of it is in memory");
-    assert!(matches!(setup.entries.look_up(key(2)), DiskLookup::Nothing));
+    assert!(matches!(setup.look_up(1), DiskLookup::Nothing), "all of it is in memory");
+    let is_loaded_since = setup.entries.look_up(key(1), &setup.find(1)[..1]);
+    assert!(matches!(is_loaded_since, DiskLookup::InMemory), "one was not found a moment ago");
+    assert!(matches!(setup.look_up(2), DiskLookup::Nothing));
 }
 
 #[test]
@@ -176,7 +182,7 @@ fn all_who_wait_share_one_load() {
     setup.put(1, b"one");
     setup.work_off();
     setup.forget_memory();
-    let look_up = || match setup.entries.look_up(key(1)) {
+    let look_up = || match setup.look_up(1) {
         DiskLookup::Loading(loading) => loading,
         other => panic!("{other:?}"),
     };
@@ -230,7 +236,7 @@ fn what_is_removed_before_it_is_known_what_is_there_holds() {
         (0..6).for_each(|id| drop(setup.put(id, b"old")));
         setup.stop();
         let mut setup = TestDisk::new(&path, SEAL, 1 << 20);
-        assert!(matches!(setup.entries.look_up(key(1)), DiskLookup::Unknown));
+        assert!(matches!(setup.look_up(1), DiskLookup::Unknown));
         remove(&setup.entries);
         setup.put(9, b"new");
         setup.start(&|_| {});
@@ -411,7 +417,7 @@ fn what_does_not_fit_in_memory_is_not_loaded_again() {
     let mut setup = TestDisk::new(&path, SEAL, 5_000);
     setup.start(&|_| {});
     assert!(setup.bodies(1).is_empty());
-    assert!(matches!(setup.entries.look_up(key(1)), DiskLookup::Nothing));
+    assert!(matches!(setup.look_up(1), DiskLookup::Nothing));
 }
 
 #[test]
@@ -422,7 +428,7 @@ fn a_disk_that_fails_is_left_and_can_be_taken_again() {
     assert!(matches!(setup.disk().serve(&*setup.entries, &|_| {}), Err(DiskError::InUse)));
     assert_eq!(setup.disk().stats(), DiskStats::default());
     setup.put(1, b"one");
-    assert!(matches!(setup.entries.look_up(key(1)), DiskLookup::Nothing));
+    assert!(matches!(setup.look_up(1), DiskLookup::Nothing));
     drop(held);
     setup.entries.remove_group(0);
     let serving = (Arc::clone(setup.disk()), Arc::clone(&setup.entries));
@@ -487,7 +493,7 @@ fn storm(entries: &Arc<Entries<Note>>, rounds: &[Mutex<u64>], over: &[AtomicU64]
             }
             _ => {
                 let round = over[at].load(Relaxed);
-                if let DiskLookup::Loading(mut loading) = entries.look_up(key(id)) {
+                if let DiskLookup::Loading(mut loading) = entries.look_up(key(id), &[]) {
                     while loading.poll(&cx).is_pending() {
                         std::thread::yield_now();
                     }

@@ -97,7 +97,8 @@ impl Process {
 
     /// Updates the time.
     pub fn advance(&mut self, now_ms: u64) {
-        let filling = self.hold.filling(self.lease(now_ms));
+        let lease = self.lease(now_ms);
+        let filling = self.hold.filling(lease, self.hold.usable(lease), self.meter.used());
         let Some(store) = self.session.store_time(now_ms) else { return };
         let meter = &mut self.meter;
         match meter.kind {

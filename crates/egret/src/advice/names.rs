@@ -1,0 +1,76 @@
+//! Names that nothing refers to.
+
+use std::collections::BTreeSet;
+
+use egret_config::Problem;
+use egret_remedy::Named;
+
+use crate::config::Config;
+
+/// Returns a warning for each quota, account, exporter and provider that no call can ever use.
+pub fn advise(config: &Config) -> Vec<Problem> {
+    let remedies = || config.flows.iter().flat_map(|flow| &flow.remedies);
+    let named: Vec<Named<'_>> = remedies().flat_map(egret_remedy::RemedyConfig::names).collect();
+    let diagnoses = config.flows.iter().flat_map(|flow| &flow.diagnoses);
+    let exporters: BTreeSet<&str> = diagnoses.filter_map(|diagnosis| diagnosis.exporter()).collect();
+    let mut advice = Vec::new();
+    let quotas = used_quotas(config, &named);
+    for name in config.quotas.keys().filter(|name| !quotas.contains(name.as_str())) {
+        let message = "no flow draws from this quota: use it in a `limit` or `queue`, or remove it";
+        advice.push(Problem::new(format!("quotas.{name}"), message));
+    }
+    for name in config.accounts.keys().filter(|name| !named.contains(&Named::Account(name))) {
+        let message =
+            "no flow makes calls with this account: use it in `authenticate` or `accounts`, or remove it";
+        advice.push(Problem::new(format!("accounts.{name}"), message));
+    }
+    for name in config.exporters.keys().filter(|name| !exporters.contains(name.as_str())) {
+        let message =
+            "no diagnosis sends anything to this exporter: name it in `export` of a diagnosis, or remove it";
+        advice.push(Problem::new(format!("exporters.{name}"), message));
+    }
+    let unreachable = unreachable_providers(config, &named);
+    for name in &unreachable {
+        let message = "no request can reach this provider: each listener sends all of its requests to another one; add a listener \
+                       without `provider`, or one for this provider";
+        advice.push(Problem::new(format!("providers.{name}"), message));
+    }
+    for (number, flow) in config.flows.iter().enumerate() {
+        let providers = &flow.matching.provider;
+        if !providers.is_empty() && providers.iter().all(|name| unreachable.contains(name.as_str())) {
+            let message = "no request can reach these providers, so the flow never applies: see the warning at the provider";
+            let path = format!("flows[{number}].match.provider");
+            let provider = providers.first().map(|name| format!("providers.{name}")).unwrap_or_default();
+            advice.push(Problem::new(path, message).related(provider));
+        }
+    }
+    advice
+}
+
+/// The quotas that a remedy draws from, and their parents.
+fn used_quotas<'a>(config: &'a Config, named: &[Named<'a>]) -> BTreeSet<&'a str> {
+    let mut used = BTreeSet::new();
+    for name in named {
+        let Named::Quota(name) = name else { continue };
+        let mut next = Some(*name);
+        // A quota that is known has known parents.
+        while let Some(name) = next.filter(|name| used.insert(*name)) {
+            next = config.quotas.get(name).and_then(|quota| quota.parent.as_deref());
+        }
+    }
+    used
+}
+
+/// The providers that no listener leads to, and that no remedy calls instead of another one.
+fn unreachable_providers<'a>(config: &'a Config, named: &[Named<'_>]) -> BTreeSet<&'a str> {
+    let listeners = &config.gateway.listen;
+    if listeners.iter().any(|listener| listener.provider.is_none()) {
+        return BTreeSet::new();
+    }
+    let is_reached = |name: &str| {
+        let of_listener =
+            listeners.iter().flat_map(|listener| [&listener.provider, &listener.https_provider]);
+        of_listener.flatten().any(|provider| provider == name) || named.contains(&Named::Provider(name))
+    };
+    config.providers.keys().map(String::as_str).filter(|name| !is_reached(name)).collect()
+}

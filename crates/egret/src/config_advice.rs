@@ -1,0 +1,107 @@
+//! Completes messages about a config by what only the whole config knows: where a misplaced key belongs, and
+//! what a section looks like.
+
+use egret_config::{Finding, Problem, Report};
+use egret_diagnosis::DiagnosisConfig;
+use egret_remedy::RemedyConfig;
+
+/// Completes the messages of a report.
+pub fn complete(mut report: Report) -> Report {
+    for Finding { problem, .. } in &mut report.findings {
+        complete_problem(problem);
+    }
+    report
+}
+
+fn complete_problem(problem: &mut Problem) {
+    if let Some(message) = misplaced(problem) {
+        problem.message = message;
+        problem.suggestion = None;
+    } else if let Some(advice) = example(problem).or_else(|| calendar(problem)) {
+        problem.message += &advice;
+    }
+}
+
+/// A remedy among diagnoses, or a diagnosis among remedies.
+fn misplaced(problem: &Problem) -> Option<String> {
+    if !problem.message.starts_with("unknown key") {
+        return None;
+    }
+    let (list, key) = problem.path.rsplit_once("].")?;
+    if list.contains("].diagnoses[") && RemedyConfig::KEYS.contains(&key) {
+        return Some(format!("`{key}` is a remedy: it belongs under `remedies`"));
+    }
+    if list.contains("].remedies[") && DiagnosisConfig::KEYS.contains(&key) {
+        return Some(format!("`{key}` is a diagnosis: it belongs under `diagnoses`"));
+    }
+    None
+}
+
+/// Sections by the end of their path, and what an entry looks like.
+const EXAMPLES: [(&str, &str); 10] = [
+    ("providers", "shop: { url: https://api.example.com }"),
+    ("quotas", "calls: { limit: 100, window: 1s }"),
+    ("accounts", "shop: { provider: shop, bearer: { token: \"${env:SHOP_TOKEN}\" } }"),
+    ("exporters", "archive: { type: har, directory: ./har }"),
+    ("flows", "- name: shop"),
+    ("remedies", "- retry: { attempts: 3 }"),
+    ("diagnoses", "- metrics: {}"),
+    ("cache.ttl", "ttl: { 200: 10s }"),
+    ("match", "match: { provider: shop }"),
+    ("gateway.listen", "[127.0.0.1:8000]"),
+];
+
+/// Returns an example of the list or mapping that is expected.
+fn example(problem: &Problem) -> Option<String> {
+    let is_shape =
+        problem.message.starts_with("expected a list") || problem.message.starts_with("expected a mapping");
+    let section = |end: &str| {
+        problem.path == end || problem.path.strip_suffix(end).is_some_and(|before| before.ends_with('.'))
+    };
+    let (_, example) = EXAMPLES.iter().find(|(end, _)| is_shape && section(end))?;
+    Some(format!(", as in `{example}`"))
+}
+
+/// A calendar period where a fixed window is expected.
+fn calendar(problem: &Problem) -> Option<String> {
+    let word = problem.message.strip_prefix('`')?.split_once("` is not a duration")?.0;
+    let period = ["day", "week", "month"].into_iter().find(|period| word.trim_end_matches('s') == *period)?;
+    problem
+        .path
+        .ends_with(".window")
+        .then(|| format!("; for calendar periods write `kind: calendar, period: {period}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    #[test]
+    fn a_message_says_where_a_key_belongs_and_what_a_section_looks_like() {
+        for (text, expected) in [
+            (
+                "flows: [{ name: a, diagnoses: [{ retry: {} }] }]",
+                "flows[0].diagnoses[0].retry: `retry` is a remedy: it belongs under `remedies`\n",
+            ),
+            (
+                "flows: [{ name: a, remedies: [{ har: {} }] }]",
+                "flows[0].remedies[0].har: `har` is a diagnosis: it belongs under `diagnoses`\n",
+            ),
+            (
+                "flows: [{ name: a, remedies: { retry: {} } }]",
+                "remedies: expected a list, found a mapping: put `- ` before each entry, as in `- retry: { attempts: 3 }`",
+            ),
+            (
+                "providers: [{ shop: {} }]",
+                "expected a mapping, found a list: write `name: ...` in place of `- ...`, as in `shop: { url: https://api.example.com }`",
+            ),
+            (
+                "quotas: { a: { limit: 1, window: month } }",
+                "; for calendar periods write `kind: calendar, period: month`",
+            ),
+        ] {
+            let report = Config::parse("egret.yaml", text).unwrap_err().to_string();
+            assert!(report.contains(expected), "{report}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! `egret init`: writes a commented config to start from.
+//!
+//! Comments on sections and their defaults come from the definition of the config. A line with `#` and
+//! anything but one space after it is YAML to uncomment.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::config_path::FILE_NAME;
+use crate::failure::Failure;
+use crate::output::print;
+use crate::schema::schema;
+
+/// Width of comments, in columns.
+const COMMENT_COLUMNS: usize = 100;
+
+/// Treatment of a file that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// Leave it as it is, and fail.
+    Keep,
+    /// Overwrite it.
+    Replace,
+}
+
+impl Existing {
+    /// Returns the choice of `--force`.
+    pub const fn of(force: bool) -> Self {
+        if force { Self::Replace } else { Self::Keep }
+    }
+}
+
+/// Writes the config, and prints what to do next.
+pub fn run(file: &Path, existing: Existing) -> Result<(), Failure> {
+    let name = file.display();
+    let mut options = OpenOptions::new();
+    options.write(true);
+    let opened = match existing {
+        Existing::Keep => options.create_new(true).open(file),
+        Existing::Replace => options.create(true).truncate(true).open(file),
+    };
+    opened.and_then(|mut opened| opened.write_all(text().as_bytes())).map_err(|error| {
+        match error.kind() {
+            ErrorKind::AlreadyExists => Failure::Failed(format!(
+                "{name} exists already, and is not changed: name another file, or replace it with --force"
+            )),
+            _ => Failure::Failed(format!("{name}: cannot write the file: {error}")),
+        }
+    })?;
+    let argument = if file == Path::new(FILE_NAME) { String::new() } else { format!(" {name}") };
+    print(&format!(
+        "{name} is written. Its provider is a built-in one, to try Egret without the Internet:\n\
+         \x20 egret provider &          # starts that provider\n\
+         \x20 egret run{argument} &               # starts the gateway\n\
+         \x20 curl -i http://127.0.0.1:8000/example/get\n\
+         Replace its URL by that of the API you call: a change is applied when you save the file.\n"
+    ))
+}
+
+/// A section of the file.
+struct Part {
+    /// Its key in the config.
+    key: &'static str,
+    /// Its YAML, and comments of its own. `{default}` stands for the default of the key.
+    yaml: &'static str,
+}
+
+/// The sections, those in effect first.
+const PARTS: [Part; 8] = [
+    Part {
+        key: "providers",
+        yaml: "providers:
+  # Call http://127.0.0.1:8000/example/get, and Egret calls http://127.0.0.1:9000/get.
+  example:
+    url: http://127.0.0.1:9000    # `egret provider`; for your API: https://api.example.com
+    timeouts: { connect: 2s, first_byte: 30s }
+",
+    },
+    Part {
+        key: "quotas",
+        yaml: "quotas:
+  # 100 calls per second, counted as the provider counts them.
+  example-calls: { limit: 100, window: 1s }
+",
+    },
+    Part {
+        key: "flows",
+        yaml: "flows:
+  - name: within-limits
+    match: { provider: example }    # also: method, path, host, header, query, when
+    remedies:
+      # Repeats calls that failed. A POST is only repeated with an Idempotency-Key.
+      - retry: { attempts: 3, on: [connect, timeout, 502-504] }
+      # Calls above the limit wait. Inside `retry`, so each call that goes out is counted.
+      - queue: { quota: example-calls, max_wait: 20s }
+#      - authenticate: { account: example }
+#    diagnoses:
+#      - har: { export: archive }
+",
+    },
+    Part {
+        key: "exporters",
+        yaml: "#exporters:
+#  archive: { type: har, directory: ./har, keep: 1GiB }
+",
+    },
+    Part {
+        key: "accounts",
+        yaml: "# The remedy `authenticate` of the flow above adds the key to its requests.
+#accounts:
+#  example: { provider: example, bearer: { token: \"${env:EXAMPLE_KEY}\" } }
+",
+    },
+    Part {
+        key: "gateway",
+        yaml: "#gateway:
+#  listen: {default}
+",
+    },
+    Part {
+        key: "control",
+        yaml: "#control:
+#  listen: {default}
+",
+    },
+    Part {
+        key: "log",
+        yaml: "#log:
+#  level: {default}
+",
+    },
+];
+
+/// Returns the text of the file.
+fn text() -> String {
+    let schema = schema();
+    let defaults = serde_json::to_value(Config::default()).unwrap_or_default();
+    let mut text = "# Egret's config. Every key has a default: you only write what you want to change.\n\
+        # `egret check` finds mistakes, `egret reference config` prints all keys, `egret schema` helps editors.\n\
+        # Comments have one space after the #. The other lines with # are examples: remove the # to use them.\n"
+        .to_owned();
+    for part in PARTS {
+        text.push('\n');
+        let meaning = schema["properties"][part.key]["description"].as_str().unwrap_or_default();
+        let first = meaning.split("\n\n").next().unwrap_or_default();
+        write_comment(&first.replace('\n', " "), &mut text);
+        text += &part.yaml.replace("{default}", &default_of(&defaults[part.key]));
+    }
+    text
+}
+
+/// Returns the default of the only key that the file shows of a section.
+fn default_of(section: &Value) -> String {
+    let shown = ["listen", "level"].into_iter().find_map(|key| section.get(key));
+    match shown {
+        Some(Value::Array(listeners)) => {
+            let addresses = listeners.iter().filter_map(|listener| listener["address"].as_str());
+            format!("[{}]", addresses.collect::<Vec<_>>().join(", "))
+        }
+        Some(Value::String(text)) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+/// Adds a comment, wrapped.
+fn write_comment(comment: &str, text: &mut String) {
+    let mut columns = 0;
+    for word in comment.split_whitespace() {
+        let width = word.chars().count() + 1;
+        if columns == 0 || columns + width > COMMENT_COLUMNS {
+            if columns > 0 {
+                text.push('\n');
+            }
+            text.push('#');
+            columns = 1;
+        }
+        let _ = write!(text, " {word}");
+        columns += width;
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> Config {
+        let config = Config::parse("egret.yaml", text).unwrap_or_else(|report| panic!("{report}\n{text}"));
+        assert_eq!(crate::advice::advise(&config), []);
+        config
+    }
+
+    #[test]
+    fn the_file_is_a_good_config_with_one_flow() {
+        let text = text();
+        let config = check(&text);
+        assert_eq!((config.providers.len(), config.quotas.len(), config.flows.len()), (1, 1, 1));
+        assert!(text.contains("# The third-party APIs to call, by name."), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+    }
+
+    #[test]
+    fn its_commented_examples_are_good_and_show_the_defaults() {
+        let uncommented = text().lines().fold(String::new(), |mut all, line| {
+            let example =
+                line.strip_prefix('#').filter(|rest| !rest.starts_with(' ') || rest.starts_with("  "));
+            let _ = writeln!(all, "{}", example.unwrap_or(line));
+            all
+        });
+        let config = check(&uncommented.replace("${env:EXAMPLE_KEY}", "${env:PATH}"));
+        assert_eq!((config.exporters.len(), config.accounts.len()), (1, 1));
+        assert_eq!(config.flows[0].diagnoses.len(), 1);
+        let default = Config::default();
+        assert_eq!(
+            (config.gateway, config.control, config.log),
+            (default.gateway, default.control, default.log)
+        );
+    }
+
+    #[test]
+    fn a_file_that_exists_is_kept_unless_it_may_be_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("egret.yaml");
+        std::fs::write(&file, "mine").unwrap();
+        let message = run(&file, Existing::Keep).unwrap_err().to_string();
+        assert!(message.ends_with("name another file, or replace it with --force"), "{message}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+        run(&file, Existing::Replace).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text());
+    }
+}

@@ -1,0 +1,191 @@
+//! Changes of the config while Egret runs: applied whole, or not at all.
+
+use egret_cluster::ClusterThread;
+use egret_config::{Loaded, Report, SourceSet};
+use egret_export::Exporters;
+use egret_gateway::config::Parts;
+
+use super::{Kept, Origin, RunningEgret, log_listeners, log_warnings, open_options, open_quotas, parts};
+use crate::cluster;
+use crate::config::Config;
+use crate::config_file::ConfigSources;
+use crate::config_versions::VersionOrigin;
+use crate::events::Events;
+use crate::interception::Certificates;
+
+impl RunningEgret {
+    /// Applies the current config file, or changes nothing and logs the errors. An unchanged file is applied
+    /// again only if `forced`, for example to reopen the access log.
+    pub(super) async fn reload(&mut self, events: &mut Events, forced: bool) {
+        let file = match &self.run.origin {
+            Origin::File(file) => file.clone(),
+            Origin::Translated(config) if forced => {
+                // Rereads its certificates and reopens the access log.
+                let config = (**config).clone();
+                let warnings = Report::unplaced("command line", Vec::new());
+                let applied = self.apply(Loaded { config, warnings });
+                return self.log_rejected(applied, "command line");
+            }
+            Origin::Default if forced => {
+                tracing::info!("nothing to reload: Egret runs without a config file");
+                return;
+            }
+            Origin::Default | Origin::Translated(_) => return,
+        };
+        events.refresh();
+        let read = events.read_settled(&file).await;
+        let is_known = read == self.last_read;
+        self.last_read.clone_from(&read);
+        if let Ok(sources) = &read {
+            events.watch_others(&file, sources);
+        }
+        let loaded = read.clone().map_err(messages).and_then(|sources| self.load_again(&sources));
+        // The same text may refer to secrets that have changed.
+        let is_repeat = !forced && is_known;
+        let is_same = |loaded: &Loaded<Config>| self.with_fixed(loaded.config.clone()) == self.config;
+        if is_repeat && loaded.as_ref().is_ok_and(is_same) {
+            return;
+        }
+        let applied = loaded.and_then(|loaded| self.apply(loaded));
+        if let (Ok(()), Ok(sources)) = (&applied, read) {
+            self.approve(sources.set);
+        }
+        let rejected = applied.clone().err();
+        let is_logged = rejected.is_some() && rejected == self.rejected;
+        self.rejected = rejected;
+        if !(is_repeat && is_logged) {
+            self.log_rejected(applied, &file.display().to_string());
+        }
+    }
+
+    /// Remembers texts of the files that are now in effect. The API's own text is in effect already.
+    pub(super) fn approve(&mut self, set: SourceSet) {
+        if set != self.in_effect {
+            self.versions.record(&set, VersionOrigin::File);
+            self.approved.clone_from(&set);
+            self.in_effect = set;
+        }
+    }
+
+    pub(super) fn log_rejected(&self, applied: Result<(), Vec<String>>, origin: &str) {
+        let Err(messages) = applied else { return };
+        self.gateway.count_refused_reload();
+        for message in messages {
+            tracing::error!("config refused: {message}");
+        }
+        tracing::error!(file = origin, "the previous config stays in effect");
+    }
+
+    pub(super) fn load_again(&self, sources: &ConfigSources) -> Result<Loaded<Config>, Vec<String>> {
+        // A file being written is briefly empty, and an empty config would be valid.
+        if sources.set.main.text.trim().is_empty() {
+            return Err(vec![format!(
+                "{}: the file is empty, which a reload treats as a mistake",
+                self.run.name()
+            )]);
+        }
+        self.run.load(sources, self.demo.as_ref()).map_err(|report| report.summaries())
+    }
+
+    /// Applies the whole config or nothing. The messages say why it was rejected.
+    pub(super) fn apply(&mut self, loaded: Loaded<Config>) -> Result<(), Vec<String>> {
+        let new = self.keep_fixed(loaded.config);
+        let listened = self.gateway.addresses();
+        if self.quotas.is_none() {
+            self.quotas = open_quotas(&new).map_err(messages)?;
+        }
+        let exporters = self.exporters.open(&new.exporters, open_options(&new)).map_err(messages)?;
+        let exports = self.key.exports(&new, &exporters).map_err(messages)?;
+        let joined = if self.cluster.is_none() { cluster::join(&new).map_err(messages)? } else { None };
+        let certificates = Certificates::of(&new, self.certificates.as_ref()).map_err(messages)?;
+        let kept = Kept {
+            quotas: self.quotas.as_ref(),
+            cluster: self.cluster.as_ref().or(joined.as_ref()),
+            certificates: certificates.as_ref(),
+        };
+        let parts = Parts { inherited: &self.inherited, ..parts(&new, kept, &exports) };
+        if let Err(error) = self.gateway.reload(parts) {
+            exporters.close_others(&self.exporters);
+            // The next config may name another cluster.
+            joined.into_iter().for_each(ClusterThread::leave);
+            return Err(messages(error));
+        }
+        self.cluster = self.cluster.take().or(joined);
+        // Kept even if nothing is intercepted for a while: clients trust this authority.
+        self.certificates = certificates.or(self.certificates.take());
+        self.source.set_certificates(self.certificates.clone());
+        self.source.set_cluster(self.cluster.as_ref());
+        if let (Some(thread), Some(cluster)) = (&self.cluster, &new.cluster) {
+            thread.reconfigure(cluster);
+        }
+        if self.released.is_none() {
+            self.disks.apply(self.gateway.cache_disks());
+        }
+        self.change_exporters(exporters);
+        log_listeners(&listened, &self.gateway.addresses());
+        log_warnings(&new, &loaded.warnings);
+        self.logging.set_level(new.log.level);
+        self.source.set_config(new.clone());
+        self.config = new;
+        tracing::info!("config reloaded");
+        Ok(())
+    }
+
+    /// Switches to the new exporters. The old ones write their remaining data on a separate thread.
+    fn change_exporters(&mut self, exporters: Exporters) {
+        let old = std::mem::replace(&mut self.exporters, exporters.clone());
+        self.source.set_exporters(exporters.clone());
+        let close = move || old.close_others(&exporters);
+        if let Err(error) = std::thread::Builder::new().name("egret-close".into()).spawn(close) {
+            tracing::error!("removed exporters are not closed: {error}");
+        }
+    }
+
+    /// Returns the new config with the old values of keys that cannot change while Egret runs, and logs which
+    /// have changed.
+    fn keep_fixed(&self, new: Config) -> Config {
+        for key in self.fixed_changes(&new) {
+            tracing::warn!(key, "this key has changed, but only a restart applies it");
+        }
+        self.with_fixed(new)
+    }
+
+    /// Returns the keys that have changed in the new config, but cannot change while Egret runs.
+    pub(super) fn fixed_changes(&self, new: &Config) -> Vec<&'static str> {
+        let old = &self.config;
+        let fixed = [
+            ("control", old.control != new.control),
+            ("data_dir", old.data_dir != new.data_dir),
+            ("cluster", !is_cluster_kept(old, new)),
+            ("log.format", old.log.format != new.log.format),
+            ("gateway.workers", old.gateway.workers != new.gateway.workers),
+        ];
+        fixed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
+    }
+
+    /// Does the same without logging.
+    pub(super) fn with_fixed(&self, new: Config) -> Config {
+        let old = &self.config;
+        let mut kept = Config { control: old.control.clone(), data_dir: old.data_dir.clone(), ..new };
+        if !is_cluster_kept(old, &kept) {
+            kept.cluster.clone_from(&old.cluster);
+        }
+        kept.log.format = old.log.format;
+        kept.gateway.workers = old.gateway.workers;
+        kept
+    }
+}
+
+/// Returns `true` if the gateway need not leave its cluster.
+fn is_cluster_kept(old: &Config, new: &Config) -> bool {
+    match (&old.cluster, &new.cluster) {
+        (Some(old), Some(new)) => old.is_same_cluster(new),
+        (Some(_), None) => false,
+        (None, _) => true,
+    }
+}
+
+/// Returns the message of an error as the only reason for rejecting a config.
+fn messages(error: impl std::fmt::Display) -> Vec<String> {
+    vec![error.to_string()]
+}

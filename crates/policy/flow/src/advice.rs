@@ -1,0 +1,204 @@
+//! Advice about valid flows: what is probably not what was meant. There is no warning about a flow that may
+//! be right.
+
+use egret_config::Problem;
+use egret_match::expression::{EvaluationError, Expression, Scope, Stage};
+use egret_quota::{QuotaConfigs, QuotaKind};
+use egret_remedy::{Mode, Named, RemedyConfig};
+
+use crate::config::FlowConfig;
+
+/// Number of later flows that a flow is compared with.
+const COMPARED_MAX: usize = 200;
+
+/// Number of flows above which no quota is said to miss calls: the work grows with its square.
+const FLOWS_MAX: usize = 2_000;
+
+/// Number of warnings after which the search ends.
+const ADVICE_MAX: usize = 100;
+
+/// Returns warnings about valid flows and the quotas that they draw from.
+pub fn advise(flows: &[FlowConfig], quotas: &QuotaConfigs) -> Vec<Problem> {
+    let mut advice = Vec::new();
+    let all = Entries { flows, quotas };
+    for (number, flow) in flows.iter().enumerate() {
+        if advice.len() >= ADVICE_MAX {
+            break;
+        }
+        let at = format!("flows[{number}]");
+        if flow.remedies.is_empty() && flow.diagnoses.is_empty() {
+            let message = "this flow does nothing: give it `remedies` or `diagnoses`, or remove it";
+            advice.push(Problem::new(&*at, message));
+        }
+        advice.extend(never_matches(flow, &at));
+        advice.extend(all.uncounted_calls(number, flow));
+        advice.extend(all.unreached(number, flow));
+    }
+    advice
+}
+
+/// Returns a warning if no exchange can match the flow.
+fn never_matches(flow: &FlowConfig, at: &str) -> Option<Problem> {
+    if flow.matching.sample.get() <= 0.0 {
+        let message = "`sample: 0` selects no exchange, so this flow never applies: remove the flow, or raise the share";
+        return Some(Problem::new(format!("{at}.match.sample"), message));
+    }
+    let parameters = flow.matching.parameters();
+    let parameters: Vec<&str> = parameters.iter().map(String::as_str).collect();
+    let never = |source: Option<&str>, stage: Stage, key: &str| {
+        let compiled = Expression::<bool>::compile(source?, Scope { stage, parameters: &parameters }).ok()?;
+        let why = why_never(compiled.constant()?)?;
+        let message = format!(
+            "this expression names nothing of the exchange and {why}, so the flow never applies: use `request`, or remove the flow"
+        );
+        Some(Problem::new(format!("{at}.{key}"), message))
+    };
+    never(flow.matching.when.as_deref(), Stage::Request, "match.when")
+        .or_else(|| never(flow.when_response.as_deref(), Stage::Finished, "when_response"))
+}
+
+fn why_never(value: Result<bool, EvaluationError>) -> Option<String> {
+    match value {
+        Ok(true) => None,
+        Ok(false) => Some("is always false".to_owned()),
+        Err(error) => Some(format!("always fails ({error})")),
+    }
+}
+
+/// All flows, with the quotas that their remedies draw from.
+#[derive(Clone, Copy)]
+struct Entries<'a> {
+    flows: &'a [FlowConfig],
+    quotas: &'a QuotaConfigs,
+}
+
+/// A remedy, by its numbers.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    flow: usize,
+    number: usize,
+    config: &'a RemedyConfig,
+}
+
+impl Entry<'_> {
+    fn path(&self) -> String {
+        let path = format!("flows[{}].remedies[{}]", self.flow, self.number);
+        match self.config.only_key(&path, &mut Vec::new()) {
+            Some(key) => format!("{path}.{key}"),
+            None => path,
+        }
+    }
+}
+
+impl<'a> Entries<'a> {
+    /// Returns the remedies that every exchange of `flow` passes behind its remedy `number`: the further ones
+    /// of the flow, and those of the `later` flows that this one covers.
+    fn inside(self, flow: usize, number: usize) -> impl Iterator<Item = Entry<'a>> {
+        let outer = self.flows.get(flow);
+        let covered = move |(_, other): &(usize, &'a FlowConfig)| {
+            outer.is_some_and(|outer| outer.matching.covers(&other.matching))
+        };
+        let own = self.flows.iter().enumerate().skip(flow).take(1);
+        let later = self.flows.iter().enumerate().skip(flow + 1).take(COMPARED_MAX).filter(covered);
+        own.chain(later).flat_map(move |(at, other)| {
+            let first = if at == flow { number + 1 } else { 0 };
+            let remedies = other.remedies.iter().enumerate().skip(first);
+            remedies.map(move |(number, config)| Entry { flow: at, number, config })
+        })
+    }
+
+    /// Returns a warning for each quota that is drawn from outside of a `retry`: it does not count the
+    /// repeated calls.
+    fn uncounted_calls(self, flow: usize, config: &FlowConfig) -> Vec<Problem> {
+        let mut advice = Vec::new();
+        for (number, remedy) in config.remedies.iter().enumerate() {
+            let drawn = Entry { flow, number, config: remedy };
+            let names = remedy.names();
+            let quota =
+                names.iter().find_map(|name| if let Named::Quota(name) = name { Some(*name) } else { None });
+            // Slots are held until the last attempt is over, so none is missing.
+            let counts_calls = |quota: &str| {
+                self.quotas.get(quota).is_some_and(|quota| quota.kind != QuotaKind::Concurrency)
+            };
+            let Some(quota) = quota.filter(|quota| counts_calls(quota) && remedy.mode == Mode::Enforce)
+            else {
+                continue;
+            };
+            let repeats = |entry: &Entry<'_>| {
+                let retry = entry.config.retry.as_ref().filter(|_| entry.config.mode == Mode::Enforce);
+                retry.is_some_and(|retry| retry.attempts > 1)
+            };
+            let Some(retry) = self.inside(flow, number).find(repeats) else { continue };
+            if self.is_drawn_again(quota, drawn) {
+                continue;
+            }
+            let attempts = retry.config.retry.as_ref().map_or(1, |retry| retry.attempts);
+            let place = if retry.flow == flow {
+                "put this entry behind `retry`".to_owned()
+            } else {
+                let name = self.flows.get(retry.flow).map_or("", |flow| &flow.name);
+                format!("put this flow behind the flow `{name}`, whose `retry` repeats them")
+            };
+            let message = format!(
+                "the quota `{quota}` counts a call and its retries as one, so the provider may get up to {attempts} times as many: {place}, and each attempt is counted"
+            );
+            advice.push(Problem::new(drawn.path(), message).related(retry.path()));
+        }
+        advice
+    }
+
+    /// Returns `true` if a later remedy may draw from the same quota, or from one that draws from it.
+    fn is_drawn_again(self, quota: &str, drawn: Entry<'_>) -> bool {
+        if self.flows.len() > FLOWS_MAX {
+            return true;
+        }
+        let later = self.flows.iter().enumerate().skip(drawn.flow).flat_map(|(at, flow)| {
+            flow.remedies
+                .iter()
+                .enumerate()
+                .filter(move |(number, _)| (at, *number) > (drawn.flow, drawn.number))
+        });
+        let draws = |name: &Named<'_>| {
+            let Named::Quota(name) = name else { return false };
+            let parent = |name: &&str| self.quotas.get(*name).and_then(|quota| quota.parent.as_deref());
+            std::iter::successors(Some(*name), parent).take(self.quotas.len() + 1).any(|name| name == quota)
+        };
+        later.map(|(_, remedy)| remedy.names()).any(|names| names.iter().any(draws))
+    }
+
+    /// Returns warnings about remedies that no exchange reaches, because a `fixed-response` outside of them
+    /// responds to all.
+    fn unreached(self, flow: usize, config: &FlowConfig) -> Vec<Problem> {
+        let mut advice = Vec::new();
+        for (number, remedy) in
+            config.remedies.iter().enumerate().filter(|(_, remedy)| responds_always(remedy))
+        {
+            let responds = Entry { flow, number, config: remedy };
+            let mut warned = None;
+            for entry in
+                self.inside(flow, number).filter(|entry| warned.replace(entry.flow) != Some(entry.flow))
+            {
+                let what = if entry.flow == flow { "this remedy" } else { "the remedies of this flow" };
+                let message = format!(
+                    "no request reaches {what}: `fixed-response` of the flow `{}` responds to all of them before; remove one of the two, or narrow `match` there",
+                    config.name
+                );
+                let path =
+                    if entry.flow == flow { entry.path() } else { format!("flows[{}].remedies", entry.flow) };
+                advice.push(Problem::new(path, message).related(responds.path()));
+            }
+        }
+        advice
+    }
+}
+
+/// Returns `true` if the remedy responds to every request. A template may fail for one.
+fn responds_always(remedy: &RemedyConfig) -> bool {
+    let fixed = remedy.fixed_response.as_ref().filter(|_| remedy.mode == Mode::Enforce);
+    fixed.is_some_and(|fixed| {
+        !fixed.body.contains("${") && fixed.headers.values().all(|value| !value.contains("${"))
+    })
+}
+
+#[cfg(test)]
+mod tests;
