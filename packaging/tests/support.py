@@ -3,6 +3,7 @@
 import http.client
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -65,10 +66,23 @@ def get(port, path, host="127.0.0.1"):
         connection.close()
 
 
-class Scratch(unittest.TestCase):
+class Careful(unittest.TestCase):
+    """A test that runs as root, and therefore shows that the machine's devices are unharmed after it."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.show_devices)
+
+    def show_devices(self):
+        for path in ("/dev/null", "/dev/zero", "/dev/urandom"):
+            self.assertTrue(stat.S_ISCHR(os.stat(path).st_mode), f"{path} is no device any more")
+
+
+class Scratch(Careful):
     """A test with a folder of its own."""
 
     def setUp(self):
+        super().setUp()
         self.folder = Path(tempfile.mkdtemp(prefix="egret-package-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 

@@ -104,9 +104,13 @@ class Chart(Scratch):
         texts = [found["data"]["egret.yaml"] for found in rendered]
         texts += [(PACKAGING / name / "egret.yaml").read_text() for name in ("system", "image", "compose")]
         environment = {"EGRET_TOKEN": "a token for tests", "EGRET_CLUSTER_KEY": "a key for tests, of 32 bytes at least"}
+        for name in ("checkout", "reports"):
+            token = self.folder / name
+            token.write_text(f"the token of {name}".replace(" ", "-"))
+            token.chmod(0o440)
         for text in texts:
             file = self.folder / "egret.yaml"
-            file.write_text(text)
+            file.write_text(text.replace("/etc/egret-clients", str(self.folder)))
             run(binary, "check", file, env=environment)
 
     def test_the_policies_force_all_traffic_of_applications_through_egret(self):
@@ -124,6 +128,17 @@ class Chart(Scratch):
             self.assertEqual(len(egret["to"]), 1)
             self.assertLessEqual(egret["to"][0]["podSelector"]["matchLabels"].items(), pods.items())
             self.assertNotIn("ipBlock", json.dumps(policy))
+
+    def test_clients_prove_their_names_by_the_keys_of_one_secret(self):
+        found = objects(render("full"))
+        (listener,) = yaml.safe_load(found["ConfigMap", "egret"]["data"]["egret.yaml"])["gateway"]["listen"]
+        tokens = {name: f"${{file:/etc/egret-clients/{name}}}" for name in ("checkout", "reports")}
+        self.assertEqual(listener, {"address": "0.0.0.0:8000", "clients": {"tokens": tokens}})
+        pod = found["Deployment", "egret"]["spec"]["template"]["spec"]
+        (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "clients"]
+        self.assertEqual(volume["secret"], {"secretName": "egret-clients", "defaultMode": 0o440})
+        for wrong in ("clients.existingSecret=a", "clients.names[0]=a", "clients.existingSecret=a,clients.names[0]=a b"):
+            self.assertEqual(run(*TEMPLATE, "--set", wrong, check=False).returncode, 1, wrong)
 
     def test_egret_itself_cannot_reach_private_networks(self):
         policy = objects(render("plain"))["NetworkPolicy", "egret"]["spec"]

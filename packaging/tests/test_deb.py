@@ -1,11 +1,10 @@
 """The Debian package: judged by lintian; installed, upgraded, removed and purged in a fresh Debian."""
 
 import os
-import unittest
 from pathlib import Path
 
 from fresh_debian import FreshDebian
-from support import PACKAGING, Scratch, package, run
+from support import PACKAGING, Careful, Scratch, package, run
 
 PACKAGE = "egret_*.deb"
 OVERRIDES = PACKAGING / "deb" / "lintian-overrides"
@@ -26,7 +25,7 @@ class Deb(Scratch):
         self.assertEqual(run("dpkg-deb", "--info", package(PACKAGE), "conffiles").stdout.split(), ["/etc/egret/egret.yaml"])
 
 
-class Installation(unittest.TestCase):
+class Installation(Careful):
     """One Debian for all steps, since each follows from the one before it."""
 
     @classmethod

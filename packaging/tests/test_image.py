@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tarfile
+import time
 
 from support import Scratch, package, run, until
 
@@ -50,34 +51,95 @@ class Image(Scratch):
     def test_runc_runs_it_read_only_as_65532_without_capabilities(self):
         bundle, config = self.bundle()
         self.assertEqual(config["User"], "65532:65532")
-        write_spec(bundle, [*config["Entrypoint"], *config["Cmd"]])
-        name = f"egret-{os.getpid()}"
-        log = open(self.folder / "log", "w+")  # noqa: SIM115 (closed with the test)
-        self.addCleanup(log.close)
-        state = self.folder / "state"
-        container = subprocess.Popen(["runc", "--root", state, "run", "--bundle", bundle, name], stdout=log, stderr=log)
-        self.addCleanup(run, "runc", "--root", state, "delete", "--force", name, check=False)
-        health = ["runc", "--root", state, "exec", "--user", "65532:65532", name, *config["Healthcheck"]["Test"][1:]]
-
-        def is_ready():
-            if container.poll() is not None:
-                log.seek(0)
-                raise AssertionError(f"the container has ended: {log.read()}")
-            return run(*health, check=False).returncode == 0
-
-        until("the container is healthy", is_ready)
-        elsewhere = [*health[: health.index("/usr/bin/egret") + 2], "--control", "127.0.0.1:1"]
-        self.assertEqual(run(*elsewhere, check=False).returncode, 1)
-        missing = run(*health[: health.index("/usr/bin/egret") + 1], "lab", "list", check=False)
+        container = Container(self, bundle, config)
+        container.until_healthy()
+        self.assertEqual(container.inside("health", "--control", "127.0.0.1:1").returncode, 1)
+        missing = container.inside("lab", "list")
         self.assertEqual(missing.returncode, 2)
         self.assertIn("The deb, rpm, Python and npm packages have it", missing.stderr)
-        run("runc", "--root", state, "kill", name, "TERM")
-        self.assertEqual(container.wait(timeout=60), 0)
-        log.seek(0)
-        self.assertIn("drained", log.read())
+        self.assertEqual(container.stop(), 0)
+        self.assertIn("drained", container.log.read_text())
+
+    def test_a_call_in_flight_ends_before_the_container_does(self):
+        bundle, config = self.bundle()
+        container = Container(self, bundle, config, self.own_config())
+        container.until_healthy()
+        container.beside(self.unpack() / "egret", "provider")
+        curl = ["curl", "--silent", "--show-error", "--max-time", "60"]
+        until("the provider answers", lambda: container.called(*curl, "http://127.0.0.1:9000/get").returncode == 0)
+        begin = time.monotonic()
+        client = container.beside(*curl, "http://127.0.0.1:8000/api/delay/5", stdout=subprocess.PIPE)
+        until("the call is at the provider", lambda: self.is_called(container, curl))
+        self.assertLess(time.monotonic() - begin, 5, "the call has ended before the signal")
+        self.assertEqual(container.stop(), 0)
+        self.assertGreater(time.monotonic() - begin, 5, "the container has not waited for the call")
+        self.assertIn('"url"', client.communicate()[0].decode())
+        self.assertEqual(client.returncode, 0)
+
+    def own_config(self):
+        """Returns a config to be mounted in place of the image's."""
+        config = self.folder / "own.yaml"
+        config.write_text("providers: { api: { url: 'http://127.0.0.1:9000' } }\ndata_dir: /var/lib/egret\n")
+        config.chmod(0o644)
+        return config
+
+    @staticmethod
+    def is_called(container, curl):
+        metrics = container.called(*curl, "http://127.0.0.1:8001/metrics").stdout
+        return 'egret_provider_connections{provider="api"} 1' in metrics
 
 
-def write_spec(bundle, command):
+class Container:
+    """A container that runc runs, with a network of its own."""
+
+    def __init__(self, test, bundle, config, own_config=None):
+        self.test, self.folder, self.name = test, test.folder, f"egret-{os.getpid()}"
+        self.entry, self.health = config["Entrypoint"], config["Healthcheck"]["Test"][2:]
+        self.runc = ["runc", "--root", self.folder / "state"]
+        self.log = self.folder / "log"
+        write_spec(bundle, [*config["Entrypoint"], *config["Cmd"]], own_config)
+        with open(self.log, "w") as log:
+            command = [*self.runc, "run", "--bundle", bundle, self.name]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        test.addCleanup(run, *self.runc, "delete", "--force", self.name, check=False)
+
+    def inside(self, *arguments):
+        """Runs a command of Egret in the container."""
+        return run(*self.runc, "exec", "--user", "65532:65532", self.name, *self.entry, *arguments, check=False)
+
+    def network(self):
+        """Returns the start of a command that runs in the container's network."""
+        state = json.loads(run(*self.runc, "state", self.name).stdout)
+        return ["nsenter", f"--net=/proc/{state['pid']}/ns/net"]
+
+    def beside(self, *command, **options):
+        """Starts a program of this machine in the container's network."""
+        program = subprocess.Popen([*self.network(), *command], **{"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **options})
+        self.test.addCleanup(program.wait)
+        self.test.addCleanup(program.kill)
+        return program
+
+    def called(self, *command):
+        """Runs a program of this machine in the container's network."""
+        return run(*self.network(), *command, check=False)
+
+    def until_healthy(self):
+        """Waits until the image's own health check succeeds."""
+
+        def is_healthy():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the container has ended: {self.log.read_text()}")
+            return self.inside(*self.health).returncode == 0
+
+        until("the container is healthy", is_healthy)
+
+    def stop(self):
+        """Sends the image's stop signal, and returns the exit code."""
+        run(*self.runc, "kill", self.name, "TERM")
+        return self.process.wait(timeout=60)
+
+
+def write_spec(bundle, command, config):
     """Writes a config for runc: a network of its own, a read-only root, no capabilities, no new privileges."""
     run("runc", "spec", "--bundle", bundle)
     path = bundle / "config.json"
@@ -86,5 +148,8 @@ def write_spec(bundle, command):
     process = spec["process"]
     process.update(terminal=False, args=command, user={"uid": 65532, "gid": 65532}, noNewPrivileges=True, cwd="/")
     process["capabilities"] = {kind: [] for kind in process["capabilities"]}
+    if config is not None:
+        mount = {"destination": "/etc/egret/egret.yaml", "type": "bind", "source": str(config), "options": ["bind", "ro"]}
+        spec["mounts"].append(mount)
     path.write_text(json.dumps(spec))
 

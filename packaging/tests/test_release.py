@@ -34,7 +34,7 @@ class Release(Scratch):
     def test_the_versions_agree(self):
         version = self.version()
         self.assertEqual(re.search(r"^## ([0-9.]+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1], version)
-        self.assertEqual(run(self.unpack() / "egret", "version").stdout, f"egret {version}\n")
+        self.assertRegex(run(self.unpack() / "egret", "version").stdout, rf"^egret {version} \([0-9a-f]{{12}}, \w+-linux\)\n$")
         chart = (ROOT / "packaging" / "chart" / "Chart.yaml").read_text()
         self.assertEqual(re.search(r'^appVersion: "(.*)"', chart, re.M)[1], version)
         self.assertTrue(all(version in path.name for path in DIST.glob("egret[-_]*")))

@@ -4,14 +4,14 @@ All settings of the unit are in force, apart from PrivateDevices: the sandboxes 
 devices.
 """
 
+import os
 import subprocess
 import threading
 import time
-import unittest
 from pathlib import Path
 
 from fresh_debian import FreshDebian
-from support import PACKAGING, package, run, until
+from support import PACKAGING, Careful, package, run, until
 
 CONFIG = "etc/egret/egret.yaml"
 # A busy machine boots slowly.
@@ -19,7 +19,7 @@ BOOT_S = 180
 DROP_IN = "etc/systemd/system/egret.service.d/test.conf"
 
 
-class Service(unittest.TestCase):
+class Service(Careful):
     @classmethod
     def setUpClass(cls):
         cls.debian = FreshDebian("init-system-helpers,systemd,systemd-sysv,dbus,curl")
@@ -30,6 +30,7 @@ class Service(unittest.TestCase):
         log = open(cls.debian.folder / "boot.log", "w")  # noqa: SIM115 (closed below)
         cls.machine = subprocess.Popen([PACKAGING / "tests" / "boot", cls.debian.root], stdout=log, stderr=log)
         log.close()
+        cls.addClassCleanup(cls.remove_groups)
         cls.addClassCleanup(cls.machine.wait)
         cls.addClassCleanup(cls.machine.kill)
         cls.first = until("process 1 runs", cls.child)
@@ -43,13 +44,31 @@ class Service(unittest.TestCase):
         cls.on("systemd-run", "--quiet", "--unit=provider", "/usr/bin/egret", "provider")
 
     @classmethod
+    def remove_groups(cls):
+        """Removes the control groups that `boot` and its systemd have made, once their last process has ended."""
+        for hierarchy in ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd"):
+            group = f"{hierarchy}/egret-package-{cls.machine.pid}"
+            until(f"{group} is removed", lambda group=group: cls.is_removed(group))
+
+    @staticmethod
+    def is_removed(group):
+        for folder in run("find", group, "-depth", "-type", "d", check=False).stdout.split():
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return False
+        return True
+
+    @classmethod
     def state(cls):
         return cls.on("systemctl", "is-system-running", check=False).stdout.strip()
 
     @classmethod
     def child(cls):
-        children = Path(f"/proc/{cls.machine.pid}/task/{cls.machine.pid}/children").read_text().split()
-        return children[0] if children else None
+        """Returns the process that becomes systemd. Before that, `boot` has other children."""
+        boot = Path(f"/proc/{cls.machine.pid}")
+        children = (boot / "task" / str(cls.machine.pid) / "children").read_text().split()
+        return children[0] if children and (boot / "comm").read_text() == "unshare\n" else None
 
     @classmethod
     def on(cls, *command, **options):
@@ -58,6 +77,7 @@ class Service(unittest.TestCase):
         return run("nsenter", "--target", cls.first, *spaces, *command, **options)
 
     def setUp(self):
+        super().setUp()
         self.config = self.debian.root / CONFIG
         self.good = self.config.read_text()
         self.on("systemctl", "start", "egret.service")

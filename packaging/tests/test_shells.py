@@ -33,11 +33,12 @@ class Shells(Scratch):
 
     def test_zsh_completes_a_command(self):
         scripts = self.unpack() / "completions"
-        # Completion needs a terminal, which the module zpty gives it.
+        # Completion needs a terminal, which the module zpty gives it. Without -D, compinit moves a cache over the file that
+        # -d names: as root, it would replace even /dev/null.
         play = f"""
             zmodload zsh/zpty
             zpty -b shell zsh -f -i
-            zpty -w shell "fpath=({scripts} \\$fpath); autoload -U compinit; compinit -u -d /dev/null; PS1=; print BEGIN"
+            zpty -w shell "fpath=({scripts} \\$fpath); autoload -U compinit; compinit -u -D; PS1=; print BEGIN"
             zpty -r shell seen '*BEGIN*BEGIN*'
             zpty -w -n shell $'egret heal\\t'
             zpty -r shell seen '*egret health*' && print completed

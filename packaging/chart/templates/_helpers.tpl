@@ -27,8 +27,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "egret.config" -}}
 {{- $name := include "egret.fullname" . -}}
 {{- $names := list $name (printf "%s.%s" $name .Release.Namespace) (printf "%s.%s.svc" $name .Release.Namespace) (printf "%s.%s.svc.cluster.local" $name .Release.Namespace) -}}
+{{- $listener := "0.0.0.0:8000" -}}
+{{- if .Values.clients.existingSecret -}}
+{{- $tokens := dict -}}
+{{- range .Values.clients.names -}}{{- $_ := set $tokens . (printf "${file:/etc/egret-clients/%s}" .) -}}{{- end -}}
+{{- $listener = dict "address" $listener "clients" (dict "tokens" $tokens) -}}
+{{- end -}}
 {{- $needed := dict
-  "gateway" (dict "listen" (list "0.0.0.0:8000") "names" $names "timeouts" (dict "drain" "30s"))
+  "gateway" (dict "listen" (list $listener) "names" $names "timeouts" (dict "drain" "30s"))
   "control" (dict "listen" "0.0.0.0:8001" "token" "${env:EGRET_TOKEN}")
   "data_dir" "/var/lib/egret"
   "log" (dict "format" "json") -}}
