@@ -154,6 +154,8 @@ mod tests {
             ("http://a:80/", "http://a/", 80, "/"),
             ("http://Example.TEST:8080/A", "http://example.test:8080/A", 8080, "/A"),
             ("http://b\u{fc}cher.test/", "http://xn--bcher-kva.test/", 80, "/"),
+            ("http://XN--bcher-kva.test/", "http://xn--bcher-kva.test/", 80, "/"),
+            ("http://a--b-.test/", "http://a--b-.test/", 80, "/"),
             ("http://a_b.test/", "http://a_b.test/", 80, "/"),
             ("http://[0:0::1]/", "http://[::1]/", 80, "/"),
             ("http://a/x/../y//%7e%2F", "http://a/x/../y//%7e%2F", 80, "/x/../y//%7e%2F"),
@@ -175,6 +177,8 @@ mod tests {
             ("http://a\\b/", UrlError::Host),
             ("http://a\tb/", UrlError::Host),
             ("http://1.2.3.4.5/", UrlError::Host),
+            ("http://xn--/", UrlError::Host),
+            ("http://xn--a.test/", UrlError::Host),
             ("http://a:/", UrlError::Port(String::new())),
             ("http://a:+1/", UrlError::Port("+1".into())),
             ("http://a:b/", UrlError::Port("b".into())),
@@ -192,7 +196,8 @@ mod tests {
         #[test]
         fn a_url_is_printed_as_one_that_means_the_same(
             secure: bool,
-            host in "[a-z][a-z0-9-]{0,10}(\\.test)?|127\\.0\\.0\\.1|\\[::1\\]",
+            // No two hyphens follow each other: a label with `xn--` is valid only if Punycode follows.
+            host in "[a-z](-?[a-z0-9]){0,10}(\\.test)?|127\\.0\\.0\\.1|\\[::1\\]",
             port in prop::option::of(1_u16..),
             path in "(/[!-~]{0,20})?",
         ) {
