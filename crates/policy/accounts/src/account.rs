@@ -161,11 +161,11 @@ impl Account {
 
     /// Takes over the cool-down and the provider's report of an earlier process. An account of another kind,
     /// or for other providers, is another one. A new secret is not blamed for the refusals of the old one.
-    pub(super) fn inherit(&self, handed: &HandedAccount) {
+    pub(super) fn inherit(&self, now: Timestamp, handed: &HandedAccount) {
         let is_same = *self.providers == *handed.providers && self.kind() == handed.kind;
         let is_blamed = matches!(Ending::of(handed.status), Ending::Unauthorized | Ending::Forbidden);
         if is_same && (self.digest == handed.digest || !is_blamed) {
-            self.state.inherit(handed, self.version);
+            self.state.inherit(now, handed, self.version);
         }
     }
 

@@ -91,10 +91,10 @@ impl Accounts {
     }
 
     /// Takes over the state of an earlier process.
-    pub fn inherit(&self, handed: &[HandedAccount]) {
+    pub fn inherit(&self, now: Timestamp, handed: &[HandedAccount]) {
         for handed in handed {
             if let Some(account) = self.find(&handed.name).and_then(|number| self.get(number)) {
-                account.inherit(handed);
+                account.inherit(now, handed);
             }
         }
     }
@@ -231,10 +231,10 @@ mod tests {
             let after = compiled(token, &["one"], None);
             let handed = before.hand_over(NOW);
             let message = serde_json::to_string(&handed).unwrap();
-            after.inherit(&serde_json::from_str::<Vec<HandedAccount>>(&message).unwrap());
+            after.inherit(NOW, &serde_json::from_str::<Vec<HandedAccount>>(&message).unwrap());
             assert_eq!(cools(&after), is_kept, "{status} {token}");
             let other = compiled("one", &["one", "two"], None);
-            other.inherit(&handed);
+            other.inherit(NOW, &handed);
             assert!(!cools(&other), "an account for other providers is another one");
         }
         assert!(compiled("one", &["one"], None).hand_over(NOW).is_empty());

@@ -45,6 +45,11 @@ pub struct CoolDown {
     pub max: Duration,
 }
 
+impl CoolDown {
+    /// The longest cool-down that a config may allow.
+    pub const LONGEST: Duration = Duration::from_hours(24);
+}
+
 impl Cooling {
     /// Returns the cool-down if it is not over and applies to the credential of `version`. A refusal of an
     /// earlier credential does not apply to a new one.

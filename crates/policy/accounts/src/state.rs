@@ -191,14 +191,14 @@ impl AccountState {
     }
 
     /// Takes over the cool-down and the provider's report of an earlier process. `version` is that of the
-    /// current credential.
-    pub(super) fn inherit(&self, handed: &HandedAccount, version: u32) {
+    /// current credential. The cool-down ends within [`CoolDown::LONGEST`].
+    pub(super) fn inherit(&self, now: Timestamp, handed: &HandedAccount, version: u32) {
         let HandedAccount { status, repetitions, remaining, .. } = *handed;
         self.cooling(|cooling| {
-            let since = Timestamp::from_micros(handed.since_us);
-            let until = Timestamp::from_micros(handed.until_us);
+            let since = Timestamp::from_micros(handed.since_us).min(now);
+            let until = Timestamp::from_micros(handed.until_us).min(now + CoolDown::LONGEST);
             *cooling = Cooling { since, until, status, version, repetitions };
-            self.until.store(handed.until_us, Relaxed);
+            self.until.store(until.as_micros(), Relaxed);
         });
         self.remaining.store(remaining.unwrap_or(UNKNOWN), Relaxed);
         self.reset.store(handed.reset_us.unwrap_or_default(), Relaxed);

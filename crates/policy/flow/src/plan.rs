@@ -353,7 +353,7 @@ impl Flows {
                 slot.remedy.inherit(now, state);
             }
         }
-        self.accounts.inherit(&handed.accounts);
+        self.accounts.inherit(now, &handed.accounts);
         self.quotas.inherit(now, &handed.quotas)
     }
 

@@ -49,9 +49,10 @@ impl Correction {
         CorrectionState { withheld, withheld_until, blocked_until }
     }
 
-    /// Takes over the corrections of an earlier process.
-    pub(super) fn inherit(&mut self, state: CorrectionState) {
+    /// Takes over the corrections of an earlier process, which end at `latest` at the latest.
+    pub(super) fn inherit(&mut self, state: CorrectionState, latest: u64) {
         let CorrectionState { withheld, withheld_until, blocked_until } = state;
+        let (withheld_until, blocked_until) = (withheld_until.min(latest), blocked_until.min(latest));
         *self = Self { withheld, withheld_until, blocked_until, ..*self };
     }
 

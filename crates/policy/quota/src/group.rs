@@ -547,14 +547,15 @@ impl Group {
         Some(GroupState { kind, name: self.name.to_vec(), meter, correction })
     }
 
-    /// Takes over the counts of an earlier process. Returns the units that it may still use.
-    pub(super) fn inherit(&self, state: &GroupState, now: Timestamp) -> u64 {
+    /// Takes over the counts of an earlier process. Its corrections end within `wait_max_micros`. Returns the
+    /// units that it may still use.
+    pub(super) fn inherit(&self, state: &GroupState, now: Timestamp, wait_max_micros: u64) -> u64 {
         let mut own = self.lock();
         let is_shared = matches!(own.backed, Backed::Shared(_) | Backed::Blocks(_));
         if is_shared || !own.meter.inherit(&state.meter, now) {
             return 0;
         }
-        own.correction.inherit(state.correction);
+        own.correction.inherit(state.correction, now.as_micros().saturating_add(wait_max_micros));
         state.meter.held
     }
 

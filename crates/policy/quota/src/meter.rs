@@ -83,6 +83,9 @@ impl Meter {
     /// Applies another rule of the same kind of refill; the counts stay.
     pub(super) fn set_rule(&mut self, rule: Rule) {
         self.rule = rule;
+        if let Gauge::Windows(windows) = &mut self.gauge {
+            windows.bound_spilled(&self.rule);
+        }
         self.note_delay();
     }
 
@@ -361,7 +364,7 @@ impl Meter {
             (Gauge::Windows(windows), GaugeState::Windows(counts)) => {
                 windows.inherit(counts, now, &self.rule);
             }
-            (Gauge::Bucket(bucket), GaugeState::Bucket(debt, at)) => bucket.inherit(*debt, *at),
+            (Gauge::Bucket(bucket), GaugeState::Bucket(debt, at)) => bucket.inherit(*debt, *at, &self.rule),
             (Gauge::Slots, GaugeState::Slots) => {}
             _ => return false,
         }

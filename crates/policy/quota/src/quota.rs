@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 
 use super::backing::{Backing, Stores};
 use super::calendar::Calendar;
-use super::config::{GroupBy, QuotaConfig, QuotaKind, RenewalConfig, ShareDefault, StoreKind, WindowStart};
+use super::config::{
+    GroupBy, LearnConfig, QuotaConfig, QuotaKind, RenewalConfig, ShareDefault, StoreKind, WindowStart,
+};
 use super::expressions::QuotaExpressions;
 use super::group::{Group, State};
 use super::group_kind::GroupKind;
@@ -108,10 +110,11 @@ impl Quota {
             return;
         }
         self.counts.others.set_keys(state.keys);
+        let wait_max_micros = self.config.learn.as_ref().map_or(0, wait_max_micros);
         for group in &state.groups {
             let id = GroupId { quota: state.name.clone(), kind: group.kind, name: group.name.clone() };
             let found = self.find(now, &id);
-            let held = found.inherit(group, now);
+            let held = found.inherit(group, now, wait_max_micros);
             see(found, id, held);
         }
     }
@@ -600,12 +603,17 @@ impl Grant {
         for (level, quota) in quota.lineage().enumerate() {
             let (Some(reader), Some(config)) = (&quota.reader, &quota.config.learn) else { continue };
             let Some(learned) = reader.read(status, fields, now) else { continue };
-            let wait_max_micros = u64::try_from(config.wait_max.get().as_micros()).unwrap_or(u64::MAX);
+            let wait_max_micros = wait_max_micros(config);
             for charge in self.charges.iter().filter(|charge| usize::from(charge.level) == level) {
                 charge.group.correct(now, &learned, wait_max_micros);
             }
         }
     }
+}
+
+/// The longest time for which a provider's report may hold calls back.
+fn wait_max_micros(config: &LearnConfig) -> u64 {
+    u64::try_from(config.wait_max.get().as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Grant {

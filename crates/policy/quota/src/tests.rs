@@ -658,6 +658,19 @@ fn names_that_may_be_secret_are_not_shown_and_long_ones_not_kept() {
 }
 
 #[test]
+fn a_reload_keeps_no_more_of_the_last_window_than_the_new_config_carries_over() {
+    let spilling = |max: u64| QuotaConfig { spillover: Some(SpilloverConfig { max }), ..fixed(10) };
+    let first = reloaded([("q", spilling(8))], None);
+    let limit = |quotas: &Quotas, now: u64| quotas.get("q").unwrap().status(at(now), &[]).unwrap().limit;
+    first.get("q").unwrap().take(at(0), &[], 1).unwrap().responded(at(0));
+    assert_eq!(limit(&first, SECOND), 18);
+    let less = reloaded([("q", spilling(3))], Some(&first));
+    assert_eq!(limit(&less, SECOND), 13);
+    let nothing = reloaded([("q", fixed(10))], Some(&less));
+    assert_eq!(limit(&nothing, SECOND), 10);
+}
+
+#[test]
 fn a_reload_keeps_counts_and_obeys_the_new_limit() {
     let first = quotas([("q", sliding(10)), ("other", fixed(5))]);
     assert_eq!(drain(first.get("q").unwrap(), at(0), b""), 10);

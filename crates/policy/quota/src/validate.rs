@@ -16,7 +16,7 @@ const UNITS_MAX: u64 = 1_000_000_000_000;
 /// Minimum length of a window; shorter ones disappear in network jitter.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
 /// Maximum length of a window; more than a year is a mistake.
-const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
+pub(super) const WINDOW_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Maximum number of custom header pairs: each response is searched for all of them.
 const LEARN_HEADERS_MAX: usize = 16;
 /// Maximum number of ancestors. A call briefly holds one lock for each.

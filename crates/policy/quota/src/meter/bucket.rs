@@ -1,6 +1,7 @@
 //! A token bucket, stored as a debt that drains: the units that have not come back yet.
 
 use super::super::handed_state::GaugeState;
+use super::super::validate::WINDOW_MAX;
 use super::pace::Pace;
 use super::rule::{Refill, Rule};
 
@@ -18,6 +19,13 @@ fn shape(rule: &Rule) -> (u128, u128) {
         Refill::Bucket { window, burst } => (u128::from(window), u128::from(burst)),
         _ => (1, 0),
     }
+}
+
+/// Returns the largest debt. What exceeds an empty bucket drains within the longest window that a config may
+/// have.
+fn debt_max(rule: &Rule) -> u128 {
+    let (window, burst) = shape(rule);
+    burst * window + u128::from(rule.limit) * WINDOW_MAX.get().as_micros()
 }
 
 impl Bucket {
@@ -40,7 +48,7 @@ impl Bucket {
 
     /// Counts units at `now`, and returns `now`.
     pub(super) fn count(&mut self, units: u64, now: u64, rule: &Rule) -> u64 {
-        self.debt = self.debt.saturating_add(u128::from(units) * shape(rule).0);
+        self.debt = self.debt.saturating_add(u128::from(units) * shape(rule).0).min(debt_max(rule));
         now
     }
 
@@ -60,8 +68,8 @@ impl Bucket {
     }
 
     /// Takes over the counts of an earlier process.
-    pub(super) fn inherit(&mut self, [high, low]: [u64; 2], drained_at: u64) {
-        self.debt = u128::from(high) << 64 | u128::from(low);
+    pub(super) fn inherit(&mut self, [high, low]: [u64; 2], drained_at: u64, rule: &Rule) {
+        self.debt = (u128::from(high) << 64 | u128::from(low)).min(debt_max(rule));
         self.drained_at = drained_at;
     }
 

@@ -1,6 +1,7 @@
 //! Consecutive windows: by the clock, from the first call on, or by the calendar.
 
 use super::super::handed_state::WindowsState;
+use super::STRAY_MICROS;
 use super::pace::Pace;
 use super::rule::{Refill, Rule};
 use super::schedule::Schedule;
@@ -58,13 +59,23 @@ impl Windows {
         WindowsState { end, used: used.saturating_add(spare), spilled, late, late_until }
     }
 
-    /// Takes over the counts of an earlier process. No window ends later than one that begins `now`.
+    /// Takes over the counts of an earlier process. No window ends later than one that begins `now`, and no
+    /// unit is counted later than one that was given up `now`.
     pub(super) fn inherit(&mut self, state: &WindowsState, now: u64, rule: &Rule) {
         let Refill::Windows { schedule, .. } = &rule.refill else { return };
         let WindowsState { end, used, spilled, late, late_until } = *state;
         let end = end.map(|end| end.min(schedule.window(now).1));
         let late = late.min(LATE_UNITS_MAX);
+        let late_until = late_until.min(now.saturating_add(STRAY_MICROS));
         *self = Self { end, epoch: self.epoch, used, spilled, late, late_until };
+        self.bound_spilled(rule);
+    }
+
+    /// Carries over no more than the rule allows, which may be another one than before.
+    pub(super) fn bound_spilled(&mut self, rule: &Rule) {
+        if let Refill::Windows { spillover, .. } = rule.refill {
+            self.spilled = self.spilled.min(spillover);
+        }
     }
 
     pub(super) fn roll(&mut self, now: u64, rule: &Rule, transit: u64) {

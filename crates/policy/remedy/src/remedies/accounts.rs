@@ -38,8 +38,6 @@ const WEIGHT_MAX: u32 = 1_000;
 const REPEAT_DEFAULT_MAX: usize = 8;
 /// Maximum of repeated calls per exchange.
 const REPEAT_MAX: u32 = 20;
-/// Maximum cool-down.
-const COOL_DOWN_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Selection and cool-down of accounts. A call to a provider that none of the accounts is for is made without
 /// an account.
@@ -627,7 +625,11 @@ fn check(config: &AccountsConfig, context: &mut CompileContext<'_>) {
             "must list one or more statuses: a missing response is not the account's fault",
         ),
         ("cool_down.for", !first.is_zero(), "must be greater than 0"),
-        ("cool_down.max", max >= first && *max <= COOL_DOWN_MAX, "must be from `for` to a day (`24h`)"),
+        (
+            "cool_down.max",
+            max >= first && max.get() <= CoolDown::LONGEST,
+            "must be from `for` to a day (`24h`)",
+        ),
         ("repeat", config.repeat.is_none_or(|repeat| repeat <= REPEAT_MAX), "must be at most 20"),
         (
             "body",
