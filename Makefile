@@ -302,11 +302,17 @@ $(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
 	@mkdir -p $(@D)
 	@cc -O2 -Wall -Wextra -o $@ $<
 
-# Packages are built for the machine's own processor, with the C library linked in. No path of the machine gets into the binary.
+# Packages are built for the machine's own processor, with the C library linked in: the machine's, or with LIBC=musl the one that Rust
+# brings (`rustup target add`), which makes an archive alone. No path of the machine gets into the binary.
 # A static binary cannot look up `getrandom` when it runs, and would read /dev/urandom instead, which an empty root lacks.
 # Packed relocations take a hundredth of the usual ones' size; the start of a static program applies them since glibc 2.36.
+LIBC ?=
+ifneq ($(filter-out musl,$(LIBC)),)
+$(error LIBC=$(LIBC) is unknown: use LIBC=musl, or leave it out)
+endif
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
-PACKAGED = $(TARGET)/package
+PACKAGE_TARGET = $(if $(LIBC),$(HOST:-gnu=-$(LIBC)),$(HOST))
+PACKAGED = $(TARGET)/package/$(PACKAGE_TARGET)
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
 # Read once: a commit during the build must not get into half of the packages.
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
@@ -320,18 +326,20 @@ package-binaries: export CFLAGS := -ffile-prefix-map=$(CURDIR)=/egret -ffile-pre
 package-binaries: export EGRET_COMMIT ?= $(COMMIT)
 package-binaries:
 	@$(say) "Checking for a C compiler"
-	@scripts/need cc=gcc strip=binutils
+	@scripts/need cc=gcc strip=binutils $(if $(LIBC),musl-gcc=musl-tools)
 	@$(say) "Building the binary of the packages: several minutes the first time"
-	@cargo build --locked --profile dist --package egret --target $(HOST)
-	@install -D -m 755 --strip $(TARGET)/$(HOST)/dist/egret $(PACKAGED)/egret
+	@cargo build --locked --profile dist --package egret --target $(PACKAGE_TARGET)
+	@install -D -m 755 --strip $(TARGET)/$(PACKAGE_TARGET)/dist/egret $(PACKAGED)/egret
+ifndef LIBC
 	@$(say) "Building the binary of the image, without the lab"
-	@cargo build --locked --profile dist --package egret --target $(HOST) --no-default-features
-	@install -D -m 755 --strip $(TARGET)/$(HOST)/dist/egret $(PACKAGED)/egret-small
+	@cargo build --locked --profile dist --package egret --target $(PACKAGE_TARGET) --no-default-features
+	@install -D -m 755 --strip $(TARGET)/$(PACKAGE_TARGET)/dist/egret $(PACKAGED)/egret-small
+endif
 
-package: $(PEERS)/nfpm-$(NFPM) package-binaries ## Make all packages in dist/: archive, deb, rpm, Python wheel, npm packages, image
+package: $(if $(LIBC),,$(PEERS)/nfpm-$(NFPM)) package-binaries ## Make all packages in dist/: archive, deb, rpm, Python wheel, npm packages, image (LIBC=musl: an archive with musl)
 	@$(say) "Making the packages"
-	@packaging/package --binary $(PACKAGED)/egret --small $(PACKAGED)/egret-small --target $(HOST) \
-		--nfpm $(PEERS)/bin/nfpm --out dist --npm-processors $(NPM_PROCESSORS)
+	@packaging/package --binary $(PACKAGED)/egret --target $(PACKAGE_TARGET) --out dist \
+		$(if $(LIBC),,--small $(PACKAGED)/egret-small --nfpm $(PEERS)/bin/nfpm --npm-processors $(NPM_PROCESSORS))
 
 package-twice: ## Show that packages are reproducible: make them here and in a clone, and compare (not in CI: twice the time; TWICE=folder keeps the clone)
 	@packaging/twice
@@ -344,7 +352,7 @@ test-packages: package $(PACKAGE_READERS) ## Install and run every package in di
 	@$(say) "Checking that namespaces can be created"
 	@unshare --mount --net true || { echo 'This suite makes fresh systems and networks (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
 	@$(say) "Installing and running every package"
-	@cd packaging/tests && $(CURDIR)/$(PEERS)/package-tests/bin/python -m unittest --verbose $(ONLY)
+	@cd packaging/tests && $(CURDIR)/$(PEERS)/package-tests/bin/python -m unittest --verbose $(or $(ONLY),$(if $(LIBC),test_binary))
 
 # The pages keep their paths, so links work on the site and in the clone. Reports of the lab are added if results/ has some.
 SITE := $(TARGET)/site

@@ -62,8 +62,13 @@ EMBEDDED = (
 )
 
 
+def c_library(name, version, licence):
+    """Returns the component for the C library, which is linked statically."""
+    return {"type": "library", "name": name, "version": version, "licenses": [{"license": {"id": licence}}]}
+
+
 def bill(name, version, moment, linked, libc):
-    """Returns a bill of materials in CycloneDX 1.5."""
+    """Returns a bill of materials in CycloneDX 1.5. `libc` is the component for the C library."""
     components = [
         {
             "type": "library",
@@ -88,9 +93,7 @@ def bill(name, version, moment, linked, libc):
                     "licenses": [{"expression": licence}],
                 }
             )
-    components.append(
-        {"type": "library", "name": "glibc", "version": libc, "licenses": [{"license": {"id": "LGPL-2.1-or-later"}}]}
-    )
+    components.append(libc)
     return json.dumps(
         {
             "bomFormat": "CycloneDX",
