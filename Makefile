@@ -305,7 +305,8 @@ $(TARGET)/proxies/relay $(TARGET)/providers/answer: $(TARGET)/%: experiments/%.c
 # Packages are built for the machine's own processor, with the C library linked in: the machine's, or with LIBC=musl the one that Rust
 # brings (`rustup target add`), which makes an archive alone. No path of the machine gets into the binary.
 # A static binary cannot look up `getrandom` when it runs, and would read /dev/urandom instead, which an empty root lacks.
-# Packed relocations take a hundredth of the usual ones' size; the start of a static program applies them since glibc 2.36.
+# Packed relocations take a hundredth of the usual ones' size; the start of a static program applies them since glibc 2.36 and musl 1.2.4.
+# With musl, C code may need a function of the compiler that Rust's own library lacks.
 LIBC ?=
 ifneq ($(filter-out musl,$(LIBC)),)
 $(error LIBC=$(LIBC) is unknown: use LIBC=musl, or leave it out)
@@ -318,7 +319,7 @@ CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 COMMIT_S := $(shell git log -1 --format=%ct 2>/dev/null)
 package: export SOURCE_DATE_EPOCH ?= $(COMMIT_S)
-package-binaries: export RUSTFLAGS := -Ctarget-feature=+crt-static -Clink-arg=-Wl,-z,pack-relative-relocs \
+package-binaries: export RUSTFLAGS := -Ctarget-feature=+crt-static -Clink-arg=-Wl,-z,pack-relative-relocs $(if $(LIBC),-Clink-arg=-lgcc) \
 	--cfg getrandom_backend="linux_getrandom" --remap-path-prefix=$(CURDIR)=/egret \
 	--remap-path-prefix=$(abspath $(TARGET))=/target --remap-path-prefix=$(CARGO_DIRECTORY)=/cargo
 package-binaries: export CFLAGS := -ffile-prefix-map=$(CURDIR)=/egret -ffile-prefix-map=$(abspath $(TARGET))=/target \
