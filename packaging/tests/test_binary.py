@@ -17,7 +17,8 @@ class Binary(Scratch):
     def test_it_contains_no_path_of_the_machine_that_built_it(self):
         data = (self.unpack() / "egret").read_bytes()
         for path in (str(PACKAGING.parent), "/.cargo/registry", "/root/"):
-            self.assertNotIn(path.encode(), data, path)
+            # `assertNotIn` would print the whole binary.
+            self.assertFalse(path.encode() in data, path)
 
     def test_it_serves_dns_tls_and_a_calendar_quota_in_an_empty_root(self):
         binary = self.unpack() / "egret"
