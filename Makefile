@@ -73,7 +73,7 @@ build: ## Build the release binary, with all optimization
 	@objcopy --strip-debug --add-gnu-debuglink=$(RELEASE).debug $(RELEASE) $(RELEASE).stripped
 	@mv $(RELEASE).stripped $(RELEASE)
 
-lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, the notebooks' Python, and the list of dependencies
+lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, fuzz targets, the notebooks' Python, and the list of dependencies
 	@$(say) "Format"
 	@cargo fmt --all --check
 	@.venv/bin/ruff format --quiet --check notebooks
@@ -83,6 +83,9 @@ lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, the notebooks
 	@scripts/need cc=gcc
 	@$(say) "Clippy"
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@$(say) "Fuzz targets, which no test builds"
+	@scripts/need c++=g++
+	@cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
 
 house: ## Print the table of the house: sizes, imports, names and prose, with their bounds (AT=an earlier commit too, PLACES=1)
 	@scripts/house $(if $(AT),--at '$(AT)') $(if $(PLACES),--places)

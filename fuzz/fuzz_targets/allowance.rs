@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use egret_clock::{Timestamp, retry_after};
-use egret_quota::{LearnConfig, QuotaConfig, Quotas};
+use egret_quota::{LearnConfig, QuotaConfig, Quotas, Stores};
 
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
 const LIMIT: u64 = 1_000_000;
@@ -15,7 +15,8 @@ const LIMIT: u64 = 1_000_000;
 static HOUR: AtomicU64 = AtomicU64::new(0);
 static QUOTAS: LazyLock<Quotas> = LazyLock::new(|| {
     let quota = QuotaConfig { limit: LIMIT, learn: Some(LearnConfig::default()), ..QuotaConfig::default() };
-    Quotas::compile(&BTreeMap::from([("q".to_owned(), quota)]), None, None, &[], &mut Vec::new())
+    let quotas = BTreeMap::from([("q".to_owned(), quota)]);
+    Quotas::compile(&quotas, None, Stores::default(), &[], &mut Vec::new())
 });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
