@@ -85,7 +85,7 @@ lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, fuzz targets,
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@$(say) "Fuzz targets, which no test builds"
 	@scripts/need c++=g++
-	@cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
+	@RUSTFLAGS=-Adead_code cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
 
 house: ## Print the table of the house: sizes, imports, names and prose, with their bounds (AT=an earlier commit too, PLACES=1)
 	@scripts/house $(if $(AT),--at '$(AT)') $(if $(PLACES),--places)

@@ -24,13 +24,13 @@ const OTHERS: [&str; 3] = ["circuit", "paused", "accounts"];
 
 /// Returns flows in which everything is that one process hands over to the next.
 pub fn flows() -> TestFlows {
-    let limits = QUOTAS.map(|quota| flow(quota, json!({ "limit": { "quota": quota } })));
+    let limits = QUOTAS.map(|quota| flow(quota, &json!({ "limit": { "quota": quota } })));
     let remedies = [
         json!({ "circuit-breaker": {} }),
         json!({ "provider-throttle": {} }),
         json!({ "accounts": { "use": ["a", "b"] } }),
     ];
-    let others = OTHERS.into_iter().zip(remedies).map(|(name, remedy)| flow(name, remedy));
+    let others = OTHERS.into_iter().zip(remedies).map(|(name, remedy)| flow(name, &remedy));
     // Any secret will do; this variable exists wherever the check runs.
     let account = json!({ "provider": "one", "bearer": { "token": "${env:PATH}" } });
     let spillover = json!({ "max": SPILLED_MAX });
@@ -48,7 +48,7 @@ pub fn flows() -> TestFlows {
     }))
 }
 
-fn flow(name: &str, remedy: Value) -> Value {
+fn flow(name: &str, remedy: &Value) -> Value {
     json!({ "name": name, "match": { "path": format!("/{name}") }, "remedies": [remedy] })
 }
 
