@@ -30,8 +30,8 @@ interface TrafficConfig {
 }
 
 /**
- * Returns whether the gateway has live traffic, or null until that is known. The config tells; a request for traffic
- * would have it recorded.
+ * Returns whether the gateway has live traffic, or null until that is known. It asks for the config, because a
+ * request for traffic would have it recorded.
  */
 function useTraffic(): boolean | null {
   const [has, set] = useState<boolean | null>(null);
@@ -164,7 +164,10 @@ function Theme() {
   );
 }
 
-/** `1` to `5` choose a view, unless something is being typed. A key means the same view whether or not traffic is listed. */
+/**
+ * `1` to `5` choose a view, unless something is being typed. A key means the same view whether or not traffic is
+ * listed.
+ */
 function useShortcuts(): void {
   useEffect(() => {
     const key = (event: KeyboardEvent) => {
