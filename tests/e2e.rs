@@ -28,6 +28,8 @@ mod scenarios {
     mod attack_fallbacks;
     mod attack_files;
     mod attack_forgeries;
+    mod attack_found_files;
+    mod attack_gateways;
     mod attack_identity;
     mod attack_limits;
     mod attack_memory;
@@ -161,6 +163,7 @@ mod scenarios {
     mod routing;
     mod routing_by_query;
     mod scale;
+    mod second_terminal;
     mod slow_peers;
     mod supervisor_notify;
     mod supervisor_sockets;
@@ -173,6 +176,7 @@ mod scenarios {
     mod traffic_resend;
     mod traffic_secrets;
     mod tunnels;
+    mod two_users;
     mod who_was_called;
     mod windows_line_ends;
 }

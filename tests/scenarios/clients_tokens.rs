@@ -1,8 +1,6 @@
 //! Clients that prove who they are by a token: in every way of routing, over a reload, and without a trace of
 //! the token anywhere.
 
-use std::net::SocketAddr;
-
 use egret_tests::egret::{Config, Egret, egret};
 use egret_tests::exec::{Place, refused};
 use egret_tests::http::Client;
@@ -255,7 +253,7 @@ fn a_config_that_proves_nothing_is_refused_with_its_place() {
 fn a_command_proves_who_it_is_by_the_url_of_its_proxy() {
     let (directory, origin) = (Directory::default(), telling());
     let egret = start(&directory, &origin, SEEN);
-    let place = place(egret.control(), &directory);
+    let place = place(&egret, &directory);
     let script = format!("curl --silent --fail {}/a", origin.url());
     assert_eq!(place.sh(["--client", "checkout"], &script), "checkout");
     let mut with_variable = place.exec(["--client", "reports"], ["sh", "-c", &script]);
@@ -269,9 +267,16 @@ fn a_command_proves_who_it_is_by_the_url_of_its_proxy() {
 }
 
 /// A place whose config has the control port of a gateway, and the tokens of its clients.
-fn place(control: SocketAddr, directory: &Directory) -> Place {
-    let listener = listener(directory);
-    Place::with(&format!("gateway: {{ listen: [{listener}] }}\ncontrol: {{ listen: '{control}' }}\n"))
+fn place(gateway: &Egret, directory: &Directory) -> Place {
+    let (listener, control) = (listener(directory), gateway.control());
+    let place = Place::of(gateway);
+    let data_dir = gateway.directory().join("egret-data");
+    let config = format!(
+        "gateway: {{ listen: [{listener}] }}\ncontrol: {{ listen: '{control}' }}\ndata_dir: {}\n",
+        data_dir.display()
+    );
+    place.directory.write("egret.yaml", config);
+    place
 }
 
 #[test]

@@ -65,7 +65,8 @@ fn exit_codes_tell_wrong_usage_from_failure() {
     let directory = Directory::default();
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let listen = format!("\"{}\"", taken.local_addr().unwrap());
-    let file = directory.write("taken.yaml", Config::default().listen([&listen]).yaml());
+    let data_dir = format!("data_dir: {}\n", directory.join("data").display());
+    let file = directory.write("taken.yaml", Config::default().listen([&listen]).flows(data_dir).yaml());
     let (code, _, stderr) = outcome(["run", "--config", file.to_str().unwrap()]);
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains(&taken.local_addr().unwrap().to_string()), "{stderr}");

@@ -81,17 +81,20 @@ fn a_report_has_the_state_of_the_gateway_and_no_secret() {
 }
 
 #[test]
-fn a_bad_config_and_a_gateway_with_another_token_are_reported() {
+fn a_bad_config_and_a_gateway_with_another_key_are_reported() {
     let origin = Provider::plain();
     let gateway = start(&origin);
-    let file = gateway.directory().write("bad.yaml", "gatway: {}\n");
+    let other = Directory::default();
+    std::fs::create_dir(other.join("egret-data")).unwrap();
+    other.write_secret("egret-data/control.key", [7; 32]);
+    let file = other.write("bad.yaml", "gatway: {}\n");
     let mut command = egret(["doctor"]);
     command.arg("--config").arg(file).arg("--control").arg(gateway.control().to_string());
     let output = process::run(&mut command);
     let shown = text(&output);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        shown.contains("unknown key `gatway`") && shown.contains("the token is missing or wrong"),
+        shown.contains("unknown key `gatway`") && shown.contains("not the gateway of this data directory"),
         "{shown}"
     );
 }

@@ -77,7 +77,7 @@ fn every_runtime_trusts_the_authority_of_interception() {
     place.until_gateways_gone();
     assert!(!Path::new(&set["SSL_CERT_FILE"]).exists());
     let running = Config::default().flows("interception: { hosts: [api.example.com] }").start();
-    let place = Place::of(running.control(), running.address(), "");
+    let place = Place::of(&running);
     let set = environment(&place, ["--intercept=api.example.com"], &[]);
     let root = std::fs::read_to_string(&set["NODE_EXTRA_CA_CERTS"]).unwrap();
     assert_eq!(root.matches("BEGIN CERTIFICATE").count(), 1);
@@ -147,7 +147,7 @@ fn a_property_of_the_user_stays_in_an_inner_command_too() {
 #[test]
 fn a_users_file_of_authorities_is_part_of_the_bundle() {
     let running = Config::default().flows("interception: { hosts: [api.example.com] }").start();
-    let place = Place::of(running.control(), running.address(), "");
+    let place = Place::of(&running);
     let own = egret_tests::pki::Authority::default().certificate();
     let file = place.directory.write("own.pem", &own);
     let file = file.to_str().unwrap();
@@ -178,7 +178,7 @@ fn sdks_find_their_provider_by_base_url() {
 fn printed_variables_work_in_a_shell() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
-    let place = Place::of(egret.control(), egret.address(), "");
+    let place = Place::of(&egret);
     let printed = run_checked(&mut place.options(["--print-env"]));
     assert!(printed.lines().all(|line| line.starts_with("export ")), "{printed}");
     assert!(!printed.contains("EGRET_EXEC"), "there is no command to mark");

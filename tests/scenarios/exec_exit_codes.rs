@@ -16,7 +16,7 @@ const STOPPING: std::ops::RangeInclusive<i32> = 19..=22;
 #[test]
 fn every_exit_code_is_the_commands() {
     let egret = Config::default().start();
-    let place = Place::of(egret.control(), egret.address(), "");
+    let place = Place::of(&egret);
     for code in 0..=255 {
         let output = run(&mut place.exec([], ["sh", "-c", &format!("exit {code}")]));
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -28,7 +28,7 @@ fn every_exit_code_is_the_commands() {
 #[test]
 fn every_signal_does_what_it_does_without_egret() {
     let egret = Config::default().start();
-    let place = Place::of(egret.control(), egret.address(), "");
+    let place = Place::of(&egret);
     for signal in (1..=64).filter(|signal| !STOPPING.contains(signal)) {
         // Some signals do nothing by default; then the command ends by itself.
         let script = format!("ulimit -c 0; kill -{signal} $$; exit 7");

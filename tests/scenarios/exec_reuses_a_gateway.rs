@@ -10,7 +10,7 @@ use egret_tests::provider::{Provider, ok};
 fn the_gateway_of_the_config_is_used_if_it_runs() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
-    let place = Place::of(egret.control(), egret.address(), "");
+    let place = Place::of(&egret);
     let script = format!("echo $EGRET_EXEC; curl --silent --fail {}/", origin.url());
     // The running gateway has a provider on loopback, so calls to loopback go through it.
     let printed = place.sh([], &script);
@@ -25,7 +25,7 @@ fn a_gateway_that_does_not_intercept_the_hosts_is_not_used() {
     let provider = SecureProvider::before(&origin.url());
     let intercepting = Intercepting::start(&config(&provider, "interception: {}"), &provider);
     let egret = &intercepting.egret;
-    let place = Place::of(egret.control(), egret.address(), "");
+    let place = Place::of(egret);
     let control = |option| control_of(&place.sh([option], "echo $EGRET_EXEC"));
     assert_eq!(control("--intercept=localhost"), egret.control());
     assert_ne!(control("--intercept=other.example"), egret.control());
@@ -39,24 +39,28 @@ fn a_port_that_is_no_gateways_is_not_used() {
         let _ = peer.request();
         peer.send(ok("hello"));
     });
-    let place = Place::of(other.address(), "127.0.0.1:0".parse().unwrap(), "");
+    let place = Place::with(&format!(
+        "gateway: {{ listen: ['127.0.0.1:0'] }}\ncontrol: {{ listen: '{}' }}\n",
+        other.address()
+    ));
+    // A gateway of this directory could prove itself.
+    place.sh([], "true");
     // The gateway of the command has the free ports, and the other program's port stays untouched.
     let output = run(&mut place.exec(["-v"], ["sh", "-c", "echo $EGRET_EXEC"]));
     let (mark, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_ne!(control_of(&mark), other.address());
-    assert!(said.contains("does not describe a gateway") && said.contains("a gateway was started"), "{said}");
+    assert!(said.contains("not the gateway of this data directory"), "{said}");
+    assert!(said.contains("a gateway was started"), "{said}");
     place.until_gateways_gone();
 }
 
 #[test]
-fn a_token_of_the_config_is_sent_to_its_gateway_and_never_shown() {
+fn a_gateway_with_a_token_is_used_without_it() {
     let directory = Directory::default();
     let token = directory.write_secret("token", "the-token-of-the-control-port");
     let key = format!("token: \"${{file:{}}}\"", token.display());
     let egret = Config::default().control(&key).start();
-    let place = Place::of(egret.control(), egret.address(), "");
-    let with = format!("control: {{ listen: '{}', {key} }}\n", egret.control());
-    place.directory.write("egret.yaml", with);
+    let place = Place::of(&egret);
     let output = run(&mut place.exec(["-v"], ["env"]));
     let shown = [output.stdout, output.stderr].concat();
     let shown = String::from_utf8(shown).unwrap();

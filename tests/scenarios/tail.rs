@@ -104,7 +104,7 @@ fn a_missing_token_and_a_wrong_filter_are_explained() {
     let output = run(tail(&egret, []).current_dir(elsewhere.path()));
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(message.contains("control-token") && message.contains("--config"), "{message}");
+    assert!(message.contains("control.key") && message.contains("--config"), "{message}");
     // The config names the address and the data directory, seen from its own.
     let output = run(&mut tail(&egret, ["--status", "many"]));
     let message = String::from_utf8(output.stderr).unwrap();

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use crate::direct::direct;
 use crate::dns::{Answer, NameServer};
-use crate::egret::egret;
+use crate::egret::{Egret, egret};
 use crate::intercepted::SecureProvider;
 use crate::process::{Directory, run, run_checked};
 use crate::provider::{Provider, Request, ok};
@@ -74,6 +74,7 @@ pub const FREE_PORTS: &str = "gateway: { listen: ['127.0.0.1:0'] }\ncontrol: { l
 pub struct Place {
     /// The directory.
     pub directory: Directory,
+    data_dir: PathBuf,
 }
 
 impl Place {
@@ -86,14 +87,19 @@ impl Place {
     pub fn with(config: &str) -> Self {
         let directory = Directory::default();
         directory.write("egret.yaml", config);
-        Self { directory }
+        let data_dir = directory.join("egret-data");
+        Self { directory, data_dir }
     }
 
-    /// Creates it with the control port and the listener of a gateway that runs, and more keys.
-    pub fn of(control: SocketAddr, listen: SocketAddr, rest: &str) -> Self {
-        Self::with(&format!(
-            "gateway: {{ listen: ['{listen}'] }}\ncontrol: {{ listen: '{control}' }}\n{rest}"
-        ))
+    /// Creates it with the control port, the listener and the data directory of a gateway that runs.
+    pub fn of(gateway: &Egret) -> Self {
+        let (listen, control) = (gateway.address(), gateway.control());
+        let data_dir = gateway.directory().join("egret-data");
+        let config = format!(
+            "gateway: {{ listen: ['{listen}'] }}\ncontrol: {{ listen: '{control}' }}\ndata_dir: {}\n",
+            data_dir.display()
+        );
+        Self { data_dir, ..Self::with(&config) }
     }
 
     /// A command of `egret exec` with these options and, behind `--`, this command.
@@ -127,7 +133,7 @@ impl Place {
 
     /// The logs of gateways that were started for commands.
     pub fn logs(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.directory.join("egret-data/exec")).into_iter().flatten();
+        let entries = std::fs::read_dir(self.data_dir.join("exec")).into_iter().flatten();
         let paths = entries.map(|entry| entry.unwrap().path());
         paths.filter(|path| path.extension() == Some(OsStr::new("log"))).collect()
     }

@@ -28,6 +28,7 @@ pub mod egret;
 pub mod exec;
 pub mod http;
 pub mod imported;
+pub mod impostor;
 pub mod intercepted;
 pub mod load;
 pub mod members;

@@ -195,7 +195,7 @@ fn main() {
     }
     config.token = Secret::resolve("${env:EGRET_CONTROL_TOKEN}").ok();
     let (calls, _) = tokio::sync::mpsc::channel(1);
-    let access = ConfigAccess { token: None, calls };
+    let access = ConfigAccess { identity: None, token: None, calls };
     let control = Control::start(
         &config,
         Arc::new(MadeUp {

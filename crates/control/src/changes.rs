@@ -5,12 +5,16 @@ use egret_config::{LocatedProblem, Secret};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::identity::Identity;
+
 /// Maximum number of calls that wait for their turn.
 pub const CALLS_MAX: usize = 8;
 
-/// Access to the config's files for the control port.
+/// Access to the config's files for the control port, and who the gateway is.
 #[derive(Debug)]
 pub struct ConfigAccess {
+    /// Proves to commands of the same user that this is their gateway. Without it, none believes it.
+    pub identity: Option<Identity>,
     /// The token created at start, if the config has none. Without any token every call is refused.
     pub token: Option<Secret>,
     /// Receives the calls; of capacity [`CALLS_MAX`].

@@ -30,6 +30,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::identity::Ends;
+
 /// Maximum number of concurrent connections. A scraper, a probe and some pages need a handful.
 pub const CONNECTIONS_MAX: usize = 64;
 
@@ -58,7 +60,11 @@ pub const STREAM_TIMEOUT: Duration = Duration::from_mins(10);
 /// Grants the request in progress on a connection more bytes and time. The token decides, which is known only
 /// above this layer.
 #[derive(Debug, Clone, Default)]
-pub struct Trust(Arc<Grants>);
+pub struct Trust {
+    grants: Arc<Grants>,
+    /// The addresses of the connection.
+    ends: Option<Ends>,
+}
 
 #[derive(Debug, Default)]
 struct Grants {
@@ -70,13 +76,18 @@ struct Grants {
 impl Trust {
     /// Trusts the peer until its response is written.
     pub fn grant(&self) {
-        self.0.is_trusted.store(true, Relaxed);
+        self.grants.is_trusted.store(true, Relaxed);
     }
 
     /// Gives the peer the time of a stream, until the result is dropped.
     pub fn stream(&self) -> Streaming {
-        self.0.is_streaming.store(true, Relaxed);
+        self.grants.is_streaming.store(true, Relaxed);
         Streaming(self.clone())
+    }
+
+    /// Returns the addresses of the connection.
+    pub fn ends(&self) -> Option<Ends> {
+        self.ends
     }
 }
 
@@ -86,13 +97,15 @@ pub struct Streaming(Trust);
 
 impl Drop for Streaming {
     fn drop(&mut self) {
-        self.0.0.is_streaming.store(false, Relaxed);
+        self.0.grants.is_streaming.store(false, Relaxed);
     }
 }
 
 impl Connected<IncomingStream<'_, LimitedListener>> for Trust {
     fn connect_info(stream: IncomingStream<'_, LimitedListener>) -> Self {
-        stream.io().trust.clone()
+        let Limited { inner, trust, .. } = stream.io();
+        let ends = inner.local_addr().ok().map(|gateway| Ends { gateway, client: *stream.remote_addr() });
+        Self { ends, ..trust.clone() }
     }
 }
 
@@ -283,7 +296,7 @@ impl<S> Limited<S> {
 
     /// Moves the deadline if the request has become trusted since the last call.
     fn heed_trust(&mut self) {
-        if self.phase == Phase::Receiving && !self.is_trusted && self.trust.0.is_trusted.load(Relaxed) {
+        if self.phase == Phase::Receiving && !self.is_trusted && self.trust.grants.is_trusted.load(Relaxed) {
             self.is_trusted = true;
             self.deadline.as_mut().reset(Instant::now() + CHANGE_TIMEOUT);
         }
@@ -291,7 +304,7 @@ impl<S> Limited<S> {
 
     /// Ends the trust with the response.
     fn end_trust(&mut self) {
-        self.trust.0.is_trusted.store(false, Relaxed);
+        self.trust.grants.is_trusted.store(false, Relaxed);
         self.is_trusted = false;
     }
 
@@ -341,7 +354,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Limited<S> {
     ) -> Poll<io::Result<usize>> {
         if self.phase != Phase::Writing {
             self.received_bytes = 0;
-            let is_streaming = self.trust.0.is_streaming.load(Relaxed);
+            let is_streaming = self.trust.grants.is_streaming.load(Relaxed);
             self.enter(Phase::Writing, if is_streaming { STREAM_TIMEOUT } else { WRITE_TIMEOUT });
         }
         self.check(context)?;

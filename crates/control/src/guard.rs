@@ -19,6 +19,7 @@ use egret_config::Secret;
 
 use crate::config::ControlConfig;
 use crate::connection::Trust;
+use crate::identity::{Identity, NONCE_FIELD, PROOF_FIELD};
 use crate::paths::{self, Access};
 use crate::problem::Problem;
 
@@ -47,17 +48,25 @@ pub struct Guard {
     token: Option<Secret>,
     /// The token for the config's files, if there is no other.
     created_token: Option<Secret>,
+    identity: Option<Identity>,
     allowed_hosts: Vec<String>,
 }
 
 impl Guard {
     /// Creates the rules of the config, for the actual listening address. Without a token in the config,
-    /// `created_token` gives access to the config's files.
-    pub fn new(config: &ControlConfig, address: SocketAddr, created_token: Option<Secret>) -> Self {
+    /// `created_token` gives access to the config's files. So does what `identity` gives to those with its
+    /// key, in any case.
+    pub fn new(
+        config: &ControlConfig,
+        address: SocketAddr,
+        created_token: Option<Secret>,
+        identity: Option<Identity>,
+    ) -> Self {
         Self {
             listen: address.ip().to_canonical(),
             token: config.token.clone(),
             created_token,
+            identity,
             allowed_hosts: config.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
         }
     }
@@ -134,13 +143,18 @@ impl Guard {
             Access::Private if self.token.is_none() => &self.created_token,
             Access::Token | Access::Private => &self.token,
         };
+        let given = bearer(request.headers());
+        let is_own = |identity: &Identity| given.is_some_and(|given| same(given, identity.access()));
+        if self.identity.as_ref().is_some_and(is_own) {
+            return Ok(());
+        }
         let Some(token) = token else {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 "the config's files and live traffic need a token, and there is none: set `control.token`, or make `data_dir` writable for Egret",
             ));
         };
-        if bearer(request.headers()).is_some_and(|given| same(given, token)) {
+        if given.is_some_and(|given| same(given, token)) {
             return Ok(());
         }
         let detail = match access {
@@ -150,6 +164,14 @@ impl Guard {
             _ => "send the control token as `Authorization: Bearer TOKEN`",
         };
         Err(Problem::new(StatusCode::UNAUTHORIZED, detail))
+    }
+
+    /// Returns the proof that a request asks for.
+    fn proof(&self, request: &Request) -> Option<HeaderValue> {
+        let nonce = request.headers().get(NONCE_FIELD)?.to_str().ok()?;
+        let ConnectInfo(trust) = request.extensions().get::<ConnectInfo<Trust>>()?;
+        let proof = self.identity.as_ref()?.proof(nonce, trust.ends()?)?;
+        HeaderValue::from_str(&proof).ok()
     }
 }
 
@@ -211,6 +233,7 @@ fn same(given: &[u8], token: &Secret) -> bool {
 pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let methods = paths::methods(request.uri().path());
     let has_content = !request.body().is_end_stream();
+    let proof = guard.proof(&request);
     let mut response = match guard.check(&request) {
         Ok(()) => {
             if Access::of(request.uri().path()) == Access::Private
@@ -232,6 +255,9 @@ pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if let Some(proof) = proof {
+        headers.insert(PROOF_FIELD, proof);
+    }
     match status {
         StatusCode::UNAUTHORIZED => {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"egret\""));

@@ -15,6 +15,7 @@ mod flows;
 mod gateway_info;
 mod guard;
 mod history;
+mod identity;
 mod metrics;
 mod paths;
 mod problem;
@@ -31,5 +32,6 @@ pub use changes::{
 };
 pub use config::{ConfigChanges, ControlConfig};
 pub use gateway_info::{GatewayInfo, InterceptionInfo, ListenerInfo, ProviderInfo};
+pub use identity::{ControlKey, Ends, Identity, NONCE_FIELD, PROOF_FIELD};
 pub use server::{Control, ControlError};
 pub use source::Source;

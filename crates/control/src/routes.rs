@@ -112,7 +112,7 @@ pub(crate) fn router(
     shared: &Shared,
     access: ConfigAccess,
 ) -> Router {
-    let ConfigAccess { token, calls } = access;
+    let ConfigAccess { identity, token, calls } = access;
     let Shared { source, traffic, .. } = shared.clone();
     let of_traffic = traffic_paths()
         .into_iter()
@@ -138,7 +138,7 @@ pub(crate) fn router(
         .merge(of_traffic)
         .merge(of_history)
         .merge(of_resends)
-        .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address, token)), guard))
+        .layer(middleware::from_fn_with_state(Arc::new(Guard::new(config, address, token, identity)), guard))
 }
 
 /// Stands in the page for the nonce of the editor's styles.

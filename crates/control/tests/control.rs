@@ -15,7 +15,8 @@ use egret_cluster::{ClusterStatus, SegmentStatus};
 use egret_config::Secret;
 use egret_control::{
     Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
-    ConfigRequest, Control, ControlConfig, ControlError, GatewayInfo, Refusal, Source,
+    ConfigRequest, Control, ControlConfig, ControlError, ControlKey, Ends, GatewayInfo, Identity,
+    NONCE_FIELD, PROOF_FIELD, Refusal, Source,
 };
 use egret_diagnosis::{Discovered, Traffic, TrafficConfig};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
@@ -278,6 +279,11 @@ const ETAG: &str = "\"1\"";
 
 /// Returns the access to made-up config files, with that created token. A text `wait` keeps the call waiting.
 fn access(token: Option<&str>) -> ConfigAccess {
+    access_with(token, None)
+}
+
+/// Returns the same for a gateway with this identity.
+fn access_with(token: Option<&str>, identity: Option<Identity>) -> ConfigAccess {
     let (calls, mut received) = tokio::sync::mpsc::channel::<ConfigCall>(CALLS_MAX);
     std::thread::spawn(move || {
         let mut waiting = Vec::new();
@@ -289,7 +295,7 @@ fn access(token: Option<&str>) -> ConfigAccess {
         }
     });
     let token = token.map(|token| Secret::from_value("created", token.to_owned()));
-    ConfigAccess { token, calls }
+    ConfigAccess { identity, token, calls }
 }
 
 fn reply_to(request: ConfigRequest) -> Result<ConfigReply, Refusal> {
@@ -764,6 +770,46 @@ fn a_token_guards_everything_but_the_probes_and_the_page() {
     for path in PUBLIC {
         assert_eq!(get(&control, path).status, 200, "{path}");
     }
+}
+
+/// Sends a request that asks for the proof, and returns the answer and the token that the key gives.
+fn prove(control: &Control, key: &ControlKey, path: &str, fields: &str) -> (Answer, Option<Secret>) {
+    let mut stream = connect(control);
+    let ends = Ends { gateway: stream.peer_addr().unwrap(), client: stream.local_addr().unwrap() };
+    let nonce = ControlKey::nonce().unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    stream.write_all(format!("{request}{NONCE_FIELD}: {nonce}\r\n{fields}\r\n").as_bytes()).unwrap();
+    let answer = read_answer(stream);
+    let access = answer.field(PROOF_FIELD).and_then(|proof| key.verify(&nonce, ends, proof));
+    (answer, access)
+}
+
+#[test]
+fn a_gateway_proves_itself_on_every_path_and_the_key_opens_all_of_them() {
+    let (config, secret) = with_token();
+    let key = ControlKey::new(&[7; 32]);
+    let access = access_with(None, Identity::new(key.clone()));
+    let control = Control::start(&config, Arc::new(Fixed::default()), access).unwrap();
+    for (paths, status) in [(PUBLIC.as_slice(), 200), (GUARDED.as_slice(), 401), (&["/api/v1/traffic"], 401)]
+    {
+        for path in paths {
+            let (answer, access) = prove(&control, &key, path, "");
+            assert_eq!(answer.status, status, "{path}");
+            let access = format!("authorization: Bearer {}\r\n", access.unwrap().expose());
+            assert_eq!(call(&control, &format!("GET {path}"), &access).status, 200, "{path}");
+            assert!(!answer.head.contains(&secret) && answer.content != secret);
+        }
+    }
+    let (_, stranger) = prove(&control, &ControlKey::new(&[8; 32]), "/healthz", "");
+    assert!(stranger.is_none());
+    for nonce in ["", "x", &"A".repeat(64)] {
+        let answer = call(&control, "GET /healthz", &format!("{NONCE_FIELD}: {nonce}\r\n"));
+        assert_eq!((answer.status, answer.field(PROOF_FIELD)), (200, None), "{nonce}");
+    }
+    // A token of the config goes on to work, and a gateway without the key has no proof.
+    assert_eq!(call(&control, "GET /metrics", &format!("authorization: Bearer {secret}\r\n")).status, 200);
+    let (answer, access) = prove(&start(&loopback()), &key, "/healthz", "");
+    assert!(answer.status == 200 && access.is_none());
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub enum Command {
     #[command(after_long_help = crate::help_examples::CHECK)]
     Check(crate::check::Arguments),
     /// Exit with code 0 if the gateway is ready: for the health check of a container.
-    Health(crate::health::Gateway),
+    Health(crate::asked_gateway::GatewayArguments),
     /// List the endpoints that a running gateway has seen, or propose flows for them.
     #[command(after_long_help = crate::help_examples::DISCOVER)]
     Discover(crate::discover::DiscoverArguments),

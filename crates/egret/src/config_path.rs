@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use egret_files::check_found;
+
 use crate::failure::Failure;
 
 /// Name of the file that commands look for in the working directory.
@@ -11,8 +13,28 @@ pub const FILE_NAME: &str = "egret.yaml";
 const OTHER_NAME: &str = "egret.yml";
 
 /// Returns the file that a command names, or else `./egret.yaml` if it exists.
-pub fn named_or_found(named: Option<PathBuf>) -> Option<PathBuf> {
-    named.or_else(|| Path::new(FILE_NAME).exists().then(|| FILE_NAME.into()))
+///
+/// # Errors
+///
+/// Fails if another user could have chosen what the found file says: it would be done with this user's calls,
+/// variables and files.
+pub fn named_or_found(named: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
+    named.map_or_else(|| found("--config "), |named| Ok(Some(named)))
+}
+
+/// Returns `./egret.yaml` if it exists. `option` precedes a file that the command is given.
+fn found(option: &str) -> Result<Option<PathBuf>, Failure> {
+    let found = PathBuf::from(FILE_NAME);
+    if found.symlink_metadata().is_err() {
+        return Ok(None);
+    }
+    check_found(&found).map_err(|reason| {
+        Failure::Misused(format!(
+            "./{FILE_NAME} is not read by itself: {reason}: name it on the command line if you trust what it says: \
+             `{option}{FILE_NAME}`"
+        ))
+    })?;
+    Ok(Some(found))
 }
 
 /// Returns advice if the working directory has no `egret.yaml`, but a file with nearly that name.
@@ -26,9 +48,10 @@ pub fn overlooked() -> Option<String> {
 ///
 /// # Errors
 ///
-/// Fails if neither is there.
+/// Fails if neither is there, and as [`named_or_found`] does.
 pub fn required(named: Option<PathBuf>) -> Result<PathBuf, Failure> {
-    named_or_found(named).ok_or_else(|| {
+    let file = named.map_or_else(|| found(""), |named| Ok(Some(named)))?;
+    file.ok_or_else(|| {
         Failure::Misused(overlooked().unwrap_or_else(|| {
             format!("there is no {FILE_NAME} here: name a config file, or write one with `egret init`; see `--help`")
         }))
@@ -66,7 +89,7 @@ mod tests {
     fn a_named_file_wins_and_a_misspelt_one_gets_a_suggestion() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
-        assert_eq!(named_or_found(Some(path("a.yaml"))), Some(path("a.yaml")));
+        assert_eq!(named_or_found(Some(path("a.yaml"))).unwrap(), Some(path("a.yaml")));
         for name in ["egret.yaml", "egret.txt", "shop.yml"] {
             std::fs::write(path(name), "").unwrap();
         }

@@ -1,17 +1,21 @@
-//! A client of the control port of another Egret process.
+//! A client of the control port of another Egret process. It sends no token before it knows who is there.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret_config::Secret;
+use egret_control::{ControlKey, Ends, NONCE_FIELD, PROOF_FIELD};
 
 /// Timeout for connecting, sending and each read.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum length of a response.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
+
+/// The empty line that ends a head.
+const END: &[u8] = b"\r\n\r\n";
 
 /// Maximum length of the head of a response, and of a problem document.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
@@ -20,8 +24,16 @@ const HEAD_BYTES_MAX: u64 = 64 << 10;
 pub struct ControlClient {
     /// Its address.
     pub address: SocketAddr,
-    /// Its token, if it has one.
-    pub token: Option<Secret>,
+    /// The reason to believe what answers there.
+    pub belief: Belief,
+}
+
+/// The reason to believe what answers at an address.
+pub enum Belief {
+    /// It proves, on each connection, that it can read one of these keys. The token follows from the key.
+    Proof(Vec<ControlKey>),
+    /// The user has named the address, and perhaps the token to send there.
+    Named(Option<Secret>),
 }
 
 /// The reason why there is no response.
@@ -31,6 +43,8 @@ pub enum ControlClientError {
     Io(io::Error),
     /// The response is not that of a control port.
     NoResponse,
+    /// The program that answers cannot read the key in the data directory.
+    Unproven,
     /// The response has this status.
     Status(u16),
     /// The response has this status, and a problem document with this detail.
@@ -50,9 +64,13 @@ impl fmt::Display for ControlClientError {
             }
             Self::Io(error) => write!(f, "cannot connect: {error}"),
             Self::NoResponse => f.write_str("the response is not that of a control port"),
-            Self::Status(401) => {
-                f.write_str("the token is missing or wrong: name the gateway's config with --config")
-            }
+            Self::Unproven => f.write_str(
+                "what listens there is not the gateway of this data directory: it may be another user's program; name the \
+                 config of the gateway that you mean with --config",
+            ),
+            Self::Status(401) => f.write_str(
+                "the token is missing or wrong: name the gateway's config with --config, or its token with --token",
+            ),
             Self::Status(status) => write!(f, "the response has status {status}"),
             Self::Refused { status: 401, .. } => Self::Status(401).fmt(f),
             Self::Refused { status, detail } => write!(f, "{detail} (status {status})"),
@@ -127,16 +145,75 @@ impl ControlClient {
     /// Sends a request for a path.
     fn request(&self, path: &str, version: &str, timeout: Duration) -> Result<TcpStream, ControlClientError> {
         let mut stream = TcpStream::connect_timeout(&self.address, timeout)?;
-        stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
+        let token = match &self.belief {
+            Belief::Proof(keys) => Some(self.ask_for_proof(&mut stream, keys, Instant::now() + timeout)?),
+            Belief::Named(token) => token.clone(),
+        };
+        stream.set_read_timeout(Some(timeout))?;
         let mut request = format!("GET {path} {version}\r\nHost: {}\r\nConnection: close\r\n", self.address);
-        if let Some(token) = &self.token {
+        if let Some(token) = &token {
             request.extend(["Authorization: Bearer ", token.expose(), "\r\n"]);
         }
         request += "\r\n";
         stream.write_all(request.as_bytes())?;
         Ok(stream)
     }
+
+    /// Asks what is at the other end for the proof, with a request that tells it nothing. Returns the token
+    /// for the requests that follow on this connection.
+    fn ask_for_proof(
+        &self,
+        stream: &mut TcpStream,
+        keys: &[ControlKey],
+        deadline: Instant,
+    ) -> Result<Secret, ControlClientError> {
+        let nonce = ControlKey::nonce().ok_or(ControlClientError::Unproven)?;
+        let request =
+            format!("HEAD /healthz HTTP/1.1\r\nHost: {}\r\n{NONCE_FIELD}: {nonce}\r\n\r\n", self.address);
+        stream.write_all(request.as_bytes())?;
+        let head = read_head(stream, deadline)?;
+        if status_of(&head).is_none() {
+            return Err(ControlClientError::NoResponse);
+        }
+        let ends = Ends { gateway: stream.peer_addr()?, client: stream.local_addr()? };
+        let proof = field(&head, PROOF_FIELD).ok_or(ControlClientError::Unproven)?;
+        let token = keys.iter().find_map(|key| key.verify(&nonce, ends, proof));
+        token.ok_or(ControlClientError::Unproven)
+    }
+}
+
+/// Reads the head of a response without content. It must be there by the deadline, however slowly it comes.
+fn read_head(stream: &mut TcpStream, deadline: Instant) -> Result<Vec<u8>, ControlClientError> {
+    let (mut head, mut bytes) = (Vec::new(), [0; 4096]);
+    while head_end(&head).is_none() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::from(ErrorKind::TimedOut).into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = stream.read(&mut bytes)?;
+        head.extend_from_slice(bytes.get(..count).unwrap_or_default());
+        if count == 0 || head.len() as u64 > HEAD_BYTES_MAX {
+            return Err(ControlClientError::NoResponse);
+        }
+    }
+    // What follows was not asked for.
+    if head.ends_with(END) { Ok(head) } else { Err(ControlClientError::Unproven) }
+}
+
+/// Returns the position of the empty line that ends a head.
+fn head_end(head: &[u8]) -> Option<usize> {
+    head.windows(END.len()).position(|window| window == END)
+}
+
+/// Returns the value of a field, whose name is in small letters.
+fn field<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
+    let mut lines = std::str::from_utf8(head).ok()?.lines();
+    lines.find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim())
+    })
 }
 
 /// Returns the status of a response.
@@ -147,10 +224,7 @@ fn status_of(response: &[u8]) -> Option<u16> {
 
 /// Returns the content of a response that ends with its connection.
 fn content(response: &[u8]) -> Result<Vec<u8>, ControlClientError> {
-    const END: &[u8] = b"\r\n\r\n";
-    let status = status_of(response);
-    let end = response.windows(END.len()).position(|window| window == END);
-    match (status, end) {
+    match (status_of(response), head_end(response)) {
         (Some(200), Some(end)) => Ok(response[end + END.len()..].to_vec()),
         (Some(status), Some(_)) => Err(ControlClientError::Status(status)),
         _ => Err(ControlClientError::NoResponse),
@@ -159,7 +233,52 @@ fn content(response: &[u8]) -> Result<Vec<u8>, ControlClientError> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// Asks a server that answers each request head with this text, and returns all that it received.
+    fn ask(answer: &str) -> (Result<Vec<u8>, ControlClientError>, String) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        let client = ControlClient { address, belief: Belief::Proof(vec![ControlKey::new(&[1; 32])]) };
+        std::thread::scope(|scope| {
+            let received = scope.spawn(move || {
+                let (mut peer, _) = server.accept().unwrap();
+                let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
+                while let Ok(count @ 1..) = peer.read(&mut bytes) {
+                    all.extend_from_slice(&bytes[..count]);
+                    let _ = peer.write_all(answer.as_bytes());
+                }
+                String::from_utf8(all).unwrap()
+            });
+            let asked = client.get_within("/api/v1/stats", Duration::from_millis(500));
+            (asked, received.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn nothing_but_a_nonce_is_sent_to_a_port_that_proves_nothing() {
+        let forged =
+            format!("HTTP/1.1 200 OK\r\nx-egret-proof: {}.{}\r\n\r\n", "0".repeat(32), "0".repeat(64));
+        for answer in ["HTTP/1.1 200 OK\r\n\r\n", &forged] {
+            let (asked, received) = ask(answer);
+            assert!(matches!(asked, Err(ControlClientError::Unproven)), "{answer}");
+            assert!(received.starts_with("HEAD /healthz ") && received.matches("\r\n\r\n").count() == 1);
+            assert!(!received.contains("uthorization"), "{received}");
+        }
+        assert!(matches!(ask("SSH-2.0\r\n\r\n").0, Err(ControlClientError::NoResponse)));
+        assert!(matches!(ask("HTTP/1.1 200 OK\r\n").0, Err(ControlClientError::Io(_))), "it never ends");
+    }
+
+    #[test]
+    fn fields_are_found_by_name() {
+        let head = b"HTTP/1.1 200 OK\r\nA: b: c \r\nX-Egret-Proof: p\r\n\r\n";
+        assert_eq!(
+            (field(head, "a"), field(head, "x-egret-proof"), field(head, "p")),
+            (Some("b: c"), Some("p"), None)
+        );
+    }
 
     #[test]
     fn only_a_response_with_status_200_has_content() {

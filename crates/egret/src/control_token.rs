@@ -2,7 +2,7 @@
 //! only its owner can read. Users of the machine who cannot read the file cannot change the config.
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::rand;
 use egret_config::Secret;
 use egret_control::ControlConfig;
-use egret_files::private_file;
+use egret_files::{is_ours, private_file};
 use egret_measure::streams::say;
 use zeroize::Zeroizing;
 
@@ -20,8 +20,11 @@ pub const FILE_NAME: &str = "control-token";
 /// Length of the token in bytes; in the file it has two hexadecimal digits for each.
 const TOKEN_BYTES: usize = 32;
 
+/// Maximum length of the file. A token has far less.
+const FILE_BYTES_MAX: u64 = 4 << 10;
+
 /// Permissions of a new data directory: its owner's alone.
-const DIRECTORY_MODE: u32 = 0o700;
+pub const DIRECTORY_MODE: u32 = 0o700;
 
 /// The created token and its file, which is removed when this is dropped.
 pub struct ControlToken {
@@ -37,7 +40,7 @@ impl ControlToken {
     pub fn adopt(config: &ControlConfig, data_dir: &Path) -> Self {
         let path = data_dir.join(FILE_NAME);
         let is_wanted = config.token.is_none();
-        let text = if is_wanted { fs::read_to_string(&path).ok() } else { None };
+        let text = if is_wanted { read_own(&path).ok() } else { None };
         let token = text.map(|text| Zeroizing::new(text.trim_end().to_owned())).filter(|text| is_token(text));
         let token = token.map(|text| Secret::from_value("the token of the running Egret", text.to_string()));
         Self { path, token, is_foreign: true }
@@ -115,6 +118,13 @@ impl Drop for ControlToken {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Reads the file, unless another user has made it.
+fn read_own(path: &Path) -> io::Result<String> {
+    let file = private_file().read(true).open(path)?;
+    is_ours(&file.metadata()?).map_err(io::Error::other)?;
+    io::read_to_string(file.take(FILE_BYTES_MAX))
 }
 
 /// Returns `true` for a text that this program writes as a token.

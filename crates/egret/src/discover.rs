@@ -6,15 +6,15 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde::Deserialize;
 
+use crate::asked_gateway::AskedGateway;
 use crate::failure::Failure;
-use crate::health::Gateway;
 use crate::output::print;
 
 /// The output.
 #[derive(Debug, Args)]
 pub struct DiscoverArguments {
     #[command(flatten)]
-    gateway: Gateway,
+    asked: AskedGateway,
     /// Print a config with a flow for each path instead.
     #[arg(long, conflicts_with = "json")]
     flows: bool,
@@ -54,8 +54,8 @@ struct Endpoint {
 
 /// Prints the endpoints.
 pub fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
-    let DiscoverArguments { gateway, flows, json } = arguments;
-    let client = gateway.client(gateway.read_config()?.as_ref());
+    let DiscoverArguments { asked, flows, json } = arguments;
+    let client = asked.client()?;
     let path = if *flows { "/api/v1/discovery/flows" } else { "/api/v1/discovery" };
     let failed = |error| {
         Failure::Failed(format!(

@@ -4,18 +4,21 @@ mod machine;
 mod probe;
 mod redact;
 mod text;
+mod unset;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use clap::Args;
+use egret_config::without_secrets;
 use egret_gateway::config::ProviderConfig;
 use serde_json::{Map, Value, json};
 
+use crate::asked_gateway::AskedGateway;
 use crate::config::Config;
 use crate::config_file;
 use crate::control_client::ControlClient;
 use crate::failure::Failure;
-use crate::health::Gateway;
 use crate::output::print;
 use crate::version;
 use redact::Redactor;
@@ -24,7 +27,7 @@ use redact::Redactor;
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    gateway: Gateway,
+    asked: AskedGateway,
     /// Also resolve, connect to and shake hands with every provider. No request is sent.
     #[arg(long)]
     probe: bool,
@@ -58,9 +61,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Returns the report, and the number of things that are wrong.
 fn report(arguments: &Arguments) -> (Value, usize) {
     let mut examined = Examined::default();
-    let config = arguments.gateway.file().and_then(|file| examined.file(&file));
-    let client = arguments.gateway.client(config.as_ref());
-    examined.gateway(&client);
+    let (mut config, asked) = (None, &arguments.asked);
+    match asked.gateway.file() {
+        Ok(file) => {
+            config = file.and_then(|file| examined.file(&file));
+            match asked.client() {
+                Ok(client) => examined.gateway(&client),
+                Err(failure) => examined.wrong.push(format!("gateway: not asked: {failure}")),
+            }
+        }
+        Err(failure) => examined.wrong.push(format!("config: {failure}")),
+    }
     if arguments.probe {
         examined.probe(config.as_ref());
     }
@@ -76,18 +87,32 @@ struct Examined {
 }
 
 impl Examined {
-    /// Checks the config file. Returns the config if it is valid.
+    /// Checks the config file. Returns the config if it is valid. Variables that are not set here are not
+    /// wrong: the gateway runs in another environment.
     fn file(&mut self, file: &Path) -> Option<Config> {
         let name = file.display().to_string();
-        let (config, problems, warnings) = check_file(file, &name);
+        let (config, problems, warnings) = without_secrets(|| check_file(file, &name));
+        let (unset, problems): (Vec<_>, Vec<_>) =
+            problems.into_iter().partition(|problem| unset::variable_of(problem).is_some());
+        let mut not_set: BTreeSet<String> =
+            unset.iter().filter_map(|problem| unset::variable_of(problem)).map(str::to_owned).collect();
         for problem in &problems {
             self.wrong.push(format!("config: {problem}"));
         }
         if let Some(config) = &config {
-            self.redactor.add_references(&serde_json::to_value(config).unwrap_or_default());
+            let written = serde_json::to_value(config).unwrap_or_default();
+            self.redactor.add_references(&written);
+            unset::add(&written, &mut not_set);
         }
-        let section =
-            json!({ "file": name, "valid": config.is_some(), "problems": problems, "warnings": warnings });
+        // Without these variables, nobody can tell.
+        let valid = if unset.is_empty() || !problems.is_empty() { Some(config.is_some()) } else { None };
+        let section = json!({
+            "file": name,
+            "valid": valid,
+            "problems": problems,
+            "warnings": warnings,
+            "not_set_here": not_set,
+        });
         self.sections.insert("config_file".to_owned(), section);
         config
     }

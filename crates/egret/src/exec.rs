@@ -26,27 +26,29 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
 use egret_ca::CaDirectory;
-use egret_config::Duration;
+use egret_config::{Duration, without_secrets};
 use egret_control::InterceptionInfo;
 use egret_measure::streams::say;
 
 use crate::config::Config;
 use crate::config_file;
 use crate::config_path;
+use crate::data_dir;
 use crate::exec_directory::ExecDirectory;
 use crate::failure::Failure;
 use crate::gateway_info;
+use crate::location::Location;
 use crate::output::print;
 #[cfg(target_os = "linux")]
 use crate::run::attached::Report;
 use client::ClientProof;
 use environment::Environment;
-use find::{Gateway, Search};
+use find::Gateway;
 use formats::Format;
 use inherited::Inherited;
 use interception::Wanted;
@@ -136,19 +138,26 @@ impl ExecArguments {
 
     /// Finds or starts a gateway. Returns the environment of the command, and its isolation to come.
     fn environment(&self) -> Result<(Environment, Option<Isolation>), Failure> {
-        let config = self.read_config()?;
-        let wanted = Wanted::new(self.intercept.as_deref(), &config).map_err(Failure::misused)?;
+        let file = config_path::named_or_found(self.config.clone())?;
+        let file = file.as_deref();
+        let location = Location::read(file)?;
+        data_dir::check(&location.data_dir)?;
+        let wanted = match &self.intercept {
+            Some(hosts) => Wanted::new(Some(hosts), &read_config(file)?).map_err(Failure::misused)?,
+            None => None,
+        };
         let inherited = Inherited::read();
-        if let Some(environment) = self.unchanged(&config, &inherited)? {
+        if let Some(environment) = self.unchanged(&inherited)? {
             return Ok((environment, None));
         }
-        let (mut gateway, isolation) = self.gateway(&config, &inherited, wanted.as_ref())?;
+        let (mut gateway, isolation) = self.gateway(file, &location, &inherited, wanted.as_ref())?;
         if gateway.asks_for_token && isolation.is_none() {
+            let config = if ClientProof::is_given() { Config::default() } else { read_config(file)? };
             let proof = ClientProof::find(self.client.as_deref(), &config).map_err(Failure::misused)?;
             gateway.proof = Some(proof);
         }
         let trust = match &gateway.info.interception {
-            Some(interception) => Some(trust(&config, interception)?),
+            Some(interception) => Some(trust(&location.data_dir, interception)?),
             None => None,
         };
         let mut environment = Environment::new(inherited);
@@ -161,67 +170,59 @@ impl ExecArguments {
         } else if self.base_urls {
             environment.set_base_urls(&gateway);
         }
-        environment.mark(isolation.is_none().then_some(gateway.control));
+        environment.mark(isolation.is_none().then_some(gateway.control), &gateway.data_dir);
         environment.kept().for_each(|line| self.say(line));
         Ok((environment, isolation))
     }
 
-    fn file(&self) -> Option<PathBuf> {
-        config_path::named_or_found(self.config.clone())
-    }
-
-    fn read_config(&self) -> Result<Config, Failure> {
-        let Some(file) = self.file() else { return Ok(Config::default()) };
-        config_file::load(&file).map(|loaded| loaded.config)
-    }
-
-    /// Returns the environment as it is if this command runs inside of another `egret exec` whose gateway
+    /// Returns the environment as it is if this command runs inside of `egret exec --isolate`, whose gateway
     /// serves it already, but cannot be asked for more.
-    fn unchanged(&self, config: &Config, inherited: &Inherited) -> Result<Option<Environment>, Failure> {
-        let wants_more = self.intercept.is_some() || self.base_urls || self.print_env.is_some();
+    fn unchanged(&self, inherited: &Inherited) -> Result<Option<Environment>, Failure> {
         // The mark alone proves nothing: environments are copied.
-        if inherited.is_isolated() && is_isolated() {
-            if wants_more {
-                let reason = "this runs inside of `egret exec --isolate`, whose gateway cannot be asked for more: give the options \
-                     to the outer command";
-                return Err(Failure::misused(reason));
-            }
-            self.say("the gateway of the outer `egret exec --isolate` is used as it is");
-            return Ok(Some(Environment::new(inherited.clone())));
-        }
-        let Some(outer) = inherited.outer() else { return Ok(None) };
-        if wants_more || self.isolate || !find::requires_token(outer, config) {
+        if !inherited.is_isolated() || !is_isolated() {
             return Ok(None);
         }
-        self.say(format_args!("the gateway of the outer `egret exec` at {outer} is used as it is"));
+        if self.intercept.is_some() || self.base_urls || self.print_env.is_some() {
+            let reason = "this runs inside of `egret exec --isolate`, whose gateway cannot be asked for more: give the options \
+                 to the outer command";
+            return Err(Failure::misused(reason));
+        }
+        self.say("the gateway of the outer `egret exec --isolate` is used as it is");
         Ok(Some(Environment::new(inherited.clone())))
     }
 
     fn gateway(
         &self,
-        config: &Config,
+        file: Option<&Path>,
+        location: &Location,
         inherited: &Inherited,
         wanted: Option<&Wanted>,
     ) -> Result<(Gateway, Option<Isolation>), Failure> {
-        let search = Search { config, is_named: self.config.is_some(), wanted };
+        let absolute =
+            |data_dir: &Path| std::path::absolute(data_dir).map_err(|error| unknown(data_dir, &error));
+        let own = absolute(&location.data_dir)?;
+        let of_config = location.data_dirs().into_iter().map(|data_dir| (location.control(), data_dir));
+        let outer =
+            inherited.outer().map(|(control, data_dir)| (control, data_dir.unwrap_or(&own).to_owned()));
         // A gateway that runs already cannot be handed the sockets of an isolated command.
-        let running = inherited.outer().into_iter().chain([config.control.listen]).filter(|_| !self.isolate);
-        for control in running {
-            match search.at(control, inherited.outer() == Some(control)) {
+        let running = outer.into_iter().chain(of_config).filter(|_| !self.isolate);
+        for (control, data_dir) in running {
+            match find::at(control, &data_dir, wanted) {
                 Ok(gateway) => {
                     self.say(format_args!("the gateway at {} is used", gateway.proxy));
-                    return Ok((gateway, None));
+                    return Ok((Gateway { data_dir: absolute(&data_dir)?, ..gateway }, None));
                 }
                 Err(reason) => self.say(format_args!("no gateway at {control} is used: {reason}")),
             }
         }
+        // Its mistakes are shown here, and its secrets are read by the gateway alone.
+        let config = read_config(file)?;
         if self.print_env.is_some() {
-            return Ok((self.configured(config)?, None));
+            return Ok((Gateway { data_dir: own, ..self.configured(&config)? }, None));
         }
-        let file = self.file();
         let start = Start {
-            config: file.as_deref(),
-            directory: &directory(config)?,
+            config: file,
+            directory: &directory(&config.data_dir)?,
             intercept: wanted.map(Wanted::hosts),
             linger: self.linger.get(),
             isolated: self.isolate,
@@ -235,7 +236,7 @@ impl ExecArguments {
         ));
         let proxy = started.gateway.proxy;
         let isolation = self.isolate.then_some(Isolation { channel: started.channel, proxy });
-        Ok((started.gateway, isolation))
+        Ok((Gateway { data_dir: own, ..started.gateway }, isolation))
     }
 
     /// Returns the gateway of the config, which does not run yet.
@@ -307,13 +308,22 @@ fn is_isolated() -> bool {
     false
 }
 
-fn trust(config: &Config, interception: &InterceptionInfo) -> Result<Trust, Failure> {
-    Trust::new(&directory(config)?, &interception.certificate).map_err(Failure::failed)
+/// Reads the config, without its secrets.
+fn read_config(file: Option<&Path>) -> Result<Config, Failure> {
+    let Some(file) = file else { return Ok(Config::default()) };
+    without_secrets(|| config_file::load(file)).map(|loaded| loaded.config)
 }
 
-fn directory(config: &Config) -> Result<ExecDirectory, Failure> {
-    let failed = |error: io::Error| Failure::Failed(format!("{}: {error}", config.data_dir.display()));
-    ExecDirectory::of(&config.data_dir).map_err(failed)
+fn trust(data_dir: &Path, interception: &InterceptionInfo) -> Result<Trust, Failure> {
+    Trust::new(&directory(data_dir)?, &interception.certificate).map_err(Failure::failed)
+}
+
+fn directory(data_dir: &Path) -> Result<ExecDirectory, Failure> {
+    ExecDirectory::of(data_dir).map_err(|error| unknown(data_dir, &error))
+}
+
+fn unknown(data_dir: &Path, error: &io::Error) -> Failure {
+    Failure::Failed(format!("{}: {error}", data_dir.display()))
 }
 
 fn failed(message: &str) -> Failure {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
-use egret_files::private_file;
+use egret_files::{is_ours_alone, private_file};
 
 /// The directory's name in the data directory.
 const NAME: &str = "exec";
@@ -59,11 +59,11 @@ impl ExecDirectory {
     /// Creates the directory for the authority with this root certificate, in DER.
     pub fn authority(&self, root: &[u8]) -> io::Result<PathBuf> {
         let path = self.path_of_authority(root);
+        create(&self.path)?;
         if !path.is_dir() {
-            create(&self.path)?;
             self.remove_oldest(AUTHORITIES_MAX - 1, |name| name.starts_with(AUTHORITY_START));
-            create(&path)?;
         }
+        create(&path)?;
         Ok(path)
     }
 
@@ -92,8 +92,13 @@ impl ExecDirectory {
     }
 }
 
+/// Creates a directory unless it exists. One that another user has made, or can change, is refused: commands
+/// trust the certificates in it.
 fn create(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+    is_ours_alone(&fs::metadata(directory)?).map_err(|why| {
+        io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", directory.display()))
+    })
 }
 
 /// Returns the first digits of a digest, as a name for these bytes.

@@ -11,6 +11,7 @@
 mod absent;
 mod advice;
 mod archiver;
+mod asked_gateway;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/bench.rs")]
 mod bench;
 mod ca;
@@ -26,8 +27,10 @@ mod config_path;
 mod config_rule;
 mod config_versions;
 mod control_client;
+mod control_key;
 mod control_source;
 mod control_token;
+mod data_dir;
 mod demo;
 mod descriptors;
 mod discover;
@@ -50,6 +53,7 @@ mod init;
 mod interception;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/lab.rs")]
 mod lab;
+mod location;
 mod logging;
 mod manual;
 mod memory;
@@ -110,7 +114,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run { file, config, demo, take_over, overrides } => {
-            let file = config_path::named_or_found(file.or(config));
+            let file = config_path::named_or_found(file.or(config))?;
             let origin = file.map_or(run::Origin::Default, run::Origin::File);
             let beginning = if take_over { run::Beginning::TakeOver } else { run::Beginning::New };
             run::Run { origin, demo, beginning, overrides, attached: None }.run()

@@ -44,7 +44,7 @@ use crate::logging::Logging;
 use crate::output::print;
 use crate::start_failure::{self, Remedy};
 use crate::supervisor::{self, Supervisor};
-use crate::{cluster, config_path, demo, memory};
+use crate::{cluster, config_path, control_key, data_dir, demo, memory};
 use attached::Attached;
 use banner::Banner;
 use handover::lender::Lender;
@@ -94,6 +94,7 @@ impl Run {
         let demo = if self.demo { Some(demo::start()?) } else { None };
         let sources = self.read().map_err(Failure::misused)?;
         let Loaded { mut config, warnings } = self.load(&sources, demo.as_ref()).map_err(Failure::misused)?;
+        data_dir::check_for_gateway(&config.data_dir)?;
         if demo.is_some() {
             for address in self.overrides.avoid_taken(&config) {
                 say(format_args!("Another program uses {address}; the demo takes a free port instead."));
@@ -115,6 +116,7 @@ impl Run {
             events
         };
         log_warnings(&config, &warnings);
+        data_dir::warn_of_writers(&config.data_dir);
         if let (Origin::Default, None, Some(advice)) =
             (&self.origin, &self.attached, config_path::overlooked())
         {
@@ -280,7 +282,8 @@ impl RunningEgret {
         let mut token = control_token(&run, &config, predecessor.is_some());
         let (sender, calls) = mpsc::channel(CALLS_MAX);
         let start_control = || {
-            let access = ConfigAccess { token: token.token(), calls: sender.clone() };
+            let identity = control_key::identity(&config.data_dir);
+            let access = ConfigAccess { identity, token: token.token(), calls: sender.clone() };
             Control::start_with(&config.control, Arc::<ControlSource>::clone(&source), access, &inherited)
                 .map_err(|error| start_failure::of_control(&error, run.remedy(), &gateway_addresses(&config)))
         };

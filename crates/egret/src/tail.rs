@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use egret_measure::streams::say;
 use serde_json::Value;
 
-use crate::control_client::{ControlClient, ControlClientError};
+use crate::asked_gateway::AskedGateway;
+use crate::control_client::{Belief, ControlClient, ControlClientError};
 use crate::failure::Failure;
-use crate::health::Gateway;
 use line::{Exchange, Style};
 
 /// Maximum length of a line of the stream: far above that of any exchange.
@@ -20,7 +20,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    gateway: Gateway,
+    asked: AskedGateway,
     /// Only calls to this provider; `-` for hosts without one.
     #[arg(long, short, value_name = "NAME", allow_hyphen_values = true)]
     provider: Vec<String>,
@@ -92,7 +92,7 @@ enum End {
 
 /// Shows calls until standard output is closed or the gateway stops.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let client = arguments.gateway.private_client(arguments.gateway.read_config()?.as_ref());
+    let client = arguments.asked.client()?;
     let stream = client.stream(&arguments.request_path()?).map_err(|error| refused(&client, &error))?;
     if io::stderr().is_terminal() {
         say(format_args!("watching the calls through the gateway at {}; Ctrl-C ends", client.address));
@@ -120,10 +120,10 @@ fn refused(client: &ControlClient, error: &ControlClientError) -> Failure {
     let address = client.address;
     match error {
         ControlClientError::Refused { status: 400, detail } => Failure::Misused(detail.clone()),
-        ControlClientError::Refused { status: 401, .. } if client.token.is_none() => {
+        ControlClientError::Refused { status: 401, .. } if matches!(client.belief, Belief::Named(None)) => {
             Failure::Failed(format!(
                 "no token for the gateway at {address}: run this in the gateway's directory, where it keeps \
-             `egret-data/control-token`, or name its config with --config"
+             `egret-data/control.key`, name its config with --config, or its token with --token"
             ))
         }
         _ => Failure::Failed(format!(

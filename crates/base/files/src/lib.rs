@@ -1,9 +1,15 @@
-//! Files that only their owner may read.
+//! Files that only their owner may read, and the decision which files of others may be followed.
+
+mod key_file;
+mod owner;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::fs::OFlags;
+
+pub use key_file::{KEY_BYTES, KeyError, load_key, load_or_create_key, replace_key};
+pub use owner::{Distrust, FoundError, check_found, is_ours, is_ours_alone, user_name};
 
 /// Read and write permission for the owner.
 const MODE: u32 = 0o600;

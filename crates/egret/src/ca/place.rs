@@ -10,6 +10,7 @@ use egret_config::without_secrets;
 use crate::config::Config;
 use crate::config_file;
 use crate::config_path;
+use crate::data_dir;
 use crate::failure::Failure;
 
 /// The place of the authority.
@@ -24,7 +25,7 @@ pub struct Place {
 impl Place {
     /// Reads the config, without its secrets: the authority needs none.
     pub fn config(&self) -> Result<Config, Failure> {
-        let Some(file) = config_path::named_or_found(self.config.clone()) else {
+        let Some(file) = config_path::named_or_found(self.config.clone())? else {
             return Ok(Config::default());
         };
         without_secrets(|| config_file::load(&file)).map(|loaded| loaded.config)
@@ -61,7 +62,12 @@ impl Place {
 }
 
 /// The authority's directory in this data directory, with an absolute path: it is printed for use elsewhere.
+///
+/// # Errors
+///
+/// Fails if the data directory is another user's.
 pub fn absolute(data_dir: &Path) -> Result<CaDirectory, Failure> {
+    data_dir::check(data_dir)?;
     let failed = |error| Failure::Failed(format!("{}: {error}", data_dir.display()));
     std::path::absolute(data_dir).map(|path| CaDirectory::new(&path)).map_err(failed)
 }

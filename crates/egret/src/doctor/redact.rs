@@ -59,7 +59,7 @@ impl Redactor {
 }
 
 /// Returns the references in a text: `${env:NAME}` and `${file:PATH}`, without a default.
-fn references(text: &str) -> impl Iterator<Item = &str> {
+pub fn references(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("${").filter_map(|(at, _)| {
         let rest = &text[at..];
         rest.find('}').map(|end| &rest[..=end])

@@ -3,6 +3,7 @@
 use std::env;
 use std::fmt;
 
+use egret_config::Secret;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
@@ -53,13 +54,16 @@ impl ClientProof {
         Self::of(name, env::var(TOKEN_VARIABLE).ok().map(Zeroizing::new), config)
     }
 
+    /// Returns `true` if the variable has the token, so that no config is needed.
+    pub fn is_given() -> bool {
+        env::var_os(TOKEN_VARIABLE).is_some_and(|token| !token.is_empty())
+    }
+
     fn of(name: Option<&str>, given: Option<Zeroizing<String>>, config: &Config) -> Result<Self, NoProof> {
         let name = name.ok_or(NoProof::NoName)?;
         let clients = config.gateway.listen.iter().filter_map(|listener| listener.clients.as_ref());
         let mut configured = clients.filter_map(|clients| clients.tokens.get(name));
-        let token = given
-            .filter(|token| !token.is_empty())
-            .or_else(|| configured.next().map(|token| Zeroizing::new(token.expose().to_owned())));
+        let token = given.filter(|token| !token.is_empty()).or_else(|| configured.next().and_then(resolved));
         let token = token.ok_or_else(|| NoProof::NoToken(name.to_owned()))?;
         Ok(Self { name: name.to_owned(), token })
     }
@@ -68,6 +72,15 @@ impl ClientProof {
     pub fn userinfo(&self) -> String {
         format!("{}:{}@", encoded(&self.name), encoded(&self.token))
     }
+}
+
+/// Returns a token of a config, of which no secret was read so far.
+fn resolved(token: &Secret) -> Option<Zeroizing<String>> {
+    if !token.is_placeholder() {
+        return Some(Zeroizing::new(token.expose().to_owned()));
+    }
+    let token = Secret::resolve(&token.to_string()).ok()?;
+    Some(Zeroizing::new(token.expose().to_owned()))
 }
 
 /// Encodes all bytes but those that mean the same everywhere in a URL (RFC 3986 §2.3).

@@ -164,14 +164,17 @@ impl Environment {
         }
     }
 
-    /// Adds the mark by which an inner `egret exec` finds the gateway, unless the command is isolated, and
-    /// knows what was set.
-    pub fn mark(&mut self, control: Option<SocketAddr>) {
+    /// Adds the mark by which an inner `egret exec` finds the gateway with this data directory, unless the
+    /// command is isolated, and knows what was set.
+    pub fn mark(&mut self, control: Option<SocketAddr>, data_dir: &Path) {
         let names = self.changes.iter().map(|change| {
             let plus = if change.extends { "+" } else { "" };
             format!(" {plus}{}", change.name)
         });
-        let control = control.map_or(ISOLATED.to_owned(), |control| control.to_string());
+        let control = control.map_or(ISOLATED.to_owned(), |control| match one_word(data_dir) {
+            Some(data_dir) => format!("{control} {data_dir}"),
+            None => control.to_string(),
+        });
         let properties = self.properties.iter().map(|property| format!(" {JAVA_PROPERTY}{property}"));
         let mark = names.chain(properties).fold(control, |mark, word| mark + &word);
         self.changes.push(Change::new(MARK, mark));
@@ -242,6 +245,12 @@ impl Environment {
             self.properties.push(property);
         }
     }
+}
+
+/// Returns an absolute path if it is one word. With another one, the mark has none: an inner command then
+/// relies on its own config.
+fn one_word(path: &Path) -> Option<&str> {
+    path.to_str().filter(|path| path.starts_with('/') && !path.contains(char::is_whitespace))
 }
 
 /// Returns a value of an option. Words are separated by spaces, unless they are in quotes.

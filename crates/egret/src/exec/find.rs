@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use egret_control::{GatewayInfo, ListenerInfo};
 
 use super::client::ClientProof;
 use super::interception::Wanted;
-use crate::config::Config;
-use crate::control_client::{ControlClient, ControlClientError};
+use crate::control_client::{Belief, ControlClient, ControlClientError};
+use crate::control_key;
 use crate::run::reachable;
 
 /// Time for the control port to respond. It does in a few milliseconds; another program may never do.
@@ -30,6 +31,8 @@ pub struct Gateway {
     pub asks_for_token: bool,
     /// The token to send.
     pub proof: Option<ClientProof>,
+    /// Its data directory.
+    pub data_dir: PathBuf,
 }
 
 impl Gateway {
@@ -41,7 +44,8 @@ impl Gateway {
         let usable = || info.listeners.iter().filter(is_usable);
         let chosen = usable().find(|listener| !listener.asks_for_token).or_else(|| usable().next())?;
         let (proxy, asks_for_token) = (reachable(chosen.address), chosen.asks_for_token);
-        Some(Self { proxy, control: reachable(control), info, asks_for_token, proof: None })
+        let data_dir = PathBuf::new();
+        Some(Self { proxy, control: reachable(control), info, asks_for_token, proof: None, data_dir })
     }
 
     /// Returns the URL of its forward proxy, with the client's name and token if it asks for one.
@@ -60,8 +64,10 @@ pub enum Unusable {
     Client(ControlClientError),
     /// The response is not a description of a gateway.
     Response,
-    /// Another user listens there.
-    OtherUser,
+    /// The key by which it could prove itself cannot be used, for this reason.
+    Key(String),
+    /// There is no such key.
+    NoKey(PathBuf),
     /// It is another version.
     Version(String),
     /// It does not accept new exchanges.
@@ -78,9 +84,10 @@ impl fmt::Display for Unusable {
             Self::NoPort => f.write_str("the config names no port"),
             Self::Client(error) => error.fmt(f),
             Self::Response => f.write_str("the response does not describe a gateway"),
-            Self::OtherUser => f.write_str(
-                "another user of this machine listens there; name the config with --config to use that gateway",
-            ),
+            Self::Key(reason) => f.write_str(reason),
+            Self::NoKey(file) => {
+                write!(f, "no gateway has run with this data directory: {} is missing", file.display())
+            }
             Self::Version(version) => {
                 write!(f, "its version is {version}, this program's is {}", env!("CARGO_PKG_VERSION"))
             }
@@ -91,79 +98,31 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// The gateway to search for.
-pub struct Search<'a> {
-    /// The config.
-    pub config: &'a Config,
-    /// `true` if the user has named the config.
-    pub is_named: bool,
-    /// The interception that the user asks for.
-    pub wanted: Option<&'a Wanted>,
-}
-
-impl Search<'_> {
-    /// Asks the gateway whose control port has this address. `is_outer` is true for that of an outer `egret
-    /// exec`.
-    pub fn at(&self, control: SocketAddr, is_outer: bool) -> Result<Gateway, Unusable> {
-        if control.port() == 0 {
-            return Err(Unusable::NoPort);
-        }
-        // Everybody may listen on the default port, and would see all calls.
-        if !self.is_named && !is_outer && !listens_for_us(control) {
-            return Err(Unusable::OtherUser);
-        }
-        let response = ask(control, self.config).map_err(Unusable::Client)?;
-        let info: GatewayInfo = serde_json::from_slice(&response).map_err(|_| Unusable::Response)?;
-        if info.version != env!("CARGO_PKG_VERSION") {
-            return Err(Unusable::Version(info.version));
-        }
-        if !info.ready {
-            return Err(Unusable::NotReady);
-        }
-        if let Some(missing) = self.wanted.and_then(|wanted| wanted.missing(info.interception.as_ref())) {
-            return Err(Unusable::NotIntercepted(missing));
-        }
-        Gateway::new(info, control).ok_or(Unusable::NoListener)
+/// Asks the gateway whose control port has this address, and which has to prove that it can read the key in
+/// the data directory.
+pub fn at(control: SocketAddr, data_dir: &Path, wanted: Option<&Wanted>) -> Result<Gateway, Unusable> {
+    if control.port() == 0 {
+        return Err(Unusable::NoPort);
     }
+    let key = control_key::load(data_dir).map_err(|failure| Unusable::Key(failure.to_string()))?;
+    let key = key.ok_or_else(|| Unusable::NoKey(data_dir.join(control_key::FILE_NAME)))?;
+    let client = ControlClient { address: reachable(control), belief: Belief::Proof(vec![key]) };
+    usable(&client.get_within(PATH, TIMEOUT).map_err(Unusable::Client)?, control, wanted)
 }
 
-fn ask(control: SocketAddr, config: &Config) -> Result<Vec<u8>, ControlClientError> {
-    let client = ControlClient { address: reachable(control), token: config.control.token.clone() };
-    client.get_within(PATH, TIMEOUT)
-}
-
-/// Returns `true` if the control port responds, but not without another token.
-pub fn requires_token(control: SocketAddr, config: &Config) -> bool {
-    matches!(ask(control, config), Err(ControlClientError::Status(401)))
-}
-
-/// Returns `true` if only this user and root listen on the port, or nobody.
-#[cfg(target_os = "linux")]
-fn listens_for_us(address: SocketAddr) -> bool {
-    let own = rustix::process::getuid().as_raw();
-    let tables =
-        ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| std::fs::read_to_string(table).unwrap_or_default());
-    let mut owners = tables.iter().flat_map(|table| owners(table, address.port()));
-    owners.all(|owner| owner == own || owner == 0)
-}
-
-/// The system does not tell.
-#[cfg(not(target_os = "linux"))]
-fn listens_for_us(_: SocketAddr) -> bool {
-    true
-}
-
-/// Returns the users that listen on a port, as a table of the system (`proc_net_tcp(5)`) has them.
-#[cfg(target_os = "linux")]
-fn owners(table: &str, port: u16) -> impl Iterator<Item = u32> {
-    const LISTEN: &str = "0A";
-    table.lines().skip(1).filter_map(move |row| {
-        let columns: Vec<&str> = row.split_ascii_whitespace().collect();
-        let (_, local_port) = columns.get(1)?.rsplit_once(':')?;
-        let is_it = columns.get(3) == Some(&LISTEN)
-            && u16::from_str_radix(local_port, 16).is_ok_and(|its| its == port);
-        if is_it { columns.get(7)?.parse().ok() } else { None }
-    })
+/// Reads the description of a gateway, and decides if the command can use it.
+fn usable(description: &[u8], control: SocketAddr, wanted: Option<&Wanted>) -> Result<Gateway, Unusable> {
+    let info: GatewayInfo = serde_json::from_slice(description).map_err(|_| Unusable::Response)?;
+    if info.version != env!("CARGO_PKG_VERSION") {
+        return Err(Unusable::Version(info.version));
+    }
+    if !info.ready {
+        return Err(Unusable::NotReady);
+    }
+    if let Some(missing) = wanted.and_then(|wanted| wanted.missing(info.interception.as_ref())) {
+        return Err(Unusable::NotIntercepted(missing));
+    }
+    Gateway::new(info, control).ok_or(Unusable::NoListener)
 }
 
 #[cfg(test)]
@@ -210,9 +169,6 @@ mod tests {
 
     #[test]
     fn a_control_port_must_be_one_of_a_ready_gateway_of_this_version() {
-        let config = Config::default();
-        let search = Search { config: &config, is_named: true, wanted: None };
-        assert!(matches!(search.at(address("127.0.0.1:0"), false), Err(Unusable::NoPort)));
         let good = GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: true,
@@ -220,41 +176,29 @@ mod tests {
             providers: BTreeMap::new(),
             interception: None,
         };
-        let search = |info: String| {
-            let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let at = server.local_addr().unwrap();
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    use std::io::{Read, Write};
-                    let (mut peer, _) = server.accept().unwrap();
-                    let _ = peer.read(&mut [0; 1024]);
-                    write!(peer, "HTTP/1.1 200 OK\r\n\r\n{info}").unwrap();
-                });
-                search.at(at, false)
-            })
-        };
+        let usable = |text: &str| usable(text.as_bytes(), address("127.0.0.1:5"), None);
         let text = |info: &GatewayInfo| serde_json::to_string(info).unwrap();
-        assert_eq!(search(text(&good)).unwrap().proxy, address("127.0.0.1:9"));
-        assert!(matches!(search("ok".to_owned()), Err(Unusable::Response)));
+        assert_eq!(usable(&text(&good)).unwrap().proxy, address("127.0.0.1:9"));
+        assert!(matches!(usable("ok"), Err(Unusable::Response)));
         let other = GatewayInfo { version: "0.0.0".to_owned(), ..good.clone() };
-        assert!(search(text(&other)).unwrap_err().to_string().contains("0.0.0"));
+        assert!(usable(&text(&other)).unwrap_err().to_string().contains("0.0.0"));
         let draining = GatewayInfo { ready: false, ..good.clone() };
-        assert!(matches!(search(text(&draining)), Err(Unusable::NotReady)));
+        assert!(matches!(usable(&text(&draining)), Err(Unusable::NotReady)));
         let deaf = GatewayInfo { listeners: Vec::new(), ..good };
-        assert!(matches!(search(text(&deaf)), Err(Unusable::NoListener)));
+        assert!(matches!(usable(&text(&deaf)), Err(Unusable::NoListener)));
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
-    fn the_owners_of_a_port_are_those_that_listen_on_it() {
-        let table =
-            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1F41 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 1
-   1: 0100007F:1F41 0100007F:9000 01 00000000:00000000 00:00000000 00000000  1001        0 2
-   2: 0100007F:1F42 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1002        0 3
-";
-        assert_eq!(owners(table, 8001).collect::<Vec<_>>(), [1000]);
-        let own = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(listens_for_us(own.local_addr().unwrap()));
+    fn a_port_is_asked_only_with_a_key_to_recognize_its_gateway() {
+        let directory = tempfile::tempdir().unwrap();
+        let data_dir = directory.path();
+        assert!(matches!(at(address("127.0.0.1:0"), data_dir, None), Err(Unusable::NoPort)));
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        server.set_nonblocking(true).unwrap();
+        let asked = || at(server.local_addr().unwrap(), data_dir, None);
+        assert!(matches!(asked(), Err(Unusable::NoKey(_))));
+        std::fs::write(data_dir.join(control_key::FILE_NAME), "short").unwrap();
+        assert!(matches!(asked(), Err(Unusable::Key(_))));
+        assert!(server.accept().is_err(), "nothing has connected");
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
-/// The variable that marks the environment of a command: `CONTROL_ADDRESS NAME NAME +NAME -Dproperty`. The
+/// The variable that marks the environment of a command: `CONTROL_ADDRESS /DATA_DIR NAME +NAME -Dproperty`.
+/// The data directory has the key by which the gateway proves itself, wherever an inner command runs. The
 /// names are the variables that `egret exec` has set; those with `+` had a value before, which is part of the
 /// new one. The properties are those that it has added to [`JAVA`]. An isolated command cannot reach the
 /// control port, so the word `isolated` is in its place.
@@ -34,6 +36,8 @@ pub struct Inherited {
 struct Outer {
     /// `None` if it cannot be reached, because the command is isolated.
     control: Option<SocketAddr>,
+    /// The data directory of its gateway.
+    data_dir: Option<PathBuf>,
     /// The variables that it has set.
     set: BTreeSet<String>,
     /// The variables that it has extended.
@@ -49,7 +53,9 @@ impl Outer {
         let control = if first == ISOLATED { None } else { Some(first.parse().ok()?) };
         let mut outer = Self { control, ..Self::default() };
         for word in words.take(NAMES_MAX) {
-            if let Some(property) = word.strip_prefix(JAVA_PROPERTY) {
+            if word.starts_with('/') {
+                outer.data_dir = Some(word.into());
+            } else if let Some(property) = word.strip_prefix(JAVA_PROPERTY) {
                 outer.properties.insert(property.to_owned());
             } else if let Some(name) = word.strip_prefix('+') {
                 outer.extended.insert(name.to_owned());
@@ -81,9 +87,10 @@ impl Inherited {
         Self { variables, outer }
     }
 
-    /// The control port of the gateway of the outer `egret exec`.
-    pub fn outer(&self) -> Option<SocketAddr> {
-        self.outer.as_ref()?.control
+    /// The control port of the gateway of the outer `egret exec`, and its data directory if it is known.
+    pub fn outer(&self) -> Option<(SocketAddr, Option<&Path>)> {
+        let outer = self.outer.as_ref()?;
+        Some((outer.control?, outer.data_dir.as_deref()))
     }
 
     /// Returns `true` if the outer `egret exec` has isolated its command.
@@ -166,7 +173,8 @@ mod tests {
     #[test]
     fn variables_of_an_outer_exec_are_not_the_users() {
         let inherited = inherited(&[("EGRET_EXEC", "127.0.0.1:81 A +B"), ("A", "a"), ("B", "b"), ("C", "c")]);
-        assert_eq!(inherited.outer(), Some(SocketAddr::from(([127, 0, 0, 1], 81))));
+        let control = SocketAddr::from(([127, 0, 0, 1], 81));
+        assert_eq!(inherited.outer(), Some((control, None)));
         assert_eq!(["A", "B", "C"].map(|name| inherited.own(name).is_some()), [false, false, true]);
         assert_eq!(["A", "B", "C"].map(|name| inherited.partly_own(name).is_some()), [false, true, true]);
         assert_eq!(["A", "B", "C"].map(|name| inherited.get(name).is_some()), [true; 3]);

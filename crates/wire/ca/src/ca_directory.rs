@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use egret_clock::Timestamp;
 use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
-use egret_files::private_file;
+use egret_files::{Distrust, is_ours, private_file};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
@@ -66,6 +66,8 @@ enum Cause {
     System(io::Error),
     Exists,
     Missing,
+    /// Another user has made it.
+    Foreign(Distrust),
     /// The mode that lets others read the key.
     Readable(u32),
     /// The mode that lets others replace the key.
@@ -87,6 +89,11 @@ impl fmt::Display for CaError {
             Cause::Missing => {
                 write!(f, "{path}: the file is missing: restore it, or run `egret ca init --force`")
             }
+            Cause::Foreign(distrust) => write!(
+                f,
+                "{path}: {distrust}, so its authority is not used: run the command as its owner, or remove it and run `egret \
+                 ca init`"
+            ),
             Cause::Readable(mode) => write!(
                 f,
                 "{path}: other users can read the authority's key (mode {mode:04o}): if one of them may have, run `egret ca \
@@ -121,6 +128,11 @@ impl CaError {
             Cause::Authority(error) => write!(f, "{}: {error}", self.path.display()),
             _ => Ok(()),
         }
+    }
+
+    /// Returns `true` if the reason is that it is another user's.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self.cause, Cause::Foreign(_))
     }
 
     /// Returns `true` if the reason is an authority that is there already.
@@ -161,8 +173,8 @@ impl CaDirectory {
     ///
     /// # Errors
     ///
-    /// Fails if another user could read the key or replace it, if the files do not belong together, and if
-    /// the authority is not valid at this time.
+    /// Fails if another user has made it, or could read the key or replace it, if the files do not belong
+    /// together, and if the authority is not valid at this time.
     pub fn load(&self, now: Timestamp) -> Result<Option<Authority>, CaError> {
         let lock = match File::open(&self.path) {
             Ok(directory) => directory,
@@ -185,6 +197,8 @@ impl CaDirectory {
         if !self.exists(ROOT)? {
             return Ok(None);
         }
+        let directory = File::open(&self.path).map_err(|error| self.failed("", Cause::System(error)))?;
+        self.check_directory(&directory)?;
         let unreadable = || Cause::NoCertificate("it is not one of an authority".to_owned());
         let root = Root::read(self.read_certificate(ROOT)?);
         root.map(Some).ok_or_else(|| self.failed(ROOT, unreadable()))
@@ -253,6 +267,7 @@ impl CaDirectory {
 
     fn check_directory(&self, directory: &File) -> Result<(), CaError> {
         let metadata = directory.metadata().map_err(|error| self.failed("", Cause::System(error)))?;
+        is_ours(&metadata).map_err(|distrust| self.failed("", Cause::Foreign(distrust)))?;
         match metadata.mode() & 0o7777 {
             mode if mode & OTHERS_WRITE != 0 => Err(self.failed("", Cause::Writable(mode))),
             _ => Ok(()),
@@ -279,6 +294,7 @@ impl CaDirectory {
         }
         let file = private_file().read(true).open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
+        is_ours(&metadata).map_err(|distrust| self.failed(KEY, Cause::Foreign(distrust)))?;
         let mode = metadata.mode() & 0o7777;
         if mode & OTHERS != 0 {
             return Err(self.failed(KEY, Cause::Readable(mode)));
@@ -430,6 +446,23 @@ mod tests {
         fs::rename(&key, directory.path().join("elsewhere")).unwrap();
         symlink("elsewhere", &key).unwrap();
         assert!(refusal(&directory).contains("not a regular file"));
+    }
+
+    #[test]
+    fn an_authority_of_another_user_is_refused() {
+        let (_data_dir, directory, _) = made();
+        for name in [KEY, ""] {
+            let path = directory.path().join(name);
+            if std::os::unix::fs::chown(&path, Some(65_534), None).is_err() {
+                println!("not run as root: an authority of another user is not tried");
+                return;
+            }
+            let error = directory.load(now()).unwrap_err();
+            assert!(error.is_foreign() && error.to_string().contains("it belongs to"), "{error}");
+            assert_eq!(directory.root().is_err(), name.is_empty());
+            std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        }
+        assert!(directory.load(now()).is_ok());
     }
 
     #[test]

@@ -1,0 +1,97 @@
+//! The gateway that a command asks, and the reason to believe it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use egret_config::Secret;
+use egret_control::ControlKey;
+
+use crate::control_client::{Belief, ControlClient};
+use crate::failure::Failure;
+use crate::location::Location;
+use crate::{config_path, control_key};
+
+/// The gateway to ask.
+#[derive(Debug, Args)]
+pub struct GatewayArguments {
+    /// Address of its control port. Default: that of the config, else `127.0.0.1:8001`.
+    #[arg(long, value_name = "ADDRESS")]
+    pub control: Option<SocketAddr>,
+    /// Its config file, for the address of its control port and for its data directory; nothing else in it is
+    /// read. Default: `egret.yaml` in the working directory, unless `--control` is given.
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// The gateway to ask, and the token for one that cannot prove itself.
+#[derive(Debug, Args)]
+pub struct AskedGateway {
+    #[command(flatten)]
+    pub gateway: GatewayArguments,
+    /// The token for a gateway whose data directory is not on this machine, as `${env:NAME}` or
+    /// `${file:PATH}`. It is sent to whatever listens at `--control`.
+    #[arg(long, value_name = "REFERENCE", requires = "control", value_parser = Secret::resolve)]
+    token: Option<Secret>,
+}
+
+impl GatewayArguments {
+    /// Returns the config file to read.
+    pub fn file(&self) -> Result<Option<PathBuf>, Failure> {
+        match self.control {
+            Some(_) => Ok(self.config.clone()),
+            None => config_path::named_or_found(self.config.clone()),
+        }
+    }
+
+    /// Returns a client for what needs no trust. It asks for the proof if it can, unless the user names the
+    /// address alone.
+    pub fn probe(&self) -> Result<ControlClient, Failure> {
+        let file = self.file()?;
+        let location = Location::read(file.as_deref())?;
+        // Probes often run as another user.
+        let keys = if file.is_none() && self.control.is_some() { None } else { keys(&location).ok() };
+        let keys = keys.filter(|keys| !keys.is_empty());
+        Ok(self.client(&location, keys.map_or(Belief::Named(None), Belief::Proof)))
+    }
+
+    fn client(&self, location: &Location, belief: Belief) -> ControlClient {
+        let address = crate::run::reachable(self.control.unwrap_or(location.control()));
+        ControlClient { address, belief }
+    }
+}
+
+impl AskedGateway {
+    /// Returns a client that believes the gateway only if it proves that it can read the key in the data
+    /// directory. If there is no key, the user must have named the address, and nothing secret is sent but
+    /// the token that the user names for it.
+    pub fn client(&self) -> Result<ControlClient, Failure> {
+        let Self { gateway, token } = self;
+        let location = Location::read(gateway.file()?.as_deref())?;
+        let belief = match token {
+            Some(token) => Belief::Named(Some(token.clone())),
+            None => match keys(&location)? {
+                keys if !keys.is_empty() => Belief::Proof(keys),
+                _ if gateway.control.is_some() => Belief::Named(None),
+                _ => return Err(without_key(&location)),
+            },
+        };
+        Ok(gateway.client(&location, belief))
+    }
+}
+
+/// Reads the keys in the data directories that the gateway may have.
+fn keys(location: &Location) -> Result<Vec<ControlKey>, Failure> {
+    let keys = location.data_dirs().into_iter().map(|data_dir| control_key::load(&data_dir));
+    keys.filter_map(Result::transpose).collect()
+}
+
+fn without_key(location: &Location) -> Failure {
+    let file = location.data_dir.join(control_key::FILE_NAME);
+    Failure::Failed(format!(
+        "{}: no such file, so no gateway at {} can prove that it is yours: run this in the gateway's directory, or name its config \
+         with --config; is `egret run` running?",
+        file.display(),
+        location.control()
+    ))
+}

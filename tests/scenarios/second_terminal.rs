@@ -1,0 +1,91 @@
+//! Commands about a running gateway in another terminal, which has none of the variables of its config.
+
+use egret_tests::egret::{Config, Egret, egret};
+use egret_tests::exec::Place;
+use egret_tests::process::{Process, run, run_checked};
+use egret_tests::provider::Provider;
+use egret_tests::wait;
+use serde_json::Value;
+
+/// Starts a gateway whose config cannot be read without its variables, not even its token.
+fn start(origin: &Provider) -> Egret {
+    let config = Config::with_origin(origin.url())
+        .control("token: '${env:EGRET_TEST_TOKEN}'")
+        .provider("other", "https://${env:EGRET_TEST_HOST}/")
+        .flows("accounts: { live: { provider: origin, bearer: { token: '${env:EGRET_TEST_KEY}' } } }\n");
+    Egret::start_with(&config, |command| {
+        command.env("EGRET_TEST_TOKEN", "token-of-the-control-port");
+        command.env("EGRET_TEST_HOST", "other.example").env("EGRET_TEST_KEY", "key-of-an-account");
+    })
+}
+
+#[test]
+fn no_variable_of_the_config_is_needed() {
+    let origin = Provider::plain();
+    let gateway = start(&origin);
+    // It serves on a port that the system has chosen.
+    let control = gateway.control().to_string();
+    let config = std::fs::read_to_string(gateway.directory().join("egret.yaml")).unwrap();
+    gateway
+        .directory()
+        .write("terminal.yaml", config.replace("listen: 127.0.0.1:0", &format!("listen: '{control}'")));
+    let command = |name| {
+        let mut command = egret([name, "--config", "terminal.yaml"]);
+        command.current_dir(gateway.directory().path());
+        command
+    };
+    run_checked(&mut command("health"));
+    let tail = Process::printing(&mut command("tail"));
+    let fields = format!("Host: {control}\r\nAuthorization: Bearer token-of-the-control-port\r\n");
+    let list = || gateway.control_get_with("/api/v1/traffic?limit=0", &fields).json();
+    wait::until_true("the command reads", || list()["status"]["readers"] == 1);
+    gateway.get("/watched").assert_forwarded(200);
+    tail.until_printed("a call", |lines| lines.iter().any(|line| line.contains("/watched")).then_some(()));
+    let is_listed = || run_checked(command("discover").arg("--json")).contains("watched");
+    wait::until_true("the call is listed", is_listed);
+    let output = run(command("doctor").arg("--json"));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &report["wrong"]), (Some(0), &Value::Array(Vec::new())), "{report}");
+    let not_set = report["config_file"]["not_set_here"].as_array().unwrap();
+    assert!(not_set.iter().any(|name| name == "EGRET_TEST_HOST"), "{report}");
+    assert_eq!(report["config_file"]["valid"], Value::Null, "nobody can tell");
+}
+
+#[test]
+fn a_command_uses_the_gateway_without_its_variables() {
+    let origin = Provider::plain();
+    let gateway = start(&origin);
+    let place = Place::of(&gateway);
+    let data_dir = gateway.directory().join("egret-data");
+    place.directory.write(
+        "egret.yaml",
+        format!(
+            "control: {{ listen: '{}', token: '${{env:EGRET_TEST_TOKEN}}' }}\ndata_dir: '{}'\n\
+             providers: {{ other: {{ url: 'https://${{env:EGRET_TEST_HOST}}/' }} }}\n",
+            gateway.control(),
+            data_dir.display()
+        ),
+    );
+    let printed = place.sh([], &format!("curl --silent --fail {}/; echo; echo $EGRET_EXEC", origin.url()));
+    let mark = format!("{} {}", gateway.control(), data_dir.display());
+    assert!(printed.starts_with("hello\n") && printed.contains(&mark), "{printed}");
+    assert_eq!(place.logs().len(), 0, "no gateway was started");
+}
+
+#[test]
+fn a_token_is_named_for_a_gateway_whose_data_directory_is_elsewhere() {
+    let origin = Provider::plain();
+    let gateway = start(&origin);
+    let elsewhere = Place::new();
+    let ask = |arguments: &[&str]| {
+        let mut discover = egret(["discover", "--json", "--control", &gateway.control().to_string()]);
+        elsewhere.prepare(discover.args(arguments).env("TOKEN", "token-of-the-control-port"));
+        run(&mut discover)
+    };
+    let refused = ask(&[]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--token"), "{refused:?}");
+    let served = ask(&["--token", "${env:TOKEN}"]);
+    assert!(served.status.success(), "{served:?}");
+    let shown = ask(&["--token", "token-of-the-control-port"]);
+    assert_eq!(shown.status.code(), Some(2), "a secret does not stand on the command line");
+}
