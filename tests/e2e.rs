@@ -24,6 +24,7 @@ mod scenarios {
     mod attack_clear;
     mod attack_config;
     mod attack_control;
+    mod attack_descriptors;
     mod attack_echoes;
     mod attack_fallbacks;
     mod attack_files;
