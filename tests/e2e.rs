@@ -29,6 +29,7 @@ mod scenarios {
     mod attack_fallbacks;
     mod attack_files;
     mod attack_forgeries;
+    mod attack_handover;
     mod attack_identity;
     mod attack_limits;
     mod attack_memory;
