@@ -31,7 +31,7 @@ use std::process::Command;
 
 use clap::Args;
 use egret_ca::CaDirectory;
-use egret_config::Duration;
+use egret_config::{Duration, noting_secret_variables};
 use egret_control::InterceptionInfo;
 use egret_measure::streams::say;
 
@@ -136,9 +136,10 @@ impl ExecArguments {
 
     /// Finds or starts a gateway. Returns the environment of the command, and its isolation to come.
     fn environment(&self) -> Result<(Environment, Option<Isolation>), Failure> {
-        let config = self.read_config()?;
+        let (config, secrets) = noting_secret_variables(|| self.read_config());
+        let config = config?;
         let wanted = Wanted::new(self.intercept.as_deref(), &config).map_err(Failure::misused)?;
-        let inherited = Inherited::read();
+        let inherited = Inherited::read().withhold(secrets);
         if let Some(environment) = self.unchanged(&config, &inherited)? {
             return Ok((environment, None));
         }
@@ -257,6 +258,9 @@ impl ExecArguments {
         };
         let mut command = Command::new(program);
         command.args(arguments);
+        environment.withheld().for_each(|name| {
+            command.env_remove(name);
+        });
         command.envs(environment.changes().iter().map(|change| (&change.name, &change.value)));
         let error = command.exec();
         let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
