@@ -31,6 +31,7 @@ mod scenarios {
     mod attack_forgeries;
     mod attack_handover;
     mod attack_identity;
+    mod attack_isolation;
     mod attack_limits;
     mod attack_memory;
     mod attack_placeholders;
@@ -89,6 +90,7 @@ mod scenarios {
     mod exec_no_stray_child;
     mod exec_reuses_a_gateway;
     mod exec_side_by_side;
+    mod exec_ways_out;
     mod explain;
     mod exporter_delivery;
     mod exporter_trouble;

@@ -18,6 +18,8 @@ mod netlink;
 mod no_proxy;
 pub mod serve;
 mod start;
+#[cfg(target_os = "linux")]
+mod system_calls;
 mod trust;
 
 use std::ffi::OsString;
@@ -289,7 +291,7 @@ impl Isolation {
         let report = start::read_report(&self.channel)
             .map_err(|error| Failure::Failed(format!("cannot read the gateway's report: {error}")))?;
         match report {
-            Some(Report::Serving) => Ok(()),
+            Some(Report::Serving) => isolation::forbid_calls().map_err(Failure::failed),
             Some(Report::Failed(reason)) => Err(Failure::Failed(format!("the gateway failed: {reason}"))),
             Some(Report::Started { .. }) | None => {
                 Err(Failure::Failed("the gateway ended before it served the command's sockets".to_owned()))

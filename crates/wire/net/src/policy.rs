@@ -9,8 +9,8 @@
 //! explicitly. A host or a port alone does not lift the denial of metadata services, because the owner of the
 //! host's DNS chooses the address.
 //!
-//! The command of `egret exec --isolate` is [isolated](EgressPolicy::isolated): it reaches public hosts at the
-//! ports of HTTP and HTTPS, and what the config names. That holds in every mode.
+//! The command of `egret exec --isolate` is [isolated](EgressPolicy::isolated): it reaches public hosts at
+//! the ports of HTTP and HTTPS, and what the config names. That holds in every mode.
 
 mod net;
 
@@ -159,9 +159,9 @@ impl EgressPolicy {
         Ok(Self { mode: config.mode, deny, allow, unnamed, exposed, own, is_isolated: false })
     }
 
-    /// Returns the policy for an isolated client. Unless a provider or a rule in `allow` names them, it denies
-    /// everything that is not public, this machine by any of its addresses, and all ports but 80 and 443. It
-    /// does so in every mode, because the mode is about the other rules.
+    /// Returns the policy for an isolated client. Unless a provider or a rule in `allow` names them, it
+    /// denies everything that is not public, this machine by any of its addresses, and all ports but 80 and
+    /// 443. It does so in every mode, because the mode is about the other rules.
     #[must_use]
     pub fn isolated(self) -> Self {
         Self { is_isolated: true, ..self }
@@ -193,7 +193,8 @@ impl EgressPolicy {
             (is_own && !self.lifts(target, peer, Rule::names_port_at_address)).then_some(Reason::OwnPort)
         };
         let isolate = || {
-            let is_meant = target.configured || self.lifts(target, peer, |rule| rule.names_kind(Kind::Private));
+            let is_meant =
+                target.configured || self.lifts(target, peer, |rule| rule.names_kind(Kind::Private));
             judge().or((is_local && !is_meant).then_some(Reason::Private))
         };
         self.verdict(isolate, judge)
@@ -231,9 +232,7 @@ impl EgressPolicy {
     fn isolate_address(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
         let address = canonical(address);
         let is_open = || {
-            target.configured
-                || OPEN_PORTS.contains(&address.port())
-                || self.lifts(target, address, |_| true)
+            target.configured || OPEN_PORTS.contains(&address.port()) || self.lifts(target, address, |_| true)
         };
         self.judge_own(target, address)
             .or_else(|| self.judge_kind(target, address))
@@ -257,8 +256,8 @@ impl EgressPolicy {
 
     fn judge_metadata_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
         let mut allow = self.allow.iter().filter(|rule| rule.matches_authority(target.authority));
-        let is_denied = METADATA_NAMES.contains(&name)
-            && !allow.any(|rule| rule.net.is_some() || rule.names_host(name));
+        let is_denied =
+            METADATA_NAMES.contains(&name) && !allow.any(|rule| rule.net.is_some() || rule.names_host(name));
         is_denied.then_some(Reason::Metadata)
     }
 
@@ -296,9 +295,7 @@ impl EgressPolicy {
         let (reason, is_meant) = match kind {
             Kind::Metadata => (Reason::Metadata, is_literal()),
             Kind::LinkLocal => (Reason::LinkLocal, is_literal()),
-            Kind::Private => {
-                (Reason::Private, target.configured || !(self.exposed || self.is_isolated))
-            }
+            Kind::Private => (Reason::Private, target.configured || !(self.exposed || self.is_isolated)),
             Kind::Public => return None,
         };
         (!is_meant && !self.lifts(target, address, |rule| rule.names_kind(kind))).then_some(reason)
