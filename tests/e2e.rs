@@ -125,6 +125,7 @@ mod scenarios {
     mod intercept_refusals;
     mod intercept_same_call;
     mod lab_external;
+    mod lab_killed;
     mod lab_limits;
     mod lab_report;
     mod lab_run;
