@@ -24,13 +24,16 @@ mod scenarios {
     mod attack_clear;
     mod attack_config;
     mod attack_control;
+    mod attack_descriptors;
     mod attack_echoes;
     mod attack_fallbacks;
     mod attack_files;
     mod attack_forgeries;
     mod attack_found_files;
     mod attack_gateways;
+    mod attack_handover;
     mod attack_identity;
+    mod attack_isolation;
     mod attack_limits;
     mod attack_memory;
     mod attack_placeholders;
@@ -89,6 +92,7 @@ mod scenarios {
     mod exec_no_stray_child;
     mod exec_reuses_a_gateway;
     mod exec_side_by_side;
+    mod exec_ways_out;
     mod explain;
     mod exporter_delivery;
     mod exporter_trouble;
@@ -123,6 +127,7 @@ mod scenarios {
     mod intercept_refusals;
     mod intercept_same_call;
     mod lab_external;
+    mod lab_killed;
     mod lab_limits;
     mod lab_report;
     mod lab_run;

@@ -5,17 +5,8 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::Command;
 
 use egret_tests::egret::binary;
-use egret_tests::exec::{FREE_PORTS, NamedProvider, Place, refused};
+use egret_tests::exec::{FREE_PORTS, NamedProvider, Place, has_namespaces, refused};
 use egret_tests::process::{run, run_checked};
-
-/// Returns `true` if this system lets processes make namespaces. Containers often do not.
-fn has_namespaces() -> bool {
-    let has = run(Command::new("unshare").args(["--user", "--net", "true"])).status.success();
-    if !has {
-        eprintln!("skipped: this system forbids user and network namespaces");
-    }
-    has
-}
 
 /// A program without a thought of proxies.
 const CALL: &str = "

@@ -160,13 +160,14 @@ fn a_limit_that_cannot_read_what_a_call_cost_says_so_once() {
     for _ in 0..10 {
         egret.get("/").assert_forwarded(200);
     }
-    egret.until_logged("\"level\":\"WARN\"");
+    egret.until_logged("\"flow\":\"spend\"");
     until_true("all have been counted", || {
         let flows = egret.control_get("/api/v1/flows").json();
         flows["flows"][0]["remedies"][0]["decisions"]["fail"] == 10
     });
     let log = egret.log();
-    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("\"level\":\"WARN\"")).collect();
+    let of_flows = |line: &&str| line.contains("\"level\":\"WARN\"") && line.contains("\"flow\"");
+    let warnings: Vec<&str> = log.lines().filter(of_flows).collect();
     assert_eq!(warnings.len(), 1, "{warnings:#?}");
     for part in ["\"flow\":\"spend\"", "\"remedy\":\"limit\"", "`cost.response` of the quota `tokens`"] {
         assert!(warnings[0].contains(part), "{part} is not in {}", warnings[0]);

@@ -245,6 +245,15 @@ pub fn control_of(mark: &str) -> SocketAddr {
     address.parse().unwrap_or_else(|error| panic!("{mark:?} begins with no address: {error}"))
 }
 
+/// Returns `true` if this system lets processes make namespaces. Containers often do not.
+pub fn has_namespaces() -> bool {
+    let has = run(Command::new("unshare").args(["--user", "--net", "true"])).status.success();
+    if !has {
+        eprintln!("skipped: this system forbids user and network namespaces");
+    }
+    has
+}
+
 /// Returns `true` if something listens there.
 pub fn listens(address: SocketAddr) -> bool {
     TcpStream::connect(address).is_ok()

@@ -25,6 +25,7 @@ use std::time::Duration;
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
 use egret_config::CONFIG_BYTES_MAX;
+use egret_net::descriptors::OpenFiles;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -117,9 +118,11 @@ pub struct LimitedListener {
 }
 
 impl LimitedListener {
-    /// Limits the connections that `inner` accepts.
+    /// Limits the connections that `inner` accepts. They take at most half of the open files that the
+    /// gateway's connections leave.
     pub fn new(inner: TcpListener) -> Self {
-        Self { inner, slots: Slots::new(CONNECTIONS_MAX) }
+        let most = CONNECTIONS_MAX.min(OpenFiles::get().reserve() / 2).max(1);
+        Self { inner, slots: Slots::new(most) }
     }
 }
 

@@ -73,6 +73,16 @@ pub enum Command {
     /// Run the gateway of one command, for `egret exec`.
     #[command(name = crate::exec::serve::NAME, hide = true)]
     Serve(Box<crate::exec::serve::ServeCommand>),
+    /// Become a part of an experiment, for `egret lab`.
+    #[cfg(feature = "lab")]
+    #[command(name = egret_experiment::part::NAME, hide = true)]
+    LabPart {
+        /// Process id of the lab.
+        lab: u32,
+        /// The program and its arguments.
+        #[arg(required = true, last = true)]
+        part: Vec<std::ffi::OsString>,
+    },
     /// Validate a config file.
     ///
     /// Prints all errors at once, each with file, line, column, the expected value and a suggestion, and

@@ -168,6 +168,7 @@ impl Config {
             interception: interception.as_ref().map(|config| InterceptionParts { config, configs: None }),
             inherited: &[],
             traffic: control.traffic,
+            isolated: false,
         }
     }
 

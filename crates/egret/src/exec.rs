@@ -18,6 +18,8 @@ mod netlink;
 mod no_proxy;
 pub mod serve;
 mod start;
+#[cfg(target_os = "linux")]
+mod system_calls;
 mod trust;
 
 use std::ffi::OsString;
@@ -31,7 +33,7 @@ use std::process::Command;
 
 use clap::Args;
 use egret_ca::CaDirectory;
-use egret_config::{Duration, without_secrets};
+use egret_config::{Duration, noting_secret_variables, without_secrets};
 use egret_control::InterceptionInfo;
 use egret_measure::streams::say;
 
@@ -142,11 +144,9 @@ impl ExecArguments {
         let file = file.as_deref();
         let location = Location::read(file)?;
         data_dir::check(&location.data_dir)?;
-        let wanted = match &self.intercept {
-            Some(hosts) => Wanted::new(Some(hosts), &read_config(file)?).map_err(Failure::misused)?,
-            None => None,
-        };
-        let inherited = Inherited::read();
+        let (config, secrets) = noting_secret_variables(|| read_config(file));
+        let wanted = Wanted::new(self.intercept.as_deref(), &config?).map_err(Failure::misused)?;
+        let inherited = Inherited::read().withhold(secrets);
         if let Some(environment) = self.unchanged(&inherited)? {
             return Ok((environment, None));
         }
@@ -258,6 +258,9 @@ impl ExecArguments {
         };
         let mut command = Command::new(program);
         command.args(arguments);
+        environment.withheld().for_each(|name| {
+            command.env_remove(name);
+        });
         command.envs(environment.changes().iter().map(|change| (&change.name, &change.value)));
         let error = command.exec();
         let code = if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
@@ -286,7 +289,7 @@ impl Isolation {
         let report = start::read_report(&self.channel)
             .map_err(|error| Failure::Failed(format!("cannot read the gateway's report: {error}")))?;
         match report {
-            Some(Report::Serving) => Ok(()),
+            Some(Report::Serving) => isolation::forbid_calls().map_err(Failure::failed),
             Some(Report::Failed(reason)) => Err(Failure::Failed(format!("the gateway failed: {reason}"))),
             Some(Report::Started { .. }) | None => {
                 Err(Failure::Failed("the gateway ended before it served the command's sockets".to_owned()))

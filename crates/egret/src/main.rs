@@ -122,6 +122,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Init { file, force } => init::run(&file, init::Existing::of(force)),
         Command::Exec(arguments) => arguments.run(),
         Command::Serve(arguments) => arguments.run(),
+        #[cfg(feature = "lab")]
+        Command::LabPart { lab, part } => Err(Failure::failed(egret_experiment::part::run(lab, &part))),
         Command::Archiver(arguments) => arguments.run(),
         Command::Provider(arguments) => provider::run(*arguments),
         Command::Bench(args) => bench::run(*args),

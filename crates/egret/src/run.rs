@@ -175,6 +175,11 @@ impl Run {
         is_alone && !matches!(self.origin, Origin::Translated(_)) && cfg!(target_os = "linux")
     }
 
+    /// Returns `true` if the gateway is run for an isolated command.
+    fn is_isolated(&self) -> bool {
+        self.attached.as_ref().is_some_and(|attached| attached.channel.is_some())
+    }
+
     /// Returns what its user can do about an address that cannot be listened on.
     fn remedy(&self) -> Remedy {
         match self.origin {
@@ -297,7 +302,8 @@ impl RunningEgret {
         let certificates = Certificates::of(&config, None).map_err(Failure::failed)?;
         let kept =
             Kept { quotas: quotas.as_ref(), cluster: cluster.as_ref(), certificates: certificates.as_ref() };
-        let parts = Parts { inherited: &inherited, ..parts(&config, kept, &exports) };
+        let parts =
+            Parts { inherited: &inherited, isolated: run.is_isolated(), ..parts(&config, kept, &exports) };
         let own = started.as_ref().map_or(config.control.listen, Control::address);
         let gateway = Gateway::prepare(parts, &[own])
             .map_err(|error| start_failure::of_gateway(&error, run.remedy()))?;

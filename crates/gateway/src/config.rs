@@ -53,6 +53,9 @@ pub struct Parts<'a> {
     pub inherited: &'a [TcpListener],
     /// `control.traffic`, which only a start applies.
     pub traffic: TrafficConfig,
+    /// `true` if the only client is an isolated command, see
+    /// [`EgressPolicy::isolated`](egret_net::policy::EgressPolicy::isolated).
+    pub isolated: bool,
 }
 
 /// The interception of HTTPS.

@@ -128,6 +128,7 @@ impl Fixture {
             interception: None,
             inherited: &[],
             traffic: TrafficConfig::default(),
+            isolated: false,
         };
         let plan = Plan::compile(parts, &[], 1, None).expect("a good config");
         let client = event_loop.block_on(async {

@@ -19,13 +19,13 @@ use egret_export::access_log::AccessLog;
 use egret_flow::{FlowsSnapshot, HandedFlows};
 use egret_message::authority::{Authority, Host};
 use egret_message::default_port;
+use egret_net::descriptors::OpenFiles;
 use egret_net::dns::{Addresses, DnsError, NoAddress, Resolver};
 use egret_net::event_loop::EventLoop;
 use egret_net::policy::{Target, Verdict};
 use egret_quota::{Balance, Inheritance, Lending};
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 use tokio::sync::oneshot;
@@ -143,7 +143,7 @@ impl Gateway {
     /// [opened](Self::open).
     pub fn prepare(parts: Parts<'_>, own: &[SocketAddr]) -> Result<Arc<Self>, StartError> {
         let config = parts.gateway;
-        raise_descriptor_limit();
+        OpenFiles::get();
         let workers = config.workers.count();
         let (listeners, sockets, bound) = bind_all(config, &[], parts.inherited)?;
         let plan = Plan::compile(Parts { gateway: &bound, ..parts }, own, workers, None)
@@ -185,7 +185,17 @@ impl Gateway {
 
     /// Begins to accept clients. Later calls have no effect.
     pub fn open(&self) {
+        let clients_max = OpenFiles::get().clients_max();
+        self.shared.clients_max.store(clients_max, Relaxed);
         let mut state = self.lock();
+        let configured = state.plan.limits.connections;
+        if configured > clients_max {
+            warn!(
+                configured,
+                clients_max,
+                "`gateway.limits.connections` does not fit the limit of open files (`ulimit -Hn`), so fewer are accepted"
+            );
+        }
         let (listeners, sockets) =
             (std::mem::take(&mut state.listeners), std::mem::take(&mut state.unopened));
         state.listeners = self.listen(listeners, sockets);
@@ -503,17 +513,6 @@ impl Gateway {
 
     fn plan_and_time(&self) -> (Arc<Plan>, Timestamp) {
         (Arc::clone(&self.lock().plan), self.shared.clock.timestamp(Moment::now()))
-    }
-}
-
-/// Raises the soft limit of open files to the hard one. Many systems start a process with 1,024, and an
-/// exchange takes two.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum
-        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
-    {
-        warn!(%error, current = limit.current, "cannot raise the limit of open files");
     }
 }
 

@@ -352,13 +352,13 @@ impl Plan {
         workers: usize,
         previous: Option<&Self>,
     ) -> Result<Self, Vec<Problem>> {
-        let Parts { gateway: config, providers, .. } = parts;
+        let Parts { gateway: config, providers, isolated, .. } = parts;
         let mut problems = Vec::new();
         check_limits(&config.limits, &mut problems);
         let same_network = previous.filter(|previous| reaches_alike(&previous.config, config));
         let policy = match same_network {
             Some(previous) => Some(Arc::clone(&previous.other_hosts.policy)),
-            None => ok_or_push(compile_policy(config, own), &mut problems).map(Arc::new),
+            None => ok_or_push(compile_policy(config, own, isolated), &mut problems).map(Arc::new),
         };
         let origins = provider_origins(providers, &mut problems);
         let listeners = compile_listeners(config, providers, &mut problems);
@@ -500,10 +500,15 @@ fn bracketed(address: SocketAddr) -> String {
 }
 
 /// Compiles the egress policy, which denies connections to the gateway's own ports.
-fn compile_policy(config: &GatewayConfig, own: &[SocketAddr]) -> Result<EgressPolicy, Vec<Problem>> {
+fn compile_policy(
+    config: &GatewayConfig,
+    own: &[SocketAddr],
+    isolated: bool,
+) -> Result<EgressPolicy, Vec<Problem>> {
     let own_ports = own.iter().copied().chain(config.listen.iter().map(|listen| listen.address));
     let is_exposed = !all_loopback(&config.listen);
-    EgressPolicy::compile(&config.egress, is_exposed, config.open_proxy, own_ports.collect())
+    let policy = EgressPolicy::compile(&config.egress, is_exposed, config.open_proxy, own_ports.collect())?;
+    Ok(if isolated { policy.isolated() } else { policy })
 }
 
 /// Parses the additional hosts of a provider.

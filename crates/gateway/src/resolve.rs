@@ -267,6 +267,7 @@ mod tests {
             interception: None,
             inherited: &[],
             traffic: TrafficConfig::default(),
+            isolated: false,
         };
         let routes = Routes::of(parts).unwrap();
         routes.translate(&mut head, &mut bytes)?;

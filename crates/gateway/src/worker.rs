@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub clock: Clock,
     /// Number of open client connections that each worker was given.
     pub connections: Box<[AtomicU32]>,
+    /// Maximum number of them that the limit of open files permits.
+    pub clients_max: AtomicU32,
     /// Number of exchanges in progress, counted while it is limited. It is the only state that exchanges of
     /// different workers then share.
     pub exchanges: AtomicU32,
@@ -169,6 +171,7 @@ impl Shared {
             via: Via::new(&pseudonym()),
             clock: Clock::new(),
             connections: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            clients_max: AtomicU32::new(u32::MAX),
             exchanges: AtomicU32::new(0),
             gathered: Arc::default(),
             refusals: Refusals::default(),

@@ -36,7 +36,7 @@ pub use node::Node;
 pub use problem::{Problem, suggest};
 pub use regex::{Case, RegexError, WholeRegex};
 pub use report::{Finding, LocatedProblem, Place, Report, Severity, shown_line};
-pub use secret::{Secret, SecretError, without_secrets};
+pub use secret::{Secret, SecretError, noting_secret_variables, without_secrets};
 pub use source::{SourceSet, SourceText};
 pub use text_file::TextFile;
 pub use tree::{Entry, Mapping, ParseError, Position, YamlNode, YamlValue, parse as parse_yaml};

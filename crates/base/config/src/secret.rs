@@ -1,7 +1,8 @@
 //! Secrets: the config refers to them as `${env:NAME}` or `${file:PATH}`; their values are never shown.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::env::VarError;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,6 +28,21 @@ pub struct Secret {
 thread_local! {
     /// `true` while secrets get placeholders instead of their values.
     static PLACEHOLDERS: Cell<bool> = const { Cell::new(false) };
+
+    /// The names of the variables with secrets, while they are noted.
+    static NOTED: RefCell<Option<BTreeSet<String>>> = const { RefCell::new(None) };
+}
+
+/// Runs `work`. Returns its result, and the names of the environment variables that hold a secret of a config
+/// that this thread has read in it, [placeholders](without_secrets) included.
+pub fn noting_secret_variables<T>(work: impl FnOnce() -> T) -> (T, BTreeSet<String>) {
+    let before = NOTED.replace(Some(BTreeSet::new()));
+    let result = work();
+    (result, NOTED.replace(before).unwrap_or_default())
+}
+
+fn note_variable(name: &str) {
+    NOTED.with_borrow_mut(|noted| noted.as_mut().map(|noted| noted.insert(name.to_owned())));
 }
 
 /// Runs `work`, in which every secret of a config that this thread reads is a placeholder: neither variables
@@ -56,6 +72,9 @@ impl Secret {
             && let Some((name, _)) = name.split_once(":-")
         {
             return Err(SecretError::Default { name: name.to_owned() });
+        }
+        if let Some(("env", name)) = inner.split_once(':') {
+            note_variable(name);
         }
         if PLACEHOLDERS.get() && matches!(inner.split_once(':'), Some(("env" | "file", _))) {
             return Ok(Self::placeholder(source));
@@ -262,6 +281,19 @@ mod tests {
         assert_eq!(secret.expose(), std::env::var("PATH").unwrap());
         assert_eq!(format!("{secret:?} {secret}"), "Secret(${env:PATH}) ${env:PATH}");
         assert_eq!(serde_json::to_string(&secret).unwrap(), "\"${env:PATH}\"");
+    }
+
+    #[test]
+    fn variables_with_secrets_are_noted() {
+        let read = || {
+            let _ = Secret::resolve("${env:PATH}");
+            let _ = Secret::resolve("${env:EGRET_NO_SUCH}");
+            let _ = Secret::resolve("${file:/no/such}");
+            without_secrets(|| Secret::resolve("${env:TOKEN}")).is_ok()
+        };
+        let (outer, noted) = noting_secret_variables(|| noting_secret_variables(read));
+        assert_eq!((outer.0, noted.len()), (true, 0));
+        assert_eq!(outer.1.into_iter().collect::<Vec<_>>(), ["EGRET_NO_SUCH", "PATH", "TOKEN"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use egret_message::authority::Host;
 
 use super::base_urls::base_urls;
 use super::find::Gateway;
-use super::inherited::{ISOLATED, Inherited, JAVA, JAVA_PROPERTY, MARK};
+use super::inherited::{ISOLATED, Inherited, JAVA, JAVA_PROPERTY, MARK, word};
 use super::interception::Wanted;
 use super::no_proxy::NoProxy;
 use super::trust::{Trust, TrustError};
@@ -83,8 +83,8 @@ impl Change {
 pub struct Environment {
     inherited: Inherited,
     changes: Vec<Change>,
-    /// The properties that were added to the options of Java.
-    properties: Vec<&'static str>,
+    /// The options with properties that were added to those of Java.
+    properties: Vec<String>,
     kept: Vec<String>,
 }
 
@@ -97,6 +97,11 @@ impl Environment {
     /// The variables to set.
     pub fn changes(&self) -> &[Change] {
         &self.changes
+    }
+
+    /// The variables that the command must not see.
+    pub fn withheld(&self) -> impl Iterator<Item = &str> {
+        self.inherited.withheld()
     }
 
     /// A sentence for each variable that keeps its value, which is not shown: it may be a secret.
@@ -175,7 +180,7 @@ impl Environment {
             Some(data_dir) => format!("{control} {data_dir}"),
             None => control.to_string(),
         });
-        let properties = self.properties.iter().map(|property| format!(" {JAVA_PROPERTY}{property}"));
+        let properties = self.properties.iter().map(|option| format!(" {}", word(option)));
         let mark = names.chain(properties).fold(control, |mark, word| mark + &word);
         self.changes.push(Change::new(MARK, mark));
     }
@@ -240,9 +245,9 @@ impl Environment {
             if !change.value.is_empty() {
                 change.value.push(" ");
             }
-            change.value.push(option);
-            change.value.push(java_word(value));
-            self.properties.push(property);
+            let option = option + &java_word(value);
+            change.value.push(&option);
+            self.properties.push(option);
         }
     }
 }

@@ -5,11 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The variable that marks the environment of a command: `CONTROL_ADDRESS /DATA_DIR NAME +NAME -Dproperty`.
+/// The variable that marks the environment of a command: `CONTROL_ADDRESS /DATA_DIR NAME +NAME -Dproperty=value`.
 /// The data directory has the key by which the gateway proves itself, wherever an inner command runs. The
 /// names are the variables that `egret exec` has set; those with `+` had a value before, which is part of the
-/// new one. The properties are those that it has added to [`JAVA`]. An isolated command cannot reach the
-/// control port, so the word `isolated` is in its place.
+/// new one. The properties are those that it has added to [`JAVA`], with their values, [as words](word). An
+/// isolated command cannot reach the control port, so the word `isolated` is in its place.
 pub const MARK: &str = "EGRET_EXEC";
 
 /// Options for every Java virtual machine, separated by white space.
@@ -29,6 +29,8 @@ const NAMES_MAX: usize = 256;
 pub struct Inherited {
     variables: BTreeMap<OsString, OsString>,
     outer: Option<Outer>,
+    /// The variables that the command must not see.
+    withheld: BTreeSet<String>,
 }
 
 /// An `egret exec` that this one runs inside of.
@@ -42,7 +44,7 @@ struct Outer {
     set: BTreeSet<String>,
     /// The variables that it has extended.
     extended: BTreeSet<String>,
-    /// The properties that it has added to the options of Java.
+    /// The options with properties that it has added to those of Java.
     properties: BTreeSet<String>,
 }
 
@@ -55,8 +57,8 @@ impl Outer {
         for word in words.take(NAMES_MAX) {
             if word.starts_with('/') {
                 outer.data_dir = Some(word.into());
-            } else if let Some(property) = word.strip_prefix(JAVA_PROPERTY) {
-                outer.properties.insert(property.to_owned());
+            } else if word.starts_with(JAVA_PROPERTY) {
+                outer.properties.insert(of_word(word));
             } else if let Some(name) = word.strip_prefix('+') {
                 outer.extended.insert(name.to_owned());
             } else {
@@ -84,7 +86,20 @@ impl Inherited {
         {
             *options = without_properties(text, &outer.properties).into();
         }
-        Self { variables, outer }
+        Self { variables, outer, withheld: BTreeSet::new() }
+    }
+
+    /// Returns the environment without these variables, which hold secrets of Egret.
+    #[must_use]
+    pub fn withhold(mut self, names: BTreeSet<String>) -> Self {
+        self.variables.retain(|name, _| !name.to_str().is_some_and(|name| names.contains(name)));
+        self.withheld = names;
+        self
+    }
+
+    /// The variables that the command must not see.
+    pub fn withheld(&self) -> impl Iterator<Item = &str> {
+        self.withheld.iter().map(String::as_str)
     }
 
     /// The control port of the gateway of the outer `egret exec`, and its data directory if it is known.
@@ -127,18 +142,27 @@ impl Inherited {
     }
 }
 
-/// Returns the options without these properties. Of a property that is there twice, the first one goes: the
-/// user has added the second.
-fn without_properties(options: &str, properties: &BTreeSet<String>) -> String {
-    let mut left = properties.clone();
-    let mut kept = Vec::new();
-    for option in split_options(options) {
-        let property = option.strip_prefix(JAVA_PROPERTY).and_then(|setting| setting.split('=').next());
-        if !property.is_some_and(|property| left.remove(property)) {
-            kept.push(option);
-        }
-    }
+/// Returns the options without those that were added. One with another value is the user's, wherever it
+/// stands.
+fn without_properties(options: &str, added: &BTreeSet<String>) -> String {
+    let kept: Vec<_> = split_options(options).into_iter().filter(|option| !added.contains(*option)).collect();
     kept.join(" ")
+}
+
+/// Returns an option as one word of the mark.
+pub fn word(option: &str) -> String {
+    let encode = |character: char| match character {
+        '%' => "%25".to_owned(),
+        // Paths have no other white space, or the option is taken for one of the user's.
+        ' ' => "%20".to_owned(),
+        character => character.to_string(),
+    };
+    option.chars().map(encode).collect()
+}
+
+/// Returns the option that a word of the mark stands for.
+fn of_word(word: &str) -> String {
+    word.replace("%20", " ").replace("%25", "%")
 }
 
 /// Splits options where Java does: at white space, but not between quotes of either kind.
@@ -187,19 +211,31 @@ mod tests {
             let inherited = inherited(&[("EGRET_EXEC", mark), ("JAVA_TOOL_OPTIONS", value)]);
             inherited.java_options().map(|options| options.to_string_lossy().into_owned())
         };
-        let added = "-Dhttp.proxyPort=1 -Dtrust=\"/a b.jks\"";
-        let mark = "127.0.0.1:81 +JAVA_TOOL_OPTIONS -Dhttp.proxyPort -Dtrust";
+        let added = ["-Dhttp.proxyPort=1", "-Dtrust=\"/a b%20c.jks\""];
+        let (words, added) = (added.map(word).join(" "), &*added.join(" "));
+        let mark = format!("127.0.0.1:81 +JAVA_TOOL_OPTIONS {words}");
         let own = "-Xmx1g -Dhttp.proxyHost='my  host'";
-        assert_eq!(options(mark, &format!("{own} {added}")).as_deref(), Some(own));
+        assert_eq!(options(&mark, &format!("{own} {added}")).as_deref(), Some(own));
         let later = "-Dhttp.proxyPort=2";
-        assert_eq!(options(mark, &format!("{own} {added} {later}")).unwrap(), format!("{own} {later}"));
-        let mark = "127.0.0.1:81 JAVA_TOOL_OPTIONS -Dhttp.proxyPort -Dtrust";
-        assert_eq!(options(mark, added), None);
-        assert_eq!(options(mark, &format!("{added} -Xmx1g")).as_deref(), Some("-Xmx1g"));
-        // Another version does not say what it has added.
-        assert_eq!(options("127.0.0.1:81 JAVA_TOOL_OPTIONS", added), None);
+        for value in [format!("{own} {added} {later}"), format!("{own} {later} {added}")] {
+            assert_eq!(options(&mark, &value).unwrap(), format!("{own} {later}"), "{value}");
+        }
+        let mark = format!("127.0.0.1:81 JAVA_TOOL_OPTIONS {words}");
+        assert_eq!(options(&mark, added), None);
+        assert_eq!(options(&mark, &format!("{added} -Xmx1g")).as_deref(), Some("-Xmx1g"));
+        assert_eq!(options(&mark, later).as_deref(), Some(later), "the user has replaced all of them");
+        // All properties were the user's, or the mark is a copy.
         assert_eq!(options("127.0.0.1:81 +JAVA_TOOL_OPTIONS", added).as_deref(), Some(added));
         assert_eq!(options("127.0.0.1:81", added).as_deref(), Some(added));
+    }
+
+    #[test]
+    fn secrets_of_egret_are_not_in_the_environment() {
+        let names = BTreeSet::from(["A".to_owned(), "HTTPS_PROXY".to_owned()]);
+        let inherited = inherited(&[("A", "a"), ("B", "b"), ("HTTPS_PROXY", "x")]).withhold(names);
+        assert_eq!((inherited.get("A"), inherited.own("HTTPS_PROXY")), (None, None));
+        assert_eq!(inherited.get("B"), Some(OsStr::new("b")));
+        assert_eq!(inherited.withheld().collect::<Vec<_>>(), ["A", "HTTPS_PROXY"]);
     }
 
     #[test]

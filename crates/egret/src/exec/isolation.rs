@@ -4,7 +4,7 @@
 //! hands them to the gateway, which stays outside. A socket belongs for ever to the namespace that it was
 //! made in, so the gateway accepts inside and calls outside, and there is nothing in between. A route makes
 //! every address local: a connection to any of them arrives at those sockets, and keeps the address that was
-//! wanted.
+//! wanted. Sockets that know no network namespaces are [filtered](super::system_calls).
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -19,6 +19,7 @@ use rustix::process::{getegid, geteuid};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::netlink::Netlink;
+use super::system_calls;
 use crate::run::passed_sockets::{self, Purpose};
 
 /// The ports whose connections reach the gateway without a proxy: those of HTTP and HTTPS.
@@ -39,6 +40,8 @@ pub enum IsolationError {
     Restricted(&'static str, io::Error),
     /// The gateway did not take the sockets.
     Gateway(io::Error),
+    /// The system does not filter system calls.
+    Filter(io::Error),
 }
 
 impl fmt::Display for IsolationError {
@@ -55,6 +58,11 @@ impl fmt::Display for IsolationError {
                  programs without a profile (`kernel.apparmor_restrict_unprivileged_userns`)"
             ),
             Self::Gateway(error) => write!(f, "--isolate: the gateway did not take the sockets: {error}"),
+            Self::Filter(error) => write!(
+                f,
+                "--isolate: this system does not filter system calls: {error}: the kernel needs CONFIG_SECCOMP_FILTER, \
+                 and x86_64 or aarch64"
+            ),
         }
     }
 }
@@ -88,6 +96,12 @@ pub fn isolate(channel: &UnixStream, proxy: SocketAddr) -> Result<(), IsolationE
     let has_v6 = netlink.make_every_address_local(AddressFamily::INET6).is_ok();
     let sockets = sockets(proxy, has_v6).map_err(restricted("listen"))?;
     passed_sockets::send(channel, &sockets).map_err(IsolationError::Gateway)
+}
+
+/// Takes the system calls from this process that would lead out of the namespace. The last step, after which
+/// it becomes the command.
+pub fn forbid_calls() -> Result<(), IsolationError> {
+    system_calls::forbid().map_err(IsolationError::Filter)
 }
 
 /// Returns `true` if this process has no network but the loopback interface.

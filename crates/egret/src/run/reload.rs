@@ -18,6 +18,15 @@ impl RunningEgret {
     /// again only if `forced`, for example to reopen the access log.
     pub(super) async fn reload(&mut self, events: &mut Events, forced: bool) {
         let file = match &self.run.origin {
+            Origin::File(_) if self.run.is_isolated() => {
+                // The command can write the file, and would allow itself what the policy denies.
+                if forced {
+                    tracing::info!(
+                        "nothing is reloaded: the gateway of an isolated command keeps its config"
+                    );
+                }
+                return;
+            }
             Origin::File(file) => file.clone(),
             Origin::Translated(config) if forced => {
                 // Rereads its certificates and reopens the access log.

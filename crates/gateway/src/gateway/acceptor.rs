@@ -8,13 +8,14 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use egret_message::RequestId;
+use egret_net::descriptors::{OpenFiles, is_exhausted};
 use egret_net::event_loop::{Listener, Socket, sleep, spawn, timeout};
 use socket2::{Domain, Protocol, SockRef, Type};
 use tokio::sync::oneshot;
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::gateway::thread::serve_client;
@@ -26,11 +27,15 @@ const BACKLOG: i32 = 4096;
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES_MAX: u32 = 256 * 1024;
 /// Time that a rejected client has to read the error, and the number of clients that may do so at once.
-/// Others are just closed.
+/// Others are just closed. Where few files may be open it is a small part of them, since connections to
+/// providers need the rest.
 const TURN_AWAY_LINGER: Duration = Duration::from_secs(1);
 const TURNED_AWAY_MAX: u32 = 256;
-/// Pause while the process has no file descriptor left.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
+const TURNED_AWAY_PART: u32 = 32;
+/// Pause after an error of the listener or of the system, which may last: it must not keep the worker busy.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Interval at which the same error is logged again.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Binds a listening socket.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
@@ -72,18 +77,19 @@ pub(crate) async fn accept(
     mut stop: oneshot::Receiver<StopAccepting>,
 ) {
     let turned_away = Rc::new(Cell::new(0));
+    let mut trouble = Trouble::default();
     let stopped = loop {
         tokio::select! {
             biased;
             stopped = &mut stop => break stopped,
             accepted = listener.accept() => match accepted {
                 Ok(socket) => hand_over(&worker, socket, address, &turned_away),
-                Err(error) if is_exhausted(&error) => {
-                    warn!(%error, "cannot accept clients at the moment");
-                    sleep(EXHAUSTED_PAUSE).await;
-                }
                 // The client has disconnected already.
-                Err(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    trouble.log(address, &error);
+                    sleep(ACCEPT_PAUSE).await;
+                }
             },
         }
     };
@@ -113,21 +119,40 @@ async fn take_the_rest(
     }
 }
 
-fn is_exhausted(error: &io::Error) -> bool {
-    // ENFILE, EMFILE, ENOBUFS, ENOMEM
-    matches!(error.raw_os_error(), Some(23 | 24 | 105 | 12))
+/// The last error of a listener.
+#[derive(Debug, Default)]
+struct Trouble(Option<(Option<i32>, Instant)>);
+
+impl Trouble {
+    /// Logs an error, unless the same one was logged within the last minute.
+    fn log(&mut self, address: SocketAddr, error: &io::Error) {
+        let code = error.raw_os_error();
+        if self.0.is_some_and(|(last, at)| last == code && at.elapsed() < LOG_INTERVAL) {
+            return;
+        }
+        self.0 = Some((code, Instant::now()));
+        if is_exhausted(error) {
+            warn!(%address, %error, "cannot accept clients at the moment");
+        } else {
+            // A process that was handed the socket has ended its listening, or a security module forbids it.
+            error!(%address, %error, "this listener accepts no clients any more: restart Egret");
+        }
+    }
 }
 
 fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turned_away: &Rc<Cell<u32>>) {
     let shared = &worker.shared;
     let open: u32 = shared.connections.iter().map(|connections| connections.load(Relaxed)).sum();
-    if open >= worker.view().plan.limits.connections {
+    let is_reserved = OpenFiles::get().reserves(&socket);
+    let clients_max = shared.clients_max.load(Relaxed);
+    if is_reserved || open >= worker.view().plan.limits.connections.min(clients_max) {
         worker.counters().refused.add(1);
         worker.counters().generated(ErrorKind::TooManyConnections);
-        if turned_away.get() < TURNED_AWAY_MAX {
+        // The reserve is for others than clients, even for a moment.
+        if !is_reserved && turned_away.get() < TURNED_AWAY_MAX.min(clients_max / TURNED_AWAY_PART) {
             let failure = Failure::new(
                 ErrorKind::TooManyConnections,
-                "too many connections are open (`gateway.limits.connections`)",
+                "too many connections are open (`gateway.limits.connections`, or the limit of open files)",
             );
             let plan = &worker.view().plan;
             let mut id = RequestId::default();

@@ -29,6 +29,7 @@ mod http;
 mod interrupt;
 mod listing;
 mod machine;
+pub mod part;
 mod plan;
 mod process;
 mod programs;

@@ -24,7 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LAST_LINES: usize = 15;
 
 /// The parameters to start a process.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 pub(crate) struct Launch {
     /// Name used in messages: `the provider`, `the proxy of nginx`.
     pub name: String,

@@ -16,6 +16,7 @@ use std::time::Duration;
 use egret_clock::Moment;
 use socket2::{Domain, Protocol, TcpKeepalive, Type};
 
+use crate::descriptors::{self, OpenFiles};
 use crate::dns::{DnsError, Resolver};
 use crate::event_loop::{self, Alarm, Socket, now};
 use crate::policy::{EgressPolicy, Reason, Target, Verdict};
@@ -72,7 +73,9 @@ pub enum DialError {
     Unreachable,
     /// No attempt succeeded in time.
     Timeout,
-    /// Another error, such as too many open files.
+    /// Too many files are open.
+    NoFile,
+    /// Another error.
     Io(ErrorKind),
 }
 
@@ -84,6 +87,7 @@ impl fmt::Display for DialError {
             Self::Refused => f.write_str("the connection was refused"),
             Self::Unreachable => f.write_str("the host or network is unreachable"),
             Self::Timeout => f.write_str("the connection attempt timed out"),
+            Self::NoFile => f.write_str("too many files are open in Egret: raise its limit (`ulimit -n`)"),
             Self::Io(kind) => write!(f, "the connection failed: {kind}"),
         }
     }
@@ -99,6 +103,7 @@ impl From<io::Error> for DialError {
                 Self::Unreachable
             }
             ErrorKind::TimedOut => Self::Timeout,
+            _ if descriptors::is_exhausted(&error) => Self::NoFile,
             kind => Self::Io(kind),
         }
     }
@@ -113,7 +118,8 @@ impl DialError {
             Self::Io(_) => 1,
             Self::Timeout => 2,
             Self::Refused => 3,
-            Self::Denied(_) => 4,
+            Self::NoFile => 4,
+            Self::Denied(_) => 5,
         }
     }
 }
@@ -211,6 +217,9 @@ async fn attempt(
     mut reported: Option<Reason>,
 ) -> Result<(Socket, SocketAddr, Option<Reason>), DialError> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if OpenFiles::get().reserves(&socket) {
+        return Err(DialError::NoFile);
+    }
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_TIME)

@@ -8,6 +8,7 @@ pub mod buffer;
 pub mod config;
 pub mod counter;
 pub mod deadline;
+pub mod descriptors;
 pub mod dial;
 pub mod dns;
 pub mod event_loop;

@@ -8,6 +8,9 @@
 //! Rules in `deny` take precedence. A rule in `allow` then lifts a built-in denial, but only if it names it
 //! explicitly. A host or a port alone does not lift the denial of metadata services, because the owner of the
 //! host's DNS chooses the address.
+//!
+//! The command of `egret exec --isolate` is [isolated](EgressPolicy::isolated): it reaches public hosts at
+//! the ports of HTTP and HTTPS, and what the config names. That holds in every mode.
 
 mod net;
 
@@ -20,6 +23,9 @@ use egret_message::host_pattern::{HostPattern, HostPatternError};
 use net::{Kind, METADATA_NAMES, Net, NetError};
 
 use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
+
+/// The ports that an isolated client reaches on every public host: those of HTTP and HTTPS.
+const OPEN_PORTS: [u16; 2] = [80, 443];
 
 /// The target of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -57,13 +63,15 @@ pub enum Reason {
     LinkLocal,
     /// One of the gateway's own ports: proxy, control or provider.
     OwnPort,
-    /// A private or otherwise special address, while a listener is not on loopback.
+    /// A private or otherwise special address, while a listener is not on loopback or the client is isolated.
     Private,
+    /// Neither port 80 nor 443, while the client is isolated.
+    Port,
 }
 
 impl Reason {
     /// Every reason, in the order of the enum: `ALL[reason as usize] == reason`.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Rule,
         Self::NotAllowed,
         Self::ClosedProxy,
@@ -71,6 +79,7 @@ impl Reason {
         Self::LinkLocal,
         Self::OwnPort,
         Self::Private,
+        Self::Port,
     ];
 
     /// Returns a short name for metrics, logs and `Proxy-Status`.
@@ -83,6 +92,7 @@ impl Reason {
             Self::LinkLocal => "link-local",
             Self::OwnPort => "own-port",
             Self::Private => "private",
+            Self::Port => "port",
         }
     }
 }
@@ -100,7 +110,10 @@ impl fmt::Display for Reason {
             Self::LinkLocal => "this is a link-local address; to allow it, add a rule to `gateway.egress.allow` with a link-local `net`",
             Self::OwnPort => "this is a port of the gateway itself; to allow it, add a rule to `gateway.egress.allow` with `net` and `ports`",
             Self::Private => {
-                "this address is not public and a listener is not on loopback; to allow it, add a rule to `gateway.egress.allow` with `host` or `net`"
+                "this address is not public, and a listener is not on loopback or the command is isolated; to allow it, add a rule to `gateway.egress.allow` with `host` or `net`"
+            }
+            Self::Port => {
+                "an isolated command reaches the ports 80 and 443 only; to allow another one, configure a provider or add a rule to `gateway.egress.allow`"
             }
         })
     }
@@ -117,6 +130,8 @@ pub struct EgressPolicy {
     /// `true` if a listener is reachable from other machines.
     exposed: bool,
     own: Vec<SocketAddr>,
+    /// `true` if the client is isolated.
+    is_isolated: bool,
 }
 
 impl EgressPolicy {
@@ -141,7 +156,15 @@ impl EgressPolicy {
             EgressDefault::Deny => Some(Reason::NotAllowed),
             EgressDefault::Allow => (exposed && !open_proxy).then_some(Reason::ClosedProxy),
         };
-        Ok(Self { mode: config.mode, deny, allow, unnamed, exposed, own })
+        Ok(Self { mode: config.mode, deny, allow, unnamed, exposed, own, is_isolated: false })
+    }
+
+    /// Returns the policy for an isolated client. Unless a provider or a rule in `allow` names them, it
+    /// denies everything that is not public, this machine by any of its addresses, and all ports but 80 and
+    /// 443. It does so in every mode, because the mode is about the other rules.
+    #[must_use]
+    pub fn isolated(self) -> Self {
+        Self { is_isolated: true, ..self }
     }
 
     /// Checks the host and port before any look-up. If the host is a name, rules about addresses are left to
@@ -149,26 +172,46 @@ impl EgressPolicy {
     pub fn check_host(&self, target: &Target<'_>) -> Verdict {
         match &target.authority.host {
             Host::Ip(ip) => self.check_address(target, SocketAddr::new(*ip, target.authority.port)),
-            Host::Name(name) => self.verdict(|| self.judge_name(target, name)),
+            Host::Name(name) => {
+                self.verdict(|| self.isolate_name(target, name), || self.judge_name(target, name))
+            }
         }
     }
 
     /// Checks one address that the host resolved to, before it is dialled. Dial exactly this address.
     pub fn check_address(&self, target: &Target<'_>, address: SocketAddr) -> Verdict {
-        self.verdict(|| self.judge_address(target, address))
+        self.verdict(|| self.isolate_address(target, address), || self.judge_address(target, address))
     }
 
     /// Checks a connection before a byte is sent on it. It must not lead to the gateway itself through any of
     /// this machine's addresses.
     pub fn check_connected(&self, target: &Target<'_>, local: SocketAddr, peer: SocketAddr) -> Verdict {
         let (local, peer) = (canonical(local), canonical(peer));
-        let is_own = || local.ip() == peer.ip() && self.own.iter().any(|own| takes(*own, peer, true));
-        self.verdict(|| {
-            (is_own() && !self.lifts(target, peer, Rule::names_port_at_address)).then_some(Reason::OwnPort)
-        })
+        let is_local = local.ip() == peer.ip();
+        let judge = || {
+            let is_own = is_local && self.own.iter().any(|own| takes(*own, peer, true));
+            (is_own && !self.lifts(target, peer, Rule::names_port_at_address)).then_some(Reason::OwnPort)
+        };
+        let isolate = || {
+            let is_meant =
+                target.configured || self.lifts(target, peer, |rule| rule.names_kind(Kind::Private));
+            judge().or((is_local && !is_meant).then_some(Reason::Private))
+        };
+        self.verdict(isolate, judge)
     }
 
-    fn verdict(&self, judge: impl FnOnce() -> Option<Reason>) -> Verdict {
+    /// Returns the verdict of `isolate` on an isolated client, and else that of `judge`, as far as the mode
+    /// goes.
+    fn verdict(
+        &self,
+        isolate: impl FnOnce() -> Option<Reason>,
+        judge: impl FnOnce() -> Option<Reason>,
+    ) -> Verdict {
+        if self.is_isolated
+            && let Some(reason) = isolate()
+        {
+            return Verdict::Deny(reason);
+        }
         match self.mode {
             EgressMode::Off => Verdict::Allow,
             EgressMode::Report => judge().map_or(Verdict::Allow, Verdict::Report),
@@ -176,16 +219,34 @@ impl EgressPolicy {
         }
     }
 
+    /// Judges the name that an isolated client requests.
+    fn isolate_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
+        // A rule with a range may still match the address.
+        let is_named =
+            target.configured || self.allow.iter().any(|rule| rule.matches_authority(target.authority));
+        let is_open = is_named || OPEN_PORTS.contains(&target.authority.port);
+        self.judge_metadata_name(target, name).or((!is_open).then_some(Reason::Port))
+    }
+
+    /// Judges an address to which the request of an isolated client leads.
+    fn isolate_address(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
+        let address = canonical(address);
+        let is_open = || {
+            target.configured || OPEN_PORTS.contains(&address.port()) || self.lifts(target, address, |_| true)
+        };
+        self.judge_own(target, address)
+            .or_else(|| self.judge_kind(target, address))
+            .or_else(|| (!is_open()).then_some(Reason::Port))
+    }
+
     fn judge_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
         if self.deny.iter().any(|rule| rule.net.is_none() && rule.matches_authority(target.authority)) {
             return Some(Reason::Rule);
         }
-        let mut allow = self.allow.iter().filter(|rule| rule.matches_authority(target.authority));
-        if METADATA_NAMES.contains(&name)
-            && !allow.clone().any(|rule| rule.net.is_some() || rule.names_host(name))
-        {
-            return Some(Reason::Metadata);
+        if let Some(reason) = self.judge_metadata_name(target, name) {
+            return Some(reason);
         }
+        let mut allow = self.allow.iter().filter(|rule| rule.matches_authority(target.authority));
         match self.unnamed {
             // A rule with a range may still match the address.
             Some(reason) if !target.configured && !allow.any(|rule| rule.lifts(reason)) => Some(reason),
@@ -193,26 +254,34 @@ impl EgressPolicy {
         }
     }
 
+    fn judge_metadata_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
+        let mut allow = self.allow.iter().filter(|rule| rule.matches_authority(target.authority));
+        let is_denied =
+            METADATA_NAMES.contains(&name) && !allow.any(|rule| rule.net.is_some() || rule.names_host(name));
+        is_denied.then_some(Reason::Metadata)
+    }
+
     fn judge_address(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
         let address = canonical(address);
-        let inner = net::embedded_v4(address.ip()).map(|ip| SocketAddr::new(ip.into(), address.port()));
+        let inner = embedded(address);
         if self.deny.iter().any(|rule| {
             rule.matches(target.authority, address)
                 || inner.is_some_and(|inner| rule.matches(target.authority, inner))
         }) {
             return Some(Reason::Rule);
         }
-        // An address that is not loopback is recognized as this machine's own only once connected.
-        let is_own = |to: SocketAddr| self.own.iter().any(|own| takes(*own, to, to.ip().is_loopback()));
-        if (is_own(address) || inner.is_some_and(is_own))
-            && !self.lifts(target, address, Rule::names_port_at_address)
-        {
-            return Some(Reason::OwnPort);
-        }
-        self.judge_kind(target, address).or_else(|| {
+        self.judge_own(target, address).or_else(|| self.judge_kind(target, address)).or_else(|| {
             let reason = self.unnamed?;
             (!target.configured && !self.lifts(target, address, |rule| rule.lifts(reason))).then_some(reason)
         })
+    }
+
+    fn judge_own(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
+        // An address that is not loopback is recognized as this machine's own only once connected.
+        let is_own = |to: SocketAddr| self.own.iter().any(|own| takes(*own, to, to.ip().is_loopback()));
+        let is_denied = (is_own(address) || embedded(address).is_some_and(is_own))
+            && !self.lifts(target, address, Rule::names_port_at_address);
+        is_denied.then_some(Reason::OwnPort)
     }
 
     /// Applies the built-in rules for metadata services, link-local and private addresses.
@@ -226,7 +295,7 @@ impl EgressPolicy {
         let (reason, is_meant) = match kind {
             Kind::Metadata => (Reason::Metadata, is_literal()),
             Kind::LinkLocal => (Reason::LinkLocal, is_literal()),
-            Kind::Private => (Reason::Private, target.configured || !self.exposed),
+            Kind::Private => (Reason::Private, target.configured || !(self.exposed || self.is_isolated)),
             Kind::Public => return None,
         };
         (!is_meant && !self.lifts(target, address, |rule| rule.names_kind(kind))).then_some(reason)
@@ -300,6 +369,11 @@ impl Rule {
             None => kind == Kind::Metadata && METADATA_NAMES.iter().any(|name| self.names_host(name)),
         }
     }
+}
+
+/// Returns the address that packets to an IPv6 address are sent to over IPv4, if there is one.
+fn embedded(address: SocketAddr) -> Option<SocketAddr> {
+    net::embedded_v4(address.ip()).map(|ip| SocketAddr::new(ip.into(), address.port()))
 }
 
 /// Normalizes an address: IPv4-mapped addresses become IPv4, and the unspecified address, as a destination,

@@ -4,34 +4,49 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::message::{BYTES_MAX, Message};
+use super::peer::Peer;
 use crate::descriptors;
 
 /// Maximum time for a response of the other process.
 pub const RESPONSE_MAX: Duration = Duration::from_secs(5);
 
+/// Maximum time for the other process to introduce itself.
+pub const HELLO_MAX: Duration = Duration::from_secs(1);
+
+/// Maximum length of the first message, in bytes. Nothing is known of its sender then.
+const HELLO_BYTES_MAX: usize = 4096;
+
 /// One end of a channel.
 #[derive(Debug)]
-pub struct Channel(UnixStream);
+pub struct Channel {
+    stream: UnixStream,
+    peer: Peer,
+    /// Maximum time for a message to arrive whole.
+    patience: Duration,
+}
 
 impl Channel {
-    /// Creates an end from a connected socket, whose other end must belong to the same user.
+    /// Creates an end from a connected socket. Fails if the process at the other end may not be spoken with.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
-        if user_of(&stream)? != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::new(ErrorKind::PermissionDenied, "it belongs to another user"));
-        }
+        let peer = Peer::identify(&stream)?;
         stream.set_nonblocking(false)?;
-        let channel = Self(stream);
+        let mut channel = Self { stream, peer, patience: RESPONSE_MAX };
         channel.set_patience(RESPONSE_MAX)?;
         Ok(channel)
     }
 
     /// Sets the maximum time for a response.
-    pub fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        self.0.set_read_timeout(Some(patience))?;
-        self.0.set_write_timeout(Some(patience))
+    pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
+        self.patience = patience;
+        self.stream.set_write_timeout(Some(patience))
+    }
+
+    /// Fails if the process that was identified has ended.
+    pub fn check_peer(&self) -> io::Result<()> {
+        self.peer.check()
     }
 
     /// Sends a message.
@@ -45,8 +60,13 @@ impl Channel {
         let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= BYTES_MAX);
         let length =
             length.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the message is too long"))?;
-        descriptors::send(&self.0, &length.to_be_bytes(), files)?;
-        self.0.write_all(&bytes).map_err(timed_out)
+        descriptors::send(&self.stream, &length.to_be_bytes(), files)?;
+        self.stream.write_all(&bytes).map_err(timed_out)
+    }
+
+    /// Receives the message by which a process introduces itself.
+    pub fn receive_hello(&mut self) -> io::Result<Message> {
+        Ok(self.receive_at_most(HELLO_BYTES_MAX)?.0)
     }
 
     /// Receives a message.
@@ -56,14 +76,20 @@ impl Channel {
 
     /// Receives a message with open files.
     pub fn receive_with(&mut self) -> io::Result<(Message, Vec<OwnedFd>)> {
+        self.receive_at_most(BYTES_MAX)
+    }
+
+    fn receive_at_most(&mut self, bytes_max: usize) -> io::Result<(Message, Vec<OwnedFd>)> {
+        let mut reader = Timed { stream: &self.stream, deadline: Instant::now() + self.patience };
         let mut length = [0; 4];
-        let (count, files) = descriptors::receive(&self.0, &mut length)?;
+        reader.limit()?;
+        let (count, files) = descriptors::receive(&self.stream, &mut length)?;
         if count == 0 {
             return Err(io::Error::new(ErrorKind::UnexpectedEof, "the other process has closed the channel"));
         }
-        self.0.read_exact(&mut length[count..]).map_err(timed_out)?;
+        reader.read_exact(&mut length[count..])?;
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        if length > BYTES_MAX {
+        if length > bytes_max {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
                 "the other process sends a message that is too long",
@@ -71,7 +97,7 @@ impl Channel {
         }
         let mut bytes = Vec::new();
         // Not allocated before the bytes are there.
-        (&mut self.0).take(length as u64).read_to_end(&mut bytes).map_err(timed_out)?;
+        reader.take(length as u64).read_to_end(&mut bytes)?;
         if bytes.len() < length {
             return Err(ErrorKind::UnexpectedEof.into());
         }
@@ -83,21 +109,33 @@ impl Channel {
     }
 }
 
+/// Reads until a deadline, which single bytes do not move.
+struct Timed<'a> {
+    stream: &'a UnixStream,
+    deadline: Instant,
+}
+
+impl Timed<'_> {
+    /// Limits the time of the next read.
+    fn limit(&self) -> io::Result<()> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.stream.read(bytes).map_err(timed_out)
+    }
+}
+
 /// A socket with a time limit reports that it would block.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
-}
-
-/// Returns the user who has the other end.
-#[cfg(target_os = "linux")]
-fn user_of(stream: &UnixStream) -> io::Result<u32> {
-    Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
-}
-
-/// Does not know the user on other systems, where nothing is handed over.
-#[cfg(not(target_os = "linux"))]
-fn user_of(_: &UnixStream) -> io::Result<u32> {
-    Err(ErrorKind::Unsupported.into())
 }
 
 #[cfg(test)]
@@ -134,18 +172,38 @@ mod tests {
     #[test]
     fn a_message_that_is_too_long_or_late_is_an_error() {
         let (mut near, mut far) = pair();
-        near.0.write_all(&u32::MAX.to_be_bytes()).unwrap();
+        near.stream.write_all(&u32::MAX.to_be_bytes()).unwrap();
         assert_eq!(far.receive().unwrap_err().kind(), ErrorKind::InvalidData);
-        far.set_patience(Duration::from_millis(1)).unwrap();
-        near.0.write_all(&[0, 0, 0, 9, b'{']).unwrap();
+        far.set_patience(Duration::from_millis(5)).unwrap();
+        near.stream.write_all(&[0, 0, 0, 9, b'{']).unwrap();
         assert_eq!(far.receive().unwrap_err().kind(), ErrorKind::TimedOut);
+        near.stream.write_all(&[0, 0, 0x20, 0]).unwrap();
+        assert_eq!(far.receive_hello().unwrap_err().kind(), ErrorKind::InvalidData, "too long for the first");
+    }
+
+    #[test]
+    fn single_bytes_do_not_move_the_deadline() {
+        let (near, mut far) = pair();
+        far.set_patience(Duration::from_millis(50)).unwrap();
+        let started = Instant::now();
+        let sending = std::thread::spawn(move || {
+            let mut stream = near.stream;
+            stream.write_all(&[0, 0, 1, 0]).unwrap();
+            while stream.write_all(b" ").is_ok() {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+        });
+        assert_eq!(far.receive_hello().unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(started.elapsed() >= Duration::from_millis(50));
+        drop(far);
+        sending.join().unwrap();
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let (mut near, mut far) = pair();
-            near.0.write_all(&bytes).unwrap();
+            near.stream.write_all(&bytes).unwrap();
             drop(near);
             while far.receive().is_ok() {}
         }

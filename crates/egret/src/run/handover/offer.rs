@@ -6,21 +6,33 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use std::{fs, process};
 
 use egret_control::Control;
 use egret_gateway::Gateway;
 use tokio::sync::mpsc;
 
-use super::channel::Channel;
+use super::channel::{Channel, HELLO_MAX, RESPONSE_MAX};
 use super::message::{Message, VERSION};
 use super::socket_path;
 use crate::config::Config;
 
 /// Maximum time for the new process to build what it needs.
 const BUILD_MAX: Duration = Duration::from_mins(1);
+
+/// Maximum number of processes that are spoken with at the same time. Further ones are turned away.
+const PEERS_MAX: usize = 8;
+
+/// Pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Interval between warnings about processes that could not take over: any process of the user may try in a
+/// loop.
+const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Length of the longest path that a socket's address holds, in bytes.
 const PATH_BYTES_MAX: usize = 100;
@@ -80,7 +92,7 @@ impl Offer {
     fn start(
         data_dir: &Path,
         rival: Rival,
-        sockets: impl Fn() -> io::Result<Vec<TcpListener>> + Send + 'static,
+        sockets: impl Fn() -> io::Result<Vec<TcpListener>> + Send + Sync + 'static,
     ) -> io::Result<Option<Self>> {
         let path = socket_path(data_dir);
         if rival == Rival::Stays && connect(&path).is_ok() {
@@ -100,18 +112,16 @@ impl Offer {
             }
         };
         let (sender, successors) = mpsc::channel(1);
-        std::thread::Builder::new().name("egret-handover".into()).spawn(move || {
-            while let Ok((stream, _)) = listener.accept() {
-                match introduce(stream, &sockets) {
-                    Ok(successor) => {
-                        // Nobody receives it while the process stops. The new one sees the channel close.
-                        let _ = sender.blocking_send(successor);
-                        return;
-                    }
-                    Err(error) => tracing::warn!("another process could not take over: {error}"),
-                }
-            }
-        })?;
+        let reception = Arc::new(Reception {
+            sockets,
+            successors: sender,
+            is_taken: AtomicBool::new(false),
+            peers: Arc::default(),
+            warned: Mutex::default(),
+        });
+        std::thread::Builder::new()
+            .name("egret-handover".into())
+            .spawn(move || reception.serve(&listener))?;
         Ok(Some(Self { path, inode, successors }))
     }
 }
@@ -134,30 +144,100 @@ pub async fn next_successor(offer: &mut Option<Offer>) -> Successor {
     std::future::pending().await
 }
 
-/// Greets a new process, sends it the listening sockets, and waits until it is ready.
-fn introduce(
-    stream: UnixStream,
-    sockets: &impl Fn() -> io::Result<Vec<TcpListener>>,
-) -> io::Result<Successor> {
-    let mut channel = Channel::new(stream)?;
-    let Message::Hello { version, pid } = channel.receive()? else {
-        return Err(io::Error::new(ErrorKind::InvalidData, "it does not introduce itself"));
-    };
-    if version != VERSION {
-        let reason =
-            format!("its messages have version {VERSION}, those of the new process version {version}");
-        channel.send(&Message::Refused { reason: reason.clone() })?;
-        return Err(io::Error::new(ErrorKind::Unsupported, reason));
+/// Speaks with the processes that connect. Each has a thread, so that none can keep another waiting.
+struct Reception<S> {
+    /// Returns the listening sockets.
+    sockets: S,
+    successors: mpsc::Sender<Successor>,
+    /// `true` once a process has asked for the state.
+    is_taken: AtomicBool,
+    /// Counts its other handles: one for each process that is spoken with.
+    peers: Arc<()>,
+    /// Time of the last warning.
+    warned: Mutex<Option<Instant>>,
+}
+
+impl<S: Fn() -> io::Result<Vec<TcpListener>> + Send + Sync + 'static> Reception<S> {
+    /// Accepts connections until a process has taken over.
+    fn serve(self: Arc<Self>, listener: &UnixListener) {
+        while !self.is_taken.load(SeqCst) {
+            let accepted = listener.accept().and_then(|(stream, _)| Arc::clone(&self).receive(stream));
+            if let Err(error) = accepted {
+                self.warn(&error);
+                std::thread::park_timeout(ACCEPT_PAUSE);
+            }
+        }
     }
-    let sockets = sockets()?;
-    let files: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-    channel.send_with(&Message::Hello { version: VERSION, pid: process::id().cast_signed() }, &files)?;
-    channel.set_patience(BUILD_MAX)?;
-    let Message::Take = channel.receive()? else {
-        return Err(io::Error::new(ErrorKind::InvalidData, "it does not ask for the state"));
-    };
-    channel.set_patience(super::channel::RESPONSE_MAX)?;
-    Ok(Successor { channel, pid })
+
+    /// Speaks with a process, on a thread of its own.
+    fn receive(self: Arc<Self>, stream: UnixStream) -> io::Result<()> {
+        // Before anything can make this process wait, while the other one has hardly had time to end.
+        let channel = match Channel::new(stream) {
+            Ok(channel) => channel,
+            Err(error) => {
+                self.warn(&error);
+                return Ok(());
+            }
+        };
+        let place = Arc::clone(&self.peers);
+        if Arc::strong_count(&place) > PEERS_MAX + 1 {
+            self.warn(&io::Error::other("too many other processes are about to"));
+            return Ok(());
+        }
+        let speak = move || {
+            let introduced = self.introduce(channel);
+            drop(place);
+            match introduced {
+                // Nobody receives it while the process stops. The new one sees the channel close.
+                Ok(successor) => drop(self.successors.blocking_send(successor)),
+                // It only looked if somebody listens.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => tracing::debug!("{error}"),
+                Err(error) => self.warn(&error),
+            }
+        };
+        std::thread::Builder::new().name("egret-successor".into()).spawn(speak).map(drop)
+    }
+
+    /// Greets a new process, sends it the listening sockets, and waits until it is ready.
+    fn introduce(&self, mut channel: Channel) -> io::Result<Successor> {
+        channel.set_patience(HELLO_MAX)?;
+        let Message::Hello { version, pid } = channel.receive_hello()? else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "it does not introduce itself"));
+        };
+        channel.set_patience(RESPONSE_MAX)?;
+        if version != VERSION {
+            let reason =
+                format!("its messages have version {VERSION}, those of the new process version {version}");
+            channel.send(&Message::Refused { reason: reason.clone() })?;
+            return Err(io::Error::new(ErrorKind::Unsupported, reason));
+        }
+        channel.check_peer()?;
+        let sockets = (self.sockets)()?;
+        let files: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let hello = Message::Hello { version: VERSION, pid: process::id().cast_signed() };
+        channel.send_with(&hello, &files)?;
+        channel.set_patience(BUILD_MAX)?;
+        let Message::Take = channel.receive()? else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "it does not ask for the state"));
+        };
+        channel.set_patience(RESPONSE_MAX)?;
+        channel.check_peer()?;
+        if self.is_taken.swap(true, SeqCst) {
+            let reason = "another process takes over".to_owned();
+            channel.send(&Message::Refused { reason: reason.clone() })?;
+            return Err(io::Error::other(reason));
+        }
+        Ok(Successor { channel, pid })
+    }
+
+    fn warn(&self, error: &io::Error) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.is_some_and(|at| at.elapsed() < WARNING_INTERVAL) {
+            return;
+        }
+        *warned = Some(Instant::now());
+        tracing::warn!("another process could not take over: {error}");
+    }
 }
 
 /// Binds a socket at the path.

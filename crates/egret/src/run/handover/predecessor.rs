@@ -87,6 +87,7 @@ impl Predecessor {
         let state = self.channel.send(&Message::Take).and_then(|()| self.channel.receive());
         match state {
             Ok(Message::State(state)) => Ok(*state),
+            Ok(Message::Refused { reason }) => Err(failure(&io::Error::other(reason))),
             Ok(_) => Err(Failure::failed("the running Egret did not send its state")),
             Err(error) => Err(Failure::Failed(format!("the running Egret did not send its state: {error}"))),
         }

@@ -8,8 +8,8 @@ use std::{fmt, io};
 use super::frame::CONTENT_BYTES_MAX;
 use super::order::{Introduction, Order, Reply};
 use crate::machine::Machine;
-use crate::process::{self, MeasuredProcess};
-use crate::{http, machine, programs, redis};
+use crate::process::{self, Launch, MeasuredProcess};
+use crate::{http, machine, part, programs, redis};
 
 /// Maximum number of files of a directory that are listed.
 const LIST_MAX: usize = 1_000;
@@ -51,6 +51,17 @@ impl Executor {
         Self { processes: BTreeMap::new(), started: 0, egret, here, scratch }
     }
 
+    /// Returns the launch of a process that ends with this one, by whatever cause.
+    fn bound(&self, launch: &Launch) -> Launch {
+        // Both are missing in an experiment that cannot run. The error is that of the program then.
+        if !self.egret.is_file() || !launch.program.is_file() {
+            return launch.clone();
+        }
+        let lab = std::process::id();
+        let arguments = part::arguments(lab, launch.program.as_os_str(), launch.arguments.clone());
+        Launch { program: self.egret.clone(), arguments, ..launch.clone() }
+    }
+
     /// Carries out an order. Returns the reply and its content.
     pub fn carry_out(&mut self, order: Order, content: &[u8]) -> Result<(Reply, Vec<u8>), OrderError> {
         let reply = match order {
@@ -67,7 +78,7 @@ impl Executor {
             }
             Order::FreePort(address) => Reply::Number(http::free_port(address).map(u32::from)),
             Order::Start(launch) => {
-                let process = MeasuredProcess::start(&launch).map_err(at(&launch.program))?;
+                let process = MeasuredProcess::start(&self.bound(&launch)).map_err(at(&launch.program))?;
                 self.started += 1;
                 self.processes.insert(self.started, process);
                 Reply::Number(Some(self.started))

@@ -1,6 +1,6 @@
 //! Tests of the egress policy's decisions.
 
-use Reason::{ClosedProxy, LinkLocal, Metadata, NotAllowed, OwnPort, Private, Rule};
+use Reason::{ClosedProxy, LinkLocal, Metadata, NotAllowed, OwnPort, Port, Private, Rule};
 use Verdict::{Allow, Deny, Report};
 
 use super::*;
@@ -456,4 +456,85 @@ fn an_ipv6_address_needs_no_brackets_in_a_rule() {
     for text in ["2001:4860:4860::8888", "[2001:4860:4860::8888]"] {
         assert_eq!(host(&at_home(&deny(&[rule(text, "", &[])])), "[2001:4860:4860::8888]"), Deny(Rule));
     }
+}
+
+/// Returns the policy of the gateway that `egret exec --isolate` starts.
+fn isolated(config: &EgressConfig) -> EgressPolicy {
+    at_home(config).isolated()
+}
+
+#[test]
+fn an_isolated_client_reaches_public_hosts_at_the_ports_of_http_alone() {
+    for mode in [EgressMode::Enforce, EgressMode::Report, EgressMode::Off] {
+        let policy = isolated(&EgressConfig { mode, ..EgressConfig::default() });
+        for authority in ["api.example.com", "api.example.com:80", "8.8.8.8", "[2606:4700::1111]:80"] {
+            let ip = if authority.starts_with('[') { "2606:4700::1111" } else { "8.8.8.8" };
+            assert_eq!(at(&policy, authority, ip), Allow, "{authority}");
+        }
+        for (authority, ip, reason) in [
+            ("api.example.com:22", "8.8.8.8", Port),
+            ("api.example.com:8443", "8.8.8.8", Port),
+            ("8.8.8.8:53", "8.8.8.8", Port),
+            ("localhost:9210", "127.0.0.1", Port),
+            ("localhost", "127.0.0.1", Private),
+            ("localhost", "::1", Private),
+            ("127.0.0.1:9210", "127.0.0.1", Private),
+            ("0.0.0.0", "0.0.0.0", Private),
+            ("[::]", "::", Private),
+            ("127.1.2.3", "127.1.2.3", Private),
+            ("[::ffff:127.0.0.1]", "::ffff:127.0.0.1", Private),
+            ("[::7f00:1]", "::7f00:1", Private),
+            ("[64:ff9b::7f00:1]", "64:ff9b::7f00:1", Private),
+            ("[2002:a00:1::]", "2002:a00:1::", Private),
+            ("rebound.example", "10.1.2.3", Private),
+            ("192.168.1.1", "192.168.1.1", Private),
+            ("[fd12::1]", "fd12::1", Private),
+            ("[fe80::1]", "fe80::1", LinkLocal),
+            ("169.254.7.7", "169.254.7.7", LinkLocal),
+            ("169.254.169.254", "169.254.169.254", Metadata),
+            ("metadata.google.internal", "169.254.169.254", Metadata),
+            ("127.0.0.1:8001", "127.0.0.1", OwnPort),
+        ] {
+            assert_eq!(at(&policy, authority, ip), Deny(reason), "{mode:?} {authority}");
+        }
+    }
+}
+
+#[test]
+fn an_isolated_client_reaches_what_the_config_names() {
+    let policy = isolated(&allow(&[
+        rule("db.example", "", &[5432]),
+        rule("", "10.9.0.0/16", &[]),
+        rule("", "", &[8443]),
+        rule("regex:.+", "", &[81]),
+    ]));
+    assert_eq!(at(&policy, "db.example:5432", "10.0.0.1"), Allow, "a name with its port");
+    assert_eq!(at(&policy, "db.example:22", "8.8.8.8"), Deny(Port));
+    assert_eq!(at(&policy, "10.9.1.1:22", "10.9.1.1"), Allow, "a range with all ports");
+    assert_eq!(at(&policy, "10.8.1.1", "10.8.1.1"), Deny(Private));
+    assert_eq!(at(&policy, "any.example:8443", "8.8.8.8"), Allow, "a port of public hosts");
+    assert_eq!(at(&policy, "any.example:8443", "127.0.0.1"), Deny(Private), "a port names no host");
+    assert_eq!(at(&policy, "localhost:81", "127.0.0.1"), Allow, "as with any other name");
+    assert_eq!(provider(&policy, "provider.example:9000", "127.0.0.1"), Allow);
+    assert_eq!(provider(&policy, "127.0.0.1:8001", "127.0.0.1"), Deny(OwnPort));
+    let strict = EgressConfig { default: EgressDefault::Deny, ..allow(&[rule("a.example", "", &[])]) };
+    assert_eq!(host(&isolated(&strict), "b.example"), Deny(NotAllowed), "the other rules hold as well");
+    let learning = EgressConfig { mode: EgressMode::Report, ..strict };
+    assert_eq!(host(&isolated(&learning), "b.example"), Report(NotAllowed));
+}
+
+#[test]
+fn an_isolated_client_does_not_reach_this_machine_by_a_public_address() {
+    let connected = |policy: &EgressPolicy, configured: bool| {
+        let authority = Authority::parse(b"8.8.8.8", Some(443)).unwrap();
+        let target = Target { authority: &authority, configured };
+        policy.check_connected(&target, "8.8.8.8:40000".parse().unwrap(), "8.8.8.8:443".parse().unwrap())
+    };
+    assert_eq!(connected(&at_home(&EgressConfig::default()), false), Allow);
+    let policy = isolated(&EgressConfig { mode: EgressMode::Off, ..EgressConfig::default() });
+    assert_eq!((connected(&policy, false), connected(&policy, true)), (Deny(Private), Allow));
+    let named = isolated(&allow(&[rule("", "8.8.8.8", &[443])]));
+    assert_eq!(connected(&named, false), Allow);
+    let by_port = isolated(&allow(&[rule("", "", &[443])]));
+    assert_eq!(connected(&by_port, false), Deny(Private));
 }

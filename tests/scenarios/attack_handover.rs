@@ -1,0 +1,76 @@
+//! Attacks on the hand-over: processes of the same user that are silent, or misuse the sockets.
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use egret_tests::egret::{Config, Egret};
+use egret_tests::http::Client;
+use egret_tests::process::run_checked;
+
+fn connect(egret: &Egret) -> UnixStream {
+    UnixStream::connect(egret.directory().join("egret-data/handover.sock")).unwrap()
+}
+
+#[test]
+fn silent_peers_do_not_keep_a_successor_waiting() {
+    let mut egret = Config::default().start();
+    let mut silent: Vec<UnixStream> = (0..4).map(|_| connect(&egret)).collect();
+    // One that sends the beginning of a message.
+    silent[0].write_all(&[0, 0, 0, 9, b'{']).unwrap();
+    let started = Instant::now();
+    let mut old = egret.take_over();
+    assert!(old.until_ended().success(), "{}", old.stderr());
+    println!("took over beside 4 silent peers after {:?}", started.elapsed());
+    egret.get("/").assert_generated(404, "unknown-provider");
+}
+
+#[test]
+fn peers_are_given_up_after_a_second() {
+    let egret = Config::default().start();
+    // More than there are places.
+    let started = Instant::now();
+    let silent: Vec<UnixStream> = (0..20).map(|_| connect(&egret)).collect();
+    for (number, mut peer) in silent.into_iter().enumerate() {
+        peer.set_read_timeout(Some(egret_tests::wait::DEADLINE)).unwrap();
+        assert_eq!(std::io::Read::read(&mut peer, &mut [0; 10]).unwrap(), 0, "it is closed");
+        // One after the other, each would have five.
+        assert!(started.elapsed() < Duration::from_secs(15), "peer {number}: {:?}", started.elapsed());
+    }
+}
+
+/// Ends the listening of a socket that another process has as well.
+const END_LISTENING: &str = "
+import array, ctypes, json, os, socket, struct, sys
+stream = socket.socket(socket.AF_UNIX)
+stream.connect(sys.argv[1])
+hello = json.dumps({'hello': {'version': 1, 'pid': os.getpid()}}).encode()
+stream.sendall(struct.pack('>I', len(hello)) + hello)
+numbers = array.array('i')
+for _, _, data in stream.recvmsg(4096, socket.CMSG_SPACE(64 * 4))[1]:
+    numbers.frombytes(data)
+ctypes.CDLL(None).connect(numbers[0], struct.pack('H14x', 0), 16)
+# As a client, it is readable for good once the other side has left.
+server, client = socket.create_server(('127.0.0.1', 0)), socket.socket(fileno=numbers[0])
+client.settimeout(20)
+client.connect(server.getsockname())
+server.accept()[0].close()
+print(len(numbers))
+";
+
+#[test]
+fn a_listener_that_listens_no_more_does_not_keep_a_worker_busy() {
+    let egret = Config::default().gateway("workers: 1").start();
+    let socket = egret.directory().join("egret-data/handover.sock");
+    let mut taken = Command::new("python3");
+    assert_eq!(run_checked(taken.args(["-c", END_LISTENING]).arg(&socket)), "2\n");
+    let before = egret.process().cpu_time();
+    Client::connect(egret.control()).assert_silent(Duration::from_secs(2));
+    let used = egret.process().cpu_time().saturating_sub(before);
+    println!("{used:?} of processor time in 2 s");
+    // A loop takes what the machine gives: on a busy one, a fifth of a core.
+    assert!(used < Duration::from_millis(100), "{used:?}");
+    let told = egret.log().matches("accepts no clients any more").count();
+    assert_eq!(told, 1, "{}", egret.log());
+}
