@@ -195,16 +195,16 @@ impl EgressPolicy {
 
     fn judge_address(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
         let address = canonical(address);
-        let inner = net::embedded_v4(address.ip()).map(|ip| SocketAddr::new(ip.into(), address.port()));
+        let inner = || net::embedded_v4(address.ip()).map(|ip| SocketAddr::new(ip.into(), address.port()));
         if self.deny.iter().any(|rule| {
             rule.matches(target.authority, address)
-                || inner.is_some_and(|inner| rule.matches(target.authority, inner))
+                || inner().any(|inner| rule.matches(target.authority, inner))
         }) {
             return Some(Reason::Rule);
         }
         // An address that is not loopback is recognized as this machine's own only once connected.
         let is_own = |to: SocketAddr| self.own.iter().any(|own| takes(*own, to, to.ip().is_loopback()));
-        if (is_own(address) || inner.is_some_and(is_own))
+        if (is_own(address) || inner().any(is_own))
             && !self.lifts(target, address, Rule::names_port_at_address)
         {
             return Some(Reason::OwnPort);
