@@ -59,7 +59,7 @@ async fn dial(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads the files anew for each connection: they may have been renewed.
+/// Reads the files for each connection: they may have been renewed.
 fn tls(config: Option<&RedisTlsConfig>) -> Result<ClientConfig, StoreTrouble> {
     let roots = match config.and_then(|tls| tls.ca.as_deref()) {
         Some(file) => {

@@ -221,7 +221,11 @@ mod tests {
         for at in [0, 2, 3, 4, 5, 7, 8, 9] {
             let mut words = ["1", "2", "3", "4", "5", "1", "-", "0", "0", "0", "0", "-"];
             words[at] = "9007199254740993";
-            assert_eq!(BookReply::from_script(words.join(" ").as_bytes(), 1), Err(ScriptReplyError), "{words:?}");
+            assert_eq!(
+                BookReply::from_script(words.join(" ").as_bytes(), 1),
+                Err(ScriptReplyError),
+                "{words:?}"
+            );
         }
     }
 
