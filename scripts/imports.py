@@ -14,7 +14,7 @@ WINGS = {
     "egret": {"control", "gateway", "cluster", "import", "lab", "policy", "records", "wire", "base"},
     "control": {"gateway", "cluster", "policy", "records", "wire", "base"},
     "gateway": {"policy", "records", "wire", "base"},
-    "cluster": {"policy", "base"},
+    "cluster": {"policy", "wire", "base"},
     "policy": {"records", "wire", "base"},
     "import": {"base"},
     "lab": {"records", "wire", "base"},

@@ -21,6 +21,7 @@ mod scenarios {
     mod attack_addresses;
     mod attack_bench;
     mod attack_cache;
+    mod attack_check;
     mod attack_clear;
     mod attack_config;
     mod attack_control;
@@ -41,6 +42,7 @@ mod scenarios {
     mod attack_secret_files;
     mod attack_slow_readers;
     mod attack_status_lines;
+    mod attack_store;
     mod attack_streams;
     mod attack_tls;
     mod attack_tunnels;

@@ -176,6 +176,23 @@ fn openssl_sees_the_constraints_and_a_thief_of_the_key_is_bound_by_them() {
 }
 
 #[test]
+fn openssl_refuses_a_thief_for_tunnelled_names_below_a_wildcard() {
+    let place = Place::new();
+    place.directory.write(
+        "egret.yaml",
+        "data_dir: data\ninterception: { hosts: ['*.two.example'], tunnel: [bank.two.example, '*.pay.two.example'] }\n",
+    );
+    place.printed(["init"]);
+    let good = place.forged("api.two.example");
+    assert!(good.status.success(), "{}", String::from_utf8_lossy(&good.stderr));
+    for bad in ["bank.two.example", "a.bank.two.example", "a.pay.two.example"] {
+        let output = place.forged(bad);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains("error 48 "), "{bad}: {errors}");
+    }
+}
+
+#[test]
 fn paths_and_exports_are_the_files_that_programs_need() {
     let place = Place::new();
     place.printed(["init"]);

@@ -1,22 +1,32 @@
 //! A connection to a server of the store.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use egret_store::shared::{CALL_SCRIPT, ScriptCall};
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, RedisConnectionInfo, RedisError, TlsCertificates, Value, cmd, pipe,
+    AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, ProtocolVersion, RedisConnectionInfo, RedisError,
+    RedisResult, Value, cmd, pipe,
 };
 use tokio::sync::broadcast;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
-use super::config::{Address, Login, RedisConfig, RedisTlsConfig};
+use super::config::{Address, Login, RedisConfig};
+use super::dial;
+use super::guard::{GuardedStream, StreamState};
+use super::link::{Message, message};
+use super::reply::Refusal;
 
 /// Time for a connection, and for a reply.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 const REPLY_MAX: Duration = Duration::from_millis(250);
+/// Maximum number of characters of a server's text in a message.
+const SHOWN_CHARS_MAX: usize = 200;
+/// Maximum length of the name of a server's process.
+const RUN_BYTES_MAX: usize = 64;
 
 /// The reason why the store cannot be used.
 #[derive(Debug, Clone)]
@@ -25,6 +35,8 @@ pub(super) enum StoreTrouble {
     Redis(RedisError),
     /// A file of TLS cannot be read.
     File(String),
+    /// The server sent what no server of the store sends.
+    Refused(Refusal),
     /// The server is not a master.
     NotMaster,
     /// No place is left to look for the master.
@@ -52,7 +64,8 @@ impl StoreTrouble {
 impl fmt::Display for StoreTrouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Redis(error) => write!(f, "{error}"),
+            Self::Redis(error) => f.write_str(&shown(&error.to_string())),
+            Self::Refused(refusal) => refusal.fmt(f),
             Self::File(error) => f.write_str(error),
             Self::NotMaster => f.write_str("the server is a replica: name its master, or use `sentinel`"),
             Self::NoMaster => f.write_str("no server names a master"),
@@ -70,10 +83,81 @@ impl From<RedisError> for StoreTrouble {
     }
 }
 
+impl From<io::Error> for StoreTrouble {
+    fn from(error: io::Error) -> Self {
+        Self::Redis(error.into())
+    }
+}
+
+/// A text of a server as it is shown: short, and on one line.
+fn shown(text: &str) -> String {
+    let mut shown: String =
+        text.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A connection to a server. The clones share it, and it closes with the last of them.
+#[derive(Clone)]
+pub(super) struct Connection {
+    redis: MultiplexedConnection,
+    line: Arc<Line>,
+}
+
+/// The task of a connection.
+struct Line {
+    state: Arc<StreamState>,
+    task: AbortHandle,
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connection")
+    }
+}
+
+impl Connection {
+    /// Sends a command, and returns the reply.
+    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreTrouble> {
+        self.replied(command.query_async(&mut self.redis.clone()).await)
+    }
+
+    /// Sends several commands, and returns the replies.
+    async fn query_all<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreTrouble> {
+        self.replied(commands.query_async(&mut self.redis.clone()).await)
+    }
+
+    /// Receives the messages of a channel from now on.
+    pub(super) async fn subscribe(&self, channel: &[u8]) -> Result<(), StoreTrouble> {
+        self.line.state.subscribes();
+        let _: Value = self.query(cmd("SUBSCRIBE").arg(channel)).await?;
+        Ok(())
+    }
+
+    /// A call that took too long ends the connection for all of its users: its reply may still come, and may
+    /// be of any length.
+    fn replied<T>(&self, reply: RedisResult<T>) -> Result<T, StoreTrouble> {
+        reply.map_err(|error| {
+            if error.is_timeout() {
+                self.line.task.abort();
+            }
+            self.line.state.refusal().map_or(StoreTrouble::Redis(error), StoreTrouble::Refused)
+        })
+    }
+}
+
 /// A connection to a master. The clones share it.
 #[derive(Clone)]
 pub(super) struct StoreConnection {
-    redis: MultiplexedConnection,
+    connection: Connection,
     /// The server's process.
     pub(super) run: Arc<str>,
     /// The digest of the script.
@@ -82,53 +166,39 @@ pub(super) struct StoreConnection {
 
 impl StoreConnection {
     /// Makes sure that a connection leads to a master, and prepares it for calls.
-    pub(super) async fn to_master(mut redis: MultiplexedConnection) -> Result<Self, StoreTrouble> {
-        let (role, info, memory, script): (Vec<Value>, String, String, String) = pipe()
-            .cmd("ROLE")
-            .cmd("INFO")
-            .arg("server")
-            .cmd("INFO")
-            .arg("memory")
-            .cmd("SCRIPT")
-            .arg("LOAD")
-            .arg(CALL_SCRIPT)
-            .query_async(&mut redis)
-            .await?;
+    pub(super) async fn to_master(connection: Connection) -> Result<Self, StoreTrouble> {
+        let mut commands = pipe();
+        commands.cmd("ROLE").cmd("INFO").arg("server").cmd("INFO").arg("memory");
+        commands.cmd("SCRIPT").arg("LOAD").arg(CALL_SCRIPT);
+        let (role, info, memory, script): (Vec<Value>, String, String, String) =
+            connection.query_all(&commands).await?;
         if !matches!(role.first(), Some(Value::BulkString(role)) if role == b"master") {
             return Err(StoreTrouble::NotMaster);
         }
-        let run = field(&info, "run_id").ok_or(StoreTrouble::Reply)?.into();
+        let run = run_id(&info).ok_or(StoreTrouble::Reply)?.into();
         if let Some(policy) = field(&memory, "maxmemory_policy").filter(|policy| *policy != "noeviction") {
-            warn_of_eviction(policy);
+            warn_of_eviction(&shown(policy));
         }
-        Ok(Self { redis, run, script: script.into() })
+        Ok(Self { connection, run, script: script.into() })
     }
 
     /// The connection, for other commands than calls.
-    pub(super) fn redis(&self) -> MultiplexedConnection {
-        self.redis.clone()
-    }
-
-    /// Receives the messages of a channel from now on.
-    pub(super) async fn subscribe(&mut self, channel: &[u8]) -> Result<(), StoreTrouble> {
-        let _: Value = cmd("SUBSCRIBE").arg(channel).query_async(&mut self.redis).await?;
-        Ok(())
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Applies a call. Returns the script's reply.
-    pub(super) async fn call(&mut self, call: &ScriptCall) -> Result<Vec<u8>, StoreTrouble> {
+    pub(super) async fn call(&self, call: &ScriptCall) -> Result<Vec<u8>, StoreTrouble> {
         let evaluate = |name: &str, script: &str| {
             let mut command = Cmd::new();
             command.arg(name).arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.arguments);
             command
         };
-        let reply: Result<Vec<u8>, RedisError> =
-            evaluate("EVALSHA", &self.script).query_async(&mut self.redis).await;
-        match reply {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                Ok(evaluate("EVAL", CALL_SCRIPT).query_async(&mut self.redis).await?)
+        match self.connection.query(&evaluate("EVALSHA", &self.script)).await {
+            Err(StoreTrouble::Redis(error)) if error.code() == Some("NOSCRIPT") => {
+                self.connection.query(&evaluate("EVAL", CALL_SCRIPT)).await
             }
-            reply => Ok(reply?),
+            reply => reply,
         }
     }
 }
@@ -144,21 +214,26 @@ fn warn_of_eviction(policy: &str) {
     });
 }
 
-/// Connects to a server as a user. Its messages go to `pushes`.
+/// Connects to a server as a user. Its messages go to `messages`.
 pub(super) async fn connect(
     config: &RedisConfig,
     login: Login<'_>,
     address: &Address,
-    pushes: &broadcast::Sender<PushInfo>,
-) -> Result<MultiplexedConnection, StoreTrouble> {
-    let has_tls = config.has_tls();
-    let place = match address {
-        Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
-        Address::Tcp(host, port) if has_tls => {
-            ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
-        }
-        Address::Tcp(host, port) => ConnectionAddr::Tcp(host.clone(), *port),
-    };
+    messages: &broadcast::Sender<Message>,
+) -> Result<Connection, StoreTrouble> {
+    let state = Arc::<StreamState>::default();
+    let opened = timeout(CONNECT_MAX, open(config, login, address, messages, &state)).await;
+    let opened = opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+    opened.map_err(|error| state.refusal().map_or(error, StoreTrouble::Refused))
+}
+
+async fn open(
+    config: &RedisConfig,
+    login: Login<'_>,
+    address: &Address,
+    messages: &broadcast::Sender<Message>,
+    state: &Arc<StreamState>,
+) -> Result<Connection, StoreTrouble> {
     let mut settings =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     if let Some(username) = login.username {
@@ -167,35 +242,23 @@ pub(super) async fn connect(
     if let Some(password) = login.password {
         settings = settings.set_password(password.expose());
     }
-    let info = place.into_connection_info()?.set_redis_settings(settings);
-    let client = if has_tls {
-        // The client of Redis uses the provider of the process, and panics without one.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        Client::build_with_tls(info, certificates(config.tls.as_ref())?)?
-    } else {
-        Client::open(info)?
-    };
-    let options = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_MAX))
-        .set_response_timeout(Some(REPLY_MAX))
-        .set_push_sender(pushes.clone());
-    Ok(client.get_multiplexed_async_connection_with_config(&options).await?)
-}
-
-fn certificates(tls: Option<&RedisTlsConfig>) -> Result<TlsCertificates, StoreTrouble> {
-    let read = |path: &std::path::PathBuf| {
-        std::fs::read(path).map_err(|error| StoreTrouble::File(format!("{}: {error}", path.display())))
-    };
-    let root_cert = tls.and_then(|tls| tls.ca.as_ref()).map(read).transpose()?;
-    let client_cert = tls.and_then(|tls| tls.certificate.as_ref()).map(read).transpose()?;
-    let client_key = tls.and_then(|tls| tls.key.as_ref()).map(|key| key.expose().as_bytes().to_vec());
-    let client_tls = client_cert
-        .zip(client_key)
-        .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-    Ok(TlsCertificates { client_tls, root_cert })
+    let messages = messages.clone();
+    let options = AsyncConnectionConfig::new().set_response_timeout(Some(REPLY_MAX)).set_push_sender(
+        // Without a receiver, nobody misses it.
+        move |push| message(push).map_or(Ok(()), |message| messages.send(message).map(drop)),
+    );
+    let stream = GuardedStream::new(dial::open(config, address).await?, Arc::clone(state));
+    let (redis, task) = MultiplexedConnection::new_with_config(&settings, stream, options).await?;
+    let line = Line { state: Arc::clone(state), task: tokio::spawn(task).abort_handle() };
+    Ok(Connection { redis, line: Arc::new(line) })
 }
 
 /// Returns a field of `INFO`.
-pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// Returns the name of the server's process, as `INFO server` tells it.
+pub(super) fn run_id(info: &str) -> Option<&str> {
+    field(info, "run_id").filter(|run| run.len() <= RUN_BYTES_MAX)
 }

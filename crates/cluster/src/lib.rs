@@ -5,10 +5,13 @@
 
 mod config;
 mod connection;
+mod dial;
+mod guard;
 mod link;
 mod marks;
 mod masters;
 mod purges;
+mod reply;
 mod seal;
 mod segment;
 mod sentinel;
@@ -27,12 +30,11 @@ use std::{fmt, io};
 use egret_store::SharedState;
 use egret_store::marks::MarkSink;
 use egret_store::shared::{GroupSink, Member, Segment, SharedPurges, SharedTokens, Terms};
-use redis::PushInfo;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SEGMENTS, SentinelConfig};
-use link::LinkSender;
+use link::{LinkSender, Message};
 use masters::Masters;
 use seal::ClusterKey;
 use segment::{SegmentParts, SegmentTask};
@@ -52,7 +54,7 @@ pub struct ClusterThread {
     sink: Arc<dyn GroupSink>,
     handles: Handles,
     monitor: ClusterMonitor,
-    pushes: broadcast::Sender<PushInfo>,
+    messages: broadcast::Sender<Message>,
     redis: Mutex<RedisConfig>,
     store: watch::Sender<Option<Arc<Masters>>>,
     thread: JoinHandle<()>,
@@ -134,11 +136,11 @@ impl ClusterThread {
     ) -> Result<Self, ClusterStartError> {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ClusterStartError)?;
-        let pushes = link::pushes();
-        let (store, changed) = watch::channel(Some(Arc::new(Masters::new(&config.redis, &pushes))));
+        let messages = link::messages();
+        let (store, changed) = watch::channel(Some(Arc::new(Masters::new(&config.redis, &messages))));
         let (mut sinks, mut statuses, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
         // All state besides quotas is in the first segment.
-        let first = LinkSender::new(&pushes);
+        let first = LinkSender::new(&messages);
         let handles = {
             let _entered = runtime.enter();
             Handles::spawn(config, data_dir, terms, &first)?
@@ -148,7 +150,7 @@ impl ClusterThread {
             let member = Member::new(terms, name.into(), segment::random());
             let (asks, asked) = mpsc::channel(QUEUE_MAX);
             sinks.push(SegmentSink { asks, lease: Arc::clone(member.lease()) });
-            let link = first.take().unwrap_or_else(|| LinkSender::new(&pushes));
+            let link = first.take().unwrap_or_else(|| LinkSender::new(&messages));
             let status = SharedStatus::default();
             statuses.push(status.clone());
             let segment = Segment::new(&config.name, number);
@@ -168,7 +170,7 @@ impl ClusterThread {
             segments: statuses.into(),
         };
         let redis = Mutex::new(config.redis.clone());
-        Ok(Self { sink, handles, monitor, pushes, redis, store, thread })
+        Ok(Self { sink, handles, monitor, messages, redis, store, thread })
     }
 
     /// The sink that quotas use.
@@ -195,7 +197,7 @@ impl ClusterThread {
         let mut redis = self.redis.lock().unwrap_or_else(PoisonError::into_inner);
         if *redis != config.redis {
             redis.clone_from(&config.redis);
-            self.store.send_replace(Some(Arc::new(Masters::new(&redis, &self.pushes))));
+            self.store.send_replace(Some(Arc::new(Masters::new(&redis, &self.messages))));
         }
     }
 

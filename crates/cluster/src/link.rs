@@ -1,20 +1,32 @@
 //! The connection to the store, as the tasks beside the leases use it: they come and go with no connection of
 //! their own.
 
-use redis::aio::MultiplexedConnection;
+use std::sync::Arc;
+
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{broadcast, watch};
 
-use super::connection::StoreConnection;
+use super::connection::{Connection, StoreConnection};
 
 /// Maximum number of messages that wait for a task. A task that is slower misses some, and is told so.
-const PUSHES_MAX: usize = 1_024;
+const MESSAGES_MAX: usize = 1_024;
+/// Maximum number of bytes of a message and of its channel, which are no longer among Egret's.
+const MESSAGE_BYTES_MAX: usize = 2 << 10;
+
+/// A message that was published.
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    /// The channel.
+    pub channel: Arc<[u8]>,
+    /// The content.
+    pub content: Arc<[u8]>,
+}
 
 /// The side of the task that connects.
 #[derive(Debug)]
 pub(super) struct LinkSender {
-    connection: watch::Sender<Option<MultiplexedConnection>>,
-    pushes: broadcast::Sender<PushInfo>,
+    connection: watch::Sender<Option<Connection>>,
+    messages: broadcast::Sender<Message>,
 }
 
 /// The side of a task that sends commands of its own and receives messages. Messages of all channels arrive,
@@ -22,43 +34,42 @@ pub(super) struct LinkSender {
 #[derive(Debug)]
 pub(super) struct Link {
     /// The connection; `None` while there is none.
-    pub connection: watch::Receiver<Option<MultiplexedConnection>>,
+    pub connection: watch::Receiver<Option<Connection>>,
     /// The messages of all channels.
-    pub pushes: broadcast::Receiver<PushInfo>,
+    pub messages: broadcast::Receiver<Message>,
 }
 
 /// Creates the sender of the messages of all channels of all servers.
-pub(super) fn pushes() -> broadcast::Sender<PushInfo> {
-    broadcast::Sender::new(PUSHES_MAX)
+pub(super) fn messages() -> broadcast::Sender<Message> {
+    broadcast::Sender::new(MESSAGES_MAX)
 }
 
 impl LinkSender {
     /// Creates the link of a segment, without a connection.
-    pub(super) fn new(pushes: &broadcast::Sender<PushInfo>) -> Self {
-        Self { connection: watch::Sender::new(None), pushes: pushes.clone() }
+    pub(super) fn new(messages: &broadcast::Sender<Message>) -> Self {
+        Self { connection: watch::Sender::new(None), messages: messages.clone() }
     }
 
     /// Returns the side of a task.
     pub(super) fn subscribe(&self) -> Link {
-        Link { connection: self.connection.subscribe(), pushes: self.pushes.subscribe() }
+        Link { connection: self.connection.subscribe(), messages: self.messages.subscribe() }
     }
 
     /// Receives the messages of all channels.
-    pub(super) fn messages(&self) -> broadcast::Receiver<PushInfo> {
-        self.pushes.subscribe()
+    pub(super) fn messages(&self) -> broadcast::Receiver<Message> {
+        self.messages.subscribe()
     }
 
     /// Offers another connection to the tasks, or takes it away.
     pub(super) fn set(&self, connection: Option<&StoreConnection>) {
-        self.connection.send_replace(connection.map(StoreConnection::redis));
+        self.connection.send_replace(connection.map(StoreConnection::connection).cloned());
     }
 }
 
-/// Returns the channel and the content of a message that was published.
-pub(super) fn message(push: &PushInfo) -> Option<(&[u8], &[u8])> {
+/// Returns the message in a push; `None` if it is another push, or is none of Egret's.
+pub(super) fn message(push: PushInfo) -> Option<Message> {
     let PushInfo { kind: PushKind::Message, data } = push else { return None };
-    match data.as_slice() {
-        [Value::BulkString(channel), Value::BulkString(message)] => Some((channel, message)),
-        _ => None,
-    }
+    let [Value::BulkString(channel), Value::BulkString(content)] = data.as_slice() else { return None };
+    let is_short = channel.len() + content.len() <= MESSAGE_BYTES_MAX;
+    is_short.then(|| Message { channel: channel.as_slice().into(), content: content.as_slice().into() })
 }

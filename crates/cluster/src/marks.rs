@@ -11,12 +11,12 @@ use egret_store::marks::{
     MARK_SCRIPT, Mark, MarkHolder, MarkKey, MarkNews, MarkScripts, MarkSink, MarkTable, PROBE_SCRIPT,
     ProbeAnswer, ProbeQuestion, ProbeTicket, RELEASE_SCRIPT,
 };
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, FromRedisValue, RedisError, cmd};
+use redis::{Cmd, FromRedisValue};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::{self, Receiver, Sender, UnboundedReceiver, UnboundedSender};
 
-use super::link::{Link, message};
+use super::connection::{Connection, StoreTrouble};
+use super::link::{Link, Message};
 use super::sink::Digester;
 
 /// Maximum number of questions and news of this gateway that wait for the task.
@@ -186,39 +186,37 @@ impl MarksTask {
     }
 
     /// Shares marks over this connection until it fails or another one takes its place.
-    async fn serve(&mut self, mut redis: MultiplexedConnection) -> Result<(), RedisError> {
-        let _: redis::Value = cmd("SUBSCRIBE").arg(self.scripts.channel()).query_async(&mut redis).await?;
+    async fn serve(&mut self, connection: Connection) -> Result<(), StoreTrouble> {
+        connection.subscribe(self.scripts.channel().as_bytes()).await?;
         self.table.tell_all(boot_us() / 1_000);
-        self.merge(&mut redis, true).await?;
+        self.merge(&connection, true).await?;
         loop {
             tokio::select! {
                 _ = self.link.connection.changed() => return Ok(()),
                 Some(watch) = self.watched.recv() => self.watch(watch),
-                push = self.link.pushes.recv() => match push {
-                    Ok(push) => if let Some((channel, text)) = message(&push)
-                        && channel == self.scripts.channel().as_bytes()
-                    {
-                        self.told(text);
+                message = self.link.messages.recv() => match message {
+                    Ok(Message { channel, content }) => if *channel == *self.scripts.channel().as_bytes() {
+                        self.told(&content);
                     },
-                    Err(RecvError::Lagged(_)) => self.merge(&mut redis, true).await?,
+                    Err(RecvError::Lagged(_)) => self.merge(&connection, true).await?,
                     Err(RecvError::Closed) => return Ok(()),
                 },
-                Some(ask) = self.asked.recv() => self.ask(&mut redis, ask).await?,
+                Some(ask) = self.asked.recv() => self.ask(&connection, ask).await?,
             }
         }
     }
 
     /// Handles what has arrived from this gateway. Marks come before the questions and releases after them.
-    async fn ask(&mut self, redis: &mut MultiplexedConnection, ask: Ask) -> Result<(), RedisError> {
+    async fn ask(&mut self, connection: &Connection, ask: Ask) -> Result<(), StoreTrouble> {
         let mut next = Some(ask);
         while let Some(ask) = next {
             if let Some(question) = self.accept(ask) {
-                self.merge(redis, false).await?;
-                self.question(redis, question).await?;
+                self.merge(connection, false).await?;
+                self.question(connection, question).await?;
             }
             next = self.asked.try_recv().ok();
         }
-        self.merge(redis, false).await
+        self.merge(connection, false).await
     }
 
     /// Notes a mark or its end. Returns what only the store can answer.
@@ -247,7 +245,7 @@ impl MarksTask {
     }
 
     /// Tells the store about all changes. With `reads_all`, it tells all marks.
-    async fn merge(&mut self, redis: &mut MultiplexedConnection, reads_all: bool) -> Result<(), RedisError> {
+    async fn merge(&mut self, connection: &Connection, reads_all: bool) -> Result<(), StoreTrouble> {
         let mut reads_all = reads_all;
         loop {
             let changes = self.table.take_changes(CHANGES_MAX, boot_us() / 1_000);
@@ -257,7 +255,7 @@ impl MarksTask {
             let mut arguments = vec![self.scripts.channel().to_owned(), u8::from(reads_all).to_string()];
             arguments.extend(changes.iter().filter_map(MarkScripts::change));
             let keys = [self.scripts.marks(), self.scripts.ends()];
-            let texts = evaluate(redis, MARK_SCRIPT, &keys, &arguments).await;
+            let texts = evaluate(connection, MARK_SCRIPT, &keys, &arguments).await;
             let texts: Vec<Vec<u8>> = match texts {
                 Ok(texts) => texts,
                 Err(error) => {
@@ -274,26 +272,23 @@ impl MarksTask {
         }
     }
 
-    async fn question(
-        &self,
-        redis: &mut MultiplexedConnection,
-        question: Question,
-    ) -> Result<(), RedisError> {
+    async fn question(&self, connection: &Connection, question: Question) -> Result<(), StoreTrouble> {
         match question {
             Question::Probe(question) => {
                 let key = question.key();
                 let keys = [self.scripts.marks(), self.scripts.probe(key)];
                 let arguments =
                     [key.to_string(), question.owner().to_string(), PROBE_MAX.as_millis().to_string()];
-                let wait_ms: u64 = evaluate(redis, PROBE_SCRIPT, &keys, &arguments).await?;
+                let wait_ms: u64 = evaluate(connection, PROBE_SCRIPT, &keys, &arguments).await?;
                 question.answer(match wait_ms {
                     0 => ProbeAnswer::Granted,
-                    wait_ms => ProbeAnswer::Wait(Duration::from_millis(wait_ms)),
+                    wait_ms => ProbeAnswer::Wait(Duration::from_millis(wait_ms).min(PROBE_MAX)),
                 });
             }
             Question::Release(key, owner) => {
                 let arguments = [owner.to_string(), self.scripts.channel().to_owned(), key.to_string()];
-                let _: u64 = evaluate(redis, RELEASE_SCRIPT, &[self.scripts.probe(key)], &arguments).await?;
+                let _: u64 =
+                    evaluate(connection, RELEASE_SCRIPT, &[self.scripts.probe(key)], &arguments).await?;
             }
         }
         Ok(())
@@ -343,12 +338,12 @@ enum Question {
 
 /// Runs a script. Its text is sent each time: marks are rare.
 async fn evaluate<T: FromRedisValue>(
-    redis: &mut MultiplexedConnection,
+    connection: &Connection,
     script: &str,
     keys: &[String],
     arguments: &[String],
-) -> Result<T, RedisError> {
+) -> Result<T, StoreTrouble> {
     let mut command = Cmd::new();
     command.arg("EVAL").arg(script).arg(keys.len()).arg(keys).arg(arguments);
-    command.query_async(redis).await
+    connection.query(&command).await
 }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use egret_clock::Random;
 use egret_store::shared::Segment;
-use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, RedisError, Value, cmd};
+use redis::{Value, cmd};
 use tokio::sync::{OnceCell, broadcast};
 
 use super::config::{Address, Login, RedisConfig};
-use super::connection::{StoreConnection, StoreTrouble, connect};
+use super::connection::{Connection, StoreConnection, StoreTrouble, connect};
+use super::link::Message;
 use super::sentinel;
 
 /// Maximum number of servers of a Redis Cluster that one search asks.
@@ -19,14 +19,14 @@ const ASKED_MAX: usize = 64;
 /// The store, as one version of the config has it.
 pub(super) struct Masters {
     config: RedisConfig,
-    pushes: broadcast::Sender<PushInfo>,
+    messages: broadcast::Sender<Message>,
     dials: Mutex<HashMap<Address, Weak<Dial>>>,
 }
 
 /// A connection to a server, as several segments wait for it and share it. It closes with the last of them.
 struct Dial {
     address: Address,
-    redis: OnceCell<Result<MultiplexedConnection, StoreTrouble>>,
+    redis: OnceCell<Result<Connection, StoreTrouble>>,
     master: OnceCell<Result<StoreConnection, StoreTrouble>>,
 }
 
@@ -43,22 +43,23 @@ impl Master {
 }
 
 impl Masters {
-    /// Creates the store without a connection. Messages of all its servers go to `pushes`.
-    pub(super) fn new(config: &RedisConfig, pushes: &broadcast::Sender<PushInfo>) -> Self {
-        Self { config: config.clone(), pushes: pushes.clone(), dials: Mutex::default() }
+    /// Creates the store without a connection. Messages of all its servers go to `messages`.
+    pub(super) fn new(config: &RedisConfig, messages: &broadcast::Sender<Message>) -> Self {
+        Self { config: config.clone(), messages: messages.clone(), dials: Mutex::default() }
     }
 
     /// Connects to the master that has the keys of a segment.
     pub(super) async fn find(&self, segment: &Segment, random: &mut Random) -> Result<Master, StoreTrouble> {
-        let mut master = if let Some(sentinel) = &self.config.sentinel {
-            let address = sentinel::master(&self.config, sentinel, &self.pushes, random).await?;
+        let master = if let Some(sentinel) = &self.config.sentinel {
+            let address = sentinel::master(&self.config, sentinel, &self.messages, random).await?;
             self.master(self.dial(&address)).await?
         } else if let Some(address) = self.config.server() {
             self.master(self.dial(&address)).await?
         } else {
             self.owner(segment, random).await?
         };
-        master.connection.subscribe(&segment.channel()).await.map_err(|error| self.failed(&master, error))?;
+        let subscribed = master.connection.connection().subscribe(&segment.channel()).await;
+        subscribed.map_err(|error| self.failed(&master, error))?;
         Ok(master)
     }
 
@@ -100,15 +101,15 @@ impl Masters {
 
     /// Asks a node about a key of the segment. Returns the node that it names, or `None` if it has the key.
     async fn asks(&self, dial: &Dial, segment: &Segment) -> Result<Option<Address>, StoreTrouble> {
-        let mut redis = self.redis(dial).await?;
-        let asked: Result<Value, RedisError> =
-            cmd("EXISTS").arg(segment.members()).query_async(&mut redis).await;
-        match asked {
-            Ok(_) => Ok(None),
-            Err(error) => match error.redirect_node() {
-                Some((node, _)) => Ok(Some(dial.address.other(node).ok_or(StoreTrouble::Reply)?)),
-                None => Err(error.into()),
-            },
+        let asked = self.redis(dial).await?.query::<Value>(cmd("EXISTS").arg(segment.members())).await;
+        let error = match asked {
+            Ok(_) => return Ok(None),
+            Err(StoreTrouble::Redis(error)) => error,
+            Err(trouble) => return Err(trouble),
+        };
+        match error.redirect_node() {
+            Some((node, _)) => Ok(Some(dial.address.other(node).ok_or(StoreTrouble::Reply)?)),
+            None => Err(error.into()),
         }
     }
 
@@ -139,10 +140,10 @@ impl Masters {
         dial
     }
 
-    async fn redis(&self, dial: &Dial) -> Result<MultiplexedConnection, StoreTrouble> {
+    async fn redis(&self, dial: &Dial) -> Result<Connection, StoreTrouble> {
         let login =
             Login { username: self.config.username.as_deref(), password: self.config.password.as_ref() };
-        let open = || connect(&self.config, login, &dial.address, &self.pushes);
+        let open = || connect(&self.config, login, &dial.address, &self.messages);
         dial.redis.get_or_init(open).await.clone()
     }
 

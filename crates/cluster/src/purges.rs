@@ -10,12 +10,12 @@ use egret_store::shared::{
     NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, PurgeTold, PurgedCache, Removal, STREAM_TTL_MS,
     Segment, SharedPurges,
 };
-use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, RedisError, cmd};
+use redis::cmd;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::link::{Link, message};
+use super::connection::{Connection, StoreTrouble};
+use super::link::{Link, Message};
 use super::seal::ClusterKey;
 use super::store_calls::ReadyStore;
 
@@ -24,7 +24,10 @@ const QUEUE_MAX: usize = 4_096;
 /// Maximum number of removals of one cache that wait to be told. Beyond it, the others remove everything.
 const PENDING_MAX: usize = 256;
 /// Maximum number of entries that are read at once.
-const READ_MAX: usize = 512;
+const READ_MAX: usize = 64;
+/// Maximum length of what the others are told of a removal. Instead of a longer one they remove everything.
+/// So many of the longest fit into a reply.
+const REMOVAL_BYTES_MAX: usize = 4 << 10;
 /// Interval at which streams are read without a message, and kept alive.
 const LOOK_INTERVAL: Duration = Duration::from_mins(1);
 /// Interval at which a failed subscription is repeated.
@@ -135,7 +138,7 @@ impl PurgeTask {
                     self.connect().await;
                 }
                 () = tokio::time::sleep(RETRY_INTERVAL), if self.is_pending => self.connect().await,
-                push = self.link.pushes.recv() => self.pushed(push).await,
+                message = self.link.messages.recv() => self.told(message).await,
                 _ = look.tick() => self.look().await,
             }
         }
@@ -172,6 +175,7 @@ impl PurgeTask {
             PurgeAsk::Tell(name, removal, answer) => {
                 let key = self.key_of(&name);
                 let stream = self.streams.entry(key.clone()).or_default();
+                let removal = if removal.save().len() > REMOVAL_BYTES_MAX { Removal::All } else { removal };
                 match (&self.key, removal) {
                     (None, Removal::Changed(_)) => drop(answer.send(Err(NotTold::NoKey))),
                     (None, _) => stream.add(Removal::All, answer),
@@ -190,7 +194,7 @@ impl PurgeTask {
 
     /// Subscribes over a new connection, and reads what was missed.
     async fn connect(&mut self) {
-        let connection: Option<MultiplexedConnection> = self.link.connection.borrow_and_update().clone();
+        let connection: Option<Connection> = self.link.connection.borrow_and_update().clone();
         self.store = None;
         self.is_pending = connection.is_some();
         let Some(connection) = connection else { return };
@@ -209,16 +213,14 @@ impl PurgeTask {
         }
     }
 
-    async fn pushed(&mut self, push: Result<PushInfo, RecvError>) {
-        let push = match push {
-            Ok(push) => push,
+    async fn told(&mut self, message: Result<Message, RecvError>) {
+        let Message { channel, content } = match message {
+            Ok(message) => message,
             Err(RecvError::Closed) => return,
             Err(RecvError::Lagged(_)) => return self.look().await,
         };
-        if let Some((channel, key)) = message(&push)
-            && channel == self.segment.purge_channel()
-        {
-            self.join(key).await;
+        if *channel == *self.segment.purge_channel() {
+            self.join(&content).await;
         }
     }
 
@@ -228,9 +230,7 @@ impl PurgeTask {
         let keys: Vec<_> = self.streams.keys().cloned().collect();
         for key in keys {
             if let Some(store) = &self.store {
-                let ttl: Result<(), RedisError> =
-                    cmd("PEXPIRE").arg(&key).arg(STREAM_TTL_MS).query_async(&mut store.redis.clone()).await;
-                log(ttl);
+                log(store.connection.query(cmd("PEXPIRE").arg(&key).arg(STREAM_TTL_MS)).await);
             }
             self.join(&key).await;
             self.tell(&key).await;
@@ -263,7 +263,7 @@ impl PurgeTask {
         let told = match &self.store {
             Some(store) => {
                 let call = self.segment.tell_purges(key, &self.origin, &messages);
-                let told: Result<u64, RedisError> = store.evaluate(PURGE_SCRIPT, &call).await;
+                let told: Result<u64, StoreTrouble> = store.evaluate(PURGE_SCRIPT, &call).await;
                 let is_told = told.is_ok();
                 log(told.map(drop));
                 is_told
@@ -322,7 +322,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn read(&self, stream: &mut Stream) -> Result<(), RedisError> {
+    async fn read(&self, stream: &mut Stream) -> Result<(), StoreTrouble> {
         while let Some(position) = stream.position.get() {
             let entries = self.entries(position).await?;
             let Some(new) = stream.position.advance(&entries) else {
@@ -345,10 +345,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    async fn entries(&self, position: &str) -> Result<Vec<PurgeEntry>, RedisError> {
+    async fn entries(&self, position: &str) -> Result<Vec<PurgeEntry>, StoreTrouble> {
         let mut command = cmd("XRANGE");
         command.arg(self.key).arg(position).arg("+").arg("COUNT").arg(READ_MAX);
-        let read: Vec<(String, Vec<Vec<u8>>)> = command.query_async(&mut self.store.redis.clone()).await?;
+        let read: Vec<(String, Vec<Vec<u8>>)> = self.store.connection.query(&command).await?;
         Ok(read.into_iter().map(|(position, fields)| entry(position, fields)).collect())
     }
 
@@ -381,7 +381,7 @@ fn entry(position: String, fields: Vec<Vec<u8>>) -> PurgeEntry {
     entry
 }
 
-fn log(result: Result<(), RedisError>) {
+fn log(result: Result<(), StoreTrouble>) {
     if let Err(error) = result {
         tracing::debug!(%error, "purges of caches are not shared now");
     }

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 
 use egret_clock::{Random, boot_us};
 use egret_store::shared::{BookReply, Call, Member, Segment, Terms};
-use redis::PushInfo;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
 use super::connection::StoreTrouble;
-use super::link::{LinkSender, message};
+use super::link::{LinkSender, Message};
 use super::masters::{Master, Masters};
 use super::sink::Ask;
 use super::status::SharedStatus;
@@ -40,7 +39,7 @@ pub(super) struct SegmentParts {
 pub(super) struct SegmentTask {
     parts: SegmentParts,
     instance: u64,
-    pushes: broadcast::Receiver<PushInfo>,
+    messages: broadcast::Receiver<Message>,
     random: Random,
     /// Upper bound of the wait before the next attempt to connect.
     backoff: Duration,
@@ -58,7 +57,7 @@ impl SegmentTask {
         parts.status.change(|status| status.instance = instance);
         Self {
             instance,
-            pushes: parts.link.messages(),
+            messages: parts.link.messages(),
             parts,
             random: Random::new(random()),
             backoff: RECONNECT_MIN,
@@ -148,7 +147,7 @@ impl SegmentTask {
             let SegmentParts { member, asked, store: changed, .. } = &mut self.parts;
             tokio::select! {
                 Some(ask) = asked.recv() => accept(member, ask),
-                push = self.pushes.recv() => self.pushed(push),
+                message = self.messages.recv() => self.told(message),
                 trouble = &mut switched => return Err(trouble),
                 changed = changed.changed() => {
                     if changed.is_err() || self.parts.store.borrow().is_none() {
@@ -181,14 +180,13 @@ impl SegmentTask {
     }
 
     /// Handles a message. One that is missed costs the time until the next renewal.
-    fn pushed(&mut self, push: Result<PushInfo, RecvError>) {
-        let Ok(push) = push else { return };
-        let Some((channel, message)) = message(&push) else { return };
+    fn told(&mut self, message: Result<Message, RecvError>) {
+        let Ok(Message { channel, content }) = message else { return };
         let SegmentParts { segment, member, .. } = &mut self.parts;
-        if channel != segment.channel() {
+        if *channel != *segment.channel() {
             return;
         }
-        if let Some((group, press)) = segment.pressed(message, self.instance) {
+        if let Some((group, press)) = segment.pressed(&content, self.instance) {
             member.pressed(group, press);
         }
     }

@@ -3,26 +3,27 @@
 use std::time::Duration;
 
 use egret_clock::Random;
-use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, RedisError, Value, cmd};
+use redis::cmd;
 use tokio::sync::broadcast;
 
 use super::config::{Address, Login, RedisConfig, SentinelConfig};
-use super::connection::{StoreTrouble, connect};
-use super::link::message;
+use super::connection::{Connection, StoreTrouble, connect};
+use super::link::Message;
 
 /// The channel on which a sentinel tells that a master was replaced.
 const SWITCH_CHANNEL: &str = "+switch-master";
 /// Time between two questions whether the sentinel still names the master. A message may have been lost.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// Number of messages of a sentinel that wait.
-const PUSHES_MAX: usize = 16;
+const MESSAGES_MAX: usize = 16;
+/// Maximum length of a host that a sentinel names.
+const HOST_BYTES_MAX: usize = 255;
 
 /// Asks the sentinels for the master, in an order of chance, until one names it.
 pub(super) async fn master(
     config: &RedisConfig,
     sentinel: &SentinelConfig,
-    pushes: &broadcast::Sender<PushInfo>,
+    messages: &broadcast::Sender<Message>,
     random: &mut Random,
 ) -> Result<Address, StoreTrouble> {
     let mut nodes = config.nodes();
@@ -30,7 +31,7 @@ pub(super) async fn master(
     nodes.rotate_left(first);
     let mut trouble = StoreTrouble::NoMaster;
     for node in nodes {
-        match ask_at(config, sentinel, &node, pushes).await {
+        match ask_at(config, sentinel, &node, messages).await {
             Ok(master) => return Ok(master),
             Err(error) => trouble = error.at(&node),
         }
@@ -42,9 +43,9 @@ async fn ask_at(
     config: &RedisConfig,
     sentinel: &SentinelConfig,
     node: &Address,
-    pushes: &broadcast::Sender<PushInfo>,
+    messages: &broadcast::Sender<Message>,
 ) -> Result<Address, StoreTrouble> {
-    ask(&mut connect(config, login(sentinel), node, pushes).await?, sentinel).await
+    ask(&connect(config, login(sentinel), node, messages).await?, sentinel).await
 }
 
 /// Returns once a sentinel names another master than this. If one cannot be asked, the next is.
@@ -70,26 +71,24 @@ async fn watch(
     node: &Address,
     master: &Address,
 ) -> Result<(), StoreTrouble> {
-    let (pushes, mut received) = broadcast::channel(PUSHES_MAX);
-    let mut redis = connect(config, login(sentinel), node, &pushes).await?;
-    let _: Value = cmd("SUBSCRIBE").arg(SWITCH_CHANNEL).query_async(&mut redis).await?;
-    while ask(&mut redis, sentinel).await? == *master {
-        let switched = async {
-            while let Ok(push) = received.recv().await {
-                if message(&push).is_some() {
-                    return;
-                }
-            }
-        };
-        let _ = tokio::time::timeout(ASK_EVERY, switched).await;
+    let (messages, mut received) = broadcast::channel::<Message>(MESSAGES_MAX);
+    let connection = connect(config, login(sentinel), node, &messages).await?;
+    connection.subscribe(SWITCH_CHANNEL.as_bytes()).await?;
+    while ask(&connection, sentinel).await? == *master {
+        // Without a message, it is asked all the same.
+        let _ = tokio::time::timeout(ASK_EVERY, received.recv()).await;
     }
     Ok(())
 }
 
-async fn ask(redis: &mut MultiplexedConnection, sentinel: &SentinelConfig) -> Result<Address, StoreTrouble> {
-    let asked: Result<Option<(String, u16)>, RedisError> =
-        cmd("SENTINEL").arg("get-master-addr-by-name").arg(&sentinel.master).query_async(redis).await;
-    let (host, port) = asked?.ok_or_else(|| StoreTrouble::UnknownMaster(sentinel.master.clone()))?;
+async fn ask(connection: &Connection, sentinel: &SentinelConfig) -> Result<Address, StoreTrouble> {
+    let mut command = cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(&sentinel.master);
+    let asked: Option<(String, u16)> = connection.query(&command).await?;
+    let (host, port) = asked.ok_or_else(|| StoreTrouble::UnknownMaster(sentinel.master.clone()))?;
+    if host.len() > HOST_BYTES_MAX {
+        return Err(StoreTrouble::Reply);
+    }
     Ok(Address::Tcp(host, port))
 }
 

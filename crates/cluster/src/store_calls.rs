@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_store::shared::ScriptCall;
-use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, RedisError, Value, cmd};
+use redis::{FromRedisValue, cmd};
 use tokio::sync::watch;
 
-use super::connection::field;
+use super::connection::{Connection, StoreTrouble, run_id};
 
 /// Time for which a call waits for a connection. A gateway that starts has none yet.
 const CONNECTION_WAIT: Duration = Duration::from_secs(1);
@@ -16,17 +15,17 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(1);
 /// A connection over which messages arrive, and the process of the store.
 #[derive(Debug, Clone)]
 pub(super) struct ReadyStore {
-    pub redis: MultiplexedConnection,
+    pub connection: Connection,
     pub run: Arc<str>,
 }
 
 impl ReadyStore {
     /// Subscribes to a channel.
-    pub async fn subscribe(mut redis: MultiplexedConnection, channel: &[u8]) -> Result<Self, RedisError> {
-        let _: Value = cmd("SUBSCRIBE").arg(channel).query_async(&mut redis).await?;
-        let info: String = cmd("INFO").arg("server").query_async(&mut redis).await?;
-        let run = field(&info, "run_id").unwrap_or_default().into();
-        Ok(Self { redis, run })
+    pub async fn subscribe(connection: Connection, channel: &[u8]) -> Result<Self, StoreTrouble> {
+        connection.subscribe(channel).await?;
+        let info: String = connection.query(cmd("INFO").arg("server")).await?;
+        let run = run_id(&info).unwrap_or_default().into();
+        Ok(Self { connection, run })
     }
 
     /// Runs a script. It is sent each time: these calls are rare.
@@ -34,10 +33,10 @@ impl ReadyStore {
         &self,
         script: &str,
         call: &ScriptCall,
-    ) -> Result<T, RedisError> {
+    ) -> Result<T, StoreTrouble> {
         let mut command = cmd("EVAL");
         command.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.arguments);
-        command.query_async(&mut self.redis.clone()).await
+        self.connection.query(&command).await
     }
 }
 

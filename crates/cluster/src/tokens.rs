@@ -15,13 +15,12 @@ use egret_store::shared::{
     Segment, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenCalls, TokenClaim,
     TokenIdentity, TokenReply,
 };
-use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, RedisError};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::claim::Claim;
-use super::link::{Link, message};
+use super::connection::{Connection, StoreTrouble};
+use super::link::{Link, Message};
 use super::seal::ClusterKey;
 use super::store_calls::{ReadyStore, ready};
 use super::token_files::TokenFiles;
@@ -122,8 +121,8 @@ impl TokenTask {
                 ask = self.asked.recv() => match ask {
                     Some(TokenAsk::Open(identity)) => self.context.open(identity),
                     Some(TokenAsk::Claim(claim)) => {
-                        let pushes = self.link.pushes.resubscribe();
-                        tokio::spawn(Claim::new(Arc::clone(&self.context), claim, pushes).run());
+                        let messages = self.link.messages.resubscribe();
+                        tokio::spawn(Claim::new(Arc::clone(&self.context), claim, messages).run());
                     }
                     Some(TokenAsk::Leave(done)) => {
                         tokio::spawn(leave(Arc::clone(&self.context), done));
@@ -137,14 +136,14 @@ impl TokenTask {
                     self.connect().await;
                 }
                 () = tokio::time::sleep(RETRY_INTERVAL), if self.is_pending => self.connect().await,
-                push = self.link.pushes.recv() => self.pushed(push).await,
+                message = self.link.messages.recv() => self.told(message).await,
             }
         }
     }
 
     /// Subscribes over a new connection, and offers what is known: the store may be another one.
     async fn connect(&mut self) {
-        let connection: Option<MultiplexedConnection> = self.link.connection.borrow_and_update().clone();
+        let connection: Option<Connection> = self.link.connection.borrow_and_update().clone();
         self.context.store.send_replace(None);
         self.is_pending = connection.is_some();
         let Some(connection) = connection else { return };
@@ -160,9 +159,9 @@ impl TokenTask {
         }
     }
 
-    async fn pushed(&self, push: Result<PushInfo, RecvError>) {
-        let push = match push {
-            Ok(push) => push,
+    async fn told(&self, message: Result<Message, RecvError>) {
+        let Message { channel, content } = match message {
+            Ok(message) => message,
             Err(RecvError::Closed) => return,
             Err(RecvError::Lagged(_)) => {
                 for name in self.context.known_names() {
@@ -171,13 +170,12 @@ impl TokenTask {
                 return;
             }
         };
-        let Some((channel, message)) = message(&push) else { return };
-        if channel != self.context.segment.token_channel() {
+        if *channel != *self.context.segment.token_channel() {
             return;
         }
-        let (is_question, key) = match message.split_first() {
+        let (is_question, key) = match content.split_first() {
             Some((&QUESTION, key)) => (true, key),
-            _ => (false, message),
+            _ => (false, &*content),
         };
         let Some(name) = self.context.known_names().find(|name| self.context.segment.token(name) == key)
         else {
@@ -319,11 +317,12 @@ impl TokenContext {
     }
 }
 
-async fn reply(store: &ReadyStore, call: &egret_store::shared::ScriptCall) -> Result<TokenReply, RedisError> {
+async fn reply(
+    store: &ReadyStore,
+    call: &egret_store::shared::ScriptCall,
+) -> Result<TokenReply, StoreTrouble> {
     let words: Vec<Vec<u8>> = store.evaluate(TOKEN_SCRIPT, call).await?;
-    TokenReply::from_script(&words).map_err(|error| {
-        RedisError::from((redis::ErrorKind::UnexpectedReturnType, "script", error.to_string()))
-    })
+    TokenReply::from_script(&words).map_err(|_| StoreTrouble::Reply)
 }
 
 fn millis(duration: Duration) -> u64 {

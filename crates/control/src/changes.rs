@@ -168,6 +168,8 @@ pub enum Refusal {
     UnknownFile,
     /// There is no version with that number.
     UnknownVersion,
+    /// Another text is being checked.
+    Busy,
     /// The files have changed since the client read them.
     Stale,
     /// `control.config_changes` refuses every change.

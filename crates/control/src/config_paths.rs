@@ -191,6 +191,9 @@ impl From<Refusal> for Problem {
                 StatusCode::NOT_FOUND,
                 "no version has this number; /api/v1/config/versions lists them",
             ),
+            Refusal::Busy => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "another config is being checked: try again")
+            }
             Refusal::Stale => Self::new(
                 StatusCode::PRECONDITION_FAILED,
                 "the files have changed since they were read: read /api/v1/config/files again",

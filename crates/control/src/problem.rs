@@ -11,6 +11,9 @@ use serde_json::json;
 /// The media type of RFC 9457 §3.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
+/// Time after which a client that was refused for the moment may try again, in seconds.
+const RETRY_AFTER_SECS: &str = "1";
+
 /// An error response. Its detail never repeats anything that the client sent.
 #[derive(Debug, Clone)]
 pub struct Problem {
@@ -53,6 +56,9 @@ impl IntoResponse for Problem {
         }
         let mut response = (self.status, Json(body)).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
+        }
         response
     }
 }

@@ -1,6 +1,7 @@
 //! Advice about a valid config: what is probably not what was meant. There is no warning about a config that
 //! may be right.
 
+mod accounts;
 mod clear;
 mod clients;
 mod names;
@@ -23,6 +24,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     let mut advice = cluster_advice::advise(config);
     advice.extend(config.cluster.iter().flat_map(ClusterConfig::warnings));
     advice.extend(egret_flow::advice::advise(&config.flows, &config.quotas));
+    advice.extend(accounts::advise(config));
     advice.extend(clear::advise(config));
     advice.extend(clients::advise(config));
     advice.extend(names::advise(config));
@@ -34,6 +36,22 @@ pub fn advise(config: &Config) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accounts_of_one_flow_for_different_providers_are_warned_of() {
+        let warnings = |second: &str| -> Vec<String> {
+            let text = format!(
+                "providers: {{ one: {{ url: 'https://one.example' }}, two: {{ url: 'https://two.example' }} }}\n\
+                 accounts:\n  a: {{ provider: one, bearer: {{ token: '${{env:PATH}}' }} }}\n  \
+                 b: {{ provider: {second}, bearer: {{ token: '${{env:PATH}}' }} }}\n\
+                 flows: [{{ name: f, remedies: [authenticate: {{ account: a }}, authenticate: {{ account: b }}] }}]\n"
+            );
+            let config = Config::parse("egret.yaml", &text).unwrap();
+            advise(&config).into_iter().map(|warning| warning.path).collect()
+        };
+        assert_eq!(warnings("two"), ["flows[0].remedies[1].authenticate.account"]);
+        assert_eq!(warnings("[one, two]"), [] as [&str; 0]);
+    }
 
     #[test]
     fn a_refresh_token_that_each_gateway_of_a_cluster_uses_for_itself_is_warned_of() {

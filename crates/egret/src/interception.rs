@@ -10,7 +10,7 @@ use egret_ca::{
 };
 use egret_message::host_pattern::{HostPattern, HostPatterns};
 
-use crate::ca::init::{configured, owner};
+use crate::ca::init::{configured, owner, tunnelled};
 use crate::ca::place::now;
 use crate::config::Config;
 
@@ -92,7 +92,7 @@ pub fn distrust_own(config: &Config) {
 fn authority(config: &Config, hosts: &[HostPattern]) -> Result<Option<Authority>, CertificatesError> {
     match kept(config)? {
         Some(kept) => Ok(Some(kept)),
-        None => in_memory(hosts),
+        None => in_memory(hosts, &tunnelled(config)),
     }
 }
 
@@ -113,13 +113,17 @@ fn kept(config: &Config) -> Result<Option<Authority>, CertificatesError> {
 
 /// Makes an authority for `hosts`. Hosts that no certificate can name are left out, and relayed later.
 /// Returns `None` if there is no other one.
-fn in_memory(hosts: &[HostPattern]) -> Result<Option<Authority>, CertificatesError> {
+fn in_memory(
+    hosts: &[HostPattern],
+    tunnelled: &[HostPattern],
+) -> Result<Option<Authority>, CertificatesError> {
     let is_certifiable = |host: &&HostPattern| Constraints::new([(*host).clone()]).is_ok();
     let certifiable: Vec<_> = hosts.iter().filter(is_certifiable).cloned().collect();
     if certifiable.is_empty() {
         return Ok(None);
     }
     let constraints = Constraints::new(certifiable).map_err(CertificatesError::Constraints)?;
+    let constraints = constraints.without(tunnelled, hosts);
     let authority = Authority::make(&constraints, &owner(), IN_MEMORY_DAYS, now())
         .map_err(CertificatesError::Authority)?;
     tracing::warn!(

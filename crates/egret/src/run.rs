@@ -25,7 +25,7 @@ use egret_gateway::config::{InterceptionParts, Parts, Providers};
 use egret_measure::streams::say;
 use egret_net::config::TlsVerify;
 use egret_quota::Stores;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::advice;
 use crate::config::Config;
@@ -254,6 +254,8 @@ struct RunningEgret {
     control: Control,
     /// Calls from the control port about the config's files.
     calls: mpsc::Receiver<ConfigCall>,
+    /// Held by the check of a text for the control port.
+    validations: Arc<Semaphore>,
     /// Removes its file at the end.
     token: ControlToken,
     demo: Option<Provider>,
@@ -358,6 +360,7 @@ impl RunningEgret {
             source,
             control,
             calls,
+            validations: Arc::new(Semaphore::new(1)),
             token,
             demo,
             logging,

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::join::{Clash, join};
 use crate::node::Node;
-use crate::problem::{Problem, suggest};
+use crate::problem::{Problem, limit_comparisons, suggest};
 use crate::read::{ReadError, ReadErrorKind};
 use crate::report::{Finding, Place, Report, Spot, Step};
 use crate::slips;
@@ -25,7 +25,8 @@ const WORDS_MAX: usize = 8;
 /// Depth below the root of a mapping whose keys depend on each other: an entry of a section.
 const ENTRY_DEPTH: usize = 2;
 
-/// Number of problems after which reading stops.
+/// Number of problems after which reading stops, and of problems and warnings that are shown of a text that
+/// was read. Each costs a look at the text.
 const PROBLEMS_MAX: usize = 20;
 
 /// Parses `text` as `T`, then runs `validate` for checks that types cannot express.
@@ -96,6 +97,7 @@ impl<'a> Document<'a> {
             let message = format!("the config is longer than {CONFIG_BYTES_MAX} bytes");
             return Err(Report::whole(name, message));
         }
+        limit_comparisons();
         let source = Source::new(name, text);
         let root = parse(0, &source)?;
         let directory = directory_of(name);
@@ -163,11 +165,14 @@ impl<'a> Document<'a> {
         warn: impl FnOnce(&T) -> Vec<Problem>,
     ) -> Result<Loaded<T>, Report> {
         let (config, mut findings) = self.read_rest::<T>();
-        let problems = config.as_ref().map(validate).unwrap_or_default();
-        let is_certain = |problem: &Problem| findings.is_empty() || self.is_certain(problem);
-        let problems: Vec<Problem> = problems.into_iter().filter(is_certain).collect();
+        let mut problems = config.as_ref().map(validate).unwrap_or_default();
+        let more = cut(&mut problems);
+        if !findings.is_empty() {
+            self.retain_certain(&mut problems);
+        }
         findings.extend(self.findings(problems));
         findings.sort_by_key(Finding::position);
+        findings.extend(more.map(|more| Finding::unplaced(self.name(), more, Step::Rules)));
         match config {
             Some(config) if findings.is_empty() => {
                 let warnings = self.locate(warn(&config)).into_warnings();
@@ -253,13 +258,14 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Returns `true` if a problem of what remains is one of the whole config too: nothing that was skipped
-    /// lies on its path, and its message names nothing that was skipped.
-    fn is_certain(&self, problem: &Problem) -> bool {
+    /// Keeps the problems of what remains that are some of the whole config too: nothing that was skipped
+    /// lies on their path, and their message names nothing that was skipped.
+    fn retain_certain(&self, problems: &mut Vec<Problem>) {
         let mut skipped = Vec::new();
         self.root.skipped_keys(&mut skipped);
-        let is_named = |key: &&str| problem.message.contains(&format!("`{key}`"));
-        !skipped.iter().any(is_named) && self.is_whole(&problem.path)
+        let names: Vec<String> = skipped.iter().map(|key| format!("`{key}`")).collect();
+        let is_named = |problem: &Problem| names.iter().any(|name| problem.message.contains(name));
+        problems.retain(|problem| !is_named(problem) && self.is_whole(&problem.path));
     }
 
     /// Returns `true` if nothing was skipped that the value at the path may depend on. Sections are
@@ -393,9 +399,11 @@ impl<'a> Document<'a> {
     }
 
     /// Locates each problem at the value that its path leads to, or at the nearest parent that the text has.
-    pub fn locate(&self, problems: Vec<Problem>) -> Report {
+    pub fn locate(&self, mut problems: Vec<Problem>) -> Report {
+        let more = cut(&mut problems);
         let mut findings = self.findings(problems);
         findings.sort_by_key(Finding::position);
+        findings.extend(more.map(|more| Finding::unplaced(self.name(), more, Step::Rules)));
         Report::new(self.name(), findings)
     }
 
@@ -440,6 +448,13 @@ impl<'a> Document<'a> {
             }
         }
     }
+}
+
+/// Leaves only the problems that are shown. Returns the problem that there are more.
+fn cut(problems: &mut Vec<Problem>) -> Option<Problem> {
+    let more = problems.len().saturating_sub(PROBLEMS_MAX);
+    problems.truncate(PROBLEMS_MAX);
+    (more > 0).then(|| Problem::new("", format!("{more} more problems are not shown")))
 }
 
 /// Returns the element whose number the path begins with, and the rest of the path.

@@ -1,5 +1,7 @@
 //! A problem in a config, with a suggestion of the intended name.
 
+use std::cell::Cell;
+
 use crate::tree::Position;
 
 /// One problem in a config: its position, its message, and a suggestion.
@@ -31,14 +33,15 @@ impl Problem {
         name: &str,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        let names: Vec<&str> = names.into_iter().collect();
-        let mut problem =
-            Self::new(path, format!("no {kind} is called `{name}`")).suggest(name, names.iter().copied());
+        let mut names = names.into_iter();
+        let first: Vec<&str> = names.by_ref().take(NAMES_MAX + 1).collect();
+        let problem = Self::new(path, format!("no {kind} is called `{name}`"));
+        let mut problem = problem.suggest(name, first.iter().copied().chain(names));
         if problem.suggestion.is_none() {
-            let advice = match names[..] {
+            let advice = match first[..] {
                 [] => format!(": define it under `{kind}s`"),
                 [only] => format!("; there is `{only}`"),
-                _ if names.len() <= NAMES_MAX => format!("; there are `{}`", names.join("`, `")),
+                _ if first.len() <= NAMES_MAX => format!("; there are `{}`", first.join("`, `")),
                 _ => String::new(),
             };
             problem.message += &advice;
@@ -74,13 +77,34 @@ const NAMES_MAX: usize = 8;
 /// Longer words are only compared for equality: the work grows with the square of the length.
 const WORD_CHARS_MAX: usize = 64;
 
+/// Number of comparisons of words while a config is loaded. Without a limit, a config of many unknown names
+/// would cost the square of their number.
+const COMPARISONS_MAX: usize = 10_000;
+
+thread_local! {
+    /// Number of comparisons that are left. Without a config there is no limit.
+    static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Limits the work for suggestions of this thread from now on: a config is read.
+pub(crate) fn limit_comparisons() {
+    LEFT.set(Some(COMPARISONS_MAX));
+}
+
+/// Counts a comparison. Returns `false` if there is none left.
+fn may_compare() -> bool {
+    let left = LEFT.get();
+    LEFT.set(left.map(|left| left.saturating_sub(1)));
+    left != Some(0)
+}
+
 /// Returns the candidate nearest to `word`, at most one edit per three characters away, or else the one that
 /// has most of a word in common with it, as `retry` with `retries`. The first one wins a tie.
 pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = folded(word);
     let mut nearest: Option<(usize, &str)> = None;
     let mut akin: Option<(usize, &str)> = None;
-    for candidate in candidates {
+    for candidate in candidates.into_iter().take_while(|_| may_compare()) {
         let letters = folded(candidate);
         if let Some(edits) = near(&word, &letters)
             && nearest.is_none_or(|(least, _)| edits < least)
@@ -103,6 +127,9 @@ pub(crate) fn is_near(word: &str, candidate: &str) -> bool {
 /// Returns the number of edits from `word` to `candidate`, if the words are near each other.
 fn near(word: &[char], candidate: &[char]) -> Option<usize> {
     let edits_max = (word.len() / 3).max(1);
+    if word.len().abs_diff(candidate.len()) > edits_max {
+        return None;
+    }
     let edits = distance(word, candidate);
     (edits <= edits_max && edits < candidate.len()).then_some(edits)
 }
@@ -202,6 +229,18 @@ mod tests {
         ] {
             assert_eq!(suggest(word, keys), expected, "{word}");
         }
+    }
+
+    #[test]
+    fn suggestions_of_a_config_have_a_limit() {
+        limit_comparisons();
+        let names: Vec<String> = (0..COMPARISONS_MAX).map(|number| format!("name-{number}")).collect();
+        let candidates = || names.iter().map(String::as_str);
+        assert_eq!(suggest("name_9999", candidates()), Some("name-9999"));
+        assert_eq!(suggest("name_9999", candidates()), None);
+        assert_eq!(Problem::unknown_name("p", "quota", "x", candidates()).message, "no quota is called `x`");
+        limit_comparisons();
+        assert_eq!(suggest("name_9999", candidates()), Some("name-9999"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Formats problems: file, line, column, path, message, and the source line with a caret.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -171,7 +172,7 @@ impl Finding {
         Self { related, ..self }
     }
 
-    fn unplaced(name: &str, problem: Problem, step: Step) -> Self {
+    pub(crate) fn unplaced(name: &str, problem: Problem, step: Step) -> Self {
         let (file, severity, source) = (Arc::from(name), Severity::Error, 0);
         Self { problem, file, severity, step, source, at: None, related: None, excerpt: None }
     }
@@ -327,11 +328,16 @@ const SECRET_WORDS: [&str; 7] =
 /// The values of keys that sound secret, and the user information of URLs.
 fn secrets(line: &[char]) -> Vec<std::ops::Range<usize>> {
     let mut ranges = Vec::new();
+    let mut references = References { line, close: None, default: None };
     for colon in (0..line.len()).filter(|index| line[*index] == ':') {
         if line[colon..].starts_with(&[':', '/', '/']) {
-            ranges.extend(user_information(line, colon + 3));
-        } else if sounds_secret(&line[..colon]) {
-            ranges.extend(value_after(line, colon + 1));
+            ranges.extend(Authority::at(line, colon + 3).user_information(colon + 3));
+        } else if sounds_secret(&line[..colon])
+            && let Some(value) = references.value_after(colon + 1)
+        {
+            // The rest of the line is hidden.
+            ranges.push(value);
+            break;
         }
     }
     ranges
@@ -341,24 +347,78 @@ fn sounds_secret(before: &[char]) -> bool {
     let word = before.iter().rev().skip_while(|c| matches!(c, '"' | '\'' | ' '));
     let word: String = word.take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '-')).collect();
     let word: String = word.chars().rev().map(|c| c.to_ascii_lowercase()).collect();
+    looked_at(word.len());
     SECRET_WORDS.iter().any(|secret| word.contains(secret))
 }
 
-/// The range from the value's first character to the end of the line, because the end of the value is
-/// uncertain.
-fn value_after(line: &[char], from: usize) -> Option<std::ops::Range<usize>> {
-    let start = (from..line.len()).find(|index| !line[*index].is_whitespace())?;
-    let quoted = start + usize::from(matches!(line[start], '"' | '\''));
-    let reference: String = line[quoted..].iter().take_while(|c| **c != '}').collect();
-    // A default would be the secret itself.
-    let is_reference = reference.starts_with("${") && !reference.contains(":-");
-    (!is_reference).then_some(start..line.len())
+/// Looks for the ends of `${...}` in a line, from left to right, so that each character is looked at once.
+struct References<'a> {
+    line: &'a [char],
+    /// The last `}` that was looked for, and the last `:-`.
+    close: Option<usize>,
+    default: Option<usize>,
 }
 
-fn user_information(line: &[char], from: usize) -> Option<std::ops::Range<usize>> {
-    let authority = line[from..].iter().take_while(|c| !c.is_whitespace() && **c != '/').count();
-    let at = line[from..from + authority].iter().rposition(|c| *c == '@')?;
-    Some(from..from + at)
+impl References<'_> {
+    /// The range from the value's first character to the end of the line, because the end of the value is
+    /// uncertain. `None` for a reference to a secret.
+    fn value_after(&mut self, from: usize) -> Option<std::ops::Range<usize>> {
+        let line = self.line;
+        let start = from + line[from..].iter().position(|c| !c.is_whitespace())?;
+        let quoted = start + usize::from(matches!(line[start], '"' | '\''));
+        let is_reference = line[quoted..].starts_with(&['$', '{']) && {
+            let close = next(&mut self.close, quoted, line, &['}']);
+            // A default would be the secret itself.
+            next(&mut self.default, quoted, line, &[':', '-']) >= close
+        };
+        (!is_reference).then_some(start..line.len())
+    }
+}
+
+/// The first place of `word` from `from` on, or the end of the line. `known` has the last answer.
+fn next(known: &mut Option<usize>, from: usize, line: &[char], word: &[char]) -> usize {
+    let place = known.filter(|place| *place >= from).unwrap_or_else(|| {
+        let found = line[from..].windows(word.len()).position(|window| window == word);
+        let place = found.map_or(line.len(), |found| from + found);
+        looked_at(place - from);
+        place
+    });
+    *known = Some(place);
+    place
+}
+
+#[cfg(not(test))]
+fn looked_at(_: usize) {}
+
+/// Notes that characters were searched, for the test that each is searched once.
+#[cfg(test)]
+fn looked_at(count: usize) {
+    tests::LOOKED_AT.set(tests::LOOKED_AT.get() + count);
+}
+
+/// The part of a text in which an authority may be: up to white space or a slash.
+#[derive(Debug, Clone, Copy)]
+struct Authority {
+    end: usize,
+    /// The last `@`, and the last `:` before it.
+    at: Option<usize>,
+    colon: Option<usize>,
+}
+
+impl Authority {
+    fn at(text: &[char], from: usize) -> Self {
+        let length = text[from..].iter().take_while(|c| !c.is_whitespace() && **c != '/').count();
+        looked_at(length);
+        let part = &text[from..from + length];
+        let at = part.iter().rposition(|c| *c == '@');
+        let colon = at.and_then(|at| part[..at].iter().rposition(|c| *c == ':'));
+        Self { end: from + length, at: at.map(|at| from + at), colon: colon.map(|colon| from + colon) }
+    }
+
+    /// The user information, if the authority begins at `from`.
+    fn user_information(self, from: usize) -> Option<std::ops::Range<usize>> {
+        self.at.filter(|at| *at >= from).map(|at| from..at)
+    }
 }
 
 /// Text from the config, made safe for a terminal or a log: no control characters, no user information of
@@ -367,33 +427,145 @@ struct Sanitized<'a>(&'a str);
 
 impl fmt::Display for Sanitized<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let chars: Vec<char> = self.0.chars().collect();
-        let mut next = 0;
-        while next < chars.len() {
-            if let Some(hidden) = credentials(&chars, next) {
+        let mut credentials = Credentials { text: self.0.chars().collect(), authority: None };
+        // The number of characters of the word so far, and of those that are shown.
+        let (mut next, mut word, mut shown) = (0, 0, 0);
+        while next < credentials.text.len() && shown < MESSAGE_CHARS_MAX {
+            let hidden = credentials.at(next);
+            let end = hidden.as_ref().map_or(next, |hidden| hidden.end);
+            let c = credentials.text.get(end).copied().unwrap_or(' ');
+            word = if c.is_whitespace() || is_quote(c) { 0 } else { word + 1 };
+            if hidden.is_some() {
                 f.write_str("…")?;
-                next = hidden.end;
             }
-            let c = chars[next];
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                write!(f, "{c}")?;
+            match word.cmp(&WORD_CHARS_MAX) {
+                Ordering::Less if c.is_control() => write!(f, "{}", c.escape_default())?,
+                Ordering::Less => write!(f, "{c}")?,
+                Ordering::Equal => f.write_str("…")?,
+                Ordering::Greater => {}
             }
-            next += 1;
+            shown += usize::from(word <= WORD_CHARS_MAX);
+            next = end + 1;
         }
-        Ok(())
+        if next < credentials.text.len() { f.write_str("…") } else { Ok(()) }
     }
 }
 
-/// The range of user information that starts here, if any: after `://`, or as `user:password@` in a message
-/// about a part of a URL.
-fn credentials(text: &[char], from: usize) -> Option<std::ops::Range<usize>> {
-    let before = &text[..from];
-    let is_quote = |c: &char| matches!(c, '`' | '"' | '\'');
-    let in_url = before.ends_with(&[':', '/', '/']);
-    let starts_word =
-        before.last().is_none_or(|c| c.is_whitespace() || is_quote(c)) && !is_quote(&text[from]);
-    let range = user_information(text, from).filter(|range| !range.is_empty())?;
-    (in_url || starts_word && text[range.clone()].contains(&':')).then_some(range)
+/// Number of characters of a word after which the rest of it is left out: a value of the config may be as
+/// long as the config.
+const WORD_CHARS_MAX: usize = 200;
+/// Number of characters of a message after which the rest of it is left out.
+const MESSAGE_CHARS_MAX: usize = 4_000;
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '`' | '"' | '\'')
+}
+
+/// Looks for user information in a text from left to right, so that each character is looked at once.
+struct Credentials {
+    text: Vec<char>,
+    /// The part that was looked through last.
+    authority: Option<Authority>,
+}
+
+impl Credentials {
+    /// The range of user information that starts here, if any: after `://`, or as `user:password@` in a
+    /// message about a part of a URL.
+    fn at(&mut self, from: usize) -> Option<std::ops::Range<usize>> {
+        let (before, first) = (self.text.get(..from)?, self.text.get(from)?);
+        let in_url = before.ends_with(&[':', '/', '/']);
+        let starts_word =
+            before.last().is_none_or(|c| c.is_whitespace() || is_quote(*c)) && !is_quote(*first);
+        if !in_url && !starts_word {
+            return None;
+        }
+        let known = self.authority.filter(|known| from < known.end);
+        let authority = known.unwrap_or_else(|| Authority::at(&self.text, from));
+        self.authority = Some(authority);
+        let range = authority.user_information(from).filter(|range| !range.is_empty())?;
+        (in_url || authority.colon.is_some_and(|colon| colon >= from)).then_some(range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    thread_local! {
+        pub static LOOKED_AT: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn sanitized(text: &str) -> String {
+        Sanitized(text).to_string()
+    }
+
+    #[test]
+    fn a_long_word_and_a_long_message_are_cut() {
+        let long = "a".repeat(1_000_000);
+        assert_eq!(
+            sanitized(&format!("found `{long}`, expected")),
+            format!("found `{}…`, expected", "a".repeat(199))
+        );
+        let sentence = sanitized(&"word ".repeat(200_000));
+        assert_eq!(sentence.chars().count(), MESSAGE_CHARS_MAX + 1);
+        // A password behind the cut would hide what is before it.
+        let hidden = sanitized(&format!("`https://user:{}@host/p`", "p".repeat(500)));
+        assert_eq!(hidden, "`https://…@host/p`");
+    }
+
+    #[test]
+    fn user_information_is_hidden_wherever_it_begins() {
+        for (text, shown) in [
+            ("`https://u:p@h` and `a:b@c`", "`https://…@h` and `…@c`"),
+            ("'a'b:c@d", "'…@d"),
+            ("mail me@here", "mail me@here"),
+            ("a:b@c:d@e f:g", "…@e f:g"),
+            ("http://a@b http://c", "http://…@b http://c"),
+            ("://://u@h", "://://…@h"),
+            ("x\u{1b}y", "x\\u{1b}y"),
+        ] {
+            assert_eq!(sanitized(text), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_first_secret_hides_the_rest_of_a_line() {
+        for (line, shown) in [
+            ("key: abc, other: x", "key: …"),
+            ("key: ${env:A} token: ${file:b} x", "key: ${env:A} token: ${file:b} x"),
+            ("key: ${env:A} token: ${env:B:-c} x", "key: ${env:A} token: …"),
+            ("key: ${env:A:-b}", "key: …"),
+            ("url: http://u:p@h/ key: c", "url: http://…@h/ key: …"),
+            ("key:", "key:"),
+        ] {
+            assert_eq!(shown_line(line), shown, "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn each_character_is_searched_once(
+            pieces in prop::collection::vec(
+                prop::sample::select(
+                    &["a", " ", "'", "`", "\"", ":", "/", "@", "://", "key", "key:", "${", "}", ":-", "${a}", "é", "\u{7}"][..],
+                ),
+                1..8,
+            ),
+            count in 1..2_000_usize,
+        ) {
+            let text = pieces.concat().repeat(count);
+            let length = text.chars().count();
+            LOOKED_AT.set(0);
+            prop_assert!(sanitized(&text).len() <= 8 * MESSAGE_CHARS_MAX);
+            prop_assert!(LOOKED_AT.get() <= length, "{} of {length} in a message", LOOKED_AT.get());
+            LOOKED_AT.set(0);
+            prop_assert!(shown_line(&text).chars().count() <= length + 1);
+            // A word before a colon, a URL, the end of a reference and that of its name.
+            prop_assert!(LOOKED_AT.get() <= 4 * length, "{} of {length} in a line", LOOKED_AT.get());
+        }
+    }
 }

@@ -172,10 +172,13 @@ fn starts_block(header: &str) -> bool {
 /// A plain text that begins with a character that has a meaning in YAML.
 fn quoted_start(lines: &[&str], failed_at: Position) -> Option<YamlMistake> {
     let line = lines.get(failed_at.line.checked_sub(1)?)?;
+    if line.trim_start().starts_with('#') {
+        return None;
+    }
     let characters: Vec<char> = line.chars().collect();
     let starts = (0..characters.len()).filter(|index| {
         let before = index.checked_sub(1).map_or(' ', |before| characters[before]);
-        matches!(before, ' ' | '[' | '{' | ',') && !line.trim_start().starts_with('#')
+        matches!(before, ' ' | '[' | '{' | ',')
     });
     let found = starts.into_iter().find(|index| match characters[*index] {
         '@' | '`' | '%' => true,

@@ -7,12 +7,13 @@ use egret_store::shared::{
     ClaimRefusal, Election, SharedTokenState, StoredToken, TokenAnswer, TokenCalls, TokenClaim,
     TokenIdentity, TokenOutcome, TokenReply,
 };
-use redis::{PushInfo, RedisError, cmd};
+use redis::cmd;
 use tokio::sync::{broadcast, oneshot};
 use tokio::time::Instant;
 
 use super::{EXCLUSIVE_TTL, QUESTION, TokenContext, millis, reply};
-use crate::link::message;
+use crate::connection::StoreTrouble;
+use crate::link::Message;
 use crate::store_calls::ReadyStore;
 
 /// Time by which a lock lasts longer than the fetch: for the calls to the store.
@@ -28,7 +29,7 @@ pub(super) struct Claim {
     known: u64,
     timeout: Duration,
     answer: oneshot::Sender<TokenAnswer>,
-    pushes: broadcast::Receiver<PushInfo>,
+    messages: broadcast::Receiver<Message>,
 }
 
 /// The result of a search.
@@ -43,11 +44,11 @@ impl Claim {
     pub(super) fn new(
         context: Arc<TokenContext>,
         claim: TokenClaim,
-        pushes: broadcast::Receiver<PushInfo>,
+        messages: broadcast::Receiver<Message>,
     ) -> Self {
         let TokenClaim { identity, known, timeout, answer } = claim;
         let name = context.name(&identity);
-        Self { context, identity, name, known, timeout, answer, pushes }
+        Self { context, identity, name, known, timeout, answer, messages }
     }
 
     /// Answers the claim. If this gateway is elected, waits for the outcome and stores it.
@@ -86,7 +87,7 @@ impl Claim {
     }
 
     /// Asks the store until there is a newer state, or this gateway is elected.
-    async fn seek(&mut self, calls: &TokenCalls) -> Result<Found, RedisError> {
+    async fn seek(&mut self, calls: &TokenCalls) -> Result<Found, StoreTrouble> {
         let deadline = Instant::now() + self.lock();
         while Instant::now() < deadline && !self.answer.is_closed() {
             let Some(store) = self.context.ready().await else {
@@ -116,7 +117,7 @@ impl Claim {
         store: &ReadyStore,
         calls: &TokenCalls,
         stored: StoredToken,
-    ) -> Result<Found, RedisError> {
+    ) -> Result<Found, StoreTrouble> {
         if !self.identity.is_exclusive {
             return Ok(Found::Right(None, self.known.max(stored.version) + 1));
         }
@@ -143,11 +144,11 @@ impl Claim {
     }
 
     /// Gives the other gateways time to offer a newer state: the store may have lost it.
-    async fn learn(&self, store: &ReadyStore) -> Result<(), RedisError> {
+    async fn learn(&self, store: &ReadyStore) -> Result<(), StoreTrouble> {
         let context = &self.context;
         let question = [&[QUESTION], context.segment.token(&self.name).as_slice()].concat();
         let channel = context.segment.token_channel();
-        let () = cmd("PUBLISH").arg(channel).arg(question).query_async(&mut store.redis.clone()).await?;
+        let () = store.connection.query(cmd("PUBLISH").arg(channel).arg(question)).await?;
         tracing::info!(
             account = &*self.identity.account,
             "the store of the cluster may have lost a refresh token: waiting for the other gateways (`learn_for`)"
@@ -165,10 +166,10 @@ impl Claim {
     /// Waits until the token has changed, or it is time to look again.
     async fn changed(&mut self, at_most: Duration) {
         let (channel, key) = (self.context.segment.token_channel(), self.context.segment.token(&self.name));
-        let pushes = &mut self.pushes;
+        let messages = &mut self.messages;
         let changed = async {
-            while let Ok(push) = pushes.recv().await {
-                if message(&push) == Some((&channel, &key)) {
+            while let Ok(message) = messages.recv().await {
+                if *message.channel == *channel && *message.content == *key {
                     return;
                 }
             }
@@ -270,7 +271,7 @@ impl Right {
     }
 }
 
-fn log(identity: &TokenIdentity, replied: Result<TokenReply, RedisError>) {
+fn log(identity: &TokenIdentity, replied: Result<TokenReply, StoreTrouble>) {
     if let Err(error) = replied {
         tracing::debug!(%error, account = &*identity.account, "a token cannot be shared");
     }

@@ -19,7 +19,8 @@ pub fn advise(config: &Config) -> Vec<Problem> {
         let message = "no flow draws from this quota: use it in a `limit` or `queue`, or remove it";
         advice.push(Problem::new(format!("quotas.{name}"), message));
     }
-    for name in config.accounts.keys().filter(|name| !named.contains(&Named::Account(name))) {
+    let accounts: BTreeSet<&str> = named.iter().filter_map(account).collect();
+    for name in config.accounts.keys().filter(|name| !accounts.contains(name.as_str())) {
         let message =
             "no flow makes calls with this account: use it in `authenticate` or `accounts`, or remove it";
         advice.push(Problem::new(format!("accounts.{name}"), message));
@@ -47,6 +48,14 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     advice
 }
 
+/// The account that a remedy names.
+fn account<'a>(named: &Named<'a>) -> Option<&'a str> {
+    match named {
+        Named::Account(name) => Some(name),
+        _ => None,
+    }
+}
+
 /// The quotas that a remedy draws from, and their parents.
 fn used_quotas<'a>(config: &'a Config, named: &[Named<'a>]) -> BTreeSet<&'a str> {
     let mut used = BTreeSet::new();
@@ -67,10 +76,11 @@ fn unreachable_providers<'a>(config: &'a Config, named: &[Named<'_>]) -> BTreeSe
     if listeners.iter().any(|listener| listener.provider.is_none()) {
         return BTreeSet::new();
     }
-    let is_reached = |name: &str| {
-        let of_listener =
-            listeners.iter().flat_map(|listener| [&listener.provider, &listener.https_provider]);
-        of_listener.flatten().any(|provider| provider == name) || named.contains(&Named::Provider(name))
-    };
-    config.providers.keys().map(String::as_str).filter(|name| !is_reached(name)).collect()
+    let of_listeners = listeners.iter().flat_map(|listener| [&listener.provider, &listener.https_provider]);
+    let of_remedies = named.iter().filter_map(|named| match named {
+        Named::Provider(name) => Some(*name),
+        _ => None,
+    });
+    let reached: BTreeSet<&str> = of_listeners.flatten().map(String::as_str).chain(of_remedies).collect();
+    config.providers.keys().map(String::as_str).filter(|name| !reached.contains(name)).collect()
 }

@@ -70,20 +70,22 @@ impl Init {
                  or confirm it with `--unconstrained`",
             ));
         }
-        let certifiable = hosts.into_iter().filter(|host| match Constraints::new([host.clone()]) {
+        let is_certifiable = |host: &&HostPattern| match Constraints::new([(*host).clone()]) {
             Ok(_) => true,
             Err(error) => {
                 say(format_args!("warning: {error}; its tunnels will pass through unread"));
                 false
             }
-        });
-        Constraints::new(certifiable).map_err(|error| match error {
+        };
+        let certifiable = hosts.iter().filter(is_certifiable).cloned();
+        let constraints = Constraints::new(certifiable).map_err(|error| match error {
             ConstraintsError::Empty => Failure::misused(
                 "no host is to be intercepted: configure providers or `interception.hosts` and name the file with `--config`, \
                  or name hosts with `--host`",
             ),
             error => Failure::misused(error),
-        })
+        })?;
+        Ok(constraints.without(&tunnelled(config), &hosts))
     }
 }
 
@@ -97,6 +99,12 @@ pub fn configured(config: &Config) -> Vec<HostPattern> {
         providers.filter_map(|provider| Some(ProviderUrl::parse(&provider.url).ok()?.origin.authority.host));
     let hosts = hosts.filter(|host| !compiled.tunnels(host)).map(HostPattern::from);
     hosts.chain(compiled.hosts().iter().cloned()).collect()
+}
+
+/// Returns the hosts that the config tunnels.
+pub fn tunnelled(config: &Config) -> Vec<HostPattern> {
+    let interception = config.interception.clone().unwrap_or_default();
+    interception.compile("interception").unwrap_or_default().tunnel().to_vec()
 }
 
 /// The user and the host, by which the root is recognized in a trust store.

@@ -1,7 +1,9 @@
 //! Calls from the control port about the config's files. They are handled between events, by the owner of the
-//! running parts: a change over the API takes the same way as a reload, and never runs beside one.
+//! running parts: a change over the API takes the same way as a reload, and never runs beside one. A text to
+//! check alone is checked on another thread, one at a time.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use egret_config::{Document, Loaded, Problem, Report, SourceSet, SourceText};
@@ -9,6 +11,7 @@ use egret_control::{
     Applied, Checked, ConfigCall, ConfigChanges, ConfigFile, ConfigFiles, ConfigReply, ConfigRequest,
     EntityTags, Refusal,
 };
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{RunningEgret, with_demo};
 use crate::config::Config;
@@ -36,18 +39,56 @@ struct Change {
     origin: VersionOrigin,
 }
 
+/// The measure of a new text.
+struct Checker {
+    /// The config file, if there is one.
+    file: Option<PathBuf>,
+    name: String,
+    approved: SourceSet,
+    changes: ConfigChanges,
+}
+
 impl RunningEgret {
     /// Handles a call. The client may be gone by then.
     pub(super) fn handle(&mut self, call: ConfigCall) {
-        let _ = call.reply.send(self.reply(call.request));
+        let ConfigCall { request, reply } = call;
+        // The client may be gone.
+        match request {
+            ConfigRequest::Validate { text } => match Arc::clone(&self.validations).try_acquire_owned() {
+                Ok(turn) => self.validate(text, turn, reply),
+                Err(_) => drop(reply.send(Err(Refusal::Busy))),
+            },
+            request => drop(reply.send(self.reply(request))),
+        }
+    }
+
+    /// Checks a text on another thread: a reload does not wait for it.
+    fn validate(
+        &self,
+        text: String,
+        turn: OwnedSemaphorePermit,
+        reply: oneshot::Sender<Result<ConfigReply, Refusal>>,
+    ) {
+        let checker = self.checker();
+        tokio::task::spawn_blocking(move || {
+            let checked = checked(checker.check(&text, Vec::new()));
+            drop(turn);
+            drop(reply.send(Ok(ConfigReply::Checked(checked))));
+        });
+    }
+
+    fn checker(&self) -> Checker {
+        let name = self.run.file().map_or_else(|| self.run.name(), name_of);
+        let file = self.run.file().map(Path::to_path_buf);
+        let changes = self.config.control.config_changes;
+        Checker { file, name, approved: self.approved.clone(), changes }
     }
 
     fn reply(&mut self, request: ConfigRequest) -> Result<ConfigReply, Refusal> {
         match request {
             ConfigRequest::Files => self.files().map(ConfigReply::Files),
-            ConfigRequest::Validate { text } => {
-                Ok(ConfigReply::Checked(checked(self.check(&text, Vec::new()))))
-            }
+            // It is never handled here.
+            ConfigRequest::Validate { .. } => Err(Refusal::Busy),
             ConfigRequest::Replace { name, text, etag } => {
                 let (_, own) = self.config_file()?;
                 if own != name {
@@ -102,79 +143,6 @@ impl RunningEgret {
         Ok(ConfigFiles { etag: etag(&files), files })
     }
 
-    /// Checks a text of the config file, and the texts of included files that it comes with. Nothing that
-    /// they refer to is read before the rules have allowed it.
-    fn check(&self, text: &str, included: Vec<(PathBuf, String)>) -> Result<Allowed, Refusal> {
-        let name = self.run.file().map_or_else(|| self.run.name(), name_of);
-        let invalid = |report: Report| Refusal::Invalid(config_advice::complete(report).problems());
-        if text.trim().is_empty() {
-            return Err(invalid(Report::whole(&name, "the config is empty")));
-        }
-        let approved = Document::parse(&name, &self.approved.main.text).map_err(invalid)?;
-        let new = Document::parse(&name, text).map_err(invalid)?;
-        // The rules decide which files may be included, and so read, before they are.
-        self.check_rules(&approved, &new, |problem| problem.path == INCLUDE)?;
-        let sources = self.sources(&name, text, included)?;
-        let set = relative(sources.complete().map_err(invalid)?);
-        // Included files come from their owner, also those that have just changed.
-        let unchanged =
-            SourceSet { main: self.approved.main.clone(), included: self.approved.included.clone() };
-        let unchanged = relative(&unchanged);
-        let approved = Document::parse_set(&unchanged).map_err(invalid)?;
-        let directory = self.run.file().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default();
-        let mut new = Config::document(&set).map_err(invalid)?.in_directory(directory);
-        self.check_rules(&approved, &new, |_| true)?;
-        let config: Config = new.read().map_err(invalid)?;
-        // Now that the text has been read, all paths in it are known.
-        self.check_rules(&approved, &new, |_| true)?;
-        let problems = config.problems();
-        if !problems.is_empty() {
-            return Err(invalid(new.locate(problems)));
-        }
-        let warnings = new.locate(crate::advice::advise(&config)).into_warnings();
-        let config = self.run.overrides.apply(with_demo(config, self.demo.as_ref()));
-        Ok(Allowed { loaded: Loaded { config, warnings }, sources })
-    }
-
-    /// Returns the texts of a config: those that it comes with, and files that it includes besides.
-    fn sources(
-        &self,
-        name: &str,
-        text: &str,
-        included: Vec<(PathBuf, String)>,
-    ) -> Result<ConfigSources, Refusal> {
-        let Some(file) = self.run.file() else { return Ok(ConfigSources::single(name, text)) };
-        let sources = ConfigSources::of(file, text.to_owned());
-        if included.is_empty() {
-            return Ok(sources);
-        }
-        let is_known = |path: &&PathBuf| included.iter().any(|(known, _)| known == *path);
-        if let Some(other) = sources.paths.iter().find(|path| !is_known(path)) {
-            let message = format!(
-                "{} is included today, but was not part of this version: move it away first",
-                other.display()
-            );
-            return Err(Refusal::ReadOnly(message));
-        }
-        let text = |(path, text): (PathBuf, String)| SourceText { name: path.display().to_string(), text };
-        Ok(sources.with_included(included.into_iter().map(text).collect()))
-    }
-
-    /// Refuses a change for those problems with the rules that `counts` is true for.
-    fn check_rules(
-        &self,
-        approved: &Document<'_>,
-        new: &Document<'_>,
-        counts: impl Fn(&Problem) -> bool,
-    ) -> Result<(), Refusal> {
-        let rules = match self.config.control.config_changes {
-            ConfigChanges::Off | ConfigChanges::Restricted => config_rule::restricted,
-            ConfigChanges::Unrestricted => config_rule::unrestricted,
-        };
-        let problems: Vec<Problem> = rules(approved.root(), new.root()).into_iter().filter(counts).collect();
-        if problems.is_empty() { Ok(()) } else { Err(Refusal::Forbidden(new.locate(problems).problems())) }
-    }
-
     /// Applies a change and writes it to the files, or does neither.
     fn change(&mut self, change: Change) -> Result<ConfigReply, Refusal> {
         if self.config.control.config_changes == ConfigChanges::Off {
@@ -186,7 +154,8 @@ impl RunningEgret {
             return Err(Refusal::Stale);
         }
         let Change { text, included, origin, .. } = change;
-        let Allowed { loaded, sources } = self.check(&text, included.clone())?;
+        let Allowed { mut loaded, sources } = self.checker().check(&text, included.clone())?;
+        loaded.config = self.run.overrides.apply(with_demo(loaded.config, self.demo.as_ref()));
         let warnings = loaded.warnings.problems();
         let read_only = |error| Refusal::ReadOnly(format!("{name} cannot be replaced: {error}"));
         let drafts = drafts(&file, &text, &included)?;
@@ -237,6 +206,81 @@ impl RunningEgret {
                 "the config could not be written, and the previous one not be applied: {message}"
             );
         }
+    }
+}
+
+impl Checker {
+    /// Checks a text of the config file, and the texts of included files that it comes with. Nothing that
+    /// they refer to is read before the rules have allowed it.
+    fn check(&self, text: &str, included: Vec<(PathBuf, String)>) -> Result<Allowed, Refusal> {
+        let name = &self.name;
+        let invalid = |report: Report| Refusal::Invalid(config_advice::complete(report).problems());
+        if text.trim().is_empty() {
+            return Err(invalid(Report::whole(name, "the config is empty")));
+        }
+        let approved = Document::parse(name, &self.approved.main.text).map_err(invalid)?;
+        let new = Document::parse(name, text).map_err(invalid)?;
+        // The rules decide which files may be included, and so read, before they are.
+        self.check_rules(&approved, &new, |problem| problem.path == INCLUDE)?;
+        let sources = self.sources(name, text, included)?;
+        let set = relative(sources.complete().map_err(invalid)?);
+        // Included files come from their owner, also those that have just changed.
+        let unchanged =
+            SourceSet { main: self.approved.main.clone(), included: self.approved.included.clone() };
+        let unchanged = relative(&unchanged);
+        let approved = Document::parse_set(&unchanged).map_err(invalid)?;
+        let directory =
+            self.file.as_deref().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default();
+        let mut new = Config::document(&set).map_err(invalid)?.in_directory(directory);
+        self.check_rules(&approved, &new, |_| true)?;
+        let config: Config = new.read().map_err(invalid)?;
+        // Now that the text has been read, all paths in it are known.
+        self.check_rules(&approved, &new, |_| true)?;
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(invalid(new.locate(problems)));
+        }
+        let warnings = new.locate(crate::advice::advise(&config)).into_warnings();
+        Ok(Allowed { loaded: Loaded { config, warnings }, sources })
+    }
+
+    /// Returns the texts of a config: those that it comes with, and files that it includes besides.
+    fn sources(
+        &self,
+        name: &str,
+        text: &str,
+        included: Vec<(PathBuf, String)>,
+    ) -> Result<ConfigSources, Refusal> {
+        let Some(file) = &self.file else { return Ok(ConfigSources::single(name, text)) };
+        let sources = ConfigSources::of(file, text.to_owned());
+        if included.is_empty() {
+            return Ok(sources);
+        }
+        let is_known = |path: &&PathBuf| included.iter().any(|(known, _)| known == *path);
+        if let Some(other) = sources.paths.iter().find(|path| !is_known(path)) {
+            let message = format!(
+                "{} is included today, but was not part of this version: move it away first",
+                other.display()
+            );
+            return Err(Refusal::ReadOnly(message));
+        }
+        let text = |(path, text): (PathBuf, String)| SourceText { name: path.display().to_string(), text };
+        Ok(sources.with_included(included.into_iter().map(text).collect()))
+    }
+
+    /// Refuses a change for those problems with the rules that `counts` is true for.
+    fn check_rules(
+        &self,
+        approved: &Document<'_>,
+        new: &Document<'_>,
+        counts: impl Fn(&Problem) -> bool,
+    ) -> Result<(), Refusal> {
+        let rules = match self.changes {
+            ConfigChanges::Off | ConfigChanges::Restricted => config_rule::restricted,
+            ConfigChanges::Unrestricted => config_rule::unrestricted,
+        };
+        let problems: Vec<Problem> = rules(approved.root(), new.root()).into_iter().filter(counts).collect();
+        if problems.is_empty() { Ok(()) } else { Err(Refusal::Forbidden(new.locate(problems).problems())) }
     }
 }
 

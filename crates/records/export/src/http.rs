@@ -5,17 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
-use egret_net::tls::{ClientConfigError, Verification, client_config, provider, system_roots};
+use egret_net::tls::{
+    CaError, ClientConfigError, Verification, add_authorities, client_config, provider, system_roots,
+};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{HOST, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
-use rustls::{DEFAULT_VERSIONS, RootCertStore};
+use rustls::DEFAULT_VERSIONS;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -96,32 +96,6 @@ impl fmt::Display for ClientError {
 }
 
 impl std::error::Error for ClientError {}
-
-/// The reason why a file of authorities is not usable.
-#[derive(Debug)]
-pub enum CaError {
-    /// It cannot be read.
-    Read(io::Error),
-    /// It is not PEM.
-    Pem(pem::Error),
-    /// A certificate cannot be an authority.
-    Certificate(rustls::Error),
-    /// It contains no certificate.
-    Empty,
-}
-
-impl fmt::Display for CaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(error) => error.fmt(f),
-            Self::Pem(error) => error.fmt(f),
-            Self::Certificate(error) => error.fmt(f),
-            Self::Empty => f.write_str("the file contains no certificate"),
-        }
-    }
-}
-
-impl std::error::Error for CaError {}
 
 /// A request that failed. It contains no secret.
 #[derive(Debug)]
@@ -285,16 +259,6 @@ fn connector(ca: Option<&Path>) -> Result<TlsConnector, ClientError> {
     let verification = Verification::Authorities(roots);
     let config = client_config(provider(), DEFAULT_VERSIONS, verification, None).map_err(ClientError::Tls)?;
     Ok(Arc::new(config).into())
-}
-
-/// Adds the certificates in `file`.
-fn add_authorities(file: &Path, roots: &mut RootCertStore) -> Result<(), CaError> {
-    let before = roots.len();
-    let bytes = read_file(file, CERTIFICATES_BYTES_MAX).map_err(CaError::Read)?;
-    for certificate in CertificateDer::pem_slice_iter(&bytes) {
-        roots.add(certificate.map_err(CaError::Pem)?).map_err(CaError::Certificate)?;
-    }
-    if roots.len() == before { Err(CaError::Empty) } else { Ok(()) }
 }
 
 #[cfg(test)]

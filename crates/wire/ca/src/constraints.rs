@@ -25,11 +25,13 @@ pub struct Constraints {
     subtrees: Option<Subtrees>,
 }
 
-/// Both lists are sorted, and none of the names is below another one.
+/// The lists are sorted, and none of the names of a list is below another one of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Subtrees {
     names: Vec<Box<str>>,
     addresses: Vec<IpAddr>,
+    /// Names below those in `names`, which are not admitted.
+    excluded: Vec<Box<str>>,
 }
 
 /// The reason why there are no constraints for some hosts.
@@ -93,6 +95,31 @@ impl Constraints {
         }
     }
 
+    /// Excludes the names that are tunnelled, with all names below them. A name is not excluded if it is not
+    /// admitted anyway, or if one of the hosts is among what would be excluded.
+    #[must_use]
+    pub fn without(mut self, tunnelled: &[HostPattern], hosts: &[HostPattern]) -> Self {
+        let Some(subtrees) = &mut self.subtrees else { return self };
+        let name_of = |pattern: &HostPattern| match pattern {
+            HostPattern::Below(name) | HostPattern::Host(Host::Name(name)) => Some(name.clone()),
+            HostPattern::Host(Host::Ip(_)) | HostPattern::Any => None,
+        };
+        let hosts: Vec<Box<str>> = hosts.iter().filter_map(name_of).collect();
+        let room = HOSTS_MAX.saturating_sub(subtrees.names.len() + subtrees.addresses.len());
+        let is_admitted = |name: &str| subtrees.names.iter().any(|subtree| is_within(name, subtree));
+        let excluded = tunnelled.iter().filter_map(name_of).filter(|name| {
+            is_certifiable(name) && is_admitted(name) && !hosts.iter().any(|host| is_within(host, name))
+        });
+        subtrees.excluded = narrowed(excluded.take(room).collect());
+        self
+    }
+
+    /// Returns `true` if a wildcard for the names directly below this one would stand for an excluded name.
+    /// Some verifiers refuse such a certificate.
+    pub(crate) fn excludes_below(&self, parent: &str) -> bool {
+        self.subtrees.iter().flat_map(|subtrees| &subtrees.excluded).any(|name| is_within(name, parent))
+    }
+
     /// Returns `true` if every host is allowed.
     pub fn is_unconstrained(&self) -> bool {
         self.subtrees.is_none()
@@ -102,7 +129,10 @@ impl Constraints {
     pub fn covers(&self, host: &Host) -> bool {
         let Some(subtrees) = &self.subtrees else { return true };
         match host {
-            Host::Name(name) => subtrees.names.iter().any(|subtree| is_within(name, subtree)),
+            Host::Name(name) => {
+                let is_in = |list: &[Box<str>]| list.iter().any(|subtree| is_within(name, subtree));
+                is_in(&subtrees.names) && !is_in(&subtrees.excluded)
+            }
             Host::Ip(ip) => subtrees.addresses.binary_search(&ip.to_canonical()).is_ok(),
         }
     }
@@ -131,14 +161,15 @@ impl Constraints {
     /// is excluded. With an address of one family those of the other are not permitted either, and excluding
     /// them as well would be wrong: the JDK compares addresses of both families with each other.
     pub(crate) fn extension(&self) -> Option<NameConstraints> {
-        let Subtrees { names, addresses } = self.subtrees.as_ref()?;
+        let Subtrees { names, addresses, excluded } = self.subtrees.as_ref()?;
         let mut permitted_subtrees: Vec<GeneralSubtree> =
             names.iter().map(|name| GeneralSubtree::DnsName(name.to_string())).collect();
         permitted_subtrees.extend(addresses.iter().map(|ip| {
             let prefix = if ip.is_ipv4() { 32 } else { 128 };
             GeneralSubtree::IpAddress(CidrSubnet::from_addr_prefix(*ip, prefix))
         }));
-        let mut excluded_subtrees = Vec::new();
+        let mut excluded_subtrees: Vec<GeneralSubtree> =
+            excluded.iter().map(|name| GeneralSubtree::DnsName(name.to_string())).collect();
         if names.is_empty() {
             // The empty name has every name below it.
             excluded_subtrees.push(GeneralSubtree::DnsName(String::new()));
@@ -157,7 +188,14 @@ impl Constraints {
     pub(crate) fn read(extension: Option<&ParsedConstraints<'_>>) -> Result<Self, ConstraintsError> {
         let Some(extension) = extension else { return Ok(Self::NONE) };
         let excluded = extension.excluded_subtrees.iter().flatten();
-        let has_no_names = excluded.into_iter().any(|subtree| subtree.base == GeneralName::DNSName(""));
+        let excluded = excluded.filter_map(|subtree| match subtree.base {
+            GeneralName::DNSName(name) => Some(name),
+            _ => None,
+        });
+        let has_no_names = excluded.clone().any(str::is_empty);
+        let excluded = excluded.filter(|name| !name.is_empty()).map(HostPattern::parse);
+        let excluded: Vec<HostPattern> =
+            excluded.collect::<Result<_, _>>().map_err(|_| ConstraintsError::Unknown)?;
         let mut hosts = Vec::new();
         for subtree in extension.permitted_subtrees.iter().flatten() {
             hosts.push(match &subtree.base {
@@ -169,7 +207,7 @@ impl Constraints {
                 _ => return Err(ConstraintsError::Unknown),
             });
         }
-        Self::new(hosts)
+        Ok(Self::new(hosts)?.without(&excluded, &[]))
     }
 }
 
@@ -188,17 +226,22 @@ impl Subtrees {
     fn narrow(&mut self) {
         self.addresses.sort_unstable();
         self.addresses.dedup();
-        // Shorter names come first: only they can contain others.
-        self.names.sort_by_key(|name| name.len());
-        let mut kept: Vec<Box<str>> = Vec::new();
-        for name in std::mem::take(&mut self.names) {
-            if !kept.iter().any(|subtree| is_within(&name, subtree)) {
-                kept.push(name);
-            }
-        }
-        kept.sort_unstable();
-        self.names = kept;
+        self.names = narrowed(std::mem::take(&mut self.names));
     }
+}
+
+/// Sorts names, and removes those that are contained in another one.
+fn narrowed(mut names: Vec<Box<str>>) -> Vec<Box<str>> {
+    // Shorter names come first: only they can contain others.
+    names.sort_by_key(|name| name.len());
+    let mut kept: Vec<Box<str>> = Vec::new();
+    for name in names {
+        if !kept.iter().any(|subtree| is_within(&name, subtree)) {
+            kept.push(name);
+        }
+    }
+    kept.sort_unstable();
+    kept
 }
 
 /// Returns `true` if the name is the subtree's own or below it.
@@ -252,6 +295,30 @@ mod tests {
         let hosts: Vec<String> = made.hosts().map(|host| host.to_string()).collect();
         assert_eq!(hosts, ["ax.com", "x.com", "10.0.0.1"]);
         assert_eq!(constraints(&["x.com", "*"]).unwrap(), Constraints::NONE);
+    }
+
+    #[test]
+    fn tunnelled_names_below_a_name_are_excluded_unless_a_host_is_below_them() {
+        let patterns =
+            |texts: &[&str]| texts.iter().map(|text| HostPattern::parse(text).unwrap()).collect::<Vec<_>>();
+        let without = |hosts: &[&str], tunnelled: &[&str]| {
+            Constraints::new(patterns(hosts)).unwrap().without(&patterns(tunnelled), &patterns(hosts))
+        };
+        let made =
+            without(&["*.x.com"], &["bank.x.com", "*.pay.x.com", "bank.y.com", "10.0.0.1", "a.bank.x.com"]);
+        for bad in ["bank.x.com", "a.bank.x.com", "pay.x.com", "a.pay.x.com", "bank.y.com"] {
+            assert!(!made.covers(&host(bad)), "{bad}");
+        }
+        assert!(made.covers(&host("api.x.com")) && made.covers(&host("xbank.x.com")));
+        assert!(made.excludes_below("x.com") && !made.excludes_below("api.x.com"));
+        let names: Vec<_> = made.extension().unwrap().excluded_subtrees;
+        let is_excluded = |name: &str| names.contains(&GeneralSubtree::DnsName(name.to_owned()));
+        assert_eq!(
+            ["bank.x.com", "pay.x.com", "bank.y.com", "a.bank.x.com"].map(is_excluded),
+            [true, true, false, false]
+        );
+        let kept = without(&["*.x.com", "api.pay.x.com"], &["*.pay.x.com", "*.x.com"]);
+        assert!(kept.covers(&host("api.pay.x.com")) && kept.covers(&host("x.com")));
     }
 
     #[test]

@@ -69,7 +69,8 @@ impl InterceptionConfig {
             return Err(problems);
         }
         let intercepted = hosts.iter().cloned().collect();
-        Ok(Interception { hosts, intercepted, tunnelled: tunnel.into_iter().collect() })
+        let tunnelled = tunnel.iter().cloned().collect();
+        Ok(Interception { hosts, tunnel, intercepted, tunnelled })
     }
 }
 
@@ -93,6 +94,7 @@ fn patterns(texts: &[String], path: &str, most: usize, problems: &mut Vec<Proble
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interception {
     hosts: Vec<HostPattern>,
+    tunnel: Vec<HostPattern>,
     intercepted: HostPatterns,
     tunnelled: HostPatterns,
 }
@@ -111,6 +113,11 @@ impl Interception {
     /// The patterns in `hosts`, in their order.
     pub fn hosts(&self) -> &[HostPattern] {
         &self.hosts
+    }
+
+    /// The patterns in `tunnel`, in their order.
+    pub fn tunnel(&self) -> &[HostPattern] {
+        &self.tunnel
     }
 }
 

@@ -105,6 +105,7 @@ impl Mint {
             && parent.contains('.')
             && self.patterns.has_ancestor_of(name)
             && !self.patterns.names(&host)
+            && !self.authority.constraints().excludes_below(parent)
         {
             return LeafName::Wildcard(parent.into());
         }

@@ -263,10 +263,9 @@ impl EgressPolicy {
 
     fn judge_address(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
         let address = canonical(address);
-        let inner = embedded(address);
         if self.deny.iter().any(|rule| {
             rule.matches(target.authority, address)
-                || inner.is_some_and(|inner| rule.matches(target.authority, inner))
+                || embedded(address).any(|inner| rule.matches(target.authority, inner))
         }) {
             return Some(Reason::Rule);
         }
@@ -279,7 +278,7 @@ impl EgressPolicy {
     fn judge_own(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
         // An address that is not loopback is recognized as this machine's own only once connected.
         let is_own = |to: SocketAddr| self.own.iter().any(|own| takes(*own, to, to.ip().is_loopback()));
-        let is_denied = (is_own(address) || embedded(address).is_some_and(is_own))
+        let is_denied = (is_own(address) || embedded(address).any(is_own))
             && !self.lifts(target, address, Rule::names_port_at_address);
         is_denied.then_some(Reason::OwnPort)
     }
@@ -371,9 +370,9 @@ impl Rule {
     }
 }
 
-/// Returns the address that packets to an IPv6 address are sent to over IPv4, if there is one.
-fn embedded(address: SocketAddr) -> Option<SocketAddr> {
-    net::embedded_v4(address.ip()).map(|ip| SocketAddr::new(ip.into(), address.port()))
+/// Returns the addresses that packets to an IPv6 address may be sent to over IPv4.
+fn embedded(address: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+    net::embedded_v4(address.ip()).map(move |ip| SocketAddr::new(ip.into(), address.port()))
 }
 
 /// Normalizes an address: IPv4-mapped addresses become IPv4, and the unspecified address, as a destination,

@@ -22,7 +22,8 @@ use rustls::{ClientConfig, ServerConfig};
 use crate::config::{ListenTlsConfig, ProviderTlsConfig, TlsVerify};
 
 pub use client::{
-    ClientConfigError, Identity, Verification, client_config, distrust, provider, system_roots,
+    CaError, ClientConfigError, Identity, Verification, add_authorities, client_config, distrust, provider,
+    system_roots,
 };
 pub use error::TlsError;
 pub use stream::{DetachedTlsStream, TlsStream, accept, accept_hello, handshake};

@@ -18,7 +18,8 @@ use crate::remedy::{CompileContext, Mode, Named, Needs, Reaction, Remedy, Step};
 const REPLAY_BYTES: usize = 64 << 10;
 
 /// The account that calls use. Credentials that the client sends under the same names are removed. A call to
-/// a provider that the account is not for is sent without it.
+/// a provider that the account is not for is sent without it. Of several `authenticate`, the innermost one
+/// whose account is for the called provider chooses.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuthenticateConfig {
@@ -87,6 +88,9 @@ impl Remedy for Authenticate {
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+        if !self.chooses(exchange) {
+            return Poll::Ready(Step::Next);
+        }
         exchange.draft.call.account = Some(self.account);
         exchange.draft.call.masks_echoes = self.masks_echoes;
         let account = exchange.called_account().filter(|_| self.mode == Mode::Enforce);
@@ -111,6 +115,15 @@ impl Remedy for Authenticate {
             }
             _ => Reaction::Pass,
         }
+    }
+}
+
+impl Authenticate {
+    /// Returns `false` if an outer remedy has chosen an account for the called provider, which this one's is
+    /// not for.
+    fn chooses(&self, exchange: &Exchange<'_>) -> bool {
+        let own = exchange.account_numbered(Some(self.account));
+        exchange.called_account().is_none() || own.is_some_and(|account| exchange.is_for(account))
     }
 }
 
@@ -145,6 +158,26 @@ mod tests {
         let mut exchange = harness.send(GET);
         assert_eq!(exchange.poll(&harness), TestStep::Call);
         assert_eq!(exchange.draft.call.account, harness.flows.accounts.find("b"));
+    }
+
+    #[test]
+    fn accounts_for_different_providers_choose_by_provider() {
+        let account = |provider| json!({ "provider": provider, "bearer": { "token": "${env:PATH}" } });
+        for order in [["a", "b"], ["b", "a"]] {
+            let remedies = order.map(|name| json!({ "authenticate": { "account": name } }));
+            let flows = json!([{ "name": "f", "remedies": remedies }]);
+            let accounts = json!({ "a": account("one"), "b": account("two") });
+            let harness = TestFlows::new(json!({ "accounts": accounts, "flows": flows }));
+            for (request, chosen) in [(GET, "a"), ("GET https://two.example/a", "b")] {
+                let mut exchange = harness.send(request);
+                assert_eq!(exchange.poll(&harness), TestStep::Call);
+                assert_eq!(
+                    exchange.draft.call.account,
+                    harness.flows.accounts.find(chosen),
+                    "{order:?} {request}"
+                );
+            }
+        }
     }
 
     #[test]

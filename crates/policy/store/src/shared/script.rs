@@ -13,7 +13,9 @@ pub const CALL_SCRIPT: &str = include_str!("call.lua");
 const HEAD_WORDS: usize = 5;
 /// Number of texts in a reply for each group.
 const GROUP_WORDS: usize = 7;
-/// The script computes with numbers of 53 bits, so it is told no units above this. It is above all limits.
+/// The script computes with numbers of 53 bits, so no reply has greater ones.
+const NUMBER_MAX: u64 = 1 << 53;
+/// No units above this are told to the script. It is above all limits.
 const UNITS_MAX: u64 = 1_000_000_000_000_000;
 /// The text of a group that no other member should call about.
 const NO_PRESS: &str = "-";
@@ -144,26 +146,27 @@ impl BookReply {
 }
 
 fn told(reply: &[u8], groups: usize) -> Option<Told> {
-    let words: Vec<&str> = std::str::from_utf8(reply).ok()?.split(' ').collect();
-    let (head, rest) = words.split_at_checked(HEAD_WORDS)?;
-    if rest.len() != groups.checked_mul(GROUP_WORDS)? {
+    let count = groups.checked_mul(GROUP_WORDS)?.checked_add(HEAD_WORDS)?;
+    let words: Vec<&str> = std::str::from_utf8(reply).ok()?.split(' ').take(count + 1).collect();
+    if words.len() != count {
         return None;
     }
-    let number = |at: usize| head[at].parse::<u64>().ok();
+    let (head, rest) = words.split_at_checked(HEAD_WORDS)?;
+    let number = |at: usize| counted(head[at]);
     let mut told = Told {
         time_ms: number(0)?,
-        generation: number(1)?,
+        generation: head[1].parse().ok()?,
         view: View { roster: number(2)?, low: number(3)? },
         divisor: number(4)?,
         groups: Vec::with_capacity(groups),
         pressed: Vec::new(),
     };
     for (index, words) in rest.chunks_exact(GROUP_WORDS).enumerate() {
-        let number = |at: usize| words[at].parse::<u64>().ok();
+        let number = |at: usize| counted(words[at]);
         told.groups.push(GroupReply {
             hold: number(0)?,
             cap: if words[1] == "-" { u64::MAX } else { number(1)? },
-            pool: words[2].parse().ok()?,
+            pool: words[2].parse().ok().filter(|pool: &i64| pool.unsigned_abs() <= NUMBER_MAX)?,
             learning_ms: number(3)?,
             total: number(4)?,
             differs: number(5)? == 1,
@@ -173,6 +176,11 @@ fn told(reply: &[u8], groups: usize) -> Option<Told> {
         }
     }
     Some(told)
+}
+
+/// Reads a number. A greater one than the script's would be too much for sums.
+fn counted(word: &str) -> Option<u64> {
+    word.parse().ok().filter(|number| *number <= NUMBER_MAX)
 }
 
 fn press(word: &str) -> Option<Press> {
@@ -210,6 +218,15 @@ mod tests {
         }
         assert!(BookReply::from_script(b"1 2 3 4 5 1 - 0 0 0 0 - 1", 1).is_err());
         assert!(BookReply::from_script(&[0xff], 1).is_err());
+        for at in [0, 2, 3, 4, 5, 7, 8, 9] {
+            let mut words = ["1", "2", "3", "4", "5", "1", "-", "0", "0", "0", "0", "-"];
+            words[at] = "9007199254740993";
+            assert_eq!(
+                BookReply::from_script(words.join(" ").as_bytes(), 1),
+                Err(ScriptReplyError),
+                "{words:?}"
+            );
+        }
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Kind {
     /// Returns the kind of `ip` or of an IPv4 address embedded in it, whichever is more dangerous.
     pub(super) fn of(ip: IpAddr) -> Self {
         let outer = Self::of_plain(ip);
-        embedded_v4(ip).map_or(outer, |inner| outer.min(Self::of_plain(IpAddr::V4(inner))))
+        embedded_v4(ip).fold(outer, |kind, inner| kind.min(Self::of_plain(IpAddr::V4(inner))))
     }
 
     fn of_plain(ip: IpAddr) -> Self {
@@ -202,22 +202,38 @@ impl Kind {
     }
 }
 
-/// Returns the IPv4 address that packets to `ip` are sent to: IPv4-mapped and -compatible (RFC 4291 §2.5.5),
-/// IPv4-translated (RFC 2765 §2.1), NAT64 (RFC 6052), 6to4 (RFC 3056), Teredo (RFC 4380 §4), and ISATAP under
-/// any prefix, with its bit for a global address set or not (RFC 5214 §6.1).
-pub(super) fn embedded_v4(ip: IpAddr) -> Option<Ipv4Addr> {
-    let IpAddr::V6(ip) = ip else { return None };
-    let from = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
+/// Returns the IPv4 addresses that packets to `ip` may be sent to: IPv4-mapped and -compatible (RFC 4291
+/// §2.5.5), IPv4-translated (RFC 2765 §2.1), NAT64 (RFC 6052), 6to4 (RFC 3056), Teredo (RFC 4380 §4), and
+/// ISATAP under any prefix, with its bit for a global address set or not (RFC 5214 §6.1). Only the operator
+/// of a NAT64 with a local prefix (RFC 8215) knows the prefix's length, so there it is each that is possible.
+pub(super) fn embedded_v4(ip: IpAddr) -> impl Iterator<Item = Ipv4Addr> {
+    let found = match ip {
+        IpAddr::V6(ip) => embedded(ip),
+        IpAddr::V4(_) => [None; 4],
+    };
+    found.into_iter().flatten()
+}
+
+fn embedded(ip: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
+    let one = |high: u16, low: u16| {
+        [Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))), None, None, None]
+    };
     match ip.segments() {
         // `::` and `::1` are genuine IPv6 addresses.
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => [None; 4],
+        // RFC 6052 §2.2: the octet in the middle is not part of the address.
+        [0x64, 0xff9b, 1, ..] => {
+            let octets = ip.octets();
+            let at = |places: [usize; 4]| Some(Ipv4Addr::from(places.map(|place| octets[place])));
+            [at([6, 7, 9, 10]), at([7, 9, 10, 11]), at([9, 10, 11, 12]), at([12, 13, 14, 15])]
+        }
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [_, _, _, _, 0 | 0x200, 0x5efe, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
-        | [0x2002, high, low, ..] => Some(from(high, low)),
-        [0x2001, 0, .., high, low] => Some(from(!high, !low)),
-        _ => None,
+        | [0x2002, high, low, ..] => one(high, low),
+        [0x2001, 0, .., high, low] => one(!high, !low),
+        _ => [None; 4],
     }
 }
 
@@ -346,6 +362,14 @@ mod tests {
             ("fec0::1", Private),
             ("ff02::1", Private),
             ("64:ff9b:1::1", Private),
+            // A local NAT64 with a prefix of 48, 56, 64 and 96 bits, and another one of 96 bits.
+            ("64:ff9b:1:a9fe:a9:fe00::", Metadata),
+            ("64:ff9b:1:a9:fe:a9fe::", Metadata),
+            ("64:ff9b:1:0:a9:fea9:fe00:0", Metadata),
+            ("64:ff9b:1::169.254.169.254", Metadata),
+            ("64:ff9b:1:ffff::169.254.169.254", Metadata),
+            ("64:ff9b:1:ffff:abcd:ef:a9fe:1", LinkLocal),
+            ("64:ff9b:1:ffff::8.8.8.8", Private),
             ("169.254.0.1", LinkLocal),
             ("fe80::1", LinkLocal),
             ("febf:ffff::1", LinkLocal),

@@ -1,10 +1,13 @@
 //! The TLS configuration that all of Egret's clients start from: authorities, verification and identity.
 
-use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::{fmt, io};
 
+use egret_config::{CERTIFICATES_BYTES_MAX, read_file};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
 
@@ -130,6 +133,42 @@ fn all_system_roots() -> Arc<RootCertStore> {
         Arc::new(roots)
     };
     ROOTS.get_or_init(load).clone()
+}
+
+/// The reason why a file of authorities is not usable.
+#[derive(Debug)]
+pub enum CaError {
+    /// It cannot be read.
+    Read(io::Error),
+    /// It is not PEM.
+    Pem(pem::Error),
+    /// A certificate cannot be an authority.
+    Certificate(rustls::Error),
+    /// It contains no certificate.
+    Empty,
+}
+
+impl fmt::Display for CaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => error.fmt(f),
+            Self::Pem(error) => error.fmt(f),
+            Self::Certificate(error) => error.fmt(f),
+            Self::Empty => f.write_str("the file contains no certificate"),
+        }
+    }
+}
+
+impl std::error::Error for CaError {}
+
+/// Adds the certificates in a PEM file to the authorities.
+pub fn add_authorities(file: &Path, roots: &mut RootCertStore) -> Result<(), CaError> {
+    let before = roots.len();
+    let bytes = read_file(file, CERTIFICATES_BYTES_MAX).map_err(CaError::Read)?;
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        roots.add(certificate.map_err(CaError::Pem)?).map_err(CaError::Certificate)?;
+    }
+    if roots.len() == before { Err(CaError::Empty) } else { Ok(()) }
 }
 
 /// Accepts every certificate.
