@@ -3,6 +3,7 @@
 
 mod clear;
 mod clients;
+mod control;
 mod names;
 mod ports;
 mod tunnels;
@@ -25,6 +26,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     advice.extend(egret_flow::advice::advise(&config.flows, &config.quotas));
     advice.extend(clear::advise(config));
     advice.extend(clients::advise(config));
+    advice.extend(control::advise(config));
     advice.extend(names::advise(config));
     advice.extend(ports::advise(config));
     advice.extend(tunnels::advise(config));

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use egret_config::{Document, Loaded, Problem, Report, SourceSet, SourceText};
+use egret_config::{Document, Loaded, Report, SourceSet, SourceText};
 use egret_control::{
     Applied, Checked, ConfigCall, ConfigChanges, ConfigFile, ConfigFiles, ConfigReply, ConfigRequest,
     EntityTags, Refusal,
@@ -113,7 +113,7 @@ impl RunningEgret {
         let approved = Document::parse(&name, &self.approved.main.text).map_err(invalid)?;
         let new = Document::parse(&name, text).map_err(invalid)?;
         // The rules decide which files may be included, and so read, before they are.
-        self.check_rules(&approved, &new, |problem| problem.path == INCLUDE)?;
+        self.check_rules(&approved, &new)?;
         let sources = self.sources(&name, text, included)?;
         let set = relative(sources.complete().map_err(invalid)?);
         // Included files come from their owner, also those that have just changed.
@@ -123,10 +123,10 @@ impl RunningEgret {
         let approved = Document::parse_set(&unchanged).map_err(invalid)?;
         let directory = self.run.file().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default();
         let mut new = Config::document(&set).map_err(invalid)?.in_directory(directory);
-        self.check_rules(&approved, &new, |_| true)?;
+        self.check_rules(&approved, &new)?;
         let config: Config = new.read().map_err(invalid)?;
         // Now that the text has been read, all paths in it are known.
-        self.check_rules(&approved, &new, |_| true)?;
+        self.check_rules(&approved, &new)?;
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(invalid(new.locate(problems)));
@@ -160,18 +160,12 @@ impl RunningEgret {
         Ok(sources.with_included(included.into_iter().map(text).collect()))
     }
 
-    /// Refuses a change for those problems with the rules that `counts` is true for.
-    fn check_rules(
-        &self,
-        approved: &Document<'_>,
-        new: &Document<'_>,
-        counts: impl Fn(&Problem) -> bool,
-    ) -> Result<(), Refusal> {
-        let rules = match self.config.control.config_changes {
-            ConfigChanges::Off | ConfigChanges::Restricted => config_rule::restricted,
-            ConfigChanges::Unrestricted => config_rule::unrestricted,
+    /// Refuses a change that the rules do not allow.
+    fn check_rules(&self, approved: &Document<'_>, new: &Document<'_>) -> Result<(), Refusal> {
+        let problems = match self.config.control.config_changes.current() {
+            ConfigChanges::All => config_rule::all(approved.root(), new.root()),
+            _ => config_rule::tune(approved.root(), new.root()),
         };
-        let problems: Vec<Problem> = rules(approved.root(), new.root()).into_iter().filter(counts).collect();
         if problems.is_empty() { Ok(()) } else { Err(Refusal::Forbidden(new.locate(problems).problems())) }
     }
 
@@ -239,9 +233,6 @@ impl RunningEgret {
         }
     }
 }
-
-/// The key of the included files.
-const INCLUDE: &str = "include";
 
 /// A file that is about to be replaced.
 struct Planned {
