@@ -23,6 +23,8 @@ struct Allowed {
     loaded: Loaded<Config>,
     /// Its texts.
     sources: ConfigSources,
+    /// `true` if `tune` would have allowed it too, compared with the config in effect.
+    is_tuned: bool,
 }
 
 /// A change of the files that is wanted.
@@ -133,7 +135,10 @@ impl RunningEgret {
         }
         let warnings = new.locate(crate::advice::advise(&config)).into_warnings();
         let config = self.run.overrides.apply(with_demo(config, self.demo.as_ref()));
-        Ok(Allowed { loaded: Loaded { config, warnings }, sources })
+        let in_effect = relative(&self.in_effect);
+        let is_tuned = Document::parse_set(&in_effect)
+            .is_ok_and(|in_effect| config_rule::tune(in_effect.root(), new.root()).is_empty());
+        Ok(Allowed { loaded: Loaded { config, warnings }, sources, is_tuned })
     }
 
     /// Returns the texts of a config: those that it comes with, and files that it includes besides.
@@ -180,12 +185,16 @@ impl RunningEgret {
             return Err(Refusal::Stale);
         }
         let Change { text, included, origin, .. } = change;
-        let Allowed { loaded, sources } = self.check(&text, included.clone())?;
+        let Allowed { loaded, sources, is_tuned } = self.check(&text, included.clone())?;
         let warnings = loaded.warnings.problems();
         let read_only = |error| Refusal::ReadOnly(format!("{name} cannot be replaced: {error}"));
         let drafts = drafts(&file, &text, &included)?;
         let old = self.config.clone();
         let restart = self.fixed_changes(&loaded.config);
+        if !is_tuned {
+            // A request that clients sent before must not be shown to a flow that came over the API.
+            self.gateway.begin_generation();
+        }
         self.apply(loaded).map_err(|messages| Refusal::Failed(messages.join("; ")))?;
         if let Err(refusal) = self.commit(drafts, &before.etag, read_only) {
             self.restore(old);
