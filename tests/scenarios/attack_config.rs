@@ -282,7 +282,7 @@ fn resend(egret: &Egret, exchange: &Value) -> egret_tests::http::Response {
 }
 
 /// Returns flows that send calls, with their credentials, to the provider `evil`.
-fn detours() -> [&'static str; 4] {
+fn alternates() -> [&'static str; 4] {
     [
         "transform: { request: { provider: evil, forward_credentials: true } }",
         "fallback: { on: [200-299, 5xx], provider: evil, forward_credentials: true }",
@@ -303,7 +303,7 @@ const PLACE: &str = "timeout: { total: 20s }";
 
 #[test]
 fn clients_credentials_reach_no_provider_that_came_over_the_api() {
-    for detour in detours() {
+    for alternate in alternates() {
         let (origin, evil) = (Provider::plain(), Provider::plain());
         let egret = with_flow(&origin).control("allowed_hosts: []").start();
         let traffic = LiveTraffic::open(&egret);
@@ -311,10 +311,10 @@ fn clients_credentials_reach_no_provider_that_came_over_the_api() {
         let recorded = traffic.until("path=/before", 1).remove(0);
         let text =
             changed(&egret, "providers:\n", &format!("providers:\n  evil: {{ url: '{}' }}\n", evil.url()));
-        let changed = ConfigApi::of(&egret).put(&text.replace(PLACE, detour)).status;
+        let changed = ConfigApi::of(&egret).put(&text.replace(PLACE, alternate)).status;
         call_with_credential(&egret, "/after");
         resend(&egret, &recorded);
-        assert_eq!((evil.requests().len(), changed), (0, 403), "{detour}");
+        assert_eq!((evil.requests().len(), changed), (0, 403), "{alternate}");
     }
 }
 
@@ -385,24 +385,24 @@ fn with_credential(provider: &Provider) -> usize {
 #[test]
 fn a_recorded_request_is_sent_again_to_the_provider_of_the_recorded_call_only() {
     // The owner of the file has reasons for each of these.
-    for detour in detours().into_iter().chain(["another URL"]) {
+    for alternate in alternates().into_iter().chain(["another URL"]) {
         let (origin, evil) = (Provider::plain(), Provider::plain());
         let mut config = with_flow(&origin);
-        if detour != "another URL" {
+        if alternate != "another URL" {
             config = config.provider("evil", evil.url());
         }
         let egret = config.start();
         let traffic = LiveTraffic::open(&egret);
         call_with_credential(&egret, "/before");
         let recorded = traffic.until("path=/before", 1).remove(0);
-        egret.rewrite(match detour {
+        egret.rewrite(match alternate {
             "another URL" => config.yaml().replace(&origin.url(), &evil.url()),
-            detour => config.yaml().replace(PLACE, detour),
+            alternate => config.yaml().replace(PLACE, alternate),
         });
         wait::until_true("the file is applied", || ConfigApi::of(&egret).versions().len() == 2);
         let answer = resend(&egret, &recorded);
-        assert_eq!(evil.requests().len(), 0, "{detour}");
-        assert_eq!((answer.status, &answer.json()["status"]), (200, &Value::from(403)), "{detour}");
+        assert_eq!(evil.requests().len(), 0, "{alternate}");
+        assert_eq!((answer.status, &answer.json()["status"]), (200, &Value::from(403)), "{alternate}");
         traffic.until("error=resend-elsewhere", 1);
     }
 }
@@ -410,7 +410,7 @@ fn a_recorded_request_is_sent_again_to_the_provider_of_the_recorded_call_only() 
 #[test]
 fn what_came_over_the_api_sees_no_request_that_was_recorded_before() {
     let shows = "fixed-response: { body: 'x${request.headers.authorization}' }";
-    let changes = detours().into_iter().chain([shows]);
+    let changes = alternates().into_iter().chain([shows]);
     for change in changes {
         let (origin, evil) = (Provider::plain(), Provider::responding(ok("evil")));
         let egret = with_flow(&origin).control("config_changes: unrestricted").start();

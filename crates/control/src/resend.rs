@@ -1,7 +1,7 @@
 //! Sends the request of a recorded exchange again, as its client would: all flows of the listener apply. The
-//! request comes from the gateway's memory, over a connection within the process. It is bound to the provider
-//! of the recorded call, whatever the flows say. The client gets only the status, and follows the new exchange
-//! in live traffic.
+//! request comes from the gateway's memory, over a connection within the process. It is bound to the
+//! provider of the recorded call, whatever the flows say. The client gets only the status, and follows the
+//! new exchange in live traffic.
 
 use std::io;
 use std::net::SocketAddr;

@@ -5,10 +5,10 @@
 //! keys of a [table](tunable), and only by plain values: numbers, durations and the like. So no text that is
 //! an expression, a template, a script, a URL, a host, a name or a path can be new.
 //!
-//! The approved config is the last one that came from the file itself, at start or by a reload. Only the owner
-//! of the file decides what the gateway may read, and where it sends what it has read. The rules compare two
-//! texts before anything that the new one refers to is read, so a refusal reveals nothing about the files and
-//! variables of the machine.
+//! The approved config is the last one that came from the file itself, at start or by a reload. Only the
+//! owner of the file decides what the gateway may read, and where it sends what it has read. The rules
+//! compare two texts before anything that the new one refers to is read, so a refusal reveals nothing about
+//! the files and variables of the machine.
 
 mod tunable;
 

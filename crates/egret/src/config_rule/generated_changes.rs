@@ -75,7 +75,7 @@ fn parts() -> Vec<Original> {
             if starts(line) || parts.is_empty() {
                 parts.push(String::new());
             }
-            parts.last_mut().unwrap().push_str(&format!("{line}\n"));
+            parts.last_mut().unwrap().extend([line, "\n"]);
         }
         parts
     };
@@ -386,6 +386,7 @@ impl Originals {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the counts tell what the test covers")]
 fn generated_changes_alter_only_listed_values() {
     let originals = Originals {
         published: published(),
@@ -400,7 +401,9 @@ fn generated_changes_alter_only_listed_values() {
         let share = CHANGES / THREADS;
         let run = |number| scope.spawn(move || originals.judge(number * share..(number + 1) * share, listed));
         let runs: Vec<_> = (0..THREADS).map(run).collect();
-        runs.into_iter().for_each(|run| counts.add(run.join().unwrap()));
+        for run in runs {
+            counts.add(run.join().unwrap());
+        }
     });
     let Counts { no_yaml, refused, same, invalid, accepted, by_key } = &counts;
     println!(

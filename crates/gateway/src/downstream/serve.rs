@@ -67,8 +67,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
     }
 }
 
-/// Serves a recorded request that is sent again, on a connection within the process: without TLS, whatever the
-/// listener wants of its clients' connections.
+/// Serves a recorded request that is sent again, on a connection within the process: without TLS, whatever
+/// the listener wants of its clients' connections.
 pub(crate) async fn serve_resent(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr, pin: Box<Pin>) {
     let place = ConnectionSlot::new(worker);
     let socket = match Socket::new(socket) {

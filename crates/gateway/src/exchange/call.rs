@@ -163,8 +163,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Refuses a call of a recorded request that is sent again, unless it goes to the provider of the recorded
-    /// one. Every call of an exchange passes here, so nothing in the config can take it elsewhere.
+    /// Refuses a call of a recorded request that is sent again, unless it goes to the provider of the
+    /// recorded one. Every call of an exchange passes here, so nothing in the config can take it elsewhere.
     #[cold]
     fn check_pin(&self) -> Result<(), Stop> {
         let Some(pin) = &self.client.pin else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! The request of a recorded exchange, to be sent again through the gateway.
 //!
-//! It is put together from the recording, secrets included, and goes to the gateway in the same process, which
-//! lets it go nowhere but to the provider of the first one. A reader of the list does not get to see it.
+//! It is put together from the recording, secrets included, and goes to the gateway in the same process,
+//! which lets it go nowhere but to the provider of the first one. A reader of the list does not see it.
 
 use std::fmt;
 use std::net::SocketAddr;
