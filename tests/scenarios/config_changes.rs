@@ -71,7 +71,7 @@ fn a_change_that_was_based_on_another_text_is_refused() {
 
 #[test]
 fn an_invalid_text_changes_nothing_and_every_problem_has_its_place() {
-    let egret = with_limit(5).start();
+    let egret = with_limit(5).control("config_changes: all").start();
     let (api, before) = (ConfigApi::of(&egret), file(&egret));
     let text = format!("{before}flows: [{{ name: f, remedis: [] }}]\n");
     let problems = api.put(&text).json();
@@ -117,6 +117,32 @@ fn changes_can_be_switched_off_and_the_config_still_be_validated() {
     assert_eq!((api.put(&new).status, api.roll_back(1).status), (403, 403));
     assert_eq!(api.validate(&new)["valid"], true);
     assert_eq!(limit(&egret), 5);
+}
+
+#[test]
+fn only_listed_values_change_unless_the_file_says_all() {
+    let egret = with_limit(5).start();
+    let (api, before) = (ConfigApi::of(&egret), file(&egret));
+    let added = api.put(&format!("{before}exporters: {{}}\n"));
+    assert_eq!((added.status, added.json()["problems"][0]["path"].as_str()), (403, Some("exporters")));
+    let reordered = before.replace("limit: 5, window: 1h", "window: 1h, limit: 5");
+    assert_eq!(api.put(&reordered).status, 403);
+    let laid_out =
+        before.replace("{ limit: 5, window: 1h }", "\n    # calls\n    limit: 6\n    window: '2h'\n");
+    let laid_out = laid_out.replace("quotas: { live: ", "quotas:\n  live:").replace("'2h'\n }", "'2h'");
+    assert_eq!(api.put(&laid_out).status, 200, "{}", api.put(&laid_out).text());
+    assert_eq!(limit(&egret), 6);
+    assert_eq!(api.roll_back(1).status, 200);
+}
+
+#[test]
+fn earlier_names_are_read_with_a_warning() {
+    let egret = with_limit(5).control("config_changes: restricted").start();
+    egret.until_logged("`restricted` is read as `tune`");
+    assert_eq!(egret.control_get("/api/v1/config").json()["control"]["config_changes"], "tune");
+    let api = ConfigApi::of(&egret);
+    assert_eq!(api.put(&format!("{}exporters: {{}}\n", file(&egret))).status, 403);
+    assert_eq!(api.put(&file(&egret).replace("limit: 5", "limit: 6")).status, 200);
 }
 
 #[test]

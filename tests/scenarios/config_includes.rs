@@ -9,7 +9,7 @@ use egret_tests::wait;
 
 /// Starts a gateway whose config includes `flows/*.yaml`, with one such file.
 fn started(text: &str) -> Egret {
-    let config = Config::default().flows("include: ['flows/*.yaml']\n");
+    let config = Config::default().control("config_changes: all").flows("include: ['flows/*.yaml']\n");
     Egret::start_with(&config, |command| {
         let flows = command.get_current_dir().unwrap().join("flows");
         fs::create_dir_all(&flows).unwrap();

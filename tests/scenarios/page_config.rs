@@ -19,7 +19,7 @@ fn file(egret: &Egret) -> String {
 
 #[test]
 fn an_edit_is_checked_compared_applied_and_rolled_back() {
-    let egret = with_limit(5).start();
+    let egret = with_limit(5).control("config_changes: all").start();
     let seen = browse(
         &egret,
         r#"
@@ -85,7 +85,7 @@ fn keys_and_values_are_completed_and_described_from_the_schema() {
         await page.key("Escape", "Escape", 27);
         await page.write("control:\n  config_changes: ");
         await page.key(" ", "Space", 32, 2);
-        const values = await page.until(`(${options}).includes("restricted") && ${options}`);
+        const values = await page.until(`(${options}).includes("tune") && ${options}`);
         await page.key("Escape", "Escape", 27);
         const about = await page.until(`document.querySelector(".key-about")?.innerText`);
         await page.point(".cm-line span", "config_changes");
@@ -98,7 +98,7 @@ fn keys_and_values_are_completed_and_described_from_the_schema() {
     assert!(text("info").contains("failing provider"), "{seen}");
     assert_eq!(seen["completed"], "      - circuit-breaker: ", "{seen}");
     assert!(text("names").contains("live") && text("names").contains("of quotas"), "{seen}");
-    assert!(text("values").contains("unrestricted"), "{seen}");
+    assert!(text("values").contains("all"), "{seen}");
     for described in ["about", "hover"] {
         assert!(text(described).contains("The changes of the config that the API accepts"), "{seen}");
     }

@@ -5,6 +5,9 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a tool for developers may fail loudly")]
 
 use std::f64::consts::TAU;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,8 +15,8 @@ use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Secret;
 use egret_control::{ConfigAccess, Control, ControlConfig, GatewayInfo, Source};
-use egret_diagnosis::{Discovered, Traffic, TrafficConfig};
-use egret_flow::FlowsSnapshot;
+use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
+use egret_flow::{FlowsSnapshot, UnknownFlow};
 use egret_gateway::stats::{ClientsSnapshot, Count, ExchangeCount, ProviderSnapshot, StatsSnapshot};
 use egret_net::counter::DnsSnapshot;
 use egret_net::histogram::{BOUNDS_US, HistogramSnapshot};
@@ -159,8 +162,12 @@ impl Source for MadeUp {
         Vec::new()
     }
 
-    fn purge(&self, _flow: Option<&str>, _purge: Purge<'_>) -> Purged {
-        Purged::default()
+    fn resend(&self, _listener: SocketAddr, _pin: Pin) -> io::Result<UnixStream> {
+        Err(io::Error::other("nothing is recorded here"))
+    }
+
+    fn purge(&self, _flow: Option<&str>, _purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
+        Ok(Purged::default())
     }
 
     fn ready(&self) -> bool {

@@ -1,11 +1,12 @@
 //! The config keys of the control port: `control:`.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use egret_config::{Problem, Secret};
 use egret_diagnosis::TrafficConfig;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Health checks, metrics, the API and the page. They reveal which hosts the application calls: keep them on
 /// loopback, or set a token.
@@ -31,19 +32,83 @@ pub struct ControlConfig {
 }
 
 /// The changes of the config that the API accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ConfigChanges {
     /// None. The config can still be validated. The token then only reads: requests of recorded exchanges
     /// are not sent again either.
     Off,
-    /// Changes of `log`, `providers`, `quotas` and `flows` that read and write no other files, use no other
-    /// secrets or variables, and send no requests with credentials elsewhere.
+    /// Other plain values of listed keys that the file has: limits, times, sizes, shares, modes and the log
+    /// level. No key, entry or list item can be added or removed, and no text that names or means something
+    /// can be new.
     #[default]
+    Tune,
+    /// All changes except those of `control` and `data_dir`. The holder of the token can then do what the
+    /// owner of the file can: read every file that Egret can read, and send every request and secret
+    /// anywhere.
+    All,
+    /// An earlier name of `tune`, for more changes.
+    #[schemars(skip)]
+    #[serde(rename = "tune")]
     Restricted,
-    /// All changes except those of `control` and `data_dir`. A client with the token can then read every
-    /// file that Egret can read.
+    /// The earlier name of `all`.
+    #[schemars(skip)]
+    #[serde(rename = "all")]
     Unrestricted,
+}
+
+impl ConfigChanges {
+    /// The value of today that an earlier name stands for.
+    #[must_use]
+    pub fn current(self) -> Self {
+        match self {
+            Self::Restricted => Self::Tune,
+            Self::Unrestricted => Self::All,
+            current => current,
+        }
+    }
+
+    /// The advice about an earlier name.
+    pub fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::Restricted => Some(
+                "`restricted` is read as `tune`, which accepts fewer changes: write `tune`, or `all` to let the holder of the token do what the owner of this file can",
+            ),
+            Self::Unrestricted => Some("`unrestricted` is called `all` now: write `all`"),
+            Self::Off | Self::Tune | Self::All => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ConfigChanges {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// The words that a message about any other one lists.
+        const WORDS: [&str; 3] = ["off", "tune", "all"];
+
+        struct Visitor;
+
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = ConfigChanges;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("one of `off`, `tune` and `all`")
+            }
+
+            fn visit_enum<A: de::EnumAccess<'de>>(self, access: A) -> Result<ConfigChanges, A::Error> {
+                let (word, rest) = access.variant::<String>()?;
+                de::VariantAccess::unit_variant(rest)?;
+                Ok(match word.as_str() {
+                    "off" => ConfigChanges::Off,
+                    "tune" => ConfigChanges::Tune,
+                    "all" => ConfigChanges::All,
+                    "restricted" => ConfigChanges::Restricted,
+                    "unrestricted" => ConfigChanges::Unrestricted,
+                    _ => return Err(de::Error::unknown_variant(&word, &WORDS)),
+                })
+            }
+        }
+        deserializer.deserialize_enum("ConfigChanges", &WORDS, Visitor)
+    }
 }
 
 impl Default for ControlConfig {

@@ -1,9 +1,11 @@
-//! Sends the request of a recorded exchange again, as its client would: to a listener of the gateway, so all
-//! flows apply. The request comes from the gateway's memory. The client gets only the status, and follows the
+//! Sends the request of a recorded exchange again, as its client would: all flows of the listener apply. The
+//! request comes from the gateway's memory, over a connection within the process. It is bound to the
+//! provider of the recorded call, whatever the flows say. The client gets only the status, and follows the
 //! new exchange in live traffic.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use axum::http::StatusCode;
 use egret_diagnosis::{Resend, ResendRisk, ResendTarget, Resending, Traffic};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -103,15 +105,25 @@ pub(crate) async fn resend(
         let detail = "the provider may act on this request a second time: confirm it with `confirmed=true`";
         return Err(conflict(detail.to_owned()));
     }
-    let (address, target) = route(&resend, &resends.demand.source.gateway().listeners).ok_or_else(|| {
-        conflict("the request cannot be sent again: no listener without TLS accepts it".to_owned())
+    let source = &resends.demand.source;
+    let (listener, target) = route(&resend, &source.gateway().listeners).ok_or_else(|| {
+        conflict("the request cannot be sent again: the listener that accepted it is gone".to_owned())
+    })?;
+    let resending = traffic.resending(id).ok_or_else(|| {
+        let detail = "too many requests are being sent again";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     })?;
     tracing::info!(exchange = id, "sends the request of a recorded exchange again");
     let failed = |error: io::Error| {
         Problem::new(StatusCode::BAD_GATEWAY, format!("the gateway gave no response: {error}"))
     };
-    let sent = timeout(TIME_MAX, send(&traffic, address, &resend.message(target), id)).await;
-    let (status, resending) = sent
+    let opened = source.resend(listener, resend.pin(resending.number()));
+    let stream = opened.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => conflict(error.to_string()),
+        _ => failed(error),
+    })?;
+    let sent = timeout(TIME_MAX, send(stream, &resend.message(target))).await;
+    let status = sent
         .map_err(|_| {
             Problem::new(
                 StatusCode::GATEWAY_TIMEOUT,
@@ -122,43 +134,17 @@ pub(crate) async fn resend(
     Ok(Json(Resent { status, id: recorded(&traffic, &resending).await }))
 }
 
-/// Returns the address to send to, and the form of the target there. A request that came over TLS goes to a
-/// listener without it that routes alike.
+/// Returns the listener that accepted the request, if it is still there, and the form of the target there. A
+/// request out of a tunnel is sent as a forward proxy receives it.
 fn route(resend: &Resend, listeners: &[ListenerInfo]) -> Option<(SocketAddr, ResendTarget)> {
-    let plain = |provider: Option<&str>| {
-        listeners.iter().find(|each| !each.tls && !each.redirect && each.provider.as_deref() == provider)
-    };
-    let first = listeners.iter().find(|each| Some(each.address) == resend.listener);
-    let (listener, target) = match first {
-        _ if resend.is_intercepted => (plain(None)?, ResendTarget::Https),
-        Some(first) if !first.tls && !first.redirect => (first, ResendTarget::Received),
-        Some(first) if first.tls => (plain(first.provider.as_deref())?, ResendTarget::Received),
-        _ => return None,
-    };
-    Some((reachable(listener.address), target))
+    let target = if resend.is_intercepted { ResendTarget::Absolute } else { ResendTarget::Received };
+    let accepted = resend.listener.filter(|address| listeners.iter().any(|each| each.address == *address))?;
+    Some((accepted, target))
 }
 
-/// Returns an address at which this process reaches the listener.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
-/// Sends a message on a connection of its own, and reads the response to its end. Returns its status.
-async fn send(
-    traffic: &Arc<Traffic>,
-    address: SocketAddr,
-    message: &[u8],
-    of: u64,
-) -> io::Result<(u16, Resending)> {
-    let mut stream = TcpStream::connect(address).await?;
-    let resending = traffic
-        .resending(stream.local_addr()?, of)
-        .ok_or_else(|| io::Error::other("too many requests are being sent again"))?;
+/// Sends a message, and reads the response to its end. Returns its status.
+async fn send(stream: StdUnixStream, message: &[u8]) -> io::Result<u16> {
+    let mut stream = UnixStream::from_std(stream)?;
     stream.write_all(message).await?;
     let (mut start, mut buffer, mut read, mut status) = (Vec::new(), vec![0; 16 << 10], 0, None);
     loop {
@@ -172,8 +158,7 @@ async fn send(
             status = final_status(&start);
         }
     }
-    let status = status.ok_or_else(|| io::Error::other("the connection was closed"))?;
-    Ok((status, resending))
+    status.ok_or_else(|| io::Error::other("the connection was closed"))
 }
 
 /// Returns the status of the first response that is not informational, if it has arrived.
@@ -217,17 +202,6 @@ mod tests {
             ("HTTP/1.1 \u{e9}1 OK\r\n", None),
         ] {
             assert_eq!(final_status(text.as_bytes()), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_listener_on_all_addresses_is_reached_over_loopback() {
-        for (address, expected) in [
-            ("0.0.0.0:8000", "127.0.0.1:8000"),
-            ("[::]:8000", "[::1]:8000"),
-            ("192.0.2.1:8000", "192.0.2.1:8000"),
-        ] {
-            assert_eq!(reachable(address.parse().unwrap()), expected.parse().unwrap(), "{address}");
         }
     }
 }

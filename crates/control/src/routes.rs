@@ -362,7 +362,9 @@ async fn purge(
         (None, None, None, Some(true)) => Purge::All,
         _ => return Err(one_of()),
     };
-    let Purged { removed, told } = source.purge(flow.as_deref(), selection);
+    let purged = source.purge(flow.as_deref(), selection);
+    let Purged { removed, told } =
+        purged.map_err(|unknown| Problem::new(StatusCode::NOT_FOUND, unknown.to_string()))?;
     tracing::info!(purged = removed, "purged stored responses");
     Ok(Json(PurgeView::new(removed, told).await).into_response())
 }

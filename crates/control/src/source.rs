@@ -1,11 +1,14 @@
 //! The data behind the control port, as its owner provides it.
 
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use egret_cluster::ClusterStatus;
-use egret_diagnosis::{Discovered, Traffic};
+use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::ExporterSnapshot;
-use egret_flow::FlowsSnapshot;
+use egret_flow::{FlowsSnapshot, UnknownFlow};
 use egret_gateway::stats::StatsSnapshot;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
@@ -37,9 +40,21 @@ pub trait Source: Send + Sync {
     /// Returns the details of an exchange on that list as JSON.
     fn traffic_details(&self, id: u64) -> Option<Vec<u8>>;
 
+    /// Returns a connection within the process for a recorded request that is sent again, as a client of the
+    /// `listener`. `pin` bounds where it goes.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `PermissionDenied` if the config has changed so that it may not be sent again.
+    fn resend(&self, listener: SocketAddr, pin: Pin) -> io::Result<UnixStream>;
+
     /// Purges matching responses from all caches, or from the cache of `flow`, and tells the other gateways
     /// of a cluster.
-    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged;
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such flow.
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow>;
 
     /// Returns `true` if new exchanges are accepted: `false` while starting and while draining.
     fn ready(&self) -> bool;

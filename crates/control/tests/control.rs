@@ -1,8 +1,9 @@
 //! Tests of the control port over real sockets: access rules and responses.
 #![expect(clippy::unwrap_used, reason = "a test that cannot talk to the control port has failed")]
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,8 +19,8 @@ use egret_control::{
     ConfigRequest, Control, ControlConfig, ControlError, ControlKey, Ends, GatewayInfo, Identity,
     NONCE_FIELD, PROOF_FIELD, Refusal, Source,
 };
-use egret_diagnosis::{Discovered, Traffic, TrafficConfig};
-use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
+use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
+use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats, UnknownFlow};
 use egret_gateway::stats::{Histogram, ProviderSnapshot, StatsSnapshot};
 use egret_quota::{GroupSnapshot, OnStoreError, QuotaKind, QuotaSnapshot};
 use egret_remedy::{
@@ -183,7 +184,14 @@ impl Source for Fixed {
         Vec::new()
     }
 
-    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
+    fn resend(&self, _listener: SocketAddr, _pin: Pin) -> io::Result<UnixStream> {
+        Err(io::Error::other("nothing is recorded in these tests"))
+    }
+
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
+        if flow == Some("unknown") {
+            return Err(UnknownFlow { known: vec!["charges".to_owned(), "shared".to_owned()] });
+        }
         let removed = match (flow, purge) {
             (None, Purge::All) => 4,
             (Some("charges"), Purge::Tag("t")) => 3,
@@ -203,7 +211,7 @@ impl Source for Fixed {
             answer.send(result).unwrap();
             told
         };
-        Purged { removed, told: told.into_iter().map(answered).collect() }
+        Ok(Purged { removed, told: told.into_iter().map(answered).collect() })
     }
 
     fn ready(&self) -> bool {
@@ -691,6 +699,9 @@ fn caches_are_purged_with_post_alone_and_from_no_other_sites_page() {
     for query in ["", "?all=false", "?all=true&tag=t", "?url=/a", "?every=true"] {
         assert_eq!(purge(query, "").problem(), 400, "{query}");
     }
+    let unknown = purge("?all=true&flow=unknown", "");
+    assert_eq!(unknown.problem(), 404);
+    assert!(unknown.json()["detail"].as_str().unwrap().ends_with("those with one are `charges`, `shared`"));
     let read = get(&control, "/api/v1/cache/purge?all=true");
     assert_eq!((read.problem(), read.field("allow")), (405, Some("POST")));
     assert_eq!(purge("?all=true", "origin: http://localhost\r\n").status, 200);

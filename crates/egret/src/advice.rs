@@ -4,6 +4,7 @@
 mod accounts;
 mod clear;
 mod clients;
+mod control;
 mod names;
 mod ports;
 mod tunnels;
@@ -27,6 +28,7 @@ pub fn advise(config: &Config) -> Vec<Problem> {
     advice.extend(accounts::advise(config));
     advice.extend(clear::advise(config));
     advice.extend(clients::advise(config));
+    advice.extend(control::advise(config));
     advice.extend(names::advise(config));
     advice.extend(ports::advise(config));
     advice.extend(tunnels::advise(config));

@@ -1,12 +1,15 @@
 //! The data behind the control port.
 
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use egret_cluster::{ClusterMonitor, ClusterStatus, ClusterThread};
 use egret_control::{GatewayInfo, Source};
-use egret_diagnosis::{Discovered, Traffic};
+use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::{ExporterSnapshot, Exporters};
-use egret_flow::FlowsSnapshot;
+use egret_flow::{FlowsSnapshot, UnknownFlow};
 use egret_gateway::Gateway;
 use egret_gateway::stats::StatsSnapshot;
 use egret_store::entries::Purge;
@@ -105,8 +108,13 @@ impl Source for ControlSource {
         self.gateway.get()?.traffic_details(id)
     }
 
-    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
-        self.gateway.get().map(|gateway| gateway.purge(flow, purge)).unwrap_or_default()
+    fn resend(&self, listener: SocketAddr, pin: Pin) -> io::Result<UnixStream> {
+        let gateway = self.gateway.get().ok_or_else(|| io::Error::other("the gateway has not started"))?;
+        gateway.resend(listener, pin)
+    }
+
+    fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
+        self.gateway.get().map_or_else(|| Ok(Purged::default()), |gateway| gateway.purge(flow, purge))
     }
 
     fn ready(&self) -> bool {

@@ -55,6 +55,8 @@ pub(crate) enum ErrorKind {
     ScriptRefused,
     /// The client has not proven who it is, on a listener that asks for it.
     ClientUnproven,
+    /// A recorded request that is sent again would leave the provider of the recorded call.
+    ResendElsewhere,
 }
 
 /// One row of the table of errors.
@@ -67,7 +69,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -106,6 +108,7 @@ impl ErrorKind {
         Self::BodiesFull,
         Self::ScriptRefused,
         Self::ClientUnproven,
+        Self::ResendElsewhere,
     ];
 
     const fn row(self) -> Row {
@@ -150,6 +153,7 @@ impl ErrorKind {
             Self::BodiesFull => row("bodies-full", 503, "proxy_internal_error"),
             Self::ScriptRefused => row("script-refused", 403, "http_request_denied"),
             Self::ClientUnproven => row("client-unproven", 407, "http_request_denied"),
+            Self::ResendElsewhere => row("resend-elsewhere", 403, "http_request_denied"),
             Self::EchoUnreadable => row("echo-unreadable", 502, "http_response_content_coding"),
         }
     }

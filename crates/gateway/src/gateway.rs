@@ -4,7 +4,9 @@ pub(crate) mod acceptor;
 pub(crate) mod thread;
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +16,9 @@ use std::{fmt, io};
 use egret_cache::CacheDisk;
 use egret_clock::{Moment, Timestamp};
 use egret_config::Problem;
-use egret_diagnosis::{Discovered, Traffic};
+use egret_diagnosis::{Discovered, Pin, Traffic};
 use egret_export::access_log::AccessLog;
-use egret_flow::{FlowsSnapshot, HandedFlows};
+use egret_flow::{FlowsSnapshot, HandedFlows, UnknownFlow};
 use egret_message::authority::{Authority, Host};
 use egret_message::default_port;
 use egret_net::descriptors::OpenFiles;
@@ -32,6 +34,7 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::config::{GatewayConfig, Parts};
+use crate::exchange::call::OTHER_GENERATION;
 use crate::observe::counters;
 use crate::observe::stats::{InterceptionSnapshot, StatsSnapshot};
 use crate::plan::Plan;
@@ -259,8 +262,10 @@ impl Gateway {
         let mut state = self.lock();
         let (listeners, sockets, bound) = bind_all(config, &state.listeners, parts.inherited)?;
         let workers = self.shared.network.counters.len();
-        let plan = Plan::compile(Parts { gateway: &bound, ..parts }, &self.own, workers, Some(&state.plan))
-            .map_err(StartError::Config)?;
+        let mut plan =
+            Plan::compile(Parts { gateway: &bound, ..parts }, &self.own, workers, Some(&state.plan))
+                .map_err(StartError::Config)?;
+        plan.generation = self.shared.generation.load(Relaxed);
         let reopened = self.shared.access_log.reconfigure(&config.access_log);
         reopened.map_err(|error| StartError::System("open the access log", error))?;
         self.shared.network.resolver.reconfigure(&config.dns);
@@ -355,9 +360,40 @@ impl Gateway {
         self.shared.traffic.details(id, &|flow, remedy| plan.flows.describe_remedy(flow, remedy))
     }
 
+    /// Begins a new generation of the config with the next [`reload`](Self::reload). A request that was
+    /// recorded under another one is not sent again: the new config could tell somebody what is in it.
+    pub fn begin_generation(&self) {
+        self.shared.generation.fetch_add(1, Relaxed);
+    }
+
+    /// Returns a connection within the process for a recorded request that is sent again. It is served like
+    /// that of a client of `listener`, within the bounds of `pin`. Nobody else can reach it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system has no sockets left, and with `PermissionDenied` if the request was recorded under
+    /// another [generation](Self::begin_generation) of the config.
+    pub fn resend(&self, listener: SocketAddr, pin: Pin) -> io::Result<UnixStream> {
+        if pin.routed.generation != self.lock().plan.generation {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, OTHER_GENERATION));
+        }
+        let (own, served) = UnixStream::pair()?;
+        own.set_nonblocking(true)?;
+        served.set_nonblocking(true)?;
+        let served = TcpStream::from(OwnedFd::from(served));
+        let worker = self.shared.least_loaded();
+        self.shared.connections[worker].fetch_add(1, Relaxed);
+        self.shared.send(worker, Message::Resent(served, listener, Box::new(pin)));
+        Ok(own)
+    }
+
     /// Removes the responses that `purge` selects from all caches, or from those of one flow, and tells the
     /// other gateways of a cluster.
-    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such flow.
+    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
         let plan = Arc::clone(&self.lock().plan);
         plan.flows.purge(flow, purge)
     }

@@ -68,6 +68,9 @@ pub(crate) struct Plan {
     pub flows: Flows,
     /// The tunnels that the gateway serves itself. `None` if it relays all of them.
     pub interception: Option<InterceptionPlan>,
+    /// Changes with each config of which recorded requests must know nothing, see
+    /// [`Gateway::begin_generation`](crate::Gateway::begin_generation).
+    pub generation: u64,
     config: GatewayConfig,
 }
 
@@ -167,6 +170,8 @@ pub(crate) struct UpstreamPlan {
     pub configured: bool,
     /// Identifies the provider in the list of called endpoints.
     pub tally_number: u64,
+    /// Its name and its URL. A recorded request is sent again to the same destination only.
+    pub destination: Arc<str>,
     pub stats: Arc<ProviderStats>,
     /// Number of open connections over all workers, including tunnels.
     open: Arc<AtomicU32>,
@@ -214,6 +219,7 @@ impl OtherHosts {
             upgrades: Arc::clone(&self.upgrades),
             configured: false,
             tally_number: 0,
+            destination: Arc::default(),
             stats,
             open: Arc::default(),
             source: None,
@@ -277,6 +283,10 @@ impl UpstreamPlan {
     /// Sets the number of its origin.
     fn numbered(mut self) -> Self {
         self.tally_number = Tallies::number(self.tallied_origin());
+        let Origin { tls, authority } = &self.origin;
+        let scheme = if *tls { "https" } else { "http" };
+        let base = String::from_utf8_lossy(&self.path_prefix);
+        self.destination = format!("{} {scheme}://{authority}{base}", self.provider()).into();
         self
     }
 
@@ -314,6 +324,7 @@ impl UpstreamPlan {
             upgrades: if named { Arc::clone(&self.upgrades) } else { Arc::default() },
             configured: self.configured,
             tally_number: self.tally_number,
+            destination: Arc::clone(&self.destination),
             stats: Arc::clone(&self.stats),
             open: Arc::clone(&self.open),
             source: self.source.clone(),
@@ -403,6 +414,7 @@ impl Plan {
                 upgrades: upgrades_of(name, provider, &upgrades, &mut problems),
                 configured: true,
                 tally_number: 0,
+                destination: Arc::default(),
                 stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),
                 open: Arc::default(),
                 source: Some(provider.clone()),
@@ -448,6 +460,7 @@ impl Plan {
             errors,
             flows,
             interception,
+            generation: previous.map_or(0, |previous| previous.generation),
             config: config.clone(),
         })
     }

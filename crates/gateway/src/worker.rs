@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use egret_clock::{Clock, Moment, Random};
-use egret_diagnosis::{Tallies, Traffic, TrafficConfig};
+use egret_diagnosis::{Pin, Tallies, Traffic, TrafficConfig};
 use egret_export::access_log::{AccessLog, LogLine};
 use egret_message::authority::Authority;
 use egret_message::{Origin, RequestId, Via};
@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     /// The log line about hosts for which there is no certificate.
     pub unminted: Notice,
     pub draining: AtomicBool,
+    /// The generation of the next plan.
+    pub generation: AtomicU64,
     pub reloads: AtomicU64,
     pub reloads_refused: AtomicU64,
 }
@@ -92,6 +94,9 @@ pub(crate) struct Inbox {
 pub(crate) enum Message {
     /// A new client connection, with the address of its listener.
     Client(TcpStream, SocketAddr),
+    /// A recorded request that is sent again: the end of a connection within the process, the address of the
+    /// listener whose client it stands for, and its bounds.
+    Resent(TcpStream, SocketAddr, Box<Pin>),
     /// Accept clients of the listener at this address on this socket until told to stop. Sent only to the
     /// first worker.
     Listen(std::net::TcpListener, SocketAddr, oneshot::Receiver<StopAccepting>),
@@ -178,6 +183,7 @@ impl Shared {
             loops: Arc::default(),
             unminted: Notice::default(),
             draining: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
             reloads: AtomicU64::new(0),
             reloads_refused: AtomicU64::new(0),
         };

@@ -35,7 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- $needed := dict
   "gateway" (dict "listen" (list $listener) "names" $names "timeouts" (dict "drain" "30s"))
-  "control" (dict "listen" "0.0.0.0:8001" "token" "${env:EGRET_TOKEN}")
+  "control" (dict "listen" "0.0.0.0:8001" "token" "${env:EGRET_TOKEN}" "config_changes" "off")
   "data_dir" "/var/lib/egret"
   "log" (dict "format" "json") -}}
 {{- toYaml (mustMergeOverwrite $needed (deepCopy .Values.config)) -}}

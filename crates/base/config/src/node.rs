@@ -44,6 +44,11 @@ impl<'a> Node<'a> {
         })
     }
 
+    /// The value itself.
+    pub fn value(self) -> &'a YamlValue {
+        &self.0.value
+    }
+
     /// The first character of the value.
     pub(crate) fn at(self) -> Position {
         self.0.at

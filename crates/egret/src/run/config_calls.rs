@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use egret_config::{Document, Loaded, Problem, Report, SourceSet, SourceText};
+use egret_config::{Document, Loaded, Report, SourceSet, SourceText};
 use egret_control::{
     Applied, Checked, ConfigCall, ConfigChanges, ConfigFile, ConfigFiles, ConfigReply, ConfigRequest,
     EntityTags, Refusal,
@@ -26,6 +26,8 @@ struct Allowed {
     loaded: Loaded<Config>,
     /// Its texts.
     sources: ConfigSources,
+    /// `true` if `tune` would have allowed it too, compared with the config in effect.
+    is_tuned: bool,
 }
 
 /// A change of the files that is wanted.
@@ -45,6 +47,7 @@ struct Checker {
     file: Option<PathBuf>,
     name: String,
     approved: SourceSet,
+    in_effect: SourceSet,
     changes: ConfigChanges,
 }
 
@@ -81,7 +84,8 @@ impl RunningEgret {
         let name = self.run.file().map_or_else(|| self.run.name(), name_of);
         let file = self.run.file().map(Path::to_path_buf);
         let changes = self.config.control.config_changes;
-        Checker { file, name, approved: self.approved.clone(), changes }
+        let (approved, in_effect) = (self.approved.clone(), self.in_effect.clone());
+        Checker { file, name, approved, in_effect, changes }
     }
 
     fn reply(&mut self, request: ConfigRequest) -> Result<ConfigReply, Refusal> {
@@ -154,13 +158,17 @@ impl RunningEgret {
             return Err(Refusal::Stale);
         }
         let Change { text, included, origin, .. } = change;
-        let Allowed { mut loaded, sources } = self.checker().check(&text, included.clone())?;
+        let Allowed { mut loaded, sources, is_tuned } = self.checker().check(&text, included.clone())?;
         loaded.config = self.run.overrides.apply(with_demo(loaded.config, self.demo.as_ref()));
         let warnings = loaded.warnings.problems();
         let read_only = |error| Refusal::ReadOnly(format!("{name} cannot be replaced: {error}"));
         let drafts = drafts(&file, &text, &included)?;
         let old = self.config.clone();
         let restart = self.fixed_changes(&loaded.config);
+        if !is_tuned {
+            // A request that clients sent before must not be shown to a flow that came over the API.
+            self.gateway.begin_generation();
+        }
         self.apply(loaded).map_err(|messages| Refusal::Failed(messages.join("; ")))?;
         if let Err(refusal) = self.commit(drafts, &before.etag, read_only) {
             self.restore(old);
@@ -221,7 +229,7 @@ impl Checker {
         let approved = Document::parse(name, &self.approved.main.text).map_err(invalid)?;
         let new = Document::parse(name, text).map_err(invalid)?;
         // The rules decide which files may be included, and so read, before they are.
-        self.check_rules(&approved, &new, |problem| problem.path == INCLUDE)?;
+        self.check_rules(&approved, &new)?;
         let sources = self.sources(name, text, included)?;
         let set = relative(sources.complete().map_err(invalid)?);
         // Included files come from their owner, also those that have just changed.
@@ -232,16 +240,18 @@ impl Checker {
         let directory =
             self.file.as_deref().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default();
         let mut new = Config::document(&set).map_err(invalid)?.in_directory(directory);
-        self.check_rules(&approved, &new, |_| true)?;
+        self.check_rules(&approved, &new)?;
         let config: Config = new.read().map_err(invalid)?;
         // Now that the text has been read, all paths in it are known.
-        self.check_rules(&approved, &new, |_| true)?;
+        self.check_rules(&approved, &new)?;
         let problems = config.problems();
         if !problems.is_empty() {
             return Err(invalid(new.locate(problems)));
         }
         let warnings = new.locate(crate::advice::advise(&config)).into_warnings();
-        Ok(Allowed { loaded: Loaded { config, warnings }, sources })
+        let is_tuned = Document::parse_set(&relative(&self.in_effect))
+            .is_ok_and(|in_effect| config_rule::tune(in_effect.root(), new.root()).is_empty());
+        Ok(Allowed { loaded: Loaded { config, warnings }, sources, is_tuned })
     }
 
     /// Returns the texts of a config: those that it comes with, and files that it includes besides.
@@ -268,24 +278,15 @@ impl Checker {
         Ok(sources.with_included(included.into_iter().map(text).collect()))
     }
 
-    /// Refuses a change for those problems with the rules that `counts` is true for.
-    fn check_rules(
-        &self,
-        approved: &Document<'_>,
-        new: &Document<'_>,
-        counts: impl Fn(&Problem) -> bool,
-    ) -> Result<(), Refusal> {
-        let rules = match self.changes {
-            ConfigChanges::Off | ConfigChanges::Restricted => config_rule::restricted,
-            ConfigChanges::Unrestricted => config_rule::unrestricted,
+    /// Refuses a change that the rules do not allow.
+    fn check_rules(&self, approved: &Document<'_>, new: &Document<'_>) -> Result<(), Refusal> {
+        let problems = match self.changes.current() {
+            ConfigChanges::All => config_rule::all(approved.root(), new.root()),
+            _ => config_rule::tune(approved.root(), new.root()),
         };
-        let problems: Vec<Problem> = rules(approved.root(), new.root()).into_iter().filter(counts).collect();
         if problems.is_empty() { Ok(()) } else { Err(Refusal::Forbidden(new.locate(problems).problems())) }
     }
 }
-
-/// The key of the included files.
-const INCLUDE: &str = "include";
 
 /// A file that is about to be replaced.
 struct Planned {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use egret_clients::Proven;
 use egret_clock::Moment;
+use egret_diagnosis::Pin;
 use egret_message::authority::Authority;
 use egret_message::default_port;
 use egret_net::deadline::Timer;
@@ -57,6 +58,8 @@ pub(crate) struct Client {
     pub redirected: Option<Box<Redirected>>,
     /// The client that the connection itself proves: by its certificate, or by the token of its CONNECT.
     pub proven: Option<Arc<Proven>>,
+    /// The bounds of a recorded request that is sent again. `None` for every client outside of the process.
+    pub pin: Option<Box<Pin>>,
     /// Released last, when the socket is closed.
     _place: ConnectionSlot,
 }
@@ -150,6 +153,7 @@ impl Client {
             inside: None,
             redirected: None,
             proven: None,
+            pin: None,
             _place: place,
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use egret_clients::{Clients, Proven, Unproven};
 use egret_clock::Moment;
+use egret_diagnosis::Pin;
 use egret_export::access_log::LogLine;
 use egret_http1::{Method, Progress};
 use egret_message::RequestId;
@@ -60,6 +61,23 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
     }
     while client.wait_for_request().await {
         // A separate future, so a waiting connection takes no more memory than waiting needs.
+        if !Box::pin(client.serve_requests()).await {
+            return;
+        }
+    }
+}
+
+/// Serves a recorded request that is sent again, on a connection within the process: without TLS, whatever
+/// the listener wants of its clients' connections.
+pub(crate) async fn serve_resent(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr, pin: Box<Pin>) {
+    let place = ConnectionSlot::new(worker);
+    let socket = match Socket::new(socket) {
+        Ok(socket) => socket,
+        Err(error) => return warn!(%error, "cannot send a recorded request again"),
+    };
+    let mut client = Client::new(place, Stream::Plain(socket), listener);
+    client.pin = Some(pin);
+    while client.wait_for_request().await {
         if !Box::pin(client.serve_requests()).await {
             return;
         }

@@ -33,6 +33,9 @@ use crate::view::View;
 /// every response arrives sooner, and waking on two sockets costs more than waking on one.
 const UNWATCHED: Duration = Duration::from_millis(50);
 
+/// The detail of the error for a recorded request of another generation.
+pub(crate) const OTHER_GENERATION: &str = "the config was changed over the API since the request was recorded, so it is not sent again: repeat the call itself";
+
 /// The reason why there is no response to forward.
 pub(crate) enum Stop {
     /// The client gets an error response.
@@ -124,6 +127,9 @@ impl<'a> Call<'a> {
     /// Sends the request and receives the head of the final response. Retries once if a reused connection
     /// turns out to be stale.
     pub async fn obtain_response(&mut self, forward: &CallTarget) -> Result<Box<Connection>, Stop> {
+        if self.client.pin.is_some() {
+            self.check_pin()?;
+        }
         let mut connection = match self.upstream.take_idle(self.clock.begun) {
             Some(connection) => {
                 self.upstream.counters().pool_hits.add(1);
@@ -154,6 +160,29 @@ impl<'a> Call<'a> {
                 }
                 Err(stop) => return Err(stop),
             }
+        }
+    }
+
+    /// Refuses a call of a recorded request that is sent again, unless it goes to the provider of the
+    /// recorded one. Every call of an exchange passes here, so nothing in the config can take it elsewhere.
+    #[cold]
+    fn check_pin(&self) -> Result<(), Stop> {
+        let Some(pin) = &self.client.pin else { return Ok(()) };
+        if pin.routed.destination == self.upstream.plan.destination {
+            return self.check_generation();
+        }
+        let detail = "a recorded request is sent again to the provider of the recorded call only, and the config now leads elsewhere";
+        Err(Stop::Failure(Failure::new(ErrorKind::ResendElsewhere, detail)))
+    }
+
+    /// Refuses a recorded request that is sent again under another generation of the config. No flow and no
+    /// diagnosis sees it then.
+    pub fn check_generation(&self) -> Result<(), Stop> {
+        match &self.client.pin {
+            Some(pin) if pin.routed.generation != self.view.plan.generation => {
+                Err(Stop::Failure(Failure::new(ErrorKind::ResendElsewhere, OTHER_GENERATION)))
+            }
+            _ => Ok(()),
         }
     }
 

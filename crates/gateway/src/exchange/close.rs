@@ -121,6 +121,7 @@ pub(crate) fn finish_recording(
         informational: call.informational,
         error: call.failed.map(ErrorKind::slug),
         is_intercepted: call.client.inside.is_some(),
+        resend: call.client.pin.as_ref().map(|pin| pin.number),
     };
     recording.finish(&finished, up, &mut response_state.down, &worker.records);
 }

@@ -86,6 +86,10 @@ pub(crate) async fn serve(
     target: &CallTarget,
     is_watched: bool,
 ) -> (Option<Box<FlowRun>>, Ended) {
+    if let Err(stop) = call.check_generation() {
+        let ended = Box::pin(call.stop(stop)).await;
+        return (None, ended);
+    }
     let mut guided = Guided::new(call);
     guided.run.is_watched = is_watched;
     // These calls are boxed, so exchanges without flows stay below 1 KiB, the limit of the allocator's fast
@@ -204,6 +208,9 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Starts to record the client's call, if any matching flow has diagnoses.
     fn start_recording(&mut self) {
+        if self.call.check_generation().is_err() {
+            return;
+        }
         let worker = &self.call.client.worker;
         let bytes = self.call.state.input.filled();
         let request = RecordedRequest {
@@ -211,6 +218,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             bytes,
             call: self.run.forward.as_ref(),
             target: self.run.target.of(bytes),
+            generation: self.call.view.plan.generation,
         };
         let flows = &self.call.view.plan.flows;
         let recording = Recording::start(flows, &self.run.matches, worker, self.run.is_watched, request);
@@ -719,7 +727,8 @@ impl<'c, 'a> Guided<'c, 'a> {
         let worker = &self.call.client.worker;
         let (head, bytes) = (&self.call.state.request, self.call.state.input.filled());
         let body = &bytes[head.len..head.len + self.run.body.framed_len];
-        if !worker.has_room_for_revalidation() {
+        // A call in the background would not be bound to the provider of a recorded request.
+        if self.call.client.pin.is_some() || !worker.has_room_for_revalidation() {
             return;
         }
         let mut outer = PendingChanges::default();

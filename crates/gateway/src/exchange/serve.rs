@@ -65,6 +65,11 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
             }
             Err(failure) => Box::pin(refuse(client, state, &view, &failure, Some(&target), begun)).await,
         },
+        Ok(Route::Tunnel(_)) if client.pin.is_some() => {
+            let detail = "a tunnel is not opened again";
+            let failure = Failure::new(ErrorKind::ResendElsewhere, detail);
+            Box::pin(refuse(client, state, &view, &failure, None, begun)).await
+        }
         Ok(Route::Tunnel(authority)) => Box::pin(connect(client, state, &view, authority, begun)).await,
         Err(failure) => Box::pin(refuse(client, state, &view, &failure, None, begun)).await,
     };

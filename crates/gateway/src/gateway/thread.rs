@@ -37,6 +37,9 @@ pub(crate) async fn run(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, inb
                 Err(error) => warn!(%error, "cannot start a listener"),
             },
             Message::Client(socket, listener) => serve_client(&worker, socket, listener),
+            Message::Resent(socket, listener, pin) => {
+                spawn(serve::serve_resent(Rc::clone(&worker), socket, listener, pin));
+            }
             Message::Plan(plan) => worker.apply(plan),
             Message::Pulse(pulse) => drop(pulse),
             Message::Traffic => worker.heed_traffic(),

@@ -7,9 +7,10 @@
 use std::cell::RefCell;
 use std::mem;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use egret_clock::Moment;
-use egret_diagnosis::{Attempt, Facts, PhaseTimes, Record, Url, content_type};
+use egret_diagnosis::{Attempt, Facts, PhaseTimes, Record, Routed, Url, content_type};
 use egret_flow::Flows;
 use egret_http1::{Rendering, RequestFraming, RequestHead, ResponseFraming, ResponseHead};
 use egret_match::router::Matches;
@@ -150,6 +151,8 @@ pub(crate) struct RecordedRequest<'a> {
     pub call: Option<&'a CallTarget>,
     /// Path and query, relative to the provider's URL.
     pub target: &'a [u8],
+    /// The generation of the config that serves it.
+    pub generation: u64,
 }
 
 /// The facts about an exchange that has ended.
@@ -185,6 +188,8 @@ pub(crate) struct Finished<'a> {
     pub error: Option<&'static str>,
     /// `true` if the request came out of a tunnel that the gateway intercepts.
     pub is_intercepted: bool,
+    /// Number of the recorded request that is sent again, if this is one.
+    pub resend: Option<u64>,
 }
 
 impl Recording {
@@ -217,7 +222,11 @@ impl Recording {
             records.keep(record);
             return None;
         }
-        let RecordedRequest { head, bytes, call, target } = request;
+        let RecordedRequest { head, bytes, call, target, generation } = request;
+        if is_watched {
+            let routed = |call: &CallTarget| Arc::clone(&call.upstream.plan.destination);
+            record.routed = call.map(routed).map(|destination| Routed { destination, generation });
+        }
         let head_bytes = &bytes[..head.len];
         if let Some(destination) = call.map(CallTarget::destination) {
             let Destination { tls, host, port, base, has_bare_base, kept_host, .. } = destination;
@@ -299,6 +308,7 @@ impl Recording {
             informational: finished.informational,
             error: finished.error,
             is_intercepted: finished.is_intercepted,
+            resend: finished.resend,
             ..record.facts
         };
         let mut records = records.borrow_mut();

@@ -32,9 +32,9 @@ pub use finished::{Finished, RecordReader, content_type};
 pub use observers::{
     DiagnosedFlow, Diagnoses, DiagnosesContext, DiagnosisCounts, DiagnosisStats, HandOver, Record,
 };
-pub use record::{Attempt, Capture, Facts, PhaseTimes, RecordedExchange, Url};
+pub use record::{Attempt, Capture, Facts, PhaseTimes, RecordedExchange, Routed, Url};
 pub use tally::{TalliedCall, TalliedOrigin, Tallies};
 pub use traffic::{
-    Batch, ExplainedDecision, FilterError, NotResendable, Redact, Resend, ResendRisk, ResendTarget,
+    Batch, ExplainedDecision, FilterError, NotResendable, Pin, Redact, Resend, ResendRisk, ResendTarget,
     Resending, Traffic, TrafficConfig, TrafficFilter, TrafficReader, TrafficStatus,
 };

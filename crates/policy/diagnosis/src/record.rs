@@ -6,6 +6,7 @@
 //! has no reference to the exchange.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use egret_clock::Timestamp;
 use egret_har::observed::Phases;
@@ -23,12 +24,23 @@ pub struct RecordedExchange {
     spans: Spans,
     /// All data other than text.
     pub facts: Facts,
+    /// The provider that the request was routed to, if it was and live traffic is read.
+    pub routed: Option<Routed>,
     /// Failed calls that were repeated.
     failed_attempts: Vec<Attempt>,
     /// The request's body as the client sent it.
     pub request_body: Capture,
     /// The response's body as the client received it.
     pub response_body: Capture,
+}
+
+/// The provider that a request was routed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routed {
+    /// Its name and its URL, as text.
+    pub destination: Arc<str>,
+    /// The generation of the config that the request was served by.
+    pub generation: u64,
 }
 
 /// Offsets of a record's texts.
@@ -82,6 +94,8 @@ pub struct Facts {
     pub is_stored: bool,
     /// `true` if the client sent the request inside a tunnel, which the gateway intercepted.
     pub is_intercepted: bool,
+    /// The number under which a recorded request was sent again, if this is one.
+    pub resend: Option<u64>,
 }
 
 /// A call to a provider. Times are in microseconds since the first byte of the request.
@@ -203,6 +217,7 @@ impl RecordedExchange {
         self.text.shrink_to(SPARE_TEXT_BYTES);
         self.spans = Spans::default();
         self.facts = Facts::default();
+        self.routed = None;
         self.failed_attempts.clear();
         self.request_body.clear();
         self.response_body.clear();
@@ -291,6 +306,7 @@ impl RecordedExchange {
             text: self.text.clone(),
             spans: self.spans,
             facts: self.facts,
+            routed: self.routed.clone(),
             failed_attempts: self.failed_attempts.clone(),
             request_body: self.request_body.copy(body_bytes_max[0]),
             response_body: self.response_body.copy(body_bytes_max[1]),

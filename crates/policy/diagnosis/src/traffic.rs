@@ -14,7 +14,6 @@ mod sampling;
 mod tests;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +36,7 @@ use sampling::{Adaption, Sampling};
 pub use config::{Redact, TrafficConfig};
 pub use entry::ExplainedDecision;
 pub use filter::{FilterError, TrafficFilter};
-pub use resend::{NotResendable, Resend, ResendRisk, ResendTarget};
+pub use resend::{NotResendable, Pin, Resend, ResendRisk, ResendTarget};
 
 /// Maximum number of entries that one call looks at. The lock of the writer is held meanwhile.
 const LOOKED_AT_MAX: usize = 256;
@@ -80,11 +79,11 @@ pub struct TrafficReader {
     number: u64,
 }
 
-/// A request that is sent again. Until it is dropped, an exchange of its client is marked as such.
+/// A request that is sent again. Until it is dropped, its exchange is marked as such.
 #[derive(Debug)]
 pub struct Resending {
     traffic: Arc<Traffic>,
-    client: SocketAddr,
+    number: u64,
 }
 
 /// The state of the list.
@@ -220,7 +219,7 @@ impl Traffic {
             let mut writer = lock(&self.writer);
             let Some(writer) = self.writer_of(&mut writer) else { return };
             let id = lock(&self.list).next_id();
-            let resent_of = lock(&self.resends).note(exchange.facts.client, id);
+            let resent_of = exchange.facts.resend.and_then(|number| lock(&self.resends).note(number, id));
             let mut line = Vec::with_capacity(640);
             let (status, duration_us) = writer.line(id, resent_of, parsed, &mut line);
             let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
@@ -358,11 +357,11 @@ impl Traffic {
         Some(Resend::of(reader.read(&entry.exchange)?))
     }
 
-    /// Marks the next exchange of the client at this address as the request of the entry `of`, sent again.
-    /// `None` if too many are expected already.
-    pub fn resending(self: &Arc<Self>, client: SocketAddr, of: u64) -> Option<Resending> {
-        let is_added = lock(&self.resends).add(client, of);
-        is_added.then(|| Resending { traffic: Arc::clone(self), client })
+    /// Expects the request of the entry `of` to be recorded once more, since it is sent again. `None` if too
+    /// many are expected already.
+    pub fn resending(self: &Arc<Self>, of: u64) -> Option<Resending> {
+        let number = lock(&self.resends).add(of)?;
+        Some(Resending { traffic: Arc::clone(self), number })
     }
 
     fn meets(&self, filter: &TrafficFilter, entry: &Entry, reader: &mut RecordReader) -> bool {
@@ -397,15 +396,20 @@ impl Readers {
 }
 
 impl Resending {
+    /// Its number among the requests that were sent again.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Number of the exchange, once it is on the list.
     pub fn id(&self) -> Option<u64> {
-        lock(&self.traffic.resends).id(self.client)
+        lock(&self.traffic.resends).id(self.number)
     }
 }
 
 impl Drop for Resending {
     fn drop(&mut self) {
-        lock(&self.traffic.resends).remove(self.client);
+        lock(&self.traffic.resends).remove(self.number);
     }
 }
 

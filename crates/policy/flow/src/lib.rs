@@ -21,4 +21,6 @@ mod fixture;
 mod plan;
 
 pub use chain::{RemedyChain, RequestStep, ResponseStep, TraceReaders};
-pub use plan::{ACCOUNTS_SHOWN_MAX, FlowParts, FlowStats, Flows, FlowsSnapshot, HandedFlows, RemedyStats};
+pub use plan::{
+    ACCOUNTS_SHOWN_MAX, FlowParts, FlowStats, Flows, FlowsSnapshot, HandedFlows, RemedyStats, UnknownFlow,
+};

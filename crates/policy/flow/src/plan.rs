@@ -4,6 +4,7 @@
 //! and its counters.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -50,6 +51,26 @@ pub struct Flows {
     pub diagnoses: Arc<Diagnoses>,
     states: KeptStates,
 }
+
+/// No flow of the given name has a cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownFlow {
+    /// The flows that have one.
+    pub known: Vec<String>,
+}
+
+impl fmt::Display for UnknownFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.known[..] {
+            [] => f.write_str("no flow has a cache"),
+            known => {
+                write!(f, "no flow of this name has a cache; those with one are `{}`", known.join("`, `"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for UnknownFlow {}
 
 /// Counters of a flow other than those of its remedies.
 #[derive(Debug)]
@@ -358,14 +379,25 @@ impl Flows {
     }
 
     /// Purges responses from all caches, or from those of `flow`, and tells the other gateways of a cluster.
-    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Purged {
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no flow of that name, or if it has no cache.
+    pub fn purge(&self, flow: Option<&str>, purge: Purge<'_>) -> Result<Purged, UnknownFlow> {
+        let caching = self.slots.iter().filter(|slot| slot.remedy.as_cache().is_some());
+        if let Some(flow) = flow
+            && !caching.clone().any(|slot| slot.identity.flow == flow)
+        {
+            let names: BTreeSet<&str> = caching.map(|slot| &*slot.identity.flow).collect();
+            return Err(UnknownFlow { known: names.into_iter().map(str::to_owned).collect() });
+        }
         let slots = self.slots.iter().filter(|slot| flow.is_none_or(|flow| slot.identity.flow == flow));
         let mut sum = Purged::default();
         for purged in slots.filter_map(|slot| slot.remedy.as_cache()).map(|cache| cache.purge(purge)) {
             sum.removed += purged.removed;
             sum.told.extend(purged.told);
         }
-        sum
+        Ok(sum)
     }
 
     /// Returns the disks of all caches that have one.

@@ -417,6 +417,7 @@ const REASONS: Record<string, string> = {
   "quota-exceeded": "a quota is used up",
   "remedy-failed": "a remedy could not decide",
   "request-timeout": "the request came too slowly",
+  "resend-elsewhere": "a request sent again would go to another provider",
   "script-refused": "a script refused the request",
   "tls-failed": "the TLS handshake with the provider failed",
   "tls-timeout": "the TLS handshake took too long",

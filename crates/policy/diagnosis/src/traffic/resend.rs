@@ -1,7 +1,7 @@
 //! The request of a recorded exchange, to be sent again through the gateway.
 //!
-//! It is put together from the recording, secrets included, and never leaves the process on another way than
-//! the first request did: to a listener of the gateway. A reader of the list does not get to see it.
+//! It is put together from the recording, secrets included, and goes to the gateway in the same process,
+//! which lets it go nowhere but to the provider of the first one. A reader of the list does not see it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use egret_http1::{Method, RequestFraming};
 
 use crate::finished::Parsed;
+use crate::record::Routed;
 
 /// Maximum number of requests sent again that have not been recorded yet.
 const EXPECTED_MAX: usize = 32;
@@ -31,6 +32,8 @@ pub struct Resend {
     pub listener: Option<SocketAddr>,
     /// `true` if the first request came out of an intercepted tunnel.
     pub is_intercepted: bool,
+    routed: Routed,
+    is_tls: bool,
     method: Vec<u8>,
     target: Vec<u8>,
     fields: Vec<u8>,
@@ -44,7 +47,17 @@ pub enum ResendTarget {
     /// As the client sent it.
     Received,
     /// With scheme and host, as a forward proxy receives it.
-    Https,
+    Absolute,
+}
+
+/// The bounds of a request that is sent again: it ends with an error where it would go elsewhere than the
+/// recorded one, whatever the flows and the rest of the config say by then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pin {
+    /// The only provider that it may go to, and the only generation of the config.
+    pub routed: Routed,
+    /// Its number among the requests that were sent again.
+    pub number: u64,
 }
 
 /// The effect that a request may have when it is sent again.
@@ -61,6 +74,8 @@ pub enum ResendRisk {
 pub enum NotResendable {
     /// It opened a tunnel, or asked for another protocol.
     Tunnel,
+    /// It named no provider that the gateway could call.
+    Unrouted,
     /// Its body is not kept, as `control.traffic.bodies` and the media type decide.
     BodyNotKept,
     /// Its body is longer than `control.traffic.bodies`.
@@ -75,6 +90,7 @@ impl fmt::Display for NotResendable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tunnel => "it opened a tunnel, and what passed through was not recorded",
+            Self::Unrouted => "it reached no provider",
             Self::BodyNotKept => {
                 "its body was not kept: bodies of this media type are not, or `control.traffic.bodies` is 0"
             }
@@ -102,6 +118,7 @@ impl Resend {
         if head.method == Method::Connect || head.upgrade {
             return Err(NotResendable::Tunnel);
         }
+        let routed = record.routed.clone().ok_or(NotResendable::Unrouted)?;
         let captured = &record.request_body;
         let body = match head.framing {
             RequestFraming::None => None,
@@ -137,12 +154,19 @@ impl Resend {
         Ok(Self {
             listener: record.facts.listener,
             is_intercepted: record.facts.is_intercepted,
+            routed,
+            is_tls: record.facts.tls,
             method: parsed.method_text().to_vec(),
             target: head.target.of(bytes).to_vec(),
             fields,
             host,
             body,
         })
+    }
+
+    /// The bounds of the request when it is sent again under this number.
+    pub fn pin(&self, number: u64) -> Pin {
+        Pin { routed: self.routed.clone(), number }
     }
 
     /// The risk of sending it again.
@@ -157,8 +181,8 @@ impl Resend {
     pub fn message(&self, target: ResendTarget) -> Vec<u8> {
         let mut message = self.method.clone();
         message.push(b' ');
-        if target == ResendTarget::Https && self.target.starts_with(b"/") {
-            message.extend_from_slice(b"https://");
+        if target == ResendTarget::Absolute && self.target.starts_with(b"/") {
+            message.extend_from_slice(if self.is_tls { b"https://" } else { b"http://" });
             message.extend_from_slice(&self.host);
         }
         message.extend_from_slice(&self.target);
@@ -173,54 +197,47 @@ impl Resend {
     }
 }
 
-/// The requests that were sent again and have not been recorded yet, by the address that they come from.
+/// The requests that were sent again and have not been recorded yet, by number.
 #[derive(Debug, Default)]
-pub(crate) struct Expected(Vec<ExpectedResend>);
+pub(crate) struct Expected {
+    last: u64,
+    resends: Vec<ExpectedResend>,
+}
 
 #[derive(Debug)]
 struct ExpectedResend {
-    client: SocketAddr,
+    number: u64,
     /// Number of the exchange whose request it is.
     of: u64,
-    /// Its own number, once it is recorded.
+    /// Its own number on the list, once it is recorded.
     id: Option<u64>,
 }
 
 impl Expected {
-    /// Adds a request. Returns `false` if there are too many.
-    pub(crate) fn add(&mut self, client: SocketAddr, of: u64) -> bool {
-        let has_room = self.0.len() < EXPECTED_MAX;
-        if has_room {
-            self.0.push(ExpectedResend { client: canonical(client), of, id: None });
-        }
-        has_room
-    }
-
-    /// Notes that the exchange of this client is recorded with this number. Returns the number of the
-    /// exchange that it repeats. Further exchanges of the same client are others.
-    pub(crate) fn note(&mut self, client: Option<SocketAddr>, id: u64) -> Option<u64> {
-        if self.0.is_empty() {
+    /// Adds a request. Returns its number; `None` if there are too many.
+    pub(crate) fn add(&mut self, of: u64) -> Option<u64> {
+        if self.resends.len() >= EXPECTED_MAX {
             return None;
         }
-        let client = canonical(client?);
-        let expected = self.0.iter_mut().find(|each| each.client == client && each.id.is_none())?;
+        self.last += 1;
+        self.resends.push(ExpectedResend { number: self.last, of, id: None });
+        Some(self.last)
+    }
+
+    /// Notes that the request with this number is recorded as the exchange `id`. Returns the number of the
+    /// exchange that it repeats.
+    pub(crate) fn note(&mut self, number: u64, id: u64) -> Option<u64> {
+        let expected = self.resends.iter_mut().find(|each| each.number == number && each.id.is_none())?;
         expected.id = Some(id);
         Some(expected.of)
     }
 
-    /// The number of the exchange of this client, once it is recorded.
-    pub(crate) fn id(&self, client: SocketAddr) -> Option<u64> {
-        let client = canonical(client);
-        self.0.iter().rfind(|each| each.client == client).and_then(|each| each.id)
+    /// The number on the list of the exchange of this request, once it is recorded.
+    pub(crate) fn id(&self, number: u64) -> Option<u64> {
+        self.resends.iter().find(|each| each.number == number).and_then(|each| each.id)
     }
 
-    pub(crate) fn remove(&mut self, client: SocketAddr) {
-        let client = canonical(client);
-        self.0.retain(|each| each.client != client);
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.resends.retain(|each| each.number != number);
     }
-}
-
-/// A listener for both families sees IPv4 clients by mapped addresses.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

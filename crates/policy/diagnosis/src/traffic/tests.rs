@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::fixture::Archive;
 use crate::observers::{HandOver, Record};
-use crate::record::Attempt;
+use crate::record::{Attempt, Routed};
 
 const GET: &str = "GET https://one.example/users/7?token=s3cr3t\nauthorization: Bearer abcdef";
 
@@ -32,6 +32,7 @@ impl Live {
         let mut record = self.archive.record(request, response);
         record.watch(&self.traffic);
         record.set_flows(["f", "g"].into_iter());
+        record.routed = Some(Routed { destination: "one https://one.example".into(), generation: 7 });
         record
     }
 
@@ -213,7 +214,7 @@ fn a_request_is_sent_again_with_its_secrets_and_without_fields_of_its_connection
         "POST / HTTP/1.1\r\nHost: one.example\r\nauthorization: Bearer abcdef\r\n\
          content-type: application/json\r\nx-kept: 2\r\ncontent-length: 7\r\nconnection: close\r\n\r\n{\"a\":1}"
     );
-    let absolute = String::from_utf8(resend.message(ResendTarget::Https)).unwrap();
+    let absolute = String::from_utf8(resend.message(ResendTarget::Absolute)).unwrap();
     assert!(absolute.starts_with("POST https://one.example/ HTTP/1.1\r\n"), "{absolute}");
     assert!(!format!("{resend:?}").contains("abcdef"));
     let bodiless = resent(GET, b"", 0).unwrap();
@@ -235,25 +236,35 @@ fn a_request_that_was_not_recorded_whole_is_not_sent_again() {
 }
 
 #[test]
-fn only_the_next_exchange_of_that_client_is_marked() {
+fn only_the_exchange_with_that_number_is_marked() {
     let live = Live::new(TrafficConfig::default());
     live.see(GET, "200");
-    let client = "127.0.0.1:4000".parse().unwrap();
-    let see = |client: &str| {
+    let see = |number: Option<u64>| {
         let mut record = live.record(GET, "200");
-        record.facts.client = Some(client.parse().unwrap());
+        record.facts.resend = number;
         record.show(&mut RecordReader::default());
     };
-    let resending = live.traffic.resending(client, 1).unwrap();
-    see("127.0.0.1:4001");
+    let resending = live.traffic.resending(1).unwrap();
+    see(None);
     assert_eq!(resending.id(), None);
-    see("[::ffff:127.0.0.1]:4000");
-    see("127.0.0.1:4000");
+    see(Some(resending.number()));
+    see(Some(resending.number()));
     assert_eq!(resending.id(), Some(3));
     let marks: Vec<_> = live.list(&[]).iter().map(|exchange| exchange["resent_of"].as_u64()).collect();
     assert_eq!(marks, [None, Some(1), None, None]);
     drop(resending);
-    let all: Vec<_> =
-        (0..40).filter_map(|port| live.traffic.resending(SocketAddr::new(client.ip(), port), 1)).collect();
+    let all: Vec<_> = (0..40).filter_map(|_| live.traffic.resending(1)).collect();
     assert_eq!(all.len(), 32, "the number of those that are expected is bounded");
+}
+
+#[test]
+fn a_request_sent_again_is_pinned_to_the_provider_of_the_first_one() {
+    let pin = resent(GET, b"", 0).unwrap().pin(4);
+    assert_eq!((&*pin.routed.destination, pin.routed.generation), ("one https://one.example", 7));
+    assert_eq!(pin.number, 4);
+    let live = Live::new(TrafficConfig::default());
+    let mut record = live.record(GET, "404");
+    record.routed = None;
+    record.show(&mut RecordReader::default());
+    assert_eq!(live.traffic.resend(1).unwrap().unwrap_err(), NotResendable::Unrouted);
 }
