@@ -1,7 +1,7 @@
 //! Advice about a valid config: what is probably not what was meant. There is no warning about a config that
 //! may be right.
 
-mod clear;
+pub mod clear;
 mod clients;
 mod names;
 mod ports;

@@ -1,0 +1,106 @@
+//! The request that a client would send, from the words of a command line.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+
+use egret_flow::config::FlowConfig;
+use egret_gateway::{Asked, Rehearsal, Rehearsed, Tunnel};
+
+use crate::failure::Failure;
+
+/// A request in the words of a command line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question<'a> {
+    pub method: &'a str,
+    /// A whole URL, a path of the gateway's own, or the authority of a CONNECT.
+    pub url: &'a str,
+    /// Header fields, as `name: value`.
+    pub fields: &'a [String],
+    pub body: Option<&'a str>,
+    pub consumer: Option<&'a str>,
+    /// The listener that receives it, unless the URL decides.
+    pub listener: Option<SocketAddr>,
+}
+
+/// The parts of a request that depend on the way to the gateway.
+struct Way<'a> {
+    listener: SocketAddr,
+    /// The tunnel that the request is sent in: the authority of the URL, and `true` for `https`.
+    tunnel: Option<(&'a str, bool)>,
+    target: String,
+    host: String,
+}
+
+impl<'a> Question<'a> {
+    /// Asks what the gateway would do with the request.
+    pub fn ask(&self, rehearsal: &Rehearsal, flows: &[FlowConfig]) -> Result<Rehearsed, Failure> {
+        let way = self.way(rehearsal)?;
+        let message = self.message(&way);
+        let asked = Asked {
+            listener: way.listener,
+            tunnel: way.tunnel.map(|(authority, tls)| Tunnel { authority, tls }),
+            message: message.as_bytes(),
+            client: self.consumer,
+        };
+        rehearsal.rehearse(flows, &asked).map_err(|_| {
+            Failure::Misused(
+                "the method, the URL or a header field contains a line end: expected one request, like \
+                 `GET https://api.example.com/path`, and `-H 'name: value'`"
+                    .to_owned(),
+            )
+        })
+    }
+
+    /// Decides which listener the client uses, and for what: as the provider's base URL, or as a proxy.
+    fn way(&self, rehearsal: &Rehearsal) -> Result<Way<'a>, Failure> {
+        let url = self.url;
+        if let Some(address) = self.listener.filter(|address| !rehearsal.has_listener(*address)) {
+            return Err(Failure::Misused(format!("the config has no listener at {address}")));
+        }
+        let usual = self.listener.or_else(|| rehearsal.usual_listener());
+        let usual = usual.ok_or_else(|| Failure::misused("the config has no listener"))?;
+        if self.method == "CONNECT" {
+            return Ok(Way { listener: usual, tunnel: None, target: url.to_owned(), host: url.to_owned() });
+        }
+        let Some((scheme, rest)) = url.split_once("://").filter(|_| !url.starts_with('/')) else {
+            return Ok(Way {
+                listener: usual,
+                tunnel: None,
+                target: url.to_owned(),
+                host: usual.to_string(),
+            });
+        };
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let origin_form = || if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        let host = authority.to_owned();
+        if let Some(own) = rehearsal.listener_named(authority) {
+            let listener = self.listener.unwrap_or(own);
+            return Ok(Way { listener, tunnel: None, target: origin_form(), host });
+        }
+        let tls = scheme.eq_ignore_ascii_case("https");
+        if (tls || scheme.eq_ignore_ascii_case("http")) && rehearsal.serves_tunnel(usual, authority, tls) {
+            let tunnel = Some((authority, tls));
+            return Ok(Way { listener: usual, tunnel, target: origin_form(), host });
+        }
+        Ok(Way { listener: usual, tunnel: None, target: url.to_owned(), host })
+    }
+
+    /// Writes the message.
+    fn message(&self, way: &Way<'_>) -> String {
+        let mut message = format!("{} {} HTTP/1.1\r\n", self.method, way.target);
+        if let Some(body) = self.body {
+            let _ = write!(message, "Content-Length: {}\r\n", body.len());
+        }
+        let names_host = |field: &String| field.to_ascii_lowercase().starts_with("host:");
+        if !self.fields.iter().any(names_host) {
+            let _ = write!(message, "Host: {}\r\n", way.host);
+        }
+        let consumer = self.consumer.map(|consumer| format!("x-egret-consumer: {consumer}"));
+        for field in self.fields.iter().chain(&consumer) {
+            let _ = write!(message, "{field}\r\n");
+        }
+        message.push_str("\r\n");
+        message.push_str(self.body.unwrap_or_default());
+        message
+    }
+}
