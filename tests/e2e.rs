@@ -25,6 +25,7 @@ mod scenarios {
     mod attack_config;
     mod attack_control;
     mod attack_echoes;
+    mod attack_explanations;
     mod attack_fallbacks;
     mod attack_files;
     mod attack_forgeries;
@@ -88,6 +89,8 @@ mod scenarios {
     mod exec_reuses_a_gateway;
     mod exec_side_by_side;
     mod explain;
+    mod explain_agreement;
+    mod explain_documents;
     mod exporter_delivery;
     mod exporter_trouble;
     mod flow_bodies;

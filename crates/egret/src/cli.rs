@@ -130,15 +130,15 @@ pub enum Command {
     Ca(crate::ca::CaCommand),
     /// Load-test a target, with the options and report of ab, and more.
     ///
-    /// `docs/reference/bench.md` has all options. Exits with code 1 also if a `--fail-if` condition is true, the run was aborted,
-    /// or every request failed.
+    /// `docs/reference/bench.md` has all options. Exits with code 1 also if a `--fail-if` condition is true,
+    /// the run was aborted, or every request failed.
     #[command(disable_version_flag = true, after_long_help = crate::help_examples::BENCH)]
     Bench(Box<BenchArgs>),
     /// Replace HARchiver: same command line, header fields and responses.
     ///
     /// Long options may have a single dash, like HARchiver's, and may be abbreviated:
-    /// `egret archiver 15000 TOKEN -https 15001 -rev api.example`. `docs/how-to/replace-harchiver.md` lists the
-    /// differences.
+    /// `egret archiver 15000 TOKEN -https 15001 -rev api.example`. `docs/how-to/replace-harchiver.md` lists
+    /// the differences.
     #[command(name = crate::archiver::NAME, infer_long_args = true)]
     Archiver(Box<ArchiverArgs>),
     /// Translate another product's config into Egret's.

@@ -34,8 +34,8 @@ pub struct Arguments {
     words: Vec<String>,
     /// The method and URL that the client would use, like `GET https://api.example.com/v1/things`.
     ///
-    /// A URL of the gateway itself, or a path alone, is a base URL: `GET http://127.0.0.1:8000/stripe/v1/charges`.
-    /// Any other URL is one of a client that has the gateway as its proxy.
+    /// A path alone, or a URL of the gateway itself like `http://127.0.0.1:8000/stripe/v1/charges`, is a base
+    /// URL. Any other URL is one of a client that has the gateway as its proxy.
     #[arg(long, short, value_name = "METHOD URL")]
     request: Option<String>,
     /// A header field of the request; may be repeated.

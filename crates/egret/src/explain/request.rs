@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use egret_flow::config::FlowConfig;
-use egret_gateway::{Asked, Rehearsal, Rehearsed, Tunnel};
+use egret_gateway::{Asked, NotOneRequest, Rehearsal, Rehearsed, Tunnel};
 
 use crate::failure::Failure;
 
@@ -34,6 +34,11 @@ struct Way<'a> {
 impl<'a> Question<'a> {
     /// Asks what the gateway would do with the request.
     pub fn ask(&self, rehearsal: &Rehearsal, flows: &[FlowConfig]) -> Result<Rehearsed, Failure> {
+        let mut words =
+            self.fields.iter().map(String::as_str).chain([self.method, self.url]).chain(self.consumer);
+        if words.any(|word| word.contains(['\r', '\n'])) {
+            return Err(not_one_request());
+        }
         let way = self.way(rehearsal)?;
         let message = self.message(&way);
         let asked = Asked {
@@ -42,13 +47,7 @@ impl<'a> Question<'a> {
             message: message.as_bytes(),
             client: self.consumer,
         };
-        rehearsal.rehearse(flows, &asked).map_err(|_| {
-            Failure::Misused(
-                "the method, the URL or a header field contains a line end: expected one request, like \
-                 `GET https://api.example.com/path`, and `-H 'name: value'`"
-                    .to_owned(),
-            )
-        })
+        rehearsal.rehearse(flows, &asked).map_err(|NotOneRequest| not_one_request())
     }
 
     /// Decides which listener the client uses, and for what: as the provider's base URL, or as a proxy.
@@ -103,4 +102,11 @@ impl<'a> Question<'a> {
         message.push_str(self.body.unwrap_or_default());
         message
     }
+}
+
+fn not_one_request() -> Failure {
+    Failure::misused(
+        "the method, the URL or a header field contains a line end: expected one request, like \
+         `GET https://api.example.com/path`, and `-H 'name: value'`",
+    )
 }

@@ -108,8 +108,8 @@ pub(crate) async fn serve(
 }
 
 /// Returns the call that the remedies of `run` have made of `target`, the one that the client's request, in
-/// `received`, stands for. Remedies may have switched the provider. A path set by them that belongs to another
-/// provider goes to that provider. Anything that remedies did not change stays.
+/// `received`, stands for. Remedies may have switched the provider. A path set by them that belongs to
+/// another provider goes to that provider. Anything that remedies did not change stays.
 pub(crate) fn drafted(
     view: &View,
     run: &FlowRun,

@@ -255,8 +255,8 @@ impl EgressPolicy {
         })
     }
 
-    /// Returns the number of the rule in `allow` without which the target would be denied, or of the first one
-    /// of several.
+    /// Returns the number of the rule in `allow` without which the target would be denied, or of the first
+    /// one of several.
     fn allowed_by(&self, target: &Target<'_>, address: Option<SocketAddr>) -> Option<usize> {
         let by_kind = match address.map(|address| Kind::of(address.ip())) {
             Some(Kind::Public) | None => None,
