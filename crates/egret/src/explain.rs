@@ -201,8 +201,9 @@ impl Explanation {
         let Some(destination) = &self.destination else { return text };
         let method = &self.method;
         let Resolved { target, .. } = destination;
-        let _ = if method == "CONNECT" {
-            writeln!(text, "CONNECT opens a tunnel to {}:{}", destination.host, destination.port)
+        let is_tunnel = method == "CONNECT" || self.answered_by == "tunnel";
+        let _ = if is_tunnel {
+            writeln!(text, "{method} opens a tunnel to {}:{}", destination.host, destination.port)
         } else {
             writeln!(text, "{method} {target} goes to {}", place(destination))
         };

@@ -262,7 +262,6 @@ impl Rehearsal {
     /// for one provider alone.
     pub fn usual_listener(&self) -> Option<SocketAddr> {
         let listeners = &self.view.plan.listeners;
-        let is_redirected = |listener: &ListenerPlan| matches!(listener.routing, ListenerRouting::Redirected);
         let usual = listeners.iter().find(|one| one.provider.is_none() && !is_redirected(one));
         usual.or_else(|| listeners.first()).map(|listener| listener.address)
     }
@@ -272,10 +271,15 @@ impl Rehearsal {
         self.view.plan.listener(address).is_some()
     }
 
+    /// Returns `true` if the clients of the listener at this address know nothing of a gateway.
+    pub fn is_redirected(&self, listener: SocketAddr) -> bool {
+        self.view.plan.listener(listener).is_some_and(is_redirected)
+    }
+
     /// Returns `true` if the gateway serves a tunnel to `authority` itself, whose client uses this listener.
     pub fn serves_tunnel(&self, listener: SocketAddr, authority: &str, tls: bool) -> bool {
         let Some(listener) = self.view.plan.listener(listener) else { return false };
-        if matches!(listener.routing, ListenerRouting::Redirected) && !tls {
+        if is_redirected(listener) && !tls {
             return true;
         }
         let parsed = Authority::parse(authority.as_bytes(), Some(default_port(tls)));
@@ -574,6 +578,10 @@ impl Rehearsal {
             detail: failure.detail.clone().into_owned(),
         })
     }
+}
+
+fn is_redirected(listener: &ListenerPlan) -> bool {
+    matches!(listener.routing, ListenerRouting::Redirected)
 }
 
 /// Returns the parts of an exchange that a flow run does not own.

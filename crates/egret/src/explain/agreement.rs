@@ -220,7 +220,7 @@ impl World {
         let kind = *pick(random, &kinds);
         let method =
             *pick(random, &["GET", "GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "get", "FOO"]);
-        let (host, path) = (self.host(at, random), self.path(random));
+        let (host, path) = (self.host(at, random), Self::path(random));
         let listener = match kind {
             "reverse" => at[2],
             "query" => at[1],
@@ -366,7 +366,7 @@ impl World {
         }
     }
 
-    fn path(&self, random: &mut Random) -> String {
+    fn path(random: &mut Random) -> String {
         let paths = [
             "/",
             "/users/7",
@@ -564,15 +564,14 @@ fn compare_record(
     if called.provider != provider {
         return Err(format!("explain: provider {}", called.provider));
     }
-    let base = match config.providers.get(&destination.provider) {
-        Some(provider) => provider.url.trim_end_matches('/').to_owned(),
-        None => {
-            let port = match (destination.scheme, destination.port) {
-                ("http", 80) | ("https", 443) => String::new(),
-                (_, port) => format!(":{port}"),
-            };
-            format!("{}://{}{port}", destination.scheme, destination.host)
-        }
+    let base = if let Some(provider) = config.providers.get(&destination.provider) {
+        provider.url.trim_end_matches('/').to_owned()
+    } else {
+        let port = match (destination.scheme, destination.port) {
+            ("http", 80) | ("https", 443) => String::new(),
+            (_, port) => format!(":{port}"),
+        };
+        format!("{}://{}{port}", destination.scheme, destination.host)
     };
     let expected = format!("{base}{}", destination.target);
     let url = record["url"].as_str().unwrap_or_default();
@@ -664,6 +663,7 @@ fn one_config(world: &World, number: u64, seed: u64, counts: &mut Counts) {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the seed and the counts are the result")]
 fn the_gateway_does_what_explain_says() {
     let world = World { names: start_name_server(), server: start_server() };
     let new = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse().ok());
