@@ -45,6 +45,7 @@ ORDERS = {
         "gateway",
         "background",
         "downstream/serve",
+        "rehearsal",
         "exchange",
         "observe/recorder",
         "downstream",

@@ -1,15 +1,20 @@
-"""The house's rules of prose: widths of comments and Markdown, first words of documentation, and coined words.
+"""The house's rules of prose: widths of comments and Markdown, first words of documentation, coined words, and files that
+are named and do not exist.
 
 Each rule is a function that takes the root of the repository and yields its findings: path, line, and what to write.
 """
 
 import re
+from pathlib import Path
 
 import rust_source
 from rust_source import Finding
 
 COMMENT_COLUMNS = 110
 MARKDOWN_COLUMNS = 140
+
+# A file of the repository, as users read it in help and messages.
+NAMED_FILE = re.compile(r"\b(?:docs|examples|experiments|packaging|scripts)/[\w./-]*\w\.[a-z]+\b")
 
 # Written by `egret reference`, one line for each key or option.
 GENERATED = ("docs/reference/config.md", "docs/reference/cli.md")
@@ -165,4 +170,14 @@ def coined_words(root):
             yield Finding(path, line, f"`{found}`: write {said}")
 
 
-RULES = (openings, long_comments, long_markdown, coined_words)
+def missing_files(root):
+    """Finds files of the repository that help, messages or comments of the code name, and that do not exist."""
+    for path in rust_source.tracked(root, "crates/*.rs"):
+        text = path.read_text()
+        for found in NAMED_FILE.finditer(text):
+            if not Path(root, found[0]).exists():
+                line = rust_source.line_at(text, found.start())
+                yield Finding(path, line, f"`{found[0]}` does not exist: name the file as it is called now")
+
+
+RULES = (openings, long_comments, long_markdown, coined_words, missing_files)

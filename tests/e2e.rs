@@ -27,6 +27,7 @@ mod scenarios {
     mod attack_control;
     mod attack_descriptors;
     mod attack_echoes;
+    mod attack_explanations;
     mod attack_fallbacks;
     mod attack_files;
     mod attack_forgeries;
@@ -96,6 +97,8 @@ mod scenarios {
     mod exec_side_by_side;
     mod exec_ways_out;
     mod explain;
+    mod explain_agreement;
+    mod explain_documents;
     mod exporter_delivery;
     mod exporter_trouble;
     mod flow_bodies;

@@ -158,7 +158,7 @@ fn explain_and_check_know_the_listener() {
     let output = run(&mut egret(["explain", file.to_str().unwrap(), "--request", request]));
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(
-        printed.contains("GET /a?b=1 is sent to the provider `maps`, at http://maps.example:80"),
+        printed.contains("GET /a?b=1 goes to the provider `maps`, at http://maps.example:80"),
         "{printed}"
     );
     assert!(printed.contains("web: matches"), "{printed}");

@@ -2,7 +2,7 @@
 //! may be right.
 
 mod accounts;
-mod clear;
+pub mod clear;
 mod clients;
 mod control;
 mod names;

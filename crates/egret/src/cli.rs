@@ -110,7 +110,10 @@ pub enum Command {
     Tail(Box<crate::tail::Arguments>),
     /// Show which flows match a request, why others do not, and what their remedies would do.
     ///
-    /// Nothing is sent. Exits with code 1 if the gateway would reject the request.
+    /// The gateway's own plan of the config decides: its routes, its egress policy and its flows. Nothing is
+    /// sent and no name is looked up, so an address of a host may still be denied. Exits with code 1 if the
+    /// gateway would respond with an error of its own, which is named, and with code 2 if the config or the
+    /// command is wrong.
     #[command(after_long_help = crate::help_examples::EXPLAIN)]
     Explain(crate::explain::Arguments),
     /// Print the JSON Schema of the config, for editors.
@@ -128,6 +131,8 @@ pub enum Command {
     #[command(subcommand)]
     Lab(crate::lab::Lab),
     /// Obfuscate, verify, summarize, merge and split HAR files of any recorder.
+    ///
+    /// Files that are compressed with gzip (`.har.gz`) are read as well. Results are not compressed.
     #[command(subcommand)]
     Har(crate::har::HarCommand),
     /// Make, show and distribute the certificate authority for intercepted hosts.
@@ -135,14 +140,15 @@ pub enum Command {
     Ca(crate::ca::CaCommand),
     /// Load-test a target, with the options and report of ab, and more.
     ///
-    /// See `docs/bench.md`. Exits with code 1 also if a `--fail-if` condition is true, the run was aborted,
-    /// or every request failed.
+    /// `docs/reference/bench.md` has all options. Exits with code 1 also if a `--fail-if` condition is true,
+    /// the run was aborted, or every request failed.
     #[command(disable_version_flag = true, after_long_help = crate::help_examples::BENCH)]
     Bench(Box<BenchArgs>),
     /// Replace HARchiver: same command line, header fields and responses.
     ///
     /// Long options may have a single dash, like HARchiver's, and may be abbreviated:
-    /// `egret archiver 15000 TOKEN -https 15001 -rev api.example`. `docs/archiver.md` lists the differences.
+    /// `egret archiver 15000 TOKEN -https 15001 -rev api.example`. `docs/how-to/replace-harchiver.md` lists
+    /// the differences.
     #[command(name = crate::archiver::NAME, infer_long_args = true)]
     Archiver(Box<ArchiverArgs>),
     /// Translate another product's config into Egret's.

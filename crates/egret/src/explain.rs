@@ -1,44 +1,56 @@
 //! `egret explain`: shows what the gateway would do with a request, without sending it.
 
+#[cfg(test)]
+mod agreement;
+mod request;
+
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use egret_clock::{Clock, Moment};
-use egret_config::without_secrets;
-use egret_diagnosis::Exports;
-use egret_flow::config::match_rules;
+use egret_config::{LocatedProblem, Report, without_secrets};
 use egret_flow::explain::ExplainedFlow;
-use egret_gateway::{Resolved, Routes};
-use egret_http1::{HeadLimits, Progress, RequestHead};
-use egret_match::matching::Question;
-use egret_match::router::{Matches, Router};
-use egret_message::{Changes, Destination, Fields, ReceivedMessage, Request};
-use egret_remedy::{Exchange, PendingChanges};
+use egret_gateway::{
+    Answer, Egress, EgressVerdict, GeneratedError, Rehearsal, Rehearsed, RemedyStep, Resolved,
+};
+use egret_measure::streams::say;
 use serde::Serialize;
 
+use crate::advice;
+use crate::config::Config;
 use crate::config_file;
 use crate::config_path;
+use crate::explain::request::Question;
 use crate::failure::Failure;
+use crate::output::print;
+use crate::unopened;
 
 /// The arguments of `egret explain`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The config file. Default: `egret.yaml` in the working directory.
-    file: Option<PathBuf>,
+    /// The config file, and the method and URL if `--request` does not name them. Default of the file:
+    /// `egret.yaml` in the working directory. Default of the method: GET.
+    #[arg(value_names = ["FILE", "METHOD", "URL"], num_args = 0..=3)]
+    words: Vec<String>,
     /// The method and URL that the client would use, like `GET https://api.example.com/v1/things`.
     ///
-    /// A URL of the gateway itself is treated as a base URL: `GET http://127.0.0.1:8000/stripe/v1/charges`.
+    /// A path alone, or a URL of the gateway itself like `http://127.0.0.1:8000/stripe/v1/charges`, is a base
+    /// URL. Any other URL is one of a client that has the gateway as its proxy.
     #[arg(long, short, value_name = "METHOD URL")]
-    request: String,
+    request: Option<String>,
     /// A header field of the request; may be repeated.
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
     /// The body of the request.
     #[arg(long, short, value_name = "BODY")]
     data: Option<String>,
-    /// The name of the consumer.
+    /// The name of the consumer. On a listener with `clients`, the client that has proven to be this one.
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
+    /// The listener that receives the request. Default: the one that the URL names, else the first one for
+    /// clients of a proxy.
+    #[arg(long, value_name = "ADDRESS")]
+    listener: Option<SocketAddr>,
     /// Do not read secrets, neither from the environment nor from files: placeholders stand for them.
     #[arg(long)]
     no_secrets: bool,
@@ -51,155 +63,203 @@ pub struct Arguments {
 #[derive(Debug, Serialize)]
 struct Explanation {
     method: String,
-    provider: String,
-    scheme: &'static str,
-    host: String,
-    port: u16,
-    target: String,
+    #[serde(flatten)]
+    destination: Option<Resolved>,
+    /// The destination of the call, if remedies send it elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elsewhere: Option<Resolved>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    egress: Option<Egress>,
     flows: Vec<ExplainedFlow>,
     /// The remedies of the matching flows, outermost first.
     remedies: Vec<RemedyStep>,
+    answered_by: &'static str,
+    /// The status code of a remedy's response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    /// The gateway's own error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<GeneratedError>,
+    /// Warnings about credentials in the clear.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<LocatedProblem>,
 }
 
-/// A remedy with its flow.
-#[derive(Debug, Serialize)]
-struct RemedyStep {
-    flow: String,
-    remedy: String,
-    does: String,
-    /// Its effect on this request, if it is a script.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    now: String,
-}
-
-/// Returns the text to print.
-pub fn explain(arguments: &Arguments) -> Result<String, Failure> {
-    if arguments.no_secrets { without_secrets(|| explanation(arguments)) } else { explanation(arguments) }
-}
-
-fn explanation(arguments: &Arguments) -> Result<String, Failure> {
-    let file = config_path::required(arguments.file.clone())?;
-    let config = config_file::load(&file)?.config;
-    let name = file.display();
-    let mut bytes = head(arguments).into_bytes();
-    let mut head = parse(&bytes)?;
-    let (Ok(routes), Ok(router)) =
-        (Routes::of(config.gateway_parts(&Exports::default())), Router::compile(&match_rules(&config.flows)))
-    else {
-        return Err(Failure::Failed(format!("{name}: a file that it refers to has just changed; try again")));
-    };
-    routes.translate(&mut head, &mut bytes).map_err(Failure::failed)?;
-    let resolved = routes.resolve(&head, &bytes).map_err(Failure::failed)?;
-    let (path, query) = match resolved.target.split_once('?') {
-        Some((path, query)) => (path, Some(query.as_bytes())),
-        None => (resolved.target.as_str(), None),
-    };
-    let changes = Changes::default();
-    let fields = Fields::new(&head.fields, &bytes, &changes);
-    let request = Request {
-        provider: &resolved.provider,
-        tls: resolved.tls,
-        host: &resolved.host,
-        port: resolved.port,
-        method: head.method_text.of(&bytes),
-        path: path.as_bytes(),
-        query,
-        fields,
-        upgrade: head.upgrade,
-        consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
-        body: arguments.data.as_deref().map(str::as_bytes),
-    };
-    let now = Clock::new().timestamp(Moment::now());
-    let question = Question { request: &request, roll: 0, now, has_body: true };
-    let flows = egret_flow::explain::explain(&config.flows, &router, question);
-    let steps =
-        steps(&flows, &routes, &Rehearsal { question, resolved: &resolved, head: &head, bytes: &bytes });
-    let explanation = Explanation {
-        method: String::from_utf8_lossy(request.method).into_owned(),
-        remedies: steps,
-        flows,
-        scheme: if resolved.tls { "https" } else { "http" },
-        provider: resolved.provider,
-        host: resolved.host,
-        port: resolved.port,
-        target: resolved.target,
-    };
-    if arguments.json { to_json(&explanation) } else { Ok(to_text(&explanation)) }
-}
-
-/// Returns the head that a client of a forward proxy would send.
-fn head(arguments: &Arguments) -> String {
-    let (method, url) = arguments.request.trim().split_once(' ').unwrap_or(("GET", arguments.request.trim()));
-    let mut head = format!("{method} {} HTTP/1.1\r\n", url.trim());
-    if let Some(data) = &arguments.data {
-        let _ = write!(head, "Content-Length: {}\r\n", data.len());
+impl Arguments {
+    /// Explains the request, and prints the result. Fails if the gateway would respond with an error.
+    pub fn run(&self) -> Result<(), Failure> {
+        if self.no_secrets { without_secrets(|| self.explain()) } else { self.explain() }
     }
-    let names_host = |field: &&String| field.to_ascii_lowercase().starts_with("host:");
-    if !arguments.header.iter().any(|field| names_host(&field)) {
-        head.push_str("Host: localhost\r\n");
-    }
-    let consumer = arguments.consumer.iter().map(|consumer| format!("x-egret-consumer: {consumer}"));
-    for field in arguments.header.iter().cloned().chain(consumer) {
-        head.push_str(&field);
-        head.push_str("\r\n");
-    }
-    head + "\r\n"
-}
 
-fn parse(bytes: &[u8]) -> Result<RequestHead, Failure> {
-    let mut head = RequestHead::new();
-    match head.parse(bytes, &HeadLimits::default()) {
-        Ok(Progress::Complete) if head.len == bytes.len() => Ok(head),
-        Ok(_) => {
-            Err(Failure::Misused("the method, the URL or a header field contains a line end".to_owned()))
+    fn explain(&self) -> Result<(), Failure> {
+        let Words { file, method, url } = self.words()?;
+        let file = config_path::required(file)?;
+        let loaded = config_file::load(&file)?;
+        let warnings = of_clear_text(loaded.warnings, &loaded.config);
+        let name = file.display().to_string();
+        let plan = ExplainedConfig::new(&name, &loaded.config)?;
+        let rehearsed = plan.ask(&Question {
+            method: &method,
+            url: &url,
+            fields: &self.header,
+            body: self.data.as_deref(),
+            consumer: self.consumer.as_deref(),
+            listener: self.listener,
+        })?;
+        let explanation = Explanation::new(method, rehearsed, warnings.problems());
+        if self.json {
+            print(&to_json(&explanation)?)?;
+        } else {
+            if !warnings.findings.is_empty() {
+                say(&warnings);
+            }
+            print(&explanation.to_text())?;
         }
-        Err(error) => Err(Failure::Misused(format!(
-            "this request cannot be sent: {error} Expected `--request 'GET https://api.example.com/path'` and `-H 'name: value'`"
-        ))),
+        explanation.verdict()
+    }
+
+    /// Returns the file, the method and the URL, from the option or from the words without one.
+    fn words(&self) -> Result<Words, Failure> {
+        let (file, request) = match (&self.request, &*self.words) {
+            (Some(request), [] | [_]) => (self.words.first(), request.trim().to_owned()),
+            (Some(_), _) => {
+                return Err(Failure::misused("the request is named twice: leave out `--request`"));
+            }
+            (None, [method, url]) if is_method(method) => (None, format!("{method} {url}")),
+            (None, [url]) if url.contains("://") => (None, url.clone()),
+            (None, [] | [_]) => {
+                let message = "no request is named: write one, as in `egret explain egret.yaml GET https://api.example.com/path`";
+                return Err(Failure::misused(message));
+            }
+            (None, [file, request @ ..]) => (Some(file), request.join(" ")),
+        };
+        let (method, url) = request.split_once(' ').unwrap_or(("GET", &request));
+        Ok(Words { file: file.map(PathBuf::from), method: method.to_owned(), url: url.trim().to_owned() })
     }
 }
 
-/// A request that scripts are run on.
-struct Rehearsal<'a> {
-    question: Question<'a>,
-    resolved: &'a Resolved,
-    head: &'a RequestHead,
-    bytes: &'a [u8],
+struct Words {
+    file: Option<PathBuf>,
+    method: String,
+    url: String,
 }
 
-impl Rehearsal<'_> {
-    /// Returns what each remedy of a flow does with the request, with the changes that scripts of outer flows
-    /// have put into `draft`.
-    fn run<'e>(
-        &'e self,
-        flow: usize,
-        routes: &'e Routes,
-        matches: &'e Matches,
-        draft: &'e mut PendingChanges,
-    ) -> Vec<String> {
-        let Self { question, resolved, head, bytes } = *self;
-        let Resolved { provider, tls, host, port, target } = resolved;
-        let destination = Destination { provider, tls: *tls, host, port: *port, ..Destination::NO_UPSTREAM };
-        let received = ReceivedMessage { head, bytes, body: question.request.body };
-        let mut exchange = Exchange::new(question.now, destination, received, target.as_bytes(), draft);
-        routes.rehearse(flow, matches, &mut exchange)
+/// Returns `true` if a word is a method, and no name of a file: it has capitals only.
+fn is_method(word: &str) -> bool {
+    !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+}
+
+/// Keeps the warnings about credentials that others on the network path could read.
+fn of_clear_text(mut warnings: Report, config: &Config) -> Report {
+    let clear = advice::clear::advise(config);
+    warnings.findings.retain(|finding| clear.contains(&finding.problem));
+    warnings
+}
+
+/// A config in the form in which the gateway would run it.
+struct ExplainedConfig<'a> {
+    config: &'a Config,
+    rehearsal: Rehearsal,
+}
+
+impl<'a> ExplainedConfig<'a> {
+    /// Compiles a valid config, whose file is `name`.
+    fn new(name: &str, config: &'a Config) -> Result<Self, Failure> {
+        let exports = unopened::exports(&config.exporters);
+        let rehearsal = Rehearsal::new(config.gateway_parts(&exports), &[config.control.listen]);
+        // Only a file that has changed since the config was read can be a problem here.
+        let rehearsal = rehearsal.map_err(|problems| Failure::misused(Report::unplaced(name, problems)))?;
+        Ok(Self { config, rehearsal })
+    }
+
+    fn ask(&self, question: &Question<'_>) -> Result<Rehearsed, Failure> {
+        question.ask(&self.rehearsal, &self.config.flows)
     }
 }
 
-fn steps(flows: &[ExplainedFlow], routes: &Routes, rehearsal: &Rehearsal<'_>) -> Vec<RemedyStep> {
-    let mut matches = Matches::default();
-    routes.find(rehearsal.question, &mut matches);
-    let mut draft = PendingChanges::default();
-    let mut steps = Vec::new();
-    for (number, verdict) in flows.iter().enumerate().filter(|(_, verdict)| verdict.matches) {
-        let mut now = rehearsal.run(number, routes, &matches, &mut draft).into_iter();
-        for (remedy, does) in routes.remedies(number) {
-            // Diagnoses follow the remedies.
-            let now = now.next().unwrap_or_default();
-            steps.push(RemedyStep { flow: verdict.flow.clone(), remedy: remedy.to_owned(), does, now });
+impl Explanation {
+    fn new(method: String, rehearsed: Rehearsed, warnings: Vec<LocatedProblem>) -> Self {
+        let Rehearsed { destination, elsewhere, egress, flows, remedies, answer } = rehearsed;
+        let (answered_by, status, error) = match answer {
+            Answer::Provider => ("provider", None, None),
+            Answer::Relay => ("tunnel", None, None),
+            Answer::Intercepted => ("interception", None, None),
+            Answer::Remedy(status) => ("remedy", Some(status), None),
+            Answer::Error(error) => ("egret", None, Some(error)),
+        };
+        Self { method, destination, elsewhere, egress, flows, remedies, answered_by, status, error, warnings }
+    }
+
+    /// Fails if the gateway would respond with an error of its own.
+    fn verdict(&self) -> Result<(), Failure> {
+        let Some(GeneratedError { error, status, detail }) = &self.error else { return Ok(()) };
+        Err(Failure::Failed(format!("the gateway answers {status} with the error `{error}`: {detail}")))
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        let Some(destination) = &self.destination else { return text };
+        let method = &self.method;
+        let Resolved { target, .. } = destination;
+        let is_tunnel = method == "CONNECT" || self.answered_by == "tunnel";
+        let _ = if is_tunnel {
+            writeln!(text, "{method} opens a tunnel to {}:{}", destination.host, destination.port)
+        } else {
+            writeln!(text, "{method} {target} goes to {}", place(destination))
+        };
+        if let Some(call) = &self.elsewhere {
+            let _ = writeln!(text, "A flow sends the call to {}: {}", place(call), call.target);
+        }
+        if let Some(egress) = &self.egress {
+            let _ = writeln!(text, "Egress: {}", egress_text(egress));
+        }
+        match (self.answered_by, self.status) {
+            ("remedy", Some(status)) => {
+                let _ = writeln!(text, "Answer: a remedy responds with {status}");
+            }
+            ("tunnel", _) => text.push_str("Answer: Egret relays the tunnel unread, so no remedy applies\n"),
+            ("interception", _) => {
+                text.push_str(
+                    "Answer: Egret serves the requests in the tunnel itself: explain one of them\n",
+                );
+            }
+            _ => {}
+        }
+        self.write_flows(&mut text);
+        text
+    }
+
+    fn write_flows(&self, text: &mut String) {
+        let Self { flows, remedies, answered_by, .. } = self;
+        let is_forwarded = *answered_by == "provider";
+        if flows.is_empty() {
+            if is_forwarded {
+                text.push_str("\nThe config has no flows: no remedy applies.\n");
+            }
+            return;
+        }
+        text.push_str("\nFlows\n");
+        for verdict in flows {
+            let _ = writeln!(text, "  {}: {}", verdict.flow, verdict_text(verdict));
+        }
+        if !flows.iter().any(|verdict| verdict.matches) {
+            text.push_str("\nNo flow matches: no remedy applies.\n");
+            return;
+        }
+        if *answered_by == "tunnel" {
+            return;
+        }
+        text.push_str("\nRemedies, outermost first\n");
+        for (number, RemedyStep { flow, remedy, does, now }) in (1..).zip(remedies) {
+            let _ = writeln!(text, "  {number}. {remedy} of {flow}: {does}");
+            if !now.is_empty() {
+                let _ = writeln!(text, "     with this request: {now}");
+            }
+        }
+        if remedies.is_empty() {
+            text.push_str("  none\n");
         }
     }
-    steps
 }
 
 fn to_json(explanation: &Explanation) -> Result<String, Failure> {
@@ -207,35 +267,37 @@ fn to_json(explanation: &Explanation) -> Result<String, Failure> {
     text.map(|text| text + "\n").map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))
 }
 
-fn to_text(explanation: &Explanation) -> String {
-    let Explanation { method, provider, scheme, host, port, target, flows, remedies } = explanation;
-    let to = if provider == egret_message::OTHER_HOSTS {
-        "no configured provider".to_owned()
+/// Describes a destination.
+fn place(destination: &Resolved) -> String {
+    let Resolved { provider, scheme, host, port, .. } = destination;
+    if provider == egret_message::OTHER_HOSTS {
+        format!("{scheme}://{host}:{port}, which is not a configured provider")
     } else {
-        format!("the provider `{provider}`")
-    };
-    let mut text = format!("{method} {target} is sent to {to}, at {scheme}://{host}:{port}\n");
-    if flows.is_empty() {
-        text.push_str("\nThe config has no flows: the request is forwarded unchanged.\n");
-        return text;
+        format!("the provider `{provider}`, at {scheme}://{host}:{port}")
     }
-    text.push_str("\nFlows\n");
-    for verdict in flows {
-        let _ = writeln!(text, "  {}: {}", verdict.flow, verdict_text(verdict));
-    }
-    if !flows.iter().any(|verdict| verdict.matches) {
-        text.push_str("\nNo flow matches: the request is forwarded unchanged.\n");
-        return text;
-    }
-    text.push_str("\nRemedies, outermost first\n");
-    for (number, RemedyStep { flow, remedy, does, now }) in (1..).zip(remedies) {
-        let _ = writeln!(text, "  {number}. {remedy} of {flow}: {does}");
-        if !now.is_empty() {
-            let _ = writeln!(text, "     with this request: {now}");
+}
+
+fn egress_text(egress: &Egress) -> String {
+    let Egress { authority, verdict, detail, rule, addresses_follow, later, configured, .. } = egress;
+    let detail = detail.as_deref().unwrap_or_default();
+    let by = rule.as_ref().map(|rule| format!(" by `{rule}`")).unwrap_or_default();
+    let mut text = match verdict {
+        EgressVerdict::Off => return format!("{authority} is not judged (`gateway.egress.mode: off`)"),
+        EgressVerdict::Denied => return format!("{authority} is denied{by}: {detail}"),
+        EgressVerdict::Reported => {
+            format!("{authority} is only reported (`mode: report`); `enforce` would deny it{by}: {detail}")
         }
+        EgressVerdict::Allowed if rule.is_none() && *configured => {
+            format!("{authority} is allowed, as the URL of a configured provider")
+        }
+        EgressVerdict::Allowed if rule.is_none() => format!("{authority} is allowed by default"),
+        EgressVerdict::Allowed => format!("{authority} is allowed{by}"),
+    };
+    if *addresses_follow {
+        text.push_str("; its addresses are judged when it is looked up");
     }
-    if remedies.is_empty() {
-        text.push_str("  none\n");
+    for (number, rule) in later.iter().enumerate() {
+        let _ = write!(text, "{} `{rule}`", if number == 0 { ", also by" } else { "," });
     }
     text
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use egret_files::private_file;
 use egret_har::archive::{self, Stats};
+use egret_har::gzip::{self, GzipError};
 use egret_har::har::Creator;
 use egret_har::validate::validate;
 use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
@@ -15,7 +16,8 @@ use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
 use crate::failure::Failure;
 use crate::output::print;
 
-/// Larger files are rejected, because a file is held in memory several times over.
+/// Larger files are rejected, because a file is held in memory several times over. The same bound holds for a
+/// compressed file once it is decompressed.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// The commands of `egret har`.
@@ -25,7 +27,7 @@ pub enum HarCommand {
     ///
     /// Equal values get equal pseudonyms under the same key. Without the key, a pseudonym reveals nothing
     /// about its value. Each result is written beside its file as `NAME.sanitized.har`, readable by its owner
-    /// only. An existing file is not overwritten. `docs/har.md` lists what is kept.
+    /// only. An existing file is not overwritten. `docs/reference/har.md` lists what is kept.
     Sanitize {
         /// The HAR files.
         #[arg(required = true, value_name = "FILE")]
@@ -168,9 +170,11 @@ fn split(file: &Path, entries: u32) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Turns `a/b.har` into `a/b.WORD.har`.
+/// Turns `a/b.har` or `a/b.har.gz` into `a/b.WORD.har`.
 fn beside(file: &Path, word: &str) -> PathBuf {
-    let mut name = file.file_stem().unwrap_or_default().to_owned();
+    let is_compressed = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
+    let plain = if is_compressed { file.with_extension("") } else { file.to_owned() };
+    let mut name = plain.file_stem().unwrap_or_default().to_owned();
     name.push(format!(".{word}.har"));
     file.with_file_name(name)
 }
@@ -186,7 +190,12 @@ fn read_bytes(file: &Path) -> Result<Vec<u8>, Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(failed_at(file, &format!("larger than {} MiB", FILE_BYTES_MAX >> 20)));
     }
-    Ok(bytes)
+    gzip::decompressed(bytes, FILE_BYTES_MAX).map_err(|error| match error {
+        GzipError::TooLarge => {
+            failed_at(file, &format!("larger than {} MiB once it is decompressed", FILE_BYTES_MAX >> 20))
+        }
+        GzipError::Damaged(_) => failed_at(file, &error),
+    })
 }
 
 fn read(file: &Path) -> Result<Har, Failure> {
@@ -286,5 +295,35 @@ mod tests {
         assert_eq!((entries("all.har"), entries("all.1.har"), entries("all.2.har")), (3, 2, 1));
         stats(&[path("all.1.har"), path("all.2.har")]).unwrap();
         assert!(failed(merge(&[path("a.har")], &path("all.har"))).contains("exists"));
+    }
+
+    #[test]
+    fn a_compressed_archive_is_read_and_its_results_are_not_compressed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let (start, end) = RECORDED.as_bytes().split_at(100);
+        fs::write(path("a.har.gz"), [stored(start), stored(end)].concat()).unwrap();
+        assert!(failed(verify(&[path("a.har.gz")])).contains("possible secrets: 3"));
+        sanitize(&[path("a.har.gz")], &path("har.key"), false, &[]).unwrap();
+        verify(&[path("a.sanitized.har")]).unwrap();
+        stats(&[path("a.har.gz")]).unwrap();
+        merge(&[path("a.har.gz"), path("a.sanitized.har")], &path("all.har")).unwrap();
+        split(&path("a.har.gz"), 1).unwrap();
+        assert_eq!(read(&path("all.har")).unwrap().log.entries.len(), 2);
+        assert_eq!(read(&path("a.1.har")).unwrap().log.entries.len(), 1);
+        fs::write(path("cut.har.gz"), &stored(RECORDED.as_bytes())[..200]).unwrap();
+        let message = failed(verify(&[path("cut.har.gz")]));
+        assert!(message.contains("cut.har.gz: the gzip data is damaged or incomplete"), "{message}");
+    }
+
+    /// Returns a gzip member with `bytes` in a stored block (RFC 1951 §3.2.4).
+    fn stored(bytes: &[u8]) -> Vec<u8> {
+        let len = u16::try_from(bytes.len()).unwrap();
+        let crc = bytes.iter().fold(!0_u32, |crc, byte| {
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 * (crc & 1)))
+        });
+        let head = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1];
+        let ends = [&(!crc).to_le_bytes()[..], &u32::from(len).to_le_bytes()].concat();
+        [&head[..], &len.to_le_bytes(), &(!len).to_le_bytes(), bytes, &ends].concat()
     }
 }

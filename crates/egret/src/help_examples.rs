@@ -24,7 +24,8 @@ pub const CHECK: &str = "Examples:
 
 /// `egret explain`.
 pub const EXPLAIN: &str = "Examples:
-  egret explain --request 'GET https://api.example.com/v1/things'
+  egret explain shop.yaml GET https://api.example.com/v1/things
+  egret explain GET /shop/orders     a base URL, with ./egret.yaml
   egret explain shop.yaml --request 'POST http://127.0.0.1:8000/shop/orders' --data '{\"item\": 7}'";
 
 /// `egret tail`.

@@ -132,7 +132,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Discover(arguments) => discover::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),
-        Command::Explain(arguments) => print(&explain::explain(&arguments)?),
+        Command::Explain(arguments) => arguments.run(),
         Command::Schema => print(&reference::schema_text()),
         Command::Import(import) => import.run(),
         Command::Lab(lab) => lab.run(),

@@ -254,7 +254,7 @@ impl Fixture {
         redirect::enter(&mut self.client, &self.request, request);
         let question = routing::Question {
             view: &view,
-            client: &self.client,
+            origins: &self.client,
             request: &self.request,
             bytes: request,
             fields: &fields,

@@ -14,7 +14,7 @@ pub mod fixture;
 mod gateway;
 mod observe;
 mod plan;
-mod resolve;
+mod rehearsal;
 #[cfg(test)]
 mod sockets;
 mod state;
@@ -24,4 +24,7 @@ mod worker;
 
 pub use gateway::{Gateway, HandedState, Pulse, StartError, validate};
 pub use observe::stats;
-pub use resolve::{ResolveError, Resolved, Routes};
+pub use rehearsal::{
+    Answer, Asked, Egress, EgressVerdict, GeneratedError, NotOneRequest, Rehearsal, Rehearsed, RemedyStep,
+    Resolved, Tunnel,
+};

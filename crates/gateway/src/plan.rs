@@ -24,7 +24,7 @@ use egret_match::rewrite::Responder;
 use egret_message::authority::{Authority, AuthorityError, Host};
 use egret_message::{KnownProvider, Origin, Protocols};
 use egret_net::config::ProviderTlsConfig;
-use egret_net::policy::EgressPolicy;
+use egret_net::policy::{EgressPolicy, Target};
 use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 
 use crate::config::{
@@ -288,6 +288,11 @@ impl UpstreamPlan {
         let base = String::from_utf8_lossy(&self.path_prefix);
         self.destination = format!("{} {scheme}://{authority}{base}", self.provider()).into();
         self
+    }
+
+    /// Returns the target of its connections, as the egress policy judges it.
+    pub fn target(&self) -> Target<'_> {
+        Target { authority: &self.origin.authority, configured: self.configured }
     }
 
     /// Returns the host without a port, in lower case.

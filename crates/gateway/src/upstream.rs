@@ -111,8 +111,7 @@ impl Network {
     pub fn denied(&self, worker: usize, target: &Target<'_>, reason: Reason) -> Failure {
         self.counters[worker].denial(reason);
         warn!(target = %target.authority, reason = reason.slug(), "egress policy denied a target");
-        let detail = format!("connections to {} are not allowed: {reason}", target.authority);
-        Failure::new(ErrorKind::EgressDenied, detail)
+        denied(target, reason)
     }
 
     /// Returns the client's error for a failed dial.
@@ -127,6 +126,12 @@ impl Network {
         debug!(target = %target.authority, %error, "cannot connect");
         Failure::new(kind, format!("cannot connect to {}: {error}", target.authority))
     }
+}
+
+/// Returns the client's error for a denied target.
+pub(crate) fn denied(target: &Target<'_>, reason: Reason) -> Failure {
+    let detail = format!("connections to {} are not allowed: {reason}", target.authority);
+    Failure::new(ErrorKind::EgressDenied, detail)
 }
 
 /// Durations of the steps of connecting. Zero for an idle connection.
@@ -264,7 +269,7 @@ impl Upstream {
 
     async fn dial(&self, network: &Network) -> Result<(Stream, SocketAddr, DialTimes), Failure> {
         let plan = &self.plan;
-        let target = Target { authority: &plan.origin.authority, configured: plan.configured };
+        let target = plan.target();
         let options = DialOptions {
             connect_timeout: plan.timeouts.connect.unwrap_or_default(),
             ..DialOptions::default()

@@ -240,6 +240,14 @@ pub(crate) enum Site {
 }
 
 impl Site {
+    /// Returns the owner of `origin`. `other` makes the upstream of a host that the config does not name.
+    pub fn of(view: &View, origin: Origin, other: impl FnOnce(Origin) -> Rc<Upstream>) -> Self {
+        match view.plan.table.origin_number(&origin) {
+            Some(number) => Self::Providers(number),
+            None => Self::Other(other(origin)),
+        }
+    }
+
     fn is(&self, upstream: &Rc<Upstream>) -> bool {
         matches!(self, Self::Other(other) if Rc::ptr_eq(other, upstream))
     }
@@ -369,10 +377,7 @@ impl Worker {
             return Ok(known.clone());
         }
         let origin = Origin { tls, authority: parse()? };
-        let site = match view.plan.table.origin_number(&origin) {
-            Some(number) => Site::Providers(number),
-            None => Site::Other(self.other_origin(view, origin)),
-        };
+        let site = Site::of(view, origin, |origin| self.other_origin(view, origin));
         let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
         let mut others = self.others.borrow_mut();
         let by_text = &mut others.by_text[usize::from(tls)];

@@ -38,6 +38,7 @@ use crate::state::flow_run::{ExchangeView, FlowRun, Held, is_plain_json};
 use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
 use crate::state::request::{CallTarget, ResponseState};
 use crate::upstream::{Connection, DialTimes, Upstream};
+use crate::view::View;
 
 /// Minimum time before a waiting remedy is polled again.
 const WAKE_INTERVAL_MIN: Duration = Duration::from_millis(1);
@@ -108,6 +109,38 @@ pub(crate) async fn serve(
     let Guided { call, run } = guided;
     call.client.worker.return_flow_run(run);
     (None, call.run(target).await)
+}
+
+/// Returns the call that the remedies of `run` have made of `target`, the one that the client's request, in
+/// `received`, stands for. Remedies may have switched the provider. A path set by them that belongs to
+/// another provider goes to that provider. Anything that remedies did not change stays.
+pub(crate) fn drafted(
+    view: &View,
+    run: &FlowRun,
+    target: &CallTarget,
+    received: &[u8],
+) -> Result<CallTarget, Failure> {
+    let elsewhere = run.draft.call.provider.and_then(|number| view.upstreams.get(number)).map(Rc::clone);
+    let is_elsewhere = elsewhere.is_some();
+    let target = match elsewhere {
+        // The alternate call is made as if the client had named its provider.
+        Some(upstream) => CallTarget { new_target: true, ..CallTarget::whole(upstream, target.target) },
+        None => target.clone(),
+    };
+    let unchanged = || is_elsewhere.then(|| target.target.of(received));
+    let Some(path) = run.draft.target.as_deref().or_else(unchanged) else { return Ok(target) };
+    let table = &view.plan.table;
+    let Some(named) = table.by_name(target.upstream.plan.provider().as_bytes()) else { return Ok(target) };
+    let (path, _) = split_target(path);
+    let belongs = table.owners_beside(named).of_named(named, path).map_err(|why| {
+        Failure::new(ErrorKind::RemedyFailed, format!("a flow changed the path to an invalid one: {why}"))
+    })?;
+    if belongs.provider == named {
+        return Ok(target);
+    }
+    let upstream = Rc::clone(&view.upstreams[belongs.provider]);
+    let based_on = Some(target.upstream);
+    Ok(CallTarget { upstream, based_on, kept_host: None, has_own_host: false, ..target })
 }
 
 /// Starts to record a request that ends here, if flows with diagnoses match it. `target` is `None` if the
@@ -341,16 +374,8 @@ impl<'c, 'a> Guided<'c, 'a> {
         if let Some(total) = options.total {
             self.call.deadlines.total = self.call.clock.begun + total;
         }
-        let elsewhere =
-            options.provider.and_then(|number| self.call.view.upstreams.get(number)).map(Rc::clone);
-        let target = match elsewhere {
-            // The alternate call is made as if the client had named its provider.
-            Some(upstream) => {
-                let target = CallTarget { new_target: true, ..CallTarget::whole(upstream, target.target) };
-                self.reassigned(target, true).map_err(Stop::Failure)?
-            }
-            None => self.reassigned(target.clone(), false).map_err(Stop::Failure)?,
-        };
+        let received = self.call.state.input.filled();
+        let target = drafted(&self.call.view, &self.run, target, received).map_err(Stop::Failure)?;
         if target.based_on.is_some() {
             self.drop_credentials();
         }
@@ -399,28 +424,6 @@ impl<'c, 'a> Guided<'c, 'a> {
             outcome: Outcome::None,
         };
         self.run.with_exchange(&self.call.view.plan.flows, view, |_, exchange| exchange.drop_credentials());
-    }
-
-    /// Returns the call for the target set by remedies. A target that belongs to another provider goes to
-    /// that provider. If `is_elsewhere`, remedies have already switched the provider. Anything that remedies
-    /// did not change stays.
-    fn reassigned(&self, target: CallTarget, is_elsewhere: bool) -> Result<CallTarget, Failure> {
-        let drafted = self.run.draft.target.as_deref();
-        let received = || is_elsewhere.then(|| target.target.of(self.call.state.input.filled()));
-        let Some(path) = drafted.or_else(received) else { return Ok(target) };
-        let plan = &self.call.view.plan;
-        let provider = target.upstream.plan.provider();
-        let Some(named) = plan.table.by_name(provider.as_bytes()) else { return Ok(target) };
-        let (path, _) = split_target(path);
-        let belongs = plan.table.owners_beside(named).of_named(named, path).map_err(|why| {
-            Failure::new(ErrorKind::RemedyFailed, format!("a flow changed the path to an invalid one: {why}"))
-        })?;
-        let upstream = &self.call.view.upstreams[belongs.provider];
-        if belongs.provider == named {
-            return Ok(target);
-        }
-        let (upstream, based_on) = (Rc::clone(upstream), Some(target.upstream));
-        Ok(CallTarget { upstream, based_on, kept_host: None, has_own_host: false, ..target })
     }
 
     /// Returns the upstream that shows `account`'s client certificate to the provider of `upstream`, if the

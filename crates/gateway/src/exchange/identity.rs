@@ -10,10 +10,11 @@ use egret_match::routing_query;
 use tracing::debug;
 
 use crate::downstream::connection::Client;
+use crate::exchange::query;
 use crate::exchange::rewritten::{self, Added};
 use crate::failure::{ErrorKind, Failure};
-use crate::state::request::RequestState;
-use crate::view::View;
+use crate::plan::{ListenerPlan, Plan};
+use crate::state::request::{Pools, RequestState};
 
 /// Returns the client that has sent the request in `state`, or the response that it gets if it has not proven
 /// who it is.
@@ -36,15 +37,40 @@ pub(super) fn prove(
     if !is_inside && state.request.method == Method::Connect {
         client.proven = judged.as_ref().ok().map(Arc::clone);
     }
-    judged.map_err(|unproven| {
-        client.worker.counters().unproven(unproven);
-        debug!(reason = unproven.slug(), "a client has not proven who it is");
+    judged.map_err(|why| {
+        client.worker.counters().unproven(why);
+        debug!(reason = why.slug(), "a client has not proven who it is");
         // Nothing that follows on the connection can prove more.
         state.request.persistent &= !by_connection_only;
-        let challenges = clients.challenges().iter();
-        let fields = challenges.map(|challenge| (&b"Proxy-Authenticate"[..], challenge.as_bytes()));
-        Failure::new(ErrorKind::ClientUnproven, unproven.to_string()).with_fields(fields)
+        unproven(clients, why)
     })
+}
+
+/// Returns the response to a client that has not proven who it is.
+pub(crate) fn unproven(clients: &Clients, why: Unproven) -> Failure {
+    let challenges = clients.challenges().iter();
+    let fields = challenges.map(|challenge| (&b"Proxy-Authenticate"[..], challenge.as_bytes()));
+    Failure::new(ErrorKind::ClientUnproven, why.to_string()).with_fields(fields)
+}
+
+/// Replaces the head of a request on a listener that asks its clients for a proof: it names the client that
+/// is `proven`, if any, and holds no token and no routing parameters. Fails if nothing is proven. The request
+/// is inside a tunnel if the second part of `place` is `true`.
+pub(crate) fn admit(
+    pools: &Pools,
+    state: &mut RequestState,
+    plan: &Plan,
+    place: (Option<&ListenerPlan>, bool),
+    proven: Result<Option<&str>, &Failure>,
+) -> Result<(), Failure> {
+    let (listener, is_inside) = place;
+    let routed = match proven {
+        Ok(_) if !is_inside => query::apply(pools, state, listener, &plan.head_limits),
+        _ => Ok(()),
+    };
+    settle(pools, state, plan, proven.ok().flatten())?;
+    proven.map_err(Failure::clone)?;
+    routed
 }
 
 fn by_connection(client: &Client, clients: &Clients) -> Result<Arc<Proven>, Unproven> {
@@ -54,37 +80,30 @@ fn by_connection(client: &Client, clients: &Clients) -> Result<Arc<Proven>, Unpr
 }
 
 /// Replaces the head of the request by one that names the `proven` client, and holds no token.
-pub(super) fn settle(
-    client: &Client,
-    state: &mut RequestState,
-    view: &View,
-    proven: Option<&str>,
-) -> Result<(), Failure> {
-    if let Err(failure) = replace(client, state, view, proven) {
+fn settle(pools: &Pools, state: &mut RequestState, plan: &Plan, proven: Option<&str>) -> Result<(), Failure> {
+    if let Err(failure) = replace(pools, state, plan, proven) {
         // Without an addition it is shorter than what was received, and no token is recorded.
         state.request.persistent = false;
-        return replace(client, state, view, None).and(Err(failure));
+        return replace(pools, state, plan, None).and(Err(failure));
     }
     Ok(())
 }
 
 fn replace(
-    client: &Client,
+    pools: &Pools,
     state: &mut RequestState,
-    view: &View,
+    plan: &Plan,
     proven: Option<&str>,
 ) -> Result<(), Failure> {
     let RequestState { input, request, .. } = state;
     let (received_len, persistent) = (request.len, request.persistent);
-    let pools = &client.worker.pools;
     let head = egret_clients::settle(request, input.filled(), proven, &mut pools.edits.borrow_mut());
     // Routing parameters may have been replaced before.
     let added = Added {
         bytes: routing_query::ADDED_BYTES_MAX + ADDED_BYTES_MAX,
         fields: routing_query::ADDED_FIELDS_MAX + ADDED_FIELDS_MAX,
     };
-    let mut parsed =
-        rewritten::parse(&head, &view.plan.head_limits, added, "the request cannot be rewritten")?;
+    let mut parsed = rewritten::parse(&head, &plan.head_limits, added, "the request cannot be rewritten")?;
     parsed.persistent = persistent;
     *request = parsed;
     pools.buffers.replace_front(input, received_len, &head);

@@ -6,6 +6,7 @@ use egret_match::routing_query::{ADDED_BYTES_MAX, ADDED_FIELDS_MAX, Rewritten, r
 use crate::exchange::rewritten::{self, Added};
 use crate::failure::{ErrorKind, Failure};
 use crate::plan::{ListenerPlan, ListenerRouting};
+use crate::state::request::{Pools, RequestState};
 
 /// A request whose routing parameters have been replaced.
 pub(crate) struct Translated {
@@ -13,6 +14,21 @@ pub(crate) struct Translated {
     pub head: Vec<u8>,
     /// The error, if the parameters are wrong.
     pub outcome: Result<(), Failure>,
+}
+
+/// Replaces the routing parameters of the request in `state`, before anything else sees them.
+pub(crate) fn apply(
+    pools: &Pools,
+    state: &mut RequestState,
+    listener: Option<&ListenerPlan>,
+    limits: &HeadLimits,
+) -> Result<(), Failure> {
+    let RequestState { input, request, .. } = state;
+    let received_len = request.len;
+    let translated = translate(listener, request, input.filled(), limits)?;
+    let Some(Translated { head, outcome }) = translated else { return Ok(()) };
+    pools.buffers.replace_front(input, received_len, &head);
+    outcome
 }
 
 /// Replaces the routing parameters of a request that `listener` has received, whose head is at the start of

@@ -12,6 +12,7 @@
 //!
 //! Header fields take precedence over the base URL: they are explicit, while a path may only look like one.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -41,24 +42,76 @@ pub(crate) enum Route {
     Tunnel(Authority),
 }
 
+/// The connection that a request has arrived on, and the hosts that it may be for.
+pub(crate) trait Origins {
+    /// Returns the address of the listener.
+    fn listener(&self) -> SocketAddr;
+
+    /// Returns the tunnel that the request has arrived in, if the gateway serves it itself.
+    fn inside(&self) -> Option<&Inside>;
+
+    /// Returns the address that the client has connected to, if it is known.
+    fn local_address(&self) -> Option<SocketAddr>;
+
+    /// Returns the owner of the host that a client wrote as `text`. `parse` reads it if it is not known yet.
+    fn site(
+        &self,
+        view: &View,
+        tls: bool,
+        text: &[u8],
+        parse: impl FnOnce() -> Result<Authority, Failure>,
+    ) -> Result<Site, Failure>;
+
+    /// Returns the upstream for an `origin` that no provider owns.
+    fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream>;
+}
+
+impl Origins for Client {
+    fn listener(&self) -> SocketAddr {
+        self.listener
+    }
+
+    fn inside(&self) -> Option<&Inside> {
+        self.inside.as_deref()
+    }
+
+    fn local_address(&self) -> Option<SocketAddr> {
+        Client::local_address(self)
+    }
+
+    fn site(
+        &self,
+        view: &View,
+        tls: bool,
+        text: &[u8],
+        parse: impl FnOnce() -> Result<Authority, Failure>,
+    ) -> Result<Site, Failure> {
+        self.worker.site(view, tls, text, parse)
+    }
+
+    fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
+        self.worker.other_origin(view, origin)
+    }
+}
+
 /// The input of a routing decision.
-pub(crate) struct Question<'a> {
+pub(crate) struct Question<'a, O> {
     pub view: &'a View,
-    pub client: &'a Client,
+    pub origins: &'a O,
     pub request: &'a RequestHead,
     pub bytes: &'a [u8],
     pub fields: &'a RoutingFields,
 }
 
-impl Question<'_> {
+impl<O: Origins> Question<'_, O> {
     /// Routes the request.
     pub fn route(&self) -> Result<Route, Failure> {
-        let Some(listener) = self.view.plan.listener(self.client.listener) else {
+        let Some(listener) = self.view.plan.listener(self.origins.listener()) else {
             // The listener may have served one provider only. Its connections must not reach others now.
             let detail = "the listener of this connection was removed by a reload: connect to another one";
             return Err(Failure::new(ErrorKind::UnknownProvider, detail));
         };
-        if let Some(inside) = &self.client.inside {
+        if let Some(inside) = self.origins.inside() {
             return self.inside(listener, inside);
         }
         let absolute = match (self.request.target_form, self.request.authority) {
@@ -210,7 +263,7 @@ impl Question<'_> {
                 .ok()
                 .and_then(|authority| authority.socket_address())
                 .is_some_and(|address| {
-                    self.client.local_address().is_some_and(|local| {
+                    self.origins.local_address().is_some_and(|local| {
                         (local.ip().to_canonical(), local.port())
                             == (address.ip().to_canonical(), address.port())
                     })
@@ -248,7 +301,7 @@ impl Question<'_> {
         let is_new = target != self.request.target;
         if target.of(self.bytes) == b"*" && !prefix_of(provider).is_empty() {
             // The server as a whole is not below the provider's URL.
-            let host = self.client.worker.other_origin(self.view, upstreams[provider].plan.origin.clone());
+            let host = self.origins.other_origin(self.view, upstreams[provider].plan.origin.clone());
             return Ok(CallTarget { new_target: is_new, ..CallTarget::whole(host, target) });
         }
         let (path, _) = split_query(target.of(self.bytes));
@@ -263,9 +316,8 @@ impl Question<'_> {
     /// Returns a call of `target` at the host that is written as `text`: to the configured provider that the
     /// target belongs to, otherwise to the host itself.
     fn to_host(&self, tls: bool, text: &[u8], target: Span) -> Result<CallTarget, Failure> {
-        let worker = &self.client.worker;
         let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);
-        let number = match worker.site(self.view, tls, text, parse)? {
+        let number = match self.origins.site(self.view, tls, text, parse)? {
             Site::Other(upstream) => return Ok(CallTarget::whole(upstream, target)),
             Site::Providers(number) => number,
         };
@@ -276,7 +328,7 @@ impl Question<'_> {
         let (path, _) = split_query(target.of(self.bytes));
         let Some(Belongs { provider, base_len }) = owners.of(path).map_err(misplaced)? else {
             let origin = Origin { tls, authority: parse()? };
-            return Ok(CallTarget::whole(worker.other_origin(self.view, origin), target));
+            return Ok(CallTarget::whole(self.origins.other_origin(self.view, origin), target));
         };
         let upstream = Rc::clone(&upstreams[provider]);
         let new_target = path[..base_len] != *upstream.plan.path_prefix;
@@ -336,7 +388,7 @@ fn parse_scheme(scheme: &[u8]) -> Result<bool, Failure> {
     }
 }
 
-fn bad_authority(error: AuthorityError) -> Failure {
+pub(crate) fn bad_authority(error: AuthorityError) -> Failure {
     Failure::new(ErrorKind::BadRequest, format!("invalid host: {error}"))
 }
 

@@ -22,7 +22,7 @@ use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
 use crate::exchange::forward::survey;
 use crate::exchange::identity;
-use crate::exchange::query::{self, Translated};
+use crate::exchange::query;
 use crate::exchange::reply::{Ended, Then};
 use crate::exchange::route::{Question, Route};
 use crate::exchange::tunnel;
@@ -101,7 +101,7 @@ fn route(client: &mut Client, state: &mut RequestState, view: &View) -> Result<R
     client.worker.identify(&view.plan, received.map(|id| id.of(bytes)), request_id);
     let fields = surveyed?;
     *consumer = fields.consumer().unwrap_or_default();
-    Question { view, client, request, bytes, fields: &fields }.route()
+    Question { view, origins: &*client, request, bytes, fields: &fields }.route()
 }
 
 /// Has the client prove who it is and replaces the routing parameters of the request, as the `listener` wants
@@ -115,28 +115,15 @@ fn prepare(
 ) -> Result<(), Failure> {
     let clients = listener.map(|listener| listener.clients.as_deref());
     let proven = match clients {
-        Some(None) => return route_by_query(client, state, view),
+        Some(None) => {
+            return query::apply(&client.worker.pools, state, listener, &view.plan.head_limits);
+        }
         Some(Some(clients)) => identity::prove(client, state, clients).map(Some),
         None => Ok(None),
     };
-    let routed = match &proven {
-        Ok(_) if client.inside.is_none() => route_by_query(client, state, view),
-        _ => Ok(()),
-    };
-    let name = proven.as_ref().ok().and_then(Option::as_deref).map(Proven::name);
-    identity::settle(client, state, view, name)?;
-    proven?;
-    routed
-}
-
-/// Replaces the routing parameters of the request by header fields, before anything else sees them.
-fn route_by_query(client: &Client, state: &mut RequestState, view: &View) -> Result<(), Failure> {
-    let RequestState { input, request, .. } = state;
-    let (received_len, listener) = (request.len, view.plan.listener(client.listener));
-    let translated = query::translate(listener, request, input.filled(), &view.plan.head_limits)?;
-    let Some(Translated { head, outcome }) = translated else { return Ok(()) };
-    client.worker.pools.buffers.replace_front(input, received_len, &head);
-    outcome
+    let proven = proven.as_ref().map(|proven| proven.as_deref().map(Proven::name));
+    let is_inside = client.inside.is_some();
+    identity::admit(&client.worker.pools, state, &view.plan, (listener, is_inside), proven)
 }
 
 /// Relays bytes between the client and the provider, which have agreed on another protocol.

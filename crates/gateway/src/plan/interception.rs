@@ -42,7 +42,7 @@ impl InterceptionPlan {
     /// Returns `true` if a tunnel to `host` is to be intercepted. The host has a configured provider if
     /// `is_provider`.
     pub fn is_for(&self, host: &Host, is_provider: bool) -> bool {
-        if is_provider { !self.rules.tunnels(host) } else { self.rules.intercepts(host) }
+        is_for(&self.rules, host, is_provider)
     }
 
     /// Returns the seconds until the authority's certificates expire, 0 afterwards.
@@ -58,6 +58,12 @@ impl InterceptionPlan {
     pub fn tls_for(&self, host: &Host) -> Result<Arc<ServerConfig>, MintError> {
         self.configs.get(host)
     }
+}
+
+/// Returns `true` if `rules` say that a tunnel to `host` is to be intercepted. The host has a configured
+/// provider if `is_provider`.
+pub(crate) fn is_for(rules: &Interception, host: &Host, is_provider: bool) -> bool {
+    if is_provider { !rules.tunnels(host) } else { rules.intercepts(host) }
 }
 
 #[cfg(test)]

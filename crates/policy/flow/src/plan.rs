@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::causes::LoggedCauses;
 use crate::config::{FlowConfig, match_rules};
+use crate::explain::{self, ExplainedFlow};
 
 /// The compiled flows of a config.
 #[derive(Debug, Default)]
@@ -426,6 +427,12 @@ impl Flows {
     /// Returns a view of the parameters that the matching flows have captured, and of the accounts.
     pub fn params<'a>(&'a self, matches: &'a Matches) -> Params<'a> {
         Params::new(&self.router, &self.accounts, matches)
+    }
+
+    /// Evaluates each flow against a request. `config` is the one that the flows were compiled from. A flow
+    /// that samples exchanges is evaluated as if this one were sampled.
+    pub fn explain(&self, config: &[FlowConfig], question: Question<'_>) -> Vec<ExplainedFlow> {
+        explain::explain(config, &self.router, question)
     }
 
     /// Finds the flows that match a request.

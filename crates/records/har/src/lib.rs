@@ -12,6 +12,7 @@ pub mod detect;
 mod exclusions;
 #[cfg(test)]
 mod fixture;
+pub mod gzip;
 pub mod har;
 pub mod key;
 mod media;

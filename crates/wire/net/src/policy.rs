@@ -119,6 +119,31 @@ impl fmt::Display for Reason {
     }
 }
 
+/// The place of a rule in the config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RulePlace {
+    /// `allow` or `deny`.
+    list: &'static str,
+    number: usize,
+}
+
+impl fmt::Display for RulePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "gateway.egress.{}[{}]", self.list, self.number)
+    }
+}
+
+/// The grounds of the verdict about a host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Grounds {
+    /// `true` if the policy is off.
+    pub is_off: bool,
+    /// The rule that decides. `None` if the default decides, or a built-in denial.
+    pub rule: Option<RulePlace>,
+    /// Rules in `deny` that may name an address of the host, once it is looked up.
+    pub later: Vec<RulePlace>,
+}
+
 /// The compiled policy. Checks are cheap. Every reload compiles a new one.
 #[derive(Debug)]
 pub struct EgressPolicy {
@@ -176,6 +201,26 @@ impl EgressPolicy {
                 self.verdict(|| self.isolate_name(target, name), || self.judge_name(target, name))
             }
         }
+    }
+
+    /// Returns the grounds of the verdict of [`Self::check_host`], for people.
+    pub fn grounds(&self, target: &Target<'_>) -> Grounds {
+        if self.mode == EgressMode::Off {
+            return Grounds { is_off: true, ..Grounds::default() };
+        }
+        let Authority { host, port } = target.authority;
+        let address = host.ip().map(|ip| canonical(SocketAddr::new(ip, *port)));
+        let place = |list| move |number| RulePlace { list, number };
+        let rule = match self.check_host(target) {
+            Verdict::Report(Reason::Rule) | Verdict::Deny(Reason::Rule) => {
+                self.denied_by(target, address).map(place("deny"))
+            }
+            Verdict::Report(_) | Verdict::Deny(_) => None,
+            Verdict::Allow => self.allowed_by(target, address).map(place("allow")),
+        };
+        let may_match = |rule: &Rule| rule.net.is_some() && rule.matches_authority(target.authority);
+        let later = self.deny.iter().enumerate().filter(|(_, rule)| address.is_none() && may_match(rule));
+        Grounds { is_off: false, rule, later: later.map(|(number, _)| place("deny")(number)).collect() }
     }
 
     /// Checks one address that the host resolved to, before it is dialled. Dial exactly this address.
@@ -240,33 +285,59 @@ impl EgressPolicy {
     }
 
     fn judge_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
-        if self.deny.iter().any(|rule| rule.net.is_none() && rule.matches_authority(target.authority)) {
+        if self.denied_by(target, None).is_some() {
             return Some(Reason::Rule);
         }
         if let Some(reason) = self.judge_metadata_name(target, name) {
             return Some(reason);
         }
-        let mut allow = self.allow.iter().filter(|rule| rule.matches_authority(target.authority));
         match self.unnamed {
             // A rule with a range may still match the address.
-            Some(reason) if !target.configured && !allow.any(|rule| rule.lifts(reason)) => Some(reason),
+            Some(reason)
+                if !target.configured
+                    && self.lifted_by(target, None, |rule| rule.lifts(reason)).is_none() =>
+            {
+                Some(reason)
+            }
             _ => None,
         }
     }
 
     fn judge_metadata_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
-        let mut allow = self.allow.iter().filter(|rule| rule.matches_authority(target.authority));
-        let is_denied =
-            METADATA_NAMES.contains(&name) && !allow.any(|rule| rule.net.is_some() || rule.names_host(name));
+        let is_allowed = |rule: &Rule| rule.net.is_some() || rule.names_host(name);
+        let is_denied = METADATA_NAMES.contains(&name) && self.lifted_by(target, None, is_allowed).is_none();
         is_denied.then_some(Reason::Metadata)
+    }
+
+    /// Returns the number of the rule in `deny` that names the target. Rules with a range need its `address`.
+    fn denied_by(&self, target: &Target<'_>, address: Option<SocketAddr>) -> Option<usize> {
+        let Some(address) = address else {
+            let names = |rule: &Rule| rule.net.is_none() && rule.matches_authority(target.authority);
+            return self.deny.iter().position(names);
+        };
+        self.deny.iter().position(|rule| {
+            rule.matches(target.authority, address)
+                || embedded(address).any(|inner| rule.matches(target.authority, inner))
+        })
+    }
+
+    /// Returns the number of the rule in `allow` without which the target would be denied, or of the first
+    /// one of several.
+    fn allowed_by(&self, target: &Target<'_>, address: Option<SocketAddr>) -> Option<usize> {
+        let by_kind = match address.map(|address| Kind::of(address.ip())) {
+            Some(Kind::Public) | None => None,
+            Some(kind) => self.lifted_by(target, address, |rule| rule.names_kind(kind)),
+        };
+        let unnamed = self.unnamed.filter(|_| !target.configured);
+        by_kind.or_else(|| {
+            let unnamed = unnamed?;
+            self.lifted_by(target, address, |rule| rule.lifts(unnamed))
+        })
     }
 
     fn judge_address(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
         let address = canonical(address);
-        if self.deny.iter().any(|rule| {
-            rule.matches(target.authority, address)
-                || embedded(address).any(|inner| rule.matches(target.authority, inner))
-        }) {
+        if self.denied_by(target, Some(address)).is_some() {
             return Some(Reason::Rule);
         }
         self.judge_own(target, address).or_else(|| self.judge_kind(target, address)).or_else(|| {
@@ -302,7 +373,23 @@ impl EgressPolicy {
 
     /// Returns `true` if a rule in `allow` matches and names the case explicitly.
     fn lifts(&self, target: &Target<'_>, address: SocketAddr, speaks_of_it: impl Fn(&Rule) -> bool) -> bool {
-        self.allow.iter().any(|rule| rule.matches(target.authority, address) && speaks_of_it(rule))
+        self.lifted_by(target, Some(address), speaks_of_it).is_some()
+    }
+
+    /// Returns the number of that rule. Without an `address`, a rule with a range may match.
+    fn lifted_by(
+        &self,
+        target: &Target<'_>,
+        address: Option<SocketAddr>,
+        speaks_of_it: impl Fn(&Rule) -> bool,
+    ) -> Option<usize> {
+        self.allow.iter().position(|rule| {
+            let matches = match address {
+                Some(address) => rule.matches(target.authority, address),
+                None => rule.matches_authority(target.authority),
+            };
+            matches && speaks_of_it(rule)
+        })
     }
 }
 
@@ -384,6 +471,11 @@ fn canonical(address: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, address.port())
+}
+
+/// Returns the IPv4 address that an IPv6 address stands for, such as one of NAT64.
+fn embedded(address: SocketAddr) -> Option<SocketAddr> {
+    net::embedded_v4(address.ip()).map(|ip| SocketAddr::new(ip.into(), address.port()))
 }
 
 /// Returns `true` if the listener at `own` accepts connections to `address`. `is_local` is true if the

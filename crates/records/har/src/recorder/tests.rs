@@ -603,6 +603,7 @@ fn odd_exchanges_are_told_as_valid_urls() {
         (false, "a.example", 80, "/", "http://a.example/"),
         (false, "a.example", 443, "/", "http://a.example:443/"),
         (true, "2001:db8::1", 8443, "/a b#c?d=\"e\"", "https://[2001:db8::1]:8443/a%20b%23c?d=\"e\""),
+        (true, "[2001:db8::1]", 443, "/", "https://[2001:db8::1]/"),
         (true, "a.example", 443, "*", "https://a.example"),
         (true, "a.example", 443, "?q", "https://a.example?q"),
         (true, "a.example", 443, "é", "https://a.example/%C3%A9"),

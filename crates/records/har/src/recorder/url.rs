@@ -138,11 +138,13 @@ fn split(parameter: &[u8]) -> Option<(&[u8], &[u8])> {
 /// as anything else.
 fn write_origin(request: &ObservedRequest<'_>, url: &mut String) {
     url.push_str(if request.tls { "https://" } else { "http://" });
-    let is_literal = request.host.contains(':');
+    let host = request.host;
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let is_literal = host.contains(':');
     if is_literal {
         url.push('[');
     }
-    parameters::encode(request.host.as_bytes(), |byte| parameters::is_unreserved(byte) || byte == b':', url);
+    parameters::encode(host.as_bytes(), |byte| parameters::is_unreserved(byte) || byte == b':', url);
     if is_literal {
         url.push(']');
     }
