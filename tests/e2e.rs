@@ -19,6 +19,7 @@ mod scenarios {
     mod archiver_recordings;
     mod archiver_routes;
     mod attack_addresses;
+    mod attack_answers;
     mod attack_bench;
     mod attack_cache;
     mod attack_clear;

@@ -162,8 +162,8 @@ impl Default for GatewayConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestIdsConfig {
-    /// Gives every request an id. The response carries it as `x-egret-request-id`, and as `x-request-id` if
-    /// the provider sends none. Logs, records and error responses name it too.
+    /// Gives every request an id. The response carries it as `x-egret-request-id`; logs, records and error
+    /// responses name it too. An `x-request-id` in a response is the provider's own.
     pub enabled: bool,
     /// Request fields that hold the client's own id, in order of precedence. The field is forwarded as it is.
     /// Without a usable id (1 to 128 visible ASCII characters), Egret makes one (UUID version 7, RFC 9562).

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use egret_clock::{Timestamp, http_date};
 use egret_config::Problem;
 use egret_http1::{BodyError, HeadError, reason};
-use egret_message::{CallFailure, FailureKind, Fixed, REQUEST_ID, Reason, Refused, RequestId};
+use egret_message::{CallFailure, FailureKind, Fixed, Reason, Refused, RequestId};
 
 use crate::config::{ErrorFormat, ErrorResponseConfig, ErrorsConfig};
 
@@ -41,6 +41,8 @@ pub(crate) enum ErrorKind {
     PoolFull,
     TooManyConnections,
     QuotaExceeded,
+    /// The store of a quota does not respond.
+    StoreUnavailable,
     TooManyInFlight,
     QueueFull,
     QueueTimeout,
@@ -49,6 +51,7 @@ pub(crate) enum ErrorKind {
     RemedyFailed,
     NotCached,
     AccountUnavailable,
+    BodyTooLargeToSign,
     EchoUnreadable,
     BodiesFull,
     /// A script has refused the exchange.
@@ -67,7 +70,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -94,6 +97,7 @@ impl ErrorKind {
         Self::PoolFull,
         Self::TooManyConnections,
         Self::QuotaExceeded,
+        Self::StoreUnavailable,
         Self::TooManyInFlight,
         Self::QueueFull,
         Self::QueueTimeout,
@@ -102,6 +106,7 @@ impl ErrorKind {
         Self::RemedyFailed,
         Self::NotCached,
         Self::AccountUnavailable,
+        Self::BodyTooLargeToSign,
         Self::EchoUnreadable,
         Self::BodiesFull,
         Self::ScriptRefused,
@@ -139,6 +144,7 @@ impl ErrorKind {
             Self::PoolFull => row("pool-full", 503, "connection_limit_reached"),
             Self::TooManyConnections => row("too-many-connections", 503, "connection_limit_reached"),
             Self::QuotaExceeded => row("quota-exceeded", 429, "http_request_denied"),
+            Self::StoreUnavailable => row("store-unavailable", 503, "proxy_internal_error"),
             Self::TooManyInFlight => row("too-many-in-flight", 429, "http_request_denied"),
             Self::QueueFull => row("queue-full", 429, "http_request_denied"),
             Self::QueueTimeout => row("queue-timeout", 429, "http_request_denied"),
@@ -147,6 +153,7 @@ impl ErrorKind {
             Self::RemedyFailed => row("remedy-failed", 503, "proxy_internal_error"),
             Self::NotCached => row("not-cached", 504, "http_request_denied"),
             Self::AccountUnavailable => row("account-unavailable", 503, "http_request_denied"),
+            Self::BodyTooLargeToSign => row("body-too-large-to-sign", 413, "http_request_denied"),
             Self::BodiesFull => row("bodies-full", 503, "proxy_internal_error"),
             Self::ScriptRefused => row("script-refused", 403, "http_request_denied"),
             Self::ClientUnproven => row("client-unproven", 407, "http_request_denied"),
@@ -331,7 +338,7 @@ impl Failure {
         request_id: &RequestId,
     ) -> Vec<u8> {
         let mut message = self.head(responses, request_id);
-        write_request_id(request_id, &mut message.head);
+        message.head.extend_from_slice(request_id.response_line());
         field(&mut message.head, "Connection", if persistent { b"keep-alive" } else { b"close" });
         message.finish(with_body)
     }
@@ -403,17 +410,6 @@ impl Message {
     }
 }
 
-/// Appends the fields with the id of the request to a head, which keeps the `x-request-id` that it has.
-pub(crate) fn write_request_id(id: &RequestId, head: &mut Vec<u8>) {
-    let is_named = |at: usize| {
-        let line = head.get(at + 1..).unwrap_or_default();
-        let (name, rest) = line.split_at_checked(REQUEST_ID.len()).unwrap_or_default();
-        name.eq_ignore_ascii_case(REQUEST_ID.as_bytes()) && rest.first() == Some(&b':')
-    };
-    let has_request_id = memchr::memchr_iter(b'\n', head).any(is_named);
-    head.extend_from_slice(id.response_lines(has_request_id));
-}
-
 /// Returns a response that a flow's config spells out, without a `Connection` field.
 pub(crate) fn fixed(fixed: &Fixed, with_body: bool) -> Vec<u8> {
     let mut message = Vec::with_capacity(512 + fixed.body.len());
@@ -454,6 +450,7 @@ impl From<Reason> for ErrorKind {
     fn from(reason: Reason) -> Self {
         match reason {
             Reason::QuotaExceeded => Self::QuotaExceeded,
+            Reason::StoreUnavailable => Self::StoreUnavailable,
             Reason::TooManyInFlight => Self::TooManyInFlight,
             Reason::QueueFull => Self::QueueFull,
             Reason::QueueTimeout => Self::QueueTimeout,
