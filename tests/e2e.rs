@@ -60,6 +60,7 @@ mod scenarios {
     mod check_fixes;
     mod check_formats;
     mod check_warnings;
+    mod client_closes;
     mod clients;
     mod clients_certificates;
     mod clients_tokens;

@@ -4,7 +4,8 @@
 use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
-use egret_tests::provider::Provider;
+use egret_tests::provider::{Peer, Provider};
+use egret_tests::traffic::LiveTraffic;
 
 /// A key for the cluster.
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -77,4 +78,31 @@ fn a_response_carries_the_id_of_its_request_once() {
             response.fields.iter().filter(|(_, value)| value == id).map(|(name, _)| name.as_str()).collect();
         assert_eq!(with_it, ["x-egret-request-id"]);
     }
+}
+
+/// A provider that takes requests and never responds.
+fn silent() -> Provider {
+    Provider::scripted(|peer: &mut Peer| {
+        let _ = peer.request();
+        peer.stall();
+    })
+}
+
+#[test]
+fn a_client_that_closes_before_its_response_is_recorded_as_gone() {
+    let origin = silent();
+    let egret = Config::with_origin(origin.url()).gateway("timeouts: { half_close: 1h }").start();
+    let traffic = LiveTraffic::open(&egret);
+    let mut client = egret.client();
+    client.get(egret.address(), "/origin/late");
+    origin.until_requested(1);
+    drop(client);
+    // The call is cancelled.
+    origin.until_ended(1);
+    let gone = traffic.until("answered_by=nobody", 1).remove(0);
+    assert_eq!((&gone["status"], &gone["attempts"]), (&0.into(), &1.into()), "{gone}");
+    let (closed_us, ended_us) =
+        (gone["client_closed_us"].as_u64().unwrap(), gone["duration_us"].as_u64().unwrap());
+    assert!(closed_us <= ended_us && ended_us > 0, "{gone}");
+    assert_eq!(traffic.exchanges("status=none").len(), 1);
 }

@@ -108,6 +108,10 @@ pub struct GatewayConfig {
     pub rewrite: Rewrite,
     /// Appends the client's address to `X-Forwarded-For` in requests to providers.
     pub forwarded_for: bool,
+    /// Treatment of a call whose client closes its connection, or its sending side, before its response is
+    /// complete. Default: `cancel` for the safe methods GET, HEAD, OPTIONS and TRACE, otherwise `finish`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_client_close: Option<OnClientClose>,
     /// Keeps a list of the endpoints that are called, in memory, at most 1 MiB. It has the words of paths,
     /// the statuses, latencies and consumers, but no values of parameters. `egret discover` and the control
     /// API show it.
@@ -150,12 +154,24 @@ impl Default for GatewayConfig {
             private_fields: Vec::new(),
             rewrite: Rewrite::On,
             forwarded_for: false,
+            on_client_close: None,
             discovery: true,
             request_ids: RequestIdsConfig::default(),
             errors: ErrorsConfig::default(),
             access_log: AccessLogConfig::default(),
         }
     }
+}
+
+/// Treatment of a call whose client closes its connection before its response is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnClientClose {
+    /// The call ends at once, and the connection to the provider is closed.
+    Cancel,
+    /// The call goes on, and its response is sent to the client, which may have closed its sending side only.
+    /// A call that has not been sent to a provider yet, or waits to be repeated, ends all the same.
+    Finish,
 }
 
 /// The ids of requests.
@@ -486,7 +502,8 @@ pub struct TimeoutsConfig {
     pub head: Duration,
     /// Time until the next request on a kept-alive client connection.
     pub keep_alive: Duration,
-    /// Time to deliver the response in progress to a client that has closed its sending side.
+    /// Time within which a client that has closed its sending side must take more of its response, with
+    /// `on_client_close: finish`.
     pub half_close: Duration,
     /// Time for exchanges in progress when the gateway is told to stop.
     pub drain: Duration,

@@ -16,7 +16,7 @@ use egret_clients::Clients;
 use egret_config::Problem;
 use egret_diagnosis::{TalliedOrigin, Tallies};
 use egret_flow::{FlowParts, Flows};
-use egret_http1::{HeadLimits, TrailerNames};
+use egret_http1::{HeadLimits, Method, TrailerNames};
 use egret_match::matching::{HostPattern, bare};
 use egret_match::named_fields::{NamedFields, NamedLists};
 use egret_match::providers::{NamedProvider, ProviderTable, ProviderUrl};
@@ -28,7 +28,7 @@ use egret_net::policy::EgressPolicy;
 use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers,
+    GatewayConfig, LimitsConfig, ListenConfig, OnClientClose, Parts, PoolConfig, ProviderConfig, Providers,
     RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
 };
 use crate::failure::ErrorResponses;
@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub rewrites: bool,
     /// `true` if providers receive the client's address in `X-Forwarded-For`.
     pub forwarded_for: bool,
+    /// Treatment of calls whose client closes its connection. `None` depends on the method.
+    on_client_close: Option<OnClientClose>,
     /// `true` if the endpoints of all exchanges are listed.
     pub discovers: bool,
     pub request_ids: RequestIds,
@@ -443,6 +445,7 @@ impl Plan {
             named_fields,
             rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
+            on_client_close: config.on_client_close,
             discovers: config.discovery,
             request_ids: RequestIds::of(&config.request_ids),
             errors,
@@ -455,6 +458,11 @@ impl Plan {
     /// Returns the maximum number of bytes that all gathered bodies together may take.
     pub fn gathered_bytes(&self) -> usize {
         bytes(self.limits.gathered.bytes())
+    }
+
+    /// Returns `true` if a call with this method goes on although its client has closed the connection.
+    pub fn finishes_without_client(&self, method: Method) -> bool {
+        self.on_client_close.map_or(!method.is_safe(), |choice| choice == OnClientClose::Finish)
     }
 
     /// Returns the listener with that address, if the plan still has it.

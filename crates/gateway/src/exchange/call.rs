@@ -4,7 +4,7 @@
 //! call knows no remedy: flows change it by plain data.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, ErrorKind as IoErrorKind};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use egret_message::RequestId;
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
 use egret_net::tls::TlsError;
+use egret_store::coalescer::Crowd;
 use tracing::debug;
 
 use crate::downstream::connection::Client;
@@ -80,6 +81,8 @@ pub(crate) struct Call<'a> {
     pub inbound: Option<Box<Inbound>>,
     /// The recording that diagnoses receive. `None` if no diagnosis matches.
     pub recording: Option<Recording>,
+    /// Other requests that wait for the response. `None` if there cannot be any.
+    pub crowd: Option<Crowd>,
 }
 
 impl<'a> Call<'a> {
@@ -108,6 +111,7 @@ impl<'a> Call<'a> {
             outbound: None,
             inbound: None,
             recording: None,
+            crowd: None,
             client,
             state,
             view,
@@ -381,25 +385,40 @@ impl<'a> Call<'a> {
         self.deadlines.arm(&self.client.timer);
     }
 
-    /// Reads what the client sends ahead, as long as the input has room, and notices when the client
-    /// disconnects.
+    /// Reads what the client sends ahead, as long as the input has room, and notices when the client closes
+    /// the connection. Fails if that ends the call.
     pub fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
-        while !self.client.half_closed && !self.state.input.is_full() {
+        while !self.client.has_closed() && !self.state.input.is_full() {
             match self.client.stream.poll_read(cx, self.state.input.spare()) {
-                Poll::Ready(Ok(0)) => {
-                    self.client.half_closed = true;
-                    self.give_half_closed_client_time(Moment::now());
-                    self.deadlines.arm(&self.client.timer);
-                }
+                Poll::Ready(Ok(0)) => self.note_close(true)?,
                 Poll::Ready(Ok(count)) => {
                     self.client.worker.counters().received_bytes.add(count as u64);
                     self.state.input.advance(count);
                 }
-                Poll::Ready(Err(_)) => return Err(Stop::ClientGone),
+                // Many clients end TLS without saying so.
+                Poll::Ready(Err(error)) => self.note_close(error.kind() == IoErrorKind::UnexpectedEof)?,
                 Poll::Pending => break,
             }
         }
         Ok(())
+    }
+
+    /// Notes that the client has closed the connection. If it may have closed its sending side only, it
+    /// `may_read` the response. Fails if that ends the call.
+    #[cold]
+    fn note_close(&mut self, may_read: bool) -> Result<(), Stop> {
+        debug!(
+            provider = self.upstream.plan.stats.name(),
+            "a client has closed its connection before its response"
+        );
+        self.client.note_closed(Moment::now());
+        let goes_on = may_read && self.view.plan.finishes_without_client(self.state.request.method);
+        if goes_on || self.is_awaited() { Ok(()) } else { Err(Stop::ClientGone) }
+    }
+
+    /// Returns `true` if other requests wait for the response.
+    pub fn is_awaited(&self) -> bool {
+        self.crowd.as_ref().is_some_and(Crowd::is_waiting)
     }
 
     pub fn give_half_closed_client_time(&mut self, now: Moment) {
@@ -531,9 +550,6 @@ impl<'a> Call<'a> {
         let failure = |kind, detail| Some(Stop::Failure(Failure::new(kind, detail)));
         let up = &self.state.up;
         let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
-        if due(self.deadlines.half_close) {
-            return Some(Stop::ClientGone);
-        }
         if due(self.deadlines.total) {
             return failure(ErrorKind::TotalTimeout, "the exchange took longer than `timeouts.total`");
         }

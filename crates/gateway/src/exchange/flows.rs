@@ -434,6 +434,9 @@ impl<'c, 'a> Guided<'c, 'a> {
             loop {
                 let polled = self.poll_remedies(cx, now);
                 self.request_token();
+                if let Some(crowd) = self.run.draft.crowd.take() {
+                    self.call.crowd = Some(crowd);
+                }
                 if let Poll::Ready(onward) = polled {
                     let since = waiting.as_ref().map_or(now, |waiting| waiting.since);
                     self.call.clock.waited_nanos += now.nanos_since(since);
@@ -671,9 +674,9 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
         let mut alarm = pin!(sleep_until(self.call.client.worker.shared.clock.moment(at)));
         self.disarm_phase();
-        poll_fn(|cx| match alarm.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => self.poll_waiting_client(cx),
+        poll_fn(|cx| match self.poll_waiting_client(cx) {
+            Poll::Pending => alarm.as_mut().poll(cx).map(Ok),
+            left @ Poll::Ready(_) => left,
         })
         .await
     }
@@ -700,11 +703,12 @@ impl<'c, 'a> Guided<'c, 'a> {
         call.informational = 0;
     }
 
-    /// Stays pending while the client waits its turn. A client that half-closes at this point counts as gone:
-    /// it would take a slot from others, and no response has been started for it.
+    /// Stays pending while the client waits its turn. A client that has closed its sending side counts as
+    /// gone at this point: it would take a slot from others, and there is no call that could be finished.
     fn poll_waiting_client<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
         let polled = self.call.poll_waiting(cx);
-        if self.call.client.half_closed { Poll::Ready(Err(Stop::ClientGone)) } else { polled }
+        let is_gone = self.call.client.has_closed() && !self.call.is_awaited();
+        if is_gone { Poll::Ready(Err(Stop::ClientGone)) } else { polled }
     }
 
     /// Returns the time at which the remedies want to be polled again.

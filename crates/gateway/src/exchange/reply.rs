@@ -173,7 +173,7 @@ impl Call<'_> {
         self.state.request.persistent
             && self.state.up.is_complete()
             && !self.sink_closed
-            && !self.client.half_closed
+            && !self.client.has_closed()
             && !self.client.worker.draining.get()
             && (limit == 0 || self.client.requests < limit)
     }
@@ -243,6 +243,10 @@ impl Call<'_> {
             }
         } else if self.watch_client(cx).is_err() {
             return Poll::Ready(Finish::ClientGone);
+        }
+        if self.client.has_closed() && self.deadlines.half_close == Moment::NEVER {
+            self.give_half_closed_client_time(Moment::now());
+            self.deadlines.arm(&self.client.timer);
         }
         let ResponseState { output, down, .. } = &mut *self.state.response_state;
         let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
@@ -353,6 +357,9 @@ impl Call<'_> {
             && let Some(recording) = &mut self.recording
         {
             recording.note_cut();
+        }
+        if finish == Finish::ClientGone {
+            self.client.note_closed(ended);
         }
         let then = match finish {
             // An orderly close would mark the response as complete.
@@ -472,7 +479,9 @@ impl Call<'_> {
         match stop {
             Stop::Failure(failure) => Box::pin(self.respond_with_error(&failure)).await,
             Stop::ClientGone | Stop::Stale | Stop::NotPermitted => {
-                Ended { status: 0, at: self.clock.forwarded, then: Then::Close }
+                let at = Moment::now();
+                self.client.note_closed(at);
+                Ended { status: 0, at, then: Then::Close }
             }
         }
     }

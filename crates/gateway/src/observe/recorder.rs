@@ -185,6 +185,8 @@ pub(crate) struct Finished<'a> {
     pub error: Option<&'static str>,
     /// `true` if the request came out of a tunnel that the gateway intercepts.
     pub is_intercepted: bool,
+    /// The time at which the client closed the connection; `NEVER` if it did not before the end.
+    pub client_closed: Moment,
 }
 
 impl Recording {
@@ -299,6 +301,8 @@ impl Recording {
             informational: finished.informational,
             error: finished.error,
             is_intercepted: finished.is_intercepted,
+            client_closed_us: (finished.client_closed != Moment::NEVER)
+                .then(|| finished.client_closed.nanos_since(finished.started) / 1000),
             ..record.facts
         };
         let mut records = records.borrow_mut();
