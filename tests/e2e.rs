@@ -80,6 +80,7 @@ mod scenarios {
     mod dns;
     mod doctor;
     mod egress;
+    mod error_formats;
     mod exec_environment;
     mod exec_exit_codes;
     mod exec_gateway_ends;

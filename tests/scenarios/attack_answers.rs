@@ -106,3 +106,19 @@ fn a_client_that_closes_before_its_response_is_recorded_as_gone() {
     assert!(closed_us <= ended_us && ended_us > 0, "{gone}");
     assert_eq!(traffic.exchanges("status=none").len(), 1);
 }
+
+#[test]
+fn a_server_error_that_egret_makes_is_in_its_log_with_the_cause() {
+    let nowhere = ClosedPort::take();
+    let mut egret = Config::with_origin(format!("http://{}", nowhere.address())).start();
+    for _ in 0..3 {
+        egret.get("/").assert_generated(502, "connect-failed");
+    }
+    egret.terminate();
+    assert!(egret.until_ended().success());
+    let log = egret.log();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains("\"WARN\"") && line.contains("connect-failed")).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("refused"), "{lines:?}");
+}

@@ -1,5 +1,5 @@
-//! Clients that close their connection before their response is complete: the call is cancelled or finished, as
-//! the config has it, and the record says when the client closed.
+//! Clients that close their connection before their response is complete: the call is cancelled or finished,
+//! as the config has it, and the record says when the client closed.
 
 use std::sync::Arc;
 

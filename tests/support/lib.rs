@@ -26,6 +26,7 @@ pub mod direct;
 pub mod dns;
 pub mod egret;
 pub mod exec;
+pub mod failing;
 pub mod http;
 pub mod imported;
 pub mod intercepted;

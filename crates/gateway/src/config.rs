@@ -215,6 +215,23 @@ pub enum ErrorFormat {
     Problem,
     /// A line of text with the status code and the detail: `504: the provider did not respond in time`.
     Text,
+    /// JSON as from the OpenAI API, of which its SDKs print `error.message`.
+    Openai,
+    /// JSON as from the Anthropic API, of which its SDKs print `error.message`.
+    Anthropic,
+    /// JSON, XML or CBOR as from the service of AWS that the request is for, of which its SDKs print code and
+    /// message.
+    Aws,
+}
+
+/// The format of the gateway's own error responses in place of one provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProviderErrorsConfig {
+    /// The format of their bodies, instead of `gateway.errors.format`: that of the SDK with which the
+    /// provider is called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<ErrorFormat>,
 }
 
 /// Overrides for one error.
@@ -618,6 +635,9 @@ pub struct ProviderConfig {
     /// connections that show the `certificate` of an account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrades: Option<Vec<String>>,
+    /// The gateway's own error responses in its place.
+    #[serde(default)]
+    pub errors: ProviderErrorsConfig,
 }
 
 /// Timeouts for one provider. Missing values come from `gateway.timeouts`.

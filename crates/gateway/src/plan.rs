@@ -28,8 +28,8 @@ use egret_net::policy::EgressPolicy;
 use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, OnClientClose, Parts, PoolConfig, ProviderConfig, Providers,
-    RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
+    ErrorFormat, GatewayConfig, LimitsConfig, ListenConfig, OnClientClose, Parts, PoolConfig, ProviderConfig,
+    Providers, RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
 };
 use crate::failure::ErrorResponses;
 use crate::observe::counters::ProviderStats;
@@ -165,6 +165,8 @@ pub(crate) struct UpstreamPlan {
     pub policy: Arc<EgressPolicy>,
     /// Protocols that connections to it may be upgraded to.
     pub upgrades: Arc<Protocols>,
+    /// The format of errors in its place, if it has one of its own.
+    pub error_format: Option<ErrorFormat>,
     /// `true` if the config names it.
     pub configured: bool,
     /// Identifies the provider in the list of called endpoints.
@@ -214,6 +216,7 @@ impl OtherHosts {
             pool: PoolConfig::default(),
             policy: Arc::clone(&self.policy),
             upgrades: Arc::clone(&self.upgrades),
+            error_format: None,
             configured: false,
             tally_number: 0,
             stats,
@@ -232,6 +235,7 @@ impl OtherHosts {
         let Some(provider) = provider else { return self.upstream(origin) };
         let mut plan = self.counted(origin, Arc::clone(&provider.stats));
         plan.configured = true;
+        plan.error_format = provider.error_format;
         plan.timeouts = provider.timeouts;
         plan.pool.connections = provider.pool.connections;
         plan.open = Arc::clone(&provider.open);
@@ -314,6 +318,7 @@ impl UpstreamPlan {
             pool: self.pool.clone(),
             policy: Arc::clone(&self.policy),
             upgrades: if named { Arc::clone(&self.upgrades) } else { Arc::default() },
+            error_format: self.error_format,
             configured: self.configured,
             tally_number: self.tally_number,
             stats: Arc::clone(&self.stats),
@@ -403,6 +408,7 @@ impl Plan {
                 pool: provider.pool.clone(),
                 policy: Arc::clone(&policy),
                 upgrades: upgrades_of(name, provider, &upgrades, &mut problems),
+                error_format: provider.errors.format,
                 configured: true,
                 tally_number: 0,
                 stats: stats.unwrap_or_else(|| ProviderStats::new(name, workers)),

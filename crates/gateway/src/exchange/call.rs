@@ -10,17 +10,19 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
-use egret_message::RequestId;
+use egret_http1::{BodyError, Method, Progress, RequestFraming, ResponseFraming, Version};
+use egret_message::{Fields, RequestId};
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
+use egret_net::stream::Stream;
 use egret_net::tls::TlsError;
-use egret_store::coalescer::Crowd;
+use egret_store::coalescer::Followers;
 use tracing::debug;
 
+use crate::config::ErrorFormat;
 use crate::downstream::connection::Client;
 use crate::exchange::forward::{Disclosed, Reply, edit_request, edit_response};
-use crate::failure::{ErrorKind, Failure};
+use crate::failure::{ErrorKind, ErrorShape, Failure};
 use crate::observe::recorder::Recording;
 use crate::plan::{RequestIds, UpstreamTimeouts};
 use crate::state::body::{Kept, PipeError};
@@ -68,6 +70,8 @@ pub(crate) struct Call<'a> {
     pub is_gathering: bool,
     /// `true` if the provider's response says when to try again.
     pub has_retry_after: bool,
+    /// The format of errors for the provider that the client has called, if it has one of its own.
+    pub error_format: Option<ErrorFormat>,
     /// The error that the gateway responded with.
     pub failed: Option<ErrorKind>,
     /// Number of bytes sent to the provider, and received from it, so far.
@@ -82,7 +86,7 @@ pub(crate) struct Call<'a> {
     /// The recording that diagnoses receive. `None` if no diagnosis matches.
     pub recording: Option<Recording>,
     /// Other requests that wait for the response. `None` if there cannot be any.
-    pub crowd: Option<Crowd>,
+    pub followers: Option<Followers>,
 }
 
 impl<'a> Call<'a> {
@@ -104,6 +108,7 @@ impl<'a> Call<'a> {
             is_rewritten: false,
             is_gathering: false,
             has_retry_after: false,
+            error_format: upstream.plan.error_format,
             failed: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -111,7 +116,7 @@ impl<'a> Call<'a> {
             outbound: None,
             inbound: None,
             recording: None,
-            crowd: None,
+            followers: None,
             client,
             state,
             view,
@@ -418,7 +423,7 @@ impl<'a> Call<'a> {
 
     /// Returns `true` if other requests wait for the response.
     pub fn is_awaited(&self) -> bool {
-        self.crowd.as_ref().is_some_and(Crowd::is_waiting)
+        self.followers.as_ref().is_some_and(Followers::is_waiting)
     }
 
     pub fn give_half_closed_client_time(&mut self, now: Moment) {
@@ -592,6 +597,22 @@ impl<'a> Call<'a> {
         self.state.return_response_state(&self.client.worker.pools);
         self.state.set_response_state(response_state);
         self.clock.first_byte = Moment::now();
+    }
+
+    /// Returns the shape of an error response to the request.
+    pub fn error_shape(&self) -> ErrorShape {
+        let request = &self.state.request;
+        let fields = Fields::received(&request.fields, self.state.input.filled());
+        self.view.plan.errors.shape(self.error_format, fields, request.method != Method::Head)
+    }
+
+    /// Logs that the gateway responds with `failure`, if it is one that the operator should know of.
+    pub fn warn_of(&self, failure: &Failure, status: u16) {
+        // A call of the gateway's own tells its failure elsewhere.
+        if !matches!(self.client.stream, Stream::Discard) {
+            let stats = &self.upstream.plan.stats;
+            stats.failures.warn(stats.name(), failure, status, &self.state.request_id);
+        }
     }
 
     /// Starts to record the request's body, when it is sent or inspected.

@@ -52,7 +52,7 @@ enum CallOutcome {
     /// A provider responded: the response state holds the head.
     Response(Box<Connection>),
     /// A remedy responded in the provider's place: the response state holds the whole response.
-    LocalResponse(Option<ErrorKind>),
+    LocalResponse(Option<Failure>),
     /// A stored response. The response state holds its head if remedies need it.
     Stored(Box<Served>),
     /// The call failed.
@@ -434,8 +434,8 @@ impl<'c, 'a> Guided<'c, 'a> {
             loop {
                 let polled = self.poll_remedies(cx, now);
                 self.request_token();
-                if let Some(crowd) = self.run.draft.crowd.take() {
-                    self.call.crowd = Some(crowd);
+                if let Some(followers) = self.run.draft.followers.take() {
+                    self.call.followers = Some(followers);
                 }
                 if let Poll::Ready(onward) = polled {
                     let since = waiting.as_ref().map_or(now, |waiting| waiting.since);
@@ -530,11 +530,11 @@ impl<'c, 'a> Guided<'c, 'a> {
                 self.call.inbound = Some(self.run.lend_inbound());
                 self.call.pass_on(connection).await
             }
-            CallOutcome::LocalResponse(kind) => {
+            CallOutcome::LocalResponse(failure) => {
                 self.call.inbound = Some(self.run.lend_inbound());
                 // Only a response that came from a provider names that provider's paths.
                 let is_stored = self.run.held == Held::Whole;
-                reply::deliver(self.call, kind, is_stored).await
+                reply::deliver(self.call, failure.as_ref(), is_stored).await
             }
             CallOutcome::Stored(served) => {
                 self.call.inbound = Some(self.run.lend_inbound());
@@ -552,7 +552,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         let with_body = self.call.state.request.method != Method::Head;
         self.run.held =
             if matches!(response, LocalResponse::Stored(_)) { Held::Whole } else { Held::Nothing };
-        let (message, kind) = match response {
+        let (message, failure) = match response {
             LocalResponse::Stored(served) => match self.hold_stored(served) {
                 Ok(message) => (message, None),
                 Err(outcome) => return outcome,
@@ -561,12 +561,12 @@ impl<'c, 'a> Guided<'c, 'a> {
             LocalResponse::Refused(refused) => {
                 let now = self.timestamp(Moment::now());
                 let failure = Failure::refused(refused, now);
-                let id = &self.call.state.request_id;
-                (failure.message(&self.call.view.plan.errors, with_body, id), Some(failure.kind))
+                let (errors, shape) = (&self.call.view.plan.errors, self.call.error_shape());
+                (failure.message(errors, shape, &self.call.state.request_id), Some(failure))
             }
         };
         match self.hold_message(&message) {
-            Ok(()) => CallOutcome::LocalResponse(kind),
+            Ok(()) => CallOutcome::LocalResponse(failure),
             Err(failure) => CallOutcome::Failure(failure),
         }
     }

@@ -9,6 +9,7 @@ use egret_net::histogram::Histogram;
 use egret_net::policy::Reason;
 
 use crate::failure::ErrorKind;
+use crate::observe::failures::FailureLines;
 use crate::observe::notice::Notice;
 use crate::observe::stats::{ClientsSnapshot, Count, ExchangeCount, InterceptionSnapshot, ProviderSnapshot};
 
@@ -121,6 +122,8 @@ pub(crate) struct ProviderStats {
     workers: Box<[ProviderCounters]>,
     /// The log line about tunnels to the provider.
     pub bypassed: Notice,
+    /// The log lines about errors in the provider's place.
+    pub failures: FailureLines,
 }
 
 impl ProviderStats {
@@ -136,7 +139,13 @@ impl ProviderStats {
 
     fn zero(name: &str, host: Option<String>, workers: usize) -> Arc<Self> {
         let workers = (0..workers).map(|_| ProviderCounters::default()).collect();
-        Arc::new(Self { name: name.to_owned(), host, workers, bypassed: Notice::default() })
+        Arc::new(Self {
+            name: name.to_owned(),
+            host,
+            workers,
+            bypassed: Notice::default(),
+            failures: FailureLines::default(),
+        })
     }
 
     /// Returns the configured name, or `-`.

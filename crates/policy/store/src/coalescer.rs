@@ -138,8 +138,8 @@ impl Leader {
     }
 
     /// Returns the requests that wait for the call.
-    pub fn crowd(&self) -> Crowd {
-        Crowd(Arc::clone(&self.call))
+    pub fn followers(&self) -> Followers {
+        Followers(Arc::clone(&self.call))
     }
 
     fn end(&mut self, ending: Ending) {
@@ -163,9 +163,9 @@ impl Drop for Leader {
 
 /// The requests that wait for a call.
 #[derive(Debug, Clone)]
-pub struct Crowd(Arc<SharedCall>);
+pub struct Followers(Arc<SharedCall>);
 
-impl Crowd {
+impl Followers {
     /// Returns `true` if any request waits for the call at this moment.
     pub fn is_waiting(&self) -> bool {
         self.0.lock().wakers.iter().any(Option::is_some)
@@ -280,14 +280,14 @@ mod tests {
     fn where_the_first_leaves_another_takes_its_place() {
         let coalescer = Coalescer::new();
         let leader = coalescer.leader(7, NOW).unwrap();
-        let crowd = leader.crowd();
+        let followers = leader.followers();
         let mut other = waiting(&coalescer, 7);
-        assert!(!crowd.is_waiting());
+        assert!(!followers.is_waiting());
         let cx = Context::from_waker(Waker::noop());
         assert!(other.poll(&cx).is_pending());
-        assert!(crowd.is_waiting());
+        assert!(followers.is_waiting());
         drop(leader);
-        assert!(!crowd.is_waiting());
+        assert!(!followers.is_waiting());
         assert_eq!(other.poll(&cx), Poll::Ready(Ending::Abandoned));
         assert!(coalescer.leader(7, NOW).is_some());
     }

@@ -321,7 +321,7 @@ impl Cache {
         let Forwarding { cache_request, why, found, validation, leader } = forwarding;
         held.awaited_body = None;
         if let Some(leader) = &leader {
-            exchange.draft.crowd = Some(leader.crowd());
+            exchange.draft.followers = Some(leader.followers());
         }
         let checkpoint = exchange.draft.checkpoint();
         if let Some(Validation { validators, .. }) = &validation {
