@@ -19,6 +19,7 @@ mod scenarios {
     mod archiver_recordings;
     mod archiver_routes;
     mod attack_addresses;
+    mod attack_answers;
     mod attack_bench;
     mod attack_cache;
     mod attack_check;
@@ -67,6 +68,7 @@ mod scenarios {
     mod check_fixes;
     mod check_formats;
     mod check_warnings;
+    mod client_closes;
     mod clients;
     mod clients_certificates;
     mod clients_tokens;
@@ -86,6 +88,7 @@ mod scenarios {
     mod dns;
     mod doctor;
     mod egress;
+    mod error_formats;
     mod exec_environment;
     mod exec_exit_codes;
     mod exec_gateway_ends;

@@ -1,6 +1,6 @@
 //! Programs of many runtimes under `egret exec`, without a change of theirs. A separate suite, part of `make
 //! test-clients`, because the runtimes take long to install.
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue panics with the reason")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod runtimes {
     mod compiled;
@@ -8,6 +8,7 @@ mod runtimes {
     mod javascript;
     mod peers;
     mod scripted;
+    mod sdk_errors;
     mod sdks;
     mod tools;
     mod trial;

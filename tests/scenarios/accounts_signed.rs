@@ -110,8 +110,11 @@ fn a_body_is_held_back_to_be_signed_as_far_as_it_may_be() {
     }
     let longer = directory.write("longer", content + "!");
     let (problem, status) = put(&egret, "/longer", &longer, &[]);
-    assert_eq!(status, "503", "{problem}");
-    assert!(problem.contains("account-unavailable") && problem.contains("raise `sigv4.body`"), "{problem}");
+    assert_eq!(status, "413", "{problem}");
+    assert!(
+        problem.contains("body-too-large-to-sign") && problem.contains("raise `sigv4.body`"),
+        "{problem}"
+    );
     assert!(!store.objects().iter().any(|(name, _)| name == "longer"));
 }
 

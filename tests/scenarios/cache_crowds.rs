@@ -9,7 +9,7 @@ use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::process::raise_open_files;
 use egret_tests::provider::{Provider, Request};
-use egret_tests::wait::Watched;
+use egret_tests::wait::{Watched, until_true};
 
 fn clients(egret: &Egret, size: usize) -> Vec<Client> {
     raise_open_files();
@@ -99,17 +99,18 @@ fn those_who_wait_for_a_response_that_is_for_nobody_else_go_on_all_at_once() {
 }
 
 #[test]
-fn where_the_first_leaves_another_takes_its_place() {
+fn where_the_first_leaves_alone_another_takes_its_place() {
     let (origin, calls) = holding("Cache-Control: max-age=60");
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
     let mut first = egret.client();
     first.get(egret.address(), "/origin/a");
     calls.until("the first is there", |calls| (calls.seen == 1).then_some(()));
+    first.reset();
+    until_true("the first is gone", || egret.stat("/clients/open") == 0);
     let mut others = clients(&egret, 20);
     for client in &mut others {
         client.get(egret.address(), "/origin/a");
     }
-    first.reset();
     calls.until("another is there", |calls| (calls.seen == 2).then_some(()));
     calls.change(|calls| calls.is_released = true);
     for client in &mut others {

@@ -32,7 +32,6 @@ fn a_response_carries_the_clients_id_or_one_that_egret_makes() {
     let egret = Config::with_origin(origin.url()).start();
     let (first, second) = (get(&egret, ""), get(&egret, ""));
     assert_ne!(made(&first), made(&second));
-    assert_eq!(first.values("x-request-id"), [made(&first)]);
     let long = "x".repeat(129);
     for (fields, expected) in [
         ("X-Request-ID: abc-1\r\n", Some("abc-1")),
@@ -46,7 +45,7 @@ fn a_response_carries_the_clients_id_or_one_that_egret_makes() {
             Some(id) => assert_eq!(response.values("x-egret-request-id"), [id], "{fields}"),
             None => drop(made(&response)),
         }
-        assert_eq!(response.values("x-request-id"), response.values("x-egret-request-id"), "{fields}");
+        assert_eq!(response.field("x-request-id"), None, "{fields}");
     }
     let sent: Vec<_> = origin.requests().iter().map(|request| request.values("x-request-id").len()).collect();
     assert_eq!(sent, [0, 0, 1, 0, 1, 1, 1], "the client's field is forwarded, a made id is not");
@@ -96,7 +95,8 @@ fn egrets_own_responses_carry_the_id_and_problems_name_it() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).flows(flows).start();
     let tea = egret.get("/tea");
-    assert_eq!((tea.status, tea.values("x-request-id")), (418, vec![made(&tea).as_str()]));
+    assert_eq!(tea.status, 418);
+    made(&tea);
     egret.get("/none").assert_forwarded(200);
     let refused = egret.get("/none");
     refused.assert_generated(429, "quota-exceeded");
@@ -123,11 +123,9 @@ fn a_stored_response_gets_the_id_of_the_request_that_it_is_sent_for() {
     let hit = get(&egret, "x-request-id: two\r\n");
     assert!(status(&hit).starts_with("egret; hit"), "{hit:?}");
     assert_eq!(stored.values("x-egret-request-id"), ["one"]);
-    for name in ["x-egret-request-id", "x-request-id"] {
-        assert_eq!(hit.values(name), ["two"]);
-    }
+    assert_eq!(hit.values("x-egret-request-id"), ["two"]);
     let not_modified = get(&egret, "x-request-id: three\r\nif-none-match: *\r\n");
-    assert_eq!((not_modified.status, not_modified.values("x-request-id")), (304, vec!["three"]));
+    assert_eq!((not_modified.status, not_modified.values("x-egret-request-id")), (304, vec!["three"]));
     assert_eq!(origin.requests().len(), 1);
 }
 

@@ -263,7 +263,7 @@ fn a_client_that_closed_its_sending_side_still_gets_its_response() {
             peer.send(ok("late"));
         }
     });
-    let egret = Config::with_origin(origin.url()).start();
+    let egret = Config::with_origin(origin.url()).gateway("on_client_close: finish").start();
     let mut client = egret.client();
     let response = client.get(egret.address(), "/origin/").half_close().response();
     assert_eq!(response.assert_forwarded(200).text(), "late");
@@ -276,12 +276,18 @@ fn a_client_that_closed_its_sending_side_is_not_waited_with_for_ever() {
         let _ = peer.request();
         peer.stall();
     });
-    let egret = before(&origin, "half_close: 400ms");
-    let mut client = egret.client();
-    assert_takes(Duration::from_millis(350), || {
-        client.get(egret.address(), "/origin/").half_close().rest();
-    });
-    origin.until_ended(1);
+    for choice in ["cancel", "finish"] {
+        let config = Config::with_origin(origin.url())
+            .gateway(format!("on_client_close: {choice}"))
+            .gateway("timeouts: { half_close: 1h, first_byte: 400ms }");
+        let egret = config.start();
+        let mut client = egret.client();
+        let least = if choice == "finish" { Duration::from_millis(350) } else { Duration::ZERO };
+        assert_takes(least, || {
+            client.get(egret.address(), "/origin/").half_close().rest();
+        });
+    }
+    origin.until_ended(2);
 }
 
 #[test]
@@ -320,7 +326,8 @@ fn a_client_that_leaves_within_a_stalled_response_frees_the_providers_connection
         peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this");
         peer.stall();
     });
-    let egret = before(&origin, "half_close: 400ms");
+    let config = Config::with_origin(origin.url()).gateway("on_client_close: finish");
+    let egret = config.gateway("timeouts: { half_close: 400ms }").start();
     let mut client = egret.client();
     client.get(egret.address(), "/origin/").head();
     assert_eq!(client.bytes(9), b"only this");

@@ -27,6 +27,7 @@ pub mod dns;
 pub mod egret;
 pub mod exec;
 pub mod hostile_store;
+pub mod failing;
 pub mod http;
 pub mod imported;
 pub mod impostor;

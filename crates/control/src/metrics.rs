@@ -15,7 +15,7 @@ use egret_diagnosis::{DiagnosisCounts, DiagnosisStats, Family, Sample, SampleVal
 use egret_export::ExporterSnapshot;
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats};
 use egret_gateway::stats::{
-    BOUNDS_US, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot, StatsSnapshot,
+    BOUNDS_US, Count, HistogramSnapshot, InterceptionSnapshot, ProviderSnapshot, StatsSnapshot,
 };
 use egret_quota::{GroupSnapshot, SharedSnapshot};
 use egret_remedy::{Decision, ScriptSnapshot, WAIT_BOUNDS_US};
@@ -540,6 +540,15 @@ fn clients(text: &mut MetricsText, stats: &StatsSnapshot) {
         clients.idle,
     );
     text.gauge("egret_client_tunnels", "Tunnels open now.", clients.tunnels);
+    text.counts(
+        "egret_client_gone_total",
+        "Exchanges whose client closed its connection before the response was complete, by the end of the call.",
+        "call",
+        &[
+            Count { name: "cancelled", count: clients.gone_cancelled },
+            Count { name: "finished", count: clients.gone_finished },
+        ],
+    );
     text.counter("egret_client_received_bytes_total", "Bytes received from clients.", clients.received_bytes);
     text.counter("egret_client_sent_bytes_total", "Bytes sent to clients.", clients.sent_bytes);
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderTimeoutsConfig};
+use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderErrorsConfig, ProviderTimeoutsConfig};
 use egret_net::config::ProviderTlsConfig;
 #[cfg(feature = "lab")]
 pub use egret_provider::Provider;
@@ -44,6 +44,7 @@ pub fn provider_config(address: SocketAddr) -> ProviderConfig {
         tls: ProviderTlsConfig::default(),
         pool: PoolConfig::default(),
         upgrades: None,
+        errors: ProviderErrorsConfig::default(),
     }
 }
 

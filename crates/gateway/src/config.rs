@@ -111,6 +111,10 @@ pub struct GatewayConfig {
     pub rewrite: Rewrite,
     /// Appends the client's address to `X-Forwarded-For` in requests to providers.
     pub forwarded_for: bool,
+    /// Treatment of a call whose client closes its connection, or its sending side, before its response is
+    /// complete. Default: `cancel` for the safe methods GET, HEAD, OPTIONS and TRACE, otherwise `finish`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_client_close: Option<OnClientClose>,
     /// Keeps a list of the endpoints that are called, in memory, at most 1 MiB. It has the words of paths,
     /// the statuses, latencies and consumers, but no values of parameters. `egret discover` and the control
     /// API show it.
@@ -153,6 +157,7 @@ impl Default for GatewayConfig {
             private_fields: Vec::new(),
             rewrite: Rewrite::On,
             forwarded_for: false,
+            on_client_close: None,
             discovery: true,
             request_ids: RequestIdsConfig::default(),
             errors: ErrorsConfig::default(),
@@ -161,12 +166,23 @@ impl Default for GatewayConfig {
     }
 }
 
+/// Treatment of a call whose client closes its connection before its response is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnClientClose {
+    /// The call ends at once, and the connection to the provider is closed.
+    Cancel,
+    /// The call goes on, and its response is sent to the client, which may have closed its sending side only.
+    /// A call that has not been sent to a provider yet, or waits to be repeated, ends all the same.
+    Finish,
+}
+
 /// The ids of requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestIdsConfig {
-    /// Gives every request an id. The response carries it as `x-egret-request-id`, and as `x-request-id` if
-    /// the provider sends none. Logs, records and error responses name it too.
+    /// Gives every request an id. The response carries it as `x-egret-request-id`; logs, records and error
+    /// responses name it too. An `x-request-id` in a response is the provider's own.
     pub enabled: bool,
     /// Request fields that hold the client's own id, in order of precedence. The field is forwarded as it is.
     /// Without a usable id (1 to 128 visible ASCII characters), Egret makes one (UUID version 7, RFC 9562).
@@ -202,6 +218,23 @@ pub enum ErrorFormat {
     Problem,
     /// A line of text with the status code and the detail: `504: the provider did not respond in time`.
     Text,
+    /// JSON as from the OpenAI API, of which its SDKs print `error.message`.
+    Openai,
+    /// JSON as from the Anthropic API, of which its SDKs print `error.message`.
+    Anthropic,
+    /// JSON, XML or CBOR as from the service of AWS that the request is for, of which its SDKs print code and
+    /// message.
+    Aws,
+}
+
+/// The format of the gateway's own error responses in place of one provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProviderErrorsConfig {
+    /// The format of their bodies, instead of `gateway.errors.format`: that of the SDK with which the
+    /// provider is called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<ErrorFormat>,
 }
 
 /// Overrides for one error.
@@ -489,7 +522,8 @@ pub struct TimeoutsConfig {
     pub head: Duration,
     /// Time until the next request on a kept-alive client connection.
     pub keep_alive: Duration,
-    /// Time to deliver the response in progress to a client that has closed its sending side.
+    /// Time within which a client that has closed its sending side must take more of its response, with
+    /// `on_client_close: finish`.
     pub half_close: Duration,
     /// Time for exchanges in progress when the gateway is told to stop.
     pub drain: Duration,
@@ -604,6 +638,9 @@ pub struct ProviderConfig {
     /// connections that show the `certificate` of an account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrades: Option<Vec<String>>,
+    /// The gateway's own error responses in its place.
+    #[serde(default)]
+    pub errors: ProviderErrorsConfig,
 }
 
 /// Timeouts for one provider. Missing values come from `gateway.timeouts`.

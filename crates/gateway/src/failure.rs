@@ -1,14 +1,17 @@
 //! Errors that end an exchange, and the responses that the gateway generates for them.
 
+mod body;
+
 use std::borrow::Cow;
 use std::fmt::Display;
 
 use egret_clock::{Timestamp, http_date};
 use egret_config::Problem;
 use egret_http1::{BodyError, HeadError, reason};
-use egret_message::{CallFailure, FailureKind, Fixed, REQUEST_ID, Reason, Refused, RequestId};
+use egret_message::{CallFailure, FailureKind, Fields, Fixed, Reason, Refused, RequestId};
 
 use crate::config::{ErrorFormat, ErrorResponseConfig, ErrorsConfig};
+use crate::failure::body::{BodyForm, ErrorBody, ToldError};
 
 /// An error with which the gateway itself ends an exchange. `x-egret-error` carries the slug, and counters
 /// are named after it.
@@ -41,6 +44,8 @@ pub(crate) enum ErrorKind {
     PoolFull,
     TooManyConnections,
     QuotaExceeded,
+    /// The store of a quota does not respond.
+    StoreUnavailable,
     TooManyInFlight,
     QueueFull,
     QueueTimeout,
@@ -49,6 +54,7 @@ pub(crate) enum ErrorKind {
     RemedyFailed,
     NotCached,
     AccountUnavailable,
+    BodyTooLargeToSign,
     EchoUnreadable,
     BodiesFull,
     /// A script has refused the exchange.
@@ -69,7 +75,7 @@ struct Row {
 
 impl ErrorKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 41] = [
         Self::BadRequest,
         Self::UriTooLong,
         Self::HeadTooLarge,
@@ -96,6 +102,7 @@ impl ErrorKind {
         Self::PoolFull,
         Self::TooManyConnections,
         Self::QuotaExceeded,
+        Self::StoreUnavailable,
         Self::TooManyInFlight,
         Self::QueueFull,
         Self::QueueTimeout,
@@ -104,6 +111,7 @@ impl ErrorKind {
         Self::RemedyFailed,
         Self::NotCached,
         Self::AccountUnavailable,
+        Self::BodyTooLargeToSign,
         Self::EchoUnreadable,
         Self::BodiesFull,
         Self::ScriptRefused,
@@ -142,6 +150,7 @@ impl ErrorKind {
             Self::PoolFull => row("pool-full", 503, "connection_limit_reached"),
             Self::TooManyConnections => row("too-many-connections", 503, "connection_limit_reached"),
             Self::QuotaExceeded => row("quota-exceeded", 429, "http_request_denied"),
+            Self::StoreUnavailable => row("store-unavailable", 503, "proxy_internal_error"),
             Self::TooManyInFlight => row("too-many-in-flight", 429, "http_request_denied"),
             Self::QueueFull => row("queue-full", 429, "http_request_denied"),
             Self::QueueTimeout => row("queue-timeout", 429, "http_request_denied"),
@@ -150,6 +159,7 @@ impl ErrorKind {
             Self::RemedyFailed => row("remedy-failed", 503, "proxy_internal_error"),
             Self::NotCached => row("not-cached", 504, "http_request_denied"),
             Self::AccountUnavailable => row("account-unavailable", 503, "http_request_denied"),
+            Self::BodyTooLargeToSign => row("body-too-large-to-sign", 413, "http_request_denied"),
             Self::BodiesFull => row("bodies-full", 503, "proxy_internal_error"),
             Self::ScriptRefused => row("script-refused", 403, "http_request_denied"),
             Self::ClientUnproven => row("client-unproven", 407, "http_request_denied"),
@@ -219,9 +229,27 @@ impl ErrorResponses {
         Self { format: config.format, changed: changed.into() }
     }
 
+    /// Returns the shape of the response to a request with these `fields`, to a provider for which the config
+    /// has `format`. `with_body` is false for HEAD.
+    pub fn shape(&self, format: Option<ErrorFormat>, fields: Fields<'_>, with_body: bool) -> ErrorShape {
+        ErrorShape { form: BodyForm::of(format.unwrap_or(self.format), fields), with_body }
+    }
+
+    /// Returns the shape of the response to a request of which nothing is known.
+    pub fn general_shape(&self) -> ErrorShape {
+        self.shape(None, Fields::received(&[], b""), true)
+    }
+
     fn changed(&self, kind: ErrorKind) -> Option<&ErrorResponseConfig> {
         self.changed.get(kind as usize)
     }
+}
+
+/// The shape of an error response.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ErrorShape {
+    form: BodyForm,
+    with_body: bool,
 }
 
 /// An error with a detail for people about this one occurrence.
@@ -325,53 +353,33 @@ impl Failure {
         Self::new(ErrorKind::BadResponse, format!("the provider's response cannot be forwarded: {error}"))
     }
 
-    /// Returns the whole response in wire format. `with_body` is false for HEAD. The connection is closed
-    /// after it unless `persistent`. The response carries the request's id if there is one.
+    /// Returns the whole response in wire format. The connection is closed after it unless `persistent`. The
+    /// response carries the request's id if there is one.
     pub fn response(
         &self,
         responses: &ErrorResponses,
-        with_body: bool,
+        shape: ErrorShape,
         persistent: bool,
         request_id: &RequestId,
     ) -> Vec<u8> {
-        let mut message = self.head(responses, request_id);
-        write_request_id(request_id, &mut message.head);
+        let mut message = self.head(responses, shape, request_id);
+        message.head.extend_from_slice(request_id.response_line());
         field(&mut message.head, "Connection", if persistent { b"keep-alive" } else { b"close" });
-        message.finish(with_body)
+        message.finish(shape.with_body)
     }
 
     /// Returns the whole response without the fields that depend on the connection and the request, which
     /// are added when it is sent. The body names the request's id if there is one.
-    pub fn message(&self, responses: &ErrorResponses, with_body: bool, request_id: &RequestId) -> Vec<u8> {
-        self.head(responses, request_id).finish(with_body)
+    pub fn message(&self, responses: &ErrorResponses, shape: ErrorShape, request_id: &RequestId) -> Vec<u8> {
+        self.head(responses, shape, request_id).finish(shape.with_body)
     }
 
-    /// Returns the body's media type, and the body.
-    fn body(&self, responses: &ErrorResponses, request_id: &RequestId) -> (&'static str, String) {
-        let status = self.status(responses);
+    fn head(&self, responses: &ErrorResponses, shape: ErrorShape, request_id: &RequestId) -> Message {
+        let (row, status) = (self.kind.row(), self.status(responses));
         let changed = responses.changed(self.kind).and_then(|response| response.detail.as_deref());
         let detail = changed.unwrap_or(&self.detail);
-        match responses.format {
-            ErrorFormat::Problem => {
-                let mut problem = serde_json::json!({
-                    "type": "about:blank",
-                    "title": reason(status),
-                    "status": status,
-                    "detail": detail,
-                    "error": self.kind.slug(),
-                });
-                if let Some(id) = request_id.text() {
-                    problem["request_id"] = id.into();
-                }
-                ("application/problem+json", problem.to_string())
-            }
-            ErrorFormat::Text => ("text/plain; charset=utf-8", format!("{status}: {detail}")),
-        }
-    }
-
-    fn head(&self, responses: &ErrorResponses, request_id: &RequestId) -> Message {
-        let (row, status) = (self.kind.row(), self.status(responses));
-        let (media_type, body) = self.body(responses, request_id);
+        let told = ToldError { slug: row.slug, status, detail, request_id: request_id.text() };
+        let ErrorBody { media_type, content: body, fields } = told.body(shape.form);
         let mut head = Vec::with_capacity(512 + body.len());
         start(&mut head, status);
         field(&mut head, "Content-Type", media_type.as_bytes());
@@ -385,6 +393,9 @@ impl Failure {
         if status == 405 {
             field(&mut head, "Allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
         }
+        for (name, value) in fields {
+            field(&mut head, name, value.as_bytes());
+        }
         for (name, value) in self.more.iter().flat_map(|more| &more.fields) {
             field(&mut head, name, value);
         }
@@ -397,25 +408,14 @@ impl Failure {
 struct Message {
     /// The head without the empty line at its end.
     head: Vec<u8>,
-    body: String,
+    body: Vec<u8>,
 }
 
 impl Message {
     fn finish(mut self, with_body: bool) -> Vec<u8> {
-        finish(&mut self.head, self.body.as_bytes(), with_body);
+        finish(&mut self.head, &self.body, with_body);
         self.head
     }
-}
-
-/// Appends the fields with the id of the request to a head, which keeps the `x-request-id` that it has.
-pub(crate) fn write_request_id(id: &RequestId, head: &mut Vec<u8>) {
-    let is_named = |at: usize| {
-        let line = head.get(at + 1..).unwrap_or_default();
-        let (name, rest) = line.split_at_checked(REQUEST_ID.len()).unwrap_or_default();
-        name.eq_ignore_ascii_case(REQUEST_ID.as_bytes()) && rest.first() == Some(&b':')
-    };
-    let has_request_id = memchr::memchr_iter(b'\n', head).any(is_named);
-    head.extend_from_slice(id.response_lines(has_request_id));
 }
 
 /// Returns a response that a flow's config spells out, without a `Connection` field.
@@ -458,6 +458,7 @@ impl From<Reason> for ErrorKind {
     fn from(reason: Reason) -> Self {
         match reason {
             Reason::QuotaExceeded => Self::QuotaExceeded,
+            Reason::StoreUnavailable => Self::StoreUnavailable,
             Reason::TooManyInFlight => Self::TooManyInFlight,
             Reason::QueueFull => Self::QueueFull,
             Reason::QueueTimeout => Self::QueueTimeout,
@@ -497,8 +498,9 @@ mod tests {
         let failure = Failure::new(ErrorKind::PoolFull, "all 8 connections to \"slow\" are in use");
         let mut id = RequestId::default();
         id.set(b"req-1");
-        let response =
-            String::from_utf8(failure.response(&ErrorResponses::default(), true, true, &id)).unwrap();
+        let responses = ErrorResponses::default();
+        let response = failure.response(&responses, responses.general_shape(), true, &id);
+        let response = String::from_utf8(response).unwrap();
         let (head, body) = response.split_once("\r\n\r\n").unwrap();
         for line in [
             "HTTP/1.1 503 Service Unavailable",
@@ -520,9 +522,11 @@ mod tests {
     fn a_response_to_head_has_no_body_and_the_same_length_field() {
         let failure = Failure::new(ErrorKind::DnsFailed, "no such host");
         let responses = ErrorResponses::default();
+        let shape = responses.general_shape();
+        let bare = ErrorShape { with_body: false, ..shape };
         let (with, without) = (
-            failure.response(&responses, true, false, &RequestId::default()),
-            failure.response(&responses, false, false, &RequestId::default()),
+            failure.response(&responses, shape, false, &RequestId::default()),
+            failure.response(&responses, bare, false, &RequestId::default()),
         );
         assert!(with.starts_with(&without[..40]));
         assert!(without.ends_with(b"Connection: close\r\n\r\n"));
@@ -546,7 +550,8 @@ mod tests {
             let failure = Failure::new(kind, "so it is");
             assert_eq!(failure.status(&responses), status);
             let response =
-                String::from_utf8(failure.response(&responses, true, true, &RequestId::default())).unwrap();
+                failure.response(&responses, responses.general_shape(), true, &RequestId::default());
+            let response = String::from_utf8(response).unwrap();
             assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
             assert!(response.contains("\r\nContent-Type: text/plain; charset=utf-8\r\n"), "{response}");
             assert!(response.contains(&format!("\r\nx-egret-error: {}\r\n", kind.slug())), "{response}");

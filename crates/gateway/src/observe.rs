@@ -1,6 +1,7 @@
 //! The traces that exchanges leave: counters, and records for diagnoses.
 
 pub(crate) mod counters;
+pub(crate) mod failures;
 pub(crate) mod hosts;
 pub(crate) mod loops;
 pub(crate) mod notice;

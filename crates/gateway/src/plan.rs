@@ -16,7 +16,7 @@ use egret_clients::Clients;
 use egret_config::Problem;
 use egret_diagnosis::{TalliedOrigin, Tallies};
 use egret_flow::{FlowParts, Flows};
-use egret_http1::{HeadLimits, TrailerNames};
+use egret_http1::{HeadLimits, Method, TrailerNames};
 use egret_match::matching::{HostPattern, bare};
 use egret_match::named_fields::{NamedFields, NamedLists};
 use egret_match::providers::{NamedProvider, ProviderTable, ProviderUrl};
@@ -28,8 +28,8 @@ use egret_net::policy::{EgressPolicy, Target};
 use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 
 use crate::config::{
-    GatewayConfig, LimitsConfig, ListenConfig, Parts, PoolConfig, ProviderConfig, Providers,
-    RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
+    ErrorFormat, GatewayConfig, LimitsConfig, ListenConfig, OnClientClose, Parts, PoolConfig, ProviderConfig,
+    Providers, RequestIdsConfig, Rewrite, Scheme, TimeoutsConfig, all_loopback,
 };
 use crate::failure::ErrorResponses;
 use crate::observe::counters::ProviderStats;
@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub rewrites: bool,
     /// `true` if providers receive the client's address in `X-Forwarded-For`.
     pub forwarded_for: bool,
+    /// Treatment of calls whose client closes its connection. `None` depends on the method.
+    on_client_close: Option<OnClientClose>,
     /// `true` if the endpoints of all exchanges are listed.
     pub discovers: bool,
     pub request_ids: RequestIds,
@@ -166,6 +168,8 @@ pub(crate) struct UpstreamPlan {
     pub policy: Arc<EgressPolicy>,
     /// Protocols that connections to it may be upgraded to.
     pub upgrades: Arc<Protocols>,
+    /// The format of errors in its place, if it has one of its own.
+    pub error_format: Option<ErrorFormat>,
     /// `true` if the config names it.
     pub configured: bool,
     /// Identifies the provider in the list of called endpoints.
@@ -217,6 +221,7 @@ impl OtherHosts {
             pool: PoolConfig::default(),
             policy: Arc::clone(&self.policy),
             upgrades: Arc::clone(&self.upgrades),
+            error_format: None,
             configured: false,
             tally_number: 0,
             destination: Arc::default(),
@@ -236,6 +241,7 @@ impl OtherHosts {
         let Some(provider) = provider else { return self.upstream(origin) };
         let mut plan = self.counted(origin, Arc::clone(&provider.stats));
         plan.configured = true;
+        plan.error_format = provider.error_format;
         plan.timeouts = provider.timeouts;
         plan.pool.connections = provider.pool.connections;
         plan.open = Arc::clone(&provider.open);
@@ -327,6 +333,7 @@ impl UpstreamPlan {
             pool: self.pool.clone(),
             policy: Arc::clone(&self.policy),
             upgrades: if named { Arc::clone(&self.upgrades) } else { Arc::default() },
+            error_format: self.error_format,
             configured: self.configured,
             tally_number: self.tally_number,
             destination: Arc::clone(&self.destination),
@@ -417,6 +424,7 @@ impl Plan {
                 pool: provider.pool.clone(),
                 policy: Arc::clone(&policy),
                 upgrades: upgrades_of(name, provider, &upgrades, &mut problems),
+                error_format: provider.errors.format,
                 configured: true,
                 tally_number: 0,
                 destination: Arc::default(),
@@ -460,6 +468,7 @@ impl Plan {
             named_fields,
             rewrites: config.rewrite == Rewrite::On,
             forwarded_for: config.forwarded_for,
+            on_client_close: config.on_client_close,
             discovers: config.discovery,
             request_ids: RequestIds::of(&config.request_ids),
             errors,
@@ -473,6 +482,11 @@ impl Plan {
     /// Returns the maximum number of bytes that all gathered bodies together may take.
     pub fn gathered_bytes(&self) -> usize {
         bytes(self.limits.gathered.bytes())
+    }
+
+    /// Returns `true` if a call with this method goes on although its client has closed the connection.
+    pub fn finishes_without_client(&self, method: Method) -> bool {
+        self.on_client_close.map_or(!method.is_safe(), |choice| choice == OnClientClose::Finish)
     }
 
     /// Returns the listener with that address, if the plan still has it.

@@ -293,6 +293,8 @@ export interface Exchange {
   response_bytes: number;
   media_type: string;
   cut_short: boolean;
+  /** Time until the client closed its connection, if it did before the response was complete. */
+  client_closed_us?: number;
   intercepted: boolean;
   /** The exchange whose request was sent again. */
   resent_of?: number;

@@ -46,6 +46,9 @@ impl Exchange {
         if value["cut_short"] == true {
             notes.push("cut short".to_owned());
         }
+        if let Some(closed_us) = value["client_closed_us"].as_u64() {
+            notes.push(format!("client closed at {}", in_words(closed_us)));
+        }
         if number("attempts") > 1 {
             notes.push(format!("{} calls", number("attempts")));
         }

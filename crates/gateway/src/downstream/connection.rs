@@ -50,8 +50,9 @@ pub(crate) struct Client {
     pub requests: u32,
     /// End of the last exchange, or of the accept if there was none.
     pub last_active: Moment,
-    /// `true` once the client has closed its sending side.
-    pub half_closed: bool,
+    /// The time at which the client closed the connection or its sending side; `NEVER` while it is open, as
+    /// far as is known.
+    pub closed: Moment,
     /// The tunnel whose inside the gateway serves itself. `None` on an ordinary connection.
     pub inside: Option<Box<Inside>>,
     /// `Some` on a connection that was redirected here, until its authority is known.
@@ -149,7 +150,7 @@ impl Client {
             head_since: now,
             requests: 0,
             last_active: now,
-            half_closed: false,
+            closed: Moment::NEVER,
             inside: None,
             redirected: None,
             proven: None,
@@ -172,6 +173,16 @@ impl Client {
     pub fn request_since(&self, begun: Moment) -> Moment {
         // A time before the last exchange's end belongs to an earlier request.
         if self.head_since > self.last_active { self.head_since } else { begun }
+    }
+
+    /// Returns `true` if the client is known to have closed the connection or its sending side.
+    pub fn has_closed(&self) -> bool {
+        self.closed != Moment::NEVER
+    }
+
+    /// Notes that the client has closed the connection, unless that is known.
+    pub fn note_closed(&mut self, now: Moment) {
+        self.closed = self.closed.min(now);
     }
 
     /// Returns `true` if the request in hand is a CONNECT that the client has not sent.

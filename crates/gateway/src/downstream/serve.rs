@@ -267,8 +267,11 @@ impl Client {
         self.worker.identify(&view.plan, None, &mut state.request_id);
         view.nowhere.counters().exchange(Method::Other, status);
         self.log_refusal(failure, status, &state.request_id);
+        let stats = &view.nowhere.plan.stats;
+        stats.failures.warn(stats.name(), failure, status, &state.request_id);
         state.input.clear();
-        self.send_all(&failure.response(&view.plan.errors, true, false, &state.request_id)).await;
+        let (errors, shape) = (&view.plan.errors, view.plan.errors.general_shape());
+        self.send_all(&failure.response(errors, shape, false, &state.request_id)).await;
         End::Linger
     }
 

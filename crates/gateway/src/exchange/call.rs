@@ -4,22 +4,25 @@
 //! call knows no remedy: flows change it by plain data.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, ErrorKind as IoErrorKind};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_http1::{BodyError, Progress, RequestFraming, ResponseFraming, Version};
-use egret_message::RequestId;
+use egret_http1::{BodyError, Method, Progress, RequestFraming, ResponseFraming, Version};
+use egret_message::{Fields, RequestId};
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
+use egret_net::stream::Stream;
 use egret_net::tls::TlsError;
+use egret_store::coalescer::Followers;
 use tracing::debug;
 
+use crate::config::ErrorFormat;
 use crate::downstream::connection::Client;
 use crate::exchange::forward::{Disclosed, Reply, edit_request, edit_response};
-use crate::failure::{ErrorKind, Failure};
+use crate::failure::{ErrorKind, ErrorShape, Failure};
 use crate::observe::recorder::Recording;
 use crate::plan::{RequestIds, UpstreamTimeouts};
 use crate::state::body::{Kept, PipeError};
@@ -70,6 +73,8 @@ pub(crate) struct Call<'a> {
     pub is_gathering: bool,
     /// `true` if the provider's response says when to try again.
     pub has_retry_after: bool,
+    /// The format of errors for the provider that the client has called, if it has one of its own.
+    pub error_format: Option<ErrorFormat>,
     /// The error that the gateway responded with.
     pub failed: Option<ErrorKind>,
     /// Number of bytes sent to the provider, and received from it, so far.
@@ -83,6 +88,8 @@ pub(crate) struct Call<'a> {
     pub inbound: Option<Box<Inbound>>,
     /// The recording that diagnoses receive. `None` if no diagnosis matches.
     pub recording: Option<Recording>,
+    /// Other requests that wait for the response. `None` if there cannot be any.
+    pub followers: Option<Followers>,
 }
 
 impl<'a> Call<'a> {
@@ -104,6 +111,7 @@ impl<'a> Call<'a> {
             is_rewritten: false,
             is_gathering: false,
             has_retry_after: false,
+            error_format: upstream.plan.error_format,
             failed: None,
             sent_bytes: 0,
             received_bytes: 0,
@@ -111,6 +119,7 @@ impl<'a> Call<'a> {
             outbound: None,
             inbound: None,
             recording: None,
+            followers: None,
             client,
             state,
             view,
@@ -410,25 +419,40 @@ impl<'a> Call<'a> {
         self.deadlines.arm(&self.client.timer);
     }
 
-    /// Reads what the client sends ahead, as long as the input has room, and notices when the client
-    /// disconnects.
+    /// Reads what the client sends ahead, as long as the input has room, and notices when the client closes
+    /// the connection. Fails if that ends the call.
     pub fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
-        while !self.client.half_closed && !self.state.input.is_full() {
+        while !self.client.has_closed() && !self.state.input.is_full() {
             match self.client.stream.poll_read(cx, self.state.input.spare()) {
-                Poll::Ready(Ok(0)) => {
-                    self.client.half_closed = true;
-                    self.give_half_closed_client_time(Moment::now());
-                    self.deadlines.arm(&self.client.timer);
-                }
+                Poll::Ready(Ok(0)) => self.note_close(true)?,
                 Poll::Ready(Ok(count)) => {
                     self.client.worker.counters().received_bytes.add(count as u64);
                     self.state.input.advance(count);
                 }
-                Poll::Ready(Err(_)) => return Err(Stop::ClientGone),
+                // Many clients end TLS without saying so.
+                Poll::Ready(Err(error)) => self.note_close(error.kind() == IoErrorKind::UnexpectedEof)?,
                 Poll::Pending => break,
             }
         }
         Ok(())
+    }
+
+    /// Notes that the client has closed the connection. If it may have closed its sending side only, it
+    /// `may_read` the response. Fails if that ends the call.
+    #[cold]
+    fn note_close(&mut self, may_read: bool) -> Result<(), Stop> {
+        debug!(
+            provider = self.upstream.plan.stats.name(),
+            "a client has closed its connection before its response"
+        );
+        self.client.note_closed(Moment::now());
+        let goes_on = may_read && self.view.plan.finishes_without_client(self.state.request.method);
+        if goes_on || self.is_awaited() { Ok(()) } else { Err(Stop::ClientGone) }
+    }
+
+    /// Returns `true` if other requests wait for the response.
+    pub fn is_awaited(&self) -> bool {
+        self.followers.as_ref().is_some_and(Followers::is_waiting)
     }
 
     pub fn give_half_closed_client_time(&mut self, now: Moment) {
@@ -560,9 +584,6 @@ impl<'a> Call<'a> {
         let failure = |kind, detail| Some(Stop::Failure(Failure::new(kind, detail)));
         let up = &self.state.up;
         let waits_for_client = self.is_sending() && !up.is_blocked_on_sink();
-        if due(self.deadlines.half_close) {
-            return Some(Stop::ClientGone);
-        }
         if due(self.deadlines.total) {
             return failure(ErrorKind::TotalTimeout, "the exchange took longer than `timeouts.total`");
         }
@@ -605,6 +626,22 @@ impl<'a> Call<'a> {
         self.state.return_response_state(&self.client.worker.pools);
         self.state.set_response_state(response_state);
         self.clock.first_byte = Moment::now();
+    }
+
+    /// Returns the shape of an error response to the request.
+    pub fn error_shape(&self) -> ErrorShape {
+        let request = &self.state.request;
+        let fields = Fields::received(&request.fields, self.state.input.filled());
+        self.view.plan.errors.shape(self.error_format, fields, request.method != Method::Head)
+    }
+
+    /// Logs that the gateway responds with `failure`, if it is one that the operator should know of.
+    pub fn warn_of(&self, failure: &Failure, status: u16) {
+        // A call of the gateway's own tells its failure elsewhere.
+        if !matches!(self.client.stream, Stream::Discard) {
+            let stats = &self.upstream.plan.stats;
+            stats.failures.warn(stats.name(), failure, status, &self.state.request_id);
+        }
     }
 
     /// Starts to record the request's body, when it is sent or inspected.

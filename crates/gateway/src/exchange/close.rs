@@ -38,6 +38,10 @@ pub(crate) fn close(
     ended: Ended,
 ) -> Closing {
     let Ended { status, at, then } = ended;
+    if call.client.has_closed() {
+        let is_cancelled = matches!(then, Then::Close | Then::Abort);
+        call.client.worker.counters().client_gone(is_cancelled);
+    }
     finish_recording(call, run.as_deref(), status != 0, at);
     let down = &mut call.state.response_state.down;
     down.stop_filling();
@@ -122,6 +126,7 @@ pub(crate) fn finish_recording(
         error: call.failed.map(ErrorKind::slug),
         is_intercepted: call.client.inside.is_some(),
         resend: call.client.pin.as_ref().map(|pin| pin.number),
+        client_closed: call.client.closed,
     };
     recording.finish(&finished, up, &mut response_state.down, &worker.records);
 }
@@ -215,6 +220,7 @@ fn log(call: &Call<'_>, status: u16, ended: Moment) {
         upstream_sent_bytes: call.sent_bytes + up.moved_bytes,
         upstream_received_bytes: call.received_bytes + down.read_bytes,
         error: call.failed.map(ErrorKind::slug),
+        client_closed: call.client.has_closed().then(|| call.client.closed.since(call.clock.begun)),
         is_intercepted: call.client.inside.is_some(),
     });
 }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use egret_accounts::{Account, Applied, Outgoing, SecretPatterns, is_unsearchable_charset};
+use egret_accounts::{Account, Applied, Outgoing, SecretPatterns, Unusable, is_unsearchable_charset};
 use egret_clock::{Moment, Timestamp};
 use egret_http1::{KnownField, RequestFraming, ResponseFraming};
 use egret_message::Fields;
@@ -91,9 +91,13 @@ fn apply(
         body: run.draft.request_body.as_deref().or(received_body),
     };
     let mut applied = Applied::default();
-    account.apply(&outgoing, &mut applied).map(|()| applied).map_err(|fault| {
-        let detail = format!("the account {} cannot be used for this call: {}", account.name(), fault.0);
-        Failure::new(ErrorKind::AccountUnavailable, detail)
+    account.apply(&outgoing, &mut applied).map(|()| applied).map_err(|why| {
+        let detail = format!("the account {} cannot be used for this call: {why}", account.name());
+        let kind = match why {
+            Unusable::BodyTooLarge(_) => ErrorKind::BodyTooLargeToSign,
+            Unusable::Fault(_) => ErrorKind::AccountUnavailable,
+        };
+        Failure::new(kind, detail)
     })
 }
 

@@ -53,7 +53,7 @@ enum CallOutcome {
     /// A provider responded: the response state holds the head.
     Response(Box<Connection>),
     /// A remedy responded in the provider's place: the response state holds the whole response.
-    LocalResponse(Option<ErrorKind>),
+    LocalResponse(Option<Failure>),
     /// A stored response. The response state holds its head if remedies need it.
     Stored(Box<Served>),
     /// The call failed.
@@ -445,6 +445,9 @@ impl<'c, 'a> Guided<'c, 'a> {
             loop {
                 let polled = self.poll_remedies(cx, now);
                 self.request_token();
+                if let Some(followers) = self.run.draft.followers.take() {
+                    self.call.followers = Some(followers);
+                }
                 if let Poll::Ready(onward) = polled {
                     let since = waiting.as_ref().map_or(now, |waiting| waiting.since);
                     self.call.clock.waited_nanos += now.nanos_since(since);
@@ -538,11 +541,11 @@ impl<'c, 'a> Guided<'c, 'a> {
                 self.call.inbound = Some(self.run.lend_inbound());
                 self.call.pass_on(connection).await
             }
-            CallOutcome::LocalResponse(kind) => {
+            CallOutcome::LocalResponse(failure) => {
                 self.call.inbound = Some(self.run.lend_inbound());
                 // Only a response that came from a provider names that provider's paths.
                 let is_stored = self.run.held == Held::Whole;
-                reply::deliver(self.call, kind, is_stored).await
+                reply::deliver(self.call, failure.as_ref(), is_stored).await
             }
             CallOutcome::Stored(served) => {
                 self.call.inbound = Some(self.run.lend_inbound());
@@ -560,7 +563,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         let with_body = self.call.state.request.method != Method::Head;
         self.run.held =
             if matches!(response, LocalResponse::Stored(_)) { Held::Whole } else { Held::Nothing };
-        let (message, kind) = match response {
+        let (message, failure) = match response {
             LocalResponse::Stored(served) => match self.hold_stored(served) {
                 Ok(message) => (message, None),
                 Err(outcome) => return outcome,
@@ -569,12 +572,12 @@ impl<'c, 'a> Guided<'c, 'a> {
             LocalResponse::Refused(refused) => {
                 let now = self.timestamp(Moment::now());
                 let failure = Failure::refused(refused, now);
-                let id = &self.call.state.request_id;
-                (failure.message(&self.call.view.plan.errors, with_body, id), Some(failure.kind))
+                let (errors, shape) = (&self.call.view.plan.errors, self.call.error_shape());
+                (failure.message(errors, shape, &self.call.state.request_id), Some(failure))
             }
         };
         match self.hold_message(&message) {
-            Ok(()) => CallOutcome::LocalResponse(kind),
+            Ok(()) => CallOutcome::LocalResponse(failure),
             Err(failure) => CallOutcome::Failure(failure),
         }
     }
@@ -682,9 +685,9 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
         let mut alarm = pin!(sleep_until(self.call.client.worker.shared.clock.moment(at)));
         self.disarm_phase();
-        poll_fn(|cx| match alarm.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Ok(())),
-            Poll::Pending => self.poll_waiting_client(cx),
+        poll_fn(|cx| match self.poll_waiting_client(cx) {
+            Poll::Pending => alarm.as_mut().poll(cx).map(Ok),
+            left @ Poll::Ready(_) => left,
         })
         .await
     }
@@ -711,11 +714,12 @@ impl<'c, 'a> Guided<'c, 'a> {
         call.informational = 0;
     }
 
-    /// Stays pending while the client waits its turn. A client that half-closes at this point counts as gone:
-    /// it would take a slot from others, and no response has been started for it.
+    /// Stays pending while the client waits its turn. A client that has closed its sending side counts as
+    /// gone at this point: it would take a slot from others, and there is no call that could be finished.
     fn poll_waiting_client<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, Stop>> {
         let polled = self.call.poll_waiting(cx);
-        if self.call.client.half_closed { Poll::Ready(Err(Stop::ClientGone)) } else { polled }
+        let is_gone = self.call.client.has_closed() && !self.call.is_awaited();
+        if is_gone { Poll::Ready(Err(Stop::ClientGone)) } else { polled }
     }
 
     /// Returns the time at which the remedies want to be polled again.

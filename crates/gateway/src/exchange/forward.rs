@@ -225,18 +225,13 @@ pub(crate) fn edit_response(
 ) {
     edits.clear();
     let mut dated = response.status < 200;
-    let mut has_request_id = false;
     for (index, field) in response.fields.iter().enumerate() {
         dated |= field.known == KnownField::Date;
         let remove = match field.known {
             KnownField::TransferEncoding => !(reply.chunked && response.framing == ResponseFraming::Chunked),
             KnownField::Upgrade if response.status == 101 => false,
             KnownField::ProxyStatus => true,
-            KnownField::Other => {
-                let name = field.name.of(bytes);
-                has_request_id |= is_request_id(name);
-                field.hop_by_hop || is_own_field(name)
-            }
+            KnownField::Other => field.hop_by_hop || is_own_field(field.name.of(bytes)),
             _ => field.hop_by_hop,
         };
         if remove {
@@ -263,19 +258,17 @@ pub(crate) fn edit_response(
         edits.insert("Connection", b"keep-alive");
     }
     edits.insert_lines(via.line(response.version));
-    insert_request_id(request_id, has_request_id, inbound, edits);
+    insert_request_id(request_id, edits);
     if let Some(inbound) = inbound {
         edit_by_flows(response, bytes, inbound, edits);
     }
 }
 
-/// Adds the id of the request. A response that `has_request_id` keeps the provider's `x-request-id`.
-fn insert_request_id(id: &RequestId, has_request_id: bool, inbound: Option<&Inbound>, edits: &mut Edits) {
-    let is_set =
-        || inbound.is_some_and(|inbound| inbound.fields.added().any(|(name, _)| is_request_id(name)));
-    let lines = id.response_lines(has_request_id || is_set());
-    if !lines.is_empty() {
-        edits.insert_lines(lines);
+/// Adds the id of the request.
+fn insert_request_id(id: &RequestId, edits: &mut Edits) {
+    let line = id.response_line();
+    if !line.is_empty() {
+        edits.insert_lines(line);
     }
 }
 
@@ -300,16 +293,11 @@ pub(crate) fn edit_generated(
     edits: &mut Edits,
 ) {
     edits.clear();
-    let has_request_id = response.fields.iter().any(|field| is_request_id(field.name.of(bytes)));
-    insert_request_id(request_id, has_request_id, inbound, edits);
+    insert_request_id(request_id, edits);
     edits.insert("Connection", if reply.persistent { b"keep-alive" } else { b"close" });
     if let Some(inbound) = inbound {
         edit_by_flows(response, bytes, inbound, edits);
     }
-}
-
-fn is_request_id(name: &[u8]) -> bool {
-    name.len() == REQUEST_ID.len() && name.eq_ignore_ascii_case(REQUEST_ID.as_bytes())
 }
 
 /// Returns `true` for the fields that report the gateway's own actions. A provider must not forge them.

@@ -16,7 +16,7 @@ use tracing::debug;
 
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
-use crate::failure::{ErrorKind, Failure};
+use crate::failure::Failure;
 use crate::state::body::{Kept, Pipe, PipeError, SecretMask};
 use crate::state::changes::{Inbound, Tail};
 use crate::state::request::{CallTarget, RequestState, ResponseState};
@@ -173,7 +173,7 @@ impl Call<'_> {
         self.state.request.persistent
             && self.state.up.is_complete()
             && !self.sink_closed
-            && !self.client.half_closed
+            && !self.client.has_closed()
             && !self.client.worker.draining.get()
             && (limit == 0 || self.client.requests < limit)
     }
@@ -243,6 +243,10 @@ impl Call<'_> {
             }
         } else if self.watch_client(cx).is_err() {
             return Poll::Ready(Finish::ClientGone);
+        }
+        if self.client.has_closed() && self.deadlines.half_close == Moment::NEVER {
+            self.give_half_closed_client_time(Moment::now());
+            self.deadlines.arm(&self.client.timer);
         }
         let ResponseState { output, down, .. } = &mut *self.state.response_state;
         let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
@@ -354,6 +358,9 @@ impl Call<'_> {
         {
             recording.note_cut();
         }
+        if finish == Finish::ClientGone {
+            self.client.note_closed(ended);
+        }
         let then = match finish {
             // An orderly close would mark the response as complete.
             Finish::CutShort if until_close => Then::Abort,
@@ -382,10 +389,10 @@ impl Call<'_> {
             return Ended { status: 0, at: Moment::now(), then: Then::Close };
         }
         let persistent = self.can_persist_without_provider();
-        let with_body = self.state.request.method != egret_http1::Method::Head;
         let errors = &self.view.plan.errors;
-        let (message, status) =
-            (failure.response(errors, with_body, persistent, &self.state.request_id), failure.status(errors));
+        let status = failure.status(errors);
+        let message = failure.response(errors, self.error_shape(), persistent, &self.state.request_id);
+        self.warn_of(failure, status);
         self.upstream.counters().generated(status);
         self.send_message(&message, &message, status, persistent).await
     }
@@ -471,7 +478,12 @@ impl Call<'_> {
     pub async fn stop(&mut self, stop: Stop) -> Ended {
         match stop {
             Stop::Failure(failure) => Box::pin(self.respond_with_error(&failure)).await,
-            Stop::ClientGone | Stop::Stale | Stop::NotPermitted => {
+            Stop::ClientGone => {
+                let at = Moment::now();
+                self.client.note_closed(at);
+                Ended { status: 0, at, then: Then::Close }
+            }
+            Stop::Stale | Stop::NotPermitted => {
                 Ended { status: 0, at: self.clock.forwarded, then: Then::Close }
             }
         }
@@ -486,14 +498,15 @@ impl Call<'_> {
     }
 }
 
-/// Sends the response that the response state holds. `kind` is the gateway's own error, if it is one. A
+/// Sends the response that the response state holds. `failure` is the gateway's own error, if it is one. A
 /// response that `is_stored` came from a provider, so it may name that provider's paths.
-pub(crate) async fn deliver(call: &mut Call<'_>, kind: Option<ErrorKind>, is_stored: bool) -> Ended {
+pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_stored: bool) -> Ended {
     // The time spent waiting until now does not count towards the gateway's footprint.
     call.clock.first_byte = Moment::now();
-    if let Some(kind) = kind {
-        call.client.worker.counters().generated(kind);
-        call.failed = Some(kind);
+    if let Some(failure) = failure {
+        call.client.worker.counters().generated(failure.kind);
+        call.failed = Some(failure.kind);
+        call.warn_of(failure, call.state.response_state.response.status);
     }
     let persistent = call.can_persist_without_provider();
     let version = call.state.request.version;

@@ -152,6 +152,7 @@ async fn refuse(
         return fail_silently(client, state, view, nowhere, failure, begun).await;
     }
     let mut call = Call::new(client, state, Rc::clone(view), nowhere, begun);
+    call.error_format = target.and_then(|target| target.upstream.plan.error_format);
     flows::record_only(&mut call, target);
     let ended = call.respond_with_error(failure).await;
     match close(&mut call, target, None, ended) {

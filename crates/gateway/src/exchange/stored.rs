@@ -21,7 +21,7 @@ use crate::downstream::connection::Client;
 use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::reply::{Ended, Finish, Then};
-use crate::failure::{ErrorKind, Failure, write_request_id};
+use crate::failure::{ErrorKind, Failure};
 use crate::state::body::GATHER_BYTES_MAX;
 use crate::state::request::ResponseState;
 
@@ -151,7 +151,7 @@ fn write_served_head(
         (true, Version::Http10) => head.extend_from_slice(b"connection: keep-alive\r\n"),
         (true, Version::Http11) => {}
     }
-    write_request_id(&call.state.request_id, head);
+    head.extend_from_slice(call.state.request_id.response_line());
     if let Some(trace) = call.inbound.as_ref().and_then(|inbound| inbound.trace.as_deref()) {
         for part in ["x-egret-trace: ", trace, "\r\n"] {
             head.extend_from_slice(part.as_bytes());

@@ -16,7 +16,7 @@ use egret_net::stream::Stream;
 use tracing::warn;
 
 use crate::downstream::connection::Client;
-use crate::failure::{Failure, write_request_id};
+use crate::failure::Failure;
 use crate::plan::UpstreamPlan;
 use crate::state::body::{Kept, Pipe};
 use crate::state::request::{RequestState, ResponseState};
@@ -27,7 +27,7 @@ use crate::worker::Worker;
 /// Returns the response to a CONNECT that has opened a tunnel.
 pub(crate) fn established(request_id: &RequestId) -> Vec<u8> {
     let mut message = b"HTTP/1.1 200 Connection Established\r\nx-egret-generated: true\r\n".to_vec();
-    write_request_id(request_id, &mut message);
+    message.extend_from_slice(request_id.response_line());
     message.extend_from_slice(b"\r\n");
     message
 }

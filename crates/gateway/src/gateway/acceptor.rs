@@ -154,10 +154,12 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
                 ErrorKind::TooManyConnections,
                 "too many connections are open (`gateway.limits.connections`, or the limit of open files)",
             );
-            let plan = &worker.view().plan;
+            let view = worker.view();
+            let (errors, stats) = (&view.plan.errors, &view.nowhere.plan.stats);
             let mut id = RequestId::default();
-            worker.identify(plan, None, &mut id);
-            let response = failure.response(&plan.errors, true, false, &id);
+            worker.identify(&view.plan, None, &mut id);
+            stats.failures.warn(stats.name(), &failure, failure.status(errors), &id);
+            let response = failure.response(errors, errors.general_shape(), false, &id);
             spawn(turn_away(socket, response, Rc::clone(turned_away)));
         }
         return;

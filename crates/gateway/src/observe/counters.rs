@@ -9,6 +9,7 @@ use egret_net::histogram::Histogram;
 use egret_net::policy::Reason;
 
 use crate::failure::ErrorKind;
+use crate::observe::failures::FailureLines;
 use crate::observe::notice::Notice;
 use crate::observe::stats::{ClientsSnapshot, Count, ExchangeCount, InterceptionSnapshot, ProviderSnapshot};
 
@@ -121,6 +122,8 @@ pub(crate) struct ProviderStats {
     workers: Box<[ProviderCounters]>,
     /// The log line about tunnels to the provider.
     pub bypassed: Notice,
+    /// The log lines about errors in the provider's place.
+    pub failures: FailureLines,
 }
 
 impl ProviderStats {
@@ -136,7 +139,13 @@ impl ProviderStats {
 
     fn zero(name: &str, host: Option<String>, workers: usize) -> Arc<Self> {
         let workers = (0..workers).map(|_| ProviderCounters::default()).collect();
-        Arc::new(Self { name: name.to_owned(), host, workers, bypassed: Notice::default() })
+        Arc::new(Self {
+            name: name.to_owned(),
+            host,
+            workers,
+            bypassed: Notice::default(),
+            failures: FailureLines::default(),
+        })
     }
 
     /// Returns the configured name, or `-`.
@@ -179,6 +188,9 @@ pub(crate) struct WorkerCounters {
     pub received_bytes: Counter,
     pub sent_bytes: Counter,
     pub access_log_dropped: Counter,
+    /// Exchanges whose client closed the connection before the response was complete.
+    pub gone_cancelled: Counter,
+    pub gone_finished: Counter,
     /// Tunnels whose inside the gateway serves.
     pub intercepted_connections: Counter,
     /// Requests inside them.
@@ -212,6 +224,11 @@ impl WorkerCounters {
         self.generated.0[kind as usize].add(1);
     }
 
+    /// Counts an exchange whose client closed the connection before the response was complete.
+    pub fn client_gone(&self, is_cancelled: bool) {
+        if is_cancelled { &self.gone_cancelled } else { &self.gone_finished }.add(1);
+    }
+
     /// Counts a denied target, even if report mode allowed it.
     pub fn denial(&self, reason: Reason) {
         self.denials.0[reason as usize].add(1);
@@ -235,6 +252,8 @@ pub(crate) fn clients(workers: &[WorkerCounters]) -> ClientsSnapshot {
         tunnels: sum(|worker| &worker.tunnels),
         received_bytes: sum(|worker| &worker.received_bytes),
         sent_bytes: sum(|worker| &worker.sent_bytes),
+        gone_cancelled: sum(|worker| &worker.gone_cancelled),
+        gone_finished: sum(|worker| &worker.gone_finished),
     }
 }
 

@@ -18,10 +18,15 @@ pub(crate) struct Notice {
 impl Notice {
     /// Returns `true` if the line is due at `now`, and notes that it was logged.
     pub fn is_due(&self, now: Moment) -> bool {
+        self.is_due_every(INTERVAL, now)
+    }
+
+    /// Does the same for lines that may follow each other sooner or later.
+    pub fn is_due_every(&self, interval: Duration, now: Moment) -> bool {
         let next = self.next.load(Relaxed);
         // Of several workers at once, one logs it.
         now.as_nanos() >= next
-            && self.next.compare_exchange(next, (now + INTERVAL).as_nanos(), Relaxed, Relaxed).is_ok()
+            && self.next.compare_exchange(next, (now + interval).as_nanos(), Relaxed, Relaxed).is_ok()
     }
 }
 

@@ -190,6 +190,8 @@ pub(crate) struct Finished<'a> {
     pub is_intercepted: bool,
     /// Number of the recorded request that is sent again, if this is one.
     pub resend: Option<u64>,
+    /// The time at which the client closed the connection; `NEVER` if it did not before the end.
+    pub client_closed: Moment,
 }
 
 impl Recording {
@@ -309,6 +311,8 @@ impl Recording {
             error: finished.error,
             is_intercepted: finished.is_intercepted,
             resend: finished.resend,
+            client_closed_us: (finished.client_closed != Moment::NEVER)
+                .then(|| finished.client_closed.nanos_since(finished.started) / 1000),
             ..record.facts
         };
         let mut records = records.borrow_mut();

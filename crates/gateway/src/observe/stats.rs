@@ -123,6 +123,10 @@ pub struct ClientsSnapshot {
     pub received_bytes: u64,
     /// Bytes sent to clients.
     pub sent_bytes: u64,
+    /// Exchanges that ended because their client closed the connection.
+    pub gone_cancelled: u64,
+    /// Exchanges that ended in order although their client had closed the connection.
+    pub gone_finished: u64,
 }
 
 /// Interception of HTTPS. All but the last are counts since the start.

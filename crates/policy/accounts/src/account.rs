@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 
 use egret_clock::Timestamp;
 use egret_config::Secret;
-use egret_message::Fault;
 
 use super::config::{AccountConfig, CertificateConfig};
 use super::cooling::{CoolDown, CoolingSnapshot};
@@ -19,6 +18,7 @@ use super::shared_cooling::SharedCooling;
 use super::snapshot::AccountSnapshot;
 use super::state::{AccountState, AccountUse, RefusedCall};
 use super::token::{Token, TokenSnapshot};
+use super::unusable::Unusable;
 
 /// A named credential for one or more providers.
 #[derive(Debug)]
@@ -191,10 +191,13 @@ impl Account {
     }
 
     /// Writes to `applied` the changes that the credential makes to a request to one of the account's
-    /// providers. With a fault, the request cannot be sent.
-    pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
+    /// providers. With an error, the request cannot be sent.
+    pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Unusable> {
         match &self.placeholder {
-            Some((placeholder, secret)) => placeholder.swap(secret.expose(), outgoing, applied).map(|_| ()),
+            Some((placeholder, secret)) => {
+                placeholder.swap(secret.expose(), outgoing, applied)?;
+                Ok(())
+            }
             None => self.credential.apply(outgoing, applied),
         }
     }

@@ -16,6 +16,7 @@ use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig}
 use super::outgoing::{Applied, Outgoing};
 use super::sigv4::RequestSigner;
 use super::token::Token;
+use super::unusable::Unusable;
 
 /// A compiled credential. `Debug` never shows the secret.
 pub(super) enum Credential {
@@ -112,7 +113,7 @@ impl Credential {
     }
 
     /// Adds the credential to the request. It replaces any field or parameter of the same name.
-    pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
+    pub fn apply(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Unusable> {
         match self {
             Self::Field(name, value) => applied.fields.set(name.as_bytes(), value),
             Self::Query(name, pair) => applied.target = Some(with_parameter(outgoing, name, pair)),

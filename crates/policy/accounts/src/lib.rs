@@ -22,6 +22,7 @@ mod sigv4;
 mod snapshot;
 mod state;
 pub mod token;
+mod unusable;
 
 pub use account::{Account, EchoError};
 pub use accounts::Accounts;
@@ -35,3 +36,4 @@ pub use placeholder::{PlaceholderConfig, RequestPart};
 pub use sigv4::Sigv4Config;
 pub use snapshot::AccountSnapshot;
 pub use state::{AccountState, AccountUse, RefusedCall, reported_pause};
+pub use unusable::Unusable;

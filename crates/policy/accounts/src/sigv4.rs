@@ -15,7 +15,7 @@ use egret_message::{BODY_BYTES_MAX, Fault};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Applied, Outgoing};
+use super::{Applied, Outgoing, Unusable};
 
 /// Replaces the digest of a body in AWS's own chunks with trailing checksums, which is not signed.
 const UNSIGNED_CHUNKS: &[u8] = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER";
@@ -119,7 +119,7 @@ impl RequestSigner {
     }
 
     /// Signs a request. Fails if its body must be signed and cannot be.
-    pub fn sign(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Fault> {
+    pub fn sign(&self, outgoing: &Outgoing<'_>, applied: &mut Applied) -> Result<(), Unusable> {
         let payload = self.payload(outgoing)?;
         let signature = self.signature(outgoing, &payload);
         if self.is_s3
@@ -159,26 +159,22 @@ impl RequestSigner {
     }
 
     /// Returns the digest of the body, or the marker that replaces it.
-    fn payload(&self, outgoing: &Outgoing<'_>) -> Result<Vec<u8>, Fault> {
+    fn payload(&self, outgoing: &Outgoing<'_>) -> Result<Vec<u8>, Unusable> {
         if let Some(received) = outgoing.fields.get(DIGEST_FIELD).filter(|value| value.starts_with(CHUNKS)) {
             // S3 depends on this value to decode the body: under another digest it would store the chunk
             // framing too.
             return if self.is_s3 && received == UNSIGNED_CHUNKS {
                 Ok(received.to_vec())
             } else {
-                Err(Fault(
-                    "streaming-signature bodies (`STREAMING-...`) cannot be re-signed: make the client send the body \
-                     unsigned"
-                        .into(),
-                ))
+                let fault = "streaming-signature bodies (`STREAMING-...`) cannot be re-signed: make the client send the \
+                     body unsigned";
+                Err(Fault(fault.into()).into())
             };
         }
         match outgoing.body {
             Some(body) => Ok(sha256(body).into_bytes()),
             None if self.is_s3 && outgoing.tls => Ok(UNSIGNED_PAYLOAD.into()),
-            None => Err(Fault(
-                "the body exceeds the maximum size for signing: raise `sigv4.body` of the account".into(),
-            )),
+            None => Err(Unusable::BodyTooLarge(self.body_bytes_max)),
         }
     }
 }
@@ -277,7 +273,7 @@ mod tests {
         }
 
         /// Returns the header fields that `signer` sets.
-        fn signed(&self, signer: &RequestSigner) -> Result<BTreeMap<String, String>, Fault> {
+        fn signed(&self, signer: &RequestSigner) -> Result<BTreeMap<String, String>, Unusable> {
             let mut applied = Applied::default();
             self.with(|outgoing| signer.sign(outgoing, &mut applied))?;
             assert!(OWN_FIELDS.iter().all(|name| applied.fields.removes(name)));
@@ -380,8 +376,9 @@ mod tests {
         let example = Example { body: None, ..to_s3("PUT", "/a") };
         assert_eq!(example.signed(&s3()).unwrap()["x-amz-content-sha256"], "UNSIGNED-PAYLOAD");
         for (signer, tls) in [(s3(), false), (signer(), true)] {
-            let fault = Example { body: None, tls, ..Example::new("PUT", "/a") }.signed(&signer).unwrap_err();
-            assert!(fault.0.contains("raise `sigv4.body`"), "{fault:?}");
+            let why = Example { body: None, tls, ..Example::new("PUT", "/a") }.signed(&signer).unwrap_err();
+            assert_eq!(why, Unusable::BodyTooLarge(1 << 20));
+            assert!(why.to_string().contains("raise `sigv4.body`"), "{why}");
         }
     }
 
@@ -396,7 +393,7 @@ mod tests {
         assert_eq!(chunked(trailing, &s3()).unwrap()["x-amz-content-sha256"], trailing);
         assert!(chunked(trailing, &signer()).is_err());
         let fault = chunked("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", &s3()).unwrap_err();
-        assert!(fault.0.contains("cannot be re-signed"), "{fault:?}");
+        assert!(fault.to_string().contains("cannot be re-signed"), "{fault:?}");
         let digest = chunked("UNSIGNED-PAYLOAD", &s3()).unwrap()["x-amz-content-sha256"].clone();
         assert_eq!((digest.len(), digest.bytes().all(|byte| byte.is_ascii_hexdigit())), (64, true));
     }

@@ -86,6 +86,9 @@ pub struct Facts {
     pub informational: u8,
     /// Slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
+    /// The client closed the connection, or its sending side, so long after the first byte of the request.
+    /// `None` if it did not before the end of the exchange.
+    pub client_closed_us: Option<u64>,
     /// `true` if the response ended before it was complete.
     pub is_cut_short: bool,
     /// `true` if the response did not come from a provider.

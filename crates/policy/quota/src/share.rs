@@ -285,8 +285,8 @@ impl Share {
             return (Why::Fetching, outside(waits_until));
         }
         match self.lease.at(now / 1_000) {
-            Lease::Over if is_lacking => (Why::StoreDown, outside(retry_at)),
-            _ if is_lacking => (Why::Exhausted, outside(retry_at)),
+            Lease::Held if is_lacking => (Why::Exhausted, outside(retry_at)),
+            Lease::Kept(_) | Lease::Over if is_lacking => (Why::StoreDown, outside(retry_at)),
             _ => (Why::Exhausted, when.unwrap_or_else(|| outside(retry_at))),
         }
     }

@@ -19,7 +19,7 @@ use egret_message::request_target::split_target;
 use egret_message::{
     Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response, consumer,
 };
-use egret_store::coalescer::Background;
+use egret_store::coalescer::{Background, Followers};
 use egret_store::entries::BodyWriter;
 
 use crate::local_response::LocalKind;
@@ -41,6 +41,8 @@ pub struct PendingChanges {
     pub body_writer: Option<BodyWriter<Stored>>,
     /// A background call to make; in such a call, the reason for it.
     pub background: Option<Background>,
+    /// The requests that wait for the response, if this one is sent for all of them.
+    pub followers: Option<Followers>,
     /// A token to fetch. If it is dropped, another exchange fetches the token.
     pub fetch: Option<Fetch>,
     /// Options of the next call.
@@ -193,6 +195,7 @@ impl PendingChanges {
         self.response_body = None;
         self.body_writer = None;
         self.background = None;
+        self.followers = None;
         self.fetch = None;
         self.call = CallOptions::default();
         self.calls = 0;

@@ -193,25 +193,28 @@ impl Draw {
         ]
     }
 
-    /// Returns the rejection of a call.
+    /// Returns the rejection of a call for `reason`, with `status` if the config overrides that of the error.
+    /// A store that does not respond is another error: nobody knows that the quota is used up.
     pub fn refused(
         &self,
         reason: Reason,
+        status: Option<u16>,
         refusal: &Refusal,
         now: Timestamp,
         charge: &ChargeRequest<'_>,
     ) -> Refused {
+        let retry_at = refusal.retry_at;
+        if refusal.why == Why::StoreDown {
+            let detail = format!("{refusal}, so Egret cannot count this call (`on_store_error`)");
+            return Refused { retry_at, ..Refused::new(Reason::StoreUnavailable, detail) };
+        }
         let detail = match refusal.why {
             Why::Exhausted | Why::Fetching | Why::StoreDown => {
                 format!("{refusal}; retry after the time in `Retry-After`")
             }
             Why::ShareBlocked | Why::CostAboveLimit => refusal.to_string(),
         };
-        Refused {
-            retry_at: refusal.retry_at,
-            fields: self.fields(now, charge),
-            ..Refused::new(reason, detail)
-        }
+        Refused { status, retry_at, fields: self.fields(now, charge), ..Refused::new(reason, detail) }
     }
 }
 

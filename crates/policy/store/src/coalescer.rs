@@ -137,6 +137,11 @@ impl Leader {
         self.end(Ending::Finished);
     }
 
+    /// Returns the requests that wait for the call.
+    pub fn followers(&self) -> Followers {
+        Followers(Arc::clone(&self.call))
+    }
+
     fn end(&mut self, ending: Ending) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
@@ -153,6 +158,17 @@ impl Leader {
 impl Drop for Leader {
     fn drop(&mut self) {
         self.end(Ending::Abandoned);
+    }
+}
+
+/// The requests that wait for a call.
+#[derive(Debug, Clone)]
+pub struct Followers(Arc<SharedCall>);
+
+impl Followers {
+    /// Returns `true` if any request waits for the call at this moment.
+    pub fn is_waiting(&self) -> bool {
+        self.0.lock().wakers.iter().any(Option::is_some)
     }
 }
 
@@ -264,10 +280,14 @@ mod tests {
     fn where_the_first_leaves_another_takes_its_place() {
         let coalescer = Coalescer::new();
         let leader = coalescer.leader(7, NOW).unwrap();
+        let followers = leader.followers();
         let mut other = waiting(&coalescer, 7);
+        assert!(!followers.is_waiting());
         let cx = Context::from_waker(Waker::noop());
         assert!(other.poll(&cx).is_pending());
+        assert!(followers.is_waiting());
         drop(leader);
+        assert!(!followers.is_waiting());
         assert_eq!(other.poll(&cx), Poll::Ready(Ending::Abandoned));
         assert!(coalescer.leader(7, NOW).is_some());
     }

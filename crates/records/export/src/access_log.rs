@@ -120,6 +120,8 @@ pub struct LogLine<'a> {
     pub upstream_received_bytes: u64,
     /// The slug of the error that the gateway responded with.
     pub error: Option<&'static str>,
+    /// Time until the client closed the connection, if it did before the response was complete.
+    pub client_closed: Option<Duration>,
     /// `true` if the request came out of a tunnel that the gateway intercepts.
     pub is_intercepted: bool,
 }
@@ -280,6 +282,9 @@ impl LogLine<'_> {
         if let Some(error) = self.error {
             let _ = write!(line, " error={error}");
         }
+        if let Some(closed) = self.client_closed {
+            let _ = write!(line, " client_closed_us={}", closed.as_micros());
+        }
         if self.is_intercepted {
             line.push_str(" intercepted=true");
         }
@@ -304,6 +309,7 @@ impl LogLine<'_> {
             "upstream_sent_bytes": self.upstream_sent_bytes,
             "upstream_received_bytes": self.upstream_received_bytes,
             "error": self.error,
+            "client_closed_us": self.client_closed.map(|closed| u64::try_from(closed.as_micros()).unwrap_or(u64::MAX)),
             "intercepted": self.is_intercepted,
         })
         .to_string();
@@ -336,6 +342,7 @@ mod tests {
             upstream_sent_bytes: 140,
             upstream_received_bytes: 250,
             error: None,
+            client_closed: None,
             is_intercepted: false,
         }
     }

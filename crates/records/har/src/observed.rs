@@ -136,6 +136,8 @@ pub struct Notes<'a> {
     pub consumer: &'a [u8],
     /// Slug of the error that the gateway responded with.
     pub error: &'a str,
+    /// Time from the first byte of the request until the client closed the connection, if it did.
+    pub client_closed_us: Option<u64>,
     /// `true` if the response ended before it was complete.
     pub is_cut_short: bool,
     /// `true` if the response was produced without calling a provider.

@@ -408,6 +408,10 @@ impl Recorder {
         if notes.is_cut_short {
             out.extend_from_slice(b",\"_cutShort\":true");
         }
+        if let Some(us) = notes.client_closed_us {
+            out.extend_from_slice(b",\"_clientClosed\":");
+            millis(us, out);
+        }
         if notes.is_intercepted {
             out.extend_from_slice(b",\"_intercepted\":true");
         }

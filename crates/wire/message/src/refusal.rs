@@ -46,6 +46,8 @@ pub struct Fixed {
 pub enum Reason {
     /// A quota is used up.
     QuotaExceeded,
+    /// The store of a quota does not respond.
+    StoreUnavailable,
     /// The maximum number of exchanges is in flight.
     TooManyInFlight,
     /// The queue is full.

@@ -3,18 +3,19 @@
 use egret_clock::{Random, Timestamp};
 use uuid::{Builder, Variant, Version};
 
-/// The response field with the id of the request.
+/// The response field with the id of the request. It is the only one: an `x-request-id` in a response is the
+/// provider's own.
 pub const OWN_REQUEST_ID: &str = "x-egret-request-id";
-/// The usual name of that field, which many providers and applications use.
+/// The request field with an id, which many providers and applications use.
 pub const REQUEST_ID: &str = "x-request-id";
 
 /// Separator of the name of a field from its value.
 const COLON: &str = ": ";
 const LINE_END: &str = "\r\n";
-/// Place of the id in its first line.
+/// Place of the id in its line.
 const ID_AT: usize = OWN_REQUEST_ID.len() + COLON.len();
-/// Length of all but the id in both lines.
-const FRAME_LEN: usize = ID_AT + LINE_END.len() + REQUEST_ID.len() + COLON.len() + LINE_END.len();
+/// Length of all but the id in the line.
+const FRAME_LEN: usize = ID_AT + LINE_END.len();
 /// Length of a UUID as text.
 const UUID_LEN: usize = 36;
 
@@ -23,9 +24,9 @@ const UUID_LEN: usize = 36;
 /// It is kept in the form in which every response carries it, so a response only copies it.
 #[derive(Debug, Default)]
 pub struct RequestId {
-    /// The lines `x-egret-request-id` and `x-request-id`. They outlast [`RequestId::clear`]: the next UUID
-    /// replaces only the digits.
-    lines: Vec<u8>,
+    /// The line `x-egret-request-id`. It outlasts [`RequestId::clear`]: the next UUID replaces only the
+    /// digits.
+    line: Vec<u8>,
     id_len: usize,
     is_made: bool,
 }
@@ -33,7 +34,7 @@ pub struct RequestId {
 impl RequestId {
     /// Returns the id, which is visible ASCII; empty if there is none.
     pub fn bytes(&self) -> &[u8] {
-        self.lines.get(ID_AT..ID_AT + self.id_len).unwrap_or_default()
+        self.line.get(ID_AT..ID_AT + self.id_len).unwrap_or_default()
     }
 
     /// Returns the id as text, for logs and error responses. `None` if there is none.
@@ -46,14 +47,9 @@ impl RequestId {
         self.is_made.then(|| self.bytes())
     }
 
-    /// Returns the field lines of a response with their line ends: `x-egret-request-id`, and `x-request-id`
-    /// unless the response `has_request_id`, which is the provider's. Empty if there is no id.
-    pub fn response_lines(&self, has_request_id: bool) -> &[u8] {
-        match (self.id_len, has_request_id) {
-            (0, _) => &[],
-            (len, true) => &self.lines[..ID_AT + len + LINE_END.len()],
-            (_, false) => &self.lines,
-        }
+    /// Returns the field line of a response, `x-egret-request-id`, with its line end. Empty if there is none.
+    pub fn response_line(&self) -> &[u8] {
+        if self.id_len == 0 { &[] } else { &self.line }
     }
 
     /// Removes the id.
@@ -64,11 +60,9 @@ impl RequestId {
 
     /// Uses the client's id, which routing has found usable.
     pub fn set(&mut self, id: &[u8]) {
-        self.lines.clear();
-        for name in [OWN_REQUEST_ID, REQUEST_ID] {
-            for part in [name.as_bytes(), COLON.as_bytes(), id, LINE_END.as_bytes()] {
-                self.lines.extend_from_slice(part);
-            }
+        self.line.clear();
+        for part in [OWN_REQUEST_ID.as_bytes(), COLON.as_bytes(), id, LINE_END.as_bytes()] {
+            self.line.extend_from_slice(part);
         }
         self.id_len = id.len();
         self.is_made = false;
@@ -83,12 +77,11 @@ impl RequestId {
         let builder = Builder::from_u128(bits).with_version(Version::SortRand);
         let uuid = builder.with_variant(Variant::RFC4122).into_uuid();
         let text = hyphenated(uuid.as_bytes());
-        if self.lines.len() != FRAME_LEN + 2 * UUID_LEN {
+        if self.line.len() == FRAME_LEN + UUID_LEN {
+            self.line[ID_AT..ID_AT + UUID_LEN].copy_from_slice(&text);
+        } else {
             self.set(&text);
         }
-        let (first, second) = (ID_AT, FRAME_LEN - LINE_END.len() + UUID_LEN);
-        self.lines[first..first + UUID_LEN].copy_from_slice(&text);
-        self.lines[second..second + UUID_LEN].copy_from_slice(&text);
         self.id_len = UUID_LEN;
         self.is_made = true;
     }
@@ -157,23 +150,19 @@ mod tests {
     }
 
     #[test]
-    fn a_response_carries_the_id_in_one_or_two_fields() {
+    fn a_response_carries_the_id_in_one_field() {
         let (mut id, mut random) = (RequestId::default(), Random::new(1));
-        assert_eq!(id.response_lines(false), b"");
-        let lines = |id: &RequestId, has_request_id| {
-            String::from_utf8(id.response_lines(has_request_id).to_vec()).unwrap()
-        };
+        assert_eq!(id.response_line(), b"");
+        let line = |id: &RequestId| String::from_utf8(id.response_line().to_vec()).unwrap();
         for _ in 0..2 {
             id.make(Timestamp::from_secs(1), &mut random);
             let made = id.text().unwrap().to_owned();
-            let own = format!("x-egret-request-id: {made}\r\n");
-            assert_eq!(lines(&id, true), own);
-            assert_eq!(lines(&id, false), format!("{own}x-request-id: {made}\r\n"));
+            assert_eq!(line(&id), format!("x-egret-request-id: {made}\r\n"));
             id.set(b"mine");
-            assert_eq!(lines(&id, false), "x-egret-request-id: mine\r\nx-request-id: mine\r\n");
+            assert_eq!(line(&id), "x-egret-request-id: mine\r\n");
             id.make(Timestamp::from_secs(1), &mut random);
             id.clear();
-            assert_eq!((lines(&id, true), lines(&id, false)), (String::new(), String::new()));
+            assert_eq!(line(&id), "");
         }
     }
 

@@ -118,7 +118,7 @@ function Summary({ details }: { details: ExchangeDetails }) {
             <a href={link("traffic", String(details.resent_of))}>the first exchange</a>{" "}
           </>
         )}
-        {details.error && <Pill tone={tone(details)}>{details.error}</Pill>} {details.cut_short && <Pill tone="bad">cut short</Pill>} {details.intercepted && <Pill tone="note">inside an intercepted tunnel</Pill>}
+        {details.error && <Pill tone={tone(details)}>{details.error}</Pill>} {details.cut_short && <Pill tone="bad">cut short</Pill>} {details.client_closed_us !== undefined && <Pill tone="note">{`client closed at ${time(details.client_closed_us)}`}</Pill>} {details.intercepted && <Pill tone="note">inside an intercepted tunnel</Pill>}
       </p>
       <dl class="facts">
         {facts.filter(([, value]) => value !== "").map(([name, value]) => (

@@ -156,6 +156,9 @@ impl Writer {
         );
         member(b"media_type", &self.media_type(&exchange), out);
         let _ = write!(out, ",\"cut_short\":{},\"intercepted\":{}", facts.is_cut_short, facts.is_intercepted);
+        if let Some(closed_us) = facts.client_closed_us {
+            let _ = write!(out, ",\"client_closed_us\":{closed_us}");
+        }
         if let Some(of) = resent_of {
             let _ = write!(out, ",\"resent_of\":{of}");
         }

@@ -320,6 +320,9 @@ impl Cache {
     fn forward(&self, exchange: &mut Exchange<'_>, held: &mut Held, forwarding: Forwarding) {
         let Forwarding { cache_request, why, found, validation, leader } = forwarding;
         held.awaited_body = None;
+        if let Some(leader) = &leader {
+            exchange.draft.followers = Some(leader.followers());
+        }
         let checkpoint = exchange.draft.checkpoint();
         if let Some(Validation { validators, .. }) = &validation {
             let fields = &mut exchange.draft.request;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Problem;
-use egret_message::{Reason, Refused};
+use egret_message::Reason;
 use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas, Stores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,8 +100,7 @@ impl Remedy for Concurrency {
                 Step::Next
             }
             Err(refusal) => {
-                let refused = self.draw.refused(Reason::TooManyInFlight, &refusal, now, &charge);
-                Refused { status: self.status, ..refused }.into()
+                self.draw.refused(Reason::TooManyInFlight, self.status, &refusal, now, &charge).into()
             }
         })
     }

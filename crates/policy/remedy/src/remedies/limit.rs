@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use egret_message::{Fault, Reason, Refused};
+use egret_message::{Fault, Reason};
 use egret_quota::{Grant, Why};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -140,8 +140,8 @@ impl Limit {
                 }
                 Err(refusal) if refusal.why == Why::Fetching => (None, refusal.retry_at),
                 Err(refusal) => {
-                    let refused = self.draw.refused(Reason::QuotaExceeded, &refusal, now, &charge);
-                    (Some(Refused { status: self.status, ..refused }), None)
+                    let reason = Reason::QuotaExceeded;
+                    (Some(self.draw.refused(reason, self.status, &refusal, now, &charge)), None)
                 }
             }
         };

@@ -236,7 +236,7 @@ impl Queue {
             }
             Ok(Attempt::Refuse(refused)) => {
                 ticket.place = None;
-                Poll::Ready(Refused { status: self.status, ..refused }.into())
+                Poll::Ready(refused.into())
             }
             Err(fault) => Poll::Ready(Step::Fail(fault)),
         }
@@ -257,12 +257,7 @@ impl Queue {
             match self.draw.take(now, charge) {
                 Ok(grant) => return Ok(Attempt::Through(grant)),
                 Err(refusal) if is_hopeless(&refusal) => {
-                    return Ok(Attempt::Refuse(self.draw.refused(
-                        Reason::QuotaExceeded,
-                        &refusal,
-                        now,
-                        charge,
-                    )));
+                    return Ok(Attempt::Refuse(self.hopeless(&refusal, now, charge)));
                 }
                 Err(_) => {}
             }
@@ -277,7 +272,8 @@ impl Queue {
             let detail = "the queue for this quota is full: try again after the time in `Retry-After`";
             let waiting = u64::try_from(self.queues.len()).unwrap_or(u64::MAX);
             let retry_at = self.draw.when(now, charge, charge.cost, waiting.saturating_mul(charge.cost));
-            return Ok(Attempt::Refuse(Refused { retry_at, ..Refused::new(Reason::QueueFull, detail) }));
+            let refused = Refused::new(Reason::QueueFull, detail);
+            return Ok(Attempt::Refuse(Refused { status: self.status, retry_at, ..refused }));
         };
         let turn = self.draw.when(now, charge, charge.cost, ahead);
         ticket.place = Some(place);
@@ -328,7 +324,7 @@ impl Queue {
             Err(refusal) => refusal,
         };
         if is_hopeless(&refusal) {
-            return Attempt::Refuse(self.draw.refused(Reason::QuotaExceeded, &refusal, now, charge));
+            return Attempt::Refuse(self.hopeless(&refusal, now, charge));
         }
         let is_late =
             refusal.why == Why::Exhausted && refusal.retry_at.is_some_and(|at| at > ticket.deadline);
@@ -349,7 +345,11 @@ impl Queue {
             self.max_wait
         );
         let fields = self.draw.fields(now, charge);
-        Refused { retry_at, fields, ..Refused::new(Reason::QueueTimeout, detail) }
+        Refused { status: self.status, retry_at, fields, ..Refused::new(Reason::QueueTimeout, detail) }
+    }
+
+    fn hopeless(&self, refusal: &Refusal, now: Timestamp, charge: &ChargeRequest<'_>) -> Refused {
+        self.draw.refused(Reason::QuotaExceeded, self.status, refusal, now, charge)
     }
 }
 

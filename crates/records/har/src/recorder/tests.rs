@@ -660,6 +660,7 @@ fn what_is_noted_stands_beside() {
         request_id: "018bcfe5-6800-7a2b-8c3d-0123456789ab",
         consumer: b"ada@example.com",
         error: "timeout",
+        client_closed_us: Some(302_500),
         is_cut_short: true,
         is_generated: true,
         is_intercepted: true,
@@ -683,6 +684,7 @@ fn what_is_noted_stands_beside() {
             ("_error", json!("timeout")),
             ("_generated", json!(true)),
             ("_cutShort", json!(true)),
+            ("_clientClosed", json!(302.5)),
             ("_intercepted", json!(true)),
         ] {
             assert_eq!(entry[name], value, "{name}");
