@@ -29,6 +29,7 @@ mod scenarios {
     mod attack_files;
     mod attack_forgeries;
     mod attack_identity;
+    mod attack_informational;
     mod attack_limits;
     mod attack_memory;
     mod attack_placeholders;
