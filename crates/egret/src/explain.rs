@@ -106,7 +106,6 @@ fn explanation(arguments: &Arguments) -> Result<String, Failure> {
         query,
         fields,
         upgrade: head.upgrade,
-        consumer: fields.get(b"x-egret-consumer").or_else(|| fields.get(b"x-lunar-consumer-tag")),
         body: arguments.data.as_deref().map(str::as_bytes),
     };
     let now = Clock::new().timestamp(Moment::now());

@@ -338,7 +338,7 @@ impl Keyer {
         for name in &self.config.headers {
             fields_of(request.fields, name, &mut digest);
         }
-        digest.optional(self.config.consumer.then_some(request.consumer).flatten());
+        digest.optional(self.config.consumer.then_some(request.consumer()).flatten());
         if request.method == b"POST" {
             self.body(request.body?, &mut digest)?;
             fields_of(request.fields, "content-type", &mut digest);

@@ -294,7 +294,6 @@ impl<'a> Finished<'a> {
             query,
             fields: Fields::received(&head.fields, record.request_head()),
             upgrade: head.upgrade,
-            consumer: self.consumer(),
             body: bodies[0].as_deref(),
         };
         let response_fields = response.map_or(&[][..], |head| &head.fields);

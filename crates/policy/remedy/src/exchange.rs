@@ -16,9 +16,7 @@ use egret_match::form::decode_form;
 use egret_match::router::{Match, Matches, Router};
 use egret_match::template::Template;
 use egret_message::request_target::split_target;
-use egret_message::{
-    Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response, consumer,
-};
+use egret_message::{Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response};
 use egret_store::coalescer::Background;
 use egret_store::entries::BodyWriter;
 
@@ -311,7 +309,6 @@ impl<'a> Exchange<'a> {
             fields,
             upgrade: head.upgrade,
             body: drafted_body.or(*body),
-            consumer: consumer(fields),
         }
     }
 
