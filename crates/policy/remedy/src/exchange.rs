@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ pub struct PendingChanges {
     pub calls: u32,
     /// `true` if a provider may have seen any of the request. Set by the chain.
     pub seen: bool,
+    /// `true` if the last call went to a dead connection, so that the next one needs a new connection.
+    pub needs_new_connection: bool,
+    /// The client's address, if calls show it to the provider.
+    pub client: Option<SocketAddr>,
     /// The second call that was made beside the last one.
     pub second_call: SecondCall,
     /// Seed of the exchange's span ids; 0 until a remedy draws one.
@@ -196,6 +201,8 @@ impl PendingChanges {
         self.calls = 0;
         self.seen = false;
         self.second_call = SecondCall::None;
+        self.needs_new_connection = false;
+        self.client = None;
         self.trace_seed = 0;
         self.poll_at = None;
     }
