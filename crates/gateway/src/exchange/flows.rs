@@ -178,6 +178,9 @@ impl<'c, 'a> Guided<'c, 'a> {
         let flows = &view.plan.flows;
         let now = self.timestamp(self.call.clock.begun);
         self.run.start(Some(target.clone()), target.target, self.call.state);
+        if view.plan.forwarded_for {
+            self.run.draft.client = self.call.client.peer_address();
+        }
         let roll = self.run.draft.random.draw();
         let mut found = self.run.find(flows, self.call.state, now, roll);
         if found.is_none() {
@@ -374,13 +377,13 @@ impl<'c, 'a> Guided<'c, 'a> {
         let hedge = outbound.hedge.clone();
         self.call.outbound = Some(outbound);
         match hedge {
-            None => self.call.obtain_response(target).await,
-            Some(order) => {
-                // Boxed, because few calls are hedged.
             // A new connection cannot be stale, so the request is not sent a third time.
             _ if mem::take(&mut self.run.draft.needs_new_connection) => {
                 Box::pin(self.call.obtain_fresh_response(target)).await
             }
+            None => self.call.obtain_response(target).await,
+            Some(order) => {
+                // Boxed, because few calls are hedged.
                 let (obtained, second_call) =
                     Box::pin(hedge::obtain_response(self.call, target, &order)).await;
                 self.run.draft.second_call = second_call;
@@ -738,6 +741,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             target: target.clone(),
             request: ReceivedRequest { head, bytes, body }.unconditional(&worker.pools),
             listener: self.call.client.listener,
+            client: self.run.draft.client,
             matches: self.run.matches.clone(),
             background,
             outer,

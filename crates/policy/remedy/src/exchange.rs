@@ -158,6 +158,7 @@ impl PendingChanges {
         self.target.clone_from(&outer.target);
         self.request_body.clone_from(&outer.request_body);
         self.call = outer.call;
+        self.client = outer.client;
     }
 
     /// Replaces the body of the request, and removes the digests of the other one.
