@@ -41,6 +41,7 @@ mod scenarios {
     mod attack_tls;
     mod attack_tunnels;
     mod attack_upgrades;
+    mod attack_usage;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

@@ -2,6 +2,7 @@
 //! backpressure and at most one buffer in between. A body that is being stored is received at the sender's
 //! pace, and the other side is served from the store.
 
+use std::borrow::Cow;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -321,9 +322,9 @@ impl Pipe {
             let Some(fill) = &mut self.fill else { return Poll::Ready(Ok(())) };
             if fill.filling.is_some() {
                 ready!(self.poll_store(cx, source, buffer, shared));
-            } else if is_level {
             } else if is_level && fill.relay.is_some() {
                 return Poll::Ready(Ok(()));
+            } else if is_level {
                 let ended = fill.error.take().map_or(Ok(()), Err);
                 self.fill = None;
                 return Poll::Ready(ended);
@@ -500,9 +501,9 @@ fn show<'i>(
 struct Fill {
     /// `None` once the body is completely stored, or will not be stored.
     filling: Option<BodyWriter<Stored>>,
-    /// The stored bytes. They stay here for the receiver even if the cache drops them.
     /// Passes a body that will not be stored on to those who have begun to read it.
     relay: Option<BodyRelay>,
+    /// The stored bytes. They stay here for the receiver even if the cache drops them.
     body: Arc<StoredBody>,
     /// Number of bytes of the body that were passed to the receiver.
     passed: u64,
@@ -598,14 +599,16 @@ impl SecretMask {
 }
 
 /// Observes a passing body: counts its length, and copies its beginning and its end, each up to its own
-/// limit.
+/// limit. Reads a stream of events instead of copying its end.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
     start: Vec<u8>,
     start_max: usize,
     end: Vec<u8>,
     end_max: usize,
-    /// The share of the budget for gathered bodies that the end takes.
+    /// Reads the events, if the body is a stream of them whose end would otherwise be kept.
+    events: Option<Box<EventScan>>,
+    /// The share of the budget for gathered bodies that the end or the events take.
     share: Share,
     /// The budget of that share. `None` if the end is not needed, or was dropped because there was no room.
     budget: Option<Arc<Budget>>,
@@ -626,12 +629,27 @@ impl Tap {
         self.budget = Some(Arc::clone(budget));
     }
 
+    /// Reads the events of the body. Reads no more of them if `budget` has no room.
+    pub fn read_events(&mut self, events: EventScan, budget: &Arc<Budget>) {
+        self.events = Some(Box::new(events));
+        self.budget = Some(Arc::clone(budget));
+    }
+
     fn take(&mut self, data: &[u8]) {
         self.passed_bytes += data.len() as u64;
         if self.start.len() < self.start_max {
             self.start.extend_from_slice(&data[..data.len().min(self.start_max - self.start.len())]);
         }
         if let Some(budget) = &self.budget {
+            if let Some(events) = &mut self.events {
+                events.push(data);
+                if self.share.cover(budget, events.held_bytes()).is_err() {
+                    events.give_up();
+                    self.budget = None;
+                    self.share.release();
+                }
+                return;
+            }
             let data = &data[data.len().saturating_sub(self.end_max)..];
             let (held, needed) = (self.end.capacity(), self.end.len() + data.len());
             if needed > held {
@@ -662,19 +680,19 @@ impl Tap {
         std::mem::take(&mut self.start)
     }
 
-    /// Returns `true` if the end of the body is kept.
+    /// Returns `true` if the end of the body is kept, or its events are read.
     pub fn wants_end(&self) -> bool {
-        self.end_max > 0
+        self.end_max > 0 || self.events.is_some()
     }
 
-    /// Returns the end of the body so far.
-    pub fn end(&self) -> &[u8] {
-        &self.end[self.end.len().saturating_sub(self.end_max)..]
-    }
-
-    /// Returns `true` if the end holds the whole body.
-    pub fn is_whole(&self) -> bool {
-        self.end().len() as u64 == self.passed_bytes
+    /// Returns the body that expressions see, for a response with these fields.
+    pub fn seen_body(&mut self, fields: Fields<'_>) -> Option<Cow<'_, [u8]>> {
+        if let Some(events) = self.events.take() {
+            return events.finish().map(Cow::Owned);
+        }
+        let end = &self.end[self.end.len().saturating_sub(self.end_max)..];
+        let is_whole = end.len() as u64 == self.passed_bytes;
+        if is_whole { seen_at_end(fields, end) } else { None }
     }
 
     /// Returns the memory of the end, to be reused.
@@ -1022,24 +1040,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_came_of_a_body_that_breaks_off_arrives_and_is_not_stored() {
-        let body = vec![b'x'; 2_000_000];
-        let (arrived, ended, kept) =
-            stored(ResponseFraming::Length(3_000_000), false, 4 << 20, vec![body.clone()]);
-        assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
-        assert!(arrived == body && kept.is_none());
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_stored_on_its_way_arrives_as_what_is_not(
-            sizes in prop::collection::vec(0_usize..70_000, 0..8),
-            most in 1_u64..300_000,
-            is_cut in any::<bool>(),
-            chunked in any::<bool>(),
-        ) {
-            let mut framed: Vec<Vec<u8>> = Vec::new();
     /// Returns what another reader of the entry gets of a chunked body of which `sent` is received, in small
     /// pieces; `None` if it sees that the body is broken.
     fn passed_on(sent: Vec<u8>, most: u64) -> Option<Vec<u8>> {
@@ -1099,6 +1099,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_came_of_a_body_that_breaks_off_arrives_and_is_not_stored() {
+        let body = vec![b'x'; 2_000_000];
+        let (arrived, ended, kept) =
+            stored(ResponseFraming::Length(3_000_000), false, 4 << 20, vec![body.clone()]);
+        assert!(matches!(ended, Err(PipeError::Malformed(BodyError::Incomplete))), "{ended:?}");
+        assert!(arrived == body && kept.is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_stored_on_its_way_arrives_as_what_is_not(
+            sizes in prop::collection::vec(0_usize..70_000, 0..8),
+            most in 1_u64..300_000,
+            is_cut in any::<bool>(),
+            chunked in any::<bool>(),
+        ) {
+            let mut framed: Vec<Vec<u8>> = Vec::new();
             let mut body = Vec::new();
             for size in sizes.iter().filter(|size| **size > 0) {
                 let data = vec![size.to_le_bytes()[0]; *size];

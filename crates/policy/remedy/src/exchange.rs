@@ -201,9 +201,9 @@ impl PendingChanges {
         self.call = CallOptions::default();
         self.calls = 0;
         self.seen = false;
-        self.second_call = SecondCall::None;
         self.needs_new_connection = false;
         self.client = None;
+        self.second_call = SecondCall::None;
         self.trace_seed = 0;
         self.poll_at = None;
     }
@@ -256,6 +256,8 @@ pub struct Exchange<'a> {
     pub repeatable: bool,
     /// The outcome of the last call.
     pub outcome: Outcome<'a>,
+    /// `true` if the exchange has ended without the whole response.
+    pub is_cut: bool,
     /// Kind of the local response, if `outcome` is one. Set by the chain.
     pub local_kind: Option<LocalKind>,
     /// The remedies' changes so far.
@@ -281,6 +283,7 @@ impl<'a> Exchange<'a> {
             params,
             repeatable: false,
             outcome: Outcome::None,
+            is_cut: false,
             local_kind: None,
             draft,
         }
