@@ -13,7 +13,7 @@ pub(super) const BLOCK_OVERHEAD: usize = 64;
 /// Smaller blocks are joined when the body is complete.
 const BLOCK_BYTES: usize = 16 << 10;
 /// Minimum number of bytes of a body without room that are kept for those who read it.
-const WINDOW_BYTES_MIN: u64 = 256 << 10;
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
 
 /// A body.
 #[derive(Debug)]
