@@ -22,7 +22,7 @@ QUICK_EGRET := $(TARGET)/quick/egret
 # Fuzzing: seconds for each target, and for those in FUZZ_LONG, whose parsers changed recently; parallel targets; see scripts/fuzz.
 export FUZZ_SECONDS ?= 120
 export FUZZ_LONG_SECONDS ?= 600
-export FUZZ_LONG ?= archive cache cache_file har identity json matching recorder signature token
+export FUZZ_LONG ?= archive cache cache_file events har identity json matching recorder signature token
 export FUZZ_JOBS ?= 1
 export FUZZ_ONLY ?=
 export FUZZ_SEED ?= 0

@@ -37,6 +37,7 @@ mod scenarios {
     mod attack_handover;
     mod attack_identity;
     mod attack_isolation;
+    mod attack_informational;
     mod attack_limits;
     mod attack_memory;
     mod attack_placeholders;
@@ -49,6 +50,7 @@ mod scenarios {
     mod attack_tls;
     mod attack_tunnels;
     mod attack_upgrades;
+    mod attack_usage;
     mod bad_requests;
     mod bad_responses;
     mod bench_ab;

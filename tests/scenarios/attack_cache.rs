@@ -1,14 +1,16 @@
 //! Attacks of one cache client on the others: reading its response slowly or not at all, fields that the
 //! provider does not see, fields that identify the caller, and another secret under the same name.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use egret_tests::cached::{flow, ok_response, slow, status, taken};
 use egret_tests::egret::{Config, Egret, egret};
-use egret_tests::http::Response;
+use egret_tests::http::{Client, Response};
 use egret_tests::process::{Directory, run};
 use egret_tests::provider::{Peer, Provider, Request};
 use egret_tests::wait::{Watched, until_true};
+use socket2::{Domain, Socket, Type};
 
 /// More than the system buffers between two sockets if one of them has a small window.
 const LARGE: usize = 8 << 20;
@@ -324,4 +326,53 @@ fn what_is_stale_is_served_where_the_provider_closes_without_a_response() {
     assert_eq!((stale.status, stale.text()), (200, "body"));
     assert!(status(&stale).starts_with("egret; fwd=stale; ttl=-"), "{stale:?}");
     assert!(status(&stale).ends_with("; detail=stale-if-error"), "{stale:?}");
+}
+
+#[test]
+fn a_client_that_joined_a_response_which_becomes_too_large_gets_the_rest() {
+    let may_end = Arc::new(Watched::<bool>::default());
+    let ends = Arc::clone(&may_end);
+    let origin = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n");
+            peer.send(format!("3e8\r\n{}\r\n", "a".repeat(1_000)));
+            ends.until("the rest may come", |may_end| may_end.then_some(()));
+            for _ in 0..50 {
+                peer.send(format!("fa0\r\n{}\r\n", "b".repeat(4_000)));
+            }
+            peer.send("0\r\n\r\n");
+        }
+    });
+    let egret = Config::with_origin(origin.url()).flows(flow("{ max_entry: 4KiB }")).start();
+    let mut clients = [egret.client(), egret.client(), egret.client()];
+    for client in &mut clients {
+        client.get(egret.address(), "/origin/a").head();
+        client.bytes(5 + 1_000 + 2);
+    }
+    assert_eq!(origin.requests().len(), 1);
+    may_end.change(|may_end| *may_end = true);
+    for client in &mut clients {
+        client.rest_of_chunks();
+    }
+}
+
+#[test]
+fn what_a_provider_sent_for_one_address_is_not_served_to_another() {
+    let origin = Provider::with_responses(|request| {
+        let address = request.values("x-forwarded-for").join(", ");
+        ok_response("Cache-Control: max-age=600", &address)
+    });
+    let egret = Config::with_origin(origin.url()).gateway("forwarded_for: true").flows(flow("{}")).start();
+    let from = |last: u8| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0)).into()).unwrap();
+        socket.connect(&egret.address().into()).unwrap();
+        let request =
+            format!("GET /origin/a HTTP/1.1\r\nHost: {}\r\nX-Api-Key: shop\r\n\r\n", egret.address());
+        Client::over(socket.into()).send(request).response().text().to_owned()
+    };
+    for last in [1, 2, 1, 2] {
+        assert_eq!(from(last), format!("127.0.0.{last}"));
+    }
+    assert_eq!(origin.requests().len(), 2);
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::{Provider, Request, ok};
+use egret_tests::wait::until_value;
 
 const RETRY: &str = "flows:\n  - name: again\n    remedies:\n      - retry: { on: [503], body: 256KiB, backoff: { base: 1ms } }\n";
 
@@ -119,6 +120,70 @@ fn statuses_with_costs_told_in(media_type: &'static str, body: &'static str) -> 
 fn a_response_is_charged_for_what_it_says_it_cost() {
     let body = r#"{"answer":"...","usage":{"total_tokens":60}}"#;
     assert_eq!(statuses_with_costs_told_in("application/json", body), [200, 200, 429]);
+}
+
+/// Starts a gateway with a quota of tokens of which each call is charged 10 before its response.
+fn metered(origin: &Provider) -> Egret {
+    let flows = "quotas:\n  tokens: { limit: 100000, window: 24h, cost: { request: '10', response: int(response.body.usage.total_tokens) } }\nflows:\n  - name: chat\n    remedies:\n      - limit: { quota: tokens }\n";
+    Config::with_origin(origin.url()).flows(flows).start()
+}
+
+/// Waits until this many tokens are used.
+fn until_used(egret: &Egret, expected: u64) {
+    let used = || egret.control_get("/api/v1/quotas").json()["quotas"][0]["groups"][0]["used"].as_u64();
+    until_value("the tokens are counted", used, |used| *used == Some(expected));
+}
+
+#[test]
+fn a_stream_without_usage_costs_its_initial_charge_and_is_logged_once_and_counted() {
+    let events = "data: {\"choices\":[],\"usage\":null}\n\ndata: {\"choices\":[{}]}\n\ndata: [DONE]\n\n";
+    let origin = Provider::responding(format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {}\r\n\r\n{events}",
+        events.len()
+    ));
+    let egret = metered(&origin);
+    let mut client = egret.client();
+    for _ in 0..3 {
+        client.get(egret.address(), "/origin/chat").response().assert_forwarded(200);
+    }
+    until_used(&egret, 30);
+    let failures = || egret.control_get("/metrics").text().to_owned();
+    until_value("the failures are counted", failures, |metrics| {
+        metrics.lines().any(|line| {
+            line.starts_with("egret_remedy_decisions_total{flow=\"chat\"")
+                && line.contains("decision=\"fail\"")
+                && line.ends_with(" 3")
+        })
+    });
+    let log = egret.log();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 1, "{log}");
+    for part in ["chat", "`cost.response` of the quota `tokens`", "initial charge", "stream_options"] {
+        assert!(warnings[0].contains(part), "{part}: {log}");
+    }
+}
+
+#[test]
+fn a_stream_that_breaks_off_costs_what_it_has_reported_but_at_least_its_initial_charge() {
+    let event = |tokens: u64| {
+        let data = format!("data: {{\"usage\":{{\"total_tokens\":{tokens}}}}}\n\n");
+        format!("{:x}\r\n{data}\r\n", data.len())
+    };
+    let origin = Provider::scripted(move |peer| {
+        let Some(request) = peer.request() else { return };
+        let tokens = if request.target().ends_with("few") { 3 } else { 50 };
+        peer.send(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+            event(tokens)
+        ));
+    });
+    let egret = metered(&origin);
+    for (path, used) in [("/origin/many", 50), ("/origin/few", 60)] {
+        let mut client = egret.client();
+        client.get(egret.address(), path).head();
+        client.rest();
+        until_used(&egret, used);
+    }
 }
 
 #[test]

@@ -169,6 +169,11 @@ impl Client {
         *self.peer.get_or_init(|| self.stream.socket()?.peer_addr().ok())
     }
 
+    /// Makes a call without a client show the address of the one that caused it.
+    pub fn stand_for(&mut self, peer: Option<SocketAddr>) {
+        self.peer = peer.map(Some).map(OnceCell::from).unwrap_or_default();
+    }
+
     /// Returns the arrival of the first byte of the request that `begun` belongs to.
     pub fn request_since(&self, begun: Moment) -> Moment {
         // A time before the last exchange's end belongs to an earlier request.

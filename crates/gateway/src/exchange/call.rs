@@ -134,7 +134,7 @@ impl<'a> Call<'a> {
     }
 
     /// Sends the request and receives the head of the final response. Retries once if a reused connection
-    /// turns out to be stale.
+    /// turns out to be stale; if flows have changed the call, they decide about that.
     pub async fn obtain_response(&mut self, forward: &CallTarget) -> Result<Box<Connection>, Stop> {
         if self.client.pin.is_some() {
             self.check_pin()?;
@@ -164,6 +164,9 @@ impl<'a> Call<'a> {
                     self.state.reset_up();
                     self.kept_body = 0;
                     self.sink_closed = false;
+                    if self.outbound.is_some() {
+                        return Err(Stop::Stale);
+                    }
                     // A new connection cannot be stale, so the request is not sent a third time.
                     connection = self.connect(true).await?;
                 }
@@ -199,6 +202,11 @@ impl<'a> Call<'a> {
     /// one may be dead.
     pub async fn obtain_fresh_response(&mut self, target: &CallTarget) -> Result<Box<Connection>, Stop> {
         let mut connection = self.connect(true).await?;
+        if self.outbound.as_ref().is_some_and(|outbound| !outbound.is_permitted()) {
+            self.upstream.keep(connection, now::exact(), None, None);
+            self.client.worker.has_kept();
+            return Err(Stop::NotPermitted);
+        }
         self.attempt(target, &mut connection).await?;
         Ok(connection)
     }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use egret_clock::Moment;
 use egret_diagnosis::TalliedCall;
 use egret_export::access_log::LogLine;
-use egret_match::seen_at_end;
 use egret_message::{Fields, Outcome, ReceivedMessage};
 
 use crate::downstream::connection::End;
@@ -44,10 +43,10 @@ pub(crate) fn close(
     }
     finish_recording(call, run.as_deref(), status != 0, at);
     let down = &mut call.state.response_state.down;
+    let (tap, is_cut) = (down.tap.take(), !down.is_complete());
     down.stop_filling();
-    let tap = down.tap.take();
     if let Some(run) = run {
-        end_run(call, run, tap, at);
+        end_run(call, run, tap, is_cut, at);
     }
     let latency_us = at.nanos_since(call.clock.begun) / 1000;
     count(call, status, latency_us);
@@ -131,18 +130,17 @@ pub(crate) fn finish_recording(
     recording.finish(&finished, up, &mut response_state.down, &worker.records);
 }
 
-/// Ends the exchange for its remedies, with the copy of its response in `tap`.
-fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, at: Moment) {
-    let tap = tap.filter(Tap::wants_end);
+/// Ends the exchange for its remedies, with the copy of its response in `tap`. If it `is_cut`, some of the
+/// response is missing.
+fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, is_cut: bool, at: Moment) {
+    let mut tap = tap.filter(Tap::wants_end);
     let tail = call.inbound.take().and_then(|inbound| run.take_back_inbound(inbound));
     let worker = &call.client.worker;
     let head = &call.state.response_state.response;
     let head_bytes = tail.as_ref().map_or(&[][..], |tail| &tail.head);
-    let body = tap.as_ref().and_then(|tap| {
-        let fields = Fields::received(&head.fields, head_bytes);
-        seen_at_end(fields, tap.end(), tap.is_whole())
-    });
-    let received = tap.as_ref().map(|_| ReceivedMessage { head, bytes: head_bytes, body: body.as_deref() });
+    let has_response = tap.is_some();
+    let body = tap.as_mut().and_then(|tap| tap.seen_body(Fields::received(&head.fields, head_bytes)));
+    let received = has_response.then_some(ReceivedMessage { head, bytes: head_bytes, body: body.as_deref() });
     let view = ExchangeView {
         now: worker.shared.clock.timestamp(at),
         worker: worker.number,
@@ -151,7 +149,10 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, at: Mom
         outcome: received.as_ref().map_or(Outcome::None, Outcome::Response),
     };
     let flows = &call.view.plan.flows;
-    run.with_exchange(flows, view, |chain, exchange| chain.end(flows, exchange));
+    run.with_exchange(flows, view, |chain, exchange| {
+        exchange.is_cut = is_cut;
+        chain.end(flows, exchange);
+    });
     drop(body);
     if let Some(mut tail) = tail {
         if let Some(tap) = tap {

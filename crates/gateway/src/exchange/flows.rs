@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use egret_cache::Served;
 use egret_clock::{Moment, Timestamp};
-use egret_flow::{RequestStep, ResponseStep};
+use egret_flow::{Flows, RemedyChain, RequestStep, ResponseStep};
 use egret_http1::{HeadLimits, Method, Progress, ResponseFraming, Span, TargetForm};
 use egret_match::expression::BODY_BYTES_MAX;
 use egret_match::router::Matches;
@@ -21,7 +21,7 @@ use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
 use egret_net::event_loop::{Alarm, now, sleep_until};
 use egret_net::pace::RateWindow;
-use egret_remedy::{LocalResponse, PendingChanges, SecondCall};
+use egret_remedy::{Exchange, LocalResponse, PendingChanges, SecondCall};
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
 
@@ -215,6 +215,9 @@ impl<'c, 'a> Guided<'c, 'a> {
         let flows = &view.plan.flows;
         let now = self.timestamp(self.call.clock.begun);
         self.run.start(Some(target.clone()), target.target, self.call.state);
+        if view.plan.forwarded_for {
+            self.run.draft.client = self.call.client.peer_address();
+        }
         let roll = self.run.draft.random.draw();
         let mut found = self.run.find(flows, self.call.state, now, roll);
         if found.is_none() {
@@ -330,15 +333,20 @@ impl<'c, 'a> Guided<'c, 'a> {
                 RequestStep::Call => match self.call_and_gather(target).await {
                     Ok(connection) => return Ok(CallOutcome::Response(connection)),
                     Err(Stop::Failure(failure)) => return Ok(CallOutcome::Failure(failure)),
-                    Err(Stop::NotPermitted) => self.take_again(),
+                    Err(Stop::NotPermitted) => self.decide_again(RemedyChain::take_again),
+                    Err(Stop::Stale) => {
+                        self.decide_again(RemedyChain::draw_again);
+                        self.run.draft.needs_new_connection = true;
+                    }
                     Err(stop) => return Err(stop),
                 },
             }
         }
     }
 
-    /// Goes back to the remedy whose grant has ended before the call was sent.
-    fn take_again(&mut self) {
+    /// Goes `back` to a remedy that has to decide again, because its grant has ended before the call was
+    /// sent, or because the call has to be sent again.
+    fn decide_again(&mut self, back: impl FnOnce(&mut RemedyChain, &Flows, &mut Exchange<'_>)) {
         self.run.draft.calls -= 1;
         self.call.clock.dial = DialTimes::default();
         self.call.clock.sent = now::exact();
@@ -351,7 +359,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             repeatable: !self.call.unrepeatable,
             outcome: Outcome::None,
         };
-        self.run.with_exchange(flows, view, |chain, exchange| chain.take_again(flows, exchange));
+        self.run.with_exchange(flows, view, |chain, exchange| back(chain, flows, exchange));
     }
 
     /// Calls the provider, and receives as much of the response as remedies need before it is forwarded.
@@ -402,6 +410,10 @@ impl<'c, 'a> Guided<'c, 'a> {
         let hedge = outbound.hedge.clone();
         self.call.outbound = Some(outbound);
         match hedge {
+            // A new connection cannot be stale, so the request is not sent a third time.
+            _ if mem::take(&mut self.run.draft.needs_new_connection) => {
+                Box::pin(self.call.obtain_fresh_response(target)).await
+            }
             None => self.call.obtain_response(target).await,
             Some(order) => {
                 // Boxed, because few calls are hedged.
@@ -745,6 +757,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             target: target.clone(),
             request: ReceivedRequest { head, bytes, body }.unconditional(&worker.pools),
             listener: self.call.client.listener,
+            client: self.run.draft.client,
             matches: self.run.matches.clone(),
             background,
             outer,

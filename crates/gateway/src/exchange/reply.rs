@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_clock::Moment;
-use egret_http1::{ResponseFraming, Version};
+use egret_http1::{Field, ResponseFraming, Version};
+use egret_match::EventScan;
 use egret_match::rewrite::Rewriter;
 use egret_message::Fields;
 use egret_net::budget::{Budget, Share};
@@ -60,13 +61,17 @@ pub(crate) enum Then {
     Relay(Box<Connection>),
 }
 
-/// Starts to keep the end of the response, if remedies need it, and to fill the cache, if one stores the
-/// response.
-fn tap(inbound: &mut Inbound, head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
+/// Starts to keep the end of the response or to read its events, if remedies need it, and to fill the cache,
+/// if one stores the response.
+fn tap(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
     if let Some(Tail { most, memory, head: kept }) = &mut inbound.tail {
         kept.clear();
         kept.extend_from_slice(head);
-        down.tap.get_or_insert_default().keep_end(std::mem::take(memory), *most, budget);
+        let tap = down.tap.get_or_insert_default();
+        match EventScan::of_response(Fields::received(fields, head)) {
+            Some(events) => tap.read_events(events, budget),
+            None => tap.keep_end(std::mem::take(memory), *most, budget),
+        }
     }
     if let Some(filling) = inbound.filling.take() {
         down.store(filling);
@@ -192,7 +197,7 @@ impl Call<'_> {
         if let Some(inbound) = &mut self.inbound {
             down.shield = inbound.mask.as_ref().map(|mask| Box::new(SecretMask::new(mask)));
             let budget = &worker.pools.buffers.budget;
-            tap(inbound, &output.filled()[..response.len], down, budget);
+            tap(inbound, &response.fields, &output.filled()[..response.len], down, budget);
             changed = inbound.body.clone().map(|body| (body, inbound.framed_len));
         }
         if matches!(response.status, 429 | 503) {

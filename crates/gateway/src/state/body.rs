@@ -2,6 +2,7 @@
 //! backpressure and at most one buffer in between. A body that is being stored is received at the sender's
 //! pace, and the other side is served from the store.
 
+use std::borrow::Cow;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,7 +12,9 @@ use egret_cache::Stored;
 use egret_http1::{
     BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
 };
-use egret_store::entries::{BodyWriter, StoredBody};
+use egret_match::{EventScan, seen_at_end};
+use egret_message::Fields;
+use egret_store::entries::{BodyRelay, BodyWriter, StoredBody};
 use smallvec::SmallVec;
 
 use egret_net::budget::{Budget, Share};
@@ -236,7 +239,7 @@ impl Pipe {
             fill.take(input, &self.spans, is_done);
             fill.passed += data_len as u64;
             // The body is now either complete or not stored. Either way the received part is sent here.
-            if fill.filling.is_none() {
+            if fill.filling.is_none() && fill.relay.is_none() {
                 self.fill = None;
             }
         }
@@ -305,7 +308,7 @@ impl Pipe {
 
     /// Receives a body at the sender's pace, stores it, and sends the stored bytes at the receiver's pace.
     /// Ready once both have all of it, or once storing has stopped and the receiver has the part that was
-    /// stored.
+    /// stored. From then on the rest is received at the receiver's pace, and still passed on to others.
     fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -319,6 +322,8 @@ impl Pipe {
             let Some(fill) = &mut self.fill else { return Poll::Ready(Ok(())) };
             if fill.filling.is_some() {
                 ready!(self.poll_store(cx, source, buffer, shared));
+            } else if is_level && fill.relay.is_some() {
+                return Poll::Ready(Ok(()));
             } else if is_level {
                 let ended = fill.error.take().map_or(Ok(()), Err);
                 self.fill = None;
@@ -496,6 +501,8 @@ fn show<'i>(
 struct Fill {
     /// `None` once the body is completely stored, or will not be stored.
     filling: Option<BodyWriter<Stored>>,
+    /// Passes a body that will not be stored on to those who have begun to read it.
+    relay: Option<BodyRelay>,
     /// The stored bytes. They stay here for the receiver even if the cache drops them.
     body: Arc<StoredBody>,
     /// Number of bytes of the body that were passed to the receiver.
@@ -509,12 +516,17 @@ struct Fill {
 impl Fill {
     fn new(filling: BodyWriter<Stored>) -> Self {
         let body = Arc::clone(&filling.entry().body);
-        Self { filling: Some(filling), body, passed: 0, has_ended: false, error: None }
+        Self { filling: Some(filling), relay: None, body, passed: 0, has_ended: false, error: None }
     }
 
-    /// Stores the body's data in `spans` of `input`. The body has ended if `is_done`.
+    /// Stores the body's data in `spans` of `input`, or passes it on. The body has ended if `is_done`.
     fn take(&mut self, input: &[u8], spans: &[Span], is_done: bool) {
-        let Some(mut filling) = self.filling.take() else { return };
+        // This holds the body too.
+        let relay = self.relay.take().filter(|relay| relay.has_readers(1));
+        let filling = self.filling.take();
+        if relay.is_none() && filling.is_none() {
+            return;
+        }
         let joined: Vec<u8>;
         let data = match spans {
             [] => &[],
@@ -525,13 +537,25 @@ impl Fill {
                 &joined
             }
         };
-        match filling.push(data) {
-            Ok(()) if is_done => {
-                filling.finish();
+        let relay = match (filling, relay) {
+            (Some(mut filling), _) => match filling.push(data) {
+                Ok(()) if is_done => {
+                    filling.finish();
+                    return;
+                }
+                Ok(()) => {
+                    self.filling = Some(filling);
+                    return;
+                }
+                Err(_) => filling.give_up(data),
+            },
+            (None, Some(mut relay)) => {
+                relay.push(data);
+                relay
             }
-            Ok(()) => self.filling = Some(filling),
-            Err(_) => filling.give_up(data),
-        }
+            (None, None) => return,
+        };
+        if is_done { relay.finish() } else { self.relay = Some(relay) }
     }
 
     /// Returns `true` if bytes of the body still wait to be passed on.
@@ -575,14 +599,16 @@ impl SecretMask {
 }
 
 /// Observes a passing body: counts its length, and copies its beginning and its end, each up to its own
-/// limit.
+/// limit. Reads a stream of events instead of copying its end.
 #[derive(Debug, Default)]
 pub(crate) struct Tap {
     start: Vec<u8>,
     start_max: usize,
     end: Vec<u8>,
     end_max: usize,
-    /// The share of the budget for gathered bodies that the end takes.
+    /// Reads the events, if the body is a stream of them whose end would otherwise be kept.
+    events: Option<Box<EventScan>>,
+    /// The share of the budget for gathered bodies that the end or the events take.
     share: Share,
     /// The budget of that share. `None` if the end is not needed, or was dropped because there was no room.
     budget: Option<Arc<Budget>>,
@@ -603,12 +629,27 @@ impl Tap {
         self.budget = Some(Arc::clone(budget));
     }
 
+    /// Reads the events of the body. Reads no more of them if `budget` has no room.
+    pub fn read_events(&mut self, events: EventScan, budget: &Arc<Budget>) {
+        self.events = Some(Box::new(events));
+        self.budget = Some(Arc::clone(budget));
+    }
+
     fn take(&mut self, data: &[u8]) {
         self.passed_bytes += data.len() as u64;
         if self.start.len() < self.start_max {
             self.start.extend_from_slice(&data[..data.len().min(self.start_max - self.start.len())]);
         }
         if let Some(budget) = &self.budget {
+            if let Some(events) = &mut self.events {
+                events.push(data);
+                if self.share.cover(budget, events.held_bytes()).is_err() {
+                    events.give_up();
+                    self.budget = None;
+                    self.share.release();
+                }
+                return;
+            }
             let data = &data[data.len().saturating_sub(self.end_max)..];
             let (held, needed) = (self.end.capacity(), self.end.len() + data.len());
             if needed > held {
@@ -639,19 +680,19 @@ impl Tap {
         std::mem::take(&mut self.start)
     }
 
-    /// Returns `true` if the end of the body is kept.
+    /// Returns `true` if the end of the body is kept, or its events are read.
     pub fn wants_end(&self) -> bool {
-        self.end_max > 0
+        self.end_max > 0 || self.events.is_some()
     }
 
-    /// Returns the end of the body so far.
-    pub fn end(&self) -> &[u8] {
-        &self.end[self.end.len().saturating_sub(self.end_max)..]
-    }
-
-    /// Returns `true` if the end holds the whole body.
-    pub fn is_whole(&self) -> bool {
-        self.end().len() as u64 == self.passed_bytes
+    /// Returns the body that expressions see, for a response with these fields.
+    pub fn seen_body(&mut self, fields: Fields<'_>) -> Option<Cow<'_, [u8]>> {
+        if let Some(events) = self.events.take() {
+            return events.finish().map(Cow::Owned);
+        }
+        let end = &self.end[self.end.len().saturating_sub(self.end_max)..];
+        let is_whole = end.len() as u64 == self.passed_bytes;
+        if is_whole { seen_at_end(fields, end) } else { None }
     }
 
     /// Returns the memory of the end, to be reused.
@@ -756,7 +797,7 @@ mod tests {
 
     use egret_clock::Timestamp;
     use egret_store::entries::StoredValue as _;
-    use egret_store::entries::{Entries, EntryKey, EntryLimits};
+    use egret_store::entries::{Entries, EntryKey, EntryLimits, Next};
     use proptest::prelude::*;
     use tokio::sync::oneshot;
 
@@ -996,6 +1037,66 @@ mod tests {
         for most in [1, 100_000, 2_900_000] {
             let (arrived, ended, kept) = stored(ResponseFraming::UntilClose, false, most, vec![body.clone()]);
             assert!(ended.is_ok() && arrived == body && kept.is_none(), "{most}");
+        }
+    }
+
+    /// Returns what another reader of the entry gets of a chunked body of which `sent` is received, in small
+    /// pieces; `None` if it sees that the body is broken.
+    fn passed_on(sent: Vec<u8>, most: u64) -> Option<Vec<u8>> {
+        run(async {
+            let (sender, source) = ends();
+            let (sink, receiver) = ends();
+            spawn(async move {
+                for piece in sent.chunks(10_000) {
+                    if sender.send_all(piece).await.is_err() {
+                        return;
+                    }
+                    turn().await;
+                }
+            });
+            spawn(async move {
+                let mut piece = vec![0; 4096];
+                while receiver.receive(&mut piece).await.is_ok_and(|count| count > 0) {}
+            });
+            let filling = filling(most);
+            let entry = Arc::clone(filling.entry());
+            let (tell, read) = oneshot::channel();
+            spawn(async move {
+                let mut bytes = Vec::new();
+                let is_whole = loop {
+                    match poll_fn(|cx| entry.body.poll_next(bytes.len() as u64, cx)).await {
+                        Next::Block(block) => bytes.extend_from_slice(&block),
+                        Next::End => break true,
+                        Next::Broken => break false,
+                    }
+                };
+                tell.send(is_whole.then_some(bytes)).unwrap();
+            });
+            let (mut source, mut sink) = (Stream::Plain(source), Stream::Plain(sink));
+            let (buffers, names) = (BufferPool::default(), TrailerNames::new(["x-*"]));
+            let mut buffer = Buffer::default();
+            buffers.lend(&mut buffer);
+            let mut pipe = Pipe::default();
+            pipe.reset(ResponseFraming::Chunked, true);
+            pipe.store(filling);
+            let shared = (&buffers, &names);
+            let _ =
+                poll_fn(|cx| pipe.poll(cx, &mut source, &mut buffer, &mut Kept::first(0), &mut sink, shared))
+                    .await;
+            pipe.stop_filling();
+            read.await.unwrap()
+        })
+    }
+
+    #[test]
+    fn a_body_that_outgrows_the_store_reaches_all_who_have_begun_to_read_it() {
+        // Less than is kept for a reader who falls behind.
+        let body: Vec<u8> = (0..900_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let chunk = [format!("{:x}\r\n", body.len()).as_bytes(), &body, b"\r\n"].concat();
+        for most in [1, 100_000, 899_999, 4 << 20] {
+            let whole = passed_on([&chunk[..], b"0\r\n\r\n"].concat(), most);
+            assert!(whole.is_some_and(|read| read == body), "{most}");
+            assert!(passed_on(chunk.clone(), most).is_none(), "{most}: it breaks off");
         }
     }
 

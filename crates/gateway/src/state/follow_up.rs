@@ -33,6 +33,8 @@ pub(crate) struct Revalidation {
     /// gathered.
     pub request: Vec<u8>,
     pub listener: SocketAddr,
+    /// The client's address, if calls show it to the provider.
+    pub client: Option<SocketAddr>,
     pub matches: Matches,
     pub background: Background,
     /// The changes that the outer remedies made to the request.

@@ -8,6 +8,7 @@
 //! customer's response to another.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use egret_json::pointer::Pointers;
@@ -174,6 +175,8 @@ pub struct KeyContext<'a> {
     pub account: Option<&'a str>,
     /// A digest of that credential. With a new secret, an account may belong to another customer.
     pub credential: Option<&'a [u8; 32]>,
+    /// The client's address that the gateway adds to `X-Forwarded-For`.
+    pub client: Option<IpAddr>,
 }
 
 /// A URL, reduced to what the cache distinguishes.
@@ -338,7 +341,7 @@ impl Keyer {
         for name in &self.config.headers {
             fields_of(request.fields, name, &mut digest);
         }
-        digest.optional(self.config.consumer.then_some(request.consumer).flatten());
+        digest.optional(self.config.consumer.then_some(request.consumer()).flatten());
         if request.method == b"POST" {
             self.body(request.body?, &mut digest)?;
             fields_of(request.fields, "content-type", &mut digest);
@@ -416,13 +419,18 @@ impl Keyer {
         if !shows_credential {
             return Partition::Anonymous;
         }
-        if has_others {
+        if has_others || context.client.is_some() {
             digest.missing();
             for (name, value) in request.fields.forwarded() {
                 if Nature::of(name) == Nature::Other {
                     digest.name(name);
                     digest.part(value);
                 }
+            }
+            // As if the client had sent the field.
+            if let Some(client) = context.client {
+                digest.name(b"x-forwarded-for");
+                digest.part(client.to_string().as_bytes());
             }
         }
         Partition::Credential
@@ -732,6 +740,22 @@ mod tests {
         };
         assert_eq!(of(Some(&[1; 32])), of(Some(&[1; 32])));
         assert!(of(Some(&[1; 32])) != of(Some(&[2; 32])) && of(Some(&[1; 32])) != of(None));
+    }
+
+    #[test]
+    fn an_address_that_is_added_counts_like_the_field_of_a_client() {
+        let of = |config: serde_json::Value, account, client: Option<&str>| {
+            let client = client.map(|client| client.parse().unwrap());
+            let context = KeyContext { account, client, ..KeyContext::default() };
+            key_with(config, "f", "GET https://a.example/x", None, &context).unwrap().0.id
+        };
+        let (one, two) = (Some("10.0.0.1"), Some("10.0.0.2"));
+        let keyed = |client| of(json!({}), Some("shop"), client);
+        assert_eq!(keyed(one), keyed(one));
+        assert!(keyed(one) != keyed(two) && keyed(one) != keyed(None));
+        assert_eq!(of(json!({}), None, one), of(json!({}), None, two), "nothing identifies the caller");
+        let shared = |client| of(json!({ "shared": true }), Some("shop"), client);
+        assert_eq!(shared(one), shared(two));
     }
 
     proptest! {

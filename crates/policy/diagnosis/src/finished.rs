@@ -11,9 +11,9 @@ use egret_har::{Key, detect};
 use egret_http1::{
     Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
 };
-use egret_match::CapturingPatterns;
 use egret_match::expression::{Ended, Inputs};
 use egret_match::matching::Readings;
+use egret_match::{CapturingPatterns, is_event_stream, merged_events};
 use egret_message::{Fields, Request, Response, consumer};
 
 use crate::record::{Attempt, Capture, Facts, RecordedExchange};
@@ -263,15 +263,17 @@ impl<'a> Finished<'a> {
     }
 
     /// Returns the bodies of request and response without their content codings. A body is `None` unless all
-    /// of it was captured and it is at most `most` long.
+    /// of it was captured and it is at most `most` long. A stream of events is merged, as for remedies.
     pub(crate) fn whole_bodies(&self, most: usize) -> [Option<Cow<'a, [u8]>>; 2] {
         let whole = |body: Captured<'a>, codings: Option<&[u8]>| {
             if body.is_wanted { whole_body(&body, codings.unwrap_or_default(), most) } else { None }
         };
-        [
-            whole(self.request_body(), self.request_field(b"content-encoding")),
-            whole(self.response_body(), self.response_field(b"content-encoding")),
-        ]
+        let mut response = whole(self.response_body(), self.response_field(b"content-encoding"));
+        let fields = self.parsed.response.map_or(&[][..], |head| &head.fields);
+        if is_event_stream(Fields::received(fields, self.record().response_head())) {
+            response = response.and_then(|stream| merged_events(&stream)).map(Cow::Owned);
+        }
+        [whole(self.request_body(), self.request_field(b"content-encoding")), response]
     }
 
     /// Calls `act` with the inputs of expressions. Bodies are those of [`whole_bodies`](Self::whole_bodies).
@@ -294,7 +296,6 @@ impl<'a> Finished<'a> {
             query,
             fields: Fields::received(&head.fields, record.request_head()),
             upgrade: head.upgrade,
-            consumer: self.consumer(),
             body: bodies[0].as_deref(),
         };
         let response_fields = response.map_or(&[][..], |head| &head.fields);

@@ -67,7 +67,6 @@ fn request<'a>(head: &'a RequestHead, bytes: &'a [u8]) -> Request<'a> {
         query: Some(b"currency=eur"),
         fields: Fields::received(&head.fields, bytes),
         upgrade: false,
-        consumer: None,
         body: None,
     }
 }

@@ -74,7 +74,6 @@ fn ask(mut case: Case) -> Case {
         query: Some(b"limit=10&expand=customer"),
         fields: Fields::new(&case.fields, HEAD, &case.changes),
         upgrade: false,
-        consumer: None,
         body: None,
     };
     let question =

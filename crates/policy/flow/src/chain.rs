@@ -277,14 +277,40 @@ impl RemedyChain {
             let grant = flows.slots[*number].enforced_grant(held);
             grant.is_some_and(|grant| grant.iter().flat_map(Grant::permits).any(|permit| !permit.is_valid()))
         };
-        let Some(ended) = self.held.iter_mut().zip(&self.chain).position(has_ended) else { return };
-        for (held, (number, _)) in self.held.iter_mut().zip(&self.chain).skip(ended) {
+        if let Some(ended) = self.held.iter_mut().zip(&self.chain).position(has_ended) {
+            self.decide_again(ended, flows, exchange, Grant::cancel);
+        }
+    }
+
+    /// Goes back to the outermost remedy with a grant, after a call that has to be sent again: each call uses
+    /// units of its own, and the provider may have counted the one before. Stays where it is if no remedy has
+    /// a grant.
+    pub fn draw_again(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
+        exchange.draft.seen = true;
+        let has_drawn = |(held, (number, _)): (&mut AnyHeld, &(usize, Match))| {
+            flows.slots[*number].remedy.grant(held).is_some_and(|grant| grant.is_some())
+        };
+        if let Some(drawn) = self.held.iter_mut().zip(&self.chain).position(has_drawn) {
+            self.decide_again(drawn, flows, exchange, |grant, _| drop(grant));
+        }
+    }
+
+    /// Goes back to the remedy at `depth`, which has to decide again, as do the inner ones. Their grants end
+    /// by `end`.
+    fn decide_again(
+        &mut self,
+        depth: usize,
+        flows: &Flows,
+        exchange: &mut Exchange<'_>,
+        end: impl Fn(Grant, Timestamp),
+    ) {
+        for (held, (number, _)) in self.held.iter_mut().zip(&self.chain).skip(depth) {
             if let Some(grant) = flows.slots[*number].remedy.grant(held).and_then(Option::take) {
-                grant.cancel(exchange.now);
+                end(grant, exchange.now);
             }
         }
-        self.end_from(ended + 1, flows, exchange);
-        self.go_back(ended, Resume::Remedy, exchange);
+        self.end_from(depth + 1, flows, exchange);
+        self.go_back(depth, Resume::Remedy, exchange);
     }
 
     /// Prepares another call for the remedy at `depth`. Undoes the changes made by the inner remedies, which

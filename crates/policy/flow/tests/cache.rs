@@ -114,7 +114,6 @@ impl RequestText {
             query: query.map(str::as_bytes),
             fields: Fields::received(&head.fields, &bytes),
             upgrade: head.upgrade,
-            consumer: None,
             body: self.body.as_deref().map(str::as_bytes),
         })
     }

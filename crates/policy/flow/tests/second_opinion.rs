@@ -128,7 +128,6 @@ fn ask<T>(
         query: None,
         fields: Fields::received(&parsed.fields, &bytes),
         upgrade: false,
-        consumer: None,
         body: None,
     };
     let Lookup::Look(question) = policy.look_up(&request, &KeyContext::default()) else {

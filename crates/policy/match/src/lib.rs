@@ -4,6 +4,7 @@
 //! The crate sees messages as views over the received bytes. It knows no remedy and no quota.
 
 mod capturing_patterns;
+mod event_stream;
 pub mod expression;
 pub mod form;
 pub mod matching;
@@ -19,5 +20,6 @@ pub mod template;
 mod visible_body;
 
 pub use capturing_patterns::CapturingPatterns;
+pub use event_stream::{EventScan, is_event_stream, merged_events};
 pub use parameters::Parameters;
 pub use visible_body::seen_at_end;

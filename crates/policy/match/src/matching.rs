@@ -165,7 +165,7 @@ impl Mismatch<'_> {
                 let wanted = config.header.get(name).map(list).unwrap_or_default();
                 format!("no header field `{name}` has the value {wanted}")
             }
-            Self::Consumer => match request.consumer {
+            Self::Consumer => match request.consumer() {
                 Some(consumer) => {
                     format!("its consumer is `{}`, not {}", text(consumer), list(&config.consumer))
                 }
@@ -328,7 +328,7 @@ impl Matcher {
             return Some(Mismatch::Header(&named.name));
         }
         let fits_consumer = |consumer: &[u8]| self.consumers.iter().any(|pattern| pattern.matches(consumer));
-        if !self.consumers.is_empty() && !request.consumer.is_some_and(fits_consumer) {
+        if !self.consumers.is_empty() && !request.consumer().is_some_and(fits_consumer) {
             return Some(Mismatch::Consumer);
         }
         if self.sample.is_some_and(|sample| !sample.takes(question.roll)) {

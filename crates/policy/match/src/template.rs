@@ -343,7 +343,7 @@ fn value<'a>(variable: Variable, key: &str, inputs: &Inputs<'a>) -> Cow<'a, [u8]
         Variable::Host => request.host.as_bytes().into(),
         Variable::Provider => request.provider.as_bytes().into(),
         Variable::Scheme => if request.tls { &b"https"[..] } else { b"http" }.into(),
-        Variable::Consumer => request.consumer.unwrap_or_default().into(),
+        Variable::Consumer => request.consumer().unwrap_or_default().into(),
         Variable::Headers => look_up(ValueTable::Fields(request.fields)),
         Variable::Query => look_up(ValueTable::Query(*request)),
         Variable::Parameters => look_up(ValueTable::Parameters(parameters)),

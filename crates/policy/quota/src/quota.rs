@@ -580,6 +580,12 @@ impl Grant {
         }
     }
 
+    /// Does the same, but gives nothing back: the actual cost is at least this.
+    pub fn settle_at_least(&mut self, now: Timestamp, known: u64) {
+        let charged = self.charges.iter().map(|charge| charge.units).max();
+        self.settle(now, charged.map_or(known, |charged| charged.max(known)));
+    }
+
     /// Returns all units: the call was not made.
     pub fn cancel(mut self, now: Timestamp) {
         for charge in self.charges.drain(..) {

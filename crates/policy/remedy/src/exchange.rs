@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,9 +17,7 @@ use egret_match::form::decode_form;
 use egret_match::router::{Match, Matches, Router};
 use egret_match::template::Template;
 use egret_message::request_target::split_target;
-use egret_message::{
-    Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response, consumer,
-};
+use egret_message::{Changes, Destination, Fault, Fields, Outcome, ReceivedMessage, Request, Response};
 use egret_store::coalescer::{Background, Followers};
 use egret_store::entries::BodyWriter;
 
@@ -51,6 +50,10 @@ pub struct PendingChanges {
     pub calls: u32,
     /// `true` if a provider may have seen any of the request. Set by the chain.
     pub seen: bool,
+    /// `true` if the last call went to a dead connection, so that the next one needs a new connection.
+    pub needs_new_connection: bool,
+    /// The client's address, if calls show it to the provider.
+    pub client: Option<SocketAddr>,
     /// The second call that was made beside the last one.
     pub second_call: SecondCall,
     /// Seed of the exchange's span ids; 0 until a remedy draws one.
@@ -157,6 +160,7 @@ impl PendingChanges {
         self.target.clone_from(&outer.target);
         self.request_body.clone_from(&outer.request_body);
         self.call = outer.call;
+        self.client = outer.client;
     }
 
     /// Replaces the body of the request, and removes the digests of the other one.
@@ -200,6 +204,8 @@ impl PendingChanges {
         self.call = CallOptions::default();
         self.calls = 0;
         self.seen = false;
+        self.needs_new_connection = false;
+        self.client = None;
         self.second_call = SecondCall::None;
         self.trace_seed = 0;
         self.poll_at = None;
@@ -253,6 +259,8 @@ pub struct Exchange<'a> {
     pub repeatable: bool,
     /// The outcome of the last call.
     pub outcome: Outcome<'a>,
+    /// `true` if the exchange has ended without the whole response.
+    pub is_cut: bool,
     /// Kind of the local response, if `outcome` is one. Set by the chain.
     pub local_kind: Option<LocalKind>,
     /// The remedies' changes so far.
@@ -278,6 +286,7 @@ impl<'a> Exchange<'a> {
             params,
             repeatable: false,
             outcome: Outcome::None,
+            is_cut: false,
             local_kind: None,
             draft,
         }
@@ -314,7 +323,6 @@ impl<'a> Exchange<'a> {
             fields,
             upgrade: head.upgrade,
             body: drafted_body.or(*body),
-            consumer: consumer(fields),
         }
     }
 

@@ -129,7 +129,7 @@ pub(crate) fn group<'a>(
     let name = match by {
         GroupBy::Account => exchange.account().map(|account| account.name().as_bytes()),
         GroupBy::Header(name) => request.fields.get(name.as_bytes()),
-        GroupBy::Consumer => request.consumer,
+        GroupBy::Consumer => request.consumer(),
         GroupBy::Param(name) => exchange.params().get(name),
         GroupBy::Provider => Some(request.provider.as_bytes()),
         GroupBy::Cel(_) => {

@@ -6,6 +6,7 @@ use std::task::Waker;
 
 use egret_clock::Timestamp;
 use egret_match::expression::{BODY_BYTES_MAX, Expression};
+use egret_match::is_event_stream;
 use egret_message::{Fault, Outcome, Reason, Refused, Request};
 use egret_quota::{Grant, Quota, Refusal, Why};
 use smallvec::SmallVec;
@@ -166,11 +167,30 @@ impl Draw {
     }
 
     fn settle(&self, grant: &mut Grant, exchange: &Exchange<'_>) -> Result<(), Fault> {
-        if let Some(cost) = &self.quota.expressions().response_cost {
-            let cost = exchange.evaluate(cost).map_err(|fault| self.fault_in("cost.response", &fault))?;
-            grant.settle(exchange.now, cost);
+        let Some(cost) = &self.quota.expressions().response_cost else { return Ok(()) };
+        match exchange.evaluate(cost) {
+            // More may have been used than was reported before the response broke off.
+            Ok(cost) if exchange.is_cut => grant.settle_at_least(exchange.now, cost),
+            Ok(cost) => grant.settle(exchange.now, cost),
+            Err(fault) => return Err(self.unknown_cost(&fault, exchange)),
         }
         Ok(())
+    }
+
+    /// Explains why the response does not show its cost, if it is a stream of events.
+    fn unknown_cost(&self, fault: &Fault, exchange: &Exchange<'_>) -> Fault {
+        let is_stream = exchange.response().is_some_and(|response| is_event_stream(response.fields));
+        let advice = match (is_stream, exchange.is_cut) {
+            (false, _) => return self.fault_in("cost.response", fault),
+            (true, false) => {
+                "no event of the stream reports it, so the call costs its initial charge; have the client ask \
+                 the provider for usage, as with `stream_options: {\"include_usage\": true}`"
+            }
+            (true, true) => {
+                "the stream broke off before it reported its usage, so the call costs its initial charge"
+            }
+        };
+        self.fault_in("cost.response", &Fault(format!("{}; {advice}", fault.0).into()))
     }
 
     /// Adds the location in the config to a fault.

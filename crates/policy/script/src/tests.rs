@@ -420,6 +420,17 @@ fn a_runaway_script_is_ended() {
         ("Promise.resolve().then(function f() { return Promise.resolve().then(f) })", 100),
         ("for (;;) Promise.resolve().then(() => {})", 1000),
         ("const e = new Error(); e.toString = () => { for (;;); }; throw e", 100),
+        ("const a = 'x'.repeat(1e6); for (;;) crypto.hmac('sha512', a, a)", 100),
+        ("const a = 'x'.repeat(1e6); for (;;) crypto.hash('sha1', a)", 100),
+        ("const a = 'x'.repeat(1e6); for (;;) try { crypto.hash('sha256', a) } catch {}", 100),
+        ("const a = '\u{20ac}'.repeat(1e6); for (;;) try { crypto.hmac('sha256', 'k', a) } catch {}", 200),
+        ("const a = 'x'.repeat(1e6); for (;;) try { btoa(a) } catch {}", 200),
+        ("const a = 'eA'.repeat(5e5); for (;;) try { atob(a) } catch {}", 200),
+        ("const a = 'x'.repeat(1e6); for (;;) try { request.headers.get(a) } catch {}", 100),
+        ("const a = 'x'.repeat(1e6); for (;;) try { request.path = a } catch {}", 100),
+        ("const a = 'x'.repeat(1e6); for (;;) try { respond({ body: a }) } catch {}", 100),
+        ("request.body = 'x'.repeat(1e6); for (;;) request.body", 100),
+        ("request.body = 'x'.repeat(1e6); for (;;) try { request.body } catch {}", 100),
         ("for (let a = new Map([[0, 0]]); ; ) for (const [k] of a) { a.delete(k); a.set(k + 1, 0) }", 200),
     ] {
         let script = script(&format!("function onRequest(request) {{ {statements} }}"));

@@ -19,7 +19,7 @@ use disk::{Memory, Purging};
 use egret_clock::Timestamp;
 use shard::Shard;
 
-pub use body::{Block, Next, StoredBody};
+pub use body::{Block, BodyRelay, Next, StoredBody};
 pub use disk::{
     Disk, DiskError, DiskEvent, DiskLimits, DiskLookup, DiskStats, EntryFile, Loading, Seal, Stop,
 };
@@ -348,14 +348,14 @@ impl<K: StoredValue> BodyWriter<K> {
     }
 
     /// Removes the entry because there is no room for `rest`. Readers that have the body already can read
-    /// `rest`, and then see that it is broken.
-    pub fn give_up(mut self, rest: &[u8]) {
+    /// `rest`, and what is passed on afterwards.
+    pub fn give_up(mut self, rest: &[u8]) -> BodyRelay {
         self.is_done = true;
         self.entries.remove(&self.entry);
         if !rest.is_empty() {
             self.entry.body.push(rest.into());
         }
-        self.entry.body.break_off(true);
+        BodyRelay::new(Arc::clone(&self.entry.body))
     }
 
     /// Marks the body as complete.

@@ -23,8 +23,6 @@ pub struct Request<'a> {
     pub fields: Fields<'a>,
     /// `true` if the request asks to switch protocols (RFC 9110 §7.8).
     pub upgrade: bool,
-    /// The calling application, see [`consumer`].
-    pub consumer: Option<&'a [u8]>,
     /// The whole body, if a flow asks for it and it is within the size limit.
     pub body: Option<&'a [u8]>,
 }
@@ -36,6 +34,11 @@ pub fn consumer(fields: Fields<'_>) -> Option<&[u8]> {
 }
 
 impl<'a> Request<'a> {
+    /// Returns the name of the calling application, see [`consumer`]. It is looked for in all fields.
+    pub fn consumer(&self) -> Option<&'a [u8]> {
+        consumer(self.fields)
+    }
+
     /// Returns the query parameters as sent: names with their values, which are empty if there is no equals
     /// sign.
     pub fn parameters(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {

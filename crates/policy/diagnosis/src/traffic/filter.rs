@@ -13,7 +13,7 @@ use egret_http1::{HeadLimits, MAX_FIELDS, MAX_HEAD, Progress, RequestHead};
 use egret_match::matching::{AnyOf, MatchConfig, Question};
 use egret_match::router::{MatchRule, Router};
 use egret_message::request_target::split_target;
-use egret_message::{Fields, Request, consumer};
+use egret_message::{Fields, Request};
 
 use crate::finished::{Parsed, RecordReader};
 use crate::traffic::entry::AnsweredBy;
@@ -120,7 +120,6 @@ impl TrafficFilter {
             query,
             fields,
             upgrade: false,
-            consumer: consumer(fields),
             body: None,
         };
         let question = Question { request: &request, roll: 0, now: Timestamp::default(), has_body: true };

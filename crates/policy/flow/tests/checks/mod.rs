@@ -44,7 +44,6 @@ pub fn expression(bytes: &[u8]) -> bool {
         query: Some(b"a=1&b=%zz&c"),
         fields,
         upgrade: false,
-        consumer: None,
         body: Some(body),
     };
     let response = Response { status: 429, fields, body: Some(body) };
@@ -142,7 +141,6 @@ pub fn cache(bytes: &[u8]) -> bool {
         query: None,
         fields: Fields::received(&asked.fields, &request),
         upgrade: false,
-        consumer: None,
         body: None,
     };
     let fields = Fields::received(&answered.fields, &answer);
@@ -272,7 +270,6 @@ fn stored(kept: &[u8]) -> bool {
         query: None,
         fields: Fields::received(&head.fields, bytes),
         upgrade: false,
-        consumer: None,
         body: None,
     };
     let Lookup::Look(question) = policy.look_up(&request, &egret_cache::KeyContext::default()) else {

@@ -150,7 +150,7 @@ impl VariableResolver for Values<'_> {
             Variable::Host => text(request.host),
             Variable::Provider => text(request.provider),
             Variable::Scheme => text(if request.tls { "https" } else { "http" }),
-            Variable::Consumer => lossy(request.consumer.unwrap_or_default()),
+            Variable::Consumer => lossy(request.consumer().unwrap_or_default()),
             Variable::Headers => table(ValueTable::Fields(request.fields)),
             Variable::Query => table(ValueTable::Query(*request)),
             Variable::Parameters => table(ValueTable::Parameters(parameters)),

@@ -53,7 +53,6 @@ fn agrees(config: &MatchConfig, host: &str, target: &[u8]) -> bool {
         query,
         fields: Fields::new(&[], b"", &changes),
         upgrade: false,
-        consumer: None,
         body: None,
     };
     let question = Question { request: &request, roll: 0, now: Timestamp::default(), has_body: true };

@@ -674,7 +674,14 @@ fn key_context_at<'a>(exchange: &Exchange<'a>, checkpoint: &Checkpoint) -> KeyCo
 fn key_context_for<'a>(exchange: &Exchange<'a>, account: Option<&'a Account>) -> KeyContext<'a> {
     let Destination { base, has_bare_base, kept_host, .. } = exchange.destination;
     let credential = account.map(Account::credential_digest);
-    KeyContext { base, has_bare_base, kept_host, account: account.map(Account::name), credential }
+    KeyContext {
+        base,
+        has_bare_base,
+        kept_host,
+        account: account.map(Account::name),
+        credential,
+        client: exchange.draft.client.map(|client| client.ip().to_canonical()),
+    }
 }
 
 /// Returns the entries in the form that the policy judges.

@@ -243,7 +243,7 @@ impl Script {
         copy(&mut call.host, request.host.as_bytes());
         call.tls = request.tls;
         call.query = request.query.map(<[u8]>::to_vec);
-        call.consumer = request.consumer.map(<[u8]>::to_vec);
+        call.consumer = request.consumer().map(<[u8]>::to_vec);
         call.provider.clear();
         call.provider.push_str(request.provider);
         call.params.clear();

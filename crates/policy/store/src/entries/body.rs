@@ -1,4 +1,5 @@
-//! A stored body: shared blocks that can be read while more of them arrive.
+//! A stored body: shared blocks that can be read while more of them arrive. A body that turns out to be too
+//! large to store is passed on to those who have begun to read it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,6 +12,8 @@ pub type Block = Arc<[u8]>;
 pub(super) const BLOCK_OVERHEAD: usize = 64;
 /// Smaller blocks are joined when the body is complete.
 const BLOCK_BYTES: usize = 16 << 10;
+/// Minimum number of bytes of a body without room that are kept for those who read it.
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
 
 /// A body.
 #[derive(Debug)]
@@ -28,9 +31,13 @@ struct PartialBody {
     /// End of each block.
     ends: Vec<u64>,
     bytes: u64,
+    /// Number of bytes at the start that are gone, because the body has no room.
+    dropped: u64,
     is_broken: bool,
-    /// `true` if it is broken because there was no room.
+    /// `true` if it is not stored because there was no room.
     lacks_room: bool,
+    /// `true` if there was no room, and all of it has been passed on.
+    has_passed: bool,
     waiting: Vec<Waker>,
 }
 
@@ -68,13 +75,14 @@ impl StoredBody {
         self.len() == Some(0)
     }
 
-    /// Returns `true` if the body will never be complete.
+    /// Returns `true` if the body cannot be read from its start to its end.
     pub fn is_broken(&self) -> bool {
-        self.whole.get().is_none() && self.lock().is_broken
+        let is_broken = |partial: MutexGuard<'_, PartialBody>| partial.is_broken || partial.dropped > 0;
+        self.whole.get().is_none() && is_broken(self.lock())
     }
 
-    /// Returns `true` if the body will never be complete because there was no room. The body of the next
-    /// request would have no room either.
+    /// Returns `true` if the body is not stored because there was no room. The body of the next request would
+    /// have no room either.
     pub fn lacks_room(&self) -> bool {
         self.whole.get().is_none() && self.lock().lacks_room
     }
@@ -93,17 +101,18 @@ impl StoredBody {
         // The body is completed under the lock, which may have happened since.
         match self.whole.get() {
             Some(whole) => after(&whole.blocks, &whole.ends, read),
+            None if read < partial.dropped => None,
             None => after(&partial.blocks, &partial.ends, read),
         }
     }
 
-    /// Returns `Ready` once the body is complete or broken; wakes the task then.
+    /// Returns `Ready` once the body is complete or will not be stored; wakes the task then.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         if self.whole.get().is_some() {
             return Poll::Ready(());
         }
         let mut partial = self.lock();
-        if self.whole.get().is_some() || partial.is_broken {
+        if self.whole.get().is_some() || partial.is_broken || partial.lacks_room {
             return Poll::Ready(());
         }
         partial.wait(cx);
@@ -142,8 +151,12 @@ impl StoredBody {
         if let Some(whole) = self.whole.get() {
             return of(whole);
         }
+        if read < partial.dropped {
+            return Poll::Ready(Next::Broken);
+        }
         match after(&partial.blocks, &partial.ends, read) {
             Some(block) => Poll::Ready(Next::Block(block)),
+            None if partial.has_passed => Poll::Ready(Next::End),
             None if partial.is_broken => Poll::Ready(Next::Broken),
             None => {
                 partial.wait(cx);
@@ -194,6 +207,37 @@ impl StoredBody {
         wake(partial);
     }
 
+    /// Notes that the body will not be stored, because there is no room, and that it is passed on.
+    pub(super) fn pass_on(&self) {
+        let mut partial = self.lock();
+        partial.lacks_room = true;
+        wake(partial);
+    }
+
+    /// Keeps about the last `window` bytes.
+    fn drop_before(&self, window: u64) {
+        let mut partial = self.lock();
+        let excess = (partial.bytes - partial.dropped).saturating_sub(window);
+        // Many blocks at a time.
+        if excess <= window / 4 {
+            return;
+        }
+        let dropped = partial.dropped + excess;
+        let count = partial.ends.partition_point(|end| *end <= dropped);
+        let Some(end) = count.checked_sub(1).and_then(|last| partial.ends.get(last).copied()) else { return };
+        partial.ends.drain(..count);
+        partial.blocks.drain(..count);
+        self.alive.fetch_sub(end - partial.dropped, Relaxed);
+        partial.dropped = end;
+    }
+
+    /// Notes that all of the body has been passed on.
+    fn end_passing(&self) {
+        let mut partial = self.lock();
+        partial.has_passed = true;
+        wake(partial);
+    }
+
     fn lock(&self) -> MutexGuard<'_, PartialBody> {
         self.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,8 +254,55 @@ impl PartialBody {
 
 impl Drop for StoredBody {
     fn drop(&mut self) {
-        let bytes = self.len().unwrap_or_else(|| self.lock().bytes);
+        let held = |partial: MutexGuard<'_, PartialBody>| partial.bytes - partial.dropped;
+        let bytes = self.len().unwrap_or_else(|| held(self.lock()));
         self.alive.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// A body that has no room in the store, passed on to those who have begun to read it. They get the rest as
+/// it arrives, unless they fall behind by more than is kept. If this is dropped before the body has ended,
+/// they see a broken body.
+#[derive(Debug)]
+pub struct BodyRelay {
+    body: Arc<StoredBody>,
+    /// Number of bytes that are kept.
+    window: u64,
+    is_done: bool,
+}
+
+impl BodyRelay {
+    pub(super) fn new(body: Arc<StoredBody>) -> Self {
+        body.pass_on();
+        let window = body.received().max(WINDOW_BYTES_MIN);
+        Self { body, window, is_done: false }
+    }
+
+    /// Returns `true` if the body is read by others than `owners` holders of it.
+    pub fn has_readers(&self, owners: usize) -> bool {
+        Arc::strong_count(&self.body) > owners + 1
+    }
+
+    /// Passes on more of the body.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.body.push(bytes.into());
+            self.body.drop_before(self.window);
+        }
+    }
+
+    /// Ends the body.
+    pub fn finish(mut self) {
+        self.is_done = true;
+        self.body.end_passing();
+    }
+}
+
+impl Drop for BodyRelay {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.body.break_off(true);
+        }
     }
 }
 

@@ -118,16 +118,52 @@ fn a_body_that_outgrows_its_room_is_gone_and_whoever_has_it_finds_what_did_not_f
     let entry = find(&entries, 1).pop().unwrap();
     assert!(entry.body.poll_ended(&Context::from_waker(Waker::noop())).is_pending());
     assert_eq!(filling.push(&[2; 100]), Err(Full::TooLarge));
-    filling.give_up(&[2; 100]);
+    let mut relay = filling.give_up(&[2; 100]);
     assert!(find(&entries, 1).is_empty());
     assert_eq!(next(&entry, 1_000), Poll::Ready(Next::Block([2; 100].into())));
-    assert_eq!(next(&entry, 1_100), Poll::Ready(Next::Broken));
+    assert_eq!(next(&entry, 1_100), Poll::Pending);
+    assert!(entry.body.poll_ended(&Context::from_waker(Waker::noop())).is_ready());
+    assert!(entry.body.lacks_room() && !entry.body.is_broken() && relay.has_readers(0));
+    relay.push(&[3; 10]);
+    assert_eq!(next(&entry, 1_100), Poll::Ready(Next::Block([3; 10].into())));
+    drop(relay);
+    assert_eq!(next(&entry, 1_110), Poll::Ready(Next::Broken));
+    let entry = {
+        let mut filling = begin(&entries, 1, None).unwrap();
+        filling.push(&[1; 1_000]).unwrap();
+        let entry = find(&entries, 1).pop().unwrap();
+        drop(filling.give_up(&[2; 100]));
+        entry
+    };
     assert_eq!((entry.body.received(), entry.body.block_after(1_099)), (1_100, Some([2].into())));
     assert_eq!(entry.body.block_after(1_100), None);
     assert!(entry.body.is_broken() && entry.body.lacks_room() && entry.body.len().is_none());
     assert!(entry.body.poll_ended(&Context::from_waker(Waker::noop())).is_ready());
     drop(begin(&entries, 2, None).unwrap());
     assert_eq!(entries.stats().bytes, 0);
+}
+
+#[test]
+fn a_body_without_room_is_passed_on_to_its_end_and_takes_a_bounded_memory() {
+    let entries = store(1 << 20, 1 << 10);
+    let mut filling = begin(&entries, 1, None).unwrap();
+    filling.push(&[0; 1_000]).unwrap();
+    let entry = find(&entries, 1).pop().unwrap();
+    let mut relay = filling.give_up(&[0; 1_000]);
+    let mut read = 2_000;
+    for number in 1..2_000_u64 {
+        let block = [number.to_le_bytes()[0]; 1_000];
+        relay.push(&block);
+        assert_eq!(next(&entry, read), Poll::Ready(Next::Block(block.into())));
+        read += 1_000;
+        assert!(entries.stats().alive_bytes <= 1_400 << 10, "{}", entries.stats().alive_bytes);
+    }
+    relay.finish();
+    assert_eq!(next(&entry, read), Poll::Ready(Next::End));
+    assert_eq!(next(&entry, 0), Poll::Ready(Next::Broken), "it is too far behind");
+    assert!(entry.body.is_broken() && entry.body.block_after(0).is_none());
+    drop(entry);
+    assert_eq!(entries.stats().alive_bytes, 0);
 }
 
 #[test]

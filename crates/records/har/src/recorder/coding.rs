@@ -1,22 +1,10 @@
-//! Decodes content codings (RFC 9110 §8.4.1): gzip, deflate, br and zstd. It decodes as much as is available,
-//! up to a limit.
+//! Takes the content codings off a kept body: as much of it as is available, up to a limit.
 
 use std::borrow::Cow;
-use std::io::{self, Read};
 
-use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-use ruzstd::decoding::StreamingDecoder;
+use egret_coding::{CODINGS_MAX, DecodeError, Decoder, listed};
 
 use super::completeness::Completeness;
-
-/// Maximum number of codings. Even two are rare.
-const CODINGS_MAX: usize = 4;
-
-/// Maximum window size of zstd (RFC 9659).
-const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
-
-/// Number of bytes decoded at once.
-const PIECE_BYTES: usize = 16 << 10;
 
 /// The decoded part of a body.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,11 +16,6 @@ pub(super) struct Decoded<'a> {
 /// Returns `true` if a `Content-Encoding` lists any coding other than `identity`.
 pub(super) fn is_coded(codings: &[u8]) -> bool {
     listed(codings).next().is_some()
-}
-
-fn listed(codings: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let codings = codings.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    codings.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 /// Decodes the codings that a `Content-Encoding` lists.
@@ -60,69 +43,20 @@ pub(super) fn decode<'a>(bytes: &'a [u8], is_whole: bool, codings: &[u8], bytes_
 
 /// Decodes one coding. Returns `None` if it is unknown.
 fn without(coding: &[u8], bytes: &[u8], is_whole: bool, bytes_max: usize) -> Option<(Vec<u8>, Completeness)> {
-    let coding = coding.to_ascii_lowercase();
-    let is_zlib = matches!(bytes, [a, b, ..] if a & 15 == 8 && u16::from_be_bytes([*a, *b]) % 31 == 0);
-    let (decoded, is_read) = match &*coding {
-        b"gzip" | b"x-gzip" => read(MultiGzDecoder::new(bytes), bytes_max),
-        // `deflate` means zlib format, but some servers send raw deflate.
-        b"deflate" if is_zlib => read(ZlibDecoder::new(bytes), bytes_max),
-        b"deflate" => read(DeflateDecoder::new(bytes), bytes_max),
-        b"br" => read(brotli_decompressor::Decompressor::new(bytes, PIECE_BYTES), bytes_max),
-        b"zstd" => read(Zstd { rest: bytes, frame: None }, bytes_max),
-        _ => return None,
-    };
-    let completeness = match (is_read, is_whole) {
-        (Ok(true), true) => Completeness::Whole,
-        (Ok(_), _) | (Err(_), false) => Completeness::Truncated,
-        (Err(_), true) => Completeness::Corrupt,
+    let mut decoder = Decoder::of(coding)?;
+    let mut decoded = Vec::new();
+    let result = decoder.push(bytes, &mut |piece| {
+        let room = bytes_max - decoded.len();
+        decoded.extend_from_slice(&piece[..piece.len().min(room)]);
+        if piece.len() > room { Err(DecodeError::Stopped) } else { Ok(()) }
+    });
+    let completeness = match result {
+        Err(DecodeError::Stopped) => Completeness::Truncated,
+        _ if !is_whole => Completeness::Truncated,
+        Ok(()) if decoder.is_complete() => Completeness::Whole,
+        Ok(()) | Err(DecodeError::Corrupt) => Completeness::Corrupt,
     };
     Some((decoded, completeness))
-}
-
-/// Reads until the end, an error or the limit. The result is `Ok(true)` if the end was reached.
-fn read(mut from: impl Read, bytes_max: usize) -> (Vec<u8>, io::Result<bool>) {
-    let (mut decoded, mut piece) = (Vec::new(), [0; PIECE_BYTES]);
-    loop {
-        match from.read(&mut piece) {
-            Ok(0) => return (decoded, Ok(true)),
-            Ok(len) => decoded.extend_from_slice(&piece[..len]),
-            Err(error) => return (decoded, Err(error)),
-        }
-        if decoded.len() > bytes_max {
-            decoded.truncate(bytes_max);
-            return (decoded, Ok(false));
-        }
-    }
-}
-
-type Frame<'a> = StreamingDecoder<&'a [u8], ruzstd::decoding::FrameDecoder>;
-
-/// A sequence of zstd frames (RFC 8878 §3).
-struct Zstd<'a> {
-    rest: &'a [u8],
-    frame: Option<Box<Frame<'a>>>,
-}
-
-impl Read for Zstd<'_> {
-    fn read(&mut self, piece: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let frame = match &mut self.frame {
-                Some(frame) => frame,
-                None if self.rest.is_empty() => return Ok(0),
-                none => {
-                    let frame = StreamingDecoder::new_with_max_window_size(self.rest, ZSTD_WINDOW_BYTES_MAX);
-                    none.insert(Box::new(frame.map_err(io::Error::other)?))
-                }
-            };
-            match frame.read(piece)? {
-                0 => {
-                    self.rest = *frame.get_ref();
-                    self.frame = None;
-                }
-                len => return Ok(len),
-            }
-        }
-    }
 }
 
 #[cfg(test)]

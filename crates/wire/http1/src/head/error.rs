@@ -103,6 +103,10 @@ head_errors! {
     ChunkedParameter => 400, "chunked-parameter", "The transfer coding chunked has a parameter.";
     /// RFC 9112 §6.1: there is a transfer coding other than chunked, which this gateway does not support.
     UnknownTransferCoding => 501, "unknown-transfer-coding", "The transfer coding is not supported.";
+    /// RFC 9110 §8.6, RFC 9112 §6.1: an informational response has Transfer-Encoding, or a Content-Length
+    /// above 0.
+    InformationalBody => 400, "informational-body",
+        "An informational response (1xx) announces a body, which it cannot have.";
     /// There are more Connection options than [`MAX_CONNECTION_OPTIONS`](crate::MAX_CONNECTION_OPTIONS).
     TooManyConnectionOptions => 400, "too-many-connection-options", "The Connection field has too many options.";
 }

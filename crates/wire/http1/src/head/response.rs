@@ -103,7 +103,7 @@ impl ResponseHead {
         let end = facts.read(window, line_feed + 1, self.version, limits, &mut self.fields)?;
         let Some(len) = end else { return Ok(Progress::Partial) };
         self.len = len;
-        self.conclude(&facts, request_method);
+        self.conclude(&facts, request_method)?;
         Ok(Progress::Complete)
     }
 
@@ -136,7 +136,7 @@ impl ResponseHead {
     }
 
     /// Determines the framing by RFC 9112 §6.3, in its order.
-    fn conclude(&mut self, facts: &Facts, request_method: Method) {
+    fn conclude(&mut self, facts: &Facts, request_method: Method) -> Result<(), HeadError> {
         let tunnel = request_method == Method::Connect && (200..300).contains(&self.status);
         let no_length = self.status < 200 || self.status == 204 || tunnel;
         self.framing = match facts.content_length {
@@ -145,16 +145,31 @@ impl ResponseHead {
             Some(length) => ResponseFraming::Length(length),
             None => ResponseFraming::UntilClose,
         };
-        if no_length && facts.content_length.is_some() {
-            for field in &mut self.fields {
-                field.hop_by_hop |= field.known == KnownField::ContentLength;
-            }
+        if no_length {
+            self.check_without_length(facts)?;
         }
         self.persistent =
             facts.connection.is_persistent(self.version) && self.framing != ResponseFraming::UntilClose;
         self.upgrade = facts.upgrade(self.version);
         self.keep_alive_timeout_s = facts.keep_alive_timeout_s;
         self.keep_alive_max = facts.keep_alive_max;
+        Ok(())
+    }
+
+    /// Checks a response whose status code leaves no room for a body, and keeps its length from being
+    /// forwarded.
+    fn check_without_length(&mut self, facts: &Facts) -> Result<(), HeadError> {
+        // A recipient that believes the fields takes the next bytes for a body, any other for a response. A
+        // length of zero can be read in one way only.
+        if self.status < 200 && (facts.chunked || facts.content_length.is_some_and(|length| length > 0)) {
+            return Err(HeadError::InformationalBody);
+        }
+        if facts.content_length.is_some() {
+            for field in &mut self.fields {
+                field.hop_by_hop |= field.known == KnownField::ContentLength;
+            }
+        }
+        Ok(())
     }
 
     /// Returns `true` if the status code is followed by the space that is required even without a reason (RFC
@@ -301,8 +316,7 @@ mod tests {
             (Method::Get, 204, length, None),
             (Method::Get, 204, chunked, None),
             (Method::Get, 100, "", None),
-            (Method::Get, 103, length, None),
-            (Method::Get, 101, chunked, None),
+            (Method::Get, 103, "Content-Length: 0\r\n", None),
             (Method::Connect, 200, length, None),
             (Method::Connect, 299, chunked, None),
             (Method::Connect, 407, length, Length(7)),
@@ -316,6 +330,19 @@ mod tests {
             let must_go = status < 200 || status == 204 || (method == Method::Connect && status < 300);
             for field in &head.fields {
                 assert_eq!(field.hop_by_hop, must_go || fields == chunked, "{method:?} {status} {fields}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_informational_response_announces_no_body_rfc_9110_section_8_6() {
+        for status in [100, 101, 103, 199] {
+            for fields in ["Content-Length: 1", "Transfer-Encoding: chunked"] {
+                let text = format!("HTTP/1.1 {status} x\r\n{fields}\r\n\r\n");
+                for method in [Method::Get, Method::Head, Method::Connect] {
+                    let parsed = parse(text.as_bytes(), method);
+                    assert_eq!(parsed.err(), Some(HeadError::InformationalBody), "{method:?} {text}");
+                }
             }
         }
     }

@@ -145,7 +145,7 @@ fn what_comes_without_a_length_is_waited_for_a_moment_and_left_if_it_is_too_larg
     let mut third = harness.send(GET);
     assert!(matches!(third.poll(&harness), TestStep::Wait(_)));
     assert!(filling.push(&[0; 2_000]).is_err());
-    filling.give_up(&[0; 2_000]);
+    drop(filling.give_up(&[0; 2_000]));
     let mut fourth = harness.send(GET);
     assert_eq!((third.poll(&harness), fourth.poll(&harness)), (TestStep::Call, TestStep::Call));
     drop((first, second, third, fourth));
@@ -155,11 +155,11 @@ fn what_comes_without_a_length_is_waited_for_a_moment_and_left_if_it_is_too_larg
     let mut second = harness.send(GET);
     let until = harness.now + BODY_WAIT_MAX;
     assert_eq!(second.poll(&harness), TestStep::Wait(Some(until)));
-    filling.give_up(&[0; 2_000]);
+    drop(filling.give_up(&[0; 2_000]));
     let (next, filling) = coming(&harness, "");
     harness.pass_ms(500);
     assert_eq!(second.poll(&harness), TestStep::Wait(Some(until)));
-    filling.give_up(&[0; 2_000]);
+    drop(filling.give_up(&[0; 2_000]));
     assert_eq!(second.poll(&harness), TestStep::Call);
     drop((first, second, next));
     // The response is aborted: one request goes to the provider, the others wait for it.

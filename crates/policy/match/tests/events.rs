@@ -1,0 +1,54 @@
+//! Streams of events, whatever the bytes.
+
+#[path = "checks/events.rs"]
+mod checks;
+
+use proptest::prelude::*;
+
+#[test]
+fn what_the_fuzzer_has_kept_holds() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/events");
+    let files = std::fs::read_dir(corpus).unwrap().map(|file| file.unwrap());
+    for file in files {
+        let name = file.file_name().into_string().unwrap();
+        let is_seen = checks::events(&std::fs::read(file.path()).unwrap());
+        assert!(!name.starts_with("good-") || is_seen, "{name}");
+        assert!(!name.starts_with("bad-") || !is_seen, "{name}");
+    }
+}
+
+/// A line of a stream, without its end.
+fn line() -> impl Strategy<Value = String> {
+    let name = "(usage|usageMetadata|type|message|response|delta|n)";
+    let leaf = "(null|1|2\\.5|\"t\"|\"\\\\\"usage\\\\\":1\"|\\[1,\\{\"usage\":2\\}\\])";
+    let member = format!("\"{name}\" ?: ?({leaf}|\\{{\"{name}\":{leaf}(,\"{name}\":{leaf})?\\}})");
+    let data = format!("data: ?\\{{({member}(, {member}){{0,3}})?\\}}");
+    prop_oneof![
+        6 => prop::string::string_regex(&data).unwrap(),
+        4 => Just(String::new()),
+        1 => "(data|data:|data: |dat|event: x|: comment|data: \\[DONE\\]|data: \\{|data: \"n\":1\\})",
+        1 => "\\PC{0,6}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn a_stream_is_read_as_by_a_simple_reader_however_it_is_cut(
+        lines in prop::collection::vec((line(), "(\r|\n|\r\n)"), 0..16),
+        has_mark: bool,
+        step in 1_u8..40,
+    ) {
+        let lines: String = lines.into_iter().flat_map(|(line, end)| [line, end]).collect();
+        let mark = if has_mark { "\u{feff}" } else { "" };
+        checks::events(&[&[0, step], mark.as_bytes(), lines.as_bytes()].concat());
+    }
+
+    #[test]
+    fn no_bytes_under_any_coding_are_read_differently_when_cut(
+        coding in 0_u8..5,
+        step in 1_u8..40,
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        checks::events(&[&[coding, step], &bytes[..]].concat());
+    }
+}
