@@ -30,6 +30,7 @@ mod scenarios {
     mod attack_forgeries;
     mod attack_identity;
     mod attack_limits;
+    mod attack_log_lines;
     mod attack_memory;
     mod attack_placeholders;
     mod attack_records;
@@ -37,6 +38,7 @@ mod scenarios {
     mod attack_slow_readers;
     mod attack_status_lines;
     mod attack_streams;
+    mod attack_terminals;
     mod attack_tls;
     mod attack_tunnels;
     mod attack_upgrades;
