@@ -18,6 +18,7 @@ mod scenarios {
     mod archiver_answers;
     mod archiver_recordings;
     mod archiver_routes;
+    mod attack_account_echoes;
     mod attack_addresses;
     mod attack_bench;
     mod attack_cache;

@@ -53,9 +53,10 @@ const CODE: &str = "code";
 impl Beside {
     /// Returns what stands in a body, in any syntax.
     pub(crate) fn of_body(text: &str) -> Self {
-        // Most bodies have no `code`, which is looked for first.
-        let is_grant =
-            text.contains(CODE) && ["grant_type", "grantType"].iter().any(|name| text.contains(name));
+        // Most texts are too short, or have no `code`.
+        let is_grant = text.len() > "grant_type=&code=".len()
+            && text.contains(CODE)
+            && ["grant_type", "grantType"].iter().any(|name| text.contains(name));
         if is_grant { Self::Grant } else { Self::Nothing }
     }
 
@@ -156,23 +157,19 @@ fn has_password(word: &[u8]) -> bool {
     word.windows(4).enumerate().any(|(at, window)| window == b"pass" && begins(&word[at + 4..]))
 }
 
-/// Two words that form one for a password: `passWord`, `pass-phrase`, `mot_de_passe`.
-const SPLIT_PASSWORDS: [(&str, &str); 11] = [
-    ("pass", "word"),
-    ("pass", "words"),
-    ("pass", "wd"),
-    ("pass", "phrase"),
-    ("de", "passe"),
-    ("palavra", "passe"),
-    ("mat", "khau"),
-    ("mật", "khẩu"),
-    ("kata", "sandi"),
-    ("كلمة", "المرور"),
-    ("كلمة", "السر"),
-];
-
+/// Returns `true` if two words form one for a password: `passWord`, `pass-phrase`, `mot_de_passe`.
 fn is_split_password(before: &[u8], word: &[u8]) -> bool {
-    SPLIT_PASSWORDS.iter().any(|(first, second)| before == first.as_bytes() && word == second.as_bytes())
+    match before {
+        b"pass" => matches!(word, b"word" | b"words" | b"wd" | b"phrase"),
+        b"de" | b"palavra" => word == b"passe",
+        b"mat" => word == b"khau",
+        b"kata" => word == b"sandi",
+        _ if before.is_ascii() => false,
+        _ => {
+            let is = |first: &str, second: &str| before == first.as_bytes() && word == second.as_bytes();
+            is("mật", "khẩu") || is("كلمة", "المرور") || is("كلمة", "السر")
+        }
+    }
 }
 
 /// A word and the list that contains it.
