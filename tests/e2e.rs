@@ -18,6 +18,7 @@ mod scenarios {
     mod archiver_answers;
     mod archiver_recordings;
     mod archiver_routes;
+    mod attack_account_echoes;
     mod attack_addresses;
     mod attack_answers;
     mod attack_bench;
@@ -39,6 +40,7 @@ mod scenarios {
     mod attack_isolation;
     mod attack_informational;
     mod attack_limits;
+    mod attack_log_lines;
     mod attack_memory;
     mod attack_placeholders;
     mod attack_records;
@@ -47,6 +49,7 @@ mod scenarios {
     mod attack_status_lines;
     mod attack_store;
     mod attack_streams;
+    mod attack_terminals;
     mod attack_tls;
     mod attack_tunnels;
     mod attack_upgrades;

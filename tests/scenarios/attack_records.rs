@@ -7,6 +7,7 @@ use egret_tests::process::{Directory, run};
 use egret_tests::provider::Provider;
 use egret_tests::recorded::{assert_verified, entries, files, until_recorded};
 use egret_tests::secrets::texts;
+use egret_tests::traffic::LiveTraffic;
 use serde_json::{Value, json};
 
 /// None of these looks like a secret.
@@ -208,6 +209,99 @@ fn same_site_tells_nothing_but_what_it_may_say() {
     let entry = &recorded(&origin, &[message])[0];
     assert!(!entry.to_string().contains("ada@example.com"), "{entry:#}");
     assert_eq!(entry["response"]["cookies"][1]["sameSite"], "lax");
+}
+
+/// Names of secrets that are rare, in other languages, or have a meaning by what is beside them. The values
+/// look like nothing.
+const RARE: [&str; 24] = [
+    "v-authentication",
+    "v-authorisation",
+    "v-key",
+    "v-x-key",
+    "v-dpop",
+    "v-x-access",
+    "v-x-login",
+    "v-x-user",
+    "v-x-api-user",
+    "v-code",
+    "v-redirect-code",
+    "v-iban",
+    "v-credit-card",
+    "v-database",
+    "v-french",
+    "v-spanish",
+    "v-element",
+    "v-prefix",
+    "v-attribute",
+    "v-pair",
+    "v-reversed",
+    "v-literal",
+    "v-variable",
+    "v-nested",
+];
+
+/// Returns messages with these secrets, without their `Host`.
+fn rare_messages() -> Vec<Vec<u8>> {
+    let message = |target: &str, fields: &str, body: &str| {
+        format!("POST /origin{target} HTTP/1.1\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len())
+            .into_bytes()
+    };
+    let json = |body: &Value| message("/b", "Content-Type: application/json\r\n", &body.to_string());
+    let fields = "Authentication: v-authentication\r\nAuthorisation: v-authorisation\r\nKey: v-key\r\nX-Key: v-x-key\r\n\
+        DPoP: v-dpop\r\nX-Access: v-x-access\r\nX-Login: v-x-login\r\nX-User: v-x-user\r\nX-Api-User: v-x-api-user\r\n";
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let xml = "Content-Type: text/xml\r\n";
+    vec![
+        message("/a?state=xyz&code=v-redirect-code", fields, ""),
+        message("/token", form, "grant_type=authorization_code&code=v-code"),
+        json(&json!({ "iban": "v-iban", "credit_card": "v-credit-card", "database_url": "v-database",
+            "mot_de_passe": "v-french", "contraseña": "v-spanish" })),
+        message(
+            "/soap",
+            xml,
+            "<a><password>v-element</password><wsse:Password>v-prefix</wsse:Password>\
+            <user pwd='v-attribute'/></a>",
+        ),
+        json(
+            &json!({ "headers": [["authorization", "v-pair"]], "env": [{ "value": "v-reversed", "name": "DB_PASSWORD" }] }),
+        ),
+        json(
+            &json!({ "query": "mutation { login(password: \"v-literal\") { id } }", "variables": { "password": "v-variable" },
+            "body": json!({ "list": [{ "key": "a", "secrets": ["v-nested"] }] }).to_string() }),
+        ),
+    ]
+}
+
+/// Returns the secrets that these entries show.
+fn shown(entries: &[Value]) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    for entry in entries {
+        texts(entry, &mut found);
+    }
+    RARE.into_iter().filter(|secret| found.iter().any(|text| text.contains(secret))).collect()
+}
+
+#[test]
+fn a_recording_hides_secrets_with_rare_names() {
+    let origin = provider();
+    assert_eq!(shown(&recorded(&origin, &rare_messages())), [""; 0]);
+}
+
+#[test]
+fn live_traffic_hides_secrets_with_rare_names() {
+    let origin = provider();
+    let egret = Config::with_origin(origin.url()).start();
+    let traffic = LiveTraffic::open(&egret);
+    let messages = rare_messages();
+    for message in &messages {
+        let line = message.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        let host = format!("Host: {}\r\n", egret.address());
+        let message = [&message[..line], host.as_bytes(), &message[line..]].concat();
+        egret.client().send(message).response_to("POST").assert_forwarded(200);
+    }
+    let lines = traffic.until("provider=origin", messages.len());
+    let details: Vec<_> = lines.iter().map(|line| traffic.details(line)).collect();
+    assert_eq!(shown(&details), [""; 0]);
 }
 
 /// Returns an archive of one exchange, modified by `change`.

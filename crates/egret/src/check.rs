@@ -17,7 +17,7 @@ use crate::config_file::{self, ConfigFileError, ConfigSources};
 use crate::config_path;
 use crate::failure::Failure;
 use crate::interception;
-use crate::output::print;
+use crate::output::{print, print_json};
 
 /// The name of standard input.
 const STANDARD_INPUT: &str = "-";
@@ -90,9 +90,9 @@ impl Arguments {
             Format::Text => outcome.print_text()?,
             Format::Json => {
                 let json = serde_json::to_value(outcome.checked()).unwrap_or_default();
-                print(&format!("{json:#}\n"))?;
+                print_json(&format!("{json:#}\n"))?;
             }
-            Format::Sarif => print(&format!("{:#}\n", sarif::log(&outcome.problems())))?,
+            Format::Sarif => print_json(&format!("{:#}\n", sarif::log(&outcome.problems())))?,
         }
         outcome.verdict(self.deny_warnings)
     }

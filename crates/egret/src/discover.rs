@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clap::Args;
+use egret_json::printable::printable_line;
 use serde::Deserialize;
 
 use crate::asked_gateway::AskedGateway;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{print, print_json};
 
 /// The output.
 #[derive(Debug, Args)]
@@ -64,7 +65,10 @@ pub fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
         ))
     };
     let answer = String::from_utf8_lossy(&client.get(path).map_err(failed)?).into_owned();
-    if *flows || *json {
+    if *json {
+        return print_json(&answer);
+    }
+    if *flows {
         return print(&answer);
     }
     let discovery: Discovery = serde_json::from_str(&answer)
@@ -72,7 +76,7 @@ pub fn run(arguments: &DiscoverArguments) -> Result<(), Failure> {
     print(&text(discovery))
 }
 
-/// Returns the list for people, the most called endpoints first.
+/// Returns the list for people, the most called endpoints first. Texts of clients are printable in it.
 fn text(discovery: Discovery) -> String {
     let mut text = String::new();
     if discovery.flows.is_empty() {
@@ -82,7 +86,7 @@ fn text(discovery: Discovery) -> String {
     for Inventory { flow, unlisted, mut endpoints } in discovery.flows {
         if !flow.is_empty() {
             // Writing to a `String` cannot fail.
-            let _ = writeln!(text, "\nFlow {flow}:");
+            let _ = writeln!(text, "\nFlow {}:", printable_line(&flow));
         }
         endpoints.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.url.cmp(&other.url)));
         let rows = endpoints.iter().map(row).collect::<Vec<_>>();
@@ -116,7 +120,7 @@ fn row(endpoint: &Endpoint) -> [String; 8] {
     };
     // Seconds are enough for people.
     let last = endpoint.last_seen.get(..19).unwrap_or(&endpoint.last_seen).replace('T', " ");
-    [
+    let cells = [
         endpoint.count.to_string(),
         format!("{} {}{}", endpoint.method, endpoint.url, endpoint.path),
         endpoint.statuses.iter().map(status).collect::<Vec<_>>().join(", "),
@@ -125,7 +129,8 @@ fn row(endpoint: &Endpoint) -> [String; 8] {
         last,
         named(&endpoint.consumers, endpoint.other_consumers),
         named(&endpoint.clients, endpoint.other_clients),
-    ]
+    ];
+    cells.map(|cell| printable_line(&cell).into_owned())
 }
 
 fn millis(us: u64) -> String {

@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::config_file;
 use crate::control_client::ControlClient;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{print, print_json};
 use crate::version;
 use redact::Redactor;
 
@@ -49,8 +49,11 @@ const PATHS: [(&str, &str); 6] = [
 /// Prints the report. Fails if something is wrong.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (report, count) = report(arguments);
-    let shown = if arguments.json { format!("{report:#}\n") } else { text::render(&report) };
-    print(&shown)?;
+    if arguments.json {
+        print_json(&format!("{report:#}\n"))?;
+    } else {
+        print(&text::render(&report))?;
+    }
     match count {
         0 => Ok(()),
         1 => Err(Failure::Failed("1 problem was found: see `wrong` in the report".to_owned())),

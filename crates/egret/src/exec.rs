@@ -45,7 +45,7 @@ use crate::exec_directory::ExecDirectory;
 use crate::failure::Failure;
 use crate::gateway_info;
 use crate::location::Location;
-use crate::output::print;
+use crate::output::print_exact;
 #[cfg(target_os = "linux")]
 use crate::run::attached::Report;
 use client::ClientProof;
@@ -132,7 +132,7 @@ impl ExecArguments {
         }
         match self.print_env {
             Some(format) => {
-                print(&format.render(environment.changes())).map_err(|error| failed(&error.to_string()))
+                print_exact(&format.render(environment.changes())).map_err(|error| failed(&error.to_string()))
             }
             None => self.execute(&environment),
         }

@@ -22,7 +22,7 @@ use crate::config_file;
 use crate::config_path;
 use crate::explain::request::Question;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{print, print_json};
 use crate::unopened;
 
 /// The arguments of `egret explain`.
@@ -108,7 +108,7 @@ impl Arguments {
         })?;
         let explanation = Explanation::new(method, rehearsed, warnings.problems());
         if self.json {
-            print(&to_json(&explanation)?)?;
+            print_json(&to_json(&explanation)?)?;
         } else {
             if !warnings.findings.is_empty() {
                 say(&warnings);

@@ -3,14 +3,19 @@
 //! A logging thread enqueues a finished line and continues. A blocked terminal or pipe stops only the
 //! writer's thread; lines that find the queue full are counted and dropped.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use egret_json::printable::{is_unprintable, printable, printable_json, push_quoted};
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
@@ -48,7 +53,8 @@ impl Logging {
     pub fn start(config: LogConfig) -> Result<Self, Failure> {
         let (queue, entries) = sync_channel(LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
-        let sink = Sink { queue: queue.clone(), dropped: Arc::clone(&dropped) };
+        let is_json = matches!(config.format, LogFormat::Json);
+        let sink = Sink { queue: queue.clone(), dropped: Arc::clone(&dropped), is_json };
         std::thread::Builder::new()
             .name("egret-log".into())
             .spawn(move || write_lines(&entries, &dropped, &mut io::stderr()))
@@ -56,7 +62,10 @@ impl Logging {
         let (filter, level) = reload::Layer::new(targets(config.level));
         let lines = tracing_subscriber::fmt::layer().with_writer(sink);
         let lines = match config.format {
-            LogFormat::Text => lines.with_ansi(output::has_colors()).with_target(false).boxed(),
+            LogFormat::Text => {
+                let fields = debug_fn(write_field).delimited(" ");
+                lines.with_ansi(output::has_colors()).with_target(false).fmt_fields(fields).boxed()
+            }
             LogFormat::Json => {
                 lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
             }
@@ -101,10 +110,47 @@ fn targets(level: LogLevel) -> Targets {
     Targets::new().with_default(libraries).with_target("egret", level)
 }
 
+/// Writes the message or a field of a line of text. Texts of clients and providers cannot end the line, nor
+/// be read as other fields: a value that could be is in quotes.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    if field.name() == "message" {
+        return writer.write_str(&printable(&text));
+    }
+    let (name, is_doubtful) = (field.name(), |letter| is_unprintable(letter) || matches!(letter, '"' | '='));
+    if writer.has_ansi_escapes() {
+        write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?;
+    } else {
+        write!(writer, "{name}=")?;
+    }
+    if is_quoted(&text) || !text.contains(is_doubtful) {
+        return writer.write_str(&text);
+    }
+    let mut quoted = String::with_capacity(text.len() + 2);
+    push_quoted(&text, &mut quoted);
+    writer.write_str(&quoted)
+}
+
+/// Returns `true` if a text is one text in quotes, as `Debug` writes it.
+fn is_quoted(text: &str) -> bool {
+    let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return false };
+    let mut is_escaped = false;
+    for letter in inner.chars() {
+        match letter {
+            '"' if !is_escaped => return false,
+            letter if is_unprintable(letter) => return false,
+            letter => is_escaped = letter == '\\' && !is_escaped,
+        }
+    }
+    !is_escaped
+}
+
 /// Enqueues lines.
 struct Sink {
     queue: SyncSender<Entry>,
     dropped: Arc<AtomicU64>,
+    /// `true` if lines are JSON.
+    is_json: bool,
 }
 
 impl<'a> MakeWriter<'a> for Sink {
@@ -118,8 +164,10 @@ impl<'a> MakeWriter<'a> for Sink {
 impl Write for &Sink {
     /// Enqueues a whole line: the formatter writes each line in one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut kept = line[..line.len().min(LINE_BYTES_MAX)].to_vec();
-        if kept.len() < line.len() {
+        let escaped = self.is_json.then(|| printable_json(&String::from_utf8_lossy(line)).into_owned());
+        let text = escaped.as_deref().map_or(line, str::as_bytes);
+        let mut kept = text[..text.len().min(LINE_BYTES_MAX)].to_vec();
+        if kept.len() < text.len() {
             kept.push(b'\n');
         }
         if self.queue.try_send(Entry::Line(kept)).is_err() {
@@ -169,7 +217,7 @@ mod tests {
 
     fn queue() -> (Sink, Receiver<Entry>) {
         let (queue, entries) = sync_channel(2);
-        (Sink { queue, dropped: Arc::default() }, entries)
+        (Sink { queue, dropped: Arc::default(), is_json: false }, entries)
     }
 
     #[test]
@@ -207,6 +255,31 @@ mod tests {
         write_lines(&entries, &AtomicU64::new(0), &mut out);
         assert_eq!(out.len(), LINE_BYTES_MAX + 1);
         assert_eq!(out.last(), Some(&b'\n'));
+    }
+
+    #[test]
+    fn a_field_cannot_be_read_as_others() {
+        let (sink, entries) = queue();
+        let fields = debug_fn(write_field).delimited(" ");
+        let lines = tracing_subscriber::fmt::layer().with_writer(sink).without_time().with_target(false);
+        let subscriber = tracing_subscriber::registry().with(lines.with_ansi(false).fmt_fields(fields));
+        tracing::subscriber::with_default(subscriber, || {
+            let hostile = "a\" status=999\n\u{202e}WARN";
+            tracing::warn!(host = %hostile, name = "x \"y\"", cause = %"no such file", count = 3, "a message");
+        });
+        let Ok(Entry::Line(line)) = entries.try_recv() else { panic!("no line") };
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            " WARN a message host=\"a\\\" status=999\\u000a\\u202eWARN\" name=\"x \\\"y\\\"\" cause=no such file count=3\n"
+        );
+    }
+
+    #[test]
+    fn json_lines_are_printable() {
+        let (sink, entries) = queue();
+        (&Sink { is_json: true, ..sink }).write_all("{\"a\":\"\u{9b}\"}\n".as_bytes()).unwrap();
+        let Ok(Entry::Line(line)) = entries.try_recv() else { panic!("no line") };
+        assert_eq!(line, b"{\"a\":\"\\u009b\"}\n");
     }
 
     #[test]

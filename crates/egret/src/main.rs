@@ -57,6 +57,7 @@ mod location;
 mod logging;
 mod manual;
 mod memory;
+mod other_names;
 mod output;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/provider.rs")]
 mod provider;
@@ -78,7 +79,7 @@ use egret_measure::streams::say;
 
 use cli::{Cli, Command};
 use failure::Failure;
-use output::print;
+use output::{print, print_exact, print_json};
 
 /// A gateway allocates and frees small objects on many threads. mimalloc avoids the contended arenas of the
 /// system allocator, returns memory after a burst, and is also fast under musl, whose own allocator takes a
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version also end here, with code 0. If printing fails, the exit code must suffice.
+            let error = other_names::with_suggestion(error);
             let _ = error.print();
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
             return ExitCode::from(if is_exec && code != 0 { exec::FAILED } else { code });
@@ -133,13 +135,13 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Discover(arguments) => discover::run(&arguments),
         Command::Tail(arguments) => tail::run(&arguments),
         Command::Explain(arguments) => arguments.run(),
-        Command::Schema => print(&reference::schema_text()),
+        Command::Schema => print_json(&reference::schema_text()),
         Command::Import(import) => import.run(),
         Command::Lab(lab) => lab.run(),
         Command::Har(har) => har.run(),
         Command::Ca(ca) => ca.run(),
         Command::Reference { page } => print(&reference::page(page)),
-        Command::Completions { shell } => print(&manual::completions(shell)),
+        Command::Completions { shell } => print_exact(&manual::completions(shell)),
         Command::Man { directory } => manual::write(&directory),
         Command::Version => print(&version::line()),
     }

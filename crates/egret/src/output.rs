@@ -2,19 +2,35 @@
 
 use std::io::{self, IsTerminal};
 
+use egret_json::printable::printable;
 use egret_measure::streams;
 
 use crate::failure::Failure;
 
-/// Prints to standard output.
+/// Prints to standard output. Unprintable characters are replaced.
 pub fn print(text: &str) -> Result<(), Failure> {
-    streams::print(text).map_err(|error| Failure::Failed(format!("cannot write to standard output: {error}")))
+    streams::print(text).map_err(|error| failed(&error))
+}
+
+/// Prints JSON to standard output. Unprintable characters are escaped.
+pub fn print_json(json: &str) -> Result<(), Failure> {
+    streams::print_json(json).map_err(|error| failed(&error))
+}
+
+/// Prints to standard output as it is, for a shell that reads it.
+pub fn print_exact(text: &str) -> Result<(), Failure> {
+    streams::print_exact(text).map_err(|error| failed(&error))
+}
+
+fn failed(error: &io::Error) -> Failure {
+    Failure::Failed(format!("cannot write to standard output: {error}"))
 }
 
 /// Writes the reason why a command failed to standard error, in colors if a terminal shows them.
 pub fn say_failure(failure: &Failure) {
     let text = failure.to_string();
-    streams::say(if has_colors() { painted(&text) } else { text });
+    let text = printable(&text);
+    streams::say_exact(if has_colors() { painted(&text).into() } else { text });
 }
 
 /// Returns `true` if standard error is a terminal with colors, and the user does not mind.

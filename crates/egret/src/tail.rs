@@ -5,6 +5,7 @@ mod line;
 use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
 
 use clap::{Args, ValueEnum};
+use egret_json::printable::printable_json;
 use egret_measure::streams::say;
 use serde_json::Value;
 
@@ -250,10 +251,9 @@ impl Tail<'_> {
         // The exchange may have left the list already.
         let details = id.and_then(|id| self.client.get(&format!("/api/v1/traffic/{id}")).ok());
         if self.arguments.json {
-            return match details {
-                Some(details) => [&details[..], b"\n"].concat(),
-                None => line.to_vec(),
-            };
+            let details = details.map(|details| [&details[..], b"\n"].concat());
+            let json = String::from_utf8_lossy(details.as_deref().unwrap_or(line));
+            return printable_json(&json).into_owned().into_bytes();
         }
         let mut text = self.style.line(&Exchange::of(value));
         if let Some(details) = details.and_then(|details| serde_json::from_slice(&details).ok()) {

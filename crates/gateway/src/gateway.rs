@@ -159,6 +159,7 @@ impl Gateway {
         let (shared, boxes) = Shared::new(workers, resolver, access_log, parts.traffic);
         let shared = Arc::new(shared);
         shared.gathered.set_most(plan.gathered_bytes());
+        plan.flows.accounts().put_in_force();
         let recording = shared.records.obey(&plan.flows.diagnoses);
         recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
         let (end, ended) = mpsc::channel();
@@ -269,6 +270,7 @@ impl Gateway {
         let reopened = self.shared.access_log.reconfigure(&config.access_log);
         reopened.map_err(|error| StartError::System("open the access log", error))?;
         self.shared.network.resolver.reconfigure(&config.dns);
+        plan.flows.accounts().put_in_force();
         let recording = self.shared.records.obey(&plan.flows.diagnoses);
         recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
         state.plan = Arc::new(plan);

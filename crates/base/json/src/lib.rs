@@ -1,8 +1,9 @@
 //! JSON as bytes: read as a stream, edited in its text, and written. No value is built and no number is
-//! computed.
+//! computed. Also texts made safe for terminals and logs, with the same escapes.
 
 pub mod edit;
 pub mod pointer;
+pub mod printable;
 mod scanner;
 pub mod tokenizer;
 mod write;

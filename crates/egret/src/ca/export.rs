@@ -9,7 +9,7 @@ use egret_measure::streams::Stdout;
 
 use super::place::{Place, bundle};
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::print_exact;
 
 /// A format of `egret ca export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -99,6 +99,6 @@ impl PathArguments {
             (_, true) => directory.trust_store_path(),
             _ => directory.root_path(),
         };
-        print(&format!("{}\n", path.display()))
+        print_exact(&format!("{}\n", path.display()))
     }
 }

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use egret_json::printable::printable_line;
 use serde_json::Value;
 
 /// Least number of columns for a URL, however narrow the terminal is.
@@ -153,14 +154,9 @@ fn color_of(status: u64) -> &'static str {
     }
 }
 
-/// Replaces control characters, which could command the terminal, and those that change the direction of a
-/// text.
+/// Returns a text of an exchange, which has one line in the output.
 fn clean(text: &str) -> String {
-    let is_bad = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|letter| if is_bad(letter) { '\u{fffd}' } else { letter }).collect()
+    printable_line(text).into_owned()
 }
 
 /// Returns at most `most` characters of a text, with a mark if some are missing.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use egret_json::printable::printable;
 use egret_measure::streams::say;
 
 use crate::engine::{Directive, RunOutcome, execute};
@@ -24,7 +25,7 @@ pub struct Console<'a, W: Write> {
 
 impl<W: Write> Console<'_, W> {
     pub(crate) fn print(&mut self, text: &str) -> Result<(), Error> {
-        let printed = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        let printed = self.out.write_all(printable(text).as_bytes()).and_then(|()| self.out.flush());
         printed.map_err(|error| Error::Write("standard output".into(), error))
     }
 

@@ -3,10 +3,13 @@
 //!
 //! Text without a reader is dropped. The command continues and ends with its usual exit code: the files it
 //! writes are complete, and a script that checks the code learns about the command and not about its reader.
+//! Texts of strangers cannot command the terminal: unprintable characters are replaced, or escaped in JSON.
 //! `println!` and `eprintln!` panic instead, so clippy rejects them here and in the binary.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+
+use egret_json::printable::{printable, printable_json};
 
 /// Standard output. A closed reader is not an error; a full disk is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,14 +39,29 @@ impl Write for Stderr {
     }
 }
 
-/// Writes a text to standard output at once.
+/// Writes a text to standard output at once. Unprintable characters are replaced.
 pub fn print(text: &str) -> io::Result<()> {
+    print_exact(&printable(text))
+}
+
+/// Writes JSON to standard output at once. Unprintable characters are escaped.
+pub fn print_json(json: &str) -> io::Result<()> {
+    print_exact(&printable_json(json))
+}
+
+/// Writes a text to standard output at once, as it is. It must not come from a stranger.
+pub fn print_exact(text: &str) -> io::Result<()> {
     Stdout.write_all(text.as_bytes())?;
     Stdout.flush()
 }
 
-/// Writes a line to standard error.
+/// Writes a line to standard error. Unprintable characters are replaced.
 pub fn say(line: impl Display) {
+    say_exact(printable(&line.to_string()));
+}
+
+/// Writes a line to standard error, as it is, so it may have colors. It must not come from a stranger.
+pub fn say_exact(line: impl Display) {
     let _ = Stderr.write_all(format!("{line}\n").as_bytes());
 }
 

@@ -11,6 +11,7 @@ use super::account::Account;
 use super::config::{AccountConfig, AccountConfigs};
 use super::credential::Credential;
 use super::handed_account::HandedAccount;
+use super::in_force::SecretsInForce;
 use super::placeholder::{Placeholder, secret_problem};
 use super::shared_cooling::SharedCooling;
 
@@ -21,7 +22,10 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// All accounts of a config, by number, in the order of their names.
 #[derive(Debug, Default)]
-pub struct Accounts(Vec<Account>);
+pub struct Accounts {
+    accounts: Vec<Account>,
+    in_force: Arc<SecretsInForce>,
+}
 
 impl Accounts {
     /// Compiles `configs`. Reports each mistake in `problems` and leaves that account out. Keeps the state
@@ -33,9 +37,10 @@ impl Accounts {
         before: Option<&Self>,
         problems: &mut Vec<Problem>,
     ) -> Self {
+        let in_force = before.map(|before| Arc::clone(&before.in_force)).unwrap_or_default();
         if configs.len() > ACCOUNTS_MAX {
             problems.push(Problem::new("accounts", format!("at most {ACCOUNTS_MAX} accounts are allowed")));
-            return Self::default();
+            return Self { accounts: Vec::new(), in_force };
         }
         let compiled = configs.iter().filter_map(|(name, config)| {
             let at = format!("accounts.{name}");
@@ -45,7 +50,8 @@ impl Accounts {
             let before = before.and_then(|before| before.get(before.find(name)?));
             let name: Arc<str> = name.as_str().into();
             let token = before.and_then(Account::token);
-            let credential = Credential::compile(config, &name, token, shared.tokens, &at, problems);
+            let credential =
+                Credential::compile(config, &name, token, shared.tokens, &in_force, &at, problems);
             let placeholder = compile_placeholder(config, &at, problems);
             let credential = credential.filter(|_| problems.len() == known)?;
             let is_own =
@@ -72,17 +78,29 @@ impl Accounts {
                 echoes: OnceLock::new(),
             })
         });
-        Self(compiled.collect())
+        Self { accounts: compiled.collect(), in_force }
+    }
+
+    /// Puts the secrets of these accounts in force: recordings do not show them from now on. Call it before
+    /// any exchange uses the accounts.
+    pub fn put_in_force(&self) {
+        let accounts = self.iter().map(|account| (account.name(), account.config.secrets_in_force()));
+        self.in_force.set_accounts(accounts);
+    }
+
+    /// The secrets in force, which are the same for all configs of a process.
+    pub fn in_force(&self) -> &Arc<SecretsInForce> {
+        &self.in_force
     }
 
     /// Returns the account with that number.
     pub fn get(&self, number: usize) -> Option<&Account> {
-        self.0.get(number)
+        self.accounts.get(number)
     }
 
     /// Returns the number of the account with that name.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.0.binary_search_by(|account| (*account.name).cmp(name)).ok()
+        self.accounts.binary_search_by(|account| (*account.name).cmp(name)).ok()
     }
 
     /// Returns what the next process takes over.
@@ -101,7 +119,7 @@ impl Accounts {
 
     /// Iterates over all accounts, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Account> {
-        self.0.iter()
+        self.accounts.iter()
     }
 }
 
@@ -191,11 +209,11 @@ mod tests {
     }
 
     fn cools(accounts: &Accounts) -> bool {
-        accounts.0[0].snapshot(NOW).cooling.is_some()
+        accounts.accounts[0].snapshot(NOW).cooling.is_some()
     }
 
     fn cool(accounts: &Accounts, status: u16) {
-        let account = &accounts.0[0];
+        let account = &accounts.accounts[0];
         let call = RefusedCall { started: NOW, status, version: account.version(), requested_pause: None };
         account.cool(call, NOW, RULE);
     }
@@ -209,7 +227,7 @@ mod tests {
             let after = compiled("two", &["one"], Some(&before));
             assert_eq!(cools(&after), is_kept, "{status}");
             assert!(cools(&before), "exchanges in flight keep the old one");
-            assert!(Arc::ptr_eq(before.0[0].state(), after.0[0].state()));
+            assert!(Arc::ptr_eq(before.accounts[0].state(), after.accounts[0].state()));
         }
     }
 
@@ -242,7 +260,8 @@ mod tests {
 
     #[test]
     fn a_digest_tells_secrets_apart_and_is_the_same_for_the_same_one() {
-        let of = |token: &str, provider: &[&str]| *compiled(token, provider, None).0[0].credential_digest();
+        let of =
+            |token: &str, provider: &[&str]| *compiled(token, provider, None).accounts[0].credential_digest();
         assert_eq!(of("one", &["one"]), of("one", &["one", "two"]));
         assert_ne!(of("one", &["one"]), of("two", &["one"]));
     }

@@ -147,6 +147,16 @@ impl AccountConfig {
         context.finish().as_ref().try_into().unwrap_or_default()
     }
 
+    /// Returns every secret that a recording must not show: those that are sent, and those that tokens are
+    /// fetched with. Without a password, the user is the name of a key.
+    pub(super) fn secrets_in_force(&self) -> Vec<&[u8]> {
+        let user =
+            self.basic.iter().filter(|basic| basic.password.is_none()).map(|basic| basic.user.as_bytes());
+        let fetching = self.oauth2.iter().flat_map(OAuth2Config::secrets);
+        let secrets = self.secrets().into_iter().chain(fetching).map(|secret| secret.expose().as_bytes());
+        secrets.chain(user).collect()
+    }
+
     /// Returns every secret that a provider could send back and that must be masked.
     pub(super) fn secrets(&self) -> Vec<&Secret> {
         let signing = self

@@ -13,6 +13,7 @@ use egret_store::shared::SharedTokens;
 use zeroize::Zeroizing;
 
 use super::config::{AccountConfig, ApiKeyConfig, BasicConfig, CertificateConfig};
+use super::in_force::SecretsInForce;
 use super::outgoing::{Applied, Outgoing};
 use super::sigv4::RequestSigner;
 use super::token::Token;
@@ -40,13 +41,15 @@ impl fmt::Debug for Credential {
 
 impl Credential {
     /// Compiles the credential of `config` for the account `name`. `before` is the token that the account
-    /// had before a reload; other gateways get the token through `tokens`. Returns `None` and adds a problem
+    /// had before a reload; other gateways get the token through `tokens`, and recordings through `in_force`,
+    /// so that they do not show it. Returns `None` and adds a problem
     /// if the config is wrong. `at` is the path of the account in the config.
     pub fn compile(
         config: &AccountConfig,
         name: &Arc<str>,
         before: Option<&Arc<Token>>,
         tokens: Option<&Arc<dyn SharedTokens>>,
+        in_force: &Arc<SecretsInForce>,
         at: &str,
         problems: &mut Vec<Problem>,
     ) -> Option<Self> {
@@ -59,8 +62,16 @@ impl Credential {
                 .map(|bearer| field("authorization", "Bearer ", bearer.token.expose(), "token")),
             ["oauth2"] => {
                 let at = format!("{at}.oauth2");
-                return Token::compile(name, config.oauth2.as_ref()?, before, tokens, &at, problems)
-                    .map(Self::OAuth2);
+                return Token::compile(
+                    name,
+                    config.oauth2.as_ref()?,
+                    before,
+                    tokens,
+                    in_force,
+                    &at,
+                    problems,
+                )
+                .map(Self::OAuth2);
             }
             ["sigv4"] => config
                 .sigv4

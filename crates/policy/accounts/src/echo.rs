@@ -77,14 +77,20 @@ impl SecretPatterns {
 
     /// Masks a complete text. Returns `true` if it contained a secret.
     pub fn mask(self: &Arc<Self>, text: &mut [u8]) -> bool {
+        let masked = self.masked(text);
+        if let Some(masked) = &masked {
+            text.copy_from_slice(masked);
+        }
+        masked.is_some()
+    }
+
+    /// Returns a complete text with its secrets masked, of the same length, or `None` if it has none.
+    pub fn masked(self: &Arc<Self>, text: &[u8]) -> Option<Vec<u8>> {
         let mut mask = PatternMask::new(Arc::clone(self));
         let mut masked = Vec::with_capacity(text.len());
         mask.push(text, &mut masked);
         mask.finish(&mut masked);
-        if mask.has_masked {
-            text.copy_from_slice(&masked);
-        }
-        mask.has_masked
+        mask.has_masked.then_some(masked)
     }
 }
 

@@ -39,6 +39,7 @@ pub use config::{ClientAuth, EndpointError, Grant, OAuth2Config, OAuth2RetryConf
 pub use fetch::{Fetch, TokenResponse};
 pub use response::{RESPONSE_BYTES_MAX, TokenError};
 
+use super::in_force::SecretsInForce;
 use response::Granted;
 use shared::{Sharing, TokenState as StoredState};
 use wiped::WipedText;
@@ -66,6 +67,8 @@ pub struct Token {
     counts: Arc<TokenCounts>,
     /// The other gateways of the cluster, if they share the token.
     sharing: Option<Sharing>,
+    /// The secrets that recordings do not show.
+    in_force: Arc<SecretsInForce>,
 }
 
 /// The state of the grant, kept across changes of the requested token.
@@ -185,7 +188,8 @@ enum TokenNeed {
 }
 
 impl Token {
-    /// Compiles the token of `account`, which is shared through `tokens`. If the config is the same as
+    /// Compiles the token of `account`, which is shared through `tokens`, and not shown in recordings because
+    /// of `in_force`. If the config is the same as
     /// `before`, its whole state is kept. If the endpoint, the client and the configured refresh token are
     /// the same, the latest refresh token is kept.
     pub(super) fn compile(
@@ -193,6 +197,7 @@ impl Token {
         config: &OAuth2Config,
         before: Option<&Arc<Self>>,
         tokens: Option<&Arc<dyn SharedTokens>>,
+        in_force: &Arc<SecretsInForce>,
         at: &str,
         problems: &mut Vec<Problem>,
     ) -> Option<Arc<Self>> {
@@ -231,6 +236,7 @@ impl Token {
             grant,
             counts: before.map(|before| Arc::clone(&before.counts)).unwrap_or_default(),
             sharing,
+            in_force: Arc::clone(in_force),
         }))
     }
 
@@ -378,6 +384,7 @@ impl Token {
         let Granted { access_token, life, refresh_token } = granted;
         let life = self.life(life);
         if let Some(refresh_token) = refresh_token {
+            self.in_force.set_refresh_token(&self.account, &refresh_token);
             self.grant().refresh_token = refresh_token;
         }
         self.counts.fetched.fetch_add(1, Relaxed);
@@ -387,6 +394,8 @@ impl Token {
     }
 
     fn store_token(&self, access_token: &str, life: Duration, expires_at: Timestamp) {
+        // Before any exchange can send it.
+        self.in_force.set_access_token(&self.account, access_token);
         let mut field = Zeroizing::new(Vec::with_capacity(access_token.len() + 7));
         field.extend_from_slice(b"Bearer ");
         field.extend_from_slice(access_token.as_bytes());
@@ -416,6 +425,7 @@ impl Token {
         let Some(stored) = StoredState::load(&shared.content) else { return false };
         grant.version = shared.version;
         if let Some(WipedText(refresh_token)) = stored.refresh_token {
+            self.in_force.set_refresh_token(&self.account, &refresh_token);
             grant.refresh_token = refresh_token;
         }
         drop(grant);

@@ -9,14 +9,14 @@ use egret_har::observed::{
 use egret_har::recorder::whole_body;
 use egret_har::{Key, detect};
 use egret_http1::{
-    Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Version,
+    Field, HeadLimits, MAX_FIELDS, MAX_HEAD, Method, Progress, RequestHead, ResponseHead, Span, Version,
 };
 use egret_match::expression::{Ended, Inputs};
 use egret_match::matching::Readings;
 use egret_match::{CapturingPatterns, is_event_stream, merged_events};
 use egret_message::{Fields, Request, Response, consumer};
 
-use crate::record::{Attempt, Capture, Facts, RecordedExchange};
+use crate::record::{Attempt, Capture, Facts, RecordedExchange, Side};
 
 /// Maximum length of an exported text, such as a consumer's name. A longer one is replaced by its pseudonym.
 const EXPORTABLE_BYTES_MAX: usize = 64;
@@ -113,6 +113,19 @@ impl<'a> Parsed<'a> {
         let response =
             self.response.map_or(&b""[..], |head| content_type(&head.fields, self.record.response_head()));
         [content_type(&self.request.fields, self.record.request_head()), response]
+    }
+
+    /// Returns the places of the values of `Content-Encoding` in a head, and all their codings as one list.
+    pub(crate) fn codings(self, side: Side) -> (Vec<Span>, Vec<u8>) {
+        let (fields, bytes) = match (side, self.response) {
+            (Side::Request, _) => (&self.request.fields[..], self.record.request_head()),
+            (Side::Response, Some(response)) => (&response.fields[..], self.record.response_head()),
+            (Side::Response, None) => return Default::default(),
+        };
+        let is_it = |field: &&Field| field.name.of(bytes).eq_ignore_ascii_case(b"content-encoding");
+        let values: Vec<Span> = fields.iter().filter(is_it).map(|field| field.value).collect();
+        let codings = values.iter().map(|value| value.of(bytes)).collect::<Vec<_>>().join(&b',');
+        (values, codings)
     }
 
     /// Names and values of the request's fields.

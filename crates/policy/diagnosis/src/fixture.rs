@@ -114,7 +114,8 @@ impl Archive {
         });
         let condition = condition.as_ref();
         let flow = DiagnosedFlow { name: "f", matching: &matching, diagnoses: &configs, condition };
-        let context = DiagnosesContext { exports: &exports, secret_names: &Arc::default() };
+        let context =
+            DiagnosesContext { exports: &exports, secret_names: &Arc::default(), in_force: &Arc::default() };
         let before = before.map(|before| &*before.diagnoses);
         let mut problems = Vec::new();
         let diagnoses = Diagnoses::compile(&[flow], context, 1, before, &mut problems);
@@ -204,5 +205,5 @@ impl Archive {
 /// Hands a record over to its diagnoses.
 pub(crate) fn hand_over(record: &Record) {
     record.count(0, HandOver::HandedOver);
-    record.diagnoses().unwrap().see(record, &mut RecordReader::default());
+    record.show(&mut RecordReader::default());
 }

@@ -16,6 +16,7 @@ mod family;
 mod finished;
 #[cfg(test)]
 mod fixture;
+mod masked;
 mod observers;
 mod record;
 mod tally;

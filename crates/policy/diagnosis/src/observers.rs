@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use egret_accounts::SecretsInForce;
 use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
 use egret_har::Key;
@@ -22,6 +23,7 @@ use crate::diagnosis::{OnPressure, Tick};
 use crate::discovered::Discovered;
 use crate::family::{Family, FamilyKind};
 use crate::finished::{Endpoint, Parsed, RecordReader};
+use crate::masked::masked;
 use crate::record::RecordedExchange;
 use crate::traffic::Traffic;
 
@@ -44,6 +46,8 @@ pub struct Diagnoses {
     key: Option<Arc<Key>>,
     /// Names of fields and parameters that hold the secrets of accounts.
     secret_names: Arc<[Box<str>]>,
+    /// The secrets that accounts send.
+    in_force: Arc<SecretsInForce>,
 }
 
 /// A compiled diagnosis with its settings and counters.
@@ -181,6 +185,8 @@ pub struct DiagnosesContext<'a> {
     pub exports: &'a Exports,
     /// The names of header fields and parameters that carry the secrets of accounts.
     pub secret_names: &'a Arc<[Box<str>]>,
+    /// The secrets that accounts send, which no diagnosis sees.
+    pub in_force: &'a Arc<SecretsInForce>,
 }
 
 impl Diagnoses {
@@ -197,6 +203,7 @@ impl Diagnoses {
             sinks: context.exports.sinks.values().map(Arc::clone).collect(),
             key: context.exports.key.as_ref().map(Arc::clone),
             secret_names: Arc::clone(context.secret_names),
+            in_force: Arc::clone(context.in_force),
             ..Self::default()
         };
         if config.iter().all(|flow| flow.diagnoses.is_empty()) {
@@ -249,7 +256,7 @@ impl Diagnoses {
         before: Option<&Self>,
         problems: &mut Vec<Problem>,
     ) {
-        let DiagnosesContext { exports, secret_names } = context;
+        let DiagnosesContext { exports, secret_names, .. } = context;
         let mut identities = Identities::new(flow.name);
         for (at, config) in flow.diagnoses.iter().enumerate() {
             let path = format!("flows[{number}].diagnoses[{at}]");
@@ -292,6 +299,11 @@ impl Diagnoses {
     /// Names of fields and parameters that hold the secrets of accounts.
     pub(crate) fn secret_names(&self) -> &Arc<[Box<str>]> {
         &self.secret_names
+    }
+
+    /// The secrets that accounts send.
+    pub(crate) fn in_force(&self) -> &Arc<SecretsInForce> {
+        &self.in_force
     }
 
     /// Returns `true` if no flow has diagnoses.
@@ -337,9 +349,9 @@ impl Diagnoses {
         !record.observers.is_empty()
     }
 
-    /// Passes the record to each of its diagnoses whose flow's `when_response` is met.
-    pub fn see(&self, record: &Record, reader: &mut RecordReader) {
-        let parsed = reader.read(&record.exchange);
+    /// Passes the exchange of a record to each of its diagnoses whose flow's `when_response` is met.
+    fn see(&self, record: &Record, exchange: &RecordedExchange, reader: &mut RecordReader) {
+        let parsed = reader.read(exchange);
         // The flow judged last. The observers of one flow follow each other.
         let mut judged: Option<(usize, bool)> = None;
         for Observer { slot, pattern } in &record.observers {
@@ -443,13 +455,17 @@ impl Record {
     /// Shows the record to its diagnoses, and puts the exchange on the list of recent exchanges if it is
     /// meant for it.
     pub fn show(&self, reader: &mut RecordReader) {
+        let in_force = self.diagnoses.as_ref().map(|diagnoses| Arc::clone(diagnoses.in_force()));
+        let in_force = in_force.or_else(|| self.watching().map(Traffic::in_force));
+        let patterns = in_force.and_then(|secrets| secrets.patterns());
+        let masked = patterns.and_then(|patterns| masked(&self.exchange, &patterns, reader));
         if !self.observers.is_empty()
             && let Some(diagnoses) = &self.diagnoses
         {
-            diagnoses.see(self, reader);
+            diagnoses.see(self, masked.as_ref().unwrap_or(&self.exchange), reader);
         }
         if let Some(traffic) = self.watching() {
-            traffic.see(&self.exchange, reader);
+            traffic.see(&self.exchange, masked.as_ref(), reader);
         }
     }
 

@@ -213,7 +213,57 @@ pub struct Url<'a> {
     pub target: &'a [u8],
 }
 
+/// A message of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Request,
+    Response,
+}
+
+impl Side {
+    pub(crate) const ALL: [Self; 2] = [Self::Request, Self::Response];
+}
+
 impl RecordedExchange {
+    /// Returns a copy with the texts that `mask` returns, which have the same length, or `None` if it returns
+    /// none. Names of the config stay as they are.
+    pub(crate) fn masked_text(&self, mask: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Option<Self> {
+        let mut text = mask(&self.text)?;
+        let Spans { provider, account, flows, remedies, .. } = self.spans;
+        for kept in [provider, account, flows, remedies] {
+            if let Some(place) = text.get_mut(kept.start as usize..kept.end as usize) {
+                place.copy_from_slice(kept.of(&self.text));
+            }
+        }
+        Some(Self { text, ..self.copy([usize::MAX; 2]) })
+    }
+
+    pub(crate) fn body(&self, side: Side) -> &Capture {
+        match side {
+            Side::Request => &self.request_body,
+            Side::Response => &self.response_body,
+        }
+    }
+
+    pub(crate) fn body_mut(&mut self, side: Side) -> &mut Capture {
+        match side {
+            Side::Request => &mut self.request_body,
+            Side::Response => &mut self.response_body,
+        }
+    }
+
+    /// Writes blanks in the place of a part of a head.
+    pub(crate) fn blank(&mut self, side: Side, part: Span) {
+        let head = match side {
+            Side::Request => self.spans.request_head,
+            Side::Response => self.spans.response_head,
+        };
+        let start = head.start as usize;
+        if let Some(place) = self.text.get_mut(start + part.start as usize..start + part.end as usize) {
+            place.fill(b' ');
+        }
+    }
+
     /// Removes the exchange's data and keeps the memory, within bounds.
     pub fn clear(&mut self) {
         self.text.clear();

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use egret_accounts::SecretsInForce;
 use egret_clock::Random;
 use egret_har::recording::Recording;
 use egret_har::{Key, key::KeyError};
@@ -63,6 +64,7 @@ pub struct Traffic {
 struct Rules {
     key: Option<Arc<Key>>,
     secret_names: Arc<[Box<str>]>,
+    in_force: Arc<SecretsInForce>,
 }
 
 #[derive(Default)]
@@ -177,7 +179,8 @@ impl Traffic {
         let mut writer = lock(&self.writer);
         let mut rules = lock(&self.rules);
         let key = diagnoses.key().or(rules.key.as_ref()).map(Arc::clone);
-        *rules = Rules { key, secret_names: Arc::clone(diagnoses.secret_names()) };
+        let in_force = Arc::clone(diagnoses.in_force());
+        *rules = Rules { key, secret_names: Arc::clone(diagnoses.secret_names()), in_force };
         // The next exchange gets a new one.
         *writer = None;
     }
@@ -209,11 +212,23 @@ impl Traffic {
         usize::try_from(wanted).unwrap_or(usize::MAX)
     }
 
-    /// Puts an exchange on the list. Called on the diagnosis thread.
-    pub(crate) fn see(&self, exchange: &RecordedExchange, reader: &mut RecordReader) {
+    /// The secrets that accounts send.
+    pub(crate) fn in_force(&self) -> Arc<SecretsInForce> {
+        Arc::clone(&lock(&self.rules).in_force)
+    }
+
+    /// Puts an exchange on the list. `masked` is the exchange without the secrets of accounts, if it has any.
+    /// Called on the diagnosis thread.
+    pub(crate) fn see(
+        &self,
+        received: &RecordedExchange,
+        masked: Option<&RecordedExchange>,
+        reader: &mut RecordReader,
+    ) {
         if !self.is_open() {
             return;
         }
+        let exchange = masked.unwrap_or(received);
         let add = || {
             let Some(parsed) = reader.read(exchange) else { return };
             let mut writer = lock(&self.writer);
@@ -224,7 +239,8 @@ impl Traffic {
             let (status, duration_us) = writer.line(id, resent_of, parsed, &mut line);
             let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
             let exchange = exchange.copy(body_bytes_max);
-            let entry = Entry { id, line: line.into(), status, duration_us, exchange };
+            let received = masked.is_some().then(|| Box::new(received.copy(body_bytes_max)));
+            let entry = Entry { id, line: line.into(), status, duration_us, exchange, received };
             let entries_max = usize::try_from(self.config.entries).unwrap_or(usize::MAX);
             let bytes_max = usize::try_from(self.config.memory.bytes()).unwrap_or(usize::MAX);
             lock(&self.list).add(entry, entries_max, bytes_max);
@@ -354,7 +370,8 @@ impl Traffic {
     pub fn resend(&self, id: u64) -> Option<Result<Resend, NotResendable>> {
         let entry = lock(&self.list).get(id)?;
         let mut reader = RecordReader::default();
-        Some(Resend::of(reader.read(&entry.exchange)?))
+        // Who sends it again does not see it.
+        Some(Resend::of(reader.read(entry.received.as_deref().unwrap_or(&entry.exchange))?))
     }
 
     /// Expects the request of the entry `of` to be recorded once more, since it is sent again. `None` if too

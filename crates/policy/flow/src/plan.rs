@@ -241,7 +241,8 @@ impl Flows {
         let conditions = compiled.counts.iter().map(|count| count.condition.as_ref());
         let diagnosed: Vec<_> =
             config.iter().zip(conditions).map(|(flow, condition)| flow.diagnosed(condition)).collect();
-        let context = DiagnosesContext { exports, secret_names: &secret_names };
+        let context =
+            DiagnosesContext { exports, secret_names: &secret_names, in_force: compiled.accounts.in_force() };
         let diagnoses = Diagnoses::compile(&diagnosed, context, workers, diagnoses_before, &mut problems);
         compiled.diagnoses = Arc::new(diagnoses);
         if problems.is_empty() { Ok(compiled) } else { Err(problems) }
@@ -306,6 +307,11 @@ impl Flows {
             let condition = condition.clone();
             self.slots.extend(RemedySlot::compile(remedy, condition, context, identity, workers, before));
         }
+    }
+
+    /// The accounts.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// Returns `true` if there are no flows.

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use egret_clock::rfc3339;
 use egret_files::{is_symbolic_link, private_file};
+use egret_json::printable::{printable_json, push_quoted, push_value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
 use tracing::warn;
@@ -257,21 +258,30 @@ impl LogLine<'_> {
         if let Some(client) = self.client {
             let _ = write!(line, " client={client}");
         }
+        // Clients choose these, and may put quotation marks, spaces and `=` into them.
+        let pair = |line: &mut String, key: &str, value: &str| {
+            line.extend([" ", key, "="]);
+            push_value(value, line);
+        };
         if let Some(id) = self.request_id {
-            let _ = write!(line, " request_id={id}");
+            pair(&mut line, "request_id", id);
         }
         if let Some(consumer) = self.consumer() {
-            // A client may put spaces and quotation marks into its name.
-            let _ = write!(line, " consumer={consumer:?}");
+            line.push_str(" consumer=");
+            push_quoted(&consumer, &mut line);
+        }
+        for (key, value) in [
+            ("provider", self.provider),
+            ("host", &self.host()),
+            ("method", &self.method()),
+            ("path", &self.path()),
+        ] {
+            pair(&mut line, key, or_dash(value));
         }
         let _ = write!(
             line,
-            " provider={} host={} method={} path={} status={} duration_us={} footprint_us={} sent_bytes={} \
-             upstream_sent_bytes={} upstream_received_bytes={}",
-            or_dash(self.provider),
-            or_dash(&self.host()),
-            or_dash(&self.method()),
-            or_dash(&self.path()),
+            " status={} duration_us={} footprint_us={} sent_bytes={} upstream_sent_bytes={} \
+             upstream_received_bytes={}",
             self.status,
             self.duration.as_micros(),
             self.footprint.as_micros(),
@@ -293,7 +303,7 @@ impl LogLine<'_> {
     }
 
     fn json(&self) -> String {
-        let mut line = serde_json::json!({
+        let line = serde_json::json!({
             "time": rfc3339::write(SystemTime::now()),
             "client": self.client,
             "request_id": self.request_id,
@@ -311,8 +321,8 @@ impl LogLine<'_> {
             "error": self.error,
             "client_closed_us": self.client_closed.map(|closed| u64::try_from(closed.as_micros()).unwrap_or(u64::MAX)),
             "intercepted": self.is_intercepted,
-        })
-        .to_string();
+        });
+        let mut line = printable_json(&line.to_string()).into_owned();
         line.push('\n');
         line
     }
@@ -365,6 +375,60 @@ mod tests {
              host=api.stripe.com method=GET path=/v1/charges status=200 duration_us=1500 footprint_us=40 \
              sent_bytes=312 upstream_sent_bytes=140 upstream_received_bytes=250\n"
         );
+    }
+
+    /// Returns the pairs of a line, as a strict reader of logfmt does: a value is in quotes, escaped as in
+    /// JSON, or has no quotes, white space or `=`.
+    fn pairs(line: &str) -> Vec<(String, String)> {
+        let mut rest = line.strip_suffix('\n').unwrap();
+        let mut pairs = Vec::new();
+        while !rest.is_empty() {
+            let (key, value) = rest.split_once('=').unwrap();
+            assert!(
+                !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'),
+                "{key:?}"
+            );
+            let (value, after) = if value.starts_with('"') {
+                let mut values = serde_json::Deserializer::from_str(value).into_iter::<String>();
+                let text = values.next().unwrap().unwrap();
+                (text, &value[values.byte_offset()..])
+            } else {
+                let (text, after) = value.split_at(value.find(' ').unwrap_or(value.len()));
+                assert!(
+                    text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'='),
+                    "{text:?}"
+                );
+                (text.to_owned(), after)
+            };
+            pairs.push((key.to_owned(), value));
+            assert!(after.is_empty() || after.starts_with(' '), "{after:?}");
+            rest = after.strip_prefix(' ').unwrap_or(after);
+        }
+        pairs
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_value_is_read_back_from_its_own_field(
+            id in ".{0,20}", consumer in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..20),
+            host in "[ -~]{1,20}", method in "[!-~]{1,10}", path in "/[!->@-~]{0,20}",
+        ) {
+            let line = LogLine {
+                request_id: Some(&id), consumer: Some(&consumer), host: host.as_bytes(), method: method.as_bytes(),
+                target: path.as_bytes(), ..sample()
+            };
+            let text = line.text();
+            let read = pairs(&text);
+            let names: Vec<&str> = read.iter().map(|(name, _)| &**name).collect();
+            proptest::prop_assert_eq!(&names[1..9], ["client", "request_id", "consumer", "provider", "host", "method", "path", "status"]);
+            let value = |name: &str| &read.iter().find(|(known, _)| known == name).unwrap().1;
+            let consumer = String::from_utf8_lossy(&consumer);
+            for (name, expected) in [("request_id", &*id), ("consumer", &consumer), ("host", &host), ("method", &method),
+                ("path", &path), ("status", "200")] {
+                proptest::prop_assert_eq!(value(name), expected, "{}", &text);
+            }
+            proptest::prop_assert!(!text.trim_end_matches('\n').chars().any(egret_json::printable::is_unprintable));
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::named::{self, Meaning};
+use crate::named::{self, Beside, Meaning};
+use crate::parameters::decode;
 use crate::pseudonym::is_pseudonym;
 use crate::{base64, media};
 
@@ -128,6 +129,12 @@ const NAME_BYTES_MAX: usize = 64;
 /// Maximum length of user and password in a URL. Longer ones are ignored.
 const USER_BYTES_MAX: usize = 512;
 
+/// Maximum length of a URL in a text, as far as its parameters have a meaning for each other.
+const URL_BYTES_MAX: usize = 1024;
+
+/// Maximum length of a value of an attribute. A longer one ends the tag.
+const ATTRIBUTE_BYTES_MAX: usize = 4096;
+
 /// Maximum length of the header fields of a form part. Longer heads are ignored.
 const PART_HEAD_BYTES_MAX: usize = 2048;
 
@@ -136,7 +143,14 @@ pub fn detect(text: &str) -> Vec<Finding> {
     if is_short_word(text) {
         return Vec::new();
     }
-    let mut scan = Scan { text: text.as_bytes(), run_end: 0, found: Vec::new() };
+    let mut scan = Scan {
+        text: text.as_bytes(),
+        beside: Beside::of_body(text),
+        run_end: 0,
+        url: (0, Beside::Nothing),
+        markup: Markup::default(),
+        found: Vec::new(),
+    };
     let mut at = 0;
     while at < scan.text.len() {
         at = scan.step(at);
@@ -156,9 +170,41 @@ pub fn holds_secret(text: &str) -> bool {
 
 struct Scan<'a> {
     text: &'a [u8],
+    beside: Beside,
     /// End of the last run of Base64 characters that was checked.
     run_end: usize,
+    /// End of the last URL whose parameters were checked, and what they mean for each other.
+    url: (usize, Beside),
+    markup: Markup,
     found: Vec<Finding>,
+}
+
+/// The meaning of the tags before a position for the text after it.
+#[derive(Default)]
+struct Markup {
+    /// End of the last tag.
+    tag_end: usize,
+    /// `true` if an attribute of that tag is the name of a secret, which another attribute has.
+    is_pair: bool,
+    /// Position after the tag of an element whose content is a secret.
+    content_at: Option<usize>,
+    /// Position of a tag that is the first content of such an element.
+    child_at: Option<usize>,
+    /// `true` if the next element is the value of a pair whose name was the content of the last one.
+    is_named: bool,
+}
+
+/// A tag of XML or HTML that begins an element.
+struct Tag {
+    end: usize,
+    /// Its name, without a prefix.
+    name: Range<usize>,
+    /// `true` if it also ends the element.
+    is_empty: bool,
+    /// `true` if the attribute `name` or `key` is the name of a secret.
+    names_secret: bool,
+    /// `true` if it has an attribute for the value of such a name.
+    has_value: bool,
 }
 
 fn is_word(byte: u8) -> bool {
@@ -189,7 +235,10 @@ impl<'a> Scan<'a> {
             let address = self.email(at, length).filter(|_| !is_password);
             return address.map_or(at + length, |span| self.find(SecretKind::Email, span));
         }
-        if matches!(self.text[at], b'=' | b':')
+        if self.text[at] == b'<' {
+            self.open_tag(at);
+        }
+        if matches!(self.text[at], b'=' | b':' | b'>')
             && let Some((kind, span)) = self.named(at)
         {
             return self.find(kind, span);
@@ -230,15 +279,16 @@ impl<'a> Scan<'a> {
         &self.text[from..self.end(from, is_word)]
     }
 
-    /// Returns the value that the `=` or `:` at `at` assigns to the name of a secret.
-    fn named(&self, at: usize) -> Option<(SecretKind, Range<usize>)> {
+    /// Returns the value that the `=`, `:` or `>` at `at` assigns to the name of a secret.
+    fn named(&mut self, at: usize) -> Option<(SecretKind, Range<usize>)> {
         let after = &self.text[at + 1..];
-        let span = if self.text[at] == b'=' {
-            self.parameter(at)?
-        } else if after.starts_with(b"//") {
-            return self.password(at + 3).map(|span| (SecretKind::Credentials, span));
-        } else {
-            self.member(at).or_else(|| self.line(at))?
+        let span = match self.text[at] {
+            b'=' => self.attribute(at).or_else(|| self.parameter(at))?,
+            b'>' => self.content(at + 1)?,
+            _ if after.starts_with(b"//") => {
+                return self.password(at + 3).map(|span| (SecretKind::Credentials, span));
+            }
+            _ => self.member(at).or_else(|| self.argument(at)).or_else(|| self.line(at))?,
         };
         let value = std::str::from_utf8(&self.text[span.clone()]).unwrap_or_default().trim_end();
         let credentials = named::scheme(value).map_or(value, |(_, credentials)| credentials);
@@ -261,21 +311,43 @@ impl<'a> Scan<'a> {
     }
 
     fn is_secret(&self, name: &Range<usize>) -> bool {
-        named::meaning(&String::from_utf8_lossy(&self.text[name.clone()])) != Meaning::Plain
+        let name = String::from_utf8_lossy(&self.text[name.clone()]);
+        named::meaning_beside(self.beside, &name) != Meaning::Plain
+    }
+
+    /// Returns `true` if the encoded name of a parameter of a URL is of a secret.
+    fn is_secret_parameter(&mut self, name: &Range<usize>) -> bool {
+        let beside = self.beside_in_url(name.start);
+        let name = decode(&String::from_utf8_lossy(&self.text[name.clone()]), true);
+        named::meaning_beside(beside, &String::from_utf8_lossy(&name)) != Meaning::Plain
+    }
+
+    /// Returns what the parameters of the URL around `at` mean for each other. Each URL is read once.
+    fn beside_in_url(&mut self, at: usize) -> Beside {
+        let (end, beside) = self.url;
+        if at < end || self.beside == Beside::Grant {
+            return beside.max(self.beside);
+        }
+        let is_in = |byte: &u8| *byte > b' ' && !b"\"'<>`".contains(byte);
+        let before = self.text[..at].iter().rev().take(URL_BYTES_MAX).take_while(|byte| is_in(byte)).count();
+        let after = self.text[at..].iter().take(URL_BYTES_MAX).take_while(|byte| is_in(byte)).count();
+        let url = String::from_utf8_lossy(&self.text[at - before..at + after]);
+        self.url = (at + after, Beside::of_parameters(&url));
+        self.url.1
     }
 
     /// Finds `name=value` in the form of queries, forms and environment files. It must begin a line or follow
-    /// `?` or `&`: in other positions it is usually code.
-    fn parameter(&self, at: usize) -> Option<Range<usize>> {
+    /// `?`, `#` or `&`: in other positions it is usually code.
+    fn parameter(&mut self, at: usize) -> Option<Range<usize>> {
         let name = self.name_before(at, |byte| is_word(byte) || b".[]%".contains(&byte))?;
         let begins = match &self.text[..name.start] {
             // A dot in a name at the beginning of a line means code that assigns to a member.
             [] | [.., b'\n' | b'\r'] => !self.text[name.clone()].contains(&b'.'),
-            [.., b'?'] | [.., b'&', b'a', b'm', b'p', b';'] => true,
+            [.., b'?' | b'#'] | [.., b'&', b'a', b'm', b'p', b';'] => true,
             [before @ .., b'&'] => !before.ends_with(b"&"),
             _ => false,
         };
-        if !begins || !self.is_secret(&name) {
+        if !begins || !self.is_secret_parameter(&name) {
             return None;
         }
         let is_value = |byte: u8| byte > b' ' && byte != 0x7f && !b"&\"'<>#\\`".contains(&byte);
@@ -329,6 +401,29 @@ impl<'a> Scan<'a> {
         }
     }
 
+    /// Finds `name: "value"` in the form of GraphQL and code. The quotes may be escaped, and three of them
+    /// may enclose the value.
+    fn argument(&self, at: usize) -> Option<Range<usize>> {
+        let name = self.name_before(at, |byte| is_word(byte) || !byte.is_ascii())?;
+        let begins = match &self.text[..name.start] {
+            [] => true,
+            [.., before] => before.is_ascii_whitespace() || b"({[,".contains(before),
+        };
+        let start = self.end(at + 1, |byte| matches!(byte, b' ' | b'\t'));
+        let is_escaped = self.text[start..].starts_with(b"\\");
+        let start = start + usize::from(is_escaped);
+        let quote = *self.text.get(start).filter(|byte| matches!(byte, b'"' | b'\''))?;
+        if !begins || !self.is_secret(&name) {
+            return None;
+        }
+        if self.text[start..].starts_with(b"\"\"\"") {
+            let rest = &self.text[start + 3..];
+            let end = rest.windows(3).position(|window| window == b"\"\"\"").unwrap_or(rest.len());
+            return Some(start + 3..start + 3 + end);
+        }
+        Some(start + 1..self.end_of_quoted(start + 1, quote, is_escaped))
+    }
+
     /// Returns the end of the quoted text that begins at `start`. A text that is cut off ends at the end.
     fn end_of_quoted(&self, start: usize, quote: u8, is_escaped: bool) -> usize {
         let mut at = start;
@@ -359,8 +454,9 @@ impl<'a> Scan<'a> {
             return self.part(at);
         }
         let is_field = written.contains(&b'-')
-            || written.eq_ignore_ascii_case(b"authorization")
-            || written.eq_ignore_ascii_case(b"cookie");
+            || [&b"authorization"[..], b"authorisation", b"authentication", b"cookie", b"dpop"]
+                .iter()
+                .any(|field| written.eq_ignore_ascii_case(field));
         if !is_field || !self.is_secret(&name) {
             return None;
         }
@@ -378,7 +474,7 @@ impl<'a> Scan<'a> {
             let disposition = String::from_utf8_lossy(disposition);
             media::parameters(&disposition).find(|(name, _)| name.eq_ignore_ascii_case("name"))?.1
         };
-        if named::meaning(&name) == Meaning::Plain {
+        if named::meaning_beside(self.beside, &name) == Meaning::Plain {
             return None;
         }
         start += disposition.len();
@@ -392,6 +488,118 @@ impl<'a> Scan<'a> {
         let ends = self.text[start..].windows(3).position(|window| window == b"\n--");
         let content = &self.text[start..ends.map_or(self.text.len(), |end| start + end)];
         Some(start..start + content.strip_suffix(b"\r").unwrap_or(content).len())
+    }
+
+    /// Reads the tag that the `<` at `at` may begin.
+    fn open_tag(&mut self, at: usize) {
+        if at < self.markup.tag_end {
+            return;
+        }
+        let Some(tag) = self.tag(at) else { return };
+        let Tag { end, name, is_empty, names_secret, has_value } = tag;
+        let is_named = std::mem::take(&mut self.markup.is_named);
+        let text = String::from_utf8_lossy(&self.text[name.clone()]);
+        let is_child = self.markup.child_at == Some(at) && named::stands_for_its_parent(&text);
+        let is_name = ["name", "key"].iter().any(|known| text.eq_ignore_ascii_case(known));
+        let is_secret = is_named || is_child || self.is_secret(&name) || names_secret && !has_value;
+        self.markup = Markup {
+            tag_end: end,
+            is_pair: names_secret,
+            content_at: (is_secret && !is_empty).then_some(end),
+            child_at: None,
+            is_named: is_name && !is_empty && self.is_name_of_secret(end),
+        };
+    }
+
+    /// Returns `true` if the text from `start` to the next tag is the name of a secret.
+    fn is_name_of_secret(&self, start: usize) -> bool {
+        let name = &self.text[start..self.text.len().min(start + NAME_BYTES_MAX + 1)];
+        let end = name.iter().position(|byte| *byte == b'<');
+        end.is_some_and(|end| self.is_secret(&(start..start + end)))
+    }
+
+    /// Reads the tag at `at`: a name, and attributes with values in quotes or none.
+    fn tag(&self, at: usize) -> Option<Tag> {
+        let is_in_name = |byte: u8| is_word(byte) || matches!(byte, b'.' | b':') || !byte.is_ascii();
+        let is_first = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_' || !byte.is_ascii();
+        self.text.get(at + 1).filter(|byte| is_first(byte))?;
+        let mut end = self.end(at + 1, is_in_name);
+        let name = self.local_name(at + 1..end);
+        let (mut names_secret, mut has_value) = (false, false);
+        loop {
+            end = self.end(end, |byte| byte.is_ascii_whitespace());
+            match &self.text[end..] {
+                [b'>', ..] => {
+                    return Some(Tag { end: end + 1, name, is_empty: false, names_secret, has_value });
+                }
+                [b'/', b'>', ..] => {
+                    return Some(Tag { end: end + 2, name, is_empty: true, names_secret, has_value });
+                }
+                _ => {}
+            }
+            let start = end;
+            end = self.end(start, is_in_name);
+            if end == start {
+                return None;
+            }
+            let attribute = &self.text[self.local_name(start..end)];
+            let Some(value) = self.quoted(self.end(end, |byte| byte.is_ascii_whitespace())) else { continue };
+            end = value.end + 1;
+            names_secret |= is_attribute(attribute, &NAME_ATTRIBUTES) && self.is_secret(&value);
+            has_value |= is_attribute(attribute, &VALUE_ATTRIBUTES);
+        }
+    }
+
+    /// Returns the part of a name after its prefix (XML Namespaces §4).
+    fn local_name(&self, name: Range<usize>) -> Range<usize> {
+        let colon = self.text[name.clone()].iter().rposition(|byte| *byte == b':');
+        colon.map_or(name.clone(), |colon| name.start + colon + 1..name.end)
+    }
+
+    /// Returns the text in quotes after the `=` at `at`.
+    fn quoted(&self, at: usize) -> Option<Range<usize>> {
+        self.text.get(at).filter(|byte| **byte == b'=')?;
+        let start = self.end(at + 1, |byte| byte.is_ascii_whitespace());
+        let quote = self.text.get(start).filter(|byte| matches!(byte, b'"' | b'\''))?;
+        let most = self.text.len().min(start + 1 + ATTRIBUTE_BYTES_MAX);
+        let len = self.text[start + 1..most].iter().position(|byte| byte == quote)?;
+        Some(start + 1..start + 1 + len)
+    }
+
+    /// Finds the value of an attribute of the last tag, whose `=` is at `at`.
+    fn attribute(&self, at: usize) -> Option<Range<usize>> {
+        if at >= self.markup.tag_end {
+            return None;
+        }
+        let before = &self.text[..at];
+        let end = before.trim_ascii_end().len();
+        let name =
+            self.name_before(end, |byte| is_word(byte) || matches!(byte, b'.' | b':') || !byte.is_ascii())?;
+        let begins = self.text[..name.start].last().is_some_and(u8::is_ascii_whitespace);
+        let name = self.local_name(name);
+        let is_value = self.markup.is_pair && is_attribute(&self.text[name.clone()], &VALUE_ATTRIBUTES);
+        if !begins || !(is_value || self.is_secret(&name)) {
+            return None;
+        }
+        self.quoted(at)
+    }
+
+    /// Finds the content of an element whose tag ends at `at`, if it is a secret. It ends with the text.
+    fn content(&mut self, at: usize) -> Option<Range<usize>> {
+        self.markup.content_at.take_if(|content| *content == at)?;
+        let start = self.end(at, |byte| byte.is_ascii_whitespace());
+        let rest = &self.text[start..];
+        if let Some(data) = rest.strip_prefix(b"<![CDATA[") {
+            let len = data.windows(3).position(|window| window == b"]]>").unwrap_or(data.len());
+            let start = start + rest.len() - data.len();
+            return Some(start..start + len);
+        }
+        let len = rest.iter().position(|byte| *byte == b'<').unwrap_or(rest.len());
+        if len == 0 {
+            self.markup.child_at = Some(start);
+            return None;
+        }
+        Some(start..start + len)
     }
 
     /// Finds a known format that begins with the word `at..end`.
@@ -550,6 +758,16 @@ impl<'a> Scan<'a> {
         }
         is_random(&self.text[at..end]).then_some(at..end)
     }
+}
+
+/// Attributes that name what others of the tag have the value of: `<input name="password" value="...">`.
+const NAME_ATTRIBUTES: [&[u8]; 2] = [b"name", b"key"];
+
+/// Attributes that have the value.
+const VALUE_ATTRIBUTES: [&[u8]; 2] = [b"value", b"content"];
+
+fn is_attribute(name: &[u8], known: &[&[u8]]) -> bool {
+    known.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// Returns `true` if a run of Base64 characters is not a path. A path has more slashes than random text.

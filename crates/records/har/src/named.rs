@@ -1,5 +1,5 @@
 //! Decides by a name whether its value is a secret: the name of a header field, a cookie, a parameter, a form
-//! field or a JSON member.
+//! field, a JSON member, an XML element or attribute, or a GraphQL argument.
 //!
 //! The same rule applies to recording and to verification. A name is split into words at every character that
 //! is not a letter or digit, and where the case changes. Digits at the end of a word do not count.
@@ -11,7 +11,11 @@
 //!   `token_type` are not.
 //! - Words such as `value`, `hash` or `header` at the end are skipped: `api_key_value` is an `api_key`.
 //!
-//! Words may be joined, as in `accesstoken` and `PHPSESSID`. Names are English, like those of most APIs.
+//! Words may be joined, as in `accesstoken` and `PHPSESSID`. Names are English, like those of most APIs;
+//! words for a password are known in other languages too.
+//!
+//! Two names depend on their place: `Key` is a secret as the name of a header field, and `code` beside
+//! `grant_type`, or beside `state` in a URL (RFC 6749 §4.1).
 
 use std::sync::LazyLock;
 
@@ -27,8 +31,52 @@ pub(crate) enum Meaning {
     /// The value is a secret. If it is an object, this applies to the members that represent it, such as `id`
     /// and `value`.
     Secret,
+    /// The value is a secret unless it is an object. Of an object, this applies to `number`.
+    SecretScalar,
     /// Everything within the value is secret.
     AllSecret,
+}
+
+/// The neighbours of a name, as far as they change its meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) enum Beside {
+    /// Nothing of interest.
+    #[default]
+    Nothing,
+    /// The parameters of an authorization grant, so that `code` is the grant.
+    Grant,
+}
+
+/// The name of a grant by its place (RFC 6749 §4.1).
+const CODE: &str = "code";
+
+impl Beside {
+    /// Returns what stands in a body, in any syntax.
+    pub(crate) fn of_body(text: &str) -> Self {
+        // Most texts are too short, or have no `code`.
+        let is_grant = text.len() > "grant_type=&code=".len()
+            && text.contains(CODE)
+            && ["grant_type", "grantType"].iter().any(|name| text.contains(name));
+        if is_grant { Self::Grant } else { Self::Nothing }
+    }
+
+    /// Returns what stands in a URL, a query or a form.
+    pub(crate) fn of_parameters(text: &str) -> Self {
+        let is_state = |at: usize| at == 0 || matches!(text.as_bytes()[at - 1], b'?' | b'&' | b'#' | b';');
+        if text.contains("code=") && text.match_indices("state=").any(|(at, _)| is_state(at)) {
+            return Self::Grant;
+        }
+        Self::of_body(text)
+    }
+
+    /// Returns what these names of parameters mean for each other.
+    pub(crate) fn of_names<'a>(mut names: impl Iterator<Item = &'a str>) -> Self {
+        if names.any(|name| matches!(name, "grant_type" | "grantType" | "state")) {
+            Self::Grant
+        } else {
+            Self::Nothing
+        }
+    }
 }
 
 /// Number of words kept, counted from the end of a name. No rule uses more.
@@ -96,12 +144,12 @@ fn is_break(name: &[u8], at: usize) -> bool {
 
 /// Returns `true` if a word means a secret regardless of the words before it.
 fn is_strong(word: &[u8]) -> bool {
-    match word {
-        b"passwordless" => false,
-        b"pwd" | b"passwort" | b"kennwort" | b"credential" | b"credentials" | b"creds" => true,
-        _ if word.len() < "secret".len() => false,
-        _ => has_password(word) || word.ends_with(b"secret") || word.ends_with(b"secrets"),
+    if word == b"passwordless" {
+        return false;
     }
+    is_in(STRONG, word)
+        || word.len() >= "secret".len()
+            && (has_password(word) || word.ends_with(b"secret") || word.ends_with(b"secrets"))
 }
 
 fn has_password(word: &[u8]) -> bool {
@@ -109,17 +157,27 @@ fn has_password(word: &[u8]) -> bool {
     word.windows(4).enumerate().any(|(at, window)| window == b"pass" && begins(&word[at + 4..]))
 }
 
-/// Returns `true` if two words form one for a password: `passWord`, `pass-phrase`.
+/// Returns `true` if two words form one for a password: `passWord`, `pass-phrase`, `mot_de_passe`.
 fn is_split_password(before: &[u8], word: &[u8]) -> bool {
-    before == b"pass" && matches!(word, b"word" | b"words" | b"wd" | b"phrase")
+    match before {
+        b"pass" => matches!(word, b"word" | b"words" | b"wd" | b"phrase"),
+        b"de" | b"palavra" => word == b"passe",
+        b"mat" => word == b"khau",
+        b"kata" => word == b"sandi",
+        _ if before.is_ascii() => false,
+        _ => {
+            let is = |first: &str, second: &str| before == first.as_bytes() && word == second.as_bytes();
+            is("mật", "khẩu") || is("كلمة", "المرور") || is("كلمة", "السر")
+        }
+    }
 }
 
 /// A word and the list that contains it.
-type Listed = (&'static [u8], u8);
+type Listed = (&'static [u8], u16);
 
-/// Words that matter at the end of a name, by their first letter.
-static LEXICON: LazyLock<[Vec<Listed>; 26]> = LazyLock::new(|| {
-    let mut lexicon = [const { Vec::new() }; 26];
+/// Words that matter, by their first letter. Those that begin with a letter outside ASCII come last.
+static LEXICON: LazyLock<[Vec<Listed>; 27]> = LazyLock::new(|| {
+    let mut lexicon = [const { Vec::new() }; 27];
     for (list, words) in LISTS {
         for word in words.split(' ') {
             if let Some(of_letter) = letter(word.as_bytes()).and_then(|letter| lexicon.get_mut(letter)) {
@@ -130,17 +188,20 @@ static LEXICON: LazyLock<[Vec<Listed>; 26]> = LazyLock::new(|| {
     lexicon
 });
 
-const SKIPPED: u8 = 1;
-const ABOUT: u8 = 1 << 1;
-const HARMLESS_TOKEN: u8 = 1 << 2;
-const SECRET_TOKENS: u8 = 1 << 3;
-const SECRET_KEY: u8 = 1 << 4;
-const SECRET_CODE: u8 = 1 << 5;
-const SECRET_NOUN: u8 = 1 << 6;
-const REPRESENTS: u8 = 1 << 7;
+const SKIPPED: u16 = 1;
+const ABOUT: u16 = 1 << 1;
+const HARMLESS_TOKEN: u16 = 1 << 2;
+const SECRET_TOKENS: u16 = 1 << 3;
+const SECRET_KEY: u16 = 1 << 4;
+const SECRET_CODE: u16 = 1 << 5;
+const SECRET_NOUN: u16 = 1 << 6;
+const REPRESENTS: u16 = 1 << 7;
+const STRONG: u16 = 1 << 8;
+const DATABASE: u16 = 1 << 9;
+const CARD: u16 = 1 << 10;
 
 /// The words of each list, separated by blanks.
-const LISTS: [(u8, &str); 8] = [
+const LISTS: [(u16, &str); 11] = [
     // Words at the end that do not change the meaning of the words before them.
     (
         SKIPPED,
@@ -187,21 +248,40 @@ const LISTS: [(u8, &str); 8] = [
     // Words that mean a secret by themselves, at the end of a name.
     (
         SECRET_NOUN,
-        "authorization auth bearer jwt jws jwe dpop assertion csrf xsrf signature signatures session sess sessid \
-        cookie pass passcode pw pswd otp totp pin cvv cvc ssn",
+        "authorization authorisation authentication auth bearer jwt jws jwe dpop assertion csrf xsrf signature \
+        signatures session sess sessid cookie pass passcode pw pswd otp totp pin cvv cvc ssn iban dsn mdp parola \
+        sandi sifre şifre",
     ),
     // Members that represent the object they are in, like those in the first list.
     (REPRESENTS, "id key code content payload"),
+    // Words that mean a secret anywhere in a name, besides those for `password` and `secret`.
+    (
+        STRONG,
+        "pwd credential credentials creds passwort kennwort motdepasse contrasena contraseña contrasenia senha \
+        palavrapasse wachtwoord losenord lösenord passord adgangskode salasana haslo hasło heslo jelszo jelszó \
+        parool slaptazodis slaptažodis lozinka geslo matkhau katasandi пароль парола лозинка συνθηματικό 密码 密碼 \
+        口令 パスワード 비밀번호 암호 รหัสผ่าน סיסמה पासवर्ड",
+    ),
+    // Words before `url` and `uri` that make it the address of a database, which contains its password.
+    (
+        DATABASE,
+        "database db datasource redis mongo mongodb postgres postgresql pg mysql mariadb mssql sqlserver \
+        sqlalchemy clickhouse amqp rabbitmq jdbc",
+    ),
+    // Words before `card` that make it a payment card.
+    (CARD, "credit debit bank payment charge prepaid gift"),
 ];
 
-/// Index of a word's first letter, from 0.
+/// Index of a word's first letter, from 0. All letters outside ASCII have the same one.
 fn letter(word: &[u8]) -> Option<usize> {
-    let first = word.first()?.checked_sub(b'a')?;
-    (first < 26).then_some(usize::from(first))
+    match word.first()? {
+        first @ b'a'..=b'z' => Some(usize::from(first - b'a')),
+        first => (!first.is_ascii()).then_some(26),
+    }
 }
 
 /// Returns `true` if a word is in one of these lists.
-fn is_in(lists: u8, word: &[u8]) -> bool {
+fn is_in(lists: u16, word: &[u8]) -> bool {
     letter(word)
         .is_some_and(|letter| LEXICON[letter].iter().any(|(known, list)| list & lists != 0 && *known == word))
 }
@@ -210,23 +290,52 @@ fn is_secret_key(kind: &[u8]) -> bool {
     kind.ends_with(b"api") || is_in(SECRET_KEY, kind)
 }
 
+/// Returns the meaning of the name of a header field. `Key` alone is one of a secret there; elsewhere it is
+/// the name of an entry.
+pub(crate) fn meaning_of_field(name: &str) -> Meaning {
+    if name.eq_ignore_ascii_case("key") { Meaning::Secret } else { meaning(name) }
+}
+
+/// Returns the meaning of a name with that beside it.
+pub(crate) fn meaning_beside(beside: Beside, name: &str) -> Meaning {
+    let is_grant = beside == Beside::Grant && name.eq_ignore_ascii_case(CODE);
+    if is_grant { Meaning::Secret } else { meaning(name) }
+}
+
+/// Returns the name in lower case, and the name in which capitals begin words. Letters outside ASCII change
+/// their length with their case, and names with them are split at other characters alone.
+fn cases(name: &str) -> (String, Option<&str>) {
+    if name.is_ascii() { (name.to_ascii_lowercase(), Some(name)) } else { (name.to_lowercase(), None) }
+}
+
 /// Returns the meaning of a name.
 pub(crate) fn meaning(name: &str) -> Meaning {
     if is_pseudonym(name.strip_prefix('_').unwrap_or(name).as_bytes()) {
         return Meaning::Plain;
     }
-    let lower = name.to_ascii_lowercase();
-    let mut words = Words::of(name.as_bytes(), lower.as_bytes());
-    if (words.get(1), words.get(0)) == (b"connection", b"string") || words.get(0) == b"connectionstring" {
-        return Meaning::Secret;
+    let (lower, written) = cases(name);
+    let mut words = Words::of(written.unwrap_or(&lower).as_bytes(), lower.as_bytes());
+    match (words.get(1), words.get(0)) {
+        (b"connection", b"string") | (_, b"connectionstring") => return Meaning::Secret,
+        (b"connection", b"strings") | (_, b"connectionstrings") => return Meaning::AllSecret,
+        _ => {}
     }
     while words.len > 1 && is_in(SKIPPED, words.get(0)) {
         words.len -= 1;
     }
-    let (head, kind) = (words.get(0), words.get(1));
     if words.has_strong {
-        return if is_in(ABOUT, head) { Meaning::Plain } else { Meaning::AllSecret };
+        return if is_in(ABOUT, words.get(0)) { Meaning::Plain } else { Meaning::AllSecret };
     }
+    let is_short_field = words.len == 2 && matches!(lower.as_bytes(), [b'x', b'-' | b'_', ..]);
+    if is_short_field && matches!(words.get(0), b"key" | b"access" | b"login" | b"user") {
+        return Meaning::Secret;
+    }
+    meaning_of_end(&words)
+}
+
+/// Returns the meaning of a name by its last words.
+fn meaning_of_end(words: &Words<'_>) -> Meaning {
+    let (head, kind) = (words.get(0), words.get(1));
     // Short words that mean a secret only without a word before them.
     if words.len == 1 && matches!(head, b"sid" | b"sig") || (kind, head) == (b"connect", b"sid") {
         return Meaning::Secret;
@@ -236,13 +345,22 @@ pub(crate) fn meaning(name: &str) -> Meaning {
     }
     match head {
         b"cookies" => return Meaning::AllSecret,
+        // `DPoP` (RFC 9449 §4), whose capitals look like words.
+        b"p" if (words.get(2), kind) == (b"d", b"po") => return Meaning::Secret,
         // `hmac` alone names an algorithm.
         b"hmac" if !kind.is_empty() => return Meaning::Secret,
         b"id" | b"ids" if matches!(kind, b"session" | b"sess") => return Meaning::Secret,
         b"code" | b"codes" if is_in(SECRET_CODE, kind) => return Meaning::Secret,
         b"verifier" if kind == b"code" => return Meaning::Secret,
         b"answer" if kind == b"security" => return Meaning::Secret,
-        b"number" if matches!(kind, b"card" | b"security") => return Meaning::Secret,
+        b"user" if kind == b"api" => return Meaning::Secret,
+        b"number" if matches!(kind, b"card" | b"creditcard" | b"cc" | b"iban" | b"security") => {
+            return Meaning::Secret;
+        }
+        b"cardnumber" | b"creditcardnumber" | b"ccnumber" | b"databaseurl" => return Meaning::Secret,
+        b"card" if words.len == 1 || is_in(CARD, kind) => return Meaning::SecretScalar,
+        b"creditcard" | b"debitcard" => return Meaning::SecretScalar,
+        b"url" | b"uri" if is_in(DATABASE, kind) => return Meaning::Secret,
         b"response" if kind == b"saml" => return Meaning::Secret,
         _ => {}
     }
@@ -267,15 +385,18 @@ pub(crate) fn meaning(name: &str) -> Meaning {
 /// Returns the meaning of a member's name within an object that means `around`.
 pub(crate) fn meaning_within(around: Meaning, name: &str) -> Meaning {
     match around {
-        Meaning::Plain => meaning(name),
         Meaning::AllSecret => Meaning::AllSecret,
-        Meaning::Secret => {
-            let lower = name.to_ascii_lowercase();
-            let words = Words::of(name.as_bytes(), lower.as_bytes());
-            let stands_for = |back: usize| is_in(SKIPPED | REPRESENTS, words.get(back));
-            if (0..words.len).all(stands_for) { Meaning::Secret } else { meaning(name) }
-        }
+        Meaning::SecretScalar if name.eq_ignore_ascii_case("number") => Meaning::Secret,
+        Meaning::Secret if stands_for_its_parent(name) => Meaning::Secret,
+        Meaning::Plain | Meaning::Secret | Meaning::SecretScalar => meaning(name),
     }
+}
+
+/// Returns `true` if a member or an element of this name represents the one it is in.
+pub(crate) fn stands_for_its_parent(name: &str) -> bool {
+    let (lower, written) = cases(name);
+    let words = Words::of(written.unwrap_or(&lower).as_bytes(), lower.as_bytes());
+    (0..words.len).all(|back| is_in(SKIPPED | REPRESENTS, words.get(back)))
 }
 
 /// Returns `true` if a value reveals nothing, whatever its name: it is empty, a word for true, false or null,
@@ -374,6 +495,70 @@ mod tests {
         otp_code mfaCode verification_code recovery_codes authorization_code device_code code_verifier pin cvv \
         cvv2 cvc ssn card_number cardNumber security_answer connectionString connection_string bearer passwort";
 
+    /// Names by what they are of. Each is a row of the table that a recording goes by.
+    const TABLE: [(&str, &str); 12] = [
+        (
+            "header fields",
+            "Authentication Authorisation Proxy-Authorisation X-Key DPoP X-Access X-Login X-User X-Api-User x_key",
+        ),
+        ("accounts at a bank", "iban IBAN customerIban iban_number"),
+        (
+            "payment cards",
+            "card credit_card creditCard debit_card payment-card cardNumber card_number creditCardNumber cc_number",
+        ),
+        (
+            "databases",
+            "database_url DATABASE_URL databaseUrl db_url REDIS_URL mongodb_uri spring.datasource.url dsn SENTRY_DSN jdbcUrl",
+        ),
+        ("databases by their parts", "connection_string ConnectionStrings connectionStrings"),
+        (
+            "passwords in French and Spanish",
+            "mot_de_passe motDePasse motdepasse mdp contraseña CONTRASEÑA contrasena nueva_contraseña",
+        ),
+        ("passwords in Portuguese and Italian", "senha palavra_passe palavra-passe parola"),
+        (
+            "passwords in Germanic languages",
+            "passwort Kennwort wachtwoord lösenord losenord passord adgangskode",
+        ),
+        ("passwords in Slavic languages", "hasło haslo heslo пароль ПАРОЛЬ парола lozinka geslo"),
+        (
+            "passwords in other languages of Europe",
+            "salasana jelszó parool slaptažodis συνθηματικό şifre sifre",
+        ),
+        (
+            "passwords in languages of Asia",
+            "密码 密碼 口令 パスワード 비밀번호 암호 mật_khẩu mat_khau kata_sandi รหัสผ่าน पासवर्ड",
+        ),
+        ("passwords in Semitic languages", "סיסמה كلمة_المرور كلمة_السر"),
+    ];
+
+    #[test]
+    fn each_row_of_the_table_is_of_secrets() {
+        for (row, names) in TABLE {
+            for name in names.split(' ') {
+                assert_ne!(meaning(name), Meaning::Plain, "{name}: {row}");
+            }
+        }
+    }
+
+    #[test]
+    fn some_names_are_of_secrets_only_in_their_place() {
+        assert_eq!((meaning_of_field("Key"), meaning("Key")), (Meaning::Secret, Meaning::Plain));
+        for (text, is_grant) in [
+            ("grant_type=authorization_code&code=a", true),
+            ("{\"grantType\": \"x\", \"code\": \"a\"}", true),
+            ("/callback?code=a&state=b", true),
+            ("/callback?state=b&code=a", true),
+            ("/a?code=a&estate=b", false),
+            ("/a?error_code=4&code=a", false),
+            ("/a?state=b", false),
+        ] {
+            let expected = if is_grant { Meaning::Secret } else { Meaning::Plain };
+            assert_eq!(meaning_beside(Beside::of_parameters(text), "code"), expected, "{text}");
+        }
+        assert_eq!(meaning_beside(Beside::Grant, "country_code"), Meaning::Plain);
+    }
+
     #[test]
     fn these_names_are_of_secrets() {
         for name in SECRET.split(' ') {
@@ -398,6 +583,12 @@ mod tests {
         password_expires_in secret_name secretVersion secretary secretsmanager_region credential_type compass \
         bypass passenger passport pinned spin shipping design assign signed signature_version cookie_consent \
         cookiePolicy model usage content name value email phone_number number response \
+        keyboard key_count keynote hockey turkey donkey x_axis xKey user_agent userAgent user username user_name \
+        login login_url access access_level postcode postal_code status_code statusCode promo_code qr_code barcode \
+        card_type card_id cards discard postcard scorecard dashboard business_card database database_name db \
+        callback_url webhook_url redirect_uri base_url url uri redis_host parolac mot de passe_partout sandiego \
+        authentication_method authenticated author_id coauthor keyed spin_count pinterest cvs liban caliban \
+        credit debit credit_limit number_of_cards account_number order_number serial_number \
         egr_clekalplbgh5qoqygn7ukpwd";
 
     #[test]
@@ -419,6 +610,10 @@ mod tests {
             ("api_keys", "github", Meaning::AllSecret),
             ("user", "id", Meaning::Plain),
             ("user", "password", Meaning::AllSecret),
+            ("card", "number", Meaning::Secret),
+            ("card", "id", Meaning::Plain),
+            ("card", "brand", Meaning::Plain),
+            ("card", "cvc", Meaning::Secret),
         ] {
             assert_eq!(meaning_within(meaning(around), name), expected, "{around}.{name}");
         }

@@ -53,6 +53,16 @@ pub fn whole_body<'a>(body: &Captured<'a>, codings: &[u8], bytes_max: usize) -> 
     (decoded.completeness == Completeness::Whole).then_some(decoded.bytes)
 }
 
+/// Returns a body without its content codings as far as it can be decoded, up to `bytes_max`. Returns `None`
+/// if it has none, or if one is unknown.
+pub fn decoded_body(body: &Captured<'_>, codings: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    if !is_coded(codings) {
+        return None;
+    }
+    let decoded = coding::decode(body.bytes, body.is_whole, codings, bytes_max);
+    (decoded.completeness != Completeness::Coded).then(|| decoded.bytes.into_owned())
+}
+
 /// Writes exchanges as HAR entries.
 #[derive(Debug)]
 pub struct Recorder {

@@ -11,7 +11,7 @@ use crate::base64;
 use crate::detect::{self, Finding, SecretKind};
 use crate::har::{Cookie, NameValue};
 use crate::key::Key;
-use crate::named::{Meaning, meaning_within, reveals_nothing};
+use crate::named::{Beside, Meaning, meaning_beside, meaning_within, reveals_nothing};
 use crate::secret_remover::SecretRemover;
 
 /// The location of a secret in a file.
@@ -44,6 +44,7 @@ pub fn scan(har: &Value) -> Vec<Location> {
         remover: SecretRemover::new(Key::new(&[0; 32]), Arc::default()),
         path: String::new(),
         locations: Vec::new(),
+        beside: Beside::Nothing,
     };
     scan.value(har, Meaning::Plain, "");
     scan.locations
@@ -53,6 +54,8 @@ struct Scan {
     remover: SecretRemover,
     path: String,
     locations: Vec<Location>,
+    /// The neighbours of the name-value pairs in the list that is read.
+    beside: Beside,
 }
 
 impl Scan {
@@ -64,9 +67,12 @@ impl Scan {
             Value::Number(number) => self.leaf(&number.to_string(), meaning),
             Value::String(text) => self.leaf(text, meaning),
             Value::Array(elements) => {
+                let names = elements.iter().filter_map(|element| element.get("name")?.as_str());
+                let outer = std::mem::replace(&mut self.beside, Beside::of_names(names));
                 for (index, element) in elements.iter().enumerate() {
                     self.within(&format!("[{index}]"), |scan| scan.value(element, meaning, list));
                 }
+                self.beside = outer;
             }
             Value::Object(members) => self.object(members, meaning, list),
         }
@@ -132,15 +138,20 @@ impl Scan {
                 remover.cookie(&mut cookie);
                 *value = cookie.value;
             }),
-            _ if meaning_within(around, name) == Meaning::Plain => {
+            _ if self.is_plain(around, name) => {
                 self.inspect(value, shown, SecretRemover::text);
             }
-            _ => self.inspect(value, shown, |remover, value| {
-                let mut parameter = NameValue::new(name.to_owned(), std::mem::take(value));
-                remover.parameter(&mut parameter);
-                *value = parameter.value;
-            }),
+            _ => {
+                let beside = self.beside;
+                self.inspect(value, shown, |remover, value| {
+                    remover.pair(beside, &mut name.to_owned(), value);
+                });
+            }
         }
+    }
+
+    fn is_plain(&self, around: Meaning, name: &str) -> bool {
+        meaning_within(around, name) == Meaning::Plain && meaning_beside(self.beside, name) == Meaning::Plain
     }
 
     fn body(&mut self, media_type: &str, text: &str, is_base64: bool) {
@@ -267,7 +278,8 @@ mod tests {
         assert_eq!(
             found(&har),
             [
-                "request.url: secret by name at bytes 44 to 73",
+                "request.url: secret by name at bytes 44 to 55",
+                "request.url: secret by name at bytes 69 to 73",
                 "request.headers[0].value: secret by name at bytes 7 to 20, of `Authorization`",
                 "request.headers[1].value: secret by name at bytes 0 to 13, of `X-Api-Key`",
                 "request.headers[3].value: secret by name at bytes 10 to 25, of `Cookie`",

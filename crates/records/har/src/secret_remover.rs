@@ -1,6 +1,7 @@
 //! Removes secrets from parts of an exchange that are not obfuscated. A text that looks like a secret, or is
 //! one by its name, is replaced by its pseudonym; the rest stays. The result is not changed by a second pass.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use egret_json::tokenizer::{Sink, Tokenizer};
@@ -11,7 +12,7 @@ use crate::detect::{detect, is_short_word};
 use crate::har::{Content, Cookie, NameValue, Param, PostData};
 use crate::key::Key;
 use crate::media::{self, Syntax};
-use crate::named::{self, Meaning};
+use crate::named::{self, Beside, Meaning};
 use crate::obfuscate::is_same_site;
 use crate::parameters::{decode, encode, is_unreserved};
 use crate::pseudonym::is_number_pseudonym;
@@ -20,6 +21,9 @@ use crate::{base64, names};
 /// Maximum number of further passes over a text: a replacement may join the text around it to another
 /// finding.
 const ROUNDS: usize = 3;
+
+/// Maximum depth of JSON in the texts of JSON. Deeper texts are searched like any other.
+const NESTED_TEXTS_MAX: usize = 4;
 
 /// Replaces secrets by their pseudonyms.
 #[derive(Debug, Clone)]
@@ -34,14 +38,19 @@ impl SecretRemover {
         Self { key, names }
     }
 
-    /// Returns the meaning of a name for its value.
-    fn meaning(&self, name: &str) -> Meaning {
-        self.meaning_within(Meaning::Plain, name)
+    /// Returns the meaning of a name, with that beside it, for its value.
+    fn meaning(&self, beside: Beside, name: &str) -> Meaning {
+        self.or_own(name, named::meaning_beside(beside, name))
     }
 
-    /// Returns the meaning of a member's name within an object that means `around`.
-    fn meaning_within(&self, around: Meaning, name: &str) -> Meaning {
-        match named::meaning_within(around, name) {
+    /// Returns the meaning of the name of a header field.
+    fn meaning_of_field(&self, name: &str) -> Meaning {
+        self.or_own(name, named::meaning_of_field(name))
+    }
+
+    /// Returns the meaning of a name by the built-in rules, or of one from the config.
+    fn or_own(&self, name: &str, meaning: Meaning) -> Meaning {
+        match meaning {
             Meaning::Plain if self.names.iter().any(|own| own.eq_ignore_ascii_case(name)) => Meaning::Secret,
             meaning => meaning,
         }
@@ -67,7 +76,7 @@ impl SecretRemover {
             *value = value.split(';').map(|pair| self.cookie_pair(pair)).collect::<Vec<_>>().join(";");
         } else if name.eq_ignore_ascii_case("set-cookie") {
             *value = self.set_cookies(value);
-        } else if self.meaning(name) != Meaning::Plain {
+        } else if self.meaning_of_field(name) != Meaning::Plain {
             if let Some(pseudonym) = self.credentials_pseudonym(value) {
                 *value = pseudonym;
             }
@@ -151,13 +160,17 @@ impl SecretRemover {
         }
     }
 
-    /// Removes secrets from a URL parameter, given decoded.
-    pub(crate) fn parameter(&self, parameter: &mut NameValue) {
-        self.pair(&mut parameter.name, &mut parameter.value);
+    /// Removes secrets from the parameters of a URL, given decoded.
+    pub(crate) fn url_parameters(&self, parameters: &mut [NameValue]) {
+        let beside = Beside::of_names(parameters.iter().map(|parameter| &*parameter.name));
+        for NameValue { name, value, .. } in parameters {
+            self.pair(beside, name, value);
+        }
     }
 
-    fn pair(&self, name: &mut String, value: &mut String) {
-        if self.meaning(name) == Meaning::Plain {
+    /// Removes secrets from a parameter, given decoded, which has that beside it.
+    pub(crate) fn pair(&self, beside: Beside, name: &mut String, value: &mut String) {
+        if self.meaning(beside, name) == Meaning::Plain {
             self.text(value);
         } else if let Some(pseudonym) = self.pseudonym_of(value) {
             *value = pseudonym;
@@ -171,8 +184,10 @@ impl SecretRemover {
             let is_coded = extra.contains_key("_coded");
             is_json = self.recorded(&post_data.mime_type, extra.contains_key("_encoding"), is_coded, text);
         }
-        for param in post_data.params.iter_mut().flatten() {
-            self.param(param);
+        let params = post_data.params.as_deref_mut().unwrap_or_default();
+        let beside = Beside::of_names(params.iter().map(|param| &*param.name));
+        for param in params {
+            self.param(beside, param);
         }
         self.text(&mut post_data.mime_type);
         is_json
@@ -268,10 +283,10 @@ impl SecretRemover {
         }
     }
 
-    fn param(&self, param: &mut Param) {
+    fn param(&self, beside: Beside, param: &mut Param) {
         let Param { name, value, file_name, content_type, .. } = param;
         match value {
-            Some(value) => self.pair(name, value),
+            Some(value) => self.pair(beside, name, value),
             None => self.text(name),
         }
         for text in file_name.iter_mut().chain(content_type) {
@@ -290,13 +305,16 @@ impl SecretRemover {
         if !text.contains('=') {
             return;
         }
+        let beside = Beside::of_parameters(text);
         let (mut redacted, mut rest) = (String::with_capacity(text.len()), text.as_str());
         let (mut is_in_path, mut has_query) = (false, false);
         loop {
             let end = rest.find(['?', '&', '#', ';']).unwrap_or(rest.len());
             let name = rest[..end].split_once('=').map(|(name, _)| name);
-            let name = name
-                .filter(|name| self.meaning(&String::from_utf8_lossy(&decode(name, true))) != Meaning::Plain);
+            let is_secret = |name: &&str| {
+                self.meaning(beside, &String::from_utf8_lossy(&decode(name, true))) != Meaning::Plain
+            };
+            let name = name.filter(is_secret);
             let end = match name {
                 None => {
                     redacted.push_str(&rest[..end]);
@@ -378,9 +396,15 @@ impl SecretRemover {
     /// only if something is found, and may be cut off. Returns `true` if it is complete, or `None`, without
     /// changes, if it is not JSON.
     fn json_alone(&self, text: &mut String) -> Option<bool> {
+        self.json_within(text, 0)
+    }
+
+    /// Removes secrets from JSON that is in this number of other JSON texts. See
+    /// [`json_alone`](Self::json_alone).
+    fn json_within(&self, text: &mut String, depth: usize) -> Option<bool> {
         // A byte order mark is not part of the JSON.
         let json = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut leaves = Leaves::new(self, json.len());
+        let mut leaves = Leaves::new(self, Beside::of_body(json), json.len(), depth);
         let mut tokenizer = Tokenizer::new();
         tokenizer.push(json.as_bytes(), &mut leaves).ok()?;
         // A text that is cut off stays without its closing quote.
@@ -392,6 +416,17 @@ impl SecretRemover {
             *text = String::from_utf8(leaves.out).unwrap_or_default();
         }
         Some(is_whole)
+    }
+
+    /// Returns a text of JSON without its secrets, or `None` if there are none. It may be JSON itself.
+    fn redact_leaf(&self, text: &str, depth: usize) -> Option<String> {
+        if depth < NESTED_TEXTS_MAX && begins_json(text) {
+            let mut nested = text.to_owned();
+            if self.json_within(&mut nested, depth + 1).is_some() {
+                return (nested != text).then_some(nested);
+            }
+        }
+        self.redact(text, 0)
     }
 
     /// Returns the text with findings after `from` replaced, or `None` if there are none. Also finds secrets
@@ -460,6 +495,9 @@ fn event(line: &str) -> (&str, &str) {
 /// Writes JSON without its secrets.
 struct Leaves<'a> {
     remover: &'a SecretRemover,
+    beside: Beside,
+    /// Number of JSON texts that this one is in.
+    depth: usize,
     out: Vec<u8>,
     /// The string that is being read.
     held: Option<Vec<u8>>,
@@ -468,21 +506,41 @@ struct Leaves<'a> {
     open: Vec<Container>,
     /// Meaning of the name of the value that comes next.
     next: Meaning,
-    /// Role of the member that comes next in a name-value pair.
+    /// Role of the value that comes next in a name-value pair.
     role: PairRole,
 }
 
 /// An object or a list.
-#[derive(Clone, Copy)]
 struct Container {
     /// Meaning of the names above it.
     meaning: Meaning,
-    is_object: bool,
-    /// Meaning of its `name` member for its `value` member.
+    kind: ContainerKind,
+    /// Meaning of the name of a name-value pair for its value.
     named: Meaning,
+    /// The value of a pair whose name has not been read.
+    unnamed: Option<Written>,
 }
 
-/// Role of a member in an object of the form `{"name": "password", "value": ...}`.
+/// A container, as far as it may be a name-value pair.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ContainerKind {
+    /// An object, which may be `{"name": "password", "value": ...}`.
+    Object,
+    /// A list.
+    List,
+    /// A list in a list, which may be `["authorization", ...]`. It is at the element of this number.
+    InnerList(usize),
+}
+
+/// A leaf that has been written as it is.
+struct Written {
+    /// Its place in the output.
+    place: Range<usize>,
+    text: String,
+    is_number: bool,
+}
+
+/// Role of a value in a name-value pair.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PairRole {
     None,
@@ -490,12 +548,27 @@ enum PairRole {
     Value,
 }
 
+impl PairRole {
+    /// Returns the role of the member of this name.
+    fn of(name: &str) -> Self {
+        let is_in = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
+        if is_in(&["name", "key", "field", "header"]) {
+            Self::Name
+        } else if is_in(&["value", "values", "val"]) {
+            Self::Value
+        } else {
+            Self::None
+        }
+    }
+}
+
 impl<'a> Leaves<'a> {
-    fn new(remover: &'a SecretRemover, bytes: usize) -> Self {
-        let out = Vec::with_capacity(bytes);
+    fn new(remover: &'a SecretRemover, beside: Beside, bytes: usize, depth: usize) -> Self {
         Self {
             remover,
-            out,
+            beside,
+            depth,
+            out: Vec::with_capacity(bytes),
             held: None,
             has_found: false,
             open: Vec::new(),
@@ -510,9 +583,12 @@ impl<'a> Leaves<'a> {
         let whole = std::str::from_utf8(leaf).map_or_else(|error| error.valid_up_to(), str::len);
         let text = std::str::from_utf8(&leaf[..whole]).unwrap_or_default();
         let redacted = match self.next {
-            Meaning::Plain => self.remover.redact(text, 0),
-            Meaning::Secret | Meaning::AllSecret => self.remover.credentials_pseudonym(text),
+            Meaning::Plain => self.remover.redact_leaf(text, self.depth),
+            Meaning::Secret | Meaning::SecretScalar | Meaning::AllSecret => {
+                self.remover.credentials_pseudonym(text)
+            }
         };
+        let start = self.out.len();
         match redacted {
             Some(redacted) => {
                 self.has_found = true;
@@ -520,35 +596,69 @@ impl<'a> Leaves<'a> {
             }
             None => write_escaped(text.as_bytes(), &mut self.out),
         }
-        if self.role == PairRole::Name
-            && let Some(object) = self.open.last_mut()
-        {
-            object.named = self.remover.meaning(text);
+        match self.role {
+            PairRole::Name => self.name_pair(text),
+            PairRole::Value => {
+                self.hold(Written { place: start..self.out.len(), text: text.to_owned(), is_number: false });
+            }
+            PairRole::None => {}
+        }
+    }
+
+    /// Sets the name of a name-value pair. Its value may have been written already.
+    fn name_pair(&mut self, name: &str) {
+        let named = self.remover.meaning(self.beside, name);
+        let Some(container) = self.open.last_mut() else { return };
+        container.named = named;
+        if named == Meaning::Plain {
+            return;
+        }
+        let Some(Written { place, text, is_number }) = container.unnamed.take() else { return };
+        let replacement = if is_number {
+            (!is_number_pseudonym(text.as_bytes()))
+                .then(|| self.remover.key.number(text.as_bytes()).to_string())
+        } else {
+            self.remover.credentials_pseudonym(&text)
+        };
+        if let Some(replacement) = replacement {
+            self.has_found = true;
+            let mut written = Vec::new();
+            write_escaped(replacement.as_bytes(), &mut written);
+            self.out.splice(place, written);
+        }
+    }
+
+    /// Keeps the value of a pair until its name is read.
+    fn hold(&mut self, written: Written) {
+        if let Some(container) = self.open.last_mut().filter(|container| container.named == Meaning::Plain) {
+            container.unnamed = Some(written);
         }
     }
 
     /// Sets the meaning of the next value: elements of a list share the meaning of the list; in an object the
-    /// name decides.
+    /// name decides. Of a list in a list, the first element may be the name of the second one.
     fn between(&mut self) {
-        self.next = match self.open.last() {
-            Some(Container { meaning, is_object: false, .. }) => *meaning,
-            _ => Meaning::Plain,
+        (self.next, self.role) = match self.open.last() {
+            None | Some(Container { kind: ContainerKind::Object, .. }) => (Meaning::Plain, PairRole::None),
+            Some(Container { kind: ContainerKind::InnerList(0), meaning, .. }) => (*meaning, PairRole::Name),
+            Some(Container { kind: ContainerKind::InnerList(1), named, .. }) if *named != Meaning::Plain => {
+                (*named, PairRole::None)
+            }
+            Some(Container { meaning, .. }) => (*meaning, PairRole::None),
         };
-        self.role = PairRole::None;
     }
 
     /// Sets the meaning of the value of this member.
     fn named(&mut self, name: &str) {
-        let Some(Container { meaning, named, .. }) = self.open.last().copied() else { return };
-        self.role = match name {
-            "name" | "key" => PairRole::Name,
-            "value" => PairRole::Value,
-            _ => PairRole::None,
-        };
+        let Some(Container { meaning, named, .. }) = self.open.last() else { return };
+        let (meaning, named) = (*meaning, *named);
+        self.role = PairRole::of(name);
         self.next = if self.role == PairRole::Value && named != Meaning::Plain {
             named
+        } else if self.beside == Beside::Grant && meaning == Meaning::Plain {
+            self.remover.meaning(self.beside, name)
         } else {
-            self.remover.meaning_within(meaning, name)
+            self.remover.or_own(name, named::meaning_within(meaning, name))
         };
     }
 }
@@ -556,8 +666,18 @@ impl<'a> Leaves<'a> {
 impl Sink for Leaves<'_> {
     fn open(&mut self, is_object: bool) {
         self.out.push(if is_object { b'{' } else { b'[' });
-        self.open.push(Container { meaning: self.next, is_object, named: Meaning::Plain });
-        self.role = PairRole::None;
+        let is_inner = self.open.last().is_some_and(|outer| outer.kind != ContainerKind::Object);
+        let kind = match (is_object, is_inner) {
+            (true, _) => ContainerKind::Object,
+            (false, true) => ContainerKind::InnerList(0),
+            (false, false) => ContainerKind::List,
+        };
+        self.open.push(Container { meaning: self.next, kind, named: Meaning::Plain, unnamed: None });
+        if is_object {
+            self.role = PairRole::None;
+        } else {
+            self.between();
+        }
     }
 
     fn close(&mut self, is_object: bool) {
@@ -568,6 +688,9 @@ impl Sink for Leaves<'_> {
 
     fn comma(&mut self) {
         self.out.push(b',');
+        if let Some(Container { kind: ContainerKind::InnerList(number), .. }) = self.open.last_mut() {
+            *number += 1;
+        }
         self.between();
     }
 
@@ -599,13 +722,18 @@ impl Sink for Leaves<'_> {
     fn number(&mut self, number: &[u8]) {
         let is_secret = match self.next {
             Meaning::Plain => !detect(&String::from_utf8_lossy(number)).is_empty(),
-            Meaning::Secret | Meaning::AllSecret => !is_number_pseudonym(number),
+            Meaning::Secret | Meaning::SecretScalar | Meaning::AllSecret => !is_number_pseudonym(number),
         };
+        let start = self.out.len();
         if is_secret {
             self.has_found = true;
             self.out.extend_from_slice(self.remover.key.number(number).to_string().as_bytes());
         } else {
             self.out.extend_from_slice(number);
+        }
+        if self.role == PairRole::Value {
+            let text = String::from_utf8_lossy(number).into_owned();
+            self.hold(Written { place: start..self.out.len(), text, is_number: true });
         }
     }
 

@@ -1,5 +1,6 @@
 //! `access-log`: writes one line per exchange, as JSON or from a template, with sensitive values obfuscated.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use egret_config::Problem;
 use egret_har::obfuscate::MessageKind as Message;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_har::{Key, Mask, Recording, RecordingConfig};
+use egret_json::printable::{is_unprintable, printable_json, push_value};
 use egret_json::write_escaped;
 use egret_match::matching::{PathPattern, SegmentPattern, decode};
 use schemars::JsonSchema;
@@ -106,7 +108,16 @@ enum LineFormat {
 #[derive(Debug)]
 enum Piece {
     Text(String),
-    Placeholder(Placeholder),
+    Placeholder(Placeholder, Quoting),
+}
+
+/// The way in which a template has a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quoting {
+    /// Escaped, so that it stays within the quotes or the place that the template has for it.
+    Escaped,
+    /// As the value of a pair `key=value`: in quotes unless it is plain.
+    Pair,
 }
 
 /// A value that a line can contain.
@@ -246,12 +257,15 @@ impl Diagnosis for AccessLog {
                     push_member(name, &value(part), &mut room);
                 }
                 room.push(b'}');
+                if let Cow::Owned(escaped) = printable_json(&String::from_utf8_lossy(&room)) {
+                    *room = escaped.into_bytes();
+                }
             }
             LineFormat::Template(pieces) => {
                 for piece in pieces {
                     match piece {
                         Piece::Text(text) => room.extend_from_slice(text.as_bytes()),
-                        Piece::Placeholder(part) => push_text(&value(part), &mut room),
+                        Piece::Placeholder(part, quoting) => push_text(&value(part), *quoting, &mut room),
                     }
                 }
             }
@@ -379,16 +393,21 @@ fn push_member(name: &str, value: &PlaceholderValue, out: &mut Vec<u8>) {
 }
 
 /// Appends a value to a text line. Escaping keeps it on its line and within its quotes.
-fn push_text(value: &PlaceholderValue, out: &mut Vec<u8>) {
+fn push_text(value: &PlaceholderValue, quoting: Quoting, out: &mut Vec<u8>) {
     match value {
         PlaceholderValue::Text(text) if text.is_empty() => out.push(b'-'),
+        PlaceholderValue::Text(text) if quoting == Quoting::Pair => {
+            let mut quoted = String::with_capacity(text.len());
+            push_value(cut(text), &mut quoted);
+            out.extend_from_slice(quoted.as_bytes());
+        }
         PlaceholderValue::Text(text) => {
             let mut escaped = String::with_capacity(text.len());
             for letter in cut(text).chars() {
                 match letter {
                     '"' | '\\' => escaped.extend(['\\', letter]),
-                    // Some tools treat line and paragraph separators as line ends.
-                    letter if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') => {
+                    // They could end the line, command a terminal or reorder the text.
+                    letter if is_unprintable(letter) => {
                         // Writing to a `String` cannot fail.
                         let _ = write!(escaped, "{}", letter.escape_unicode());
                     }
@@ -451,7 +470,9 @@ fn pieces(template: &str, context: &mut CompileContext<'_>) -> Vec<Piece> {
             rest = after;
             continue;
         }
-        pieces.extend(part(name.trim(), "template", context).map(Piece::Placeholder));
+        let quoting = if before.ends_with('=') { Quoting::Pair } else { Quoting::Escaped };
+        let placeholder = part(name.trim(), "template", context);
+        pieces.extend(placeholder.map(|placeholder| Piece::Placeholder(placeholder, quoting)));
         rest = after;
     }
     pieces.push(Piece::Text(rest.to_owned()));
@@ -556,6 +577,23 @@ mod tests {
                 .record("GET https://one.example/a?b=c\nuser-agent: a\"b\\c\td", "200\nx-id: \u{e9}\u{2028}"),
         );
         assert_eq!(archive.entries(), ["${x} GET /a?b=c \"a\\\"b\\\\c\\u{9}d\" 200 - \u{e9}\\u{2028}"]);
+    }
+
+    #[test]
+    fn a_pair_of_a_template_cannot_be_read_as_several() {
+        let archive = Archive::with(&json!([{ "access-log": {
+            "export": "kept", "template": "consumer=${consumer} target=${target} status=${status}", "obfuscate": false,
+        } }]));
+        for (consumer, shown) in
+            [("web", "web"), ("a status=999", "\"a status=999\""), ("a\" b=\u{202e}", "\"a\\\" b=\\u202e\"")]
+        {
+            hand_over(
+                &archive
+                    .record(&format!("GET https://one.example/a?b=c\nx-egret-consumer: {consumer}"), "200"),
+            );
+            let expected = format!("consumer={shown} target=\"/a?b=c\" status=200");
+            assert_eq!(archive.entries().last().unwrap(), &expected);
+        }
     }
 
     #[test]

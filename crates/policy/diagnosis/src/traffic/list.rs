@@ -16,14 +16,21 @@ pub(crate) struct Entry {
     pub status: u16,
     /// Time that the client waited.
     pub duration_us: u64,
-    /// The exchange as it was recorded, secrets included. It is shown only by the rules of the config.
+    /// The exchange as it was recorded, without the secrets of accounts. It is shown only by the rules of the
+    /// config.
     pub exchange: RecordedExchange,
+    /// The exchange with those secrets, if it has any, to be sent again. It is never shown.
+    pub received: Option<Box<RecordedExchange>>,
 }
 
 impl Entry {
     /// Number of bytes that the entry occupies.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.line.len() + self.exchange.allocated_bytes()
+        let received = self
+            .received
+            .as_ref()
+            .map_or(0, |received| size_of::<RecordedExchange>() + received.allocated_bytes());
+        size_of::<Self>() + self.line.len() + self.exchange.allocated_bytes() + received
     }
 }
 

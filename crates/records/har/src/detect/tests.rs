@@ -194,6 +194,29 @@ fn values_are_found_by_their_name() {
         let span = before.len()..before.len() + secret.len();
         assert_eq!(detect(&text), [Finding { kind: SecretKind::Named, span }], "{text}");
     }
+    for (before, secret, after) in [
+        ("<password>", "hunter2", "</password>"),
+        ("<wsse:Password Type=\"#PasswordText\">\n  ", "hunter2", "\n</wsse:Password>"),
+        ("<a><api-key><![CDATA[", "live<key", "]]></api-key></a>"),
+        ("<Password><Value>", "hunter2", "</Value></Password>"),
+        ("<key>password</key>\n<string>", "hunter2", "</string>"),
+        ("<member><name>password</name><value><string>", "hunter2", "</string></value></member>"),
+        ("<user name=\"ada\" password='", "hunter2", "'/>"),
+        ("<add key=\"password\" value=\"", "hunter2", "\" />"),
+        ("<add value=\"", "hunter2", "\" key=\"password\"/>"),
+        ("<property name=\"password\">", "hunter2", "</property>"),
+        ("<meta name=\"csrf-token\" content=\"", "abc", "\">"),
+        ("<password>", "cut off", ""),
+        ("mutation { login(password: \"", "hunter2", "\") { id } }"),
+        ("mutation{login(name:\"ada\",password:\"\"\"", "hun\"ter2", "\"\"\"){id}}"),
+        ("query: login(password: \\\"", "hunter2", "\\\")"),
+        ("<https://x.example/?code=", "abc", "&state=xyz>; rel=next"),
+        ("see https://x.example/?state=xyz&code=", "abc", " and more"),
+    ] {
+        let text = format!("{before}{secret}{after}");
+        let span = before.len()..before.len() + secret.len();
+        assert_eq!(detect(&text), [Finding { kind: SecretKind::Named, span }], "{text}");
+    }
     let text = "postgres://ada:hunter2@db.example.com/x";
     assert_eq!(detect(text), [Finding { kind: SecretKind::Credentials, span: 15..22 }]);
     assert_eq!(kinds(&format!("?token=ghp_{}", random(BASE62, 36))), [SecretKind::GithubToken]);
@@ -219,6 +242,14 @@ fn a_name_alone_makes_no_secret() {
         "Your password: it must not be empty".to_owned(),
         "<input name=\"password\" type=\"password\">\n\n<p>".to_owned(),
         "?next_page_token=abc&max_tokens=5".to_owned(),
+        "?code=abc&page=2".to_owned(),
+        "<password/><a>b</a>".to_owned(),
+        format!("<password>{hidden}</password>"),
+        "<label for=\"password\">Password</label><code>x</code>".to_owned(),
+        "<author>Ada</author><postcode>1</postcode><key>region</key><string>eu</string>".to_owned(),
+        "<xs:element name=\"password\" type=\"xs:string\"/><xs:element>text</xs:element>".to_owned(),
+        "if (a <token && b> c) {}".to_owned(),
+        "query { user(token: $token, keyboard: \"qwerty\") { id } }".to_owned(),
         "Idempotency-Key: abc".to_owned(),
         "https://x.example:8443/a@b".to_owned(),
         "ssh://git@localhost".to_owned(),
@@ -246,6 +277,10 @@ fn a_long_text_is_looked_at_once() {
         "41-",
         "A1b/",
         "a.",
+        "<a b='",
+        "<password>",
+        "&code=",
+        "token:\"\"\"",
         "=",
         "ya29.",
         "password=",

@@ -66,9 +66,7 @@ impl Redaction {
             Self::Obfuscated(obfuscator) => obfuscator.url(url, parameters),
             Self::SecretsRemoved(remover) => {
                 remover.reference(url);
-                for parameter in parameters {
-                    remover.parameter(parameter);
-                }
+                remover.url_parameters(parameters);
             }
             Self::None => {}
         }

@@ -1,0 +1,92 @@
+//! Suggestions for commands and options that have other names in other programs.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Names of commands in other programs, and the commands here.
+const COMMANDS: [(&str, &str); 16] = [
+    ("validate", "check"),
+    ("verify", "check"),
+    ("lint", "check"),
+    ("test", "check"),
+    ("start", "run"),
+    ("serve", "run"),
+    ("server", "run"),
+    ("up", "run"),
+    ("proxy", "run"),
+    ("status", "doctor"),
+    ("diagnose", "doctor"),
+    ("logs", "tail"),
+    ("log", "tail"),
+    ("watch", "tail"),
+    ("ping", "health"),
+    ("new", "init"),
+];
+
+/// Names of options in other programs, and the options here.
+const OPTIONS: [(&str, &str); 4] =
+    [("--port", "--listen"), ("--bind", "--listen"), ("--address", "--listen"), ("--file", "--config")];
+
+/// Replaces the suggestion of an error of the command line by a better one. No hidden command is suggested.
+pub fn with_suggestion(mut error: clap::Error) -> clap::Error {
+    let word = |error: &clap::Error, kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word.split('=').next().unwrap_or_default().to_owned()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let word = word(&error, ContextKind::InvalidSubcommand).unwrap_or_default();
+            let visible = match error.remove(ContextKind::SuggestedSubcommand) {
+                Some(ContextValue::Strings(names)) => {
+                    names.into_iter().filter(|name| !name.starts_with("__")).collect()
+                }
+                _ => Vec::new(),
+            };
+            let suggested = known(&COMMANDS, &word).map_or(visible, |command| vec![command]);
+            if !suggested.is_empty() {
+                error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(suggested));
+            }
+        }
+        ErrorKind::UnknownArgument => {
+            let word = word(&error, ContextKind::InvalidArg).unwrap_or_default();
+            if let Some(option) = known(&OPTIONS, &word) {
+                error.insert(ContextKind::SuggestedArg, ContextValue::String(option));
+            }
+        }
+        _ => {}
+    }
+    error
+}
+
+fn known(names: &[(&str, &str)], word: &str) -> Option<String> {
+    names.iter().find(|(other, _)| *other == word).map(|(_, own)| (*own).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn message(arguments: &[&str]) -> String {
+        let all = std::iter::once("egret").chain(arguments.iter().copied());
+        with_suggestion(Cli::try_parse_from(all).unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn names_of_other_programs_lead_to_the_command() {
+        for (other, own) in COMMANDS {
+            let message = message(&[other]);
+            assert!(message.contains(&format!("'{own}'")), "{message}");
+        }
+        assert!(message(&["run", "--port", "8000"]).contains("'--listen'"));
+        assert!(message(&["chekc"]).contains("'check'"));
+    }
+
+    #[test]
+    fn no_hidden_command_is_suggested() {
+        for word in ["serve-command", "serve", "_serve-command", "served", "xyz"] {
+            assert!(!message(&[word]).contains("__"), "{}", message(&[word]));
+        }
+    }
+}
