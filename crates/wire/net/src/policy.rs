@@ -473,11 +473,6 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Returns the IPv4 address that an IPv6 address stands for, such as one of NAT64.
-fn embedded(address: SocketAddr) -> Option<SocketAddr> {
-    net::embedded_v4(address.ip()).map(|ip| SocketAddr::new(ip.into(), address.port()))
-}
-
 /// Returns `true` if the listener at `own` accepts connections to `address`. `is_local` is true if the
 /// address is this machine's own.
 fn takes(own: SocketAddr, address: SocketAddr, is_local: bool) -> bool {
