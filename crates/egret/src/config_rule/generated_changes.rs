@@ -284,7 +284,7 @@ fn changed(original: &Original, choice: &mut Choice) -> String {
         };
         text.replace_range(range.clone(), &new);
     }
-    if choice.one_in(6) { restructured(&text, choice) } else { text }
+    if choice.one_in(10) { restructured(&text, choice) } else { text }
 }
 
 /// Returns the text with other lines, or other layout.
@@ -321,11 +321,13 @@ struct Counts {
     accepted: u64,
     /// Number of changes of each listed key.
     by_key: BTreeMap<usize, u64>,
+    /// The listed key of each path that was changed.
+    key_of: BTreeMap<String, usize>,
 }
 
 impl Counts {
     fn add(&mut self, other: Self) {
-        let Self { no_yaml, refused, same, invalid, accepted, by_key } = other;
+        let Self { no_yaml, refused, same, invalid, accepted, by_key, .. } = other;
         self.no_yaml += no_yaml;
         self.refused += refused;
         self.same += same;
@@ -341,7 +343,7 @@ impl Counts {
         if !tune(approved.root(), new.root()).is_empty() {
             return self.refused += 1;
         }
-        let Some(config) = read(&original.name, text) else { return self.invalid += 1 };
+        let Ok(config) = new.with_variables().read::<Config>() else { return self.invalid += 1 };
         let mut found = Vec::new();
         differences("", &original.written, &serde_json::to_value(&config).unwrap(), &mut found);
         if found.is_empty() {
@@ -350,9 +352,11 @@ impl Counts {
         }
         self.accepted += 1;
         for path in found {
-            let key = listed.iter().position(|key| key.is_match(&path));
+            let find = || listed.iter().position(|key| key.is_match(&path));
+            let key = self.key_of.get(&path).copied().or_else(find);
             let key = key.unwrap_or_else(|| panic!("{path} of {} was changed by:\n{text}", original.name));
             *self.by_key.entry(key).or_default() += 1;
+            self.key_of.entry(path).or_insert(key);
         }
     }
 }
@@ -375,7 +379,7 @@ impl Originals {
             let mut choice = Choice(Random::new(mixed(number + 1)));
             let at = match choice.below(200) {
                 0 => all.len() - 1,
-                1..30 => choice.below(self.published.len()),
+                1..16 => choice.below(self.published.len()),
                 _ => self.published.len() + choice.below(self.parts.len()),
             };
             let text = changed(all[at], &mut choice);
@@ -405,7 +409,7 @@ fn generated_changes_alter_only_listed_values() {
             counts.add(run.join().unwrap());
         }
     });
-    let Counts { no_yaml, refused, same, invalid, accepted, by_key } = &counts;
+    let Counts { no_yaml, refused, same, invalid, accepted, by_key, .. } = &counts;
     println!(
         "{CHANGES} changes of {} configs: {accepted} accepted, of {} of {} keys; {refused} refused, {no_yaml} \
          without a tree, {invalid} invalid, {same} of the layout alone",
