@@ -20,7 +20,8 @@ pub fn events(bytes: &[u8]) -> bool {
     }
     if coding == "identity" {
         assert_eq!(whole, merged_events(stream));
-        let body = whole.as_deref().map(|body| serde_json::from_slice::<Value>(body).expect("it is JSON"));
+        let body = whole.as_deref().and_then(|body| serde_json::from_slice::<Value>(body).ok());
+        assert_eq!(body.is_some(), whole.is_some(), "it is JSON");
         // A name that is written with needless escapes is not recognized.
         if memchr::memmem::find(stream, b"\\u00").is_none() {
             assert_eq!(body, merged_simply(stream));
@@ -33,7 +34,7 @@ fn seen(coding: &str, stream: &[u8], step: usize) -> Option<Vec<u8>> {
     let mut changes = Changes::default();
     changes.add(b"content-type", b"text/event-stream");
     changes.add(b"content-encoding", coding.as_bytes());
-    let mut scan = EventScan::of_response(Fields::new(&[], b"", &changes)).expect("it is a stream");
+    let mut scan = EventScan::of_response(Fields::new(&[], b"", &changes))?;
     for piece in stream.chunks(step.max(1)) {
         scan.push(piece);
         assert!(coding != "identity" || scan.held_bytes() <= HELD_BYTES_MAX);
