@@ -37,8 +37,8 @@ mod scenarios {
     mod attack_gateways;
     mod attack_handover;
     mod attack_identity;
-    mod attack_isolation;
     mod attack_informational;
+    mod attack_isolation;
     mod attack_limits;
     mod attack_log_lines;
     mod attack_memory;

@@ -203,6 +203,21 @@ pub(crate) struct OtherHosts {
 }
 
 impl OtherHosts {
+    /// Compiles the settings of hosts without a configured provider. The statistics of `previous` are kept.
+    fn compile(
+        config: &GatewayConfig,
+        policy: Arc<EgressPolicy>,
+        upgrades: Arc<Protocols>,
+        workers: usize,
+        previous: Option<&Plan>,
+    ) -> Result<Arc<Self>, Vec<Problem>> {
+        let tls = ClientTls::compile(&ProviderTlsConfig::default(), "gateway")?;
+        let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
+        let stats = stats.unwrap_or_else(|| HostStats::new(OTHER_HOSTS, workers));
+        let timeouts = upstream_timeouts(&config.timeouts, None);
+        Ok(Arc::new(Self { tls, timeouts, policy, upgrades, stats }))
+    }
+
     /// Returns the upstream for `origin`.
     pub fn upstream(&self, origin: Origin) -> UpstreamPlan {
         let stats = self.stats.of(&String::from_utf8_lossy(&origin.host_field()));
@@ -438,18 +453,9 @@ impl Plan {
         }
         let other_hosts = match same_network {
             Some(same) => Some(Arc::clone(&same.other_hosts)),
-            None => ok_or_push(ClientTls::compile(&ProviderTlsConfig::default(), "gateway"), &mut problems)
-                .map(|tls| {
-                    let stats = previous.map(|previous| Arc::clone(&previous.other_hosts.stats));
-                    let stats = stats.unwrap_or_else(|| HostStats::new(OTHER_HOSTS, workers));
-                    Arc::new(OtherHosts {
-                        tls,
-                        timeouts: upstream_timeouts(&config.timeouts, None),
-                        policy,
-                        upgrades,
-                        stats,
-                    })
-                }),
+            None => {
+                ok_or_push(OtherHosts::compile(config, policy, upgrades, workers, previous), &mut problems)
+            }
         };
         let certified = certified(&flows, &plans, &mut problems);
         check_token_endpoints(&flows, &mut problems);

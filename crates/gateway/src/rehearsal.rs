@@ -554,7 +554,11 @@ impl Rehearsal {
             Ended::Call => return ResponseStep::Pass,
             Ended::Response(message, _) => message,
             Ended::Refused(failure) => {
-                refusal = failure.message(&self.view.plan.errors, self.view.plan.errors.general_shape(), &RequestId::default());
+                refusal = failure.message(
+                    &self.view.plan.errors,
+                    self.view.plan.errors.general_shape(),
+                    &RequestId::default(),
+                );
                 &refusal
             }
             Ended::Failed(failure) => {

@@ -101,7 +101,7 @@ mod tests {
 
     fn entry(list: &List, len: usize) -> Entry {
         let (id, line) = (list.next_id(), vec![b'x'; len].into());
-        Entry { id, line, status: 200, duration_us: 1, exchange: RecordedExchange::default() }
+        Entry { id, line, status: 200, duration_us: 1, exchange: RecordedExchange::default(), received: None }
     }
 
     fn ids(entries: &[Arc<Entry>]) -> Vec<u64> {
