@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
+use tokio::time::Instant;
 
 use crate::config_file::{self, ConfigFileError, ConfigSources};
 use crate::failure::Failure;
@@ -55,8 +56,8 @@ pub struct Events {
     file: Option<(Watch, Receiver<()>)>,
     /// `None` once it is returned as an event.
     command: Option<CommandEnd>,
-    /// `true` from a change until it is returned as an event.
-    has_changed: bool,
+    /// The time at which a change is returned as an event, if there was one.
+    change_due: Option<Instant>,
 }
 
 impl Events {
@@ -75,7 +76,7 @@ impl Events {
             replace: handler(SignalKind::user_defined2())?,
             file: file.and_then(watch),
             command: None,
-            has_changed: false,
+            change_due: None,
         })
     }
 
@@ -84,19 +85,19 @@ impl Events {
         self.command = Some(command);
     }
 
-    /// Waits for the next event. If the future is dropped meanwhile, no change of the file is lost.
+    /// Waits for the next event. If the future is dropped meanwhile, no change of the file is lost or delayed.
     pub async fn next(&mut self) -> Event {
         // A signal during the wait drops the change. That is safe: reload reads the file anyway, and stop
         // does not need it.
-        let has_changed = &mut self.has_changed;
+        let change_due = &mut self.change_due;
         let changed = async {
             let Some((_, changes)) = &mut self.file else { return std::future::pending().await };
-            if !*has_changed && changes.recv().await.is_none() {
+            if change_due.is_none() && changes.recv().await.is_none() {
                 return std::future::pending().await;
             }
-            *has_changed = true;
-            tokio::time::sleep(DEBOUNCE).await;
-            *has_changed = false;
+            // The time stays if the future is dropped: calls over the API, however frequent, delay no reload.
+            tokio::time::sleep_until(*change_due.get_or_insert_with(|| Instant::now() + DEBOUNCE)).await;
+            *change_due = None;
         };
         let command = &mut self.command;
         let ended = async {
