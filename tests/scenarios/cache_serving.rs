@@ -245,7 +245,9 @@ fn what_is_stored_is_purged_by_url_prefix_tag_and_all() {
     assert_eq!(purge(&egret, &format!("prefix={}", url("/a/"))), json!({ "purged": 3 }));
     assert!(!ask("/a/1") && ask("/b"));
     assert_eq!(purge(&egret, "tag=blue"), json!({ "purged": 0 }));
-    assert_eq!(purge(&egret, "all=true&flow=other"), json!({ "purged": 0 }));
+    let unknown = purge(&egret, "all=true&flow=other");
+    assert_eq!(unknown["status"], 404, "{unknown}");
+    assert_eq!(unknown["detail"], "no flow of this name has a cache; those with one are `all`");
     assert_eq!(purge(&egret, "tag=green&flow=all"), json!({ "purged": 2 }));
     assert!(!ask("/b"));
     assert_eq!(purge(&egret, "all=true"), json!({ "purged": 1 }));

@@ -85,7 +85,8 @@ impl Events {
         self.command = Some(command);
     }
 
-    /// Waits for the next event. If the future is dropped meanwhile, no change of the file is lost or delayed.
+    /// Waits for the next event. If the future is dropped meanwhile, no change of the file is lost or
+    /// delayed.
     pub async fn next(&mut self) -> Event {
         // A signal during the wait drops the change. That is safe: reload reads the file anyway, and stop
         // does not need it.

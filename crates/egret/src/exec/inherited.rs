@@ -5,11 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The variable that marks the environment of a command: `CONTROL_ADDRESS /DATA_DIR NAME +NAME -Dproperty=value`.
-/// The data directory has the key by which the gateway proves itself, wherever an inner command runs. The
-/// names are the variables that `egret exec` has set; those with `+` had a value before, which is part of the
-/// new one. The properties are those that it has added to [`JAVA`], with their values, [as words](word). An
-/// isolated command cannot reach the control port, so the word `isolated` is in its place.
+/// The variable that marks the environment of a command:
+/// `CONTROL_ADDRESS /DATA_DIR NAME +NAME -Dproperty=value`. The data directory has the key by which the
+/// gateway proves itself, wherever an inner command runs. The names are the variables that `egret exec` has
+/// set; those with `+` had a value before, which is part of the new one. The properties are those that it has
+/// added to [`JAVA`], with their values, [as words](word). An isolated command cannot reach the control port,
+/// so the word `isolated` is in its place.
 pub const MARK: &str = "EGRET_EXEC";
 
 /// Options for every Java virtual machine, separated by white space.
