@@ -19,7 +19,8 @@ fn file(egret: &Egret) -> String {
 
 #[test]
 fn an_edit_is_checked_compared_applied_and_rolled_back() {
-    let egret = with_limit(5).control("config_changes: all").start();
+    let config = with_limit(5).control("config_changes: all");
+    let egret = config.start();
     let seen = browse(
         &egret,
         r#"
@@ -58,7 +59,7 @@ fn an_edit_is_checked_compared_applied_and_rolled_back() {
     assert_eq!(diff.len(), 2, "{diff:?}");
     assert!(diff[0].as_str().unwrap().contains("limit: 5") && diff[1].as_str().unwrap().contains("limit: 6"));
     assert_eq!(seen["applied"], 6);
-    assert_eq!((limit(&egret), file(&egret)), (5, with_limit(5).yaml()));
+    assert_eq!((limit(&egret), file(&egret)), (5, config.yaml()));
 }
 
 #[test]

@@ -61,12 +61,17 @@ fn a_command_uses_the_gateway_without_its_variables() {
         "egret.yaml",
         format!(
             "control: {{ listen: '{}', token: '${{env:EGRET_TEST_TOKEN}}' }}\ndata_dir: '{}'\n\
-             providers: {{ other: {{ url: 'https://${{env:EGRET_TEST_HOST}}/' }} }}\n",
+             providers: {{ other: {{ url: 'https://${{env:EGRET_TEST_HOST}}/' }} }}\n\
+             accounts: {{ live: {{ provider: other, bearer: {{ token: '${{env:EGRET_TEST_KEY}}' }} }} }}\n",
             gateway.control(),
             data_dir.display()
         ),
     );
-    let printed = place.sh([], &format!("curl --silent --fail {}/; echo; echo $EGRET_EXEC", origin.url()));
+    // The key is one of the config's secrets, whatever else of it is missing here.
+    let script =
+        format!("curl --silent --fail {}/; echo; echo $EGRET_EXEC; echo key=$EGRET_TEST_KEY.", origin.url());
+    let printed = run_checked(place.exec([], ["sh", "-c", &script]).env("EGRET_TEST_KEY", "secret"));
+    assert!(printed.contains("key=.\n"), "{printed}");
     let mark = format!("{} {}", gateway.control(), data_dir.display());
     assert!(printed.starts_with("hello\n") && printed.contains(&mark), "{printed}");
     assert_eq!(place.logs().len(), 0, "no gateway was started");

@@ -22,6 +22,7 @@ mod start;
 mod system_calls;
 mod trust;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -144,8 +145,14 @@ impl ExecArguments {
         let file = file.as_deref();
         let location = Location::read(file)?;
         data_dir::check(&location.data_dir)?;
-        let (config, secrets) = noting_secret_variables(|| read_config(file));
-        let wanted = Wanted::new(self.intercept.as_deref(), &config?).map_err(Failure::misused)?;
+        let (config, mut secrets) = noting_secret_variables(|| read_config(file));
+        if config.is_err() {
+            secrets.extend(whole_values(file));
+        }
+        let wanted = match &self.intercept {
+            Some(hosts) => Wanted::new(Some(hosts), &config?).map_err(Failure::misused)?,
+            None => None,
+        };
         let inherited = Inherited::read().withhold(secrets);
         if let Some(environment) = self.unchanged(&inherited)? {
             return Ok((environment, None));
@@ -331,6 +338,20 @@ fn unknown(data_dir: &Path, error: &io::Error) -> Failure {
 
 fn failed(message: &str) -> Failure {
     Failure::NotRun(format!("egret exec: {message}"), FAILED)
+}
+
+/// Returns the names of the variables that are whole values in a config which cannot be read, since a running
+/// gateway may be used without some of its variables. Secrets are always whole values.
+fn whole_values(file: Option<&Path>) -> BTreeSet<String> {
+    let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+    let is_bound = |bound: Option<char>| bound.is_none_or(|c| c.is_whitespace() || "'\",{}[]".contains(c));
+    let references = text.match_indices("${env:");
+    let name = |(at, prefix): (usize, &str)| {
+        let (name, after) = text[at + prefix.len()..].split_once('}')?;
+        let is_whole = is_bound(text[..at].chars().next_back()) && is_bound(after.chars().next());
+        is_whole.then(|| name.to_owned())
+    };
+    references.filter_map(name).collect()
 }
 
 /// Describes interception with the authority in the data directory.

@@ -33,6 +33,9 @@ mod tests {
     #[test]
     fn another_word_is_refused_with_those_of_today() {
         let report = Config::parse("egret.yaml", "control: { config_changes: tun }").unwrap_err().to_string();
-        assert!(report.contains("expected one of `off`, `tune`, `all`; did you mean `tune`?"), "{report}");
+        assert!(
+            report.contains("expected one of `off`, `tune`, `all`, found `tun`; did you mean `tune`?"),
+            "{report}"
+        );
     }
 }
