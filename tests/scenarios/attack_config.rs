@@ -399,7 +399,7 @@ fn a_recorded_request_is_sent_again_to_the_provider_of_the_recorded_call_only() 
             "another URL" => config.yaml().replace(&origin.url(), &evil.url()),
             alternate => config.yaml().replace(PLACE, alternate),
         });
-        wait::until_true("the file is applied", || ConfigApi::of(&egret).versions().len() == 2);
+        egret.until_logged("config reloaded");
         let answer = resend(&egret, &recorded);
         assert_eq!(evil.requests().len(), 0, "{alternate}");
         assert_eq!((answer.status, &answer.json()["status"]), (200, &Value::from(403)), "{alternate}");
@@ -433,7 +433,7 @@ fn a_flow_that_came_over_the_api_sees_no_request_that_was_recorded_before() {
     a_change_of_a_limit_leaves_recorded_requests_to_be_sent_again();
 }
 
-/// What `tune` would accept, too, is no reason to refuse a recorded request.
+/// A change that `tune` would accept is no reason to refuse a recorded request.
 fn a_change_of_a_limit_leaves_recorded_requests_to_be_sent_again() {
     let origin = Provider::plain();
     let egret = with_flow(&origin).control("config_changes: unrestricted").start();
