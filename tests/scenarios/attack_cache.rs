@@ -357,7 +357,7 @@ fn a_client_that_joined_a_response_which_becomes_too_large_gets_the_rest() {
 }
 
 #[test]
-fn what_a_provider_sent_for_one_address_is_not_served_to_another() {
+fn a_response_for_one_address_is_not_served_to_another() {
     let origin = Provider::with_responses(|request| {
         let address = request.values("x-forwarded-for").join(", ");
         ok_response("Cache-Control: max-age=600", &address)

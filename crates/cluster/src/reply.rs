@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_sends_is_refused() {
+    fn a_reply_that_no_server_sends_is_refused() {
         for text in [
             "HTTP/1.1",
             "$+5\r\n",

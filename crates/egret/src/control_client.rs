@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_a_nonce_is_sent_to_a_port_that_proves_nothing() {
+    fn an_unproven_port_is_sent_a_nonce_alone() {
         let forged =
             format!("HTTP/1.1 200 OK\r\nx-egret-proof: {}.{}\r\n\r\n", "0".repeat(32), "0".repeat(64));
         for answer in ["HTTP/1.1 200 OK\r\n\r\n", &forged] {

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_and_left_alone() {
+    fn a_file_that_is_no_key_is_refused_and_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.key");
         fs::write(&path, "short").unwrap();
