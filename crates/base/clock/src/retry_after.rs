@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_no_time_is_nothing() {
+    fn a_value_without_a_time_is_refused() {
         for text in [
             "",
             " ",
@@ -194,13 +194,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics_and_nothing_lies_in_the_past(value: Vec<u8>, now: u64) {
+        fn a_time_read_never_lies_in_the_past(value: Vec<u8>, now: u64) {
             let now = Timestamp::from_micros(now);
             prop_assert!(read(&value, now).is_none_or(|time| time >= now));
         }
 
         #[test]
-        fn what_looks_like_a_time_is_read_without_a_panic(text in "[0-9]{0,20}[.]?[0-9]{0,9}(ns|us|ms|s|m|h|d| |:|-|T|Z|GMT|Nov){0,8}[0-9]{0,6}") {
+        fn a_malformed_time_is_read_without_a_panic(text in "[0-9]{0,20}[.]?[0-9]{0,9}(ns|us|ms|s|m|h|d| |:|-|T|Z|GMT|Nov){0,8}[0-9]{0,6}") {
             read(text.as_bytes(), NOW);
         }
 

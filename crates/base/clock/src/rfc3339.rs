@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_with_a_zone_is_refused() {
+    fn a_time_without_a_valid_zone_is_refused() {
         for text in [
             "",
             "2024-02-29",
@@ -149,13 +149,13 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_again(ms in 0_u64..253_402_300_800_000) {
+        fn a_written_time_is_read_again(ms in 0_u64..253_402_300_800_000) {
             let time = SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
             prop_assert_eq!(read(&write(time)), Some(time));
         }
 
         #[test]
-        fn nothing_panics(text in "[0-9T:.+Zz-]{0,40}") {
+        fn any_text_is_read_without_a_panic(text in "[0-9T:.+Zz-]{0,40}") {
             let _ = read(&text);
         }
     }

@@ -357,7 +357,7 @@ fn control_characters_of_the_text_are_not_repeated() {
 }
 
 #[test]
-fn what_is_too_long_too_deep_or_multiplies_is_refused() {
+fn a_config_beyond_the_limits_of_size_is_refused() {
     let bomb = (1..9).fold("a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(), |text, level| {
         let inner = vec![format!("*a{}", level - 1); 9].join(", ");
         text + &format!("a{level}: &a{level} [{inner}]\n")

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pointer_names_is_found_as_it_is_written() {
+    fn a_pointer_finds_the_bytes_of_its_value() {
         let text = r#" {"a": {"b/c": [1, {"d": 18446744073709551617}]}, "e\u0066": "x", "a2": 1} "#;
         let found = find(&["/a/b~1c/1/d", "/ef", "/a/b~1c", "/none", "/a2/x", "/a/b~1c/7"], text).unwrap();
         let found: Vec<_> = found.iter().map(Option::as_deref).collect();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_see_differently_is_not_found() {
+    fn ambiguous_or_malformed_json_is_not_searched() {
         assert_eq!(find(&["/a"], r#"{"a":1,"a":2}"#), None);
         assert_eq!(find(&["/a"], r#"{"a":1,"\u0061":2}"#), None);
         assert_eq!(find(&["/a/b"], r#"{"a":{"b":1},"a":1}"#), None);

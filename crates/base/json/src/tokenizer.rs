@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn malformed_json_is_refused() {
         for text in [
             "",
             " ",
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_would_have_to_hold_is_limited() {
+    fn depth_names_and_numbers_are_limited() {
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(echo(deep(DEPTH_MAX).as_bytes(), 7).is_ok());
         assert_eq!(echo(deep(DEPTH_MAX + 1).as_bytes(), 7), Err(JsonError::TooDeep));

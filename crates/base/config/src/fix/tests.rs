@@ -82,7 +82,7 @@ fn obvious_mistakes_are_mended_and_comments_stay() {
 }
 
 #[test]
-fn what_is_not_obvious_stays() {
+fn a_problem_without_an_obvious_fix_stays() {
     for text in [
         "providers: { a: { url: x, time: 60 } }",
         "providers: { a: { url: x, limit: five } }",

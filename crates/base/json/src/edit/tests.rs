@@ -33,7 +33,7 @@ fn assert_edited(text: &str, edits: &[&str], expected: &str) {
 }
 
 #[test]
-fn what_no_pointer_names_stays_as_it_is_written() {
+fn members_without_an_edit_keep_their_bytes() {
     let text = " { \"b\" : 1.50e+01 ,\n\t\"a\\u0062\":[ ] , \"a\": \"\\/\" } ";
     assert_edited(text, &["remove /c", "remove /b/x", "add /a 7"], text);
     assert_edited(text, &["set /b 2"], " { \"b\" : 2 ,\n\t\"a\\u0062\":[ ] , \"a\": \"\\/\" } ");
@@ -141,7 +141,7 @@ fn names_that_stand_several_times_are_edited_all() {
 }
 
 #[test]
-fn what_is_no_json_is_refused_wherever_it_stops_being_it() {
+fn malformed_json_is_refused_at_its_first_wrong_byte() {
     for (text, at) in [
         ("", 0),
         ("{", 1),
@@ -402,7 +402,7 @@ proptest! {
     }
 
     #[test]
-    fn what_another_reader_refuses_is_refused(text in repeated_text(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn an_edit_fails_exactly_where_serde_json_does(text in repeated_text(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut bytes = text.into_bytes();
         let at = at.index(bytes.len());
         bytes[at] = byte;
@@ -413,7 +413,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_made_of_nothing_is_an_object_of_the_names_on_the_way() {
+fn missing_parents_are_created_as_objects() {
     let map: Map<String, Value> =
         serde_json::from_str(&edited("{}", &["set /a/b 1", "add /a/c/- 2"]).unwrap()).unwrap();
     assert_eq!(Value::Object(map), json!({ "a": { "b": 1, "c": [2] } }));
