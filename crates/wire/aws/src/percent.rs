@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself(bytes: Vec<u8>) {
+        fn encoded_bytes_are_decoded(bytes: Vec<u8>) {
             prop_assert_eq!(percent_decode(&encoded(&bytes)), bytes);
         }
     }

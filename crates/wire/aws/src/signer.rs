@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_key_is_shown() {
+    fn debug_output_shows_no_key() {
         let shown = format!("{:?} {:?}", signer(), signer().key);
         assert!(!shown.contains("wJalr") && !shown.contains("AKID"), "{shown}");
     }

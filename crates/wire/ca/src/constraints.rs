@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_contained_in_another_subtree_is_left_out() {
+    fn a_subtree_within_another_is_left_out() {
         let made =
             constraints(&["a.x.com", "x.com", "*.x.com", "ax.com", "::ffff:10.0.0.1", "10.0.0.1"]).unwrap();
         let hosts: Vec<String> = made.hosts().map(|host| host.to_string()).collect();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_configured_is_excluded() {
+    fn kinds_of_names_not_configured_are_excluded() {
         let excluded = |texts: &[&str]| {
             let extension = constraints(texts).unwrap().extension().unwrap();
             let has_no_names =

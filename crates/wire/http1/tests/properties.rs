@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded(
+    fn an_encoded_body_is_decoded(
         data in vec(any::<u8>(), 0..2000), trailers in trailers(), size in 1..700_usize, step in 1..300_usize
     ) {
         let body = checks::Body { data, trailers, consumed: 0, done: true };

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_parsers_could_read_differently_is_refused() {
+    fn an_ambiguous_authority_is_refused() {
         use AuthorityError::*;
         for (text, error) in [
             ("", Empty),
@@ -335,7 +335,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_prints_as_what_reads_the_same(text in "[a-zA-Z0-9._:\\[\\]x-]{0,40}") {
+        fn a_printed_authority_is_read_again(text in "[a-zA-Z0-9._:\\[\\]x-]{0,40}") {
             if let Ok(authority) = Authority::parse(text.as_bytes(), Some(80)) {
                 let printed = authority.to_string();
                 prop_assert!(!printed.bytes().any(|byte| byte.is_ascii_uppercase()));

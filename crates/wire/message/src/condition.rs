@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_call_can_end_with_is_refused_with_what_was_meant() {
+    fn an_unknown_condition_is_refused_with_a_suggestion() {
         for text in ["", "xx", "1xx", "6xx", "199", "600", "504-502", "502-", "-1", "99999", "5XX"] {
             assert!(text.parse::<Condition>().is_err(), "{text}");
         }

@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(gone, ["X-B=3"]);
     }
     #[test]
-    fn what_is_taken_back_leaves_nothing_behind() {
+    fn truncating_changes_restores_the_arena() {
         let mut changes = Changes::default();
         changes.set(b"x-a", b"1");
         changes.remove(b"x-b");

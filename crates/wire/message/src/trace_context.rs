@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_starts_a_new_trace() {
+    fn a_malformed_traceparent_is_refused() {
         for wrong in [
             "",
             &PARENT[1..],

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_be_asked_for_is_taken_out() {
+    fn protocols_not_allowed_are_removed() {
         let both = named(&["websocket", "TLS/1.0"]);
         for (value, left) in [
             ("websocket", Some("websocket")),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_protocol_is_refused() {
+    fn an_invalid_protocol_is_refused() {
         for name in ["", "a b", "a/", "/1", "a/1/2", "a,b"] {
             let mut problems = Vec::new();
             Protocols::compile(&[name.to_owned()], "gateway.upgrades", &mut problems);
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_what_is_named_is_left(value in "[a-zA-Z0-9/, ]{0,40}") {
+        fn only_named_protocols_are_left(value in "[a-zA-Z0-9/, ]{0,40}") {
             let protocols = named(&["websocket", "a"]);
             if let Some(left) = protocols.left_of(value.as_bytes()) {
                 let members: Vec<&[u8]> = list(&left).filter(|member| !member.is_empty()).collect();

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_given_back_once() {
+    fn a_share_is_returned_once() {
         let budget = of(100);
         let (mut one, mut other) = (Share::default(), Share::default());
         assert_eq!(one.cover(&budget, 60), Ok(()));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_anyway_counts_beyond_the_end() {
+    fn memory_already_in_use_counts_beyond_the_limit() {
         let (budget, mut share) = (of(100), Share::default());
         share.cover_anyway(&budget, 150);
         share.cover_anyway(&budget, 120);

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_is_not_waited_for_does_not_count() {
+    fn time_without_waiting_bytes_does_not_count() {
         let mut taking = Taking::NOTHING;
         let mut now = 0;
         // The client reads nothing while bytes wait for 4 s. Then the provider sends nothing for an hour.

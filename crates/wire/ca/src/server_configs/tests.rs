@@ -108,7 +108,7 @@ fn a_name_that_is_too_long_for_a_common_name_has_an_empty_subject() {
 }
 
 #[test]
-fn nothing_is_minted_outside_the_constraints() {
+fn certificates_outside_the_constraints_are_not_minted() {
     let configs = configs(&["api.x.com", "10.0.0.1"]);
     for name in ["x.com", "b.x.com", "api.x.com.evil.example", "10.0.0.2", "[::1]", "localhost"] {
         let error = configs.get(&host(name)).unwrap_err();

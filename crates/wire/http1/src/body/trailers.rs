@@ -151,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_an_empty_list() {
+    fn an_empty_list_allows_no_trailer() {
         assert!(!TrailerNames::default().allows(b"server-timing"));
         assert!(!TrailerNames::new([""]).allows(b"server-timing"));
     }
 
     #[test]
-    fn what_decides_on_the_message_never_passes_rfc_9110_section_6_5_1() {
+    fn forbidden_trailers_never_pass_rfc_9110_section_6_5_1() {
         let forbidden = [
             "Content-Length",
             "Transfer-Encoding",

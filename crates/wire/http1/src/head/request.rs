@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_fields_say() {
+    fn request_fields_decide_on_framing_and_connection() {
         let head = accept("\r\nGET / HTTP/1.0\r\n\r\n");
         assert_eq!(
             (head.len, head.persistent, head.host, head.framing),

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_fields_say() {
+    fn response_fields_decide_on_connection_and_upgrade() {
         let head = accept("HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", Method::Get);
         assert!(head.upgrade);
         assert!(

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_head_can_start_with_is_refused_at_once() {
+    fn an_impossible_start_is_refused_before_the_head_ends() {
         let rows: &[(&[u8], HeadError)] = &[
             (b"\x16", HeadError::Method),
             (b"GET / HTTP/1.1\rH", HeadError::BareCarriageReturn),

@@ -161,7 +161,7 @@ fn a_connection_is_made_without_delay_and_with_keepalive() {
 }
 
 #[test]
-fn nobody_listening_is_told_from_other_failures() {
+fn a_refused_connection_has_its_own_error() {
     run(async {
         let (listener, port) = listener();
         drop(listener);

@@ -81,7 +81,7 @@ fn a_task_is_woken_from_another_thread_while_the_loop_waits() {
 }
 
 #[test]
-fn who_is_woken_twice_runs_once_and_who_has_ended_not_at_all() {
+fn a_task_woken_twice_runs_once() {
     run(async {
         let (runs, kept) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None::<Waker>)));
         let (counted, keeping) = (Rc::clone(&runs), Rc::clone(&kept));
@@ -124,7 +124,7 @@ impl Wake for Counting {
 }
 
 #[test]
-fn what_runs_inside_of_a_task_is_woken_by_its_own_waker() {
+fn an_inner_future_is_woken_by_its_own_waker() {
     run(async {
         let (near, far) = ends();
         // `FuturesUnordered`, `JoinSet` and similar types give each future its own waker.
@@ -217,7 +217,7 @@ fn an_end_that_comes_with_the_last_bytes_is_not_missed() {
 }
 
 #[test]
-fn who_always_has_more_to_receive_lets_others_run() {
+fn a_task_that_always_receives_lets_others_run() {
     run(async {
         let (near, far) = ends();
         let others = Rc::new(Cell::new(0));
@@ -257,7 +257,7 @@ async fn many_with(bytes: &'static [u8]) -> Vec<(Socket, Socket)> {
 }
 
 #[test]
-fn what_is_received_ahead_comes_first_and_once_whoever_takes_it_and_when() {
+fn data_received_ahead_comes_first_and_once() {
     run(async {
         let pairs = many_with(b"one ").await;
         // Runs through all batches, so no socket still refers to the batch's memory.
@@ -277,7 +277,7 @@ fn what_is_received_ahead_comes_first_and_once_whoever_takes_it_and_when() {
 }
 
 #[test]
-fn what_is_more_than_is_received_ahead_comes_in_one_piece() {
+fn data_beyond_a_batch_comes_in_one_piece() {
     static MUCH: [u8; 10_000] = [b'x'; 10_000];
     run(async {
         for (near, _far) in &many_with(&MUCH).await {
@@ -356,7 +356,7 @@ fn an_idle_connection_whose_end_the_system_has_told_of_is_not_usable() {
 }
 
 #[test]
-fn what_has_come_in_time_is_not_late_because_others_have_something_too() {
+fn data_in_time_is_not_late_behind_other_data() {
     paused(async {
         let (pairs, (near, far)) = many_and_one().await;
         let (tell, told) = oneshot::channel();
@@ -375,7 +375,7 @@ fn what_has_come_in_time_is_not_late_because_others_have_something_too() {
 }
 
 #[test]
-fn who_has_received_as_often_as_a_run_allows_is_not_told_that_there_is_more() {
+fn a_task_at_its_receive_limit_is_not_readable() {
     run(async {
         let (near, far) = ends();
         far.send_all(&[b'x'; 1000]).await.unwrap();
@@ -444,7 +444,7 @@ fn places_of_closed_sockets_and_ended_tasks_are_used_again() {
 }
 
 #[test]
-fn what_is_left_when_a_loop_ends_is_dropped_with_it() {
+fn remaining_tasks_are_dropped_with_the_loop() {
     struct Gone(Rc<Cell<u32>>);
     impl Drop for Gone {
         fn drop(&mut self) {

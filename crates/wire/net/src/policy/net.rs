@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn a_malformed_range_is_refused() {
         for text in [
             "",
             "/",

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hello_is_refused_with_an_alert() {
+    fn a_malformed_hello_is_refused_with_an_alert() {
         for bytes in [
             &b"\x16\x03\x01\x00\x04\x02\x00\x00\x00"[..],
             b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",

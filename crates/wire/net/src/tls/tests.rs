@@ -170,7 +170,7 @@ fn an_extra_authority_is_trusted_in_both_versions_and_sessions_are_resumed() {
 }
 
 #[test]
-fn what_is_wrong_with_a_certificate_is_told_apart() {
+fn each_certificate_problem_has_its_own_error() {
     run(async {
         use CertificateProblem::*;
         type Edit = fn(&mut CertificateParams);
@@ -600,7 +600,7 @@ fn a_connection_moves_from_one_event_loop_to_another() {
 }
 
 #[test]
-fn what_is_wrong_with_the_config_is_told_at_once_and_shows_no_secret() {
+fn config_problems_are_reported_without_secrets() {
     let authority = new_authority();
     let leaf = Leaf::new(&authority, "x.example", |_| ());
     let certificate = TempFile::new(&leaf.certificate.pem());
