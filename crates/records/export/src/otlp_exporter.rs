@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_obeyed_is_told_with_its_place() {
+    fn invalid_settings_are_reported_at_their_keys() {
         let config = serde_json::json!({
             "endpoint": "http://u:p@a", "headers": { "a b": "${env:PATH}" }, "batch": 0, "spool": "1MiB",
         });

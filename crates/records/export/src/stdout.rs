@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_reader_that_does_not_read() {
+    fn a_stalled_reader_delays_no_exporter() {
         let (exporter, _read) = open();
         let line = "x".repeat(PENDING_BYTES_MAX / 2);
         for _ in 0..3 {

@@ -104,7 +104,7 @@ fn a_pull_socket_gets_every_document_once() {
 }
 
 #[test]
-fn what_is_put_while_a_collector_is_away_comes_after_a_restart_in_order() {
+fn records_reach_a_returned_collector_in_order() {
     let (collector, directory) = (Collector::start("pull.py", &["0"]), Directory::default());
     let (address, port) = (collector.address().to_owned(), collector.port().to_owned());
     let keys = alf(&format!("zeromq: '{address}'"), "");
@@ -237,7 +237,7 @@ fn a_store_gets_objects_that_are_valid_har() {
 }
 
 #[test]
-fn what_a_store_refuses_waits_and_is_there_after_the_next_start() {
+fn refused_objects_are_stored_after_the_next_start() {
     let (store, directory) = (S3::start(), Directory::default());
     let [id, key] = S3::KEYS;
     directory.write("id", id);
@@ -257,7 +257,7 @@ fn what_a_store_refuses_waits_and_is_there_after_the_next_start() {
 }
 
 #[test]
-fn who_does_not_speak_tls_learns_nothing_from_an_exporter_that_does() {
+fn an_exporter_sends_no_record_without_tls() {
     let (listener, directory) = (TcpListener::bind("127.0.0.1:0").unwrap(), Directory::default());
     let transport = format!("http: 'https://{}'", listener.local_addr().unwrap());
     let out = Out::open(&alf(&transport, ""), &directory);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_split_and_merged_is_all_there() {
+    fn merging_split_files_restores_all_entries() {
         let har = file(&["2026-01-02T01:00:00Z", "2026-01-02T02:00:00Z", "2026-01-02T03:00:00Z"]);
         let files = split(har.clone(), 2);
         assert_eq!(files.iter().map(|file| file.log.entries.len()).collect::<Vec<_>>(), [2, 1]);

@@ -61,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(bytes: Vec<u8>) {
+        fn encoded_bytes_are_decoded(bytes: Vec<u8>) {
             let mut text = Vec::new();
             encode(&bytes, &mut text);
             prop_assert_eq!(text.len() % 4, 0);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_refused() {
+    fn malformed_base64_is_refused() {
         for text in ["Z", "Zm9vZ", "Z g=", "Zg==Zg==", "Zg===", "Zg=\n=\n=", "Z\n", "Zg=m", "ä"] {
             assert_eq!(decode(text.as_bytes()), None, "{text}");
         }

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_refused_with_what_was_expected() {
+    fn a_malformed_path_is_refused_with_what_was_expected() {
         for (path, expected) in [
             ("", "must begin with `request.` or `response.`"),
             ("requests.path[1]", "must begin with"),

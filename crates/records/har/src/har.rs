@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_har_1_is_refused() {
+    fn other_versions_of_har_are_refused() {
         let other = fixture::FULL.replacen("\"1.2\"", "\"2.0\"", 1);
         assert!(matches!(Har::read(other.as_bytes()), Err(ReadError::Version(version)) if version == "2.0"));
         let error = Har::read(br#"{"log": {"version": "1.2"}}"#).unwrap_err();
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_of_a_cache_is_told_from_known_to_be_nothing() {
+    fn an_absent_cache_entry_differs_from_a_null_one() {
         let cache: Cache = serde_json::from_str(r#"{"beforeRequest":null}"#).unwrap();
         assert_eq!(
             (cache.before_request.clone(), cache.after_request.clone()),

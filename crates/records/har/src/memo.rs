@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_written_again() {
+    fn a_known_value_is_written_from_the_memo() {
         let mut memo = Memo::new();
         assert_eq!(write(&mut memo, MemoKind::RequestField, "a", "bc", "one"), "+one");
         assert_eq!(write(&mut memo, MemoKind::RequestField, "a", "bc", "two"), "+one");

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_has_no_parts() {
+    fn a_malformed_body_has_no_parts() {
         for body in [
             &b""[..],
             b"--b",

@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_secret_is_judged_by_what_holds_it() {
+    fn the_meaning_of_a_member_depends_on_its_parent() {
         for (around, name, expected) in [
             ("session", "id", Meaning::Secret),
             ("session", "value", Meaning::Secret),

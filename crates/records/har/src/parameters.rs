@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_form_leaves_nothing() {
+    fn text_other_than_a_form_is_obfuscated() {
         let key = Key::new(&[1; 32]);
         let hidden = obfuscate(&key, "{\"token\":\"s3cret==\"}", |_| false, &mut Encodings::default());
         assert!(!hidden.contains("s3cret") && !hidden.contains("token"), "{hidden}");

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_har_is_refused_with_its_place() {
+    fn a_malformed_file_is_refused_with_its_place() {
         let told = |text: &str| parse(text.as_bytes()).unwrap_err().to_string();
         assert!(told("{\n  \"log\": 1\n}").contains("line 2"));
         assert!(told("not json").contains("not a HAR file"));

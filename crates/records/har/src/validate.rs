@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_value_is_told_with_its_place() {
+    fn an_invalid_value_is_reported_with_its_place() {
         let entry = "/log/entries/0";
         for (pointer, value, expected) in [
             ("/request/url", Value::from("/v1"), "request.url: expected an absolute URL"),

@@ -375,7 +375,7 @@ impl Disk for Watched {
 }
 
 #[test]
-fn what_has_a_name_is_valid_at_every_moment_of_a_write() {
+fn a_visible_file_is_always_valid() {
     let directory = tempfile::tempdir().unwrap();
     let rotated = Layout { rotate_bytes: 8_192, ..layout(directory.path()) };
     let mut writer = writer(rotated, Watched(directory.path().to_path_buf()));
@@ -395,7 +395,7 @@ fn what_has_a_name_is_valid_at_every_moment_of_a_write() {
 }
 
 #[test]
-fn what_a_killed_writer_has_hidden_is_removed_and_what_it_has_shown_is_left() {
+fn hidden_files_of_a_killed_writer_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
     for number in 0..3 {
@@ -447,7 +447,7 @@ impl Disk for Counted {
 }
 
 #[test]
-fn what_is_given_at_once_is_written_in_batches_and_not_kept() {
+fn many_records_are_written_in_bounded_batches() {
     let (directory, writes) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU64::new(0)));
     let (mut writer, now) = (writer(layout(directory.path()), Counted(Arc::clone(&writes))), Instant::now());
     for number in 0..2_000 {

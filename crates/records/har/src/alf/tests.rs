@@ -146,7 +146,7 @@ fn each_version_has_the_fields_of_its_schema() {
 }
 
 #[test]
-fn what_is_not_known_is_left_out() {
+fn unknown_values_are_left_out() {
     let mut entry = entry();
     entry["request"]["bodySize"] = json!(-1);
     entry["request"]["httpVersion"] = json!("");
@@ -169,7 +169,7 @@ fn what_is_not_known_is_left_out() {
 }
 
 #[test]
-fn what_is_no_entry_or_has_no_token_gives_no_document() {
+fn an_invalid_entry_or_token_gives_no_document() {
     let mut out = b"+".to_vec();
     let error = write(Version::V1_1_0, b"{\"time\": 1}", &ENVELOPE, &mut out).unwrap_err();
     assert!(matches!(error, AlfError::Entry(_)), "{error}");

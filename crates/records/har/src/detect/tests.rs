@@ -103,7 +103,7 @@ fn credentials_are_found_behind_their_scheme() {
 }
 
 #[test]
-fn what_only_looks_alike_is_not_found() {
+fn text_similar_to_secrets_is_not_found() {
     let alike = [
         "",
         "eyJhbGciOiJub25l",

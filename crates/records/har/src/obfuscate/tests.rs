@@ -43,7 +43,7 @@ fn header<'a>(headers: &'a [NameValue], name: &str) -> &'a str {
 }
 
 #[test]
-fn what_is_left_is_valid_har_and_tells_no_value() {
+fn obfuscated_har_is_valid_and_shows_no_value() {
     let mut har = Har::read(fixture::FULL.as_bytes()).unwrap();
     obfuscator(&[]).har(&mut har);
     let value = serde_json::to_value(&har).unwrap();
@@ -202,7 +202,7 @@ fn texts_and_numbers_that_are_spelt_differently_are_equal() {
 }
 
 #[test]
-fn what_is_no_json_leaves_nothing() {
+fn a_body_other_than_json_is_replaced() {
     for text in [
         "{\"name\": \"x\"",
         "{\"name\": 'x'}",
@@ -308,7 +308,7 @@ fn attributes_of_cookies_stay_if_they_are_some() {
 }
 
 #[test]
-fn what_is_where_it_does_not_belong_is_obfuscated() {
+fn unexpected_values_of_known_members_are_obfuscated() {
     let mut entry = Har::read(fixture::FULL.as_bytes()).unwrap().log.entries.remove(0);
     let planted = "PLANTED value, not |OK|Created|";
     entry.request.method = planted.into();

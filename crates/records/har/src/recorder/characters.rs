@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_utf_8_is_latin_1() {
+    fn bytes_other_than_utf_8_are_latin_1() {
         assert_eq!(utf8_or_latin1("é".as_bytes()), "é");
         assert_eq!(utf8_or_latin1(b"\xe9"), "é");
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_corrupt_gives_what_is_known() {
+    fn truncated_and_corrupt_content_is_decoded_in_part() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(u32::to_be_bytes).collect();
         for coding in ["gzip", "deflate", "zstd"] {
             let bytes = coded(coding, &text);
@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(bytes: Vec<u8>, is_whole: bool, coding in "(gzip|deflate|br|zstd)(,gzip)?") {
+        fn any_content_is_decoded_within_the_limit(bytes: Vec<u8>, is_whole: bool, coding in "(gzip|deflate|br|zstd)(,gzip)?") {
             let decoded = decode(&bytes, is_whole, coding.as_bytes(), 1000);
             prop_assert!(decoded.bytes.len() <= 1000.max(bytes.len()));
         }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_declared_is_hidden() {
+    fn undeclared_values_are_obfuscated() {
         let pseudonym = |text: &str| Key::new(&[7; 32]).text(text.as_bytes());
         let obfuscated = mask(true, true)
             .target(b"/v1/users/ad%61/?page=2&token=s", |index, segment| (index, segment) == (0, "v1"));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_secret_is_hidden_where_nothing_else_is() {
+    fn detected_secrets_are_hidden_without_obfuscation() {
         let secret = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0".repeat(2));
         let target = format!("/v1/ada?token={secret}");
         let obfuscated = mask(false, true).target(target.as_bytes(), |_, _| false);

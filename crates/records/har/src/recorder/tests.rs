@@ -157,7 +157,7 @@ fn normal(entry: &Value) -> Value {
 }
 
 #[test]
-fn what_is_obfuscated_is_what_the_obfuscator_makes_of_it() {
+fn the_recorder_and_the_obfuscator_agree() {
     for exclude in [
         &[][..],
         &["request.headers.host", "request.path[0]", "request.query.page", "response.headers.location"],
@@ -520,7 +520,7 @@ fn bodies_are_told_as_what_they_are() {
 }
 
 #[test]
-fn what_became_of_bodies_is_counted() {
+fn the_completeness_of_bodies_is_counted() {
     let recording = Recording::compile(&with_bodies(plain())).unwrap();
     let mut recorder = Recorder::new(Key::new(&[7; 32]), &recording);
     for (coding, sent, is_whole) in [
@@ -617,7 +617,7 @@ fn odd_exchanges_are_told_as_valid_urls() {
 }
 
 #[test]
-fn what_is_no_utf_8_is_read_as_latin_1() {
+fn field_values_other_than_utf_8_are_latin_1() {
     let mut exchange = exchange();
     exchange.request.fields = fields(&[("X-A", b"caf\xe9 \x01"), ("X-B", "café".as_bytes())]);
     let entry = written(&plain(), &exchange);
@@ -650,7 +650,7 @@ fn names_that_a_config_gives_are_of_secrets_too() {
 }
 
 #[test]
-fn what_is_noted_stands_beside() {
+fn notes_are_written_as_custom_members() {
     let notes = Notes {
         provider: "stripe",
         flow: "record",
