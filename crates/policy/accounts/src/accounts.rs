@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exchanges_of_before_a_reload_are_told_of_an_old_secret_is_not_held_against_the_new_one() {
+    fn a_refused_old_secret_cools_no_new_one() {
         let before = compiled("one", &["one"], None);
         let after = compiled("two", &["one"], Some(&before));
         cool(&before, 401);

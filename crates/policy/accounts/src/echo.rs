@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_it_is_shown() {
+    fn debug_output_shows_no_pattern() {
         let shown = format!("{:?}", PatternMask::new(echoes(&["sk_live_0123456789"])));
         assert!(!shown.contains("sk_l") && shown.contains("SecretPatterns"), "{shown}");
     }

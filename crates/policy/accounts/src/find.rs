@@ -445,7 +445,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_is_what_is_there(
+        fn found_occurrences_equal_those_of_a_simple_search(
             words in prop::collection::vec("[ab%\\\\4u0\"]{1,6}", 1..4),
             text in prop::collection::vec(prop::sample::select(vec!["a", "b", "%", "%61", "%4", "4", "1", "\\", "\\u0061", "\\\"", "\\u", "0", "\"", "u"]), 0..40),
         ) {

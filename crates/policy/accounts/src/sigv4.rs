@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_on_is_not_signed_and_what_remedies_add_is() {
+    fn only_fields_that_are_sent_are_signed() {
         let lines = "Connection: x-amz-gone\r\nX-Amz-Gone: 1\r\nX-Amz-Removed: 1\r\nX-Amz-Meta-A: 1\r\n";
         let example = Example { lines, ..Example::new("GET", "/") };
         let names = example.with(|outgoing| {
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_it_is_shown() {
+    fn debug_output_shows_no_key() {
         let shown = format!("{:?} {:?}", s3(), config("s3"));
         assert!(!shown.contains("wJalr") && !shown.contains("AKID"), "{shown}");
     }

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_was_read() {
+    fn a_written_config_is_read_again() {
         let config = read(json!({
             "ttl": { "200": "60s", "404": "10s", "5xx": "1s", "300-308": "5m" },
             "override": true,
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_by_its_key() {
+    fn an_invalid_setting_is_refused_by_its_key() {
         for (config, key) in [
             (json!({ "override": true }), "override"),
             (json!({ "ttl": { "200": "366d" } }), "ttl"),

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_read_the_careful_way() {
+    fn contradictory_directives_are_read_the_strict_way() {
         assert_eq!(response("max-age=60, max-age=60").max_age, Some(60));
         for stale in
             ["max-age=60, max-age=30", "max-age", "max-age=", "max-age=-1", "max-age=1.5", "max-age=6s"]
@@ -466,7 +466,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics_and_a_directive_more_never_permits_more(
+        fn an_additional_directive_never_permits_more(
             text in "((max-age|s-maxage|private|no-store|no-cache|x)(=[0-9]{1,3}|=\"[a-z, ]{0,6}\"?)?[ ,;]{0,2}){0,8}",
             bytes: Vec<u8>,
         ) {

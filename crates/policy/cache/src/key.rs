@@ -673,7 +673,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_differently_has_another_key() {
+    fn different_requests_have_different_keys() {
         let urls = [
             "GET https://a.example/x",
             "GET http://a.example/x",
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_what_is_asked_for_counts_for_everybody() {
+    fn fields_that_change_the_resource_change_the_key() {
         let bare = "GET https://a.example/x";
         for field in [
             "X-Original-URL: /b",
@@ -760,7 +760,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn who_asks_with_a_credential_shares_with_nobody_whose_fields_differ(
+        fn requests_with_a_credential_share_only_with_equal_fields(
             name in "[a-zA-Z0-9-]{1,30}",
             (one, other) in ("[a-z]{0,3}", "[a-z]{0,3}"),
             credential in prop::sample::select(vec!["Authorization: Bearer a", "X-Api-Key: a", "Cookie: a=b"]),

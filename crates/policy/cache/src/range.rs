@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_or_asks_for_too_much_gets_all() {
+    fn an_invalid_or_excessive_range_selects_everything() {
         for whole in [
             "",
             "bytes",

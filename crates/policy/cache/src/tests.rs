@@ -59,7 +59,7 @@ fn load(saved: &[u8]) -> Option<Stored> {
 }
 
 #[test]
-fn what_was_kept_outside_is_the_same_or_nothing() {
+fn a_saved_response_is_loaded_unchanged_or_refused() {
     let policy = policy(serde_json::json!({}));
     for said in [
         "200\ncache-control: max-age=60, no-cache=\"x-b\"\nvary: accept, x-a\netag: \"1\"\nage: 7\nx-b: 1",
@@ -104,7 +104,7 @@ fn a_newer_response_takes_the_place_of_those_for_the_same_fields_only() {
 }
 
 #[test]
-fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here() {
+fn a_lookup_is_bypassed_without_the_body_it_needs() {
     let policy = policy(serde_json::json!({ "methods": ["POST"], "ttl": { "200": "1s" }, "override": true }));
     egret_fixture::with_request("one", "POST https://h/", |request| {
         assert_eq!(policy.look_up(request, &KeyContext::default()), Lookup::Forward(FwdReason::Bypass));
@@ -117,7 +117,7 @@ fn a_request_is_not_looked_for_where_its_body_is_part_of_the_key_and_is_not_here
 proptest! {
     /// A file is read as it was written, or rejected.
     #[test]
-    fn what_was_not_saved_is_not_loaded(
+    fn changed_bytes_are_loaded_consistently_or_refused(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         junk in prop::collection::vec(any::<u8>(), 0..200),
     ) {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_value_is_kept() {
+    fn debug_output_shows_no_field_value() {
         let secret = KeySecret::new(&[1; 32]);
         let vary = with_request("one", "GET https://h/\nAuthorization: Bearer swordfish", |request| {
             Vary::new(&secret, [&b"authorization"[..]].into_iter(), true, request.fields).unwrap()

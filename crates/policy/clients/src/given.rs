@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_from_a_field_that_is_there_twice_or_malformed() {
+    fn a_repeated_or_malformed_field_proves_no_client() {
         let twice = format!("x-egret-token: {TOKEN}\r\n").repeat(2);
         assert_eq!(read(&twice).err(), Some(Unproven::Ambiguous));
         assert_eq!(read(&basic(&format!(":{TOKEN}")).repeat(2)).err(), Some(Unproven::Ambiguous));

@@ -737,7 +737,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_before_a_reload_is_seen_after_it() {
+    fn records_of_before_a_reload_are_seen_after_it() {
         let mut archive = Archive::with(&json!([{ "har": { "export": "kept" } }]));
         let mut before = archive.record(GET, "200");
         archive.reload(&json!([{ "har": { "export": "kept", "bodies": "1KiB" } }]));

@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_made_again_passes_the_remedy_that_wants_it_and_takes_back_what_it_and_others_have_drafted() {
+    fn a_repeated_call_reverts_the_drafts_of_inner_remedies() {
         let account = json!({ "provider": "one", "bearer": { "token": "${env:CARGO_PKG_NAME}" } });
         let remedies = json!([
             { "transform": { "request": { "headers": { "add": { "x-outer": "1" } } } } },
@@ -716,7 +716,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_reported_has_no_token_fetched_and_no_call_made_again() {
+    fn report_mode_fetches_no_token_and_repeats_no_call() {
         let harness = TestFlows::new(json!({
             "accounts": { "a": {
                 "provider": "one",

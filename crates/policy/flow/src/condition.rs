@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_depend_on_the_response_is_refused_by_its_name() {
+    fn when_response_is_refused_for_remedies_before_the_response() {
         let found = problems(
             "response.status == 402",
             &json!({ "remedies": [

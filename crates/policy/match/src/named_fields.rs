@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_frames_a_message_is_nobodys_alone() {
+    fn fields_that_frame_a_message_cannot_be_private() {
         let (_, problems) = compile(&["a b"], &["x-a", "Content-Length", "host"]);
         let expected = ["gateway.scheme_fields[0]", "gateway.private_fields[1]", "gateway.private_fields[2]"];
         assert_eq!(problems, expected);

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_has_a_scheme_a_host_and_a_base_path_without_a_slash_at_its_end() {
+    fn a_provider_url_consists_of_origin_and_base_path() {
         for (url, path) in [
             ("https://api.example", ""),
             ("https://api.example/", ""),

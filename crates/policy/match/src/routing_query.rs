@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_something_twice_or_badly_is_refused() {
+    fn repeated_or_invalid_parameters_are_refused() {
         use RoutingQueryError::{Bytes, Disagrees, Empty, Twice};
         for (target, fields, error) in [
             ("/?egret_host=a&egret_host=a", "", Twice(Part::Host)),

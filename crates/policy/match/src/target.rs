@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_providers_may_tell_apart_stays_apart() {
+    fn paths_that_may_differ_keep_different_normal_forms() {
         let paths = ["/a/b", "/a%2Fb", "/a//b", "/a/b/", "/a/b;", "/a/b;c", "/A/b", "/a%5Cb", "/a%252Fb"];
         let forms: std::collections::BTreeSet<String> = paths.iter().map(|path| normal(path)).collect();
         assert_eq!(forms.len(), paths.len());
@@ -398,7 +398,7 @@ mod tests {
         }
 
         #[test]
-        fn what_lies_under_a_base_path_has_a_normal_form_under_it(path in "(/|%2f|%76|v|2|v2|/v2|\\.|%2e|;|a){0,12}") {
+        fn a_path_below_a_base_path_normalizes_below_it(path in "(/|%2f|%76|v|2|v2|/v2|\\.|%2e|;|a){0,12}") {
             let base = BasePath::new(b"/v2");
             if let Ok(Some(_)) = base.holds(path.as_bytes()) {
                 let normal = normal(&path);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_renewal_is_refused_by_its_key() {
+    fn an_invalid_renewal_is_refused_by_its_key() {
         for (period, day, time, zone, key) in [
             (Period::Month, 0, "00:00", "UTC", "day"),
             (Period::Month, 32, "00:00", "UTC", "day"),

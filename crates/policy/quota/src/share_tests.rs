@@ -389,7 +389,7 @@ fn a_group_is_asked_for_once_however_many_calls_are_refused() {
 }
 
 #[test]
-fn a_permit_lasts_as_long_as_the_lease_of_the_units_or_as_the_policy_allows() {
+fn a_permit_lasts_as_its_lease_or_policy_allows() {
     for (policy, units, expected) in [
         (OnStoreError::Keep, 5, true),
         (OnStoreError::Keep, 6, false),
@@ -432,7 +432,7 @@ fn a_thread_that_was_stopped_does_not_set_back_what_others_have_seen() {
 }
 
 #[test]
-fn what_strangers_use_by_the_providers_count_is_shared_out_to_nobody() {
+fn units_used_by_others_are_not_shared_out() {
     let learn = Some(LearnConfig::default());
     let mut cluster = Cluster::start(2, &QuotaConfig { learn, ..sliding(10) });
     cluster.load(LEARNED_MS + 4_000);

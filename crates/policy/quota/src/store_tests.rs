@@ -195,7 +195,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn takers_on_threads_are_granted_the_whole_limit_and_not_one_more_while_a_clerk_works() {
+fn takers_on_threads_are_granted_exactly_the_limit() {
     let (_directory, path) = file();
     let Process { quotas, ledger, clerk, mut store } = Process::start(&path, &hourly(2_000));
     let quota = quotas.get("q").unwrap();

@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fixed_quota_is_never_above_the_limit_in_a_window_of_the_provider_by_the_same_clock(limit in 3_u64..20, calls in calls()) {
+    fn a_fixed_quota_never_exceeds_the_limit_per_window(limit in 3_u64..20, calls in calls()) {
         let mut windows = BTreeMap::new();
         for (time, cost, _) in counted(&quota(fixed(limit)), &calls) {
             *windows.entry(time / SECOND).or_insert(0) += cost;
@@ -282,7 +282,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_foreseen_by_the_pace_of_calls_is_when_they_are_granted(
+    fn a_call_is_granted_at_the_foreseen_time(
         kind in 0..4,
         limit in 1_u64..6,
         phase in 0..SECOND,
@@ -470,7 +470,7 @@ fn shares_hold_to_the_unit_and_the_rest_goes_to_the_others() {
 }
 
 #[test]
-fn what_a_call_turned_out_to_cost_is_charged_or_given_back() {
+fn the_settled_cost_is_charged_or_returned() {
     for config in [sliding(10), fixed(10), bucket(10, 10)] {
         let quota = quota(config);
         let mut cheap = quota.take(at(0), &[], 6).unwrap();
@@ -498,7 +498,7 @@ fn calls_under_way_do_not_move_the_time_that_is_told_beyond_the_next_window() {
 }
 
 #[test]
-fn a_call_under_way_when_a_window_ends_counts_in_both_and_whoever_waits_is_woken_to_learn_it() {
+fn a_call_across_two_windows_counts_in_both() {
     let quota = quota(fixed(1));
     let woken = Arc::new(Woken::default());
     let mut first = quota.take(at(900_000), &[], 1).unwrap();
@@ -520,7 +520,7 @@ fn a_call_under_way_when_a_window_ends_counts_in_both_and_whoever_waits_is_woken
 }
 
 #[test]
-fn a_call_that_is_given_up_shortly_before_a_window_ends_counts_in_the_next_too() {
+fn a_call_abandoned_before_a_window_ends_counts_twice() {
     let quota = quota(fixed(2));
     drop(quota.take(at(900_000), &[], 1).unwrap());
     assert_eq!(used(&quota, at(900_000)), 1);
@@ -591,7 +591,7 @@ fn a_watcher_is_woken_once_when_a_slot_comes_free() {
 }
 
 #[test]
-fn what_is_ahead_delays_the_time_that_is_told_by_whole_windows() {
+fn units_ahead_delay_the_foreseen_time_by_windows() {
     for (config, expected) in [
         (fixed(10), [SECOND, SECOND, 2 * SECOND, 10 * SECOND]),
         (bucket(10, 10), [100_000, SECOND, SECOND + 100_000, 9 * SECOND + 100_000]),
@@ -721,7 +721,7 @@ fn a_month_is_counted_by_its_calendar() {
 }
 
 #[test]
-fn what_a_provider_says_is_believed_where_it_counted_more() {
+fn a_providers_higher_count_is_believed() {
     let learn = || Some(LearnConfig::default());
     let quota = quota(QuotaConfig {
         learn: learn(),
@@ -848,7 +848,7 @@ fn contradictions_are_refused_with_their_place() {
 }
 
 #[test]
-fn what_is_wrong_is_left_out_and_all_that_stands_below_it() {
+fn invalid_quotas_and_their_children_are_left_out() {
     let child = |parent: &str| QuotaConfig { parent: Some(parent.to_owned()), ..sliding(1) };
     let configs =
         [("a", child("b")), ("b", child("a")), ("c", child("b")), ("d", child("none")), ("good", sliding(1))];

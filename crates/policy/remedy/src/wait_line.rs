@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn who_will_not_be_served_in_time_leaves_at_once_and_those_behind_move_up() {
+    fn a_late_waiter_leaves_and_those_behind_advance() {
         let lines = Arc::new(Queues::default());
         let counts: Vec<Arc<Count>> = (0..4).map(|_| Arc::default()).collect();
         let join = |number: usize, cost: u64, seconds: u64| {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_left_late_is_not_counted_for_those_who_come() {
+    fn a_late_waiter_is_not_counted_for_newcomers() {
         let lines = Arc::new(Queues::default());
         let join = || lines.join(Box::default(), arrival(0), 10, Waker::noop()).unwrap();
         let (first, _) = join();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_first_learns_the_units_of_the_whole_queue() {
+    fn the_first_waiter_sees_the_units_of_all() {
         let lines = Arc::new(Queues::default());
         let join = |group: &[u8], cost: u64| {
             lines.join(group.into(), Arrival { cost, ..arrival(0) }, 10, Waker::noop()).unwrap().0
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_front_wakes_the_next_and_nobody_else() {
+    fn a_leaving_first_waiter_wakes_only_the_next() {
         let lines = Arc::new(Queues::default());
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::default()).collect();
         let join = |number: usize| {

@@ -27,7 +27,7 @@ fn the_corpus_of_states_holds() {
 }
 
 #[test]
-fn what_a_used_process_hands_over_is_understood() {
+fn the_state_of_a_used_process_is_handed_over() {
     let mut flows = checks::flows();
     for quota in checks::QUOTAS {
         flows.exchange(&checks::request(quota), "200");

@@ -164,7 +164,7 @@ fn a_script_decides_only_by_what_it_returns() {
 }
 
 #[test]
-fn nothing_invalid_is_set() {
+fn invalid_values_are_not_set() {
     for statements in [
         "request.headers.set('x-a', 'a\\r\\nb: c')",
         "request.headers.set('x-a', 'a\\0')",
@@ -256,7 +256,7 @@ fn mistakes_are_found_when_the_script_is_compiled() {
 }
 
 #[test]
-fn nothing_survives_a_call() {
+fn state_does_not_survive_a_call() {
     let script = script(
         "let last = null; const kept = new Map(); class Kept { static value = 1 }
         function count() { count.calls = (count.calls ?? 0) + 1; return count.calls }
@@ -342,7 +342,7 @@ fn no_setter_can_keep_a_value() {
 }
 
 #[test]
-fn what_a_script_must_not_have_is_missing() {
+fn forbidden_globals_are_undefined() {
     for name in [
         "eval",
         "Function",

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_what_could_not_be_stored_and_that_is_forgotten() {
+    fn requests_do_not_wait_for_an_uncacheable_response() {
         let coalescer = Coalescer::new();
         coalescer.note_uncacheable(7, NOW);
         assert!(matches!(coalescer.join(7, NOW), Turn::Alone));

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lent_is_used_when_the_file_is_opened_again() {
+    fn lent_units_are_used_after_reopening_the_file() {
         let (_directory, path) = file();
         let mut store = FileStore::open(&path, NOW).unwrap();
         assert_eq!(apply(&mut store, request(1, 1, 7)).units, 7);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_has_open_or_that_is_none_is_refused_with_what_to_do() {
+    fn a_file_in_use_or_malformed_is_refused() {
         let (_directory, path) = file();
         let _open = FileStore::open(&path, NOW).unwrap();
         let error = FileStore::open(&path, NOW).unwrap_err();
@@ -211,7 +211,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
         #[test]
-        fn what_is_lent_stays_within_the_limit_and_what_spills_within_its_cap(
+        fn lent_units_stay_within_limit_and_spill_cap(
             steps in prop::collection::vec((0_u8..3, 0_u64..3, 0_u64..8, any::<bool>()), 1..40),
         ) {
             let (_directory, path) = file();

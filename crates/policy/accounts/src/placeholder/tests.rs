@@ -150,7 +150,7 @@ fn a_body_gets_it_as_its_media_type_has_it() {
 }
 
 #[test]
-fn what_cannot_be_read_or_must_not_be_touched_stays() {
+fn unreadable_bodies_and_reserved_fields_stay() {
     for lines in [
         "Content-Type: application/octet-stream\r\n",
         "Content-Type: application/json\r\nContent-Encoding: gzip\r\n",
@@ -229,7 +229,7 @@ fn where_places_are_named_it_stands_there_alone_and_anywhere() {
 }
 
 #[test]
-fn what_remedies_have_removed_does_not_come_back() {
+fn a_removed_field_does_not_come_back() {
     let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\nX-A: {WORD}\r\n\r\n").into_bytes();
     let mut head = RequestHead::new();
     head.parse(&bytes, &HeadLimits::default()).unwrap();

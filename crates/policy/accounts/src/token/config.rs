@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_told_at_its_place() {
+    fn invalid_settings_are_reported_at_their_keys() {
         assert_eq!(problems(&json!({})), [""; 0]);
         for (change, start) in [
             (

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_stands_in_the_form() {
+    fn the_form_contains_the_configured_parameters() {
         let (head, body) = sent(|config| {
             config.grant = Grant::RefreshToken;
             config.scope = vec!["read:a".to_owned(), "write".to_owned()];

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_a_trouble_of_its_own() {
+    fn a_response_without_a_token_has_its_own_error() {
         for body in [
             "",
             "<html>no</html>",

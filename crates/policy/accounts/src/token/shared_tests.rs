@@ -130,7 +130,7 @@ fn shared(waiting: &mut oneshot::Receiver<TokenOutcome>, version: u64, age_s: u6
 }
 
 #[test]
-fn what_one_gateway_has_fetched_another_uses_for_the_rest_of_its_life() {
+fn a_fetched_token_is_used_by_another_gateway() {
     let (here, there) = (Arc::new(Cluster::default()), Arc::new(Cluster::default()));
     let first = token(&here, "", "x");
     let mut waiting = None;
@@ -244,7 +244,7 @@ fn a_failed_fetch_keeps_the_other_gateways_from_the_endpoint_for_as_long() {
 }
 
 #[test]
-fn a_token_that_a_provider_has_refused_is_replaced_by_a_newer_one_of_another_gateway() {
+fn a_refused_token_is_replaced_by_a_newer_one() {
     let (here, there) = (Arc::new(Cluster::default()), Arc::new(Cluster::default()));
     let (first, second) = (token(&here, "", "x"), token(&there, "", "x"));
     let mut states = Vec::new();

@@ -139,7 +139,7 @@ fn threads_that_race_for_a_token_have_one_fetched() {
 }
 
 #[test]
-fn a_token_is_renewed_before_its_end_by_one_while_all_go_on_with_the_old_one() {
+fn one_caller_renews_a_token_before_it_expires() {
     for (change, life_s, renew_at_s) in [
         (json!({}), 3600, 3540),
         // At most a quarter of its lifetime.
@@ -194,7 +194,7 @@ fn where_a_fetch_is_given_up_another_exchange_is_elected() {
 }
 
 #[test]
-fn nobody_waits_longer_than_is_allowed() {
+fn a_wait_for_a_token_ends_after_the_maximum() {
     let token = token(&json!({ "wait_max": "2s" }));
     let mut waiting = TokenWaiter::default();
     let cx = Context::from_waker(Waker::noop());
@@ -233,7 +233,7 @@ fn after_a_failure_the_endpoint_is_left_alone_for_longer_and_longer() {
 }
 
 #[test]
-fn what_trying_again_will_hardly_mend_is_tried_again_late_and_shows_nothing_that_was_sent() {
+fn a_lasting_refusal_is_retried_late_without_showing_secrets() {
     for (status, body, says) in [
         (
             401,
@@ -317,7 +317,7 @@ fn a_token_that_a_provider_refuses_is_fetched_anew_and_not_too_often() {
 }
 
 #[test]
-fn a_rotated_refresh_token_is_used_from_then_on_and_stays_as_long_as_it_may() {
+fn a_rotated_refresh_token_survives_a_reload() {
     let given = |text: &str| egret_config::Secret::from_value("${env:REFRESH}", text.to_owned());
     let configs = |refresh_token: &str, scope: &str| {
         let change = json!({ "grant": "refresh_token", "scope": [scope], "refresh_token": "${env:PATH}" });
@@ -366,7 +366,7 @@ fn a_reload_keeps_the_token_of_a_config_that_has_not_changed() {
 }
 
 #[test]
-fn nothing_of_a_token_is_shown() {
+fn debug_output_shows_no_token() {
     let token = token(&json!({}));
     let fetch = elected(&token, START);
     assert_eq!(format!("{fetch:?} {token:?}"), "Fetch(a) Token(a)");

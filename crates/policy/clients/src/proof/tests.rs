@@ -59,7 +59,7 @@ fn a_token_proves_its_client_in_every_notation() {
 }
 
 #[test]
-fn what_belongs_to_different_clients_proves_nothing() {
+fn credentials_of_different_clients_prove_no_client() {
     let clients = clients();
     for (fields, unproven) in [
         (String::new(), Unproven::Missing),
@@ -133,7 +133,7 @@ fn a_certificate_proves_its_name_until_it_expires_or_its_authority_is_replaced()
 }
 
 #[test]
-fn nothing_shows_a_token() {
+fn debug_output_shows_no_token() {
     let head = own(CHECKOUT);
     let clients = clients();
     assert_eq!(prove(&clients, &head), Ok("checkout".to_owned()));

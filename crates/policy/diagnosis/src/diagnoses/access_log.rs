@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut() {
+    fn long_values_are_truncated() {
         let archive = Archive::with(
             &json!([{ "access-log": { "export": "kept", "obfuscate": false, "detect_secrets": false } }]),
         );
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_obeyed_is_told_with_its_place() {
+    fn invalid_settings_are_reported_at_their_keys() {
         let problems = Archive::problems(&json!([
             { "access-log": { "export": "nobody", "fields": ["time", "stats", "time"], "exclude": ["query.page"] } },
             { "access-log": { "export": "kept", "template": "${status" } },

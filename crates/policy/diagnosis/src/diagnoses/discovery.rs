@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_no_endpoint_is_left_out() {
+    fn requests_without_an_endpoint_are_left_out() {
         let archive = Archive::with(&json!([{ "discovery": {} }]));
         let mut refused = archive.record("GET https://one.example/nobody", "404");
         refused.facts.error = Some("unknown-provider");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_obeyed_is_told_with_its_place() {
+    fn invalid_settings_are_reported_at_their_keys() {
         let problems = Archive::problems(
             &json!([{ "discovery": { "variety": 1, "endpoints_max": 0 } }, { "discovery": {} }]),
         );

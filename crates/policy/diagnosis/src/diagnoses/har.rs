@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_obeyed_is_told_with_its_place() {
+    fn invalid_settings_are_reported_at_their_keys() {
         let problems = Archive::problems(&json!([
             { "har": {
                 "export": "keptt", "exclude": ["query.page"], "media_types": ["json"], "skip": { "a": "(" }, "leave_out": ["a b"],
@@ -404,14 +404,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_bodies_is_said_and_that_they_are_cut_once() {
+    fn damaged_bodies_are_reported_and_truncation_once() {
         assert_eq!(super::damage(&[0; 5], &[9, 0, 0, 0, 0]), None);
         assert_eq!(super::damage(&[0; 5], &[9, 7, 0, 0, 1]).unwrap(), "7 truncated, 1 malformed");
         assert_eq!(super::damage(&[9, 7, 1, 0, 1], &[9, 9, 3, 1, 1]).unwrap(), "2 corrupt, 1 coded");
     }
 
     #[test]
-    fn what_fits_is_skipped_and_what_speaks_to_egret_is_left_out() {
+    fn matching_exchanges_are_skipped_and_private_fields_left_out() {
         let archive = Archive::with(&json!([{ "har": {
             "export": "kept", "obfuscate": false, "detect_secrets": false, "skip": { "User-Agent": "(?i)bot" },
             "leave_out": ["X-Private"], "service_token_fields": ["new-token", "Service-Token"], "environment_fields": ["env"],

@@ -995,7 +995,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_obeyed_is_told_with_its_place() {
+    fn invalid_settings_are_reported_at_their_keys() {
         let problems = Archive::problems(&json!([
             { "metrics": {
                 "buckets": ["1s", "1ms"],

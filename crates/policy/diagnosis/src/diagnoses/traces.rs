@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sampled_is_not_told() {
+    fn unsampled_exchanges_are_not_exported() {
         let archive = Archive::with(&json!([{ "traces": { "export": "kept" } }]));
         let unsampled = CLIENT.replace("-01", "-00");
         hand_over(&archive.record(&format!("GET https://one.example/\ntraceparent: {unsampled}"), "200"));

@@ -47,7 +47,7 @@ fn a_quota_outside_of_its_retry_is_warned_of() {
 }
 
 #[test]
-fn a_quota_in_a_flow_outside_of_the_flow_that_retries_is_warned_of_only_if_both_surely_match() {
+fn a_quota_outside_a_retry_warns_if_both_match() {
     let flows = |outer: Value, inner: Value| {
         json!([
             { "name": "a", "match": outer, "remedies": [{ "queue": { "quota": "calls" } }] },

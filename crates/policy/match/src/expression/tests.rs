@@ -74,7 +74,7 @@ fn every_variable_is_what_its_name_says() {
 }
 
 #[test]
-fn what_is_not_known_yet_is_refused_with_the_reason() {
+fn a_variable_of_a_later_stage_is_refused() {
     let refusal = |source: &str, stage| {
         let scope = Scope { stage, parameters: &[] };
         Expression::<bool>::compile(source, scope).map(drop).map_err(|error| error.message)
@@ -102,7 +102,7 @@ fn what_is_not_known_yet_is_refused_with_the_reason() {
 }
 
 #[test]
-fn what_is_not_there_is_empty_in_tables_and_an_error_in_bodies() {
+fn missing_fields_are_empty_and_missing_members_are_errors() {
     for source in [
         "request.headers.nothing == ''",
         "request.headers['nothing'] == ''",
@@ -161,7 +161,7 @@ fn a_cost_is_a_number_and_a_key_is_a_text() {
 }
 
 #[test]
-fn what_can_be_known_to_be_wrong_is_refused_with_what_was_meant() {
+fn wrong_names_and_types_are_refused_with_suggestions() {
     for (source, message) in [
         ("request.pth == 'a'", "there is no variable `request.pth`; did you mean `request.path`?"),
         ("request.header.x == 'a'", "there is no variable `request.header`; did you mean `request.headers`?"),
@@ -211,7 +211,7 @@ fn what_can_be_known_to_be_wrong_is_refused_with_what_was_meant() {
 }
 
 #[test]
-fn what_is_not_cel_is_refused_with_its_place() {
+fn invalid_cel_is_refused_with_its_place() {
     for (source, start) in [
         ("request.path === 'a'", "`===` is not an operator: write `==` (column 14)"),
         (

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_nothing_or_is_no_text_is_refused() {
+    fn an_empty_list_or_a_number_is_refused() {
         for (json, message) in [("[]", "leave the key out"), ("5", "needs quotes"), ("[5]", "a string")] {
             let error = serde_json::from_str::<AnyOf>(json).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");

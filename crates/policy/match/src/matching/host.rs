@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused_with_what_to_write() {
+    fn an_invalid_host_is_refused_with_a_suggestion() {
         for (text, message) in [
             ("https://api.stripe.com", "without scheme"),
             ("api.stripe.com:443", "without a port"),

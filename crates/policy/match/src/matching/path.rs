@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_providers_read_differently_is_read_in_every_way() {
+    fn an_ambiguous_path_is_read_in_every_way() {
         for (path, expected) in [
             ("/a/../b", &["<a><..><b>", "<b>"][..]),
             ("/../a", &["<..><a>", "<a>"]),

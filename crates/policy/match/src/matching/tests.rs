@@ -58,7 +58,7 @@ fn every_key_that_is_given_has_to_fit_and_of_a_list_one_entry() {
 }
 
 #[test]
-fn what_does_not_fit_is_said_in_words() {
+fn a_mismatch_is_explained_in_words() {
     for (config, expected) in [
         (json!({ "provider": ["adyen", "-"] }), "its provider is `stripe`, not `adyen` or `-`"),
         (json!({ "host": "stripe.com" }), "its host is `api.stripe.com`, not `stripe.com`"),

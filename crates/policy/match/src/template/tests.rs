@@ -78,7 +78,7 @@ fn values_are_escaped_for_where_they_go() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_what_was_meant() {
+fn an_invalid_template_is_refused_with_suggestions() {
     for (text, escape, message) in [
         ("${request.pth}", Escape::Text, "unknown value `request.pth` in a template [request.path]"),
         (
@@ -161,7 +161,7 @@ fn a_result_is_bounded() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_sent_gets_out_of_a_json_text(value in "[ -~]{0,20}", encoded in prop::collection::vec(any::<u8>(), 0..20)) {
+    fn inserted_values_stay_inside_their_json_text(value in "[ -~]{0,20}", encoded in prop::collection::vec(any::<u8>(), 0..20)) {
         let percent: String = encoded.iter().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
         let lines = format!("GET http://h/?a={percent}\nX-A: {value}");
         let json = render_for(&lines, r#"["${request.headers.x-a}","${query.a}"]"#, Escape::Json).unwrap();

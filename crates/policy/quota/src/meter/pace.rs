@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_together_is_answered_together() {
+    fn calls_made_together_are_answered_together() {
         let mut pace = Pace::default();
         pace.took(300_000);
         pace.made(3, 1_000_000);

@@ -104,7 +104,7 @@ fn a_gateway_without_the_store_uses_what_it_was_lent_and_what_the_policy_allows(
 }
 
 #[test]
-fn what_a_call_turned_out_to_cost_is_told_to_all() {
+fn the_settled_cost_of_a_call_is_shared() {
     let mut cluster = Cluster::start(2, &day(100));
     cluster.pass(LEARNED_MS);
     let take_one = |cluster: &mut Cluster| loop {

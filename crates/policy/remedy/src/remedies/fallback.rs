@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_again_stays_failed() {
+    fn an_unrepeatable_request_gets_no_fallback() {
         let harness = TestFlows::with(&json!([{ "fallback": { "provider": "two" } }]));
         let mut exchange = harness.send(GET);
         exchange.repeatable = false;
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_do_harm_twice_goes_elsewhere_only_if_nobody_has_seen_it() {
+    fn an_unsafe_request_falls_back_only_if_unsent() {
         const POST: &str = "POST https://one.example/";
         let harness = TestFlows::with(&json!([
             { "fallback": { "provider": "two" } },

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_time_changes_nothing_unless_a_time_is_set() {
+    fn a_refusal_without_a_time_pauses_by_default_wait() {
         let harness = TestFlows::new(config(&json!({})));
         for response in ["429", "429\nRetry-After: soon", "500\nRetry-After: 9", "200\nRetry-After: 9"] {
             harness.exchange(GET, response);

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_goes_first() {
+    fn requests_are_served_in_their_order_of_arrival() {
         let mut harness = harness(&json!({}));
         assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
         let visits = (0..5).map(|_| waiting(&harness, GET)).collect();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn who_would_wait_for_too_long_is_told_at_once() {
+    fn a_request_that_cannot_wait_is_refused_immediately() {
         let harness = harness(&json!({ "max_wait": "2s" }));
         assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
         let _waiting = [waiting(&harness, GET), waiting(&harness, GET)];

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_do_harm_is_not_sent_twice() {
+    fn an_unsafe_request_is_not_retried() {
         let harness = harness(&json!({ "methods": ["PATCH"] }));
         let with = |method: &str, fields: &str| format!("{method} https://one.example/{fields}");
         assert!(!repeats(&harness, &with("POST", ""), "503"));

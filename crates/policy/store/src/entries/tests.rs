@@ -111,7 +111,7 @@ fn a_body_that_breaks_off_is_gone_and_its_readers_learn_it() {
 }
 
 #[test]
-fn a_body_that_outgrows_its_room_is_gone_and_whoever_has_it_finds_what_did_not_fit() {
+fn readers_of_a_body_too_large_get_the_rest() {
     let entries = store(1 << 20, 1 << 10);
     let mut filling = begin(&entries, 1, None).unwrap();
     filling.push(&[1; 1_000]).unwrap();
@@ -167,7 +167,7 @@ fn a_body_without_room_is_passed_on_to_its_end_and_takes_a_bounded_memory() {
 }
 
 #[test]
-fn what_had_to_go_and_is_still_read_takes_as_much_as_the_store_at_most() {
+fn evicted_entries_being_read_are_bounded() {
     const BODY: u64 = 1_000;
     let entries = store(20_000, BODY);
     let body = vec![1; 1_000];
@@ -190,7 +190,7 @@ fn what_had_to_go_and_is_still_read_takes_as_much_as_the_store_at_most() {
 }
 
 #[test]
-fn who_reads_an_entry_goes_on_when_it_is_evicted() {
+fn a_reader_of_an_evicted_entry_continues() {
     let entries = store(8_000, 1_000);
     let first = put(&entries, 0, &[7; 1_000]);
     for id in 1..20 {
@@ -202,7 +202,7 @@ fn who_reads_an_entry_goes_on_when_it_is_evicted() {
 }
 
 #[test]
-fn what_is_used_stays_and_what_is_not_goes() {
+fn used_entries_stay_and_unused_ones_are_evicted() {
     let entries = store(64_000, 1_000);
     put(&entries, 0, &[0; 1_000]);
     for id in 1..1_000 {
@@ -227,7 +227,7 @@ fn a_flood_of_keys_stays_within_its_bytes() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_before_or_as_it_comes() {
+fn a_body_too_large_is_refused() {
     let entries = store(10_000, 1_000);
     assert_eq!(begin(&entries, 1, Some(1_001)).unwrap_err(), Full::TooLarge);
     let mut filling = begin(&entries, 1, None).unwrap();

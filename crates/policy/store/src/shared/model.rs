@@ -347,7 +347,7 @@ fn play_an_edge(seed: u64, at_ms: u64, fault: Fault) -> Result<(u64, u64), Strin
 }
 
 #[test]
-fn model_calls_at_the_edge_of_a_window_are_counted_though_their_member_is_cut_off_or_the_store_lost() {
+fn model_counts_calls_at_window_edges_despite_faults() {
     for (at_ms, fault) in [(39_990, Fault::Cut { slot: 1, for_ms: 12_000 }), (40_005, Fault::Empty)] {
         let edges: Vec<_> = (0..30).map(|seed| play_an_edge(seed, at_ms, fault).unwrap()).collect();
         // The block of a member that is cut off is not lent to others.

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_removal_removes_nothing() {
+    fn malformed_removals_are_refused() {
         for saved in [&b""[..], b"x", b"ax", b"t\xff"] {
             assert_eq!(Removal::load(saved), None, "{}", saved.escape_ascii());
         }

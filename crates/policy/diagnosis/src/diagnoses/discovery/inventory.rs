@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_bounds_is_counted() {
+    fn calls_beyond_the_bounds_are_counted() {
         let mut inventory = Inventory::default();
         for path in ["/a", "/b", "/c", "/a", "/d/e"] {
             inventory.add(&origin("a"), call(path), &bounds(10, 2));

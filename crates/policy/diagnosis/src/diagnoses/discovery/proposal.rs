@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_called_least_is_left_out_of_a_long_proposal() {
+    fn a_long_proposal_leaves_out_rare_paths() {
         let many = (0..=FLOWS_MAX as u64)
             .map(|number| endpoint("p", "h", "GET", &format!("/w{number}"), number + 1));
         let yaml = proposed(many.collect());

@@ -121,7 +121,7 @@ fn a_new_secret_ends_the_cool_down_for_those_who_have_it() {
 }
 
 #[test]
-fn what_its_accounts_need_to_see_is_held_back_and_echoes_are_masked_where_it_says_so() {
+fn accounts_decide_on_the_seen_body_and_masking() {
     for masks in [false, true] {
         let signing = json!({ "access_key_id": "${env:CARGO_PKG_NAME}", "secret_access_key": "${env:CARGO_PKG_NAME}", "region": "r", "service": "s3", "body": "3MiB" });
         let mut config = config(&json!([{ "accounts": { "use": ["a", "signs"], "mask_echoes": masks } }]));
@@ -160,7 +160,7 @@ fn a_refused_call_is_made_again_on_another_account_whatever_its_method() {
 }
 
 #[test]
-fn what_the_provider_may_have_acted_on_is_made_again_only_where_that_does_no_harm() {
+fn only_safe_methods_are_repeated_with_another_account() {
     let harness = harness(&json!({ "cool_down": { "on": ["503"] }, "methods": ["PATCH"] }));
     let is_repeated = |method: &str| {
         let (mut exchange, _) = sent(&harness, &format!("{method} https://one.example/"));
@@ -218,7 +218,7 @@ fn an_account_is_left_alone_for_as_long_as_the_provider_says_within_bounds() {
 }
 
 #[test]
-fn a_credential_that_is_refused_again_and_again_is_left_out_for_longer_until_it_works() {
+fn the_cool_down_grows_until_the_credential_works() {
     let keys = json!({ "use": ["a"], "repeat": 0, "cool_down": { "max": "2m" } });
     let mut harness = harness(&keys);
     for cools in [30_000, 60_000, 120_000, 120_000] {
@@ -277,7 +277,7 @@ fn where_all_cool_down_exchanges_are_refused_or_wait_for_the_first_to_come_back(
 }
 
 #[test]
-fn who_is_refused_by_all_waits_within_his_time_and_is_called_again() {
+fn a_request_refused_by_all_accounts_waits() {
     let mut harness = harness(&json!({ "repeat": 8, "wait_max": "2s" }));
     let mut exchange = harness.send(GET);
     for _ in 0..3 {
@@ -378,7 +378,7 @@ fn calls_go_only_with_accounts_of_the_provider_that_is_called() {
 }
 
 #[test]
-fn what_another_provider_responds_is_not_held_against_an_account() {
+fn another_providers_response_does_not_cool_an_account() {
     let remedies = json!([
         { "accounts": { "use": ["a", "b"] } },
         { "fallback": { "on": ["5xx"], "provider": "two" } },
@@ -395,7 +395,7 @@ fn what_another_provider_responds_is_not_held_against_an_account() {
 }
 
 #[test]
-fn what_a_remedy_further_in_refuses_is_not_held_against_an_account() {
+fn an_inner_remedys_refusal_does_not_cool_an_account() {
     let remedies = json!([
         { "accounts": { "use": ["a", "b"], "cool_down": { "on": ["429"] } } },
         { "limit": { "quota": "q", "status": 429 } },

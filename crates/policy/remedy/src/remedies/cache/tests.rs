@@ -44,7 +44,7 @@ fn sent(exchange: &mut TestExchange, harness: &TestFlows, name: &str) -> Option<
 }
 
 #[test]
-fn what_is_stored_is_served_while_it_is_fresh_and_where_the_provider_fails() {
+fn a_stored_response_is_served_fresh_or_on_failure() {
     let mut harness = harness(&json!({ "stale_if_error": "1h" }));
     store(&harness, GET, "200\ncache-control: max-age=60\netag: \"1\"");
     assert!(is_hit(&harness, GET) && !is_hit(&harness, &format!("{GET}\nauthorization: Bearer a")));
@@ -81,7 +81,7 @@ fn a_304_about_something_else_has_the_provider_asked_without_conditions() {
 }
 
 #[test]
-fn what_only_reports_stores_nothing_and_serves_nothing() {
+fn report_mode_stores_and_serves_no_response() {
     let harness = TestFlows::with(&json!([{ "cache": {}, "mode": "report" }]));
     for _ in 0..2 {
         let mut exchange = harness.send(GET);
@@ -93,7 +93,7 @@ fn what_only_reports_stores_nothing_and_serves_nothing() {
 }
 
 #[test]
-fn what_another_provider_or_a_remedy_further_in_responds_is_not_stored() {
+fn responses_of_fallbacks_and_inner_remedies_are_not_stored() {
     let fallback = json!({ "fallback": { "on": ["5xx"], "provider": "two" } });
     let harness = TestFlows::with(&json!([{ "cache": {} }, fallback]));
     let mut exchange = harness.send(GET);
@@ -112,7 +112,7 @@ fn what_another_provider_or_a_remedy_further_in_responds_is_not_stored() {
 }
 
 #[test]
-fn what_comes_without_a_length_is_waited_for_a_moment_and_left_if_it_is_too_large() {
+fn a_response_of_unknown_length_is_awaited_briefly() {
     let mut harness = harness(&json!({ "max_entry": "1KiB" }));
     let coming = |harness: &TestFlows, fields: &str| {
         let mut first = harness.send(GET);
@@ -181,7 +181,7 @@ fn what_comes_without_a_length_is_waited_for_a_moment_and_left_if_it_is_too_larg
 }
 
 #[test]
-fn what_is_stale_stands_in_for_silence_for_a_while_and_for_no_refusal() {
+fn stale_responses_replace_missing_responses_and_no_refusals() {
     for (cache, is_served) in [(json!({}), true), (json!({ "stale_if_error": "0s" }), false)] {
         let mut harness = harness(&cache);
         store(&harness, GET, "200\ncache-control: max-age=60\netag: \"1\"");
@@ -303,7 +303,7 @@ fn a_request_that_waits_too_long_goes_on_and_what_it_brings_holds() {
 }
 
 #[test]
-fn a_request_goes_on_at_once_where_nothing_is_on_the_disk_or_that_is_not_known() {
+fn a_request_does_not_wait_for_an_empty_disk() {
     let directory = directory();
     let harness = stage_with_disk(directory.path());
     assert_eq!(harness.send(GET).poll(&harness), TestStep::Call, "it is not open");

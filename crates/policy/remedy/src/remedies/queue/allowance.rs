@@ -343,7 +343,7 @@ fn two_a_second(kind: &str) -> Value {
 }
 
 #[test]
-fn who_cannot_be_served_in_time_is_told_when_that_is_known() {
+fn late_requests_are_refused_when_that_is_known() {
     for kind in ["fixed", "first", "sliding", "token-bucket"] {
         for response in [0, 20, 300] {
             for max_wait in [1_500, 2_500, 4_000] {

@@ -201,7 +201,7 @@ fn in_report_mode_a_script_runs_and_changes_nothing() {
 }
 
 #[test]
-fn what_it_does_is_told() {
+fn the_script_is_described() {
     let harness = of("function onRequest() {}\nfunction onResponse() {}");
     let (_, does) = harness.flows.describe(0).next().unwrap();
     assert_eq!(

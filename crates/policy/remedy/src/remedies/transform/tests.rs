@@ -253,7 +253,7 @@ fn in_report_mode_nothing_is_changed() {
 }
 
 #[test]
-fn what_it_does_is_told() {
+fn the_transformation_is_described() {
     let harness = of_users(&json!([{ "transform": {
         "request": { "headers": { "add": { "x-a": "1" } }, "path": "/b", "query": { "set": { "a": "1" }, "remove": ["b"] } },
         "response": { "json": { "remove": ["/a", "/b"] } },
@@ -344,7 +344,7 @@ fn a_change_that_fails_leaves_the_provider_and_the_credentials() {
 }
 
 #[test]
-fn a_provider_that_a_fallback_has_chosen_is_kept_and_gets_no_credential_of_the_one_before() {
+fn a_fallbacks_provider_gets_no_credential_of_another() {
     let to_two = json!({ "transform": { "request": {
         "provider": "two", "headers": { "set": { "authorization": "of two" } },
     } } });
@@ -423,7 +423,7 @@ fn obfuscated_members_have_the_pseudonyms_of_recordings() {
 }
 
 #[test]
-fn what_is_too_long_to_be_obfuscated_fails_the_remedy() {
+fn a_value_too_long_to_obfuscate_fails_the_remedy() {
     let harness = of_users(&json!([
         { "transform": { "request": { "json": { "obfuscate": ["/a"] } } }, "on_error": "closed" },
     ]));

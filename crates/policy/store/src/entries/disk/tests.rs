@@ -150,7 +150,7 @@ fn directory() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn what_is_written_is_found_after_a_restart_and_after_it_has_left_memory() {
+fn written_entries_are_found_after_restart_and_eviction() {
     let (_directory, path) = directory();
     let mut setup = TestDisk::open(&path);
     let first = setup.put(1, b"one");
@@ -196,7 +196,7 @@ fn all_who_wait_share_one_load() {
 }
 
 #[test]
-fn what_is_removed_while_it_is_read_does_not_come_back() {
+fn an_entry_removed_during_a_read_stays_removed() {
     let (_directory, path) = directory();
     let ways: [Remove; 4] = [
         |entries| assert_eq!(entries.remove_group(0), 1),
@@ -221,7 +221,7 @@ fn what_is_removed_while_it_is_read_does_not_come_back() {
 }
 
 #[test]
-fn what_is_removed_before_it_is_known_what_is_there_holds() {
+fn a_removal_before_the_scan_stays_in_force() {
     let (_directory, path) = directory();
     let ways: [(Remove, &[u128]); 6] = [
         (|entries| _ = entries.remove_group(0), &[4, 5]),
@@ -251,7 +251,7 @@ fn what_is_removed_before_it_is_known_what_is_there_holds() {
 }
 
 #[test]
-fn what_is_no_longer_in_memory_is_removed_from_the_disk_and_counted_once() {
+fn removals_count_entries_on_disk_and_memory_once() {
     let (_directory, path) = directory();
     let mut setup = TestDisk::open(&path);
     (0..8).for_each(|id| drop(setup.put(id, b"old")));
@@ -361,7 +361,7 @@ fn churn_stays_within_its_bytes_and_what_is_used_stays() {
 }
 
 #[test]
-fn what_is_used_in_memory_alone_stays_on_the_disk() {
+fn an_entry_used_in_memory_stays_on_disk() {
     let (_directory, path) = directory();
     let mut setup = TestDisk::open(&path);
     let used = setup.put(0, b"used");
@@ -409,7 +409,7 @@ fn when_too_much_waits_it_is_not_written_and_nothing_older_is_in_its_place() {
 }
 
 #[test]
-fn what_does_not_fit_in_memory_is_not_loaded_again() {
+fn an_entry_larger_than_memory_is_not_loaded() {
     let (_directory, path) = directory();
     let setup = TestDisk::open(&path);
     setup.put(1, &[1; 10_000]);
@@ -448,7 +448,7 @@ fn a_disk_that_fails_is_left_and_can_be_taken_again() {
 }
 
 #[test]
-fn what_cannot_be_deleted_in_time_is_nobodys() {
+fn entries_not_deleted_in_time_are_unreadable() {
     let (_directory, path) = directory();
     let mut setup = TestDisk::open(&path);
     (0..20).for_each(|id| drop(setup.put(id, b"old")));
@@ -513,7 +513,7 @@ fn storm(entries: &Arc<Entries<Note>>, rounds: &[Mutex<u64>], over: &[AtomicU64]
 }
 
 #[test]
-fn nothing_removed_comes_back_where_many_store_remove_and_load_at_once() {
+fn removed_entries_stay_removed_under_concurrent_use() {
     const THREADS: u64 = 4;
     let (_directory, path) = directory();
     let rounds: [Mutex<u64>; 8] = Default::default();
@@ -591,7 +591,7 @@ proptest! {
     /// Compared with a map that forgets nothing: an entry that is found was stored under that identity, and
     /// was not removed since.
     #[test]
-    fn nothing_removed_comes_back_and_bounds_hold(acts in prop::collection::vec(act(), 1..90)) {
+    fn removed_entries_stay_removed_and_bounds_hold(acts in prop::collection::vec(act(), 1..90)) {
         let (_directory, path) = directory();
         let mut setup = TestDisk::open(&path);
         let mut model: HashMap<u128, Vec<Vec<u8>>> = HashMap::new();
