@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_opened_in_its_place_alone() {
+    fn a_sealed_value_needs_its_key_and_place() {
         let secret = "0123456789abcdef0123456789abcdef";
         let place: [&[u8]; 2] = [b"token", b"main"];
         let sealed = key("a", secret).seal(&place, b"content").unwrap();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_or_changed_is_not_opened() {
+    fn a_shortened_or_changed_value_is_not_opened() {
         let key = key("a", "0123456789abcdef0123456789abcdef");
         let sealed = key.seal(&[b"x"], b"content").unwrap();
         for length in 0..sealed.len() {
