@@ -53,7 +53,7 @@ fn spellings_that_a_provider_may_read_alike_are_refused_or_evade_no_rule() {
 }
 
 #[test]
-fn what_the_fuzzer_has_kept_holds() {
+fn the_fuzz_corpus_passes() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/identity");
     let mut subject = Subject::default();
     let files = std::fs::read_dir(corpus).unwrap();
@@ -64,7 +64,7 @@ fn what_the_fuzzer_has_kept_holds() {
 }
 
 #[test]
-fn what_providers_tell_apart_is_stored_apart_and_blocked_alike() {
+fn similar_paths_match_one_flow_and_have_different_keys() {
     let mut subject = Subject::default();
     let mut identify = |path: &str| {
         subject.identify(OWN, &get(&format!("http://alone.example{path}"), "Host: h\r\n")).unwrap()
@@ -77,7 +77,7 @@ fn what_providers_tell_apart_is_stored_apart_and_blocked_alike() {
 }
 
 #[test]
-fn what_leads_above_a_base_path_or_may_lie_on_either_side_of_it_is_refused() {
+fn a_path_leaving_the_base_path_is_refused() {
     let mut subject = Subject::default();
     for (path, fields) in [
         ("/api/../v2/charges/1", ""),
@@ -109,7 +109,7 @@ fn a_target_outside_of_every_base_path_is_no_providers_and_gets_no_credential() 
 }
 
 #[test]
-fn a_host_that_the_client_has_chosen_is_part_of_the_key_and_gets_no_credential_unless_the_config_knows_it() {
+fn a_chosen_host_changes_the_key_without_a_credential() {
     let mut subject = Subject::default();
     let mut of_team =
         |host: &str| subject.identify("127.0.0.1:8103", &get("/x", &format!("Host: {host}\r\n"))).unwrap();

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_a_length_stays_where_it_came_and_one_in_chunks_takes_its_share() {
+    fn only_a_chunked_body_takes_memory_of_the_budget() {
         let budget = Arc::new(Budget::default());
         let (_, body, used) =
             gathered(b"HEADabcdeNEXT", ResponseFraming::Length(5), 4, 100, &[2, 2], &budget);

@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_a_providers_url_is_not_put_before_a_path_that_names_its_place() {
+    fn the_path_of_a_chosen_host_stays_unprefixed() {
         let to = "http://maps.example:8080";
         for (request, host) in [
             ("GET http://maps.example:8080/v2/a HTTP/1.1\r\nHost: h\r\n\r\n", "maps.example:8080"),

@@ -866,7 +866,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_body_is_not_sent_on() {
+    fn bytes_after_the_body_are_not_forwarded() {
         let (arrived, ended) = piped(ResponseFraming::Length(4), false, vec![b"bodyGET / HTTP/1.1".to_vec()]);
         assert!(ended.is_ok());
         assert_eq!(arrived, b"body");
@@ -944,7 +944,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_of_a_body_that_breaks_off_goes_nowhere() {
+    fn withheld_bytes_of_a_broken_body_are_dropped() {
         let echoes = SecretPatterns::new([&b"sk_live_0123456789"[..]]).unwrap();
         let shield = Some(SecretMask::new(&Arc::new(echoes)));
         let (arrived, ended) =
@@ -1101,7 +1101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_a_body_that_breaks_off_arrives_and_is_not_stored() {
+    fn a_broken_body_is_forwarded_and_not_stored() {
         let body = vec![b'x'; 2_000_000];
         let (arrived, ended, kept) =
             stored(ResponseFraming::Length(3_000_000), false, 4 << 20, vec![body.clone()]);
@@ -1111,7 +1111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_stored_on_its_way_arrives_as_what_is_not(
+        fn storing_a_body_does_not_change_it(
             sizes in prop::collection::vec(0_usize..70_000, 0..8),
             most in 1_u64..300_000,
             is_cut in any::<bool>(),
