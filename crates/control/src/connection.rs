@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_just_taken_a_response_keeps_the_place() {
+    async fn an_active_connection_is_not_evicted() {
         let slots = Slots::new(2);
         let address = IpAddr::from([192, 0, 2, 1]);
         let mut first = Limited::new(tokio::io::sink(), Arc::clone(&slots).acquire(address).await);

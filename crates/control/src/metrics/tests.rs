@@ -183,7 +183,7 @@ fn every_figure_is_shown_in_its_family() {
 }
 
 #[test]
-fn what_remedies_decide_and_quotas_have_left_is_shown() {
+fn metrics_show_decisions_and_quotas() {
     let decisions = DecisionSums {
         counts: [9, 2, 1, 0, 0],
         waits: [0, 1, 0, 0, 0, 0, 0, 0, 0, 1],
@@ -271,7 +271,7 @@ fn how_accounts_stand_is_shown_and_nothing_where_there_are_none() {
 }
 
 #[test]
-fn what_exporters_have_written_and_lost_is_shown() {
+fn metrics_show_written_and_dropped_records() {
     let exporter = ExporterSnapshot {
         name: "archive".to_owned(),
         up: true,
@@ -293,7 +293,7 @@ fn what_exporters_have_written_and_lost_is_shown() {
 }
 
 #[test]
-fn what_the_system_does_not_tell_is_left_out() {
+fn unknown_process_figures_are_left_out() {
     let families = render_providers(Vec::new());
     assert!(families.keys().all(|name| !name.starts_with("egret_process_")));
 }
