@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_version_is_left_alone() {
+    fn other_files_are_not_listed_as_versions() {
         let data_dir = tempfile::tempdir().unwrap();
         let versions = ConfigVersions::new(data_dir.path());
         versions.record(&single("a"), VersionOrigin::Rollback).unwrap();

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_cluster_is_said() {
+    fn doctor_reports_failed_segments_and_differing_limits() {
         let cluster = json!({
             "segments": [{ "number": 0, "up": true }, { "number": 1, "up": false, "error": "h:1: refused" }],
             "quotas": [
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn doctor_reports_troubles_of_each_part() {
         let exporters =
             json!([{ "name": "a", "up": false, "last_error": "disk full" }, { "name": "b", "up": true }]);
         assert_eq!(troubles("exporters", &exporters), ["exporter a: down: disk full"]);

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_verify_refuses_it_accepts_once_it_is_sanitized() {
+    fn verify_accepts_a_file_after_sanitize() {
         let directory = tempfile::tempdir().unwrap();
         let (file, key) = (directory.path().join("a.har"), directory.path().join("data/har.key"));
         fs::write(&file, RECORDED).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_place() {
+    fn a_problem_names_the_option_or_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("a.har");
         let key = directory.path().join("har.key");

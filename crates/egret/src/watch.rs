@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_beside_the_file_is_passed_over() {
+    fn events_of_unrelated_files_are_ignored() {
         use notify::EventKind;
         use notify::event::{AccessKind, CreateKind, ModifyKind, RemoveKind};
         let steps = BTreeSet::from([PathBuf::from("/etc/egret/egret.yaml")]);

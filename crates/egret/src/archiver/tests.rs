@@ -144,7 +144,7 @@ fn the_printed_config_is_the_one_that_runs_and_has_no_token() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_the_words_of_the_command_line() {
+fn a_problem_names_the_option_of_the_command_line() {
     for (line, message) in [
         ("1 -reverse http://a/b", "-reverse expects"),
         ("1 -reverse user@a", "-reverse expects"),
