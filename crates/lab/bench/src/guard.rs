@@ -72,7 +72,7 @@ mod tests {
     use crate::options::Options;
 
     #[test]
-    fn what_is_near() {
+    fn private_addresses_are_near() {
         for ip in [
             "127.0.0.1",
             "10.1.2.3",

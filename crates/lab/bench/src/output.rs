@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_leaves_nothing() {
+    fn an_unfinished_output_leaves_no_file() {
         let directory = directory("none");
         drop(Output::create(&directory.join("a.json")).unwrap());
         assert_eq!(names(&directory), Vec::<String>::new());

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_threshold_is_refused() {
+    fn a_malformed_threshold_is_refused() {
         for text in [
             "",
             "p99",

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_says_why() {
+    fn a_malformed_url_is_refused_with_the_reason() {
         for (text, error) in [
             ("ftp://a/", UrlError::Scheme("ftp".into())),
             ("http:///x", UrlError::Host),

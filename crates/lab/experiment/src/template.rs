@@ -158,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_accepted_can_be_filled_in_completely(parts in prop::collection::vec("[ a-z@{}$\n]{0,6}|@\\{port\\}", 0..8)) {
+        fn an_accepted_template_can_be_filled_in(parts in prop::collection::vec("[ a-z@{}$\n]{0,6}|@\\{port\\}", 0..8)) {
             let text = parts.concat();
             let values = values([("port", "8000".to_owned())]);
             match check(&text, Additional::default()) {

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_config_or_value_is_named() {
         let root = tempfile::tempdir().unwrap();
         let problem = |configs: BTreeMap<String, String>| {
             let _ = std::fs::remove_dir_all(root.path().join("turn"));

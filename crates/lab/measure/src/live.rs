@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_narrower_terminal_has_broken_is_taken_back() {
+    fn a_line_wrapped_by_a_narrower_terminal_is_cleared() {
         let texts = written(&[(80, &"x".repeat(60)), (40, "y"), (40, "z")]);
         assert_eq!(texts[1..], ["\x1b[1A\ry\x1b[J", "\rz\x1b[J"]);
     }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_shown_is_not_cleared() {
+    fn a_line_never_shown_is_not_cleared() {
         let mut out = Vec::new();
         LiveLine::default().clear(&mut out);
         assert!(out.is_empty());

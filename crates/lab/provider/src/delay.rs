@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_has_the_distribution_asked_for() {
+    fn drawn_delays_have_the_requested_distribution() {
         assert_eq!(drawn("150ms"), [150; 3]);
         assert_eq!(drawn("constant:0.15"), [150; 3]);
         let about = |expected: [u128; 3], drawn: [u128; 3]| {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_stays_between_zero_and_the_maximum() {
+    fn drawn_delays_stay_between_zero_and_the_maximum() {
         let delay: Delay = "normal:1s,1h".parse().unwrap();
         let mut random = Random::new(1);
         let draws: Vec<Duration> = (0..100).map(|_| delay.draw(&mut random, MAX)).collect();

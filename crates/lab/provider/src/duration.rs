@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_or_beyond_the_limit_is_refused() {
+    fn a_malformed_or_too_long_duration_is_refused() {
         for text in ["", "-", "ms", "1x", "1 s", "_1", "1_", "NaN", "inf", "1.2.3s"] {
             assert_eq!(parse(text, MAX), Err(DurationError::Unreadable), "{text}");
         }

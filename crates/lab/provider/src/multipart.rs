@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_refused() {
+    fn a_malformed_form_is_refused() {
         assert_eq!(parse("multipart/form-data", b"x"), Err(FormError::NoBoundary));
         let malformed = Err(FormError::Content(MultipartError::Malformed));
         for content in [&b"x"[..], b"--xx", b"--xx\r\n\r\n", b"--xx\r\nno head\r\n--xx--", b"--xxjunk"] {

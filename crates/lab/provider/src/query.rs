@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_left_out_or_refused() {
+    fn a_malformed_pair_is_left_out_or_refused() {
         for text in ["a=%zz", "a=%2", "a=1;b=2", "%=1"] {
             assert!(Query::lenient(text).pairs().is_empty(), "{text}");
             assert!(Query::strict(text).is_none(), "{text}");

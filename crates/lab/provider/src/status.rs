@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_status_is_refused_with_its_limits() {
+    async fn an_invalid_status_is_refused_with_its_limits() {
         for (target, detail) in [
             ("/status/99", "invalid status code: \"99\" is not a number from 100 to 599"),
             ("/status/600", "invalid status code: \"600\" is not a number from 100 to 599"),

@@ -89,7 +89,7 @@ fn a_response_that_is_soon_done_is_let_end() {
 }
 
 #[test]
-fn what_cannot_be_started_says_why() {
+fn a_failed_start_says_why() {
     let provider = start(Options::default());
     let taken = Provider::start(provider.address(), Options::default());
     assert!(matches!(taken, Err(StartError::Listen(_))), "{taken:?}");

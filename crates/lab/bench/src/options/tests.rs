@@ -16,7 +16,7 @@ fn refusal(change: impl FnOnce(&mut Options)) -> String {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn contradictory_options_are_refused() {
     assert!(refusal(|it| it.requests = Some(0)).contains("Invalid number of requests"));
     assert!(refusal(|it| it.concurrency = 2).contains("Cannot use concurrency level greater than total"));
     assert!(refusal(|it| it.concurrency = 20_001).contains("Invalid concurrency"));

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_is_shown_and_not_obeyed() {
+    fn text_of_a_server_is_escaped() {
         assert_eq!(escaped("<script>&"), "&lt;script&gt;&amp;");
     }
 }

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_become_an_option_or_a_command_is_refused_at_its_place() {
+    fn text_that_could_become_an_option_is_refused() {
         for (text, expected) in [
             ("client: { ssh: -oProxyCommand=x }", "on.yaml:1:16: client.ssh: must not start with `-`"),
             ("client: { ssh: \"a\\nb\" }", "on.yaml:1:16: client.ssh: must not contain control characters"),

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_word_is_run() {
+    fn quoted_words_are_not_expanded() {
         assert_eq!(quoted("a'; rm -rf $HOME '"), r"'a'\''; rm -rf $HOME '\'''");
         assert_eq!(script_line("x \"$1\"", &["it's"]), r#"sh '-c' 'x "$1"' 'sh' 'it'\''s'"#);
     }

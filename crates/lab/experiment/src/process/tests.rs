@@ -45,7 +45,7 @@ fn a_group_is_measured_as_one_and_leaves_nobody_behind() {
 }
 
 #[test]
-fn what_has_ended_is_still_accounted_for() {
+fn cpu_time_of_ended_processes_is_counted() {
     let log = log("ended");
     let before = ended_cpu_s();
     let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";

@@ -22,7 +22,7 @@ const TWO: &str =
     "title: t\nprovider: {}\nscenarios: [{ name: direct }, { name: proxy, command: [x] }]\nrounds: 5\n";
 
 #[test]
-fn what_is_added_is_told_though_the_machine_drifts() {
+fn added_latency_is_found_despite_a_drifting_machine() {
     let summary = Summary::of(&run(TWO, 20.0, drifting));
     let proxy = summary.cases[0].scenario("proxy").unwrap();
     assert_eq!((proxy.response_ms.len(), proxy.added_ms.len()), (101, 101));
@@ -223,7 +223,7 @@ fn two_runs_differ_where_they_surely_do_and_by_more_than_the_tolerance() {
 }
 
 #[test]
-fn what_only_one_run_has_is_named() {
+fn scenarios_of_only_one_run_are_named() {
     let a = Summary::of(&run(TWO, 20.0, drifting));
     let mut b = a.clone();
     b.cases[0].scenarios.pop();
