@@ -19,7 +19,7 @@ fn start(store: &RedisServer, origin: &Provider, member: &str) -> Egret {
 }
 
 #[test]
-fn the_card_has_the_gateways_the_store_and_the_shared_quota_and_says_when_the_store_is_away() {
+fn the_card_shows_gateways_store_and_quota() {
     let (mut store, origin) = (RedisServer::start(Flavor::Redis7), Provider::plain());
     let (one, _other) = (start(&store, &origin, "one"), start(&store, &origin, "other"));
     for _ in 0..3 {

@@ -181,7 +181,7 @@ fn a_refused_account_cools_down_for_all_who_have_its_credential() {
 }
 
 #[test]
-fn what_a_gateway_learns_without_the_store_is_shared_later() {
+fn a_throttle_learned_without_the_store_is_shared_later() {
     let (mut store, provider) = (RedisServer::start(Flavor::Redis7), refusing());
     let [one, two] = [0, 1].map(|number| member(number, &store, &provider, ACCOUNT, TOKEN));
     until_subscribed(&store, 2);

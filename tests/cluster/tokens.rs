@@ -145,7 +145,7 @@ fn a_refresh_token_is_used_once_though_the_gateways_that_fetch_die() {
 }
 
 #[test]
-fn a_store_that_has_lost_everything_gets_the_refresh_token_from_a_gateway_or_its_disk() {
+fn an_emptied_store_gets_the_refresh_token_again() {
     let (mut store, origin) = (RedisServer::start(Flavor::Redis7), Provider::plain());
     let server = RotatingServer::start(LIFE_S);
     let config = |member| config(&store, &origin, member, &rotating(&server));

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_in_the_foreground_gets_a_terminal() {
+    fn foreground_commands_get_a_terminal() {
         assert_eq!(in_terminals("A_B=c egret run x.yaml   # why\n"), "A_B=c egret run x.yaml & # why\n");
         for same in ["egret run &\n", "egret check a\n", "egret run --help | cat\n", "# egret run\n"] {
             assert_eq!(in_terminals(same), same);

@@ -48,7 +48,7 @@ fn a_provider_that_asks_for_a_password_or_a_token_is_satisfied() {
 }
 
 #[test]
-fn what_the_client_sends_under_the_same_name_is_removed() {
+fn a_clients_own_credential_is_removed() {
     let origin = Provider::plain();
     let directory = Directory::default();
     let secret = secret(&directory, "secret", SECRET);
@@ -194,7 +194,7 @@ fn a_cache_keeps_the_responses_of_accounts_apart() {
 }
 
 #[test]
-fn what_a_cache_asks_for_in_the_background_is_asked_for_with_the_account() {
+fn background_revalidation_uses_the_account() {
     // Stale on arrival, and served while it is revalidated.
     let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nCache-Control: max-age=1, stale-while-revalidate=600\r\nAge: 9\r\nETag: \"a\"\r\nContent-Length: 2\r\n\r\nhi",

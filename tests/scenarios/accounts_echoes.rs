@@ -162,7 +162,7 @@ fn heads_are_masked_those_that_come_first_too() {
 }
 
 #[test]
-fn what_could_not_be_masked_is_refused() {
+fn a_response_that_cannot_be_masked_is_refused() {
     let origin = Provider::scripted(|peer| {
         while let Some(request) = peer.request() {
             assert_eq!(request.values("accept-encoding"), ["identity"]);

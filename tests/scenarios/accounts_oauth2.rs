@@ -114,7 +114,7 @@ fn one_that_leaves_while_its_token_is_fetched_takes_nothing_from_the_others() {
 }
 
 #[test]
-fn what_the_client_has_sent_is_replaced_and_the_request_for_the_token_is_as_configured() {
+fn a_token_is_requested_as_configured() {
     let (origin, server) = (Provider::plain(), AuthorizationServer::start());
     let more =
         ", scope: [read, 'write:all'], audience: 'https://api.example/', parameters: { tenant: 'a&b' }";
@@ -171,7 +171,7 @@ fn a_token_is_renewed_before_its_end_while_traffic_flows() {
 }
 
 #[test]
-fn a_server_that_is_down_harms_nobody_until_the_token_is_over_and_is_asked_again_later() {
+fn a_failed_server_matters_once_the_token_expires() {
     let directory = Directory::default();
     let Some(clock) = Clock::new(&directory, NOW_S) else { return };
     let (origin, server) = (Provider::plain(), AuthorizationServer::start());
@@ -226,7 +226,7 @@ fn a_revoked_token_is_replaced_and_the_call_made_again() {
 }
 
 #[test]
-fn a_call_that_cannot_be_made_again_gets_its_refusal_and_the_next_one_a_new_token() {
+fn an_unrepeatable_call_is_refused_before_renewal() {
     let revoked = Arc::default();
     let (origin, server) = (refusing(&revoked), AuthorizationServer::start());
     let egret = start(&with_token(&origin, &server, ""), None);

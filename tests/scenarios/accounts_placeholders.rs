@@ -74,7 +74,7 @@ fn it_stands_in_the_places_that_are_named_and_in_no_others() {
 }
 
 #[test]
-fn nobody_but_the_accounts_provider_gets_more_than_the_word() {
+fn only_the_accounts_provider_gets_the_secret() {
     let (httpbin, directory) = (Httpbin::start(), Directory::default());
     let egret = before(&httpbin.url(), &directory, "");
     let bearer = format!("Authorization: Bearer {WORD}");

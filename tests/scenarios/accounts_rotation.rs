@@ -137,7 +137,7 @@ fn a_refused_call_is_repeated_with_its_body_whatever_its_method() {
 }
 
 #[test]
-fn where_all_are_revoked_the_client_is_told_when_to_come_back_and_a_new_key_is_taken_at_once() {
+fn revoked_accounts_refuse_until_a_new_key() {
     let (provider, revoked) = revoking();
     let (egret, keys) = rotating(&provider.url(), &["accounts: { use: [a, b, c] }"]);
     revoked.lock().unwrap().extend(NAMES.map(key));

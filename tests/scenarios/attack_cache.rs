@@ -278,7 +278,7 @@ fn an_error_that_says_how_long_it_is_fresh_is_stored() {
 }
 
 #[test]
-fn what_no_cache_may_store_is_not_stored() {
+fn uncacheable_statuses_are_not_stored() {
     let ttl = "{ ttl: { 4xx: 60s, 5xx: 60s }, override: true }";
     for line in [
         "428 Precondition Required\r\nCache-Control: max-age=600",
@@ -307,7 +307,7 @@ fn a_config_that_would_store_what_no_cache_may_is_refused() {
 }
 
 #[test]
-fn what_is_stale_is_served_where_the_provider_closes_without_a_response() {
+fn a_stale_response_is_served_on_connection_close() {
     let origin = Provider::scripted(|peer| {
         // One call per connection, so no reused connection can be dead.
         if let Some(request) = peer.request()

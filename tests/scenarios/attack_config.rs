@@ -101,7 +101,7 @@ fn the_owner_of_the_file_may_allow_everything_but_the_rules_themselves() {
 }
 
 #[test]
-fn what_the_owner_has_taken_out_of_the_file_cannot_be_rolled_back() {
+fn a_removed_secret_cannot_be_rolled_back() {
     let origin = Provider::plain();
     let egret = config(&origin, "allowed_hosts: []").start();
     let api = ConfigApi::of(&egret);

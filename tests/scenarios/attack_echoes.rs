@@ -30,7 +30,7 @@ fn arrived(client: &Client) -> usize {
 }
 
 #[test]
-fn how_much_of_a_stream_is_passed_on_does_not_tell_a_guess_from_the_secret() {
+fn stream_timing_does_not_reveal_the_secret() {
     const SECRET: &str = "s3cr3tK3y0123";
     const BASE64: &str = "czNjcjN0SzN5MDEyMw";
     let (go_on, received) = channel::<()>();

@@ -51,7 +51,7 @@ fn by_name(egret: &Egret, provider: &str, path: &str) -> Response {
 }
 
 #[test]
-fn what_is_fetched_from_outside_of_a_providers_url_is_not_served_inside_of_it() {
+fn responses_from_outside_a_base_path_are_not_shared() {
     let origin = storable();
     let egret = Config::with_origin(format!("{}/v2", origin.url())).flows(CACHE).start();
     by_host(&egret, &origin, "/cache/admin").assert_forwarded(200);
@@ -200,8 +200,7 @@ fn a_credential_is_not_sent_under_a_host_that_the_client_has_chosen() {
 }
 
 #[test]
-fn a_remedy_that_changes_the_path_to_another_providers_has_that_one_called_and_not_with_the_clients_credentials()
- {
+fn a_path_moved_to_another_provider_sends_no_credentials() {
     let (origin, directory) = (Provider::plain(), Directory::default());
     let secret =
         |name: &str| directory.write_secret(name, format!("secret-of-{name}-0123")).display().to_string();

@@ -67,7 +67,7 @@ fn a_limit_that_lets_wait_leaves_no_window_by_the_clock_out() {
 }
 
 #[test]
-fn a_queue_on_windows_from_the_first_call_on_lets_the_limit_through_in_each_of_them() {
+fn a_queue_uses_each_window_from_first_call() {
     let origin = Metered::start(Duration::from_millis(20));
     let egret = limited(
         &origin,
@@ -83,7 +83,7 @@ fn a_queue_on_windows_from_the_first_call_on_lets_the_limit_through_in_each_of_t
 }
 
 #[test]
-fn who_cannot_be_served_in_time_is_told_at_once_and_all_others_are_served() {
+fn only_requests_without_time_are_refused_immediately() {
     let origin = Metered::start(Duration::ZERO);
     let egret =
         limited(&origin, "limit: 1, window: 1s, kind: fixed", "queue: { quota: live, max_wait: 3500ms }");
@@ -149,13 +149,13 @@ fn assert_costs_are_counted(media_type: &str, coding: &str, body: &[u8]) {
 }
 
 #[test]
-fn what_a_response_says_that_it_cost_is_counted_under_a_content_coding() {
+fn the_cost_in_a_coded_response_is_counted() {
     assert_costs_are_counted("application/json", "gzip", &gzip(USED));
     assert_costs_are_counted("application/json", "deflate", &deflate(USED));
 }
 
 #[test]
-fn what_the_end_of_a_stream_of_events_says_that_it_cost_is_counted_under_a_content_coding() {
+fn the_cost_in_a_coded_event_stream_is_counted() {
     let events = [
         b"data: {\"delta\":\"a\"}\n\n".repeat(100),
         b"data: ".to_vec(),

@@ -40,7 +40,7 @@ fn is_cut_off(client: &Client) -> bool {
 }
 
 #[test]
-fn who_takes_a_response_too_slowly_is_cut_off_wherever_it_comes_from() {
+fn slow_readers_are_disconnected_for_every_response_source() {
     let origin = Provider::scripted(|peer| {
         while let Some(request) = peer.request() {
             if request.target() == "/pausing" {

@@ -5,7 +5,7 @@ use egret_tests::pki::Authority;
 use egret_tests::process::Directory;
 
 #[test]
-fn who_has_the_key_of_a_pinned_certificate_makes_no_others_that_are_believed() {
+fn a_pinned_certificate_is_no_authority() {
     let own = Authority::self_signed(&["other.example"], false);
     // The key's owner is not an authority, but signs a certificate for a foreign name.
     let forged = own.leaf(&["127.0.0.1"]);

@@ -304,7 +304,7 @@ fn a_method_of_a_megabyte_is_refused_without_waiting_for_its_end() {
 }
 
 #[test]
-fn what_follows_a_refused_request_on_its_connection_is_not_served() {
+fn requests_after_a_refused_one_are_not_served() {
     let origin = Provider::plain();
     let egret = gateway(&origin);
     let own = egret.address();

@@ -82,7 +82,7 @@ fn threads_share_a_rate_and_a_number_of_requests() {
 }
 
 #[test]
-fn what_was_due_and_never_sent_is_told() {
+fn requests_due_but_never_sent_are_reported() {
     // One connection and a provider that never responds: the other requests cannot be sent.
     let provider = Provider::scripted(|peer| {
         let _ = peer.request();

@@ -269,7 +269,7 @@ fn a_body_that_the_provider_breaks_off_is_never_passed_on_as_whole() {
 }
 
 #[test]
-fn a_chunked_response_that_breaks_off_shows_to_an_http_1_0_client_as_a_reset() {
+fn a_broken_response_resets_an_old_client() {
     let origin = Provider::scripted(|peer| {
         let _ = peer.request();
         peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n");

@@ -61,7 +61,7 @@ fn a_thousand_who_ask_for_the_same_at_once_make_one_call() {
 }
 
 #[test]
-fn those_who_wait_for_a_response_that_is_for_nobody_else_go_on_all_at_once() {
+fn waiters_for_a_private_response_continue_together() {
     const CLIENTS: usize = 200;
     let (origin, calls) = holding("Cache-Control: no-store");
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
@@ -125,7 +125,7 @@ fn received(request: &Request) -> String {
 }
 
 #[test]
-fn nobody_gets_what_was_got_with_another_credential() {
+fn responses_are_not_shared_between_credentials() {
     const CREDENTIALS: u64 = 50;
     const REQUESTS: u64 = 100_000;
     const THREADS: u64 = 4;
@@ -167,7 +167,7 @@ fn nobody_gets_what_was_got_with_another_credential() {
 }
 
 #[test]
-fn nobody_gets_what_was_got_with_another_value_of_any_field() {
+fn responses_are_not_shared_between_field_values() {
     const NAMES: u64 = 300;
     let origin = Provider::with_responses(|request| {
         let fields = request.fields.iter().filter(|(name, _)| name.starts_with("X-F"));

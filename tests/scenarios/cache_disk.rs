@@ -56,7 +56,7 @@ fn a_restart_responds_from_the_disk_without_the_provider() {
 }
 
 #[test]
-fn what_was_evicted_from_memory_is_still_answered() {
+fn an_entry_evicted_from_memory_is_still_served() {
     let body = "x".repeat(60_000);
     let origin = Provider::with_responses(move |request| {
         ok_response("Cache-Control: max-age=600", &format!("{}{body}", request.target()))
@@ -77,7 +77,7 @@ fn what_was_evicted_from_memory_is_still_answered() {
 }
 
 #[test]
-fn what_is_changed_or_purged_does_not_come_back_after_a_restart() {
+fn removed_entries_stay_removed_after_a_restart() {
     let origin = telling("Cache-Control: max-age=600");
     let config = Config::with_origin(origin.url()).flows(flow("{ tags: [green], disk: {} }"));
     let egret = config.start();
@@ -136,7 +136,7 @@ fn a_kill_loses_nothing_that_was_written_and_damages_nothing() {
 }
 
 #[test]
-fn nobody_gets_what_was_got_with_another_credential_after_a_restart() {
+fn credentials_separate_responses_after_a_restart() {
     let origin = telling("Cache-Control: public, max-age=600\r\nVary: X-Shade");
     let config = Config::with_origin(origin.url()).flows(flow(DISK));
     let ask = |egret: &Egret, credential: &str| {
@@ -209,7 +209,7 @@ fn files(egret: &Egret) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn what_a_304_has_freshened_is_fresh_after_a_restart() {
+fn a_validated_response_is_fresh_after_a_restart() {
     let origin = Provider::with_responses(|request| {
         if request.values("if-none-match").is_empty() {
             ok_response("Cache-Control: max-age=0\r\nETag: \"1\"\r\nX-Version: 1", "body")
@@ -233,7 +233,7 @@ fn what_a_304_has_freshened_is_fresh_after_a_restart() {
 }
 
 #[test]
-fn a_thousand_who_ask_at_once_for_what_is_on_the_disk_make_one_load_and_no_call() {
+fn a_thousand_requests_make_one_load_from_disk() {
     let origin = telling("Cache-Control: max-age=600");
     for collapse in ["{}", "null"] {
         let cache = format!("{{ collapse: {collapse}, disk: {{}} }}");

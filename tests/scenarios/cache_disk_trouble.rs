@@ -86,7 +86,7 @@ fn a_disk_of_which_nobody_knows_whose_it_is_is_emptied() {
 }
 
 #[test]
-fn where_nothing_can_be_written_responses_are_in_memory_alone_until_a_reload_finds_it_well() {
+fn an_unwritable_disk_is_unused_until_a_reload() {
     let origin = telling();
     let base = || Config::with_origin(origin.url());
     let egret = base().start();
@@ -109,7 +109,7 @@ fn where_nothing_can_be_written_responses_are_in_memory_alone_until_a_reload_fin
 }
 
 #[test]
-fn what_goes_wrong_while_it_works_turns_it_off_and_leaves_nothing() {
+fn a_failing_disk_is_turned_off_and_invalidated() {
     let origin = telling();
     let config = Config::with_origin(origin.url()).flows(flow("{ disk: {} }"));
     let egret = config.start();

@@ -49,7 +49,7 @@ fn a_large_response_is_the_same_from_the_cache_however_it_came() {
 }
 
 #[test]
-fn who_comes_while_a_response_comes_gets_it_as_it_comes() {
+fn requests_share_a_response_as_it_arrives() {
     let may_end = Arc::new(Watched::<bool>::default());
     let ends = Arc::clone(&may_end);
     let origin = Provider::scripted(move |peer| {
@@ -76,7 +76,7 @@ fn who_comes_while_a_response_comes_gets_it_as_it_comes() {
 }
 
 #[test]
-fn what_breaks_off_is_too_large_or_stops_amid_its_body_is_not_stored() {
+fn broken_large_or_abandoned_responses_are_not_stored() {
     let large = "x".repeat(5_000);
     let origin = Provider::scripted(move |peer| {
         while let Some(request) = peer.request() {
@@ -114,7 +114,7 @@ fn what_breaks_off_is_too_large_or_stops_amid_its_body_is_not_stored() {
 }
 
 #[test]
-fn who_waits_for_what_turns_out_too_large_gets_it_from_the_provider() {
+fn waiters_for_a_large_response_get_the_providers() {
     let may_end = Arc::new(Watched::<bool>::default());
     let ends = Arc::clone(&may_end);
     let origin = Provider::scripted(move |peer| {
@@ -174,7 +174,7 @@ fn a_client_that_takes_nothing_does_not_hold_its_providers_connection() {
 }
 
 #[test]
-fn what_is_stale_is_not_served_where_the_config_says_so() {
+fn the_config_limits_serving_stale_responses() {
     let origin = Provider::scripted(|peer| {
         if let Some(request) = peer.request()
             && request.values("if-none-match").is_empty()
@@ -232,7 +232,7 @@ fn a_spelling_that_a_provider_may_not_read_as_its_normal_form_fills_nothing() {
 }
 
 #[test]
-fn what_is_stored_is_purged_by_url_prefix_tag_and_all() {
+fn entries_are_purged_by_url_prefix_and_tag() {
     let origin = Provider::responding(ok_response("Cache-Control: max-age=60", "x"));
     let egret = Config::with_origin(origin.url()).flows(flow("{ tags: [green] }")).start();
     let ask = |path| status(&egret.get(path)).starts_with("egret; hit");

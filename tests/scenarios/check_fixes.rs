@@ -55,7 +55,7 @@ fn obvious_mistakes_are_mended_and_everything_else_stays() {
 }
 
 #[test]
-fn what_is_left_is_reported_and_a_file_that_cannot_be_replaced_stays() {
+fn remaining_problems_are_reported_and_links_stay() {
     let directory = Directory::default();
     let text = "provider: { a: { url: 'https://a.example', timeouts: { connect: 5 } } }\n";
     let file = directory.write("egret.yaml", text);

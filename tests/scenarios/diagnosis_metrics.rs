@@ -73,7 +73,7 @@ fn ask(egret: &Egret, path: &str, consumer: &str) {
 }
 
 #[test]
-fn what_is_counted_is_what_was_sent() {
+fn metrics_count_the_traffic_that_was_sent() {
     let origin = provider();
     let flows = "flows:\n\
         - name: api\n\

@@ -107,7 +107,7 @@ fn a_trace_goes_on_through_egret_with_a_span_for_each_call() {
 }
 
 #[test]
-fn what_the_client_does_not_want_recorded_is_not_and_other_traces_begin_here() {
+fn unsampled_traces_are_not_recorded_and_malformed_ones_restart() {
     let (origin, receiver) = (Provider::plain(), receiver(&[]));
     let flow = "remedies: [trace: {}], diagnoses: [traces: { export: otel }]";
     let egret = start(&config(&origin.url(), receiver.address(), flow));
@@ -157,7 +157,7 @@ fn spans_wait_while_the_receiver_is_away_and_no_secret_is_in_them() {
 }
 
 #[test]
-fn what_the_receiver_refuses_is_counted() {
+fn spans_rejected_by_the_receiver_are_counted() {
     let (origin, receiver) = (Provider::plain(), receiver(&["--reject", "1"]));
     let flow = "diagnoses: [traces: { export: otel }]";
     let egret = start(&config(&origin.url(), receiver.address(), flow));

@@ -194,7 +194,7 @@ fn a_gateway_that_the_network_can_reach_is_no_open_proxy() {
 }
 
 #[test]
-fn what_is_configured_or_named_is_served_to_the_network_all_the_same() {
+fn allowed_addresses_are_served_to_the_network() {
     let (named, configured) = (Provider::plain(), Provider::plain());
     let allow = "egress: { allow: [{ net: 127.0.0.0/8 }] }";
     let (_egret, address) = exposed(Config::with_origin(configured.url()).gateway(allow));

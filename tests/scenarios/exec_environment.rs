@@ -97,7 +97,7 @@ fn every_runtime_trusts_the_authority_of_interception() {
 }
 
 #[test]
-fn what_the_user_has_set_is_kept_or_extended() {
+fn variables_set_by_the_user_are_kept() {
     let place =
         Place::with(&format!("{FREE_PORTS}providers: {{ a: {{ url: 'https://api.example.com' }} }}\n"));
     let own = [

@@ -57,7 +57,7 @@ fn a_program_with_a_proxy_works_as_well() {
 }
 
 #[test]
-fn nothing_else_gets_out() {
+fn an_isolated_program_reaches_only_the_gateway() {
     if !has_namespaces() {
         return;
     }

@@ -8,7 +8,7 @@ fn failing() -> Provider {
 }
 
 #[test]
-fn a_response_says_what_was_asked_for_and_nothing_that_is_sent_gets_out_of_its_place() {
+fn template_values_cannot_leave_their_place() {
     let origin = failing();
     let flows = "flows:\n  \
         - name: prices\n    \

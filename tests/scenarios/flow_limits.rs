@@ -57,7 +57,7 @@ fn without_a_quota_the_provider_refuses_many() {
 }
 
 #[test]
-fn with_a_limit_or_a_queue_it_refuses_none_and_all_that_it_allows_is_used() {
+fn limit_and_queue_use_the_providers_whole_allowance() {
     for remedy in ["limit: { quota: live }", "queue: { quota: live, max_wait: 10s }"] {
         let (provider, egret) = rate_limited(remedy);
         let started = Instant::now();

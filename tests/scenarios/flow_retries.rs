@@ -24,7 +24,7 @@ fn with_retry(url: &str, keys: &str) -> Egret {
 }
 
 #[test]
-fn of_a_provider_that_fails_three_in_ten_the_client_sees_less_than_one_in_a_hundred() {
+fn retry_hides_most_failures_of_an_unstable_provider() {
     let provider = BuiltIn::start(&["--seed", "7"]);
     let url = format!("http://{}", provider.address());
     let egret = with_retry(&url, "attempts: 6, on: [5xx], backoff: { base: 1ms }, budget: { ratio: 1.0 }");

@@ -197,7 +197,7 @@ fn a_response_to_head_and_a_part_of_a_body_are_left_alone() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_or_passes_as_it_is() {
+fn unreadable_responses_are_refused_or_forwarded_unchanged() {
     let encoded = json_response("Content-Encoding: gzip\r\nContent-Length: 3\r\n", "abc");
     let malformed = with_length("{\"a\":1,}");
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(5000));

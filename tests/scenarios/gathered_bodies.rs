@@ -126,7 +126,7 @@ fn a_body_that_finds_no_room_to_be_kept_is_sent_on_once() {
 }
 
 #[test]
-fn a_response_that_finds_no_room_goes_on_unchanged_or_is_refused_as_the_flow_wants() {
+fn a_response_without_memory_is_forwarded_or_refused() {
     let origin = Provider::with_responses(|_| {
         let body = json(LENGTH);
         let head = format!(

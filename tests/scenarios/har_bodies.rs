@@ -188,7 +188,7 @@ fn a_bomb_of_gzip_passes_and_is_not_unpacked_beyond_its_bound() {
 }
 
 #[test]
-fn what_is_no_json_passes_and_counts_as_one_value() {
+fn malformed_json_passes_and_counts_as_one_value() {
     for body in [
         "{\"token\": \"ghp_secret\"",
         "{'a': 1}",
@@ -221,7 +221,7 @@ fn what_is_no_json_passes_and_counts_as_one_value() {
 }
 
 #[test]
-fn what_is_no_gzip_passes_and_its_entry_says_so() {
+fn malformed_gzip_passes_and_is_recorded_as_corrupt() {
     let origin = provider(|peer, _| {
         peer.send("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n{\"a\": 12}");
     });

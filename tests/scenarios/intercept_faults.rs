@@ -125,7 +125,7 @@ fn a_client_certificate_that_is_wanted_is_named() {
 }
 
 #[test]
-fn a_provider_that_is_not_there_is_a_502_and_a_name_without_an_address_too() {
+fn a_closed_port_or_unknown_name_is_502() {
     let known = SecureProvider::before("http://127.0.0.1:9");
     let closed = ClosedPort::take();
     ask(closed.address().port(), &known, "").assert_generated(502, "connect-failed");

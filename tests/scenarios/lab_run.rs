@@ -211,7 +211,7 @@ fn a_wrong_file_is_refused_with_its_place_before_anything_starts() {
 }
 
 #[test]
-fn what_is_there_is_not_overwritten() {
+fn an_existing_directory_is_not_overwritten() {
     let directory = Directory::default();
     let file = experiment(&directory, &format!("provider: {{}}\n{SMALL}scenarios: [{{ name: direct }}]\n"));
     let kept = directory.write("kept", "mine");

@@ -106,7 +106,7 @@ fn keys_and_values_are_completed_and_described_from_the_schema() {
 }
 
 #[test]
-fn the_editor_is_left_by_keyboard_and_styled_by_a_nonce_that_no_other_response_has() {
+fn the_editor_is_left_by_keyboard_and_uses_nonces() {
     let egret = with_limit(5).start();
     let seen = browse(
         &egret,

@@ -32,7 +32,7 @@ fn a_path_names_a_distribution() {
 }
 
 #[test]
-fn what_is_drawn_is_cut_to_the_maximum() {
+fn a_delay_is_limited_to_the_maximum() {
     let provider = BuiltIn::start(&["--max-duration", "20ms"]);
     assert_eq!(told_millis(&provider.get("/delay/constant:9s")).to_bits(), 20.0_f64.to_bits());
     assert_eq!(provider.get("/delay/21ms").status, 400);

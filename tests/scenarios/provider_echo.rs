@@ -137,7 +137,7 @@ fn the_request_is_dumped_alike() {
 }
 
 #[test]
-fn what_differs_each_time_has_the_same_shape() {
+fn values_that_differ_each_time_have_equal_shapes() {
     let pair = ProviderPair::default();
     pair.assert_all_alike(&["/uuid", "/hostname", "/ip?format=text", "/"]);
     let uuid = pair.built_in().get("/uuid").json()["uuid"].as_str().unwrap().to_owned();

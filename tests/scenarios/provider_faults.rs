@@ -102,14 +102,14 @@ fn a_head_comes_byte_by_byte() {
 }
 
 #[test]
-fn what_comes_is_not_http() {
+fn the_garbage_fault_sends_no_http() {
     let provider = BuiltIn::start(&[]);
     let garbage = fault(&provider, "garbage").rest();
     assert!(!garbage.is_empty() && !garbage.starts_with(b"HTTP/"));
 }
 
 #[test]
-fn what_is_no_fault_is_refused_with_the_names_of_those_there_are() {
+fn an_unknown_fault_is_refused_with_the_known_names() {
     let provider = BuiltIn::start(&[]);
     for target in [
         "/fault/resett",

@@ -15,7 +15,7 @@ fn every_status_has_the_fields_that_go_httpbin_gives_it() {
 }
 
 #[test]
-fn what_is_no_status_is_refused_alike() {
+fn an_invalid_status_is_refused_by_both_providers() {
     let pair = ProviderPair::default();
     pair.assert_all_alike(&[
         "/status/99",

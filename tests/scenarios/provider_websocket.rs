@@ -73,7 +73,7 @@ fn a_message_comes_back_in_fragments_of_the_size_asked_for() {
 }
 
 #[test]
-fn what_the_protocol_forbids_ends_the_socket_with_its_status() {
+fn forbidden_frames_close_the_socket_with_a_status() {
     let provider = BuiltIn::start(&[]);
     for (bytes, status) in [
         (vec![0x81, 0x01, b'a'], 1002),

@@ -53,7 +53,7 @@ fn calls(address: SocketAddr, count: usize) -> usize {
 }
 
 #[test]
-fn what_was_used_before_a_kill_stays_used() {
+fn units_used_before_a_kill_stay_used() {
     for period in ["day", "month"] {
         let (directory, origin) = (Directory::default(), Provider::plain());
         let file = config(&directory, &origin);

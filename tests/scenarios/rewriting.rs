@@ -35,7 +35,7 @@ fn leads_to(response: &Response) -> [Option<&str>; 2] {
 }
 
 #[test]
-fn a_client_that_names_the_provider_is_led_back_through_the_gateway_and_a_proxys_client_is_not() {
+fn links_are_rewritten_only_for_named_providers() {
     let origin = leading();
     let egret = Config::with_origin(format!("{}/v2", origin.url())).start();
     let named = by_name(&egret, "/origin/a");
@@ -75,7 +75,7 @@ fn cookies_come_back_to_their_provider_alone() {
 }
 
 #[test]
-fn what_is_stored_by_one_way_is_served_by_another_with_its_own_rewriting() {
+fn a_stored_response_is_rewritten_for_each_route() {
     for fills_by_name in [true, false] {
         let origin = leading();
         let egret = Config::with_origin(format!("{}/v2", origin.url()))

@@ -80,7 +80,7 @@ fn a_base_url_names_a_configured_provider() {
 }
 
 #[test]
-fn a_base_url_without_a_rest_asks_for_the_root_and_a_providers_own_path_comes_first() {
+fn a_base_url_is_extended_by_the_requests_path() {
     let origin = Provider::plain();
     let config = Config::with_origin(origin.url()).provider("v2", format!("{}/api/v2/", origin.url()));
     let egret = config.start();

@@ -115,7 +115,7 @@ fn other_ways_still_apply_and_other_listeners_forward_the_parameters() {
 }
 
 #[test]
-fn what_egress_denies_cannot_be_reached_by_query_and_no_record_shows_the_parameters() {
+fn query_routing_obeys_egress_and_hides_its_parameters() {
     let origin = Provider::plain();
     let there = origin.address();
     let flows = "exporters: { kept: { type: ndjson, directory: ./kept } }\n\

@@ -365,7 +365,7 @@ fn a_tunnel_in_which_nothing_moves_is_closed() {
 }
 
 #[test]
-fn nothing_is_left_open_after_a_storm_of_peers_that_go_wrong() {
+fn failing_peers_leave_no_open_connections() {
     let origin = Provider::scripted(|peer| {
         let Some(request) = peer.request() else { return };
         match request.target() {

@@ -81,7 +81,7 @@ fn an_idle_connection_over_tls_uses_no_processor() {
 }
 
 #[test]
-fn who_speaks_no_tls_is_turned_away_and_counted() {
+fn clients_without_tls_are_refused_and_counted() {
     let authority = Authority::default();
     let (egret, _directory) = over_tls(&authority, "http://127.0.0.1:9", "timeouts: { head: 1s }");
     let plain = format!("http://localhost:{}/", egret.listener(1).port());

@@ -141,7 +141,7 @@ fn the_stream_has_each_call_as_it_ends_and_the_state_of_the_list() {
 }
 
 #[test]
-fn nothing_is_recorded_before_somebody_reads() {
+fn traffic_is_recorded_only_while_it_is_read() {
     let origin = provider();
     let egret = start(&origin);
     egret.get("/one");

@@ -91,7 +91,7 @@ fn a_request_out_of_an_intercepted_tunnel_goes_to_the_same_provider() {
 }
 
 #[test]
-fn what_was_not_recorded_whole_is_refused_with_the_reason() {
+fn an_incomplete_record_is_not_resent() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).control("traffic: { bodies: 64B }").start();
     let traffic = LiveTraffic::open(&egret);
@@ -115,7 +115,7 @@ fn what_was_not_recorded_whole_is_refused_with_the_reason() {
 }
 
 #[test]
-fn nobody_without_the_token_no_other_site_and_no_token_that_only_reads_sends_anything() {
+fn only_the_token_holder_can_resend() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     let traffic = LiveTraffic::open(&egret);

@@ -115,7 +115,7 @@ fn a_filter_is_no_way_to_find_a_secret_out() {
 }
 
 #[test]
-fn what_is_not_redacted_is_shown_and_all_of_it_hidden_on_request() {
+fn redaction_hides_secrets_or_all_values() {
     let origin = Provider::plain();
     for (redact, shown) in [("off", "token=s3cr3t"), ("secrets", "token=egr_"), ("all", "token=egr_")] {
         let egret =

@@ -186,7 +186,7 @@ fn a_tunnel_passes_half_closes_on_and_ends_when_both_sides_have() {
 }
 
 #[test]
-fn nothing_behind_a_connect_that_fails_is_taken_for_a_request() {
+fn bytes_after_a_failed_connect_are_no_request() {
     let (origin, closed) = (Provider::plain(), Provider::plain().address());
     let egret = Config::with_origin(origin.url()).start();
     let own = egret.address();
