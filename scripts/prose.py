@@ -1,5 +1,5 @@
-"""The house's rules of prose: widths of comments and Markdown, first words of documentation, coined words, and files that
-are named and do not exist.
+"""The house's rules of prose: widths of comments and Markdown, first words of documentation, names of tests, coined words,
+and files that are named and do not exist.
 
 Each rule is a function that takes the root of the repository and yields its findings: path, line, and what to write.
 """
@@ -32,6 +32,10 @@ OPENINGS = {
     "Of": "begin with the noun that it belongs to",
 }
 OPENING = re.compile(rf"({'|'.join(OPENINGS)})\b")
+
+# The name of a test is a sentence of subject, verb and condition, as in `retry_stops_at_the_budget`.
+TEST_OPENING = re.compile(r"(what|who|whose|nobody|nothing)(?=_|$)")
+TEST_WORDS = 15
 
 # Words of a private language, with those of the field. Each is a regular expression for whole words, in any case.
 COINED = {
@@ -157,6 +161,16 @@ def long_markdown(root):
                 )
 
 
+def test_names(root):
+    """Finds tests whose names have no subject, or too many words."""
+    for path in rust_source.tracked(root, "*.rs"):
+        for name, line in rust_source.tests(path.read_text()):
+            if found := TEST_OPENING.match(name):
+                yield Finding(path, line, f"test `{name}` begins with `{found[1]}`: name subject, verb and condition")
+            elif (count := len(name.split("_"))) > TEST_WORDS:
+                yield Finding(path, line, f"test `{name}` has {count} words: at most {TEST_WORDS}, better nine")
+
+
 def coined_words(root):
     """Finds coined words and phrases, in prose and in names."""
     for path in rust_source.tracked(root, *WORDS_IN, *WORDS_NOT_IN):
@@ -180,4 +194,4 @@ def missing_files(root):
                 yield Finding(path, line, f"`{found[0]}` does not exist: name the file as it is called now")
 
 
-RULES = (openings, long_comments, long_markdown, coined_words, missing_files)
+RULES = (openings, test_names, long_comments, long_markdown, coined_words, missing_files)

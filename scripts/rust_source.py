@@ -20,6 +20,7 @@ TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 TEST_FILE = re.compile(r"(^|/)(tests?|benches|examples|fuzz)(/|\.rs$)|_tests\.rs$|(^|/)fixture(/|\.rs$)")
+TEST_FUNCTION = re.compile(r"#\[(?:\w+::)?test\]\s*(?:#\[[^\]]*\]\s*)*(?:async )?fn (\w+)")
 TEST_ITEM = re.compile(r"#\[cfg\((?:all\()?test\b[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*")
 USE = re.compile(r"\b(?P<public>pub(?:\([^)]*\))? )?use (?P<tree>[^;]+);")
 PATH = re.compile(r"(?<![\w:])((?:\w+::)+\w+)")
@@ -68,6 +69,17 @@ def comments(text):
             before = text[starts[line - 1] : token.start()]
             mark = re.match(r"//[/!](?!/)|//", token[0])[0]
             yield Comment(line, len(before), token[0][len(mark) :], mark, bool(before.strip()))
+
+
+def tests(text):
+    """The test functions, those of `proptest!` without an attribute included: name and line."""
+    code = without(text, strings=True)
+    found = {test.start(1): test[1] for test in TEST_FUNCTION.finditer(code)}
+    for block in re.finditer(r"^([ ]*)proptest! \{", code, re.MULTILINE):
+        functions = re.compile(rf"^{block[1]}    fn (\w+)", re.MULTILINE)
+        end = closing(code, block.end() - 1)
+        found |= {test.start(1): test[1] for test in functions.finditer(code, block.end(), end)}
+    return [(name, line_at(text, offset)) for offset, name in sorted(found.items())]
 
 
 def line_at(text, offset):
