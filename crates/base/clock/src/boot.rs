@@ -53,7 +53,7 @@ mod tests {
     use crate::Moment;
 
     #[test]
-    fn the_machine_has_run_for_at_least_as_long_as_it_was_not_suspended() {
+    fn boot_time_includes_the_time_of_suspension() {
         let monotonic_us = Moment::now().as_nanos() / 1_000;
         let first = boot_us();
         assert!(first >= monotonic_us);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_in_order_and_only_once_and_never_the_config_itself() {
+    fn included_files_are_read_once_and_in_order() {
         let directory = std::env::temp_dir().join(format!("egret-include-{}", std::process::id()));
         fs::create_dir_all(directory.join("flows")).unwrap();
         for name in ["egret.yaml", "flows/b.yaml", "flows/a.yaml", "flows/.hidden.yaml", "one.yaml"] {

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_finds_its_state_by_its_flow_its_kind_and_its_ordinal() {
+    fn a_part_finds_its_state_by_flow_kind_and_ordinal() {
         let mut identities = Identities::new("f");
         let parts = ["limit", "cache", "limit"].map(|kind| identities.next(kind));
         assert_eq!(parts.each_ref().map(ToString::to_string), ["limit", "cache", "limit-2"]);

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_file_is_its_owners_alone_and_one_that_is_there_keeps_its_permissions() {
+    fn a_new_file_is_private_and_an_old_one_keeps_permissions() {
         let directory = tempfile::tempdir().unwrap();
         let (new, old) = (directory.path().join("new"), directory.path().join("old"));
         std::fs::write(&old, "1").unwrap();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_counts_with_its_own_owner_and_with_those_of_its_target() {
+    fn a_link_counts_with_the_owners_of_its_target() {
         let directory = tempfile::tempdir().unwrap();
         let (here, there) = (directory.path().join("here"), directory.path().join("there"));
         for path in [&here, &there] {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_private_if_it_is_the_users_own_and_has_no_other_member() {
+    fn a_group_without_other_members_is_private() {
         let users = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\nbob:x:1001:1001::/:/bin/sh\ncy:x:1002:100::/:\n";
         let groups = "root:x:0:\nann:x:1000:ann\nbob:x:1001:ann\nusers:x:100:\n";
         for (owner, group, expected) in [
