@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn tunnelled_names_below_a_name_are_excluded_unless_a_host_is_below_them() {
+    fn tunnelled_names_are_excluded_unless_a_host_is_below() {
         let patterns =
             |texts: &[&str]| texts.iter().map(|text| HostPattern::parse(text).unwrap()).collect::<Vec<_>>();
         let without = |hosts: &[&str], tunnelled: &[&str]| {

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_type_says_what_is_json_and_a_coding_what_cannot_be_read() {
+    fn content_type_and_coding_decide_on_json() {
         let json = |fields: &str| {
             let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n").into_bytes();
             let mut head = RequestHead::new();

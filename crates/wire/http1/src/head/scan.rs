@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_heads_are_refused_as_soon_as_a_limit_is_known_to_break() {
+    fn a_partial_head_beyond_a_limit_is_refused() {
         let endless = [b'a'; 100];
         let line = |len: usize| [b"GET /", &endless[..len - 14], b" HTTP/1.1\r\n"].concat();
         let after = |len: usize| [&line(len)[..], b"Host: a\r\n\r\n"].concat();

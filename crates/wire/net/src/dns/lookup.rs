@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "local")]
-    async fn a_short_name_is_tried_under_the_search_domains_first_and_a_long_one_last() {
+    async fn short_names_try_the_search_domains_first() {
         let dns = dns("", &["ns.svc.cluster.local", "cluster.local"]);
         let names = |host: &str| {
             let names = dns.whole_names(Name::from_ascii(host).unwrap(), host);

@@ -164,7 +164,7 @@ async fn a_look_up_that_panics_fails_and_the_service_goes_on() {
 }
 
 #[tokio::test(flavor = "local", start_paused = true)]
-async fn only_so_many_names_are_looked_up_at_once_and_only_so_many_queue() {
+async fn concurrent_and_queued_look_ups_are_bounded() {
     let fake = Fake::new(60);
     let resolver = with(&fake, &DnsConfig::default());
     let mut askers = JoinSet::new();

@@ -184,7 +184,7 @@ fn an_alarm_that_is_reset_or_dropped_leaves_nothing_behind() {
 }
 
 #[test]
-fn all_of_a_long_message_arrives_through_full_sockets_and_its_end_is_seen() {
+fn a_long_message_arrives_through_full_sockets() {
     run(async {
         let (near, far) = ends();
         let (tell, told) = oneshot::channel();
@@ -335,7 +335,7 @@ async fn many_and_one() -> (Vec<(Socket, Socket)>, (Socket, Socket)) {
 }
 
 #[test]
-fn an_idle_connection_whose_end_the_system_has_told_of_is_not_usable() {
+fn an_idle_connection_known_to_be_closed_is_unusable() {
     run(async {
         let (pairs, (idle, closing)) = many_and_one().await;
         for (_, far) in &pairs {

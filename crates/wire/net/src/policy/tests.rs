@@ -206,7 +206,7 @@ fn the_gateways_own_ports_are_denied_under_any_address() {
 }
 
 #[test]
-fn own_ports_reached_through_another_address_of_the_machine_are_seen_once_connected() {
+fn own_ports_at_other_addresses_are_recognised() {
     let connected = |policy: &EgressPolicy, local: &str, peer: &str| {
         let authority = Authority::parse(b"host.example:8000", None).unwrap();
         let target = Target { authority: &authority, configured: true };
@@ -296,7 +296,7 @@ fn a_named_internal_host_is_reached_from_an_exposed_gateway() {
 }
 
 #[test]
-fn a_gateway_that_is_not_an_open_proxy_serves_what_is_configured_or_named() {
+fn a_closed_proxy_serves_configured_or_allowed_hosts() {
     let policy = closed(&allow(&[
         rule("api.example.com", "", &[443]),
         rule("", "10.0.0.0/8", &[]),

@@ -212,7 +212,7 @@ fn trusting_file(pem: &str) -> Result<ClientTls, Vec<Problem>> {
 }
 
 #[test]
-fn a_self_signed_certificate_in_ca_is_believed_for_its_names_and_dates() {
+fn a_configured_self_signed_certificate_is_trusted_within_limits() {
     run(async {
         let kinds = [IsCa::NoCa, IsCa::ExplicitNoCa, IsCa::Ca(BasicConstraints::Unconstrained)];
         for kind in kinds {
