@@ -151,7 +151,7 @@ fn a_collector_that_fails_at_first_gets_all_of_it_then() {
 }
 
 #[test]
-fn a_batch_that_is_too_large_is_split_and_what_a_collector_refuses_is_counted() {
+fn large_batches_are_split_and_refusals_counted() {
     let arguments = ["--most", "3", "--refuse", "http://a/4"];
     let (collector, directory) = (Collector::start("collector.py", &arguments), Directory::default());
     let out = Out::open(&alf(&format!("http: '{}'", collector.address()), ", batch: 10"), &directory);

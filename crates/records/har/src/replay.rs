@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_with_too_many_fields_or_too_large_a_body_is_refused() {
+    fn a_message_beyond_the_limits_is_refused() {
         let pair = || RawPair { name: "a".into(), value: String::new() };
         assert_eq!(fields((0..=FIELDS_MAX).map(|_| pair()).collect()), Err(EntryError::TooManyFields));
         let content = RawBody { text: Some("x".repeat(BODY_BYTES_MAX + 1)), ..RawBody::default() };

@@ -209,7 +209,7 @@ fn a_directory_that_cannot_be_made_is_tried_again() {
 }
 
 #[test]
-fn that_a_spool_can_be_written_says_nothing_of_where_its_entries_go() {
+fn a_writable_spool_does_not_mean_a_working_destination() {
     let directory = tempfile::tempdir().unwrap();
     let mut writer = writer(Layout { is_spool: true, ..layout(directory.path()) }, System);
     writer.counters.failed("the store answers 403".to_owned());
@@ -219,7 +219,7 @@ fn that_a_spool_can_be_written_says_nothing_of_where_its_entries_go() {
 }
 
 #[test]
-fn a_file_that_is_deleted_moved_or_changed_is_left_and_another_begun() {
+fn a_deleted_or_changed_file_is_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
     let put = |number, writer: &mut Writer| {
@@ -415,7 +415,7 @@ fn hidden_files_of_a_killed_writer_are_removed() {
 }
 
 #[test]
-fn where_a_file_can_have_no_second_name_it_is_written_in_place() {
+fn a_file_without_hard_links_is_written_in_place() {
     let directory = tempfile::tempdir().unwrap();
     let (mut writer, now) = (writer(layout(directory.path()), System), Instant::now());
     let put = |number, writer: &mut Writer| {
