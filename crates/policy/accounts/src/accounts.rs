@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_process_takes_a_cool_down_over_except_one_of_an_earlier_secret() {
+    fn the_next_process_inherits_cool_downs_of_current_secrets() {
         for (status, token, is_kept) in
             [(401, "one", true), (429, "one", true), (401, "two", false), (429, "two", true)]
         {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_secrets_apart_and_is_the_same_for_the_same_one() {
+    fn a_digest_identifies_its_secret() {
         let of =
             |token: &str, provider: &[&str]| *compiled(token, provider, None).accounts[0].credential_digest();
         assert_eq!(of("one", &["one"]), of("one", &["one", "two"]));

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_in_the_query_takes_the_place_of_all_of_its_name() {
+    fn a_key_in_the_query_replaces_all_of_its_name() {
         for (query, expected) in [
             (None, "/a?key=key%3D%26"),
             (Some(""), "/a?key=key%3D%26"),

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_not_here_goes_to_s3_unsigned_over_tls_and_nowhere_else() {
+    fn an_ungathered_body_goes_unsigned_only_to_s3() {
         let example = Example { body: None, ..to_s3("PUT", "/a") };
         assert_eq!(example.signed(&s3()).unwrap()["x-amz-content-sha256"], "UNSIGNED-PAYLOAD");
         for (signer, tls) in [(s3(), false), (signer(), true)] {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_a_client_frames_for_s3_are_not_taken_for_a_body() {
+    fn aws_chunked_content_is_not_taken_for_a_body() {
         let chunked = |kind: &str, signer: &RequestSigner| {
             let lines = format!("X-Amz-Content-SHA256: {kind}\r\n");
             Example { lines: &lines, body: Some(b"2\r\nhi\r\n0\r\n\r\n"), ..to_s3("PUT", "/a") }

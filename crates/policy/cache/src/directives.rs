@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn every_directive_of_a_response_is_read_in_any_case_and_over_lines() {
+    fn directives_are_read_in_any_case_and_across_lines() {
         let read = response(
             "Max-Age=60, s-maxage=\"30\",,\tMUST-REVALIDATE\nproxy-revalidate, public ,immutable, no-transform, \
              must-understand, stale-while-revalidate=5, stale-if-error=7, no-cache=\"Set-Cookie, x-a\", private=x-b, ext=\"a,no-store\"",
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn a_targeted_field_takes_the_place_of_cache_control_where_it_is_well_formed() {
+    fn a_well_formed_targeted_field_replaces_cache_control() {
         let targets: [Box<str>; 2] = ["egret-cache-control".into(), "cdn-cache-control".into()];
         let read = |first: &'static str, second: &'static str| {
             ResponseDirectives::read(&targets, |name| {

@@ -804,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn each_credential_has_a_part_of_its_own_unless_the_cache_is_shared() {
+    fn each_credential_has_its_own_entries_unless_shared() {
         let bare = "GET https://a.example/x";
         for field in [
             "Authorization: Bearer a",
@@ -865,7 +865,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_counts_as_the_config_has_it_and_credentials_in_it_always_do() {
+    fn the_query_counts_as_configured_and_credentials_always() {
         let of = |config: serde_json::Value, query: &str| {
             key(config, &format!("GET https://a.example/x?{query}")).id
         };
@@ -884,7 +884,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_the_consumer_and_members_of_the_body_count_where_they_are_named() {
+    fn named_fields_consumer_and_body_members_count() {
         let bare = "GET https://a.example/x";
         let config = json!({ "key": { "headers": ["Accept"], "consumer": true } });
         for field in ["Accept: a", "X-Egret-Consumer: a"] {
@@ -911,7 +911,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_share_a_key_only_if_all_of_what_counts_is_the_same(
+        fn requests_share_a_key_only_if_all_inputs_match(
             requests in prop::collection::vec(("/[ab]{0,2}", "[ab&=]{0,3}", "[ab]{0,2}", "[ab]{0,2}", prop::option::of("[ab]{0,2}")), 2..40),
         ) {
             let mut seen: HashMap<u128, BTreeMap<&str, String>> = HashMap::new();

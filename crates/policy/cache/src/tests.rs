@@ -87,7 +87,7 @@ fn no_credential_is_kept_with_a_response() {
 }
 
 #[test]
-fn a_newer_response_takes_the_place_of_those_for_the_same_fields_only() {
+fn a_newer_response_replaces_those_with_equal_fields() {
     let policy = policy(serde_json::json!({}));
     let for_all = stored(&policy, "200\ncache-control: max-age=60");
     let one = Candidate { stored: &for_all, len: Some(1) };

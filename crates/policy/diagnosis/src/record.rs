@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_place_without_a_call_is_no_waiting_for_the_provider() {
+    fn waiting_without_a_call_is_not_provider_time() {
         let times = PhaseTimes {
             sent_us: 10,
             first_byte_us: 5_000,

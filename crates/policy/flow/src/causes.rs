@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cause_is_new_once_and_no_more_are_than_there_is_room_for() {
+    fn each_cause_is_reported_once_and_their_number_bounded() {
         let causes = LoggedCauses::default();
         let news = (0..100).filter(|number| causes.is_new(&number.to_string())).count();
         assert_eq!(news, CAUSES_MAX);

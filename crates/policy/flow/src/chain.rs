@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remedy_that_panics_lets_the_exchange_go_on_where_it_fails_open() {
+    fn a_panicking_remedy_that_fails_open_passes_the_exchange() {
         let harness = harness("open");
         let ((step, trace), errors) = with_errors(|| {
             let mut exchange = harness.send(GET);
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_token_was_refused_waits_for_another_one_and_is_made_again_once() {
+    fn a_call_with_a_refused_token_is_repeated_once() {
         let mut harness = TestFlows::new(json!({
             "accounts": { "a": {
                 "provider": "one",
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_whose_permit_has_ended_goes_back_to_the_remedy_that_took_it() {
+    fn a_call_with_an_ended_permit_returns_to_its_remedy() {
         let config = |policy: &str, limit: u64| {
             json!({
                 "quotas": {

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unusual_spelling_is_one_that_a_provider_may_not_read_as_its_normal_form() {
+    fn a_spelling_unlike_its_normal_form_is_unusual() {
         for (path, expected) in [
             ("/a", false),
             ("/a.b/.c", false),

@@ -41,7 +41,7 @@ fn line() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn a_stream_is_read_as_by_a_simple_reader_however_it_is_cut(
+    fn a_split_stream_reads_like_a_whole_one(
         lines in prop::collection::vec((line(), "(\r|\n|\r\n)"), 0..16),
         has_mark: bool,
         step in 1_u8..40,

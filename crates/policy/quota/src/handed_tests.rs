@@ -272,7 +272,7 @@ fn gauges() -> impl Strategy<Value = GaugeState> {
 }
 
 #[test]
-fn a_process_that_has_handed_over_uses_its_reserve_and_what_it_is_lent() {
+fn a_replaced_process_uses_reserved_and_lent_units() {
     let mut pair = Pair::start(&of_kind(QuotaKind::Sliding, 10));
     let old = |pair: &Pair, now: u64| pair.old.get("q").unwrap().take(at(now), &[], 1);
     let mut first = old(&pair, 0).unwrap();

@@ -258,7 +258,7 @@ fn slots_are_shared_and_move_to_those_who_want_them() {
 }
 
 #[test]
-fn units_leave_a_gateway_whose_queue_was_served_for_one_whose_queue_waits() {
+fn units_move_to_the_gateway_whose_queue_waits() {
     let mut cluster = Cluster::start(2, &sliding(100));
     cluster.pass(LEARNED_MS);
     cluster.lend(0, &[], 100);
@@ -322,7 +322,7 @@ fn a_gateway_without_the_store_keeps_its_part_for_a_while() {
 }
 
 #[test]
-fn a_bucket_without_the_store_goes_on_with_its_part_within_two_windows() {
+fn a_bucket_without_the_store_continues_within_two_windows() {
     let mut cluster =
         Cluster::start(8, &QuotaConfig { kind: QuotaKind::TokenBucket, burst: Some(100), ..sliding(100) });
     cluster.pass(LEARNED_MS);
@@ -416,7 +416,7 @@ fn a_permit_lasts_as_its_lease_or_policy_allows() {
 }
 
 #[test]
-fn a_thread_that_was_stopped_does_not_set_back_what_others_have_seen() {
+fn a_resumed_thread_does_not_set_back_the_clock() {
     let mut cluster = Cluster::start(1, &sliding(10));
     cluster.pass(LEARNED_MS);
     cluster.lend(0, &[], 10);

@@ -106,7 +106,7 @@ fn a_process_that_stops_gives_back_what_it_did_not_use() {
 }
 
 #[test]
-fn a_process_that_is_killed_has_used_what_it_was_lent_and_loses_little() {
+fn a_killed_process_has_used_its_lent_units() {
     let (_directory, path) = file();
     let mut granted = 0;
     for _ in 0..10 {
@@ -141,7 +141,7 @@ impl Store for Failing {
 }
 
 #[test]
-fn while_the_store_fails_calls_are_refused_or_counted_later_as_is_configured() {
+fn a_failed_store_refuses_calls_or_counts_them_later() {
     let (_directory, path) = file();
     let mut process = Process::start(&path, &hourly(10));
     assert_eq!(process.quota().take(at(0), &[], 1).unwrap_err().why, Why::Fetching);

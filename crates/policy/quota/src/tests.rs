@@ -142,7 +142,7 @@ fn counted(quota: &Quota, calls: &[Call]) -> Vec<(u64, u64, u64)> {
 
 proptest! {
     #[test]
-    fn a_sliding_quota_is_never_above_the_limit_in_any_window_of_the_provider(limit in 3_u64..20, calls in calls()) {
+    fn a_sliding_quota_never_exceeds_the_limit_in_any_window(limit in 3_u64..20, calls in calls()) {
         let counted = counted(&quota(sliding(limit)), &calls);
         for (first, (begin, ..)) in counted.iter().enumerate() {
             let within = counted[first..].iter().take_while(|(time, ..)| *time < begin + SECOND);
@@ -210,7 +210,7 @@ proptest! {
     }
 
     #[test]
-    fn the_time_told_to_try_again_is_the_first_at_which_it_is_granted(
+    fn a_call_is_granted_at_the_reported_time(
         kind in 0..4,
         limit in 1_u64..10,
         takes in prop::collection::vec((0_u64..200_000, 1_u64..4), 1..60),
@@ -369,7 +369,7 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_that_is_set_back_frees_nothing_and_holds_nothing_for_longer(
+    fn a_clock_set_back_neither_frees_nor_holds_units(
         kind in 0..4,
         limit in 1_u64..10,
         back in 0_u64..3_600 * SECOND,
@@ -486,7 +486,7 @@ fn the_settled_cost_is_charged_or_returned() {
 }
 
 #[test]
-fn calls_under_way_do_not_move_the_time_that_is_told_beyond_the_next_window() {
+fn calls_in_transit_delay_by_one_window_at_most() {
     for starts in [WindowStart::Clock, WindowStart::First] {
         let quota = quota(QuotaConfig { starts, ..fixed(1) });
         let mut first = quota.take(at(0), &[], 1).unwrap();
@@ -555,7 +555,7 @@ fn a_provider_that_takes_back_what_it_said_wakes_who_waits() {
 }
 
 #[test]
-fn a_call_without_a_response_is_counted_from_when_it_was_given_up() {
+fn an_unanswered_call_is_counted_from_its_abandonment() {
     let quota = quota(sliding(1));
     let grant = quota.take(at(0), &[], 1).unwrap();
     assert!(quota.take(at(60 * SECOND), &[], 1).is_err(), "it is still in flight");
@@ -637,7 +637,7 @@ fn a_group_that_is_held_is_not_forgotten() {
 }
 
 #[test]
-fn names_that_may_be_secret_are_not_shown_and_long_ones_not_kept() {
+fn secret_and_long_group_names_are_hidden() {
     let by_header =
         |name: &str| QuotaConfig { group_by: Some(GroupBy::Header(name.to_owned())), ..sliding(5) };
     let name = |quota: &Quota| quota.snapshot(at(0), 10).groups[0].name.clone();
@@ -658,7 +658,7 @@ fn names_that_may_be_secret_are_not_shown_and_long_ones_not_kept() {
 }
 
 #[test]
-fn a_reload_keeps_no_more_of_the_last_window_than_the_new_config_carries_over() {
+fn a_reload_carries_over_as_the_new_config_allows() {
     let spilling = |max: u64| QuotaConfig { spillover: Some(SpilloverConfig { max }), ..fixed(10) };
     let first = reloaded([("q", spilling(8))], None);
     let limit = |quotas: &Quotas, now: u64| quotas.get("q").unwrap().status(at(now), &[]).unwrap().limit;

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_do_not_wait_for_each_other_and_the_size_is_that_of_all() {
+    fn groups_wait_separately_and_share_the_size() {
         let lines = Arc::new(Queues::default());
         let join = |group: &[u8]| lines.join(group.into(), arrival(0), 2, Waker::noop());
         let (one, before_one) = join(b"one").unwrap();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_the_file_taken_at_any_moment_have_all_that_was_answered() {
+    fn any_copy_of_the_file_has_all_answered_requests() {
         let (_directory, path) = file();
         let mut store = FileStore::open(&path, NOW).unwrap();
         for lent in 1..=8 {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_wait_are_taken_to_the_store_together_and_answered_before_it_is_closed() {
+    fn waiting_requests_are_stored_together_before_closing() {
         let (ledger, clerk) = ledger();
         let results = Arc::new(Results::default());
         for units in 0..1_000 {

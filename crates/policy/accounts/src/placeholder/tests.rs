@@ -175,7 +175,7 @@ fn unreadable_bodies_and_reserved_fields_stay() {
 }
 
 #[test]
-fn unless_told_otherwise_it_is_all_of_a_value_and_in_no_url() {
+fn a_placeholder_is_a_whole_value_outside_urls() {
     let json = "Content-Type: application/json\r\n";
     let text = "Content-Type: text/xml\r\n";
     for (target, lines, body) in [

@@ -229,7 +229,7 @@ fn a_claim_that_nobody_answers_counts_as_a_store_that_is_away() {
 }
 
 #[test]
-fn a_failed_fetch_keeps_the_other_gateways_from_the_endpoint_for_as_long() {
+fn a_failed_fetch_delays_the_other_gateways_too() {
     let cluster = Arc::new(Cluster::default());
     let token = token(&cluster, "", "x");
     let mut waiting = None;

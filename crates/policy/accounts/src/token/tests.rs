@@ -83,7 +83,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn a_thousand_who_find_no_token_have_one_fetched_and_go_on_with_it() {
+fn a_thousand_requests_share_one_fetched_token() {
     let token = token(&json!({}));
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
@@ -265,7 +265,7 @@ fn an_endpoint_that_asks_for_time_gets_it_within_bounds() {
 }
 
 #[test]
-fn an_endpoint_that_is_down_at_renewal_harms_nobody_until_the_token_is_over() {
+fn a_failed_renewal_matters_once_the_token_expires() {
     let token = token(&json!({}));
     grant(elected(&token, START), START, 60, "");
     let mut failures = 0;
@@ -288,7 +288,7 @@ fn an_endpoint_that_is_down_at_renewal_harms_nobody_until_the_token_is_over() {
 }
 
 #[test]
-fn a_token_that_a_provider_refuses_is_fetched_anew_and_not_too_often() {
+fn a_refused_token_is_fetched_again_at_bounded_intervals() {
     let token = token(&json!({}));
     grant(elected(&token, START), START, 60, "");
     let cx = Context::from_waker(Waker::noop());

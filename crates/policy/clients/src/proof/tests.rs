@@ -111,7 +111,7 @@ fn a_proof_is_confirmed_until_its_token_is_taken_back() {
 }
 
 #[test]
-fn a_certificate_proves_its_name_until_it_expires_or_its_authority_is_replaced() {
+fn a_certificate_proves_its_name_until_it_expires() {
     let config = ClientsConfig { ca: Some("ca.pem".into()), ..ClientsConfig::default() };
     let of = |authorities: &[u8]| Clients::compile(&config, "c", Some(authorities.into()), true).unwrap();
     let clients = of(b"one");

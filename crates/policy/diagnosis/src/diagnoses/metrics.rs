@@ -805,7 +805,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_has_buckets_of_its_own_and_an_up_down_counter_may_fall() {
+    fn a_histogram_has_buckets_and_up_down_counters_fall() {
         let archive = Archive::with(&json!([{ "metrics": {
             "labels": [],
             "histograms": {

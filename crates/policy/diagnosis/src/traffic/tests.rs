@@ -203,7 +203,7 @@ fn resent(lines: &str, body: &[u8], body_bytes: u64) -> Result<Resend, NotResend
 }
 
 #[test]
-fn a_request_is_sent_again_with_its_secrets_and_without_fields_of_its_connection() {
+fn a_resent_request_keeps_secrets_without_connection_fields() {
     let lines = "POST https://one.example/users\nauthorization: Bearer abcdef\ncontent-type: application/json\n\
         content-length: 7\nconnection: x-hop, close\nx-hop: 1\nExpect: 100-continue\nx-kept: 2";
     let resend = resent(lines, br#"{"a":1}"#, 7).unwrap();
@@ -258,7 +258,7 @@ fn only_the_exchange_with_that_number_is_marked() {
 }
 
 #[test]
-fn a_request_sent_again_is_pinned_to_the_provider_of_the_first_one() {
+fn a_resent_request_is_pinned_to_its_provider() {
     let pin = resent(GET, b"", 0).unwrap().pin(4);
     assert_eq!((&*pin.routed.destination, pin.routed.generation), ("one https://one.example", 7));
     assert_eq!(pin.number, 4);

@@ -194,7 +194,7 @@ fn assert_has(body: &Value, expected: &Value, about: &str) {
 }
 
 #[test]
-fn the_usage_of_each_provider_is_seen_under_each_coding_however_it_is_cut() {
+fn usage_is_found_under_each_coding_and_split() {
     for (provider, stream, expected) in provider_streams() {
         for line_end in ["\n", "\r", "\r\n"] {
             let stream = stream.replace('\n', line_end);
@@ -214,7 +214,7 @@ fn the_usage_of_each_provider_is_seen_under_each_coding_however_it_is_cut() {
 }
 
 #[test]
-fn a_stream_under_several_codings_is_seen_and_one_under_an_unknown_coding_is_not() {
+fn a_stream_under_known_codings_is_read() {
     let twice = coded("gzip", &coded("deflate", OPENAI_CHAT.as_bytes()));
     let body = seen("deflate, X-Gzip", [&*twice]).unwrap();
     assert_eq!(body["usage"]["total_tokens"], 2598);
@@ -313,7 +313,7 @@ fn memory_has_a_bound_whatever_is_sent() {
 }
 
 #[test]
-fn a_stream_that_decodes_to_far_more_than_is_sent_is_not_read() {
+fn a_decompression_bomb_is_not_read() {
     for coding in ["gzip", "zstd"] {
         let bomb = coded(coding, &b"\n".repeat(64 << 20));
         let mut scan = scan(coding);

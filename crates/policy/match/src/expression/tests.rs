@@ -303,7 +303,7 @@ fn an_error_says_nothing_of_the_message() {
 
 proptest! {
     #[test]
-    fn anything_that_looks_like_an_expression_is_compiled_and_evaluated_without_a_panic(
+    fn any_expression_is_evaluated_without_a_panic(
         words in prop::collection::vec(prop::sample::select(vec![
             "request", "response", ".body", ".duration_ms", ".error", ".generated", ".status", ".headers", ".path", ".query", "['x']", "[0]", ".x", "(", ")", "[", "]", "{", "}", ":", ",",
             " == ", " && ", " || ", " ? ", "!", "-", " + ", " * ", " / ", " % ", " in ", " < ", "1", "0", "2u", "1.5", "'a'", "b'a'", "true", "null",

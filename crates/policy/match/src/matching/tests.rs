@@ -33,7 +33,7 @@ fn an_empty_match_is_for_everything() {
 }
 
 #[test]
-fn every_key_that_is_given_has_to_fit_and_of_a_list_one_entry() {
+fn every_given_key_must_match_one_list_entry() {
     for config in [
         json!({ "provider": "stripe" }),
         json!({ "provider": ["adyen", "stripe"] }),

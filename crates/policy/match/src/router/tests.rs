@@ -167,7 +167,7 @@ fn an_expression_sees_what_the_path_has_captured() {
 }
 
 #[test]
-fn a_flow_that_reads_the_body_is_undecided_until_the_body_is_here() {
+fn a_flow_is_undecided_until_its_body_arrives() {
     let router = compile(&[
         flow("all", json!({})),
         flow("large", json!({ "method": "POST", "when": "request.body.amount > 100" })),

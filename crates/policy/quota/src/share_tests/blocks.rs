@@ -66,7 +66,7 @@ fn gateways_use_all_of_a_window_and_nothing_above_it() {
 }
 
 #[test]
-fn a_gateway_without_the_store_uses_what_it_was_lent_and_what_the_policy_allows() {
+fn without_the_store_lent_units_and_policy_apply() {
     for (policy, most) in [
         (OnStoreError::Keep, 10),
         (OnStoreError::Closed, 10),
@@ -124,7 +124,7 @@ fn the_settled_cost_of_a_call_is_shared() {
 }
 
 #[test]
-fn calls_in_transit_at_the_end_of_a_window_count_in_the_next_one_too() {
+fn calls_in_transit_count_in_the_next_window_too() {
     let mut cluster = Cluster::start(2, &minute(100));
     cluster.pass(LEARNED_MS);
     cluster.pass_to_minute();

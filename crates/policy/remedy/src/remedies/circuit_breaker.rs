@@ -711,7 +711,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_open_it_and_a_success_in_between_does_not() {
+    fn only_consecutive_failures_open_the_circuit() {
         let harness = harness(&json!({}));
         calls(&harness, "500", 4);
         calls(&harness, "200", 1);
@@ -780,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tries_closes_on_success_and_stays_open_longer_each_time_that_trying_fails() {
+    fn a_failed_probe_extends_the_open_time() {
         let mut harness =
             harness(&json!({ "consecutive": 1, "open": "1s", "open_max": "3s", "successes": 2 }));
         calls(&harness, "500", 1);

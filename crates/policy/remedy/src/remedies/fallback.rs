@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_circuit_further_in_goes_elsewhere_where_the_circuit_is_another_one() {
+    fn an_inner_open_circuit_falls_back() {
         let harness = TestFlows::with(&json!([
             { "fallback": { "provider": "two", "on": [] } },
             { "circuit-breaker": { "consecutive": 1 } },
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_in_the_place_of_a_refusal_says_when_to_try_again() {
+    fn a_substituted_refusal_says_when_to_retry() {
         let harness = |headers: Value| {
             TestFlows::new(json!({
                 "quotas": { "q": { "limit": 1, "kind": "fixed", "starts": "first", "window": "10s" } },

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_that_comes_to_nothing_lets_the_exchange_pass_or_refuses_it() {
+    fn a_failed_template_passes_or_refuses_the_exchange() {
         let lines = "GET https://one.example/?a=%0d%0aX:1";
         let harness = |on_error: &str| {
             TestFlows::with(&json!([

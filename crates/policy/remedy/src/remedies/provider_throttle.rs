@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_left_alone_each_for_itself_and_not_for_longer_than_allowed() {
+    fn groups_pause_separately_and_within_the_limit() {
         let harness = TestFlows::new(config(&json!({ "group_by": "header:x-account", "wait_max": "1m" })));
         let account = |name: &str| format!("{GET}\nX-Account: {name}");
         harness.exchange(&account("a"), "429\nRetry-After: 99999");

@@ -144,7 +144,7 @@ fn readers_of_a_body_too_large_get_the_rest() {
 }
 
 #[test]
-fn a_body_without_room_is_passed_on_to_its_end_and_takes_a_bounded_memory() {
+fn a_body_without_room_is_forwarded_in_bounded_memory() {
     let entries = store(1 << 20, 1 << 10);
     let mut filling = begin(&entries, 1, None).unwrap();
     filling.push(&[0; 1_000]).unwrap();
@@ -257,7 +257,7 @@ fn entries_are_purged_by_group_prefix_and_tag() {
 }
 
 #[test]
-fn an_update_keeps_the_body_and_comes_too_late_for_what_is_gone() {
+fn an_update_keeps_the_body_of_a_present_entry() {
     let entries = store(1 << 20, 1 << 10);
     let entry = put(&entries, 1, b"body");
     let updated = entries.update(&entry, Note(b"/new".into()), NOW).unwrap();

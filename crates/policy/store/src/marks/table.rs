@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_told_the_latest_state_once_and_all_of_it_after_a_loss() {
+    fn others_get_each_state_once_and_all_after_loss() {
         let mut table = MarkTable::default();
         for left_ms in [1_000, 5_000, 9_000] {
             table.mark(KEY, throttle(left_ms), NOW);

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_lists_a_window_in_use_now_and_then_so_its_total_is_known() {
+    fn a_renewal_lists_a_used_window_at_intervals() {
         let mut block = block();
         assert!(block.is_told(7, 5_001) && !block.is_told(7, 8_000) && !block.is_told(8, 5_001));
         assert!(block.is_urgent(8, 5_001), "another generation must hear of the units");

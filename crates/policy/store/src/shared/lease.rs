@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_a_little_early_and_a_part_is_kept_for_longer() {
+    fn a_lease_ends_early_and_a_part_is_kept() {
         let (lease, terms) = (SharedLease::default(), Terms::default());
         assert_eq!(lease.at(0), Lease::Over);
         lease.renew(&terms, &told(5_000, 4), 1_000, 1_010);

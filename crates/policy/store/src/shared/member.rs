@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn every_group_has_its_turn_in_the_renewals_and_no_call_has_too_many() {
+    fn every_group_is_renewed_in_bounded_calls() {
         let mut many = Many::new(2_000);
         many.play(3_000);
         many.forget();

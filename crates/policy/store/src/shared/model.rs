@@ -246,7 +246,7 @@ fn measure(world: &mut World, kind: Kind, limit: u64) -> Figures {
 }
 
 #[test]
-fn model_members_that_all_wait_use_nearly_all_in_fair_shares_with_few_calls() {
+fn model_waiting_members_use_nearly_all_in_fair_shares() {
     for kind in KINDS {
         for limit in [5, 20, 100, 1_000] {
             let figures = measure(&mut calm_world(kind, limit, Load::All), kind, limit);
@@ -285,7 +285,7 @@ fn model_units_follow_a_demand_that_moves_from_member_to_member() {
 }
 
 #[test]
-fn model_the_number_of_calls_does_not_depend_on_the_number_of_refused_requests() {
+fn model_calls_do_not_grow_with_refused_requests() {
     for kind in KINDS {
         // A slot serves many calls in a second.
         let percent = if kind == Kind::Concurrency { 3_000 } else { 100 };
@@ -360,7 +360,7 @@ fn model_counts_calls_at_window_edges_despite_faults() {
 }
 
 #[test]
-fn model_a_loss_of_the_store_and_a_member_costs_what_nobody_else_knew_of() {
+fn model_a_loss_of_store_and_member_is_bounded() {
     let excess = (0..40).map(|seed| {
         let mut world = World::new(Kind::Blocks, 1_000, 1_000, 4, seed);
         let at_ms = 20_050 + 10 * seed;

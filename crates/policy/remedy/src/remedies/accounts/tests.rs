@@ -80,7 +80,7 @@ fn sharing(variable: &str) -> Value {
 }
 
 #[test]
-fn an_account_cools_down_for_all_gateways_of_a_cluster_until_a_call_succeeds() {
+fn an_account_cools_down_for_the_whole_cluster() {
     let cluster = TestCluster::default();
     let [mut one, mut two] = [(), ()].map(|()| TestFlows::in_cluster(sharing("CARGO_PKG_NAME"), &cluster));
     let mut early = two.send(GET);
@@ -176,7 +176,7 @@ fn only_safe_methods_are_repeated_with_another_account() {
 }
 
 #[test]
-fn no_more_calls_are_made_than_allowed_and_none_where_no_account_is_left() {
+fn repeats_end_at_the_limit_or_without_accounts() {
     let calls = |keys: &Value| {
         let harness = harness(keys);
         let mut exchange = harness.send(GET);
@@ -200,7 +200,7 @@ fn no_more_calls_are_made_than_allowed_and_none_where_no_account_is_left() {
 }
 
 #[test]
-fn an_account_is_left_alone_for_as_long_as_the_provider_says_within_bounds() {
+fn an_account_rests_as_long_as_the_provider_says() {
     for (response, cools) in [
         ("429", 30_000),
         ("429\nRetry-After: 7", 7_000),
@@ -260,7 +260,7 @@ fn calls_that_were_under_way_together_say_together_what_one_says() {
 }
 
 #[test]
-fn where_all_cool_down_exchanges_are_refused_or_wait_for_the_first_to_come_back() {
+fn exchanges_wait_while_all_accounts_cool_down() {
     let mut harness = harness(&json!({ "repeat": 0, "wait_max": "8s" }));
     for seconds in [20, 10, 30] {
         answered(&harness, GET, &format!("429\nRetry-After: {seconds}"));
@@ -337,7 +337,7 @@ fn the_least_used_is_the_one_with_the_fewest_under_way() {
 }
 
 #[test]
-fn the_one_with_the_most_left_is_the_one_of_which_the_provider_says_so() {
+fn the_account_with_most_reported_units_is_chosen() {
     let mut harness = harness(&json!({ "by": "most-remaining" }));
     let left = |count: u32| format!("200\nRateLimit: \"default\";r={count};t=60");
     for (name, count) in [("a", 5), ("b", 9), ("c", 7)] {

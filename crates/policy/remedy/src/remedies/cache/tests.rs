@@ -279,7 +279,7 @@ fn a_request_waits_for_the_disk_and_is_answered_from_it() {
 }
 
 #[test]
-fn a_request_that_waits_too_long_goes_on_and_what_it_brings_holds() {
+fn a_slow_look_up_on_disk_is_abandoned() {
     for (said, is_there) in
         [("200\ncache-control: no-store", false), ("404", false), ("503", true), ("403", true)]
     {
@@ -315,7 +315,7 @@ fn a_request_does_not_wait_for_an_empty_disk() {
 }
 
 #[test]
-fn only_what_acts_has_a_disk_and_a_reload_that_keeps_the_keys_keeps_it() {
+fn only_an_enforcing_cache_has_a_disk() {
     let directory = tempfile::tempdir().unwrap();
     let config = |cache: Value, mode: &str| {
         let remedy = json!({ "cache": cache, "mode": mode });

@@ -255,7 +255,7 @@ fn windows_from_the_first_call_on_are_used_up() {
 }
 
 #[test]
-fn sliding_windows_are_used_but_for_the_time_of_a_response_and_never_exceeded() {
+fn sliding_windows_are_nearly_used_and_never_exceeded() {
     for (clients, response, window) in combinations() {
         let (limit, begin) = (limit_for(clients), 1_000_000_123 * MS);
         let network = |_: usize| (response * MS / 2, response * MS);
@@ -271,7 +271,7 @@ fn sliding_windows_are_used_but_for_the_time_of_a_response_and_never_exceeded() 
 }
 
 #[test]
-fn token_buckets_are_used_as_far_as_their_burst_reaches_and_never_emptied() {
+fn token_buckets_are_used_and_never_overdrawn() {
     for (clients, response, window) in combinations() {
         for burst in [1, limit_for(clients)] {
             let (limit, begin) = (limit_for(clients), 1_000_000_123 * MS);

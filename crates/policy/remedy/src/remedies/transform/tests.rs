@@ -107,7 +107,7 @@ fn only_whole_json_is_touched() {
 }
 
 #[test]
-fn a_body_that_cannot_be_changed_fails_the_remedy_and_nothing_else_is_changed() {
+fn an_unchangeable_body_fails_the_whole_remedy() {
     let config = |on_error: &str| {
         of_users(&json!([{
             "transform": {
@@ -308,7 +308,7 @@ const WITH_CREDENTIALS: &str =
     "GET https://one.example/users/7?page=2&api_key=k\nAuthorization: Bearer t\nCookie: s=1\nX-Kept: 1";
 
 #[test]
-fn a_request_goes_to_another_provider_without_the_credentials_meant_for_its_own() {
+fn a_moved_request_loses_its_credentials() {
     let sent = |change: Value| {
         let harness = of_users(&json!([{ "transform": { "request": change } }]));
         let mut exchange = harness.send(WITH_CREDENTIALS);

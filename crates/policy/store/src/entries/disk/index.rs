@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_purge_under_way_holds_when_the_disk_fails_and_is_opened_again() {
+    fn a_purge_survives_a_failure_of_the_disk() {
         let mut index = Index::<()>::default();
         let known = KnownRecord::new(EntryKey { id: 1, group: 1 }, b"label", &Arc::default(), 0);
         index.begin_purge(&OwnPurge::All, 10);

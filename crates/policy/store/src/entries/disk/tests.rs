@@ -392,7 +392,7 @@ fn an_index_of_long_labels_is_bounded() {
 }
 
 #[test]
-fn when_too_much_waits_it_is_not_written_and_nothing_older_is_in_its_place() {
+fn a_skipped_write_leaves_no_older_entry() {
     let (_directory, path) = directory();
     let mut setup = TestDisk::new(&path, SEAL, 8 << 20);
     setup.start(&|_| {});
