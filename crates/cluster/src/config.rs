@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_the_clear_is_warned_of_unless_the_server_is_here() {
+    fn a_password_in_the_clear_warns_unless_the_server_is_local() {
         let warnings = |redis: &str| {
             let text = format!(r#"{{"name":"a","redis":{redis}}}"#);
             let config: ClusterConfig = serde_json::from_str(&text).unwrap();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_names_another_by_its_address_or_by_a_port_of_its_own_host() {
+    fn a_node_names_another_by_address_or_port() {
         let node = Address::Tcp("10.0.0.1".to_owned(), 7_000);
         let tcp = |host: &str| Some(Address::Tcp(host.to_owned(), 7_001));
         assert_eq!(node.other("10.0.0.2:7001"), tcp("10.0.0.2"));
