@@ -477,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_the_order_of_the_numbers_and_no_slug_stands_twice() {
+    fn the_table_is_ordered_and_its_slugs_are_unique() {
         for (number, kind) in ErrorKind::ALL.iter().enumerate() {
             assert_eq!(*kind as usize, number);
             assert_eq!(ErrorKind::ALL.iter().filter(|other| other.slug() == kind.slug()).count(), 1);

@@ -48,7 +48,7 @@ fn equivalent_spellings_are_refused_or_are_the_same_call() {
 }
 
 #[test]
-fn spellings_that_a_provider_may_read_alike_are_refused_or_evade_no_rule() {
+fn equivalent_spellings_are_refused_or_evade_no_rule() {
     spell(Subject::no_evasion);
 }
 
@@ -99,7 +99,7 @@ fn a_path_leaving_the_base_path_is_refused() {
 }
 
 #[test]
-fn a_target_outside_of_every_base_path_is_no_providers_and_gets_no_credential() {
+fn a_target_outside_every_base_path_gets_no_credential() {
     let mut subject = Subject::default();
     for path in ["/", "", "/other", "/basement", "/Base/a"] {
         let request = get(&format!("http://based.example{path}"), "Host: h\r\n");

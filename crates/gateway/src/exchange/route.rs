@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_may_have_a_provider_for_each_scheme_and_keep_the_host() {
+    fn a_listener_may_have_a_provider_for_each_scheme() {
         for (request, sent, to) in [
             (
                 "GET /a HTTP/1.1\r\nHost: Mine.example\r\n\r\n",

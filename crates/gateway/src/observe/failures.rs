@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_a_line_a_minute_with_the_number_of_those_that_had_none() {
+    fn each_kind_logs_one_line_a_minute() {
         let (lines, now) = (FailureLines::default(), Moment::now());
         assert_eq!(lines.note(ErrorKind::PoolFull, now), Some(0));
         for _ in 0..3 {

@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn diagnoses_are_given_up_after_long_pressure_and_taken_up_when_nothing_waits() {
+    fn diagnoses_pause_under_pressure_and_resume_after_it() {
         let start = Instant::now();
         let mut pressure = Pressure::default();
         let mut at = |millis, is_high, is_idle| {

@@ -906,7 +906,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_chunk_is_an_error_and_nothing_of_its_read_is_sent() {
+    fn a_malformed_chunk_is_an_error_and_not_forwarded() {
         let (arrived, ended) = piped(ResponseFraming::Chunked, true, vec![b"3\r\nabc\r\nzz\r\n".to_vec()]);
         assert!(matches!(ended, Err(PipeError::Malformed(BodyError::ChunkSize))), "{ended:?}");
         assert_eq!(arrived, b"");
@@ -1089,7 +1089,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_outgrows_the_store_reaches_all_who_have_begun_to_read_it() {
+    fn a_body_that_outgrows_the_store_reaches_its_readers() {
         // Less than is kept for a reader who falls behind.
         let body: Vec<u8> = (0..900_000_u32).map(|number| number.to_le_bytes()[0]).collect();
         let chunk = [format!("{:x}\r\n", body.len()).as_bytes(), &body, b"\r\n"].concat();
