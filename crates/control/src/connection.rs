@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_trusted_request_gets_the_time_of_a_change_and_the_next_one_does_not() {
+    async fn only_a_trusted_request_gets_the_time_of_a_change() {
         let (mut connection, mut peer) = pair();
         trickle(&mut peer, &mut connection, 1).await.unwrap();
         connection.trust.grant();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_response_that_is_not_taken_is_given_up_though_the_peer_goes_on_sending() {
+    async fn an_unread_response_is_given_up_while_the_peer_sends() {
         let (mut connection, mut peer) = pair();
         let started = Instant::now();
         let taking = async {

@@ -396,7 +396,7 @@ fn membership(is_up: bool) -> ClusterStatus {
 }
 
 #[test]
-fn readiness_waits_for_the_store_of_the_cluster_and_then_goes_on_without_it() {
+fn readiness_waits_for_the_clusters_store_for_a_while() {
     let ready = |draining: bool, cluster: ClusterStatus| {
         let source =
             Arc::new(Fixed { draining: draining.into(), cluster: Some(cluster), ..Fixed::default() });
@@ -567,7 +567,7 @@ fn the_running_config_is_shown_as_the_gateway_gives_it() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere_and_holds_no_code_of_its_own() {
+fn the_page_needs_no_other_host_and_no_inline_code() {
     let control = start(&loopback());
     let page = get(&control, "/");
     assert_eq!(page.field("content-type"), Some("text/html; charset=utf-8"));
@@ -796,7 +796,7 @@ fn prove(control: &Control, key: &ControlKey, path: &str, fields: &str) -> (Answ
 }
 
 #[test]
-fn a_gateway_proves_itself_on_every_path_and_the_key_opens_all_of_them() {
+fn a_gateway_proves_itself_on_every_path() {
     let (config, secret) = with_token();
     let key = ControlKey::new(&[7; 32]);
     let access = access_with(None, Identity::new(key.clone()));
@@ -824,7 +824,7 @@ fn a_gateway_proves_itself_on_every_path_and_the_key_opens_all_of_them() {
 }
 
 #[test]
-fn an_address_off_loopback_is_served_only_with_a_token_and_by_its_address() {
+fn an_address_off_loopback_requires_a_token() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let open = ControlConfig { listen: everywhere, ..loopback() };
     assert!(matches!(
@@ -911,7 +911,7 @@ fn without_any_token_the_configs_files_are_out_of_reach() {
 }
 
 #[test]
-fn live_traffic_is_open_while_it_is_asked_for_and_only_with_the_token() {
+fn live_traffic_requires_the_token() {
     let source = Arc::new(Fixed::default());
     let shared: Arc<dyn Source> = Arc::<Fixed>::clone(&source);
     let control = Control::start(&loopback(), shared, access(Some(CREATED))).unwrap();
@@ -1011,7 +1011,7 @@ fn an_unknown_path_is_a_problem() {
 }
 
 #[test]
-fn an_unknown_path_names_those_that_there_are_and_the_page_leads_to_them() {
+fn an_unknown_path_names_the_known_ones() {
     let control = start(&loopback());
     let unknown = get(&control, "/no/such").json();
     let named: Vec<&str> =
