@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_token_that_each_gateway_of_a_cluster_uses_for_itself_is_warned_of() {
+    fn an_unshared_refresh_token_in_a_cluster_warns() {
         let text = "cluster: { name: c, redis: { url: 'redis://h:1' } }\n\
                     providers: { one: { url: 'https://one.example' } }\n\
                     accounts:\n  a:\n    provider: one\n    oauth2: { token_url: 'https://id.example/', client_id: me, \

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_a_key_and_shared_slots_without_a_deadline_are_warned_of() {
+    fn a_missing_key_or_deadline_of_a_cluster_warns() {
         let key = ", key: '${env:PATH}'";
         let timeouts = ", timeouts: { total: 30s }";
         assert_eq!(paths("", timeouts, ""), ["cluster"]);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_refused_with_their_place_what_was_expected_and_what_was_meant() {
+    fn unknown_keys_are_refused_with_place_and_suggestion() {
         for (text, expected) in [
             (
                 "providers:\n  stripe:\n    url: https://api.stripe.com\n    timeouts: { conect: 5s }\n",

@@ -77,7 +77,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn a_message_says_where_a_key_belongs_and_what_a_section_looks_like() {
+    fn a_message_says_where_a_key_belongs() {
         for (text, expected) in [
             (
                 "flows: [{ name: a, diagnoses: [{ retry: {} }] }]",

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_new_at_each_start_private_and_gone_at_the_end() {
+    fn a_token_is_new_private_and_removed_at_exit() {
         let directory = tempfile::tempdir().unwrap();
         let (data_dir, config) = (directory.path().join("data"), ControlConfig::default());
         let first = ControlToken::create(&config, &data_dir);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_token_of_the_config_none_is_created_and_an_old_one_goes() {
+    fn a_configured_token_replaces_the_created_one() {
         let directory = tempfile::tempdir().unwrap();
         std::mem::forget(ControlToken::create(&ControlConfig::default(), directory.path()));
         let config = ControlConfig {

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_store_responds_as_the_store_does_and_knows_how_it_stands() {
+    fn a_watched_store_responds_like_the_store() {
         let results = [true, false, false, true];
         let mut watched = Watched { store: Scripted(results.to_vec()), has_failed: false };
         for works in results {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_open_already_is_refused_and_free_again_once_it_is_closed() {
+    fn a_file_is_refused_while_it_is_open() {
         let directory = std::env::temp_dir().join(format!("egret-durable-{}", std::process::id()));
         let open = DurableQuotas::open(&directory).unwrap();
         let Err(error) = DurableQuotas::open(&directory) else { panic!("opened twice") };

@@ -156,7 +156,7 @@ fn wrong_usage_is_exit_code_2_and_goes_to_standard_error() {
 }
 
 #[test]
-fn a_bad_config_is_exit_code_2_with_every_problem_and_nothing_started() {
+fn a_bad_config_is_exit_code_2_with_every_problem() {
     let file =
         scratch("bad", "gateway:\n  listen: [127.0.0.1:0]\nlog: { levl: info }\nproviders:\n  a: {}\n");
     let name = file.to_str().expect("a path in UTF-8");
@@ -170,7 +170,7 @@ fn a_bad_config_is_exit_code_2_with_every_problem_and_nothing_started() {
 }
 
 #[test]
-fn a_config_file_that_is_not_there_is_exit_code_2_with_a_hint() {
+fn a_missing_config_file_is_exit_code_2() {
     let (code, _, errors) = output(&["run", "--config", "/no/such.yaml"]);
     assert_eq!(code, Some(2));
     assert_eq!(
@@ -232,7 +232,7 @@ fn every_example_is_good_and_starts() {
 }
 
 #[test]
-fn the_control_port_is_ready_once_egret_says_that_it_listens_and_shows_the_config() {
+fn the_control_port_is_ready_once_egret_says_so() {
     let text = format!("{FREE_PORTS}providers: {{ shop: {{ url: 'http://127.0.0.1:1' }} }}\n");
     let file = scratch("ready", &text);
     let mut running = Running::start(&["run", "--config", file.to_str().expect("a path in UTF-8")]);
@@ -244,7 +244,7 @@ fn the_control_port_is_ready_once_egret_says_that_it_listens_and_shows_the_confi
 }
 
 #[test]
-fn a_changed_file_is_applied_and_a_bad_one_changes_nothing_and_says_why() {
+fn a_changed_file_is_applied_unless_it_is_bad() {
     let file = scratch("reload", FREE_PORTS);
     let replace = |text: &str| {
         let new = file.with_extension("new");

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_earlier_name_is_warned_of_and_read_as_the_one_of_today() {
+    fn an_earlier_name_warns_and_is_read() {
         for (word, current) in [
             ("off", "off"),
             ("tune", "tune"),

@@ -98,7 +98,7 @@ fn all_other_changes_are_refused_at_their_place() {
 }
 
 #[test]
-fn a_section_that_an_alias_stands_for_is_judged_as_if_it_were_written_out() {
+fn an_aliased_section_is_judged_like_a_written_one() {
     // One of the two places is not in the table.
     let approved = "providers: { a: { url: &u https://a.example, timeouts: { connect: &c 5s } } }\nx: *c\n";
     assert_eq!(refused(approved, &approved.replace("5s", "6s")), ["x"]);

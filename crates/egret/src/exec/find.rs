@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_port_must_be_one_of_a_ready_gateway_of_this_version() {
+    fn a_control_port_must_belong_to_a_ready_matching_gateway() {
         let good = GatewayInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: true,

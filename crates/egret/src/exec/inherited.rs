@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_java_that_an_outer_exec_has_added_are_not_the_users() {
+    fn java_options_of_an_outer_exec_are_not_the_users() {
         let options = |mark: &str, value: &str| {
             let inherited = inherited(&[("EGRET_EXEC", mark), ("JAVA_TOOL_OPTIONS", value)]);
             inherited.java_options().map(|options| options.to_string_lossy().into_owned())

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_is_adapted_to_free_ports_a_short_drain_and_more_hosts() {
+    fn a_config_is_adapted_for_an_attached_gateway() {
         let text = "gateway: { listen: ['127.0.0.1:8000', '[::1]:8000'], timeouts: { drain: 100ms } }\n\
                     interception: { hosts: [a.example] }\n";
         let config = Config::parse("egret.yaml", text).unwrap();
