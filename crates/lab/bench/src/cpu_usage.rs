@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_computes_all_the_time_is_saturated_and_one_that_waits_is_not() {
+    fn only_a_computing_thread_is_saturated() {
         let mut busy = CpuUsage::start();
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(60) {

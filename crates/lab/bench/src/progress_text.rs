@@ -53,7 +53,7 @@ mod tests {
     const COUNTED: Extent = Extent { duration: None, count: Some(200) };
 
     #[test]
-    fn a_run_for_a_time_tells_the_time_and_one_of_requests_what_is_left() {
+    fn a_run_shows_the_time_or_requests_left() {
         let timed = progress_text(100, SECOND, TIMED, 80);
         assert_eq!(timed, format!("{}{} 1.0 of 4 s, 100 requests", "█".repeat(10), "░".repeat(30)));
         let counted = progress_text(100, SECOND, COUNTED, 80);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_never_longer_than_its_room_and_never_fuller_than_full() {
+    fn a_bar_never_exceeds_its_width() {
         for columns in [0, 10, 30, 40, 79, 300] {
             let progress_text = progress_text(300, 9 * SECOND, TIMED, columns);
             let bar = progress_text.chars().filter(|letter| "█░".contains(*letter)).count();

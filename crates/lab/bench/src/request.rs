@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn through_a_proxy_the_target_is_absolute_and_a_tunnel_has_the_credentials() {
+    fn a_proxy_gets_an_absolute_target_and_credentials() {
         let proxy_authorization = Some("u:p".to_owned());
         let parts = RequestParts {
             method: "GET".into(),

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_knee_is_the_last_rate_before_it_falls_behind_or_slows_down() {
+    fn the_knee_is_the_last_rate_that_keeps_up() {
         let fine = [step(100.0, 100.0, 500), step(200.0, 199.0, 900)];
         let behind = [fine[0], fine[1], step(300.0, 250.0, 950)];
         let slow = [fine[0], fine[1], step(300.0, 300.0, 4_000)];

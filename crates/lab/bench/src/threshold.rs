@@ -164,7 +164,7 @@ mod tests {
     use crate::fixture::outcome;
 
     #[test]
-    fn a_threshold_has_a_metric_a_comparison_and_a_limit_with_its_unit() {
+    fn a_threshold_has_metric_comparison_and_limit() {
         for (text, metric, comparison, limit) in [
             ("p99>10ms", Metric::Percentile(99.0), Comparison::Above, 10_000.0),
             ("p99.9 >= 1.5s", Metric::Percentile(99.9), Comparison::AtLeast, 1_500_000.0),

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_has_a_turn_in_every_round_and_none_always_comes_first() {
+    fn every_scenario_has_a_turn_in_every_round() {
         let experiment = experiment("scenarios: [{ name: a }, { name: b }, { name: c }]\nrounds: 6\n");
         let planned_turns = planned_turns(&experiment);
         let rounds: Vec<Vec<usize>> = (1..=6)

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_unless_it_is_missing_too_long_or_no_text() {
+    fn a_missing_long_or_binary_file_is_refused() {
         let directory = std::env::temp_dir().join(format!("egret-lab-text-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let read = |content: &[u8]| {

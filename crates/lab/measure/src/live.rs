@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_written_over_the_last_one_and_cut_to_the_width() {
+    fn a_text_replaces_the_last_one_within_the_width() {
         assert_eq!(written(&[(80, "one"), (80, "two")]), ["\rone\x1b[J", "\rtwo\x1b[J"]);
         assert_eq!(written(&[(4, "█µ§xyz")]), ["\r█µ§\x1b[J"]);
         assert_eq!(written(&[(0, "x")]), ["\r\x1b[J"]);

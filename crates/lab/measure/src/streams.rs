@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_has_left_is_no_error_and_a_full_disk_is_one() {
+    fn a_closed_reader_is_no_error_unlike_a_full_disk() {
         let failed = |kind: ErrorKind| unless_gone(Err(kind.into()), 3).map_err(|error| error.kind());
         assert_eq!(failed(ErrorKind::BrokenPipe), Ok(3));
         assert_eq!(failed(ErrorKind::StorageFull), Err(ErrorKind::StorageFull));

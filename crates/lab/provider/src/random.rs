@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_has_a_sequence_of_its_own_that_can_be_had_again() {
+    fn every_call_has_its_own_repeatable_sequence() {
         let numbers = |seed| {
             let sequences = Sequences::new(Some(seed));
             (0..100).map(|_| sequences.next().draw()).collect::<Vec<_>>()

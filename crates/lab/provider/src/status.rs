@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_status_is_drawn_in_proportion_to_its_weight_and_by_the_seed() {
+    async fn a_status_is_drawn_by_weight_and_seed() {
         let mut failed = 0;
         for seed in 0..1_000 {
             let target = format!("/status/200:9,503:1?seed={seed}");

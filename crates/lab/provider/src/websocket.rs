@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_split_into_frames_of_which_only_the_last_is_final() {
+    fn only_the_last_frame_of_a_message_is_final() {
         let split = |payload: &'static [u8], bytes_max| {
             let frames = fragments(Data::Text, Bytes::from_static(payload), bytes_max);
             frames

@@ -35,7 +35,7 @@ fn one_connection_carries_many_exchanges() {
 }
 
 #[test]
-fn requests_that_were_sent_ahead_survive_a_response_that_hyper_did_not_give() {
+fn pipelined_requests_survive_a_taken_over_response() {
     let provider = start(Options::default());
     let spoiled = "GET /fault/informational HTTP/1.1\r\nhost: a\r\n\r\n";
     let last = "GET /status/204 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";

@@ -40,7 +40,7 @@ fn without_keep_alive_each_request_has_a_connection_of_its_own() {
 }
 
 #[test]
-fn a_response_that_is_not_2xx_is_no_failure_but_one_of_another_length_is() {
+fn a_response_of_another_length_is_a_failure() {
     let server = TestServer::start(|number, _| match number {
         0..4 => Reaction::Send("HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\nno"),
         _ => Reaction::Send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes"),

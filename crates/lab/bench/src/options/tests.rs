@@ -217,7 +217,7 @@ fn a_recording_is_replayed_without_the_fields_of_its_connection() {
 }
 
 #[test]
-fn through_a_proxy_plain_targets_are_absolute_and_tls_targets_have_a_tunnel() {
+fn a_proxy_gets_absolute_targets_and_tunnels() {
     let plan = |url: &str| {
         let options = options(|it| {
             it.targets[0].url = url.into();

@@ -197,7 +197,7 @@ fn bars_of_saved_time_reach_to_the_left_of_zero() {
 }
 
 #[test]
-fn two_runs_differ_where_they_surely_do_and_by_more_than_the_tolerance() {
+fn two_runs_differ_beyond_noise_and_tolerance() {
     let noisy = |offset: f64| {
         move |_: usize, scenario: usize, round: u32, _: usize| {
             10.0 + f64::from(round) / 100.0 + scenario_f64(scenario) * offset

@@ -17,7 +17,7 @@ fn names(experiment: &Experiment) -> Vec<&str> {
 }
 
 #[test]
-fn cases_named_on_the_command_line_are_also_run_in_the_quick_profile() {
+fn named_cases_also_run_in_the_quick_profile() {
     let change = |quick: bool, cases: &[&str]| {
         let cases = cases.iter().map(ToString::to_string).collect();
         Changes { quick, cases, ..Changes::default() }.apply_to(experiment(TEXT)).unwrap()

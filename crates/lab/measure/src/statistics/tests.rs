@@ -118,7 +118,7 @@ fn the_interval_of_many_rounds_is_that_of_the_binomial_distribution() {
 }
 
 #[test]
-fn the_same_rounds_have_the_same_interval_and_shifted_ones_a_shifted_one() {
+fn shifted_rounds_have_a_shifted_interval() {
     let rounds = [10.0, 12.5, 11.0, 15.0, 9.0, 13.0, 10.5];
     let one = estimate(&rounds).unwrap();
     assert_eq!(one, estimate(&rounds).unwrap());
