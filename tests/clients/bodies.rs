@@ -6,7 +6,7 @@ use egret_tests::process::{Directory, run};
 use serde_json::Value;
 
 #[test]
-fn every_client_but_siege_sends_bodies_and_a_figure_that_is_not_held_is_told() {
+fn every_client_except_siege_sends_bodies() {
     let directory = Directory::default();
     let text = "provider: { path: /post }\nclient: { duration: 1s, concurrency: 2, keep_alive: true, warm_up_requests: 0, body: 3KiB }\n\
         scenarios:\n  - { name: bench }\n  - { name: ab, client: { kind: ab } }\n  - { name: wrk, client: { kind: wrk } }\n  - { name: oha, client: { kind: oha } }\n\

@@ -99,7 +99,7 @@ fn each_gateway_stands_still_for_two_seconds() {
 }
 
 #[test]
-fn a_gateway_that_stood_still_for_long_sends_at_most_what_it_had_in_hand() {
+fn a_paused_gateway_sends_only_its_leased_units() {
     let scene = Scene::start("stopped for 20 s", Allowance::each_short());
     scene.signal(0, "STOP");
     pass(LONG_STOP);

@@ -109,7 +109,7 @@ fn a_change_through_one_gateway_invalidates_what_the_others_have() {
 }
 
 #[test]
-fn a_store_that_was_replaced_leaves_no_response_that_may_have_been_purged() {
+fn a_replaced_store_empties_the_caches() {
     let (mut store, origin) = (RedisServer::start(Flavor::Redis7), provider());
     let gateways = start(&store, &origin, WITH_KEY, 3);
     fill(&gateways, 2);

@@ -181,7 +181,7 @@ fn an_emptied_store_gets_the_refresh_token_again() {
 }
 
 #[test]
-fn without_the_store_a_token_without_a_refresh_token_is_fetched_all_the_same() {
+fn a_token_is_fetched_without_the_store() {
     let (mut store, origin) = (RedisServer::start(Flavor::Redis7), Provider::plain());
     let server = AuthorizationServer::start();
     let [client, _] = AuthorizationServer::CLIENT;

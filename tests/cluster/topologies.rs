@@ -87,7 +87,7 @@ fn least_rights() -> String {
 }
 
 #[test]
-fn a_server_with_tls_a_client_certificate_and_a_user_with_the_least_rights() {
+fn a_server_with_tls_and_least_rights_works() {
     let (authority, files) = (Authority::default(), Directory::default());
     let (port, rights) = (free_port().to_string(), least_rights());
     let tls = tls_settings(&authority, &files);

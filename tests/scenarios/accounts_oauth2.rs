@@ -97,7 +97,7 @@ fn a_thousand_first_calls_have_one_token_fetched() {
 }
 
 #[test]
-fn one_that_leaves_while_its_token_is_fetched_takes_nothing_from_the_others() {
+fn a_departed_waiter_does_not_cancel_the_fetch() {
     let (origin, server) = (Provider::plain(), AuthorizationServer::start());
     server.order(&json!({ "hold": true }));
     let egret = start(&with_token(&origin, &server, ""), None);
@@ -245,7 +245,7 @@ fn an_unrepeatable_call_is_refused_before_renewal() {
 }
 
 #[test]
-fn a_provider_that_refuses_every_token_does_not_have_one_fetched_for_each_call() {
+fn refused_tokens_are_not_fetched_for_each_call() {
     let directory = Directory::default();
     let Some(clock) = Clock::new(&directory, NOW_S) else { return };
     let origin = Provider::responding(REFUSAL);
@@ -264,7 +264,7 @@ fn a_provider_that_refuses_every_token_does_not_have_one_fetched_for_each_call()
 }
 
 #[test]
-fn a_reload_keeps_the_token_unless_what_it_is_fetched_with_has_changed() {
+fn a_reload_keeps_the_token_unless_its_config_changed() {
     let (origin, server) = (Provider::plain(), AuthorizationServer::start());
     let config = with_token(&origin, &server, "");
     let egret = start(&config, None);

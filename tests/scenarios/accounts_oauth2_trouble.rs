@@ -193,7 +193,7 @@ fn an_endpoint_is_reached_as_the_provider_at_its_place_is() {
 }
 
 #[test]
-fn an_endpoint_that_the_config_names_may_be_called_where_other_hosts_may_not() {
+fn a_configured_endpoint_is_allowed_despite_egress_rules() {
     let (origin, endpoint) = (Provider::plain(), Provider::responding(ok_response("200 OK", "", GRANTED)));
     let config =
         |egress: &str| with_endpoint(Config::with_origin(origin.url()).gateway(egress), &endpoint.url(), "");

@@ -98,7 +98,7 @@ fn three_accounts_of_ten_a_second_carry_thirty_and_nobody_is_refused() {
 }
 
 #[test]
-fn traffic_moves_away_from_an_account_that_is_revoked_and_no_exchange_is_lost() {
+fn traffic_leaves_a_revoked_account_without_loss() {
     let (provider, revoked) = revoking();
     let (egret, _keys) = rotating(&provider.url(), &["accounts: { use: [a, b, c] }"]);
     let load = Load::start(egret.address(), "/origin/a", 8, true);

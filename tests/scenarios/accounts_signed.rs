@@ -98,7 +98,7 @@ fn whatever_the_client_signs_with_is_replaced() {
 }
 
 #[test]
-fn a_body_is_held_back_to_be_signed_as_far_as_it_may_be() {
+fn a_body_is_gathered_for_signing_up_to_its_limit() {
     let (store, directory) = (S3::start(), Directory::default());
     let egret = before(&store, &directory, ", body: 256KiB");
     let content = "0123456789abcdef".repeat(16 << 10);
@@ -119,7 +119,7 @@ fn a_body_is_held_back_to_be_signed_as_far_as_it_may_be() {
 }
 
 #[test]
-fn a_body_that_a_remedy_has_changed_is_signed_as_it_goes_out() {
+fn a_changed_body_is_signed_as_sent() {
     let (store, directory) = (S3::start(), Directory::default());
     let [id, key] = S3::KEYS.map(|key| directory.write_secret(key, key).display().to_string());
     let egret = Config::with_origin(store.url())

@@ -53,7 +53,7 @@ fn field(entry: &Value, name: &str) -> String {
 }
 
 #[test]
-fn a_collector_that_is_away_never_touches_traffic_and_gets_all_when_it_is_back() {
+fn an_absent_collector_gets_all_records_later() {
     let origin = Provider::plain();
     let place = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = place.local_addr().unwrap().port().to_string();

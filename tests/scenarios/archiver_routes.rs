@@ -90,7 +90,7 @@ fn both_generations_of_header_fields_route_and_carry_the_token() {
 }
 
 #[test]
-fn a_request_goes_out_by_the_scheme_that_it_names_or_came_by() {
+fn a_request_keeps_its_named_or_received_scheme() {
     let authority = Authority::default();
     let nginx = Nginx::start(&authority, "location / { return 200 $scheme; }");
     let directory = Directory::default();

@@ -108,7 +108,7 @@ fn a_client_that_closes_before_its_response_is_recorded_as_gone() {
 }
 
 #[test]
-fn a_server_error_that_egret_makes_is_in_its_log_with_the_cause() {
+fn a_generated_server_error_is_logged_with_its_cause() {
     let nowhere = ClosedPort::take();
     let mut egret = Config::with_origin(format!("http://{}", nowhere.address())).start();
     for _ in 0..3 {

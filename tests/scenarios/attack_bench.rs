@@ -7,7 +7,7 @@ use egret_tests::process::{Directory, Process};
 use egret_tests::provider::Provider;
 
 #[test]
-fn a_run_that_is_interrupted_does_not_count_what_was_due_after_that() {
+fn an_interrupted_run_counts_only_requests_due_before() {
     let (provider, directory) = (Provider::plain(), Directory::default());
     let url = format!("{}/", provider.url());
     let printed = directory.join("report");

@@ -199,12 +199,12 @@ fn bound(kinds: &[Kind], bytes: usize) {
 }
 
 #[test]
-fn the_time_of_check_is_linear_in_the_file_for_every_kind_of_value() {
+fn check_takes_linear_time_for_every_kind_of_value() {
     bound(&values(), BYTES);
 }
 
 #[test]
-fn the_time_of_check_is_linear_in_the_file_for_every_kind_of_text() {
+fn check_takes_linear_time_for_every_kind_of_text() {
     bound(&texts(), BYTES);
 }
 

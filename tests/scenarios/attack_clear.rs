@@ -6,7 +6,7 @@ use egret_tests::process::{Directory, run};
 const SECRET: &str = "s3cr3tK3y0123";
 
 #[test]
-fn a_credential_that_goes_over_the_network_in_the_clear_is_warned_of() {
+fn a_credential_sent_in_the_clear_warns() {
     let directory = Directory::default();
     let secret = directory.write_secret("secret", SECRET).display().to_string();
     let yaml = |url: &str| {

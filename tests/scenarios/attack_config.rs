@@ -237,7 +237,7 @@ fn spellings() -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn no_spelling_of_env_in_a_new_text_tells_anything_of_a_variable() {
+fn no_spelling_of_env_reveals_a_variable() {
     let changes = spellings();
     assert!(changes.len() >= 200, "only {} spellings", changes.len());
     // All that can be seen must be the same, whatever the variable contains.
@@ -319,7 +319,7 @@ fn clients_credentials_reach_no_provider_that_came_over_the_api() {
 }
 
 #[test]
-fn secrets_of_the_files_flows_are_shown_by_no_flow_that_came_over_the_api() {
+fn no_flow_from_the_api_reveals_the_files_secrets() {
     const SECRET: &str = "secret-of-a-flow-0123456789";
     let origin = Provider::plain();
     let flow = "flows:\n- name: adds\n  match: { provider: origin }\n  remedies:\n  \
@@ -350,7 +350,7 @@ fn secrets_of_the_files_flows_are_shown_by_no_flow_that_came_over_the_api() {
 }
 
 #[test]
-fn no_host_that_the_egress_policy_denies_is_called_after_a_change_over_the_api() {
+fn no_change_over_the_api_reaches_a_denied_host() {
     let (origin, inner) = (Provider::plain(), Provider::plain());
     let config = with_flow(&origin).control("allowed_hosts: []").gateway("egress: { default: deny }");
     let egret = config.start();
@@ -383,7 +383,7 @@ fn with_credential(provider: &Provider) -> usize {
 }
 
 #[test]
-fn a_recorded_request_is_sent_again_to_the_provider_of_the_recorded_call_only() {
+fn a_recorded_request_is_resent_to_its_provider_only() {
     // The owner of the file has reasons for each of these.
     for alternate in alternates().into_iter().chain(["another URL"]) {
         let (origin, evil) = (Provider::plain(), Provider::plain());
@@ -408,7 +408,7 @@ fn a_recorded_request_is_sent_again_to_the_provider_of_the_recorded_call_only() 
 }
 
 #[test]
-fn a_flow_that_came_over_the_api_sees_no_request_that_was_recorded_before() {
+fn a_flow_from_the_api_sees_no_earlier_request() {
     let shows = "fixed-response: { body: 'x${request.headers.authorization}' }";
     let changes = alternates().into_iter().chain([shows]);
     for change in changes {

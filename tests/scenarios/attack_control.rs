@@ -47,7 +47,7 @@ fn purge(egret: &Egret, fields: &str) -> u16 {
 }
 
 #[test]
-fn a_change_that_the_browser_says_comes_from_another_site_is_refused_without_an_origin() {
+fn a_cross_site_change_without_origin_is_refused() {
     let egret = Config::default().start();
     for site in ["cross-site", "same-site"] {
         assert_eq!(purge(&egret, &format!("Sec-Fetch-Site: {site}\r\n")), 403, "{site}");

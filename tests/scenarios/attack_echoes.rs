@@ -99,7 +99,7 @@ fn a_secret_in_base64_in_lines_is_masked() {
 }
 
 #[test]
-fn a_secret_in_a_form_with_a_plus_for_a_space_is_masked() {
+fn a_secret_with_a_plus_for_a_space_is_masked() {
     let origin = Provider::responding(ok("user=me&password=correct+horse+battery&b=1"));
     let directory = Directory::default();
     let egret = before(&origin.url(), &directory, "correct horse battery");

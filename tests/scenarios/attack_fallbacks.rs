@@ -5,7 +5,7 @@ use egret_tests::http::find;
 use egret_tests::provider::{Provider, ok};
 
 #[test]
-fn the_client_s_credentials_for_one_provider_do_not_go_to_another_that_stands_in() {
+fn a_fallback_gets_no_credentials_of_the_client() {
     let down = Provider::responding("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
     let other = Provider::responding(ok("from the other"));
     let egret = Config::with_origin(down.url())

@@ -43,7 +43,7 @@ fn the_token_that_egret_creates_is_sent_to_no_other_program() {
 }
 
 #[test]
-fn a_command_trusts_no_authority_of_a_port_that_another_user_has_taken() {
+fn a_command_trusts_no_authority_of_another_user() {
     let impostor = Impostor::start();
     let place = place(&impostor);
     let mut exec = place.exec(["--intercept=api.example.com"], ["env"]);
@@ -55,7 +55,7 @@ fn a_command_trusts_no_authority_of_a_port_that_another_user_has_taken() {
 }
 
 #[test]
-fn a_mark_of_a_gateway_that_has_ended_leads_to_no_other_program() {
+fn a_mark_of_an_ended_gateway_is_ignored() {
     for impostor in [Impostor::start(), Impostor::asking_for_a_token()] {
         let place = Place::new();
         let mut exec = place.exec([], ["env"]);

@@ -60,7 +60,7 @@ fn responses_from_outside_a_base_path_are_not_shared() {
 }
 
 #[test]
-fn a_host_that_a_client_has_chosen_does_not_fill_what_another_is_served() {
+fn a_client_chosen_host_does_not_poison_the_cache() {
     let origin = storable();
     let egret = Config::with_origin(origin.url())
         .listen(["{ address: \"127.0.0.1:0\", provider: origin, keep_host: true }"])
@@ -119,7 +119,7 @@ fn no_spelling_of_a_path_gets_past_a_quota() {
 }
 
 #[test]
-fn a_quota_for_each_path_has_one_group_for_all_spellings_of_it() {
+fn spellings_of_a_path_share_one_quota_group() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url())
         .flows(
@@ -154,7 +154,7 @@ fn tenants(origin: &Provider, directory: &Directory) -> Egret {
 }
 
 #[test]
-fn of_two_providers_at_one_origin_each_gets_the_credential_for_its_own_path() {
+fn providers_at_one_origin_get_their_own_credentials() {
     let (origin, directory) = (Provider::plain(), Directory::default());
     let egret = tenants(&origin, &directory);
     by_host(&egret, &origin, "/api/b/x").assert_forwarded(200);
@@ -180,7 +180,7 @@ fn steps_up_do_not_lead_a_credential_to_another_path() {
 }
 
 #[test]
-fn a_credential_is_not_sent_under_a_host_that_the_client_has_chosen() {
+fn a_credential_is_not_sent_to_a_chosen_host() {
     let (origin, directory) = (Provider::plain(), Directory::default());
     let secret = directory.write_secret("secret", "s3cr3t-0123456789").display().to_string();
     let egret = Config::with_origin(origin.url())

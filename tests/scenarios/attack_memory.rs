@@ -9,7 +9,7 @@ use egret_tests::wait;
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn bodies_that_are_gathered_and_never_end_take_no_more_than_they_may_together() {
+fn gathered_bodies_stay_within_their_shared_limit() {
     const CLIENTS: u64 = 120;
     // The default is 64 MiB. The allocator needs more: it separates blocks by size, and a body passes through
     // several sizes until it has its final one.

@@ -96,7 +96,7 @@ fn assert_hidden(entries: &[Value]) {
 }
 
 #[test]
-fn the_archiver_keeps_what_a_name_makes_a_secret_out_of_its_files() {
+fn the_archiver_hides_secrets_by_name() {
     let origin = provider();
     let mut archiver = Archiver::start(&["-replays"]);
     for message in messages(&format!("Host: {}\r\n", origin.address()), "") {
@@ -145,7 +145,7 @@ fn recorded(origin: &Provider, messages: &[Vec<u8>]) -> Vec<Value> {
 }
 
 #[test]
-fn a_recording_that_is_not_obfuscated_hides_what_a_name_makes_a_secret() {
+fn a_plain_recording_hides_secrets_by_name() {
     let messages: Vec<_> = messages("", "/origin").into_iter().map(String::into_bytes).collect();
     assert_hidden(&recorded(&provider(), &messages));
 }

@@ -4,7 +4,7 @@ use egret_tests::egret::Config;
 use egret_tests::provider::Provider;
 
 #[test]
-fn the_space_after_the_status_code_is_there_though_a_provider_leaves_it_out() {
+fn the_space_after_the_status_code_is_added() {
     for (sent, passed_on) in [
         ("HTTP/1.1 200", "HTTP/1.1 200 "),
         ("HTTP/1.1 200 ", "HTTP/1.1 200 "),

@@ -39,7 +39,7 @@ fn a_run_of_the_load_client_ends_though_nobody_reads_its_warnings() {
 }
 
 #[test]
-fn a_run_of_the_load_client_ends_though_nobody_reads_what_it_prints() {
+fn a_load_run_ends_though_its_output_is_unread() {
     let provider = Provider::plain();
     let url = format!("{}/", provider.url());
     let mut command = egret(["bench", "-v", "4", "-n", "20", &url]);

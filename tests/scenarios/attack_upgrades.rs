@@ -55,7 +55,7 @@ fn a_protocol_that_is_not_allowed_is_not_asked_for() {
 }
 
 #[test]
-fn clients_that_offer_http_2_by_default_are_served_as_if_they_did_not() {
+fn an_offer_of_http_2_is_not_forwarded() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     // The fields of `java.net.http.HttpClient`, and the same without the nominated connection field.
@@ -104,7 +104,7 @@ fn of_several_protocols_only_those_that_are_allowed_are_asked_for() {
 }
 
 #[test]
-fn a_change_to_a_protocol_that_was_not_asked_for_is_a_502() {
+fn an_unrequested_change_of_protocol_is_a_502() {
     let origin = Provider::responding(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: foo\r\n\r\nsurprise",
     );

@@ -61,7 +61,7 @@ fn assert_used(egret: &Egret, expected: u64, about: &str) {
 }
 
 #[test]
-fn the_usage_that_a_stream_reports_is_counted_whoever_sends_it_and_however() {
+fn the_reported_usage_of_each_stream_is_counted() {
     for (provider, stream, cost) in [
         ("Anthropic", ANTHROPIC, "response.body.usage.input_tokens + response.body.usage.output_tokens"),
         ("OpenAI Responses", OPENAI_RESPONSES, "response.body.usage.total_tokens"),
@@ -115,7 +115,7 @@ fn closing() -> Provider {
 }
 
 #[test]
-fn a_request_that_is_sent_again_on_a_new_connection_draws_another_unit() {
+fn a_request_repeated_on_a_new_connection_draws_another_unit() {
     let origin = closing();
     let flows = "quotas: { calls: { limit: 100, window: 24h } }\n\
                  flows: [{ name: all, remedies: [retry: {}, limit: { quota: calls }] }]\n";
@@ -131,7 +131,7 @@ fn a_request_that_is_sent_again_on_a_new_connection_draws_another_unit() {
 }
 
 #[test]
-fn a_request_is_not_sent_again_on_a_new_connection_without_a_unit() {
+fn a_request_is_not_repeated_without_another_unit() {
     let origin = closing();
     let flows = "quotas: { calls: { limit: 2, window: 24h } }\n\
                  flows: [{ name: all, remedies: [limit: { quota: calls }] }]\n";

@@ -172,7 +172,7 @@ fn stray_bytes_after_a_response_are_never_a_response() {
 }
 
 #[test]
-fn a_response_that_came_before_its_request_is_never_taken_for_its_response() {
+fn a_premature_response_is_never_used() {
     let unasked = Arc::new(Watched::<usize>::default());
     let counted = Arc::clone(&unasked);
     let origin = Provider::scripted(move |peer| {

@@ -72,7 +72,7 @@ fn reports_have_the_same_lines_whatever_the_options() {
 }
 
 #[test]
-fn figures_that_do_not_depend_on_time_are_the_same_in_ab_s_own_way() {
+fn figures_independent_of_time_equal_those_of_ab() {
     let nginx = nginx();
     let url = format!("{}/x", nginx.url());
     for options in [
@@ -168,7 +168,7 @@ fn files_have_the_same_columns() {
 }
 
 #[test]
-fn the_percentiles_agree_with_ab_s_on_a_provider_with_a_known_delay() {
+fn the_percentiles_agree_with_those_of_ab() {
     let provider = egret_tests::provider::Provider::scripted(|peer| {
         let (_never, wait) = std::sync::mpsc::channel::<()>();
         // ab sends HTTP/1.0 requests and waits for the end of the connection.

@@ -48,7 +48,7 @@ fn wrong_usage_is_exit_code_2_and_says_what_is_wrong() {
 }
 
 #[test]
-fn an_unreachable_target_is_exit_code_1_and_says_what_to_look_at() {
+fn an_unreachable_target_is_exit_code_1() {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let ran = bench(&["-q", "-n", "100", "-c", "5", &format!("http://127.0.0.1:{port}/")]);
     assert_eq!(ran.code, 1);

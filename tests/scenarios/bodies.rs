@@ -230,7 +230,7 @@ fn settled(number: &AtomicU64) -> u64 {
 }
 
 #[test]
-fn a_body_that_the_provider_breaks_off_is_never_passed_on_as_whole() {
+fn a_broken_response_body_never_looks_whole() {
     let origin = Provider::scripted(|peer| {
         let Some(request) = peer.request() else { return };
         match request.target() {
@@ -287,7 +287,7 @@ fn broken(client: &mut Client) -> bool {
 }
 
 #[test]
-fn a_request_body_that_the_client_breaks_off_never_looks_whole_to_the_provider() {
+fn a_broken_request_body_never_looks_whole() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     for (number, body) in [

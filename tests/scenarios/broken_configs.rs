@@ -36,7 +36,7 @@ fn checked(name: &str) -> String {
 }
 
 #[test]
-fn each_mistake_is_told_with_its_place_its_cause_and_what_to_write() {
+fn each_mistake_is_reported_with_place_and_remedy() {
     let names = names();
     assert!(names.len() >= 81, "{} configs", names.len());
     let found: String = names.iter().map(|name| checked(name)).collect();

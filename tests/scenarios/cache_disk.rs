@@ -169,7 +169,7 @@ fn credentials_separate_responses_after_a_restart() {
 }
 
 #[test]
-fn an_account_finds_what_is_its_own_after_a_restart_unless_its_secret_is_another() {
+fn an_account_finds_its_entries_after_a_restart() {
     let origin = telling("Cache-Control: public, max-age=600");
     let directory = Directory::default();
     let file = directory.write_secret("token", "first");
@@ -258,7 +258,7 @@ fn a_thousand_requests_make_one_load_from_disk() {
 }
 
 #[test]
-fn a_large_response_and_parts_of_it_come_from_the_disk_as_they_came() {
+fn a_large_response_comes_unchanged_from_the_disk() {
     let body: String =
         (0..900_000_u32).map(|number| char::from(b'a' + u8::try_from(number % 23).unwrap())).collect();
     let response = ok_response("Cache-Control: max-age=600\r\nETag: \"1\"", &body);

@@ -143,7 +143,7 @@ fn waiters_for_a_large_response_get_the_providers() {
 }
 
 #[test]
-fn a_slow_reader_of_what_declares_more_than_may_be_stored_delays_nobody() {
+fn a_slow_reader_of_unstorable_content_delays_no_other() {
     const LEN: usize = 8 << 20;
     let origin = Provider::responding(ok_response("Cache-Control: max-age=60", &"x".repeat(LEN)));
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
@@ -193,7 +193,7 @@ fn the_config_limits_serving_stale_responses() {
 }
 
 #[test]
-fn paths_that_a_provider_may_tell_apart_are_three_entries_and_one_blocked_path() {
+fn similar_paths_have_separate_entries_and_one_rule() {
     let origin =
         Provider::with_responses(|request| ok_response("Cache-Control: max-age=60", request.target()));
     let paths = ["/a%2Fb", "/a//b", "/a/b"];
@@ -220,7 +220,7 @@ fn paths_that_a_provider_may_tell_apart_are_three_entries_and_one_blocked_path()
 }
 
 #[test]
-fn a_spelling_that_a_provider_may_not_read_as_its_normal_form_fills_nothing() {
+fn an_unusual_spelling_is_not_stored() {
     let origin =
         Provider::with_responses(|request| ok_response("Cache-Control: max-age=60", request.target()));
     let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
@@ -277,7 +277,7 @@ fn a_config_that_keeps_the_keys_keeps_what_is_stored() {
 }
 
 #[test]
-fn an_override_stores_a_post_by_members_of_its_body_and_for_whom_it_is() {
+fn an_override_stores_a_post_by_body_members() {
     let calls = Arc::new(Watched::<usize>::default());
     let counting = Arc::clone(&calls);
     let origin = Provider::with_responses(move |_| {

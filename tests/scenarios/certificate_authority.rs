@@ -151,7 +151,7 @@ fn init_makes_an_authority_for_the_hosts_of_the_config() {
 }
 
 #[test]
-fn openssl_sees_the_constraints_and_a_thief_of_the_key_is_bound_by_them() {
+fn openssl_enforces_the_constraints_on_a_stolen_key() {
     let place = Place::new();
     place.printed(["init"]);
     for file in ["data/ca/ca.pem", "data/ca/chain.pem"] {

@@ -70,7 +70,7 @@ fn every_warning_has_its_place_and_what_to_write_instead() {
 }
 
 #[test]
-fn providers_that_no_listener_leads_to_and_the_gateway_itself_are_warned_of() {
+fn unreachable_and_looping_providers_warn() {
     let text = "gateway: { listen: [{ address: '127.0.0.1:7001', provider: a }] }\n\
                 providers: { a: { url: 'https://a.example' }, b: { url: 'https://b.example' }, c: { url: 'https://c.example' } }\n\
                 flows:\n- { name: f, match: { provider: b }, remedies: [retry: {}] }\n\

@@ -79,7 +79,7 @@ fn the_config_or_else_the_method_decides_what_becomes_of_the_call() {
 }
 
 #[test]
-fn a_finished_call_is_recorded_with_the_time_at_which_its_client_closed() {
+fn a_record_has_the_time_of_the_clients_close() {
     let (origin, released) = holding(|| ok("late"));
     let flows = "exporters: { archive: { type: har, directory: ./har } }\n\
                  flows: [{ name: all, match: { provider: origin }, diagnoses: [har: { export: archive }] }]\n";

@@ -65,7 +65,7 @@ fn curl_proves_who_it_is_by_the_user_of_its_proxy() {
 }
 
 #[test]
-fn a_client_without_a_token_gets_407_with_the_ways_to_send_one() {
+fn a_client_without_a_token_gets_407() {
     let (directory, origin) = (Directory::default(), telling());
     let egret = start(&directory, &origin, SEEN);
     let own_host = egret.address();
@@ -110,7 +110,7 @@ fn each_request_of_a_connection_is_judged_by_its_own_token() {
 }
 
 #[test]
-fn requests_in_a_tunnel_inherit_from_its_connect_until_the_token_is_taken_back() {
+fn tunnelled_requests_inherit_the_proof_until_revocation() {
     let (directory, origin) = (Directory::default(), telling());
     let config = Config::with_origin(origin.url())
         .listen([&listener(&directory)])
@@ -280,7 +280,7 @@ fn place(gateway: &Egret, directory: &Directory) -> Place {
 }
 
 #[test]
-fn a_token_does_not_reach_a_provider_from_a_listener_that_asks_for_none() {
+fn an_unrequested_token_does_not_reach_a_provider() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     let mut client = Client::connect(egret.address());

@@ -146,7 +146,7 @@ fn earlier_names_are_read_with_a_warning() {
 }
 
 #[test]
-fn the_token_is_in_a_file_of_its_owner_and_not_in_the_log() {
+fn the_token_is_in_a_private_file_and_unlogged() {
     let mut egret = with_limit(5).start();
     let token = ConfigApi::of(&egret).token().to_owned();
     let path = egret.directory().join("egret-data/control-token");

@@ -26,7 +26,7 @@ fn quota(name: &str, limit: u32) -> String {
 }
 
 #[test]
-fn problems_have_the_lines_of_the_right_file_and_names_are_given_once() {
+fn problems_of_included_files_name_their_lines() {
     let directory = Directory::default();
     fs::create_dir(directory.join("flows")).unwrap();
     let file =

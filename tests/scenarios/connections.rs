@@ -180,7 +180,7 @@ fn expect_100_continue_is_between_client_and_provider() {
 }
 
 #[test]
-fn a_refusal_of_expect_100_continue_leaves_no_connection_that_waits_for_a_body() {
+fn a_refused_expectation_leaves_no_waiting_connection() {
     let origin = Provider::scripted(|peer| {
         while peer.request_head().is_some() {
             peer.send("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n");
@@ -201,7 +201,7 @@ fn a_refusal_of_expect_100_continue_leaves_no_connection_that_waits_for_a_body()
 }
 
 #[test]
-fn an_early_response_during_an_upload_reaches_the_client_and_ends_both_connections() {
+fn an_early_response_ends_both_connections() {
     let origin = Provider::scripted(|peer| {
         let _ = peer.request_head();
         peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!");
@@ -291,7 +291,7 @@ fn one_response_a_connection() -> Provider {
 }
 
 #[test]
-fn a_request_that_may_be_repeated_survives_the_death_of_a_reused_connection() {
+fn a_repeatable_request_survives_a_dead_connection() {
     let origin = one_response_a_connection();
     let egret = before(&origin);
     for method in ["GET", "PUT", "DELETE"] {
@@ -307,7 +307,7 @@ fn a_request_that_may_be_repeated_survives_the_death_of_a_reused_connection() {
 }
 
 #[test]
-fn a_request_that_may_not_be_repeated_is_a_502_when_its_reused_connection_dies() {
+fn an_unrepeatable_request_on_a_dead_connection_is_502() {
     let origin = one_response_a_connection();
     let egret = before(&origin);
     let mut client = egret.client();

@@ -129,7 +129,7 @@ fn no_secret_is_listed() {
 }
 
 #[test]
-fn client_programs_are_listed_by_a_field_that_the_provider_does_not_see() {
+fn client_programs_are_listed_by_a_private_field() {
     let origin = Provider::plain();
     let egret = config(&origin.url(), "client_field: X-Lunar-Interceptor")
         .gateway("private_fields: [x-lunar-*]")

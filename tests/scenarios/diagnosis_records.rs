@@ -228,7 +228,7 @@ fn a_drain_writes_what_waits() {
 }
 
 #[test]
-fn whoever_has_to_be_seen_waits_for_a_place_and_the_rest_is_counted() {
+fn required_records_wait_and_other_losses_are_counted() {
     let origin = Provider::plain();
     let flows = "flows: [{ name: all, diagnoses: [{ har: { export: kept }, on_pressure: wait }] }]\n";
     let egret = Config::with_origin(origin.url()).flows(EXPORTERS.to_owned() + flows).start();

@@ -124,7 +124,7 @@ fn unsampled_traces_are_not_recorded_and_malformed_ones_restart() {
 }
 
 #[test]
-fn spans_wait_while_the_receiver_is_away_and_no_secret_is_in_them() {
+fn spans_wait_for_the_receiver_and_hold_no_secret() {
     let origin = Provider::plain();
     // A port without a listener until the receiver starts.
     let port = free_port();

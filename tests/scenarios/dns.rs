@@ -81,7 +81,7 @@ fn a_name_server_that_is_silent_is_a_504() {
 }
 
 #[test]
-fn an_address_where_nobody_listens_is_no_reason_not_to_try_the_next() {
+fn the_next_address_is_tried_after_a_refusal() {
     let origin = Provider::plain();
     let dead = Ipv4Addr::new(127, 0, 0, 77);
     let names = NameServer::start(move |_, _| Answer::Addresses(vec![dead, HERE], 60));
@@ -112,7 +112,7 @@ fn a_name_that_leads_to_the_control_port_is_denied() {
 }
 
 #[test]
-fn a_name_that_changes_its_mind_is_judged_by_the_address_that_is_connected_to() {
+fn egress_judges_the_address_that_is_connected() {
     let (good, secret) = (Provider::plain(), Provider::plain());
     // First an allowed address, then a forbidden one: the pattern of a rebinding attack.
     let names = NameServer::start(|_, before| {
@@ -133,7 +133,7 @@ fn a_name_that_changes_its_mind_is_judged_by_the_address_that_is_connected_to() 
 }
 
 #[test]
-fn the_scheme_of_a_configured_provider_holds_for_its_host_by_every_route() {
+fn a_providers_scheme_holds_by_every_route() {
     let origin = Provider::plain();
     let names = NameServer::start(|_, _| Answer::Addresses(vec![HERE], 60));
     let port = origin.address().port();

@@ -59,7 +59,7 @@ fn every_error_tells_its_cause_in_every_format() {
 }
 
 #[test]
-fn a_provider_has_a_format_of_its_own_and_head_has_no_body() {
+fn a_provider_has_its_own_error_format() {
     let config = Config::default()
         .provider("plain", "http://unknown.invalid")
         .provider_with("chat", "http://unknown.invalid", "errors: { format: openai }")
@@ -86,7 +86,7 @@ fn a_provider_has_a_format_of_its_own_and_head_has_no_body() {
 }
 
 #[test]
-fn a_fallback_to_another_provider_keeps_the_format_of_the_one_that_was_called() {
+fn a_fallback_keeps_the_called_providers_format() {
     let origin = Provider::plain();
     let flows =
         "flows: [{ name: f, match: { provider: chat }, remedies: [fallback: { provider: other }] }]\n";

@@ -83,7 +83,7 @@ fn an_inner_command_uses_the_gateway_of_the_outer_one() {
 }
 
 #[test]
-fn an_inner_command_that_wants_more_has_its_own_gateway_behind_no_other() {
+fn an_inner_command_may_have_its_own_gateway() {
     let origin = Provider::plain();
     let provider = SecureProvider::before(&origin.url());
     let place = Place::with(&format!(

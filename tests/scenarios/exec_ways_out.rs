@@ -186,7 +186,7 @@ fn only_listed_ways_lead_out_for_a_user_without_privileges() {
 }
 
 #[test]
-fn only_listed_ways_lead_out_for_a_user_without_privileges_beside_a_running_gateway() {
+fn only_listed_ways_lead_out_without_privileges() {
     if has_namespaces() && is_root() {
         assert_only_listed(Some(OTHER_USER), true);
     }

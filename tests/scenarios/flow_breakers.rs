@@ -41,7 +41,7 @@ fn median(egret: &Egret) -> Duration {
 /// which take hundreds of milliseconds here and seconds elsewhere. The median exceeds the limit only if half
 /// of all calls are delayed.
 #[test]
-fn while_the_circuit_is_open_a_dead_provider_costs_less_than_a_millisecond() {
+fn an_open_circuit_costs_under_a_millisecond() {
     let closed = ClosedPort::take();
     let egret = guarded(&format!("http://{}", closed.address())).start();
     open(&egret, 502, "connect-failed");

@@ -39,7 +39,7 @@ fn through(clients: &mut [Client]) -> usize {
 }
 
 #[test]
-fn a_quota_over_time_of_any_kind_lets_its_limit_through_and_not_one_more() {
+fn every_quota_over_time_passes_exactly_its_limit() {
     let calendar = format!("kind: calendar, period: day, renews: {{ time: '{}' }}", far_from_now());
     for keys in [
         "kind: sliding, window: 24h",

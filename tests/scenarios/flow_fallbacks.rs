@@ -30,7 +30,7 @@ fn template_values_cannot_leave_their_place() {
 }
 
 #[test]
-fn another_provider_is_called_by_another_path_and_two_stand_in_for_each_other() {
+fn fallbacks_change_paths_and_may_be_mutual() {
     let (first, second) = (failing(), Provider::responding(ok("from the second")));
     let flows = "flows:\n  \
         - name: first\n    \

@@ -87,7 +87,7 @@ fn a_script_responds_and_refuses_without_a_call() {
 }
 
 #[test]
-fn a_script_that_fails_open_leaves_the_exchange_untouched_and_says_nothing_of_it() {
+fn a_script_failing_open_leaves_the_exchange_untouched() {
     let origin = Provider::plain();
     let egret = with_script(
         &origin.url(),

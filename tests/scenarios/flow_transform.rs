@@ -182,7 +182,7 @@ fn a_changed_response_tells_its_length_however_the_provider_ends_it() {
 }
 
 #[test]
-fn a_response_to_head_and_a_part_of_a_body_are_left_alone() {
+fn head_and_partial_responses_are_left_alone() {
     for (status, body) in [(200, ""), (206, "{\"secret\":")] {
         let length = body.len().max(9);
         let answer = with_status(status, json_response(&format!("Content-Length: {length}\r\n"), body));
@@ -224,7 +224,7 @@ fn unreadable_responses_are_refused_or_forwarded_unchanged() {
 }
 
 #[test]
-fn a_request_that_cannot_be_read_is_refused_or_passes_as_it_is() {
+fn an_unreadable_request_is_refused_or_forwarded_unchanged() {
     let origin = Provider::plain();
     let remedy = format!("{}, body: 4KiB }}", SET_IN_REQUEST.strip_suffix(" }").unwrap());
     let open = with_remedies(&origin.url(), &format!("{{ {remedy} }}"));
@@ -321,7 +321,7 @@ fn a_repeated_call_carries_the_changed_body_once_more() {
 }
 
 #[test]
-fn a_response_that_breaks_off_while_it_is_wanted_whole_is_asked_for_again() {
+fn a_response_broken_while_gathered_is_retried() {
     let calls = AtomicU32::new(0);
     let origin = Provider::scripted(move |peer| {
         while peer.request().is_some() {

@@ -42,7 +42,7 @@ fn until_all_is_free(egret: &Egret) {
 }
 
 #[test]
-fn a_body_for_which_there_is_no_memory_is_a_503_until_there_is() {
+fn a_body_without_memory_is_a_503() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).gateway(SMALL).flows(CHANGED).start();
     let held = stalled(&egret, "/changed");
@@ -81,7 +81,7 @@ fn a_head_alone_takes_no_memory_from_others() {
 }
 
 #[test]
-fn a_body_in_chunks_is_counted_as_it_is_held_and_changed_all_the_same() {
+fn a_chunked_body_is_counted_and_changed() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).gateway(SMALL).flows(CHANGED).start();
     let chunked = |length: usize| {
@@ -107,7 +107,7 @@ fn a_body_in_chunks_is_counted_as_it_is_held_and_changed_all_the_same() {
 }
 
 #[test]
-fn a_body_that_finds_no_room_to_be_kept_is_sent_on_once() {
+fn a_body_without_room_is_sent_once() {
     let origin = Provider::with_responses(|request| match request.target() {
         "/again" => b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\nbusy".to_vec(),
         _ => ok("done"),

@@ -36,7 +36,7 @@ fn a_quota_in_memory_goes_on_as_if_there_were_one_process() {
 }
 
 #[test]
-fn a_request_on_a_kept_connection_is_counted_while_the_old_process_drains() {
+fn a_draining_process_counts_its_requests() {
     let origin = Provider::plain();
     let mut egret = limited(&origin, 4);
     let mut kept = egret.client();
@@ -52,7 +52,7 @@ fn a_request_on_a_kept_connection_is_counted_while_the_old_process_drains() {
 }
 
 #[test]
-fn a_request_that_waits_in_the_old_process_gets_units_from_the_new_one() {
+fn a_waiting_request_gets_units_from_the_new_process() {
     let origin = Provider::plain();
     let mut egret = start(
         &origin,

@@ -234,7 +234,7 @@ fn no_secret_is_left_where_everything_is_obfuscated() {
 }
 
 #[test]
-fn no_secret_that_can_be_detected_is_left_where_nothing_else_is_hidden() {
+fn detectable_secrets_are_hidden_without_obfuscation() {
     assert_eq!(found(", obfuscate: false").0, [""; 0]);
 }
 

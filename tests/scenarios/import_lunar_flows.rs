@@ -86,7 +86,7 @@ fn a_filter_sends_some_to_an_answer_and_changes_the_others() {
 }
 
 #[test]
-fn a_cache_is_keyed_by_path_and_field_and_only_where_the_filter_hits() {
+fn a_cache_is_keyed_by_path_and_field() {
     let provider = Provider::plain();
     let imported = Imported::start("filters", "api.gate.example", provider.address());
     let get = |path: &str, language: &str| {

@@ -53,7 +53,7 @@ fn a_pause_that_the_provider_asks_for_is_kept() {
 }
 
 #[test]
-fn a_queue_serves_so_many_per_window_and_refuses_whom_it_cannot_hold() {
+fn a_queue_keeps_its_rate_and_size() {
     let provider = Metered::start(Duration::ZERO);
     let address = provider.url().strip_prefix("http://").unwrap().parse().unwrap();
     let imported = Imported::start("queueing", "api.reports.example", address);

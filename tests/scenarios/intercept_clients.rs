@@ -198,7 +198,7 @@ fn one_connection_is_kept_over_a_reload_that_no_longer_intercepts() {
 }
 
 #[test]
-fn a_host_that_a_reload_adds_is_relayed_with_the_command_to_run() {
+fn a_host_added_by_a_reload_is_relayed_and_logged() {
     let origin = Provider::plain();
     let (provider, other) = (SecureProvider::before(&origin.url()), SecureProvider::before(&origin.url()));
     let intercepting = Intercepting::start(&config(&provider, "interception: {}"), &provider);

@@ -31,7 +31,7 @@ fn refuse(intercepting: &Intercepting, provider: &SecureProvider) {
 }
 
 #[test]
-fn the_second_refusal_in_a_row_is_logged_once_with_the_variable_to_set() {
+fn the_second_consecutive_refusal_is_logged_once() {
     let origin = Provider::plain();
     let (provider, intercepting) = start(&origin, "");
     for count in 1..=4 {
@@ -83,7 +83,7 @@ fn connections_that_are_closed_without_a_request_are_refusals_too() {
 }
 
 #[test]
-fn a_client_that_refuses_goes_on_failing_unless_the_config_lets_it_pass() {
+fn a_refusing_client_fails_unless_tunnelled() {
     let origin = Provider::plain();
     for (interception, passes) in [("", false), ("on_refusal: tunnel", true)] {
         let (provider, intercepting) = start(&origin, interception);

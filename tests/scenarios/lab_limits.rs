@@ -30,7 +30,7 @@ fn scenario<'a>(summary: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_provider_refuses_nothing_behind_a_limit_or_a_queue_and_its_allowance_is_used() {
+fn limit_and_queue_prevent_refusals_and_use_the_allowance() {
     let (code, stderr, summary) =
         held(&shipped("limits.yaml"), &["--quick", "--rounds", "1", "--seconds", "3"]);
     assert_eq!(code, 0, "{stderr}");
@@ -46,7 +46,7 @@ fn a_provider_refuses_nothing_behind_a_limit_or_a_queue_and_its_allowance_is_use
 }
 
 #[test]
-fn gateways_that_share_a_limit_keep_it_in_every_window_that_the_provider_sees() {
+fn gateways_keep_a_shared_limit_in_every_window() {
     let directory = Directory::default();
     let config = shipped("configs/cluster.yaml");
     let text = format!(
@@ -81,7 +81,7 @@ fn a_client_sees_few_of_the_failures_that_a_retry_has_seen() {
 }
 
 #[test]
-fn the_warm_up_is_not_counted_and_a_bound_that_is_broken_is_told() {
+fn the_warm_up_is_not_counted() {
     let directory = Directory::default();
     let file = directory.write(
         "small.yaml",

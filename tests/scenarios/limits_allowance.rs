@@ -140,12 +140,12 @@ fn one_client_uses_all_windows_by_the_clock() {
 }
 
 #[test]
-fn thirty_clients_use_all_windows_by_the_clock_with_responses_after_20_ms() {
+fn thirty_clients_use_all_windows_with_fast_responses() {
     assert_windows_by_the_clock_are_used(Case { limit: 10, clients: 30, response_ms: 20, ..CASE }, 7);
 }
 
 #[test]
-fn twelve_clients_use_all_windows_by_the_clock_with_responses_after_300_ms() {
+fn twelve_clients_use_all_windows_with_slow_responses() {
     let case = Case { limit: 3, window_ms: 1_000, clients: 12, response_ms: 300, ..CASE };
     assert_windows_by_the_clock_are_used(case, 4);
 }
@@ -192,7 +192,7 @@ fn sliding_windows_are_used_but_for_the_time_of_a_response() {
 }
 
 #[test]
-fn a_thousand_who_wait_use_sliding_windows_but_for_the_time_of_a_response() {
+fn a_thousand_waiting_clients_nearly_use_sliding_windows() {
     let case =
         Case { limit: 50, window_ms: 1_000, clients: 1_000, asks_again: false, response_ms: 20, ..CASE };
     assert_sliding_windows_are_used(case, 3);
@@ -231,7 +231,7 @@ fn assert_never_emptied(times: &[u64]) {
 }
 
 #[test]
-fn those_who_cannot_be_served_in_time_are_told_when_that_is_known() {
+fn late_clients_are_refused_when_that_is_known() {
     // One call per second, responses after 300 ms: the first response shows that the third refill is too
     // late.
     let origin = Metered::start(Duration::from_millis(300));

@@ -31,7 +31,7 @@ fn a_chain_of_gateways_is_no_loop() {
 }
 
 #[test]
-fn a_providers_response_by_the_same_gateway_is_recognised_by_its_name_in_via() {
+fn a_loop_is_recognised_by_the_name_in_via() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     egret.get("/").assert_forwarded(200);

@@ -40,7 +40,7 @@ fn assert_not_busy(seen: &Value) {
 }
 
 #[test]
-fn traffic_at_full_speed_is_sampled_with_a_notice_and_not_held_up() {
+fn traffic_at_full_speed_is_sampled_with_a_notice() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     let load = Load::start(egret.address(), "/origin/busy", 32, true);

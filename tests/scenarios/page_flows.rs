@@ -140,7 +140,7 @@ fn a_purge_removes_what_the_cache_of_the_flow_has_stored() {
 }
 
 #[test]
-fn a_full_queue_is_shown_with_the_number_and_age_of_those_that_wait() {
+fn a_full_queue_is_shown_with_number_and_age() {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
     let held = Arc::clone(&gate);
     let origin = Provider::with_responses(move |_| {

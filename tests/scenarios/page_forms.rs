@@ -105,7 +105,7 @@ fn the_page_can_be_used_with_the_keyboard_alone() {
 }
 
 #[test]
-fn a_number_key_opens_the_same_view_where_live_traffic_is_switched_off() {
+fn number_keys_work_without_live_traffic() {
     let egret = Config::default().control("traffic: { entries: 0 }").start();
     let seen = browse(
         &egret,

@@ -86,7 +86,7 @@ fn a_stored_404_is_told_apart_from_responses_of_the_provider() {
 }
 
 #[test]
-fn the_chart_of_a_provider_tells_its_own_responses_from_those_of_egret() {
+fn a_chart_separates_responses_of_provider_and_egret() {
     let (good, failing) = (Provider::plain(), Provider::responding(FAILING));
     let egret = with_breaker(&good, &failing);
     let seen = browse(
@@ -134,7 +134,7 @@ fn providers_are_sorted_filtered_and_hidden_while_idle() {
 }
 
 #[test]
-fn a_gateway_that_is_gone_is_told_and_its_figures_are_not_shown_as_live() {
+fn figures_of_a_stopped_gateway_are_not_live() {
     let good = Provider::plain();
     let egret = Config::with_origin(good.url()).start();
     let pid = egret.process().id();

@@ -15,7 +15,7 @@ const OPEN: &str = r#"
 "#;
 
 #[test]
-fn a_call_is_sent_again_after_a_question_where_the_provider_may_act_twice() {
+fn an_unsafe_call_is_resent_after_confirmation() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     let script = r##"

@@ -122,7 +122,7 @@ fn a_call_is_saved_as_a_har_file_that_other_programs_read() {
 }
 
 #[test]
-fn the_token_is_asked_for_where_it_is_needed_and_a_wrong_one_is_refused() {
+fn the_page_asks_for_a_valid_token() {
     let egret = Config::default().start();
     let seen = browse(
         &egret,

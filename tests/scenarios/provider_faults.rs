@@ -50,7 +50,7 @@ fn content_ends_early_or_rests_before_it_does() {
 }
 
 #[test]
-fn a_length_that_is_wrong_leaves_bytes_that_look_like_the_next_response() {
+fn a_wrong_length_leaves_bytes_like_a_response() {
     let provider = BuiltIn::start(&[]);
     let mut client = fault(&provider, "wrong-length");
     let first = client.response();

@@ -44,7 +44,7 @@ fn scripted(
 }
 
 #[test]
-fn tls_to_a_host_that_is_not_intercepted_is_a_tunnel_to_its_name() {
+fn tls_to_another_host_is_a_tunnel_to_its_name() {
     let names = names();
     let egret = redirecting(&names, "");
     let (authority, port) = (Authority::default(), egret.address().port());

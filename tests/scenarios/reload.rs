@@ -118,7 +118,7 @@ fn a_drain_ends_in_time_even_where_an_exchange_does_not() {
 }
 
 #[test]
-fn a_second_provider_is_there_after_a_reload_and_gone_after_the_next() {
+fn reloads_add_and_remove_a_provider() {
     let (origin, second) = (Provider::plain(), Provider::responding(ok("second")));
     let config = Config::with_origin(origin.url());
     let egret = config.start();
@@ -218,7 +218,7 @@ fn a_connection_of_a_listener_that_a_reload_removed_reaches_nobody() {
 }
 
 #[test]
-fn a_reload_that_changes_a_provider_closes_its_idle_connections_and_counts_them_no_more() {
+fn changing_a_provider_closes_its_idle_connections() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).start();
     egret.get("/").assert_forwarded(200);
@@ -236,7 +236,7 @@ fn a_reload_that_changes_a_provider_closes_its_idle_connections_and_counts_them_
 }
 
 #[test]
-fn sigterm_does_not_wait_for_an_idle_connection_whose_last_request_filled_the_buffer() {
+fn sigterm_does_not_wait_for_idle_connections() {
     const BUFFER_BYTES: usize = 16 << 10;
     let origin = Provider::plain();
     let mut egret = Config::with_origin(origin.url()).gateway("timeouts: { keep_alive: 1h }").start();

@@ -62,7 +62,7 @@ fn the_providers_id_stays_and_a_forged_one_of_egret_does_not() {
 }
 
 #[test]
-fn a_made_id_is_sent_to_the_provider_if_the_config_says_so() {
+fn a_generated_id_is_sent_if_configured() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).gateway("request_ids: { send: true }").start();
     let id = made(&get(&egret, ""));
@@ -114,7 +114,7 @@ fn egrets_own_responses_carry_the_id_and_problems_name_it() {
 }
 
 #[test]
-fn a_stored_response_gets_the_id_of_the_request_that_it_is_sent_for() {
+fn a_stored_response_gets_the_id_of_its_request() {
     let origin = Provider::with_responses(|_| {
         ok_response("Cache-Control: max-age=60\r\nx-egret-request-id: forged", "a")
     });

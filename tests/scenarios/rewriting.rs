@@ -46,7 +46,7 @@ fn links_are_rewritten_only_for_named_providers() {
 }
 
 #[test]
-fn a_redirect_to_another_provider_leads_there_and_one_to_another_host_stays() {
+fn a_redirect_to_another_provider_is_rewritten() {
     let other = Provider::plain();
     let url = other.url();
     let origin = Provider::with_responses(move |request| {

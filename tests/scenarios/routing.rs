@@ -11,7 +11,7 @@ fn before(origin: &Provider) -> Egret {
 }
 
 #[test]
-fn an_absolute_form_target_names_the_host_and_the_received_host_field_does_not_count() {
+fn an_absolute_target_overrides_the_host_field() {
     let (origin, decoy) = (Provider::plain(), Provider::plain());
     let egret = Config::default().start();
     let request =
@@ -122,7 +122,7 @@ fn header_fields_name_the_host_and_are_not_forwarded() {
 }
 
 #[test]
-fn private_fields_are_not_forwarded_and_a_pattern_names_all_with_its_beginning() {
+fn private_fields_and_their_patterns_are_not_forwarded() {
     let origin = Provider::plain();
     let egret = Config::with_origin(origin.url()).gateway("private_fields: [x-team, x-lunar-*]").start();
     let request = format!(
@@ -272,7 +272,7 @@ fn fields_pass_both_ways_with_order_case_and_duplicates_kept() {
 }
 
 #[test]
-fn hop_by_hop_fields_stay_behind_both_ways_and_connection_cannot_strip_what_matters() {
+fn hop_by_hop_fields_are_removed_in_both_directions() {
     let origin = Provider::responding(
         "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: x-secret, keep-alive\r\nX-Secret: 1\r\nKeep-Alive: timeout=9\r\n\
          X-End: 1\r\n\r\n",

@@ -271,7 +271,7 @@ fn a_client_that_closed_its_sending_side_still_gets_its_response() {
 }
 
 #[test]
-fn a_client_that_closed_its_sending_side_is_not_waited_with_for_ever() {
+fn a_half_closed_client_is_served_for_bounded_time() {
     let origin = Provider::scripted(|peer| {
         let _ = peer.request();
         peer.stall();

@@ -56,7 +56,7 @@ fn a_call_is_one_line_with_the_filters_that_were_asked_for() {
 }
 
 #[test]
-fn json_is_that_of_the_api_and_has_the_details_if_asked_for() {
+fn json_equals_the_apis_and_may_have_details() {
     let origin = Provider::plain();
     let flows = "flows: [{ name: f, remedies: [retry: {}] }]\n";
     let egret = Config::with_origin(origin.url()).flows(flows).start();

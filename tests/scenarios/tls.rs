@@ -21,7 +21,7 @@ fn before(nginx: &Nginx, authority: &Authority, keys: &str) -> (Egret, Directory
 const HELLO: &str = "location /hello { default_type text/plain; return 200 'over $ssl_protocol for $host'; }";
 
 #[test]
-fn a_provider_with_an_authority_of_its_own_is_trusted_when_told_so() {
+fn a_providers_own_authority_is_trusted_if_configured() {
     let authority = Authority::default();
     let nginx = Nginx::start(&authority, HELLO);
     let (egret, _directory) = before(&nginx, &authority, "ca: \"DIR/ca.pem\"");
@@ -49,7 +49,7 @@ fn an_unknown_authority_is_a_502() {
 }
 
 #[test]
-fn a_certificate_for_another_name_is_a_502_unless_that_name_is_expected() {
+fn a_certificate_for_an_unexpected_name_is_a_502() {
     let authority = Authority::default();
     let nginx = Nginx::start(&authority, HELLO);
     let directory = Directory::default();

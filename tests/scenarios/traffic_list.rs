@@ -122,7 +122,7 @@ fn details_have_the_phases_the_messages_and_the_decisions() {
 }
 
 #[test]
-fn the_stream_has_each_call_as_it_ends_and_the_state_of_the_list() {
+fn the_stream_has_each_ended_call() {
     let origin = provider();
     let egret = start(&origin);
     let traffic = LiveTraffic::open(&egret);

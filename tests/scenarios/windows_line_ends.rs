@@ -13,7 +13,7 @@ fn checked(text: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn line_ends_and_a_byte_order_mark_change_neither_the_meaning_nor_the_places() {
+fn line_ends_and_byte_order_mark_change_no_meaning() {
     let good = "# a shop\nproviders:\n  shop: { url: http://127.0.0.1:9000 }\nflows:\n  - name: shop\n    match:\n      \
                 provider: shop\n      when: |\n        request.method == 'GET' &&\n        attempt == 1\n";
     let spoilt = [
