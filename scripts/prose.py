@@ -35,7 +35,7 @@ OPENING = re.compile(rf"({'|'.join(OPENINGS)})\b")
 
 # The name of a test is a sentence of subject, verb and condition, as in `retry_stops_at_the_budget`.
 TEST_OPENING = re.compile(r"(what|who|whose|nobody|nothing)(?=_|$)")
-TEST_WORDS = 15
+TEST_WORDS = 12
 
 # Words of a private language, with those of the field. Each is a regular expression for whole words, in any case.
 COINED = {
