@@ -11,6 +11,8 @@
     reason = "gungraun's macros do so"
 )]
 
+mod limits;
+
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -21,7 +23,8 @@ use egret_har::observed::{
 use egret_har::recording::Bodies;
 use egret_har::{Key, Recorder, Recording, RecordingConfig};
 use gungraun::prelude::*;
-use gungraun::{Callgrind, CallgrindMetrics, EventKind};
+
+use limits::at_most;
 
 const REQUEST: [(&str, &str); 6] = [
     ("Host", "api.provider.example"),
@@ -128,13 +131,6 @@ fn recording(config: &RecordingConfig, new: usize) -> Case {
     let recorder = Recorder::new(Key::new(&[7; 32]), &recording);
     let case = write(Case { recorder, exchange: observed(0), out: Vec::new() });
     Case { exchange: observed(new), ..case }
-}
-
-/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
-fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
-    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
-    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
-    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
 #[library_benchmark(config = at_most(9_300, 12_700))]
