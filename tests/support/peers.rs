@@ -50,6 +50,8 @@ impl Httpbin {
     pub fn start_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(located("go-httpbin", ".peers/bin/go-httpbin"));
         command.args(["-host", "127.0.0.1", "-port", "0", "-log-level", "ERROR"]).args(arguments);
+        // It reads variables that other programs set too, such as PREFIX.
+        command.env_clear();
         let process = Process::start(command.stdout(Stdio::null()));
         let port = wait::until("go-httpbin listens", || process.listening_ports().first().copied());
         Self { _process: process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }
