@@ -16,7 +16,7 @@ use super::tune;
 use crate::config::Config;
 
 /// Number of changes that are generated.
-const CHANGES: u64 = 100_000;
+const CHANGES: u64 = 25_000;
 
 /// Number of threads that generate them.
 const THREADS: u64 = 4;
@@ -417,6 +417,6 @@ fn generated_changes_alter_only_listed_values() {
         by_key.len(),
         listed.len()
     );
-    assert!(*accepted >= 10_000 && *refused >= 20_000, "{counts:?}");
+    assert!(*accepted >= 2_500 && *refused >= 5_000, "{counts:?}");
     assert_eq!(by_key.len(), listed.len(), "some keys were not changed: {by_key:?}");
 }
