@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use egret_tests::config_api::ConfigApi;
 use egret_tests::egret::{Config, Egret, binary};
+use egret_tests::permits;
 use egret_tests::process::{Directory, run};
 use egret_tests::wait;
 
@@ -183,7 +184,7 @@ fn cpu_time(file: &Path) -> Duration {
 
 /// Bounds the time of kinds, in files of this length.
 fn bound(kinds: &[Kind], bytes: usize) {
-    let directory = Directory::default();
+    let (_permit, directory) = (permits::busy(), Directory::default());
     let (bytes, most) = if cfg!(debug_assertions) {
         (bytes / usize::from(DEBUG_PART), RELEASE_MAX * DEBUG_FACTOR / u32::from(DEBUG_PART))
     } else {

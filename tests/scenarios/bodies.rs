@@ -8,6 +8,7 @@ use std::thread;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::peers::Nginx;
+use egret_tests::permits;
 use egret_tests::pki::Authority;
 use egret_tests::provider::{Provider, ok};
 use egret_tests::wait;
@@ -52,6 +53,7 @@ impl Checker {
 
 /// Returns the growth of resident memory during `work`, at its peak.
 fn growth(egret: &Egret, work: impl FnOnce()) -> u64 {
+    let _permit = permits::busy();
     let before = egret.process().resident_bytes();
     work();
     egret.process().resident_bytes_max().saturating_sub(before)

@@ -7,6 +7,7 @@ use std::thread;
 use egret_tests::cached::{figure, flow, ok_response};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
+use egret_tests::permits;
 use egret_tests::process::raise_open_files;
 use egret_tests::provider::{Provider, Request};
 use egret_tests::wait::{Watched, until_true};
@@ -135,6 +136,7 @@ fn nobody_gets_what_was_got_with_another_credential() {
         ok_response(&fields, &received(request))
     });
     let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow("{}")).start();
+    let _permit = permits::busy();
     let address = egret.address();
     let sending = (0..THREADS).map(|number| {
         thread::spawn(move || {

@@ -11,7 +11,7 @@ use egret_tests::provider::{Provider, ok};
 use egret_tests::wait::{self, Watched};
 
 #[test]
-fn a_reload_every_100_ms_for_4_s_under_load_loses_nothing() {
+fn a_reload_every_100_ms_for_10_s_under_load_loses_nothing() {
     const EVERY: Duration = Duration::from_millis(100);
     let (origin, spare) = (Provider::plain(), Provider::plain());
     let config = Config::with_origin(origin.url());
@@ -19,7 +19,7 @@ fn a_reload_every_100_ms_for_4_s_under_load_loses_nothing() {
     let kept = Load::start(egret.address(), "/origin/kept", 4, true);
     let fresh = Load::start(egret.address(), "/origin/fresh", 2, false);
     let start = Instant::now();
-    for number in 1..=40_u32 {
+    for number in 1..=100_u32 {
         // Another provider is added and removed, the load's provider gets other limits, and every third
         // reload changes nothing.
         let changed = match number % 3 {
@@ -51,7 +51,7 @@ fn a_reload_every_100_ms_for_4_s_under_load_loses_nothing() {
         assert!(tally.failures.is_empty() && tally.refused == 0, "{tally:?}");
         assert!(tally.completed == tally.sent && tally.completed > 100, "{tally:?}");
     }
-    assert!(egret.stat("/reloads") >= 20, "{} reloads", egret.stat("/reloads"));
+    assert!(egret.stat("/reloads") >= 50, "{} reloads", egret.stat("/reloads"));
     assert_eq!(egret.stat("/reloads_refused"), 0, "{}", egret.log());
 }
 

@@ -1,9 +1,9 @@
 //! Permits for scenarios that would disturb each other if all of them ran at once.
 //!
 //! Many scenarios run at once, since most of them wait most of the time. One that needs no permit starts
-//! whenever it is its turn. One that needs much of the machine takes a permit first, at the place where it
-//! does: a page in a browser, gigabytes of traffic. One that judges time needs a machine of its own, so it is
-//! in a suite of its own.
+//! whenever it is its turn. One that needs much of the machine takes a permit where it begins to: a page in a
+//! browser ([`crate::browser`]), or a processor that it keeps busy for seconds ([`busy`]). A thread takes one
+//! permit at a time. What judges time needs the machine for itself, so it is in another suite.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -18,6 +18,12 @@ pub struct Permits {
 #[derive(Debug)]
 #[must_use = "it is given back when dropped"]
 pub struct Permit<'a>(&'a Permits);
+
+/// Waits until a processor may be kept busy for seconds.
+pub fn busy() -> Permit<'static> {
+    static PROCESSORS: Permits = Permits::new(2);
+    PROCESSORS.take()
+}
 
 impl Permits {
     /// Creates this many permits.
