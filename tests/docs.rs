@@ -14,9 +14,13 @@ mod docs {
 }
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use docs::blocks::{Block, Kind, blocks_of};
 use docs::session::run;
+
+/// Pages at once. They wait for processes to start, and for what their blocks show, most of the time.
+const AT_ONCE: usize = 8;
 
 /// Number of blocks that may be left out.
 const LEFT_OUT_MAX: usize = 10;
@@ -56,19 +60,26 @@ fn every_command_runs_as_it_stands() {
         pages().into_iter().map(|page| (page.clone(), read(&page))).collect();
     let pages: Vec<_> = pages.into_iter().filter(|(_, blocks)| blocks.iter().any(Block::runs)).collect();
     let only = std::env::var("PAGE").unwrap_or_default();
-    let (mut failures, mut count) = (Vec::new(), 0);
-    let pages: Vec<_> = pages.iter().filter(|(page, _)| page.to_string_lossy().contains(&only)).collect();
-    // Most pages wait for processes to start, so two at a time.
-    for pair in pages.chunks(2) {
-        let results = std::thread::scope(|scope| {
-            let runs: Vec<_> =
-                pair.iter().map(|(page, blocks)| scope.spawn(|| run(&root(), page, blocks))).collect();
-            runs.into_iter().map(|run| run.join().unwrap()).collect::<Vec<_>>()
-        });
-        failures.extend(results.into_iter().filter_map(Result::err));
-        count += pair.iter().flat_map(|(_, blocks)| blocks).filter(|block| block.runs()).count();
-    }
+    let mut pages: Vec<_> = pages.iter().filter(|(page, _)| page.to_string_lossy().contains(&only)).collect();
+    let blocks = |(_, blocks): &&(PathBuf, Vec<Block>)| blocks.iter().filter(|block| block.runs()).count();
+    let count: usize = pages.iter().map(blocks).sum();
     println!("{count} blocks on {} pages", pages.len());
+    // The longest ones first, and none waits at the end for one that has just begun.
+    pages.sort_by_key(blocks);
+    let (left, failures) = (Mutex::new(pages), Mutex::new(Vec::new()));
+    let next = || left.lock().unwrap().pop();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((page, blocks)) = next() {
+                    if let Err(failure) = run(&root(), page, blocks) {
+                        failures.lock().unwrap().push(failure);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     assert!(!only.is_empty() || count >= 100, "only {count} blocks were found");
 }

@@ -11,8 +11,8 @@ use egret_tests::process::Directory;
 
 use super::blocks::{Block, Kind};
 
-/// Seconds after which a page is stopped.
-const PAGE_SECONDS_MAX: &str = "120";
+/// Seconds after which a page is stopped. Generous, because two cores run many pages at once.
+const PAGE_SECONDS_MAX: &str = "300";
 
 /// Functions of the session. `egret` and `make` stand before the real ones in PATH.
 ///
@@ -38,8 +38,8 @@ starting() {
 
 # Waits until what was started listens, as a reader waits for its first lines.
 settle() {
-  sleep 0.1
-  for _ in $(seq 150); do
+  local end=$((SECONDS + 60)) ready role least
+  while [ $SECONDS -lt $end ]; do
     ready=yes
     if starting; then ready=; fi
     for role in "$STATE"/role.*; do
@@ -49,9 +49,9 @@ settle() {
       if alive "$role" && [ "$(ports "$role")" -lt $least ]; then ready=; fi
     done
     [ -z "$ready" ] || return 0
-    sleep 0.1
+    sleep 0.02
   done
-  echo 'nothing listens after 15 s' >&2
+  echo 'nothing listens after a minute' >&2
   return 1
 }
 
@@ -74,17 +74,17 @@ reloads() {
 
 # Saves a file. The gateway reads its config again, and a reader waits for the line that says so.
 save() {
-  local before=
+  local before= end=$((SECONDS + 60))
   cat >"$STATE/text"
   if ! cmp -s "$STATE/text" "$1" && reads "$1"; then before=$(reloads || true); fi
   mkdir -p "$(dirname "$1")"
   cat "$STATE/text" >"$1"
   [ -n "$before" ] || return 0
-  for _ in $(seq 150); do
+  while [ $SECONDS -lt $end ]; do
     [ "$(reloads || true)" = "$before" ] || return 0
-    sleep 0.1
+    sleep 0.02
   done
-  echo "the gateway has not read $1 after 15 s" >&2
+  echo "the gateway has not read $1 after a minute" >&2
   return 1
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::hostile_store::{HostileStore, StoreAttack};
+use egret_tests::permits;
 use egret_tests::pki::Authority;
 use egret_tests::process::Directory;
 use egret_tests::provider::Provider;
@@ -49,6 +50,7 @@ fn call(egret: &Egret, attack: &str) {
 fn bear(egret: &Egret, store: &HostileStore, command: &'static str, attacks: &[StoreAttack]) {
     wait::until_true("the store has answered", || store.seen().answered > 4);
     call(egret, "none");
+    let _permit = permits::busy();
     let before = egret.process().resident_bytes();
     let growth = || egret.process().resident_bytes_max().saturating_sub(before);
     for attack in attacks {

@@ -7,6 +7,7 @@ use std::thread;
 use egret_tests::cached::{figure, flow, ok_response};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
+use egret_tests::permits;
 use egret_tests::process::raise_open_files;
 use egret_tests::provider::{Provider, Request};
 use egret_tests::wait::{Watched, until_true};
@@ -127,7 +128,7 @@ fn received(request: &Request) -> String {
 #[test]
 fn responses_are_not_shared_between_credentials() {
     const CREDENTIALS: u64 = 50;
-    const REQUESTS: u64 = 100_000;
+    const REQUESTS: u64 = 20_000;
     const THREADS: u64 = 4;
     let origin = Provider::with_responses(|request| {
         let freshness = if request.target().ends_with('0') { "max-age=0" } else { "max-age=600" };
@@ -135,6 +136,7 @@ fn responses_are_not_shared_between_credentials() {
         ok_response(&fields, &received(request))
     });
     let egret = Config::with_origin(origin.url()).gateway("workers: 2").flows(flow("{}")).start();
+    let _permit = permits::busy();
     let address = egret.address();
     let sending = (0..THREADS).map(|number| {
         thread::spawn(move || {

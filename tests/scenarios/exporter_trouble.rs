@@ -7,6 +7,7 @@ use std::process::Command;
 use egret_tests::closed_port::ClosedPort;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::load::Load;
+use egret_tests::permits;
 use egret_tests::process::{run, run_checked};
 use egret_tests::provider::{Provider, ok};
 use egret_tests::recorded::{
@@ -40,6 +41,7 @@ fn start(exporter: &str, origin: &Provider) -> Egret {
 /// Sends requests until `probe` is satisfied, and then more than can be recorded; every response must be as
 /// if nothing were recorded. Returns the exporter's counters after that.
 fn under_load(egret: &Egret, what: &str, probe: impl Fn(&Value) -> bool) -> Value {
+    let _permit = permits::busy();
     let seen = || ["recorded", "dropped", "shed"].iter().map(|what| diagnosed(egret, what)).sum::<u64>();
     let until_idle = || wait::until_true("nothing waits any more", || diagnosed(egret, "queued") == 0);
     let (mut client, mut completed) = (egret.client(), 0);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
+use egret_tests::permits;
 use egret_tests::process::run;
 use egret_tests::provider::{Peer, Provider};
 use egret_tests::recorded::{assert_verified, diagnosed, entries, files, until_recorded};
@@ -83,6 +84,7 @@ fn receive(client: &Client, mut bytes: u64) {
 
 #[test]
 fn a_gibibyte_either_way_is_streamed_and_its_beginning_kept() {
+    let _permit = permits::busy();
     let origin = provider(|peer, target| {
         let mut piece = vec![b'x'; PIECE];
         if target == "/up" {
@@ -165,6 +167,7 @@ fn a_response_that_never_ends_is_recorded_once_its_client_has_left() {
 
 #[test]
 fn a_bomb_of_gzip_passes_and_is_not_unpacked_beyond_its_bound() {
+    let _permit = permits::busy();
     let packed = run(Command::new("sh").args(["-c", "head -c 268435456 /dev/zero | gzip -9"])).stdout;
     assert!(packed.len() > 200_000, "{} bytes", packed.len());
     let sent = packed.clone();

@@ -3,6 +3,7 @@
 
 use egret_tests::egret::Config;
 use egret_tests::load::Load;
+use egret_tests::permits;
 use egret_tests::process::Directory;
 use egret_tests::provider::Provider;
 use egret_tests::recorded::{assert_verified, entries, exporter, files, until_exporter};
@@ -13,6 +14,7 @@ const KILLS: u64 = 6;
 
 #[test]
 fn archives_are_whole_after_every_kill() {
+    let _permit = permits::busy();
     let (origin, directory) = (Provider::plain(), Directory::default());
     let exporters = format!(
         "exporters: {{ archive: {{ type: har, directory: '{}', rotate: 256KiB }} }}\n\

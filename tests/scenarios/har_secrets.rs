@@ -1,6 +1,7 @@
 //! Secrets of every kind, in every part of an exchange: none appears in a file, the log, a metric or a
 //! response of the control port.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
@@ -208,18 +209,24 @@ fn found(keys: &str) -> (Vec<String>, usize) {
     if !verified.status.success() {
         places.push(("egret har verify".to_owned(), String::from_utf8_lossy(&verified.stdout).into_owned()));
     }
-    let mut leaks: Vec<String> = Vec::new();
-    let mut leaking = 0;
-    for row in &rows {
-        let (plain, in_url) = (row.core.as_str(), encoded(&row.core));
-        let at: Vec<&str> = places
-            .iter()
-            .filter(|(_, text)| text.contains(plain) || text.contains(&in_url))
-            .map(|(place, _)| place.as_str())
-            .collect();
-        leaking += usize::from(!at.is_empty());
-        leaks.extend(at.into_iter().map(|at| format!("{:?} in {at}", row.secret)));
-    }
+    // Many rows have the same secret, and the places have megabytes.
+    let by_secret: BTreeMap<&str, Vec<&str>> = rows
+        .iter()
+        .map(|row| (row.secret.as_str(), row.core.as_str()))
+        .collect::<BTreeMap<_, _>>()
+        .into_iter()
+        .map(|(secret, core)| {
+            let in_url = encoded(core);
+            let is_there = |text: &str| text.contains(core) || text.contains(&in_url);
+            let at = places.iter().filter(|(_, text)| is_there(text)).map(|(place, _)| place.as_str());
+            (secret, at.collect())
+        })
+        .collect();
+    let leaking = rows.iter().filter(|row| !by_secret[row.secret.as_str()].is_empty()).count();
+    let mut leaks: Vec<String> = by_secret
+        .iter()
+        .flat_map(|(secret, at)| at.iter().map(move |at| format!("{secret:?} in {at}")))
+        .collect();
     if !verified.status.success() {
         leaks.push(String::from_utf8_lossy(&verified.stdout).chars().take(2_000).collect());
     }

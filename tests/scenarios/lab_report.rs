@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use egret_tests::browser::browse_file;
 use egret_tests::egret::egret;
-use egret_tests::peers::{chromium, notebook, python};
+use egret_tests::peers::{notebook, python};
 use egret_tests::process::{Directory, run, run_checked};
 use serde_json::Value;
 
@@ -58,7 +58,9 @@ fn chart<'a>(page: &'a str, name: &str) -> &'a str {
 #[test]
 fn the_report_shows_charts_with_axes_units_legends_and_all_lines() {
     let results = reported();
-    let page = chromium(["--dump-dom"], &results.join("report.html"));
+    let read = r#"return page.evaluate("document.documentElement.outerHTML")"#;
+    let page = browse_file(&results.join("report.html"), 1440, read);
+    let page = page.as_str().unwrap();
     for (name, lines, names, units) in [
         (
             "provider-time-no-flow",
@@ -74,7 +76,7 @@ fn the_report_shows_charts_with_axes_units_legends_and_all_lines() {
         ),
         ("long-added", 1, &["direct", "no-flow"], ["share of requests completed, %", "added to direct, ms"]),
     ] {
-        let chart = chart(&page, name);
+        let chart = chart(page, name);
         assert_eq!(chart.matches("class=\"line ").count(), lines, "{name}");
         assert_eq!(chart.matches("class=\"axis ").count(), 2, "{name}");
         assert!(chart.matches("class=\"tick\"").count() >= 6, "{name}");
@@ -89,7 +91,7 @@ fn the_report_shows_charts_with_axes_units_legends_and_all_lines() {
         }
     }
     for (name, bars) in [("short-throughput", 2), ("short-cpu", 1), ("long-memory", 1)] {
-        assert_eq!(chart(&page, name).matches("class=\"bar ").count(), bars, "{name}");
+        assert_eq!(chart(page, name).matches("class=\"bar ").count(), bars, "{name}");
     }
     assert!(page.contains("too few rounds to detect a correlation with provider time"), "{page}");
     assert_eq!(page.matches("<tr><td>").count(), 6);
@@ -106,14 +108,14 @@ fn the_report_shows_charts_with_axes_units_legends_and_all_lines() {
 fn a_browser_paints_the_lines_in_light_and_dark() {
     let directory = Directory::default();
     let page = reported().join("report.html");
-    let dark = "--blink-settings=preferredColorScheme=0";
-    for (name, more, paper, line) in [
-        ("light.png", "--hide-scrollbars", [255, 255, 255], [14, 116, 144]),
-        ("dark.png", dark, [17, 24, 39], [34, 211, 238]),
-    ] {
-        let picture = directory.join(name);
-        let screenshot = format!("--screenshot={}", picture.display());
-        chromium([screenshot.as_str(), "--window-size=1400,2200", more], &page);
+    for (scheme, paper, line) in
+        [("light", [255, 255, 255], [14, 116, 144]), ("dark", [17, 24, 39], [34, 211, 238])]
+    {
+        let picture = directory.join(&format!("{scheme}.png"));
+        let script = format!(
+            "await page.look(1400, 2200, {scheme:?}); await page.screenshot({picture:?}); return null;"
+        );
+        browse_file(&page, 1400, &script);
         let script = "import sys, numpy as np, matplotlib.image as image\n\
             pixels = (image.imread(sys.argv[1])[:, :, :3] * 255).round().astype(int)\n\
             print(*((np.abs(pixels - [int(c) for c in colour.split(',')]).max(axis=2) < 6).sum() for colour in sys.argv[2:]))";
@@ -121,7 +123,7 @@ fn a_browser_paints_the_lines_in_light_and_dark() {
             [paper, line].map(|colour: [u8; 3]| colour.map(|part| part.to_string()).join(","));
         let counted = python(script, &[picture.to_str().unwrap(), &paper, &line]);
         let counts: Vec<u32> = counted.split_ascii_whitespace().map(|count| count.parse().unwrap()).collect();
-        assert!(counts[0] > 500_000 && counts[1] > 3_000, "{name}: {counted}");
+        assert!(counts[0] > 500_000 && counts[1] > 3_000, "{scheme}: {counted}");
     }
 }
 

@@ -1,8 +1,8 @@
 //! The page's list of calls as they end, and one call in detail.
 
-use egret_tests::browser::browse;
+use egret_tests::browser::{browse, opened_in_devtools};
 use egret_tests::egret::Config;
-use egret_tests::peers::{assert_fits_schema, opened_in_devtools};
+use egret_tests::peers::assert_fits_schema;
 use egret_tests::provider::Provider;
 use serde_json::{Value, json};
 

@@ -36,6 +36,7 @@ pub mod load;
 pub mod members;
 pub mod metered;
 pub mod peers;
+pub mod permits;
 pub mod pki;
 pub mod process;
 pub mod provider;

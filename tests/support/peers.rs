@@ -50,6 +50,8 @@ impl Httpbin {
     pub fn start_with(arguments: &[&str]) -> Self {
         let mut command = Command::new(located("go-httpbin", ".peers/bin/go-httpbin"));
         command.args(["-host", "127.0.0.1", "-port", "0", "-log-level", "ERROR"]).args(arguments);
+        // It reads variables that other programs set too, such as PREFIX.
+        command.env_clear();
         let process = Process::start(command.stdout(Stdio::null()));
         let port = wait::until("go-httpbin listens", || process.listening_ports().first().copied());
         Self { _process: process, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)) }
@@ -172,7 +174,7 @@ pub fn free_port() -> u16 {
 }
 
 /// Returns a client program without the proxy variables of the caller's environment.
-fn client(program: PathBuf) -> Command {
+pub(crate) fn client(program: PathBuf) -> Command {
     let mut command = Command::new(program);
     for name in ["http_proxy", "https_proxy", "no_proxy", "all_proxy"] {
         command.env_remove(name).env_remove(name.to_ascii_uppercase());
@@ -236,44 +238,6 @@ pub fn assert_fits_schema(format: &str, files: &[PathBuf]) {
         assert!(problems.is_empty(), "{} is no {format}: {problems:?}", file.display());
     }
     assert_eq!(problems.len(), files.len());
-}
-
-/// Imports HAR files into Chromium's developer tools. Returns the requests of each file as listed there.
-pub fn opened_in_devtools(files: &[PathBuf]) -> Vec<Vec<Value>> {
-    in_chromium(|address| {
-        let printed = run_checked(node_script("devtools.mjs").arg(address).args(files));
-        serde_json::from_str(&printed).unwrap()
-    })
-}
-
-/// Calls `act` with the address of a headless Chromium's developer tools.
-pub(crate) fn in_chromium<T>(act: impl FnOnce(&str) -> T) -> T {
-    let profile = Directory::default();
-    let mut command = headless(&profile);
-    let chromium = Process::start(command.args(["--remote-debugging-port=0", "about:blank"]));
-    let address = chromium.until_prints("DevTools listen", |lines| {
-        lines.iter().find_map(|line| Some(line.strip_prefix("DevTools listening on ")?.to_owned()))
-    });
-    act(&address)
-}
-
-/// Opens a page in headless Chromium with these switches and returns its output.
-pub fn chromium<const N: usize>(switches: [&str; N], page: &Path) -> String {
-    let profile = Directory::default();
-    run_checked(headless(&profile).args(switches).arg(format!("file://{}", page.display())))
-}
-
-fn headless(profile: &Directory) -> Command {
-    let mut command = client(located("chromium", ".peers/bin/chromium"));
-    command.args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-first-run",
-    ]);
-    command.arg(format!("--user-data-dir={}", profile.path().display()));
-    command
 }
 
 /// Executes a notebook of `notebooks/` with these variables; its output is written to `out`.

@@ -46,7 +46,8 @@ async function read(text) {
 
 // Any page of the browser's own server works: the code of DevTools is loaded from there.
 const url = `http://${new URL(browser).host}/json/version`;
-const { targetId } = await call("Target.createTarget", { url });
+const { browserContextId } = await call("Target.createBrowserContext", { disposeOnDetach: true });
+const { targetId } = await call("Target.createTarget", { url, browserContextId });
 const { sessionId } = await call("Target.attachToTarget", { targetId, flatten: true });
 // Until it is loaded, the page is empty and cannot import code.
 for (let state, left = 3000; state !== "http:complete"; await new Promise((resolve) => setTimeout(resolve, 10))) {

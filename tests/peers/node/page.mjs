@@ -46,9 +46,12 @@ async function call(method, params = {}, sessionId = session) {
 }
 
 let session;
-const { targetId } = await call("Target.createTarget", { url: "about:blank" });
+// Other scenarios have pages in the same browser. A context ends with the connection that made it.
+const { browserContextId } = await call("Target.createBrowserContext", { disposeOnDetach: true });
+const { targetId } = await call("Target.createTarget", { url: "about:blank", browserContextId });
 session = (await call("Target.attachToTarget", { targetId, flatten: true })).sessionId;
 for (const domain of ["Page", "Network", "Runtime", "Log"]) await call(`${domain}.enable`);
+await call("Emulation.setFocusEmulationEnabled", { enabled: true });
 await call("Performance.enable", { timeDomain: "threadTicks" });
 await call("Page.setDownloadBehavior", { behavior: "deny" });
 

@@ -450,8 +450,8 @@ fn a_runaway_script_is_ended() {
 
 #[test]
 fn an_engine_without_memory_can_be_dropped() {
-    for step in 0..400 {
-        let limits = Limits { memory: step * 1000, ..LIMITS };
+    for step in 0..200 {
+        let limits = Limits { memory: step * 2003, ..LIMITS };
         let text = "function onRequest(request) { const a = {}; for (let i = 0; ; i++) { a['key' + i] = [() => i, \
                     new Map([[i, {}]]), /a+/g, new Error('x'), class { static b = 1 }, request.json()]; \
                     a['key' + i].self = a } }";

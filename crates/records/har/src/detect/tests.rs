@@ -260,8 +260,8 @@ fn a_name_alone_makes_no_secret() {
     assert_eq!(found, [""; 0]);
 }
 
-/// Bounds the time for two megabytes of each piece, generously, because other work may have the processor. A
-/// detector that read on from every candidate would take minutes.
+/// Bounds the time for half a megabyte of each piece, generously, because other work may have the processor.
+/// A detector that read on from every candidate would take minutes.
 #[test]
 fn a_long_text_is_looked_at_once() {
     for piece in [
@@ -299,7 +299,7 @@ fn a_long_text_is_looked_at_once() {
         "\nContent-Disposition: form-data; name=\"password\"",
         "\nContent-Disposition: x; name=token\n\n*",
     ] {
-        let text = piece.repeat(2_000_000 / piece.len());
+        let text = piece.repeat(500_000 / piece.len());
         let begun = Instant::now();
         let findings = detect(&text).len();
         let took = begun.elapsed();

@@ -1,5 +1,5 @@
-// Verifies server certificates with the JDK's verifier: Judge ROOT ISSUING LEAF..., all in PEM. Prints a line for
-// each leaf.
+// Verifies server certificates with the JDK's verifier: Judge ROOT ISSUING LEAF... [-- ROOT ISSUING LEAF...]..., all
+// in PEM. Prints a line for each leaf.
 import java.io.FileInputStream;
 import java.security.cert.CertPathValidator;
 import java.security.cert.CertPathValidatorException;
@@ -13,6 +13,19 @@ import java.util.Set;
 
 class Judge {
     public static void main(String[] files) throws Exception {
+        List<String> group = new ArrayList<>();
+        for (String file : files) {
+            if (!file.equals("--")) {
+                group.add(file);
+                continue;
+            }
+            judge(group);
+            group.clear();
+        }
+        judge(group);
+    }
+
+    private static void judge(List<String> files) throws Exception {
         CertificateFactory factory = CertificateFactory.getInstance("X.509");
         List<X509Certificate> read = new ArrayList<>();
         for (String file : files) {
