@@ -174,7 +174,7 @@ struct Scan<'a> {
     text: &'a [u8],
     /// The same text.
     whole: &'a str,
-    /// What the text means for a name in it, once there is one that depends on it.
+    /// The meaning of the text for a name in it, once there is one that depends on it.
     beside: OnceCell<Beside>,
     /// End of the last run of Base64 characters that was checked.
     run_end: usize,

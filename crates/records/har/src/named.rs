@@ -405,7 +405,7 @@ pub(crate) fn meaning_beside(beside: impl FnOnce() -> Beside, name: &str) -> Mea
     if is_grant { Meaning::Secret } else { meaning(name) }
 }
 
-/// Length of a name up to which it is written in lower case without memory of its own. Most names are shorter.
+/// Maximum length of a name that is written in lower case without memory of its own.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// Judges a name by its words. Letters outside ASCII change their length with their case, and names with them
@@ -489,8 +489,8 @@ fn meaning_of_end(words: &Words<'_>) -> Meaning {
     meaning_of_glued(words)
 }
 
-/// Returns the meaning of a name that ends with `token`, `key` or an id of a session. The kind may be joined to
-/// the word or be the word before it.
+/// Returns the meaning of a name that ends with `token`, `key` or an id of a session. The kind may be joined
+/// to the word or be the word before it.
 fn meaning_of_glued(words: &Words<'_>) -> Meaning {
     let head = words.text(0);
     let is_in = |glued: &[u8], list: u16| {

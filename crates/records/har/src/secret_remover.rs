@@ -315,9 +315,10 @@ impl SecretRemover {
             let end = rest.find(['?', '&', '#', ';']).unwrap_or(rest.len());
             let name = rest[..end].split_once('=').map(|(name, _)| name);
             let is_secret = |name: &&str| {
-                let name = match name.contains(['%', '+']) {
-                    true => Cow::Owned(String::from_utf8_lossy(&decode(name, true)).into_owned()),
-                    false => Cow::Borrowed(*name),
+                let name = if name.contains(['%', '+']) {
+                    Cow::Owned(String::from_utf8_lossy(&decode(name, true)).into_owned())
+                } else {
+                    Cow::Borrowed(*name)
                 };
                 self.meaning(beside, &name) != Meaning::Plain
             };
