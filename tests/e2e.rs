@@ -23,6 +23,7 @@ mod scenarios {
     mod attack_answers;
     mod attack_bench;
     mod attack_cache;
+    mod attack_certificates;
     mod attack_check;
     mod attack_clear;
     mod attack_config;
@@ -39,11 +40,13 @@ mod scenarios {
     mod attack_identity;
     mod attack_informational;
     mod attack_isolation;
+    mod attack_lab;
     mod attack_limits;
     mod attack_log_lines;
     mod attack_memory;
     mod attack_placeholders;
     mod attack_records;
+    mod attack_scripts;
     mod attack_secret_files;
     mod attack_slow_readers;
     mod attack_status_lines;
@@ -140,7 +143,6 @@ mod scenarios {
     mod intercept_refusals;
     mod intercept_same_call;
     mod lab_external;
-    mod lab_killed;
     mod lab_limits;
     mod lab_report;
     mod lab_run;

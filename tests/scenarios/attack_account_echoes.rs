@@ -1,16 +1,13 @@
 //! Secrets of accounts that a provider repeats: recordings show none of them, whatever they look like, under
 //! whatever name, in every usual coding, and also without `mask_echoes`.
 
-use std::io::Write as _;
-
+use egret_tests::coded::coded;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::process::Directory;
 use egret_tests::provider::{Provider, Request, ok};
 use egret_tests::recorded::{entries, files, until_recorded};
 use egret_tests::secrets::{encoded, texts};
 use egret_tests::traffic::LiveTraffic;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 /// Looks like nothing, and is repeated under names that mean nothing.
@@ -18,12 +15,6 @@ const SECRET: &str = "blauwal1723";
 
 /// `me:blauwal1723` in Base64, without what the user shares with the secret.
 const BASE64: &str = "bWU6YmxhdXdhbDE3MjM=";
-
-fn gzip(text: &str) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
-}
 
 /// Returns a response that repeats the secret in the way that the target names.
 fn repeating(request: &Request, secret: &str) -> Vec<u8> {
@@ -39,7 +30,7 @@ fn repeating(request: &Request, secret: &str) -> Vec<u8> {
         "/percent" => respond("Content-Type: text/plain\r\n", secret.replace('a', "%61").as_bytes()),
         "/gzip" => respond(
             &format!("{json}Content-Encoding: gzip\r\n"),
-            &gzip(&json!({ "greeting": secret }).to_string()),
+            &coded("gzip", json!({ "greeting": secret }).to_string().as_bytes()),
         ),
         "/wide" => {
             let wide: Vec<u8> = secret.encode_utf16().flat_map(u16::to_le_bytes).collect();

@@ -22,6 +22,8 @@ const MISTAKES_BYTES: usize = 300_000;
 const RELEASE_MAX: Duration = Duration::from_millis(500);
 const DEBUG_FACTOR: u32 = 20;
 const DEBUG_PART: u16 = 4;
+/// CPU time from which on a file is compared with a quarter of it. Below, starting the program counts most.
+const COMPARED_MIN: Duration = Duration::from_millis(400);
 /// Number of flows whose check takes longer than a reload.
 const FLOWS: usize = 6_000;
 /// CPU time after which the system ends the program.
@@ -110,6 +112,7 @@ fn texts() -> Vec<Kind> {
         kind("tags", "a: ", |_| "!a ".into(), "\n"),
         kind("documents", "", |_| "---\n".into(), ""),
         kind("included files", "include: [", |at| format!("x{at}.yaml, "), "]\n"),
+        kind("included patterns", "include: [", |at| format!("'x{at}*', "), "]\n"),
     ]
 }
 
@@ -153,6 +156,88 @@ fn mistakes() -> Vec<Kind> {
     ]
 }
 
+/// Many entries that refer to each other, or are compared with each other.
+fn entries() -> Vec<Kind> {
+    vec![
+        kind(
+            "providers at one host",
+            "providers:\n",
+            |at| format!("  p{at}: {{ url: 'http://h.test/{}' }}\n", at % 9),
+            "",
+        ),
+        kind(
+            "listeners",
+            "gateway:\n  listen:\n",
+            |at| format!("    - 127.0.{}.1:{}\n", at / 60_000, at % 60_000 + 1),
+            "",
+        ),
+        kind("names of the gateway", "gateway:\n  names:\n", |at| format!("    - a{at}.test\n"), ""),
+        kind(
+            "quotas in a line",
+            "quotas:\n  q0: { limit: 1, window: 1s }\n",
+            |at| format!("  q{}: {{ limit: 1, window: 1s, parent: q{at} }}\n", at + 1),
+            "",
+        ),
+        kind(
+            "quotas with unknown parents",
+            "quotas:\n",
+            |at| format!("  q{at}: {{ limit: 1, window: 1s, parent: x{at} }}\n"),
+            "",
+        ),
+        kind(
+            "accounts of unknown providers",
+            "accounts:\n",
+            |at| format!("  a{at}: {{ provider: x{at}, bearer: {{ token: '${{env:PATH}}' }} }}\n"),
+            "",
+        ),
+        kind(
+            "unknown accounts",
+            PROVIDER_AND_FLOWS,
+            |at| format!("  - {{ name: f{at}, remedies: [authenticate: {{ account: a{at} }}] }}\n"),
+            "",
+        ),
+        kind(
+            "quotas outside of a retry",
+            PROVIDER_AND_FLOWS,
+            |at| format!("  - {{ name: f{at}, remedies: [limit: {{ quota: quote-1 }}, retry: {{}}] }}\n"),
+            QUOTAS,
+        ),
+        kind(
+            "flows behind a fixed response",
+            "flows:\n  - { name: first, remedies: [fixed-response: {}] }\n",
+            |at| format!("  - {{ name: f{at}, remedies: [retry: {{}}] }}\n"),
+            "",
+        ),
+        kind(
+            "flows with expressions",
+            PROVIDER_AND_FLOWS,
+            |at| {
+                let when = format!("match: {{ when: 'request.method == \"A{at}\"' }}");
+                format!("  - {{ name: f{at}, {when}, remedies: [retry: {{}}] }}\n")
+            },
+            "",
+        ),
+        kind(
+            "scripts",
+            PROVIDER_AND_FLOWS,
+            |at| {
+                format!(
+                    "  - {{ name: f{at}, remedies: [script: {{ source: 'function onRequest() {{}}' }}] }}\n"
+                )
+            },
+            "",
+        ),
+        kind("limits of one flow", ONE_FLOW, |_| "    - limit: { quota: quote-1 }\n".into(), QUOTAS),
+        kind(
+            "header fields of a transform",
+            "flows:\n- name: f\n  remedies:\n  - transform:\n      request:\n        headers:\n          set:\n",
+            |at| format!("            x-{at}: b\n"),
+            "",
+        ),
+    ]
+}
+
+const ONE_FLOW: &str = "flows:\n- name: f\n  remedies:\n";
 const PROVIDER_AND_FLOWS: &str = "providers: { p: { url: 'http://h.test' } }\nflows:\n";
 const ACCOUNTS: &str = "providers: { p: { url: 'http://h.test' } }\naccounts:\n";
 const QUOTAS: &str = "quotas: { quote-1: { limit: 1, window: 1s } }\n";
@@ -196,7 +281,7 @@ fn bound(kinds: &[Kind], bytes: usize) {
         let whole = time(bytes);
         let _ = writeln!(table, "{:32} {:6.3} s", kind.name, whole.as_secs_f64());
         assert!(whole <= most, "{}: {whole:?} of CPU time for {bytes} bytes\n{table}", kind.name);
-        if whole > most / 3 {
+        if whole > COMPARED_MIN {
             let part = time(bytes / 4);
             // Twice what a linear one takes: caches are smaller than the file.
             assert!(whole <= part * 8, "{}: {part:?} for a quarter of what takes {whole:?}", kind.name);
@@ -218,6 +303,11 @@ fn check_takes_linear_time_for_every_kind_of_text() {
 #[test]
 fn the_time_of_check_is_linear_in_the_number_of_mistakes() {
     bound(&mistakes(), MISTAKES_BYTES);
+}
+
+#[test]
+fn the_time_of_check_is_linear_in_the_number_of_entries() {
+    bound(&entries(), MISTAKES_BYTES);
 }
 
 /// Reloads a config with this limit, and returns the time until it is in effect.

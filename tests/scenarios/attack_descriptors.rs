@@ -64,7 +64,9 @@ fn probes_are_answered_while_idle_clients_use_up_the_open_files() {
 #[test]
 fn clients_that_are_accepted_are_served_while_others_are_turned_away() {
     let origin = Provider::plain();
-    let egret = start(&Config::with_origin(origin.url()).gateway("workers: 1"), 128);
+    let config =
+        Config::with_origin(origin.url()).gateway("workers: 1").gateway("limits: { connections: 1000 }");
+    let egret = start(&config, 128);
     let mut first = egret.client();
     first.get(egret.address(), "/origin/").response().assert_forwarded(200);
     let held: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(egret.address()).unwrap()).collect();
@@ -75,4 +77,11 @@ fn clients_that_are_accepted_are_served_while_others_are_turned_away() {
     drop(held);
     wait::until_true("the others have left", || egret.stat("/clients/open") <= 1);
     egret.get("/").assert_forwarded(200);
+}
+
+#[test]
+fn a_limit_of_clients_that_nobody_has_set_is_no_reason_for_a_warning() {
+    let egret = start(&Config::default(), 1024);
+    egret.until_logged("permits fewer clients than `gateway.limits.connections` by default");
+    assert!(!egret.log().contains("WARN"), "{}", egret.log());
 }

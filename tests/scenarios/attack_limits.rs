@@ -3,13 +3,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use egret_tests::coded::coded;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Response;
 use egret_tests::metered::{Metered, by_window, now_us};
 use egret_tests::provider::Provider;
 use egret_tests::wait::until_true;
-use flate2::Compression;
-use flate2::write::{GzEncoder, ZlibEncoder};
 
 const WINDOW: Duration = Duration::from_millis(500);
 
@@ -105,18 +104,6 @@ fn only_requests_without_time_are_refused_immediately() {
 
 const USED: &[u8] = br#"{"usage":{"total_tokens":60}}"#;
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    std::io::Write::write_all(&mut encoder, bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn deflate(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-    std::io::Write::write_all(&mut encoder, bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
 /// Requests the body four times; each costs 60 of 100 units.
 fn assert_costs_are_counted(media_type: &str, coding: &str, body: &[u8]) {
     let head = format!(
@@ -150,8 +137,8 @@ fn assert_costs_are_counted(media_type: &str, coding: &str, body: &[u8]) {
 
 #[test]
 fn the_cost_in_a_coded_response_is_counted() {
-    assert_costs_are_counted("application/json", "gzip", &gzip(USED));
-    assert_costs_are_counted("application/json", "deflate", &deflate(USED));
+    assert_costs_are_counted("application/json", "gzip", &coded("gzip", USED));
+    assert_costs_are_counted("application/json", "deflate", &coded("deflate", USED));
 }
 
 #[test]
@@ -162,7 +149,7 @@ fn the_cost_in_a_coded_event_stream_is_counted() {
         USED.to_vec(),
         b"\n\ndata: [DONE]\n\n".to_vec(),
     ];
-    assert_costs_are_counted("text/event-stream", "gzip", &gzip(&events.concat()));
+    assert_costs_are_counted("text/event-stream", "gzip", &coded("gzip", &events.concat()));
 }
 
 #[test]

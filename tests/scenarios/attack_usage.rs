@@ -3,11 +3,10 @@
 
 use std::fmt::Write as _;
 
+use egret_tests::coded::coded;
 use egret_tests::egret::{Config, Egret};
 use egret_tests::provider::{Peer, Provider, ok};
 use egret_tests::wait::until_value;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 
 const ANTHROPIC: &str = "event: message_start\n\
     data: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"type\":\"message\",\"usage\":{\"input_tokens\":2095,\"output_tokens\":1}}}\n\n\
@@ -32,18 +31,6 @@ const GEMINI: &str = "data: {\"candidates\":[{}],\"usageMetadata\":{\"promptToke
 
 /// Tokens that each of these streams reports.
 const TOKENS: u64 = 2598;
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    std::io::Write::write_all(&mut encoder, bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
-/// Stores up to 64 KiB in brotli's format, without compressing them.
-fn brotli(bytes: &[u8]) -> Vec<u8> {
-    let header = u32::try_from(bytes.len() - 1).unwrap() << 4 | 1 << 20;
-    [&header.to_le_bytes()[..3], bytes, &[3]].concat()
-}
 
 /// Sends a response in chunks, each in a write of its own.
 fn send_chunks<'c>(peer: &mut Peer, fields: &str, chunks: impl Iterator<Item = &'c [u8]>) {
@@ -70,8 +57,8 @@ fn the_reported_usage_of_each_stream_is_counted() {
     ] {
         let bodies = [
             ("identity", stream.as_bytes().to_vec()),
-            ("gzip", gzip(stream.as_bytes())),
-            ("br", brotli(stream.as_bytes())),
+            ("gzip", coded("gzip", stream.as_bytes())),
+            ("br", coded("br", stream.as_bytes())),
         ];
         // The path has the number of the body, and the length of a chunk.
         let served = bodies.clone();

@@ -13,6 +13,7 @@
 
 pub mod allowance;
 pub mod archiver;
+pub mod authority;
 pub mod bench;
 pub mod browser;
 pub mod built_in;
@@ -20,6 +21,7 @@ pub mod cached;
 pub mod clients;
 pub mod clock;
 pub mod closed_port;
+pub mod coded;
 pub mod config_api;
 pub mod counted;
 pub mod direct;

@@ -2,11 +2,9 @@
 //!
 //! They are assembled at run time, so repository scanners do not mistake them for real ones.
 
-use std::io::Write as _;
-
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use serde_json::{Value, json};
+
+use crate::coded::coded;
 
 /// Returns text that a detector considers random, but that is the same in each run.
 fn random(letters: &str, len: usize) -> String {
@@ -76,12 +74,6 @@ fn escaped(text: &str) -> String {
     text.bytes().fold(String::new(), |escaped, byte| escaped + &format!("\\u{byte:04x}"))
 }
 
-fn gzip(text: &str) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
-}
-
 /// A message with a secret in it.
 #[derive(Debug, Clone, Default)]
 pub struct PlantedSecret {
@@ -114,7 +106,7 @@ pub fn planted(secret: &str) -> Vec<PlantedSecret> {
         ..PlantedSecret::default()
     };
     let deep = format!("{}{quoted}{}", "{\"a\":[1,".repeat(40), "]}".repeat(40));
-    let zipped = body("gzip body", "application/json", gzip(&deep));
+    let zipped = body("gzip body", "application/json", coded("gzip", deep.as_bytes()));
     let parts = format!(
         "--b\r\nContent-Disposition: form-data; name=\"a\"; filename={quoted}\r\n\r\n{secret}\r\n--b\r\n\
          Content-Type: application/json\r\nContent-Disposition: form-data; name=\"c\"\r\n\r\n{deep}\r\n--b--\r\n"

@@ -75,11 +75,10 @@ impl ConfigSources {
 
     /// Does the same for a config with another name.
     pub fn named(file: &Path, name: String, text: String) -> Self {
-        let (includes, problem) = match Document::parse(&name, &text) {
-            Ok(document) => Includes::read(&document, file),
-            // The same error is reported once the config is read.
-            Err(_) => (Includes::default(), None),
-        };
+        // The same error is reported once the config is read.
+        let document = Includes::may_be_in(&text).then(|| Document::parse(&name, &text).ok()).flatten();
+        let (includes, problem) =
+            document.map_or_else(Default::default, |document| Includes::read(&document, file));
         let Includes { files, paths, directories } = includes;
         let set = SourceSet { main: SourceText { name, text }, included: files };
         Self { set, paths, directories, problem }

@@ -72,10 +72,10 @@ pub struct InterceptionParts<'a> {
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayConfig {
     /// Addresses to listen on. An entry is `host:port` or a mapping. With `provider`, every request on it is
-    /// sent to that provider. With `tls`, clients must use TLS.
+    /// sent to that provider. With `tls`, clients must use TLS. At most 1,000.
     pub listen: Vec<ListenConfig>,
     /// Names by which clients reach the gateway itself, besides `localhost` and the addresses in `listen`.
-    /// For example, a service name in a container network.
+    /// For example, a service name in a container network. At most 256.
     pub names: Vec<String>,
     /// Number of worker threads. `auto` is one per core.
     pub workers: Workers,

@@ -31,9 +31,9 @@ use egret_store::shared::Purged;
 use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 use tokio::sync::oneshot;
-use tracing::warn;
+use tracing::{info, warn};
 
-use crate::config::{GatewayConfig, Parts};
+use crate::config::{GatewayConfig, LimitsConfig, Parts};
 use crate::exchange::call::OTHER_GENERATION;
 use crate::observe::counters;
 use crate::observe::stats::{InterceptionSnapshot, StatsSnapshot};
@@ -193,7 +193,12 @@ impl Gateway {
         self.shared.clients_max.store(clients_max, Relaxed);
         let mut state = self.lock();
         let configured = state.plan.limits.connections;
-        if configured > clients_max {
+        if configured > clients_max && configured == LimitsConfig::default().connections {
+            info!(
+                clients_max,
+                "the limit of open files (`ulimit -Hn`) permits fewer clients than `gateway.limits.connections` by default"
+            );
+        } else if configured > clients_max {
             warn!(
                 configured,
                 clients_max,

@@ -563,6 +563,10 @@ fn host_patterns(provider: &str, hosts: &[String]) -> Result<Box<[HostPattern]>,
     if problems.is_empty() { Ok(patterns.into()) } else { Err(problems) }
 }
 
+/// Maximum number of listeners, and of names of the gateway.
+const LISTENERS_MAX: usize = 1_000;
+const NAMES_MAX: usize = 256;
+
 fn compile_listeners(
     config: &GatewayConfig,
     providers: &Providers,
@@ -572,8 +576,13 @@ fn compile_listeners(
         problems
             .push(Problem::new("gateway.listen", "at least one address is required, like `127.0.0.1:8000`"));
     }
+    let counts = [("listen", config.listen.len(), LISTENERS_MAX), ("names", config.names.len(), NAMES_MAX)];
+    for (key, _, most) in counts.iter().filter(|(_, count, most)| count > most) {
+        problems.push(Problem::new(format!("gateway.{key}"), format!("at most {most} are possible")));
+    }
+    let names = config.names.get(..NAMES_MAX).unwrap_or(&config.names);
     let mut listeners: Vec<ListenerPlan> = Vec::new();
-    for (number, listen) in config.listen.iter().enumerate() {
+    for (number, listen) in config.listen.iter().enumerate().take(LISTENERS_MAX) {
         let ListenConfig {
             address,
             provider,
@@ -638,7 +647,7 @@ fn compile_listeners(
             },
             tls,
             clients,
-            own_hosts: own_hosts(*address, &config.names),
+            own_hosts: own_hosts(*address, names),
         });
     }
     listeners

@@ -13,11 +13,11 @@ use egret_config::Problem;
 use egret_flow::config::FlowConfig;
 use egret_flow::explain::ExplainedFlow;
 use egret_flow::{RequestStep, ResponseStep};
-use egret_http1::{HeadLimits, Progress, ResponseHead, Span};
+use egret_http1::{HeadLimits, Method, Progress, ResponseHead, Span};
 use egret_match::expression::BODY_BYTES_MAX;
 use egret_match::matching::Question as MatchQuestion;
 use egret_message::authority::Authority;
-use egret_message::{Fixed, Origin, Outcome, ReceivedMessage, RequestId, Via, default_port};
+use egret_message::{Fields, Fixed, Origin, Outcome, ReceivedMessage, RequestId, Via, default_port};
 use egret_net::policy::{Grounds, Verdict};
 use egret_remedy::LocalResponse;
 use serde::Serialize;
@@ -301,7 +301,11 @@ impl Rehearsal {
         let mut state = RequestState::default();
         self.pools.buffers.lend(&mut state.input);
         self.pools.buffers.replace_front(&mut state.input, 0, asked.message);
-        let route = match state.request.parse(state.input.filled(), &self.view.plan.head_limits) {
+        let parsed = state.request.parse(state.input.filled(), &self.view.plan.head_limits);
+        if let Some(denied) = self.denied_tunnel(flows, &state, asked) {
+            return Ok(denied);
+        }
+        let route = match parsed {
             Ok(Progress::Complete) => self.route(&mut state, asked),
             Ok(_) => return Err(NotOneRequest),
             Err(error) => Err(Failure::bad_request(error)),
@@ -318,6 +322,20 @@ impl Rehearsal {
                 answer: self.error(&failure),
             },
         })
+    }
+
+    /// Rehearses the CONNECT before a request in a tunnel, if it is refused: there is no tunnel to send the
+    /// request in.
+    fn denied_tunnel(
+        &self,
+        flows: &[FlowConfig],
+        state: &RequestState,
+        asked: &Asked<'_>,
+    ) -> Option<Rehearsed> {
+        let tunnel = asked.tunnel.filter(|tunnel| tunnel.tls)?;
+        let authority = Authority::parse(tunnel.authority.as_bytes(), Some(default_port(true))).ok()?;
+        let rehearsed = self.tunnel(flows, state, authority);
+        matches!(rehearsed.answer, Answer::Error(_)).then_some(rehearsed)
     }
 
     /// Routes the request in `state`, whose head is the one that the client has sent.
@@ -489,7 +507,7 @@ impl Rehearsal {
                 if matches!(ended, Ended::Call) {
                     return ended;
                 }
-                match self.pass_back(run, state, &ended, now) {
+                match self.pass_back(run, state, (target, &ended), now) {
                     ResponseStep::Pass => return ended,
                     ResponseStep::LocalResponse(response) => ended = local(*response, now),
                     ResponseStep::Repeat(at) => {
@@ -544,7 +562,7 @@ impl Rehearsal {
         &self,
         run: &mut FlowRun,
         state: &RequestState,
-        ended: &Ended,
+        (target, ended): (&CallTarget, &Ended),
         now: Timestamp,
     ) -> ResponseStep {
         let flows = &self.view.plan.flows;
@@ -554,11 +572,11 @@ impl Rehearsal {
             Ended::Call => return ResponseStep::Pass,
             Ended::Response(message, _) => message,
             Ended::Refused(failure) => {
-                refusal = failure.message(
-                    &self.view.plan.errors,
-                    self.view.plan.errors.general_shape(),
-                    &RequestId::default(),
-                );
+                let (errors, request) = (&self.view.plan.errors, &state.request);
+                let fields = Fields::received(&request.fields, state.input.filled());
+                let format = target.upstream.plan.error_format;
+                let shape = errors.shape(format, fields, request.method != Method::Head);
+                refusal = failure.message(errors, shape, &RequestId::default());
                 &refusal
             }
             Ended::Failed(failure) => {

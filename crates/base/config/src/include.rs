@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::source::SourceText;
 use crate::variables::{Replacing, replaced};
 
-/// Maximum number of files that a config includes.
+/// Maximum number of files that a config includes, and of the patterns that name them.
 pub const INCLUDED_FILES_MAX: usize = 64;
 
 /// Maximum number of entries of a directory that are compared with a pattern.
@@ -30,6 +30,12 @@ pub struct Includes {
 }
 
 impl Includes {
+    /// Returns `false` for the text of a config that certainly includes no file.
+    pub fn may_be_in(text: &str) -> bool {
+        // An escape may be a letter of the key.
+        text.contains(INCLUDE) || text.contains('\\')
+    }
+
     /// Finds and reads the files that the config in the file `config` includes. Files are named relative to
     /// the current directory, if `config` is. A report follows if a pattern is wrong or names a file that
     /// does not exist, if there are too many files, or if one cannot be read.
@@ -39,6 +45,14 @@ impl Includes {
         let mut problems = Vec::new();
         let patterns = document.root().get(INCLUDE).into_iter().flat_map(Node::elements);
         for (number, pattern) in patterns.enumerate() {
+            if number == INCLUDED_FILES_MAX {
+                let message = format!(
+                    "more than {INCLUDED_FILES_MAX} entries: name several files at once, as in \
+                     `flows/*.yaml`"
+                );
+                problems.push(Problem::new(format!("{INCLUDE}[{number}]"), message));
+                break;
+            }
             // Its type is checked when the config is read.
             let Some(text) = pattern.text() else { continue };
             let added = includes.add(text, directory, config);
@@ -201,6 +215,13 @@ mod tests {
             let report = read(text).unwrap_err();
             assert!(report.contains(message), "{report}");
         }
+        // Only so many patterns are looked for, whether there are such files or not.
+        let many = format!("include: [{}]", "no.yaml, ".repeat(1_000));
+        let document = Document::parse("egret.yaml", &many).unwrap();
+        let (includes, report) = Includes::read(&document, &config);
+        assert_eq!(includes.paths.len(), INCLUDED_FILES_MAX);
+        let report = report.unwrap().to_string();
+        assert!(report.ends_with("45 more problems are not shown"), "{report}");
         for number in 0..=INCLUDED_FILES_MAX {
             fs::write(directory.join(format!("flows/{number}.yaml")), "").unwrap();
         }

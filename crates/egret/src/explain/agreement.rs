@@ -12,12 +12,17 @@ use std::time::{Duration, Instant};
 
 use egret_clock::Random;
 use egret_diagnosis::TrafficFilter;
+use egret_gateway::config::InterceptionParts;
 use egret_gateway::{Answer, EgressVerdict, Gateway, Rehearsed};
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::Value;
 
 use super::ExplainedConfig;
 use super::request::Question;
 use crate::config::Config;
+use crate::interception::Certificates;
 use crate::unopened;
 
 const CONFIGS: u64 = 50;
@@ -28,6 +33,8 @@ const SEED: u64 = 37;
 const SEED_VARIABLE: &str = "EGRET_AGREEMENT_SEED";
 /// Time for anything that a busy machine delays.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The token of the only client of a listener that asks for one.
+const TOKEN: &str = "agreement-agreement-token";
 
 /// Errors that follow a call: `explain` says that the provider responds.
 const AFTER_THE_CALL: [&str; 9] = [
@@ -129,6 +136,7 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 struct World {
     names: SocketAddr,
     server: SocketAddr,
+    token: tempfile::NamedTempFile,
 }
 
 /// A generated request, in two forms: the bytes that a client sends, and the words for `explain`.
@@ -142,6 +150,8 @@ struct Generated {
     fields: Vec<String>,
     body: Option<&'static str>,
     consumer: Option<&'static str>,
+    /// The authority of the tunnel that it is sent in. The gateway speaks TLS inside.
+    tunnel: Option<String>,
 }
 
 /// The response of the gateway.
@@ -188,14 +198,17 @@ impl World {
         let mut text = format!(
             "gateway:\n  listen:\n  - 127.0.0.1:0\n  - {{ address: 127.0.0.1:0, route_by_query: true }}\n  \
              - {{ address: 127.0.0.1:0, provider: base, keep_host: {keep_host}{https_provider} }}\n  \
-             - {{ address: 127.0.0.1:0, scheme: https }}\n  names: [egret.internal]\n  workers: 1\n  \
+             - {{ address: 127.0.0.1:0, scheme: https }}\n  \
+             - {{ address: 127.0.0.1:0, clients: {{ tokens: {{ web: '${{file:{}}}' }} }} }}\n  names: [egret.internal]\n  workers: 1\n  \
              scheme_fields: [x-forwarded-proto]\n  dns: {{ servers: ['{}'], timeout: 5s }}\n  \
              timeouts: {{ connect: 100ms, tls: 2s }}\n  egress: {egress}\n\
+             interception: {{ hosts: ['*.inside.test'], tunnel: ['*.one.test', '*.two.test', tls.test, far.test, 127.0.0.1, 169.254.169.254] }}\n\
              control: {{ listen: '127.0.0.1:7', traffic: {{ redact: off, entries: 2000, bodies: 0B }} }}\n\
              exporters: {{ log: {{ type: lines, directory: ./never }} }}\n\
              providers:\n  one: {{ url: 'http://api.one.test:{port}' }}\n  \
              base: {{ url: 'http://api.one.test:{port}/v2', hosts: [far.test] }}\n  two: {{ url: 'http://x.two.test:{port}/b/c' }}\n  \
              tls: {{ url: 'https://tls.test:{port}' }}\n  lit: {{ url: 'http://127.0.0.1:{port}/lit' }}\n",
+            self.token.path().display(),
             self.names
         );
         if number % 5 != 4 {
@@ -216,7 +229,10 @@ impl World {
 
     /// Returns a request for a gateway at these addresses.
     fn request(&self, at: &[SocketAddr], id: usize, random: &mut Random) -> Generated {
-        let kinds = ["proxy", "proxy", "base-url", "headers", "host", "reverse", "query", "connect"];
+        let kinds = [
+            "proxy", "proxy", "base-url", "headers", "host", "reverse", "query", "connect", "client",
+            "inside",
+        ];
         let kind = *pick(random, &kinds);
         let method =
             *pick(random, &["GET", "GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "get", "FOO"]);
@@ -224,6 +240,8 @@ impl World {
         let listener = match kind {
             "reverse" => at[2],
             "query" => at[1],
+            "client" => at[4],
+            "connect" if one_in(random, 4) => at[2],
             _ if one_in(random, 6) => at[3],
             _ => at[0],
         };
@@ -235,10 +253,21 @@ impl World {
             fields.push("Content-Type: application/json".to_owned());
         }
         let mut url = format!("http://{listener}{path}");
+        let mut inside = None;
         let (mut target, mut sent_host, mut method) = (path.clone(), listener.to_string(), method);
         let scheme = *pick(random, &["http", "http", "https", "ftp"]);
         match kind {
-            "proxy" => {
+            "inside" => {
+                let tunnel =
+                    format!("{}:{}", pick(random, &["a.inside.test", "b.c.inside.test"]), self.server.port());
+                sent_host = if one_in(random, 3) { host } else { tunnel.clone() };
+                url = format!("https://{tunnel}{path}");
+                inside = Some(tunnel);
+            }
+            "proxy" | "client" => {
+                if kind == "client" {
+                    fields.extend(Self::proof(random));
+                }
                 url = format!("{}://{host}{path}", if scheme == "ftp" { "HTTP" } else { scheme });
                 target.clone_from(&url);
                 sent_host.clone_from(&host);
@@ -288,13 +317,17 @@ impl World {
                 url = host;
             }
         }
-        if !matches!(kind, "proxy" | "connect") {
+        let is_origin_form = !matches!(kind, "proxy" | "client" | "connect");
+        if is_origin_form {
             let slash = if target.starts_with('/') { "" } else { "/" };
             target.insert_str(0, slash);
+        }
+        if is_origin_form && inside.is_none() {
             url = format!("http://{listener}{target}");
         }
         let body = body.filter(|_| kind != "connect");
-        let consumer = one_in(random, 4).then_some("web");
+        // For `explain`, a client that names a consumer has proven to be this one.
+        let consumer = (kind != "client" && one_in(random, 4)).then_some("web");
         let mut bytes = format!("{method} {target} HTTP/1.1\r\nHost: {sent_host}\r\n");
         for field in &fields {
             let _ = write!(bytes, "{field}\r\n");
@@ -306,10 +339,20 @@ impl World {
             let _ = write!(bytes, "Content-Length: {}\r\n", body.len());
         }
         let _ = write!(bytes, "\r\n{}", body.unwrap_or_default());
-        if !matches!(kind, "proxy" | "connect") {
+        if is_origin_form {
             fields.push(format!("Host: {sent_host}"));
         }
-        Generated { kind, listener, bytes, method, url, fields, body, consumer }
+        Generated { kind, listener, bytes, method, url, fields, body, consumer, tunnel: inside }
+    }
+
+    /// Returns a field with which a client may prove who it is.
+    fn proof(random: &mut Random) -> Option<String> {
+        match random.up_to(5) {
+            0..=2 => Some(format!("Proxy-Authorization: Bearer {TOKEN}")),
+            3 => Some(format!("x-egret-token: {TOKEN}")),
+            4 => Some("Proxy-Authorization: Bearer another-token-of-nobody".to_owned()),
+            _ => None,
+        }
     }
 
     fn host(&self, at: &[SocketAddr], random: &mut Random) -> String {
@@ -426,17 +469,38 @@ impl World {
     }
 }
 
-/// Sends a request on a connection of its own, and reads the response.
-fn send(request: &Generated) -> Received {
+/// Sends a request on a connection of its own, and reads the response: that to the CONNECT before it, if the
+/// gateway refuses to open the tunnel.
+fn send(request: &Generated, id: usize, trusted: &Arc<ClientConfig>) -> Received {
     let mut stream = TcpStream::connect(request.listener).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let Some(authority) = &request.tunnel else {
+        stream.write_all(request.bytes.as_bytes()).unwrap();
+        return receive(&mut stream, request.method, request);
+    };
+    let connect =
+        format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\nx-request-id: agreement-{id}\r\n\r\n");
+    stream.write_all(connect.as_bytes()).unwrap();
+    let received = receive(&mut stream, "CONNECT", request);
+    if received.error.is_some() {
+        return received;
+    }
+    let host = authority.split(':').next().unwrap().to_owned();
+    let name = ServerName::try_from(host).unwrap();
+    let connection = ClientConnection::new(Arc::clone(trusted), name).unwrap();
+    let mut stream = StreamOwned::new(connection, stream);
     stream.write_all(request.bytes.as_bytes()).unwrap();
+    receive(&mut stream, request.method, request)
+}
+
+/// Reads the response to a request with this method.
+fn receive(stream: &mut impl Read, method: &str, request: &Generated) -> Received {
     let (mut bytes, mut block) = (Vec::new(), [0; 4096]);
     loop {
         let count = stream.read(&mut block).unwrap_or_else(|error| panic!("{error} for {request:?}"));
         bytes.extend_from_slice(&block[..count]);
         let head = bytes.windows(4).position(|window| window == b"\r\n\r\n");
-        let is_bodiless = request.method == "HEAD" || request.method == "CONNECT";
+        let is_bodiless = method == "HEAD" || method == "CONNECT";
         if count == 0 || message(&bytes).is_some() || (head.is_some() && is_bodiless) {
             break;
         }
@@ -611,12 +675,27 @@ fn compare_record(
     Ok(())
 }
 
+/// Returns the TLS settings of clients that trust the gateway's authority.
+fn trusting(certificates: &Certificates) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificates.configs().authority().root().der().clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    Arc::new(config.with_root_certificates(roots).with_no_client_auth())
+}
+
 fn one_config(world: &World, number: u64, seed: u64, counts: &mut Counts) {
     let random = &mut Random::new(seed ^ (number << 32));
     let text = world.config(number, random);
     let mut config = Config::parse("egret.yaml", &text).unwrap_or_else(|report| panic!("{report}\n{text}"));
     let exports = unopened::exports(&config.exporters);
-    let gateway = Gateway::start(config.gateway_parts(&exports), &[config.control.listen]).unwrap();
+    let certificates = Certificates::of(&config, None).unwrap().unwrap();
+    let interception = config.interception.clone().unwrap();
+    let mut parts = config.gateway_parts(&exports);
+    parts.interception =
+        Some(InterceptionParts { config: &interception, configs: Some(certificates.configs()) });
+    let gateway = Gateway::start(parts, &[config.control.listen]).unwrap();
+    let trusted = trusting(&certificates);
     gateway.watch_traffic(true);
     let addresses = gateway.addresses();
     for (listen, address) in config.gateway.listen.iter_mut().zip(&addresses) {
@@ -639,7 +718,7 @@ fn one_config(world: &World, number: u64, seed: u64, counts: &mut Counts) {
             listener: Some(request.listener),
         });
         let said = said.unwrap_or_else(|failure| panic!("{failure} for {request:?}"));
-        let received = send(&request);
+        let received = send(&request, id, &trusted);
         let context = || {
             format!(
                 "config {number}, seed {seed}:\n{text}\n{request:?}\ngateway: {received:?}\nexplain: {said:?}"
@@ -665,7 +744,9 @@ fn one_config(world: &World, number: u64, seed: u64, counts: &mut Counts) {
 #[test]
 #[expect(clippy::print_stdout, reason = "the seed and the counts are the result")]
 fn the_gateway_does_what_explain_says() {
-    let world = World { names: start_name_server(), server: start_server() };
+    let mut token = tempfile::NamedTempFile::new().unwrap();
+    token.write_all(TOKEN.as_bytes()).unwrap();
+    let world = World { names: start_name_server(), server: start_server(), token };
     let new = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse().ok());
     let new = new.unwrap_or_else(|| Random::default().draw() >> 32);
     println!("seed of the second half: {SEED_VARIABLE}={new}");
@@ -691,13 +772,15 @@ fn the_gateway_does_what_explain_says() {
         println!("{count:6} {class}");
     }
     for (class, least) in [
-        ("by proxy", 2_000),
+        ("by proxy", 1_600),
         ("by base-url", 800),
         ("by headers", 800),
         ("by host", 800),
         ("by reverse", 800),
         ("by query", 800),
         ("by connect", 800),
+        ("by client", 800),
+        ("by inside", 800),
         ("called", 2_000),
         ("relayed", 100),
         ("answered by a remedy", 20),
@@ -711,6 +794,9 @@ fn the_gateway_does_what_explain_says() {
         ("error egress-denied", 200),
         ("error no-forwards-left", 20),
         ("error script-refused", 5),
+        ("error client-unproven", 200),
+        ("error misdirected", 100),
+        ("error connect-not-allowed", 100),
         ("same URL", 4_000),
         ("same flows", 1_000),
         ("no flow", 500),

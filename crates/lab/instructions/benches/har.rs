@@ -147,7 +147,7 @@ fn one_new_value(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(43_400, 66_000))]
+#[library_benchmark(config = at_most(43_400, 52_000))]
 #[bench::obfuscated(case(true, 3))]
 #[bench::guarded(case(false, 3))]
 fn three_new_values(case: Case) -> Case {
@@ -160,7 +160,7 @@ fn json_obfuscated(case: Case) -> Case {
     write(case)
 }
 
-#[library_benchmark(config = at_most(190_000, 274_000))]
+#[library_benchmark(config = at_most(190_000, 196_000))]
 #[bench::guarded(with_body(false))]
 fn json_guarded(case: Case) -> Case {
     write(case)

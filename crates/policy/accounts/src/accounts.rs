@@ -1,5 +1,6 @@
 //! All accounts of a config, compiled.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use egret_clock::Timestamp;
@@ -24,6 +25,8 @@ const NAME_BYTES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct Accounts {
     accounts: Vec<Account>,
+    /// The names of accounts that are left out because of a mistake, which has been reported.
+    invalid: HashSet<String>,
     in_force: Arc<SecretsInForce>,
 }
 
@@ -40,13 +43,15 @@ impl Accounts {
         let in_force = before.map(|before| Arc::clone(&before.in_force)).unwrap_or_default();
         if configs.len() > ACCOUNTS_MAX {
             problems.push(Problem::new("accounts", format!("at most {ACCOUNTS_MAX} accounts are allowed")));
-            return Self { accounts: Vec::new(), in_force };
+            return Self { accounts: Vec::new(), invalid: configs.keys().cloned().collect(), in_force };
         }
+        let numbers: HashMap<&str, usize> =
+            providers.iter().enumerate().map(|(number, provider)| (provider.name, number)).collect();
         let compiled = configs.iter().filter_map(|(name, config)| {
             let at = format!("accounts.{name}");
             let known = problems.len();
             check_name(name, &at, problems);
-            check_providers(config, &at, providers, problems);
+            check_providers(config, &at, (providers, &numbers), problems);
             let before = before.and_then(|before| before.get(before.find(name)?));
             let name: Arc<str> = name.as_str().into();
             let token = before.and_then(Account::token);
@@ -54,10 +59,8 @@ impl Accounts {
                 Credential::compile(config, &name, token, shared.tokens, &in_force, &at, problems);
             let placeholder = compile_placeholder(config, &at, problems);
             let credential = credential.filter(|_| problems.len() == known)?;
-            let is_own =
-                |provider: &KnownProvider<'_>| config.provider.iter().any(|own| own == provider.name);
-            let numbers =
-                (0..).zip(providers).filter(|(_, provider)| is_own(provider)).map(|(number, _)| number);
+            let own = config.provider.iter().filter_map(|own| numbers.get(own.as_str()).copied());
+            let own: BTreeSet<usize> = own.collect();
             let (state, version) = before.map(|before| before.inherited(config)).unwrap_or_default();
             let digest = config.digest();
             let shared = shared
@@ -67,7 +70,7 @@ impl Accounts {
             Some(Account {
                 name,
                 providers: config.provider.to_vec().into(),
-                numbers: numbers.collect(),
+                numbers: own.into_iter().collect(),
                 credential,
                 config: config.clone(),
                 state,
@@ -78,7 +81,15 @@ impl Accounts {
                 echoes: OnceLock::new(),
             })
         });
-        Self { accounts: compiled.collect(), in_force }
+        let mut compiled = Self { accounts: compiled.collect(), invalid: HashSet::new(), in_force };
+        let left_out = configs.keys().filter(|name| compiled.find(name).is_none());
+        compiled.invalid = left_out.cloned().collect();
+        compiled
+    }
+
+    /// Returns `true` if the config has an account of that name, with a mistake that has been reported.
+    pub fn is_invalid(&self, name: &str) -> bool {
+        self.invalid.contains(name)
     }
 
     /// Puts the secrets of these accounts in force: recordings do not show them from now on. Call it before
@@ -158,7 +169,7 @@ fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
 fn check_providers(
     config: &AccountConfig,
     at: &str,
-    known: &[KnownProvider<'_>],
+    (known, numbers): (&[KnownProvider<'_>], &HashMap<&str, usize>),
     problems: &mut Vec<Problem>,
 ) {
     if config.provider.is_empty() {
@@ -166,7 +177,7 @@ fn check_providers(
         problems.push(Problem::new(at, message));
     }
     for (number, name) in config.provider.iter().enumerate() {
-        let Some(provider) = known.iter().find(|provider| provider.name == name) else {
+        let Some(provider) = numbers.get(name.as_str()).map(|number| &known[*number]) else {
             let at =
                 egret_match::matching::path_of_entry(&config.provider, &format!("{at}.provider"), number);
             let names = known.iter().map(|provider| provider.name);

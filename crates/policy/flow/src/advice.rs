@@ -1,6 +1,8 @@
 //! Advice about valid flows: what is probably not what was meant. There is no warning about a flow that may
 //! be right.
 
+use std::collections::HashMap;
+
 use egret_config::Problem;
 use egret_match::expression::{EvaluationError, Expression, Scope, Stage};
 use egret_quota::{QuotaConfigs, QuotaKind};
@@ -8,11 +10,8 @@ use egret_remedy::{Mode, Named, RemedyConfig};
 
 use crate::config::FlowConfig;
 
-/// Number of later flows that a flow is compared with.
+/// Number of later flows that a flow is compared with, and of remedies that one is.
 const COMPARED_MAX: usize = 200;
-
-/// Number of flows above which no quota is said to miss calls: the work grows with its square.
-const FLOWS_MAX: usize = 2_000;
 
 /// Number of warnings after which the search ends.
 const ADVICE_MAX: usize = 100;
@@ -20,7 +19,8 @@ const ADVICE_MAX: usize = 100;
 /// Returns warnings about valid flows and the quotas that they draw from.
 pub fn advise(flows: &[FlowConfig], quotas: &QuotaConfigs) -> Vec<Problem> {
     let mut advice = Vec::new();
-    let all = Entries { flows, quotas };
+    let last_draws = last_draws(flows, quotas);
+    let all = Entries { flows, quotas, last_draws: &last_draws };
     for (number, flow) in flows.iter().enumerate() {
         if advice.len() >= ADVICE_MAX {
             break;
@@ -70,6 +70,26 @@ fn why_never(value: Result<bool, EvaluationError>) -> Option<String> {
 struct Entries<'a> {
     flows: &'a [FlowConfig],
     quotas: &'a QuotaConfigs,
+    /// The numbers of the flow and of the remedy that draw last from each quota.
+    last_draws: &'a HashMap<&'a str, (usize, usize)>,
+}
+
+/// Finds the last remedies that draw from each quota, or from one that draws from it.
+fn last_draws<'a>(flows: &'a [FlowConfig], quotas: &'a QuotaConfigs) -> HashMap<&'a str, (usize, usize)> {
+    let mut last = HashMap::new();
+    let parent = |name: &&str| quotas.get(*name).and_then(|quota| quota.parent.as_deref());
+    for (flow, config) in flows.iter().enumerate() {
+        for (number, remedy) in config.remedies.iter().enumerate() {
+            for name in remedy.names() {
+                let Named::Quota(name) = name else { continue };
+                // The config is valid, so there is no cycle.
+                for name in std::iter::successors(Some(name), parent) {
+                    last.insert(name, (flow, number));
+                }
+            }
+        }
+    }
+    last
 }
 
 /// A remedy, by its numbers.
@@ -100,11 +120,12 @@ impl<'a> Entries<'a> {
         };
         let own = self.flows.iter().enumerate().skip(flow).take(1);
         let later = self.flows.iter().enumerate().skip(flow + 1).take(COMPARED_MAX).filter(covered);
-        own.chain(later).flat_map(move |(at, other)| {
+        let entries = own.chain(later).flat_map(move |(at, other)| {
             let first = if at == flow { number + 1 } else { 0 };
             let remedies = other.remedies.iter().enumerate().skip(first);
             remedies.map(move |(number, config)| Entry { flow: at, number, config })
-        })
+        });
+        entries.take(COMPARED_MAX)
     }
 
     /// Returns a warning for each quota that is drawn from outside of a `retry`: it does not count the
@@ -147,23 +168,9 @@ impl<'a> Entries<'a> {
         advice
     }
 
-    /// Returns `true` if a later remedy may draw from the same quota, or from one that draws from it.
+    /// Returns `true` if a later remedy draws from the same quota, or from one that draws from it.
     fn is_drawn_again(self, quota: &str, drawn: Entry<'_>) -> bool {
-        if self.flows.len() > FLOWS_MAX {
-            return true;
-        }
-        let later = self.flows.iter().enumerate().skip(drawn.flow).flat_map(|(at, flow)| {
-            flow.remedies
-                .iter()
-                .enumerate()
-                .filter(move |(number, _)| (at, *number) > (drawn.flow, drawn.number))
-        });
-        let draws = |name: &Named<'_>| {
-            let Named::Quota(name) = name else { return false };
-            let parent = |name: &&str| self.quotas.get(*name).and_then(|quota| quota.parent.as_deref());
-            std::iter::successors(Some(*name), parent).take(self.quotas.len() + 1).any(|name| name == quota)
-        };
-        later.map(|(_, remedy)| remedy.names()).any(|names| names.iter().any(draws))
+        self.last_draws.get(quota).is_some_and(|last| *last > (drawn.flow, drawn.number))
     }
 
     /// Returns warnings about remedies that no exchange reaches, because a `fixed-response` outside of them

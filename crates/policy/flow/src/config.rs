@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use egret_diagnosis::{DiagnosedFlow, DiagnosisConfig, ResponseCondition};
 use egret_match::matching::{HostPattern, MatchConfig, path_of_entry};
-use egret_match::router::{MatchRule, Router};
+use egret_match::router::MatchRule;
 use egret_message::{KnownProvider, OTHER_HOSTS};
 use egret_remedy::RemedyConfig;
 
@@ -61,13 +61,28 @@ const NAME_BYTES_MAX: usize = 64;
 /// Maximum number of flows in a config.
 const FLOWS_MAX: usize = 10_000;
 
-/// Returns the problems in `flows` that parsing does not find.
-pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Problem> {
+/// Maximum number of scripts in a config. Each takes milliseconds to start, and memory in every worker.
+const SCRIPTS_MAX: usize = 64;
+
+/// Returns the problem that there are too many flows or scripts to compile.
+pub(crate) fn too_many(flows: &[FlowConfig]) -> Option<Problem> {
     if flows.len() > FLOWS_MAX {
-        return vec![Problem::new("flows", format!("more than {FLOWS_MAX} flows"))];
+        return Some(Problem::new("flows", format!("more than {FLOWS_MAX} flows")));
     }
+    let mut scripts = flows.iter().enumerate().flat_map(|(flow, config)| {
+        let remedies = config.remedies.iter().enumerate().filter(|(_, remedy)| remedy.script.is_some());
+        remedies.map(move |(number, _)| format!("flows[{flow}].remedies[{number}].script"))
+    });
+    let place = scripts.nth(SCRIPTS_MAX)?;
+    Some(Problem::new(place, format!("all flows together have more than {SCRIPTS_MAX} scripts")))
+}
+
+/// Returns the problems in `flows` that neither parsing nor the router finds.
+pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut names = HashMap::new();
+    let known: HashMap<&str, &KnownProvider<'_>> =
+        providers.iter().rev().map(|provider| (provider.name, provider)).collect();
     for (number, flow) in flows.iter().enumerate() {
         let at = format!("flows[{number}]");
         check_name(&flow.name, &format!("{at}.name"), &mut problems);
@@ -75,9 +90,8 @@ pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Pr
             let message = format!("the name `{}` is already used by `flows[{first}]`", flow.name);
             problems.push(Problem::new(format!("{at}.name"), message));
         }
-        check_providers(&flow.matching, &format!("{at}.match"), providers, &mut problems);
+        check_providers(&flow.matching, &format!("{at}.match"), (providers, &known), &mut problems);
     }
-    problems.extend(Router::compile(&match_rules(flows)).err().into_iter().flatten());
     problems
 }
 
@@ -93,7 +107,12 @@ fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
 
 /// Checks that the named providers exist. If the match also names hosts, at least one of the providers must
 /// be on one of them.
-fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], problems: &mut Vec<Problem>) {
+fn check_providers(
+    config: &MatchConfig,
+    at: &str,
+    (providers, known): (&[KnownProvider<'_>], &HashMap<&str, &KnownProvider<'_>>),
+    problems: &mut Vec<Problem>,
+) {
     let hosts: Vec<HostPattern> =
         config.host.iter().filter_map(|host| HostPattern::parse(host).ok()).collect();
     let mut may_meet = false;
@@ -102,9 +121,9 @@ fn check_providers(config: &MatchConfig, at: &str, known: &[KnownProvider<'_>], 
             may_meet = true;
             continue;
         }
-        let Some(provider) = known.iter().find(|provider| provider.name == name) else {
+        let Some(provider) = known.get(name.as_str()) else {
             let at = path_of_entry(&config.provider, &format!("{at}.provider"), number);
-            let names = known.iter().map(|provider| provider.name);
+            let names = providers.iter().map(|provider| provider.name);
             problems.push(Problem::unknown_name(at, "provider", name, names));
             may_meet = true;
             continue;

@@ -30,7 +30,7 @@ use egret_store::shared::Purged;
 use serde::{Deserialize, Serialize};
 
 use crate::causes::LoggedCauses;
-use crate::config::{FlowConfig, match_rules};
+use crate::config::{FlowConfig, match_rules, too_many};
 use crate::explain::{self, ExplainedFlow};
 
 /// The compiled flows of a config.
@@ -208,8 +208,14 @@ impl Flows {
     ) -> Result<Self, Vec<Problem>> {
         let FlowParts { flows: config, quotas, accounts, providers, stores, shared, data_dir, exports } =
             parts;
+        if let Some(problem) = too_many(config) {
+            return Err(vec![problem]);
+        }
         let mut problems = crate::config::problems(config, providers);
-        let router = Router::compile(&match_rules(config)).unwrap_or_default();
+        let router = Router::compile(&match_rules(config)).unwrap_or_else(|found| {
+            problems.extend(found);
+            Router::default()
+        });
         let names: Vec<&str> = providers.iter().map(|provider| provider.name).collect();
         let parameters: Vec<Vec<String>> = config.iter().map(|flow| flow.matching.parameters()).collect();
         let quotas_before = before.map(|before| &before.quotas);

@@ -171,14 +171,19 @@ impl ProviderTable {
 }
 
 impl Owners {
+    /// Notes which base paths have others below them, and puts the deepest first.
     fn sort(&mut self) {
         let list = &mut self.list;
-        list.sort_by_key(|owner| Reverse(owner.base.depth()));
-        let deeper: Vec<bool> =
-            list.iter().map(|owner| list.iter().any(|other| other.base.is_below(&owner.base))).collect();
-        for (owner, has_deeper) in list.iter_mut().zip(deeper) {
-            owner.has_deeper = has_deeper;
+        // In this order, a base path is followed by those below it.
+        let mut order: Vec<usize> = (0..list.len()).collect();
+        order.sort_by(|one, other| list[*one].base.compare(&list[*other].base));
+        for pair in order.windows(2).rev() {
+            let [owner, next] = [pair[0], pair[1]];
+            let is_same = list[owner].base.compare(&list[next].base).is_eq();
+            list[owner].has_deeper =
+                if is_same { list[next].has_deeper } else { list[next].base.is_below(&list[owner].base) };
         }
+        list.sort_by_key(|owner| Reverse(owner.base.depth()));
     }
 
     /// Returns the only provider, if it has the whole origin. Then the target need not be inspected.

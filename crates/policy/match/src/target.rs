@@ -9,6 +9,7 @@
 //! ambiguous.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::fmt;
 
 use crate::matching::Readings;
@@ -206,6 +207,11 @@ impl BasePath {
     /// Number of segments.
     pub fn depth(&self) -> usize {
         self.segments.len()
+    }
+
+    /// Orders base paths by their segments: each comes before all that are below it.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        self.segments.cmp(&other.segments)
     }
 
     /// Returns `true` if it is below `other` and not equal to it.

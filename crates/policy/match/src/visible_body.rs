@@ -22,10 +22,7 @@ pub fn seen_at_end<'a>(fields: Fields<'_>, body: &'a [u8]) -> Option<Cow<'a, [u8
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::{GzEncoder, ZlibEncoder};
+    use egret_tests::coded::coded;
     use proptest::prelude::*;
 
     use super::*;
@@ -40,43 +37,31 @@ mod tests {
         seen_at_end(Fields::new(&[], b"", &changes), body).map(Cow::into_owned)
     }
 
-    fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
-
-    fn zlib(bytes: &[u8]) -> Vec<u8> {
-        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    }
-
     const JSON: (&str, &str) = ("Content-Type", "application/json");
 
     #[test]
     fn codings_are_taken_off() {
         let body = br#"{"usage":{"total_tokens":60}}"#.as_slice();
-        for (codings, coded) in [
-            ("gzip", gzip(body)),
-            ("X-GZIP", gzip(body)),
-            ("deflate", zlib(body)),
-            ("deflate, gzip", gzip(&zlib(body))),
+        for (codings, bytes) in [
+            ("gzip", coded("gzip", body)),
+            ("X-GZIP", coded("gzip", body)),
+            ("deflate", coded("deflate", body)),
+            ("deflate, gzip", coded("gzip", &coded("deflate", body))),
             ("identity", body.to_vec()),
         ] {
             assert_eq!(seen(&[JSON, ("Content-Encoding", codings)], &coded).unwrap(), body, "{codings}");
         }
         let twice = [JSON, ("Content-Encoding", "deflate"), ("Content-Encoding", "gzip")];
-        assert_eq!(seen(&twice, &gzip(&zlib(body))).unwrap(), body);
+        assert_eq!(seen(&twice, &coded("gzip", &coded("deflate", body))).unwrap(), body);
         assert_eq!(seen(&[JSON, ("Content-Encoding", "gzip")], body), None);
         assert_eq!(seen(&[JSON, ("Content-Encoding", "rot13")], body), None);
     }
 
     #[test]
     fn no_more_is_read_than_expressions_may_see() {
-        let fits = gzip(&vec![b'1'; BODY_BYTES_MAX]);
+        let fits = coded("gzip", &vec![b'1'; BODY_BYTES_MAX]);
         assert_eq!(seen(&[JSON, ("Content-Encoding", "gzip")], &fits).unwrap().len(), BODY_BYTES_MAX);
-        let bomb = gzip(&vec![b'1'; BODY_BYTES_MAX + 1]);
+        let bomb = coded("gzip", &vec![b'1'; BODY_BYTES_MAX + 1]);
         assert_eq!(seen(&[JSON, ("Content-Encoding", "gzip")], &bomb), None);
     }
 

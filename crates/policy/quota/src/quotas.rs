@@ -1,6 +1,6 @@
 //! All quotas of a config, compiled.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use egret_clock::Timestamp;
@@ -18,6 +18,8 @@ use super::validate::validate;
 #[derive(Debug, Default)]
 pub struct Quotas {
     by_name: BTreeMap<String, Arc<Quota>>,
+    /// The names of quotas that are left out because of a mistake, which has been reported.
+    invalid: HashSet<String>,
 }
 
 impl Quotas {
@@ -38,17 +40,22 @@ impl Quotas {
         problems: &mut Vec<Problem>,
     ) -> Self {
         let wrong = validate(configs, parameters);
-        let is_good = |name: &str| {
-            let path = format!("quotas.{name}");
-            let is_its = |rest: &str| rest.is_empty() || rest.starts_with('.');
-            !wrong.iter().any(|problem| problem.path.strip_prefix(&path).is_some_and(is_its))
-        };
+        // The names may have dots, so each beginning of a path may be one.
+        let places = wrong.iter().filter_map(|problem| problem.path.strip_prefix("quotas."));
+        let names = places.flat_map(|place| {
+            let ends = place.match_indices('.').map(|(end, _)| end).chain([place.len()]);
+            ends.map(move |end| &place[..end])
+        });
+        let bad: HashSet<&str> = names.collect();
+        let is_good = |name: &str| !bad.contains(name);
         let mut quotas = Self::default();
         let sources =
             Sources { configs, previous, context: QuotaContext { stores, parameters }, is_good: &is_good };
         for (name, config) in configs {
             quotas.compile_one(name, config, &sources);
         }
+        let left_out = configs.keys().filter(|name| !quotas.by_name.contains_key(*name));
+        quotas.invalid = left_out.cloned().collect();
         problems.extend(wrong);
         quotas
     }
@@ -74,6 +81,11 @@ impl Quotas {
     /// Returns the quota with that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Quota>> {
         self.by_name.get(name)
+    }
+
+    /// Returns `true` if the config has a quota of that name, with a mistake that has been reported.
+    pub fn is_invalid(&self, name: &str) -> bool {
+        self.invalid.contains(name)
     }
 
     /// Iterates over all quotas, by name.

@@ -186,7 +186,7 @@ impl Checks<'_> {
             return self.problems.push(problem.suggest(parent, others));
         };
         let mut line = vec![name, parent.as_str()];
-        while let Some(next) = &ancestor.parent {
+        while let Some(next) = ancestor.parent.as_ref().filter(|_| line.len() <= ANCESTORS_MAX + 1) {
             if line.contains(&next.as_str()) {
                 // Every quota in the cycle would report it; only the first one by name does.
                 if next == name && line.iter().min() == Some(&name) {

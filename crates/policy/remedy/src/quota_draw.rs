@@ -36,7 +36,7 @@ impl Draw {
         if let Some(quota) = context.quotas.get(name) {
             return Some(Self { quota: Arc::clone(quota) });
         }
-        if !context.is_wrong_quota(name) {
+        if !context.quotas.is_invalid(name) {
             context.unknown_name(key, name, "quota");
         }
         None

@@ -317,18 +317,11 @@ impl CompileContext<'_> {
         compiled.map_err(|problem| self.problems.push(problem)).ok()
     }
 
-    /// Returns `true` if a quota of that name exists but has a problem that was already added.
-    pub fn is_wrong_quota(&self, name: &str) -> bool {
-        self.problems.iter().any(|problem| problem.path.starts_with(&format!("quotas.{name}")))
-    }
-
     /// Returns the number of the account that `key` of this remedy names. Adds a problem if there is none, or
     /// if the flow's match names providers and the account is for none of them.
     pub fn account(&mut self, key: &str, name: &str) -> Option<usize> {
         let Some(number) = self.accounts.find(name) else {
-            // An account that exists but is invalid has been reported already.
-            let at = format!("accounts.{name}");
-            if !self.problems.iter().any(|problem| problem.path.starts_with(&at)) {
+            if !self.accounts.is_invalid(name) {
                 self.unknown_name(key, name, "account");
             }
             return None;

@@ -5,6 +5,7 @@
 //! expressions, because most formats end at the end of a word, and some need a checksum or a decoder. Egret's
 //! own pseudonyms are never findings.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::ops::Range;
 
@@ -145,7 +146,8 @@ pub fn detect(text: &str) -> Vec<Finding> {
     }
     let mut scan = Scan {
         text: text.as_bytes(),
-        beside: Beside::of_body(text),
+        whole: text,
+        beside: OnceCell::new(),
         run_end: 0,
         url: (0, Beside::Nothing),
         markup: Markup::default(),
@@ -170,7 +172,10 @@ pub fn holds_secret(text: &str) -> bool {
 
 struct Scan<'a> {
     text: &'a [u8],
-    beside: Beside,
+    /// The same text.
+    whole: &'a str,
+    /// The meaning of the text for a name in it, once there is one that depends on it.
+    beside: OnceCell<Beside>,
     /// End of the last run of Base64 characters that was checked.
     run_end: usize,
     /// End of the last URL whose parameters were checked, and what they mean for each other.
@@ -207,13 +212,27 @@ struct Tag {
     has_value: bool,
 }
 
+/// The bytes of words: letters and digits of ASCII, `_` and `-`.
+static WORD: [bool; 256] = {
+    let mut is_in = [false; 256];
+    let mut byte = 0;
+    while byte < 128_u8 {
+        is_in[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        byte += 1;
+    }
+    is_in
+};
+
 fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
+    WORD[usize::from(byte)]
 }
 
 /// Returns `true` if a word is a pseudonym, also with underscores or hyphens around it, as in a multipart
 /// boundary.
 fn is_own(word: &[u8]) -> bool {
+    if word.len() < RANDOM_BYTES_MIN {
+        return false;
+    }
     let start = word.iter().take_while(|byte| matches!(byte, b'-' | b'_')).count();
     let end = word.len() - word[start..].iter().rev().take_while(|byte| **byte == b'-').count();
     is_pseudonym(&word[start..end])
@@ -312,21 +331,32 @@ impl<'a> Scan<'a> {
 
     fn is_secret(&self, name: &Range<usize>) -> bool {
         let name = String::from_utf8_lossy(&self.text[name.clone()]);
-        named::meaning_beside(self.beside, &name) != Meaning::Plain
+        named::meaning_beside(|| self.beside(), &name) != Meaning::Plain
+    }
+
+    /// Returns what the text means for a name in it. It is read once.
+    fn beside(&self) -> Beside {
+        *self.beside.get_or_init(|| Beside::of_body(self.whole))
     }
 
     /// Returns `true` if the encoded name of a parameter of a URL is of a secret.
     fn is_secret_parameter(&mut self, name: &Range<usize>) -> bool {
-        let beside = self.beside_in_url(name.start);
-        let name = decode(&String::from_utf8_lossy(&self.text[name.clone()]), true);
-        named::meaning_beside(beside, &String::from_utf8_lossy(&name)) != Meaning::Plain
+        let (at, name) = (name.start, String::from_utf8_lossy(&self.text[name.clone()]));
+        let decoded;
+        let name = if name.contains('%') {
+            decoded = decode(&name, true);
+            String::from_utf8_lossy(&decoded)
+        } else {
+            name
+        };
+        named::meaning_beside(|| self.beside_in_url(at), &name) != Meaning::Plain
     }
 
     /// Returns what the parameters of the URL around `at` mean for each other. Each URL is read once.
     fn beside_in_url(&mut self, at: usize) -> Beside {
         let (end, beside) = self.url;
-        if at < end || self.beside == Beside::Grant {
-            return beside.max(self.beside);
+        if at < end || self.beside() == Beside::Grant {
+            return beside.max(self.beside());
         }
         let is_in = |byte: &u8| *byte > b' ' && !b"\"'<>`".contains(byte);
         let before = self.text[..at].iter().rev().take(URL_BYTES_MAX).take_while(|byte| is_in(byte)).count();
@@ -474,7 +504,7 @@ impl<'a> Scan<'a> {
             let disposition = String::from_utf8_lossy(disposition);
             media::parameters(&disposition).find(|(name, _)| name.eq_ignore_ascii_case("name"))?.1
         };
-        if named::meaning_beside(self.beside, &name) == Meaning::Plain {
+        if named::meaning_beside(|| self.beside(), &name) == Meaning::Plain {
             return None;
         }
         start += disposition.len();
@@ -617,16 +647,23 @@ impl<'a> Scan<'a> {
         if let Some(span) = self.credentials(at, end) {
             return Some((SecretKind::Credentials, span));
         }
-        if let Some(span) = self.dotted(at, b"ya29.", 20) {
-            return Some((SecretKind::GoogleKey, span));
-        }
-        if let Some(span) = self.dotted(at, b"hooks.slack.com/services/", 20) {
-            return Some((SecretKind::SlackToken, span));
+        let dotted = match word.first() {
+            Some(b'y') => self.dotted(at, b"ya29.", 20).map(|span| (SecretKind::GoogleKey, span)),
+            Some(b'h') => {
+                let span = self.dotted(at, b"hooks.slack.com/services/", 20);
+                span.map(|span| (SecretKind::SlackToken, span))
+            }
+            _ => None,
+        };
+        if dotted.is_some() {
+            return dotted;
         }
         if let Some(span) = self.azure(at, end) {
             return Some((SecretKind::AzureKey, span));
         }
-        self.card(at).map(|span| (SecretKind::CardNumber, span))
+        let is_number = word.first().is_some_and(u8::is_ascii_digit);
+        let number = if is_number { self.card(at) } else { None };
+        number.map(|span| (SecretKind::CardNumber, span))
     }
 
     fn private_key(&self, start: usize) -> Option<Range<usize>> {
@@ -750,7 +787,7 @@ impl<'a> Scan<'a> {
     /// is checked once.
     fn random(&mut self, at: usize, end: usize) -> Option<Range<usize>> {
         if at >= self.run_end {
-            self.run_end = self.end(at, |byte| is_word(byte) || matches!(byte, b'+' | b'/'));
+            self.run_end = self.end(end, |byte| is_word(byte) || matches!(byte, b'+' | b'/'));
             let run = &self.text[at..self.run_end];
             if is_random(run) && is_base64(run) {
                 return Some(at..self.end(self.run_end, |byte| byte == b'='));

@@ -151,7 +151,8 @@ impl Scan {
     }
 
     fn is_plain(&self, around: Meaning, name: &str) -> bool {
-        meaning_within(around, name) == Meaning::Plain && meaning_beside(self.beside, name) == Meaning::Plain
+        meaning_within(around, name) == Meaning::Plain
+            && meaning_beside(|| self.beside, name) == Meaning::Plain
     }
 
     fn body(&mut self, media_type: &str, text: &str, is_base64: bool) {

@@ -1,6 +1,8 @@
 //! Removes secrets from parts of an exchange that are not obfuscated. A text that looks like a secret, or is
 //! one by its name, is replaced by its pseudonym; the rest stays. The result is not changed by a second pass.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,7 +41,7 @@ impl SecretRemover {
     }
 
     /// Returns the meaning of a name, with that beside it, for its value.
-    fn meaning(&self, beside: Beside, name: &str) -> Meaning {
+    fn meaning(&self, beside: impl FnOnce() -> Beside, name: &str) -> Meaning {
         self.or_own(name, named::meaning_beside(beside, name))
     }
 
@@ -170,7 +172,7 @@ impl SecretRemover {
 
     /// Removes secrets from a parameter, given decoded, which has that beside it.
     pub(crate) fn pair(&self, beside: Beside, name: &mut String, value: &mut String) {
-        if self.meaning(beside, name) == Meaning::Plain {
+        if self.meaning(|| beside, name) == Meaning::Plain {
             self.text(value);
         } else if let Some(pseudonym) = self.pseudonym_of(value) {
             *value = pseudonym;
@@ -305,14 +307,20 @@ impl SecretRemover {
         if !text.contains('=') {
             return;
         }
-        let beside = Beside::of_parameters(text);
+        let beside = OnceCell::new();
+        let beside = || *beside.get_or_init(|| Beside::of_parameters(text));
         let (mut redacted, mut rest) = (String::with_capacity(text.len()), text.as_str());
         let (mut is_in_path, mut has_query) = (false, false);
         loop {
             let end = rest.find(['?', '&', '#', ';']).unwrap_or(rest.len());
             let name = rest[..end].split_once('=').map(|(name, _)| name);
             let is_secret = |name: &&str| {
-                self.meaning(beside, &String::from_utf8_lossy(&decode(name, true))) != Meaning::Plain
+                let name = if name.contains(['%', '+']) {
+                    Cow::Owned(String::from_utf8_lossy(&decode(name, true)).into_owned())
+                } else {
+                    Cow::Borrowed(*name)
+                };
+                self.meaning(beside, &name) != Meaning::Plain
             };
             let name = name.filter(is_secret);
             let end = match name {
@@ -410,7 +418,7 @@ impl SecretRemover {
         // A text that is cut off stays without its closing quote.
         let is_whole = tokenizer.finish(&mut leaves).is_ok();
         if !is_whole && let Some(held) = leaves.held.take() {
-            leaves.leaf(&held);
+            leaves.leaf(whole_characters(&held));
         }
         if leaves.has_found {
             *text = String::from_utf8(leaves.out).unwrap_or_default();
@@ -432,6 +440,9 @@ impl SecretRemover {
     /// Returns the text with findings after `from` replaced, or `None` if there are none. Also finds secrets
     /// in characters of two and four bytes, whose zero bytes come between the letters.
     fn redact(&self, text: &str, from: usize) -> Option<String> {
+        if is_short_word(text) {
+            return None;
+        }
         let redacted = self.redact_rounds(text, from);
         let rest = &redacted.as_deref().unwrap_or(text)[from..];
         if rest.contains('\0') && !detect(&rest.replace('\0', "")).is_empty() {
@@ -481,6 +492,15 @@ fn joined(attribute: &str) -> (&str, Option<&str>) {
 }
 
 fn begins_json(text: &str) -> bool {
+    match text.as_bytes() {
+        [b'{' | b'[', ..] => true,
+        // Most texts begin with a letter or a digit.
+        [b'0'..=b'z', ..] => false,
+        _ => begins_json_after_blanks(text),
+    }
+}
+
+fn begins_json_after_blanks(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '['])
 }
 
@@ -562,6 +582,12 @@ impl PairRole {
     }
 }
 
+/// Returns a text without the rest of a character at its end, where a string is cut off.
+fn whole_characters(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes)
+        .unwrap_or_else(|error| std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default())
+}
+
 impl<'a> Leaves<'a> {
     fn new(remover: &'a SecretRemover, beside: Beside, bytes: usize, depth: usize) -> Self {
         Self {
@@ -578,10 +604,7 @@ impl<'a> Leaves<'a> {
     }
 
     /// Writes the content of a string, with its secrets replaced.
-    fn leaf(&mut self, leaf: &[u8]) {
-        // The string may be cut off within a character.
-        let whole = std::str::from_utf8(leaf).map_or_else(|error| error.valid_up_to(), str::len);
-        let text = std::str::from_utf8(&leaf[..whole]).unwrap_or_default();
+    fn leaf(&mut self, text: &str) {
         let redacted = match self.next {
             Meaning::Plain => self.remover.redact_leaf(text, self.depth),
             Meaning::Secret | Meaning::SecretScalar | Meaning::AllSecret => {
@@ -607,7 +630,7 @@ impl<'a> Leaves<'a> {
 
     /// Sets the name of a name-value pair. Its value may have been written already.
     fn name_pair(&mut self, name: &str) {
-        let named = self.remover.meaning(self.beside, name);
+        let named = self.remover.meaning(|| self.beside, name);
         let Some(container) = self.open.last_mut() else { return };
         container.named = named;
         if named == Meaning::Plain {
@@ -656,7 +679,7 @@ impl<'a> Leaves<'a> {
         self.next = if self.role == PairRole::Value && named != Meaning::Plain {
             named
         } else if self.beside == Beside::Grant && meaning == Meaning::Plain {
-            self.remover.meaning(self.beside, name)
+            self.remover.meaning(|| self.beside, name)
         } else {
             self.remover.or_own(name, named::meaning_within(meaning, name))
         };
@@ -697,7 +720,7 @@ impl Sink for Leaves<'_> {
     fn name(&mut self, name: &str) {
         self.out.push(b'"');
         (self.next, self.role) = (Meaning::Plain, PairRole::None);
-        self.leaf(name.as_bytes());
+        self.leaf(name);
         self.out.extend_from_slice(b"\":");
         self.named(name);
     }
@@ -715,7 +738,7 @@ impl Sink for Leaves<'_> {
 
     fn end_text(&mut self) {
         let held = self.held.take().unwrap_or_default();
-        self.leaf(&held);
+        self.leaf(whole_characters(&held));
         self.out.push(b'"');
     }
 

@@ -3,10 +3,10 @@
 //! stay.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
 
-use egret_har::observed::{
-    Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
-};
-use egret_har::{Exclusions, Har, Key, Obfuscator, Recorder, Recording, RecordingConfig, scan};
+mod exchanges;
+
+use egret_har::observed::{Captured, Notes};
+use egret_har::{Exclusions, Har, Key, Obfuscator, RecordingConfig, scan};
 use serde_json::{Value, json};
 
 /// The value. It has no form that a detector knows.
@@ -215,55 +215,9 @@ fn reason(name: &str, place: &str) -> Option<&'static str> {
 
 /// Returns the recorded entry of an exchange with the value in both messages.
 fn recorded(planted: &Planted, config: &RecordingConfig) -> Value {
-    let config = RecordingConfig {
-        bodies: "64KiB".parse().unwrap(),
-        media_types: vec!["*/*".to_owned()],
-        ..config.clone()
-    };
-    let mut recorder = Recorder::new(Key::new(&[7; 32]), &Recording::compile(&config).unwrap());
-    let fields = |planted: &'_ Planted| -> Vec<(Vec<u8>, Vec<u8>)> {
-        planted
-            .fields
-            .iter()
-            .map(|(name, value)| (name.clone().into_bytes(), value.clone().into_bytes()))
-            .collect()
-    };
-    let fields = fields(planted);
-    let fields: Vec<ObservedField<'_>> =
-        fields.iter().map(|(name, value)| ObservedField { name, value }).collect();
     let body = Captured { bytes: planted.body.as_bytes(), is_whole: true, is_wanted: true };
-    let (version, body_bytes) = (HttpVersion::Http11, planted.body.len() as u64);
-    let exchange = Observed {
-        started_unix_us: 0,
-        request: ObservedRequest {
-            method: b"POST",
-            tls: true,
-            host: "api.example.com",
-            port: 443,
-            target: planted.target.as_bytes(),
-            version,
-            fields: fields.clone(),
-            head_bytes: 1,
-            body_bytes,
-            body,
-        },
-        response: Some(ObservedResponse {
-            status: 200,
-            reason: b"OK",
-            version,
-            fields,
-            head_bytes: 1,
-            body_bytes,
-            body,
-        }),
-        phases: Phases::default(),
-        server: None,
-        connection: None,
-        notes: Notes::default(),
-    };
-    let mut out = Vec::new();
-    recorder.write(&exchange, &mut out);
-    serde_json::from_slice(&out).unwrap()
+    let mut recorder = exchanges::recorder(config);
+    exchanges::recorded(&mut recorder, &planted.target, &planted.fields, body, Notes::default())
 }
 
 fn is_shown(entry: &Value) -> bool {

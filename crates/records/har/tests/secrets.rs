@@ -2,66 +2,24 @@
 //! recordings contain none.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so and stops")]
 
-use egret_har::observed::{
-    Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
-};
-use egret_har::{Key, Recorder, Recording, RecordingConfig, scan};
+mod exchanges;
+
+use egret_har::observed::{Captured, Notes};
+use egret_har::{Recorder, RecordingConfig, scan};
 use egret_tests::secrets::{PlantedSecret, planted, secrets, texts};
 use serde_json::Value;
 
 /// Returns the recorded entry of an exchange with the secret in both messages.
 fn written(planted: &PlantedSecret, recorder: &mut Recorder) -> Value {
-    let fields: Vec<ObservedField<'_>> = planted
-        .fields
-        .iter()
-        .map(|(name, value)| ObservedField { name: name.as_bytes(), value: value.as_bytes() })
-        .collect();
     let body = Captured { bytes: &planted.body, is_whole: !planted.is_cut, is_wanted: true };
-    let (version, body_bytes) = (HttpVersion::Http11, planted.body.len() as u64);
-    let exchange = Observed {
-        started_unix_us: 0,
-        request: ObservedRequest {
-            method: b"POST",
-            tls: true,
-            host: "api.example.com",
-            port: 443,
-            target: planted.target.as_bytes(),
-            version,
-            fields: fields.clone(),
-            head_bytes: 1,
-            body_bytes,
-            body,
-        },
-        response: Some(ObservedResponse {
-            status: 200,
-            reason: b"OK",
-            version,
-            fields,
-            head_bytes: 1,
-            body_bytes,
-            body,
-        }),
-        phases: Phases::default(),
-        server: None,
-        connection: None,
-        notes: Notes {
-            consumer: planted.fields.first().map_or(b"", |(_, value)| value.as_bytes()),
-            ..Notes::default()
-        },
-    };
-    let mut out = Vec::new();
-    recorder.write(&exchange, &mut out);
-    serde_json::from_slice(&out).unwrap()
+    let consumer = planted.fields.first().map_or("", |(_, value)| value).as_bytes();
+    let notes = Notes { consumer, ..Notes::default() };
+    exchanges::recorded(recorder, &planted.target, &planted.fields, body, notes)
 }
 
 /// Returns the places where secrets remain.
 fn remaining(config: &RecordingConfig) -> Vec<String> {
-    let config = RecordingConfig {
-        bodies: "64KiB".parse().unwrap(),
-        media_types: vec!["*/*".to_owned()],
-        ..config.clone()
-    };
-    let mut recorder = Recorder::new(Key::new(&[7; 32]), &Recording::compile(&config).unwrap());
+    let mut recorder = exchanges::recorder(config);
     let mut remaining = Vec::new();
     for (secret, core) in secrets() {
         for planted in planted(&secret) {

@@ -2,6 +2,7 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
+use crate::part::Part;
 use crate::receiver::{DecodeError, Receiver};
 
 /// Bound of the memory of an inflating state: its window of 32 KiB and its tables.
@@ -10,8 +11,8 @@ pub(crate) const STATE_BYTES: usize = 64 << 10;
 /// Decodes `deflate`.
 #[derive(Default)]
 pub(crate) struct Deflate {
-    /// The first byte, until the second shows the format.
-    first: Option<u8>,
+    /// The first two bytes, which show the format.
+    start: Part,
     inflate: Option<Inflate>,
 }
 
@@ -22,27 +23,23 @@ impl Deflate {
         piece: &mut [u8],
         take: &mut Receiver<'_>,
     ) -> Result<(), DecodeError> {
-        if self.inflate.is_none() {
-            let first = match (self.first, bytes) {
-                (Some(first), _) => first,
-                (None, [first, rest @ ..]) => {
-                    bytes = rest;
-                    *self.first.insert(*first)
-                }
-                (None, []) => return Ok(()),
-            };
-            let [second, ..] = bytes else { return Ok(()) };
-            let is_zlib = first & 15 == 8 && u16::from_be_bytes([first, *second]) % 31 == 0;
-            self.inflate.insert(Inflate::new(is_zlib)).push(&[first], piece, take)?;
-        }
-        match &mut self.inflate {
-            Some(inflate) => inflate.push(bytes, piece, take).map(|_| ()),
-            None => Ok(()),
-        }
+        let Self { start, inflate } = self;
+        let inflate = match inflate {
+            Some(inflate) => inflate,
+            None if !start.fill(&mut bytes, 2) => return Ok(()),
+            none => {
+                let is_zlib = matches!(start.0[..], [first, second]
+                    if first & 15 == 8 && u16::from_be_bytes([first, second]) % 31 == 0);
+                let inflate = none.insert(Inflate::new(is_zlib));
+                inflate.push(&start.0, piece, take)?;
+                inflate
+            }
+        };
+        inflate.push(bytes, piece, take).map(|_| ())
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.inflate.as_ref().map_or(self.first.is_none(), |inflate| inflate.has_ended)
+        self.inflate.as_ref().map_or(self.start.0.is_empty(), |inflate| inflate.has_ended)
     }
 }
 

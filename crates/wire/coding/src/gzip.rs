@@ -3,6 +3,7 @@
 use flate2::Crc;
 
 use crate::deflate::Inflate;
+use crate::part::Part;
 use crate::receiver::{DecodeError, Receiver};
 
 /// Maximum length of a member's header, which may have a file name and a comment.
@@ -16,7 +17,7 @@ const MAGIC: &[u8] = &[0x1f, 0x8b, 8];
 /// Decodes `gzip`.
 pub(crate) struct Gzip {
     /// The header or the trailer of the member, as far as it has been received.
-    frame: Vec<u8>,
+    frame: Part,
     /// The content of the member, once its header is complete.
     content: Option<Inflate>,
     checksum: Crc,
@@ -24,7 +25,7 @@ pub(crate) struct Gzip {
 
 impl Default for Gzip {
     fn default() -> Self {
-        Self { frame: Vec::new(), content: None, checksum: Crc::new() }
+        Self { frame: Part::default(), content: None, checksum: Crc::new() }
     }
 }
 
@@ -39,15 +40,12 @@ impl Gzip {
             let Self { frame, content, checksum } = self;
             bytes = match content {
                 None => {
-                    let before = frame.len();
-                    frame.extend_from_slice(&bytes[..bytes.len().min(HEADER_BYTES_MAX - before)]);
-                    let Some(len) = header_len(frame)? else {
-                        if frame.len() == HEADER_BYTES_MAX {
-                            return Err(DecodeError::Corrupt);
-                        }
-                        return Ok(());
+                    let (before, mut rest) = (frame.0.len(), bytes);
+                    let is_full = frame.fill(&mut rest, HEADER_BYTES_MAX);
+                    let Some(len) = header_len(&frame.0)? else {
+                        return if is_full { Err(DecodeError::Corrupt) } else { Ok(()) };
                     };
-                    frame.clear();
+                    frame.0.clear();
                     *content = Some(Inflate::new(false));
                     bytes.get(len - before..).unwrap_or_default()
                 }
@@ -56,12 +54,10 @@ impl Gzip {
                     take(piece)
                 })?,
                 Some(_) => {
-                    let (trailer, rest) = bytes.split_at(bytes.len().min(TRAILER_BYTES - frame.len()));
-                    frame.extend_from_slice(trailer);
-                    if frame.len() == TRAILER_BYTES {
+                    if frame.fill(&mut bytes, TRAILER_BYTES) {
                         self.end_member()?;
                     }
-                    rest
+                    bytes
                 }
             };
         }
@@ -71,7 +67,7 @@ impl Gzip {
     /// Verifies the trailer, and prepares for another member.
     fn end_member(&mut self) -> Result<(), DecodeError> {
         let expected = [self.checksum.sum().to_le_bytes(), self.checksum.amount().to_le_bytes()].concat();
-        if self.frame != expected {
+        if self.frame.0 != expected {
             return Err(DecodeError::Corrupt);
         }
         *self = Self::default();
@@ -79,7 +75,7 @@ impl Gzip {
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.content.is_none() && self.frame.is_empty()
+        self.content.is_none() && self.frame.0.is_empty()
     }
 }
 

@@ -6,6 +6,7 @@
 mod brotli;
 mod deflate;
 mod gzip;
+mod part;
 mod receiver;
 mod zstd;
 

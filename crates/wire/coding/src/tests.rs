@@ -1,53 +1,7 @@
-use std::io::Write as _;
-
-use flate2::Compression;
-use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+use egret_tests::coded::{BROTLI, CODINGS, coded};
 use proptest::prelude::*;
 
 use super::*;
-
-/// Encodes a text. `br` is stored without compression.
-fn coded(coding: &str, text: &[u8]) -> Vec<u8> {
-    let level = Compression::default();
-    match coding {
-        "gzip" => {
-            let mut encoder = GzEncoder::new(Vec::new(), level);
-            encoder.write_all(text).unwrap();
-            encoder.finish().unwrap()
-        }
-        "deflate" => {
-            let mut encoder = ZlibEncoder::new(Vec::new(), level);
-            encoder.write_all(text).unwrap();
-            encoder.finish().unwrap()
-        }
-        "raw deflate" => {
-            let mut encoder = DeflateEncoder::new(Vec::new(), level);
-            encoder.write_all(text).unwrap();
-            encoder.finish().unwrap()
-        }
-        "zstd" => ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest),
-        _ => {
-            let mut bytes = Vec::new();
-            for (number, block) in text.chunks(1 << 16).enumerate() {
-                // The first block's header comes behind one bit for the size of the window.
-                let len = u32::try_from(block.len() - 1).unwrap();
-                let header = (len << 3 | 1 << 19) << u32::from(number == 0);
-                bytes.extend_from_slice(&header.to_le_bytes()[..3]);
-                bytes.extend_from_slice(block);
-            }
-            bytes.push(if text.is_empty() { 6 } else { 3 });
-            bytes
-        }
-    }
-}
-
-const CODINGS: [&str; 5] = ["gzip", "deflate", "raw deflate", "br", "zstd"];
-
-/// Forty times `hello `, then `brotli`, written by Node's zlib.
-const BROTLI: &[u8] = &[
-    0x1b, 0xf5, 0x00, 0xf8, 0x8d, 0x94, 0x6e, 0xde, 0x44, 0x55, 0x86, 0xd6, 0x6c, 0x20, 0x69, 0x6f, 0xd3,
-    0x10, 0x49, 0x66, 0xab, 0x03, 0x52, 0x1a, 0x29, 0x1e, 0x65, 0x9a, 0x01,
-];
 
 fn decoder(coding: &str) -> Decoder {
     Decoder::of(coding.trim_start_matches("raw ").as_bytes()).unwrap()

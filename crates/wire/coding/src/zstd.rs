@@ -4,6 +4,7 @@ use std::io::Read as _;
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
+use crate::part::Part;
 use crate::receiver::{DecodeError, Receiver};
 
 /// Maximum size of the window (RFC 9659).
@@ -24,7 +25,7 @@ pub(crate) struct Zstd {
     frame: FrameDecoder,
     next: Next,
     /// The part that is next, as far as it has been received.
-    pending: Vec<u8>,
+    pending: Part,
 }
 
 /// The part of the coded data that comes next.
@@ -40,7 +41,7 @@ enum Next {
 
 impl Default for Zstd {
     fn default() -> Self {
-        Self { frame: FrameDecoder::new(), next: Next::Header, pending: Vec::new() }
+        Self { frame: FrameDecoder::new(), next: Next::Header, pending: Part::default() }
     }
 }
 
@@ -61,24 +62,21 @@ impl Zstd {
                 }
                 self.next = Next::Header;
             }
-            let missing = self.needed()?.saturating_sub(self.pending.len());
-            let (more, rest) = bytes.split_at(missing.min(bytes.len()));
-            self.pending.extend_from_slice(more);
-            bytes = rest;
-            if more.len() < missing {
+            let needed = self.needed()?;
+            if !self.pending.fill(&mut bytes, needed) {
                 return Ok(());
             }
             // Now that the first bytes are known, the part may turn out to be longer.
-            if self.needed()? <= self.pending.len() {
+            if self.needed()? <= self.pending.0.len() {
                 self.decode(piece, take)?;
-                self.pending.clear();
+                self.pending.0.clear();
             }
         }
     }
 
     /// Returns the length of the next part, as far as the bytes that have been received tell.
     fn needed(&self) -> Result<usize, DecodeError> {
-        match (self.next, &*self.pending) {
+        match (self.next, &*self.pending.0) {
             (Next::Header, header @ [a, b, c, d, descriptor, ..]) => {
                 if is_skippable(header) {
                     return Ok(8);
@@ -108,7 +106,7 @@ impl Zstd {
     /// Decodes the part that has been received.
     fn decode(&mut self, piece: &mut [u8], take: &mut Receiver<'_>) -> Result<(), DecodeError> {
         if self.next == Next::Header {
-            self.next = match &*self.pending {
+            self.next = match &*self.pending.0 {
                 skipped @ [.., a, b, c, d] if is_skippable(skipped) => {
                     Next::Skipped(usize::try_from(u32::from_le_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX))
                 }
@@ -122,7 +120,7 @@ impl Zstd {
             };
             return Ok(());
         }
-        let decoded = self.frame.decode_blocks(&*self.pending, BlockDecodingStrategy::UptoBlocks(1));
+        let decoded = self.frame.decode_blocks(&*self.pending.0, BlockDecodingStrategy::UptoBlocks(1));
         decoded.map_err(|_| DecodeError::Corrupt)?;
         loop {
             let len = self.frame.read(piece).map_err(|_| DecodeError::Corrupt)?;
@@ -136,7 +134,7 @@ impl Zstd {
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.next == Next::Header && self.pending.is_empty()
+        self.next == Next::Header && self.pending.0.is_empty()
     }
 
     /// The window is filled as blocks are decoded; a block of few bytes may decode to many.

@@ -62,6 +62,16 @@ fn a_provider_and_a_host_that_never_meet_are_refused() {
 
 #[test]
 fn more_flows_than_allowed_are_refused() {
+    let too_many = |flows| {
+        let flows: Vec<FlowConfig> = serde_json::from_value(flows).unwrap();
+        too_many(&flows).map(|problem| format!("{}: {}", problem.path, problem.message))
+    };
     let flows: Vec<_> = (0..=10_000).map(|number| json!({ "name": number.to_string() })).collect();
-    assert_eq!(found(json!(flows)), ["flows: more than 10000 flows"]);
+    assert_eq!(too_many(json!(flows[1..])), None);
+    assert_eq!(too_many(json!(flows)).unwrap(), "flows: more than 10000 flows");
+    let script = json!({ "script": { "source": "function onRequest() {}" } });
+    let scripts = |count| json!([{ "name": "a" }, { "name": "b", "remedies": vec![&script; count] }]);
+    assert_eq!(too_many(scripts(64)), None);
+    let refused = too_many(scripts(65)).unwrap();
+    assert_eq!(refused, "flows[1].remedies[64].script: all flows together have more than 64 scripts");
 }

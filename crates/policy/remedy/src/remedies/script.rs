@@ -43,7 +43,7 @@ const OVERRUNS_WINDOW: std::time::Duration = std::time::Duration::from_secs(10);
 const REST: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A script in JavaScript, in `source` or in a file. It has a function `onRequest(request)` or
-/// `onResponse(request, response)`, or both.
+/// `onResponse(request, response)`, or both. A config has at most 64 scripts.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptConfig {

@@ -533,6 +533,9 @@ fn check_names(
     context: &mut CompileContext<'_>,
 ) {
     let TextChanges { set, add, remove } = config;
+    if set.len() + add.len() + remove.len() > CHANGES_MAX {
+        return context.problem(at, format!("at most {CHANGES_MAX} changes"));
+    }
     for (place, name) in set.keys().enumerate() {
         if set.keys().take(place).any(|other| is_same(other, name)) {
             context.problem(&format!("{at}.set.{name}"), "is listed twice: names are case-insensitive");
@@ -545,9 +548,6 @@ fn check_names(
                 format!("`{name}` is also set or added: `set` alone replaces it"),
             );
         }
-    }
-    if set.len() + add.len() + remove.len() > CHANGES_MAX {
-        context.problem(at, format!("at most {CHANGES_MAX} changes"));
     }
 }
 

@@ -61,44 +61,12 @@ fn without(coding: &[u8], bytes: &[u8], is_whole: bool, bytes_max: usize) -> Opt
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+    use egret_tests::coded::{BROTLI, coded};
     use proptest::prelude::*;
 
     use super::*;
 
     const MAX: usize = 1 << 20;
-
-    /// Encodes a text.
-    fn coded(coding: &str, text: &[u8]) -> Vec<u8> {
-        let level = Compression::default();
-        match coding {
-            "gzip" => {
-                let mut encoder = GzEncoder::new(Vec::new(), level);
-                encoder.write_all(text).unwrap();
-                encoder.finish().unwrap()
-            }
-            "deflate" => {
-                let mut encoder = ZlibEncoder::new(Vec::new(), level);
-                encoder.write_all(text).unwrap();
-                encoder.finish().unwrap()
-            }
-            "raw" => {
-                let mut encoder = DeflateEncoder::new(Vec::new(), level);
-                encoder.write_all(text).unwrap();
-                encoder.finish().unwrap()
-            }
-            _ => ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest),
-        }
-    }
-
-    /// Forty times `hello `, then `brotli`, written by Node's zlib.
-    const BROTLI: &[u8] = &[
-        0x1b, 0xf5, 0x00, 0xf8, 0x8d, 0x94, 0x6e, 0xde, 0x44, 0x55, 0x86, 0xd6, 0x6c, 0x20, 0x69, 0x6f, 0xd3,
-        0x10, 0x49, 0x66, 0xab, 0x03, 0x52, 0x1a, 0x29, 0x1e, 0x65, 0x9a, 0x01,
-    ];
 
     #[test]
     fn each_coding_is_taken_off() {
@@ -125,7 +93,7 @@ mod tests {
             decode(&BROTLI[..BROTLI.len() - 4], false, b"br", MAX).completeness,
             Completeness::Truncated
         );
-        assert_eq!(&*decode(&coded("raw", &text), true, b"deflate", MAX).bytes, text);
+        assert_eq!(&*decode(&coded("raw deflate", &text), true, b"deflate", MAX).bytes, text);
         let twice = coded("gzip", &coded("zstd", &text));
         assert_eq!(&*decode(&twice, true, b"zstd, identity, X-Gzip", MAX).bytes, text);
         assert_eq!(

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use egret_tests::coded::coded;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -328,14 +329,7 @@ fn any_body() -> impl Strategy<Value = (OwnedFields, Vec<u8>)> {
     (prop_oneof![json, form, parts, other], prop::sample::select(vec!["", "gzip", "zstd", "br", "odd"]))
         .prop_map(|((media_type, body), coding)| {
             let body = match coding {
-                "gzip" => {
-                    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-                    std::io::Write::write_all(&mut encoder, &body).unwrap();
-                    encoder.finish().unwrap()
-                }
-                "zstd" => {
-                    ruzstd::encoding::compress_to_vec(&*body, ruzstd::encoding::CompressionLevel::Fastest)
-                }
+                "gzip" | "zstd" => coded(coding, &body),
                 _ => body,
             };
             let fields = [("Content-Type", media_type), ("content-encoding", coding)];
@@ -455,12 +449,6 @@ proptest! {
     }
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    std::io::Write::write_all(&mut encoder, bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
 /// Returns the `content` recorded for a body with these header fields.
 fn content(media_type: &str, coding: &str, sent: &[u8], is_whole: bool) -> Value {
     let mut exchange = exchange();
@@ -476,7 +464,7 @@ fn content(media_type: &str, coding: &str, sent: &[u8], is_whole: bool) -> Value
 #[test]
 fn bodies_are_told_as_what_they_are() {
     let json = b"{\"name\":\"\xc3\xa9\"}";
-    let zipped = gzip(&json.repeat(100));
+    let zipped = coded("gzip", &json.repeat(100));
     let saved = i64::try_from(100 * json.len()).unwrap() - i64::try_from(zipped.len()).unwrap();
     for (media_type, coding, sent, is_whole, expected) in [
         ("application/json", "identity", &json[..], true, json!({"size": 13, "text": "{\"name\":\"é\"}"})),
@@ -543,7 +531,7 @@ fn the_completeness_of_bodies_is_counted() {
 
 #[test]
 fn a_bomb_is_told_as_far_as_it_is_decoded() {
-    let content = content("text/plain", "gzip", &gzip(&vec![b'a'; 5 << 20]), true);
+    let content = content("text/plain", "gzip", &coded("gzip", &vec![b'a'; 5 << 20]), true);
     assert_eq!((&content["size"], &content["_truncated"]), (&json!(-1), &json!(true)));
     assert_eq!(content["text"].as_str().unwrap().len(), 1 << 20);
 }

@@ -1,9 +1,10 @@
 //! A lab that is killed leaves nothing running.
 
 use std::path::Path;
+use std::process::Command;
 
 use egret_tests::egret::egret;
-use egret_tests::process::{Directory, Process};
+use egret_tests::process::{Directory, Process, run};
 use egret_tests::wait;
 
 /// The processes whose working directory or command line names this directory, by their ids.
@@ -19,6 +20,17 @@ fn processes(directory: &Path) -> Vec<u32> {
     numbers.filter(is_here).collect()
 }
 
+/// Kills what is left of a lab when a test fails.
+struct Rest<'a>(&'a Path);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        for id in processes(self.0) {
+            run(Command::new("kill").args(["-KILL", &id.to_string()]));
+        }
+    }
+}
+
 #[test]
 fn a_killed_lab_leaves_no_part_running() {
     let directory = Directory::default();
@@ -30,6 +42,7 @@ fn a_killed_lab_leaves_no_part_running() {
     );
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments/configs/no-flow.yaml");
     directory.write("egret.yaml", std::fs::read(config).unwrap());
+    let _rest = Rest(directory.path());
     let mut command = egret(["lab", "run", "long.yaml", "--out", "out"]);
     let mut lab = Process::start(command.current_dir(directory.path()));
     let (own, lab_id) = (directory.path().to_owned(), lab.id());
