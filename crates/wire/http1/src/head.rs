@@ -11,6 +11,7 @@ mod known;
 mod limits;
 mod method;
 mod progress;
+mod repeated;
 mod request;
 mod response;
 mod scan;

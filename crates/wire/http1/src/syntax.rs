@@ -86,15 +86,14 @@ fn below(word: u64, bound: u8) -> u64 {
 /// search.
 #[inline]
 fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is: impl Fn(u8) -> bool) -> Option<usize> {
-    let mut rest = bytes;
-    while let Some((word, after)) = rest.split_first_chunk::<8>() {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
         let found = marks(u64::from_le_bytes(*word));
         if found != 0 {
-            return Some(bytes.len() - rest.len() + found.trailing_zeros() as usize / 8);
+            return Some(8 * at + found.trailing_zeros() as usize / 8);
         }
-        rest = after;
     }
-    rest.iter().position(|&byte| is(byte)).map(|at| bytes.len() - rest.len() + at)
+    rest.iter().position(|&byte| is(byte)).map(|at| 8 * words.len() + at)
 }
 
 /// Returns the position of the first colon or control character.
@@ -111,11 +110,11 @@ pub fn find_control(bytes: &[u8]) -> Option<usize> {
     let marks = |word| below(word, b' ') | below(word ^ in_each(0x7f), 1);
     let mut start = 0;
     loop {
-        let found = find(&bytes[start..], marks, |byte| byte < b' ' || byte == 0x7f)?;
-        if bytes[start + found] != b'\t' {
-            return Some(start + found);
+        let found = start + find(&bytes[start..], marks, |byte| byte < b' ' || byte == 0x7f)?;
+        if bytes[found] != b'\t' {
+            return Some(found);
         }
-        start += found + 1;
+        start = found + 1;
     }
 }
 
@@ -216,6 +215,8 @@ pub fn push_decimal(number: u64, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -252,6 +253,21 @@ mod tests {
             assert_eq!(find_control(&bytes), first, "{byte:#x}");
             let first = bytes.iter().position(|&byte| byte == b':' || byte < b' ');
             assert_eq!(find_colon(&bytes), first, "{byte:#x}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_fast_search_finds_what_a_slow_one_finds(
+            bytes in proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'\t'), any::<u8>()], 0..80)
+        ) {
+            for start in 0..bytes.len() {
+                let bytes = &bytes[start..];
+                let control = bytes.iter().position(|&byte| !is_value_byte(byte));
+                prop_assert_eq!(find_control(bytes), control);
+                let colon = bytes.iter().position(|&byte| byte == b':' || byte < b' ');
+                prop_assert_eq!(find_colon(bytes), colon);
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use super::fields::Field;
 use super::framing::check_transfer_encoding;
 use super::known::KnownField;
 use super::limits::HeadLimits;
+use super::repeated::RepeatedLines;
 use super::version::Version;
 use crate::span::{Span, to_u32};
 use crate::syntax::{
@@ -31,54 +32,36 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Parses the field lines of `window` from offset `start` up to the empty line that ends the head, into
-    /// `fields`, and checks every rule that concerns fields alone. Returns the end of the head, or `None` if
-    /// the head continues beyond `window`.
+    /// `fields`, and checks every rule that concerns fields alone. `repeated` has lines of heads before.
+    /// Returns the end of the head, or `None` if the head continues beyond `window`.
     pub fn read(
         &mut self,
         window: &[u8],
         start: usize,
         version: Version,
         limits: &HeadLimits,
+        repeated: &mut RepeatedLines,
         fields: &mut Vec<Field>,
     ) -> Result<Option<usize>, HeadError> {
         let mut at = start;
         fields.clear();
         loop {
-            let rest = &window[at..];
-            match rest {
+            match &window[at..] {
                 [b'\r', b'\n', ..] => break,
                 [] | [b'\r'] => return Ok(None),
                 _ if fields.len() == limits.max_fields() => return Err(HeadError::TooManyFields),
                 _ => {}
             }
-            let Some(name_len) = find_colon(rest) else {
-                return if token_len(rest) == rest.len() { Ok(None) } else { malformed(window, at) };
+            let field = if let Some(field) = repeated.find(fields.len(), window, at) {
+                field
+            } else {
+                let Some(field) = read_line(window, at)? else { return Ok(None) };
+                repeated.note(fields.len(), window, at, field);
+                field
             };
-            let (name, after) = rest.split_at(name_len);
-            let known = KnownField::of(name);
-            // A known name without control characters is a token.
-            if after[0] != b':' || (known == KnownField::Other && !is_token(name)) {
-                return malformed(window, at);
-            }
-            let text = trim_start(&after[1..]);
-            let Some(text_len) = find_control(text) else { return Ok(None) };
-            match &text[text_len..] {
-                [b'\r', b'\n', ..] => {}
-                [b'\r'] => return Ok(None),
-                _ => return malformed(window, at),
-            }
-            let value_start = window.len() - text.len();
-            let value = trim_end(&text[..text_len]);
-            let end = value_start + text_len + CRLF.len();
-            fields.push(Field {
-                name: Span { start: to_u32(at), end: to_u32(at + name_len) },
-                value: Span { start: to_u32(value_start), end: to_u32(value_start + value.len()) },
-                known,
-                hop_by_hop: known.is_hop_by_hop(),
-                line_end: to_u32(end),
-            });
-            self.record(known, value, value_start, version)?;
-            at = end;
+            fields.push(field);
+            self.record(&field, window, version)?;
+            at = field.line_end as usize;
         }
         if self.chunked && self.content_length.is_some() {
             return Err(HeadError::LengthAndTransferEncoding);
@@ -87,30 +70,21 @@ impl Facts {
         Ok(Some(at + CRLF.len()))
     }
 
-    /// Records the meaning of a field with this `value`, which starts at offset `start`.
+    /// Records the meaning of a `field` of `window`.
     #[inline]
-    fn record(
-        &mut self,
-        known: KnownField,
-        value: &[u8],
-        start: usize,
-        version: Version,
-    ) -> Result<(), HeadError> {
-        match known {
-            KnownField::Host => {
-                let span = Span { start: to_u32(start), end: to_u32(start + value.len()) };
-                set_once(&mut self.host, span, HeadError::RepeatedHost)
-            }
+    fn record(&mut self, field: &Field, window: &[u8], version: Version) -> Result<(), HeadError> {
+        match field.known {
+            KnownField::Host => set_once(&mut self.host, field.value, HeadError::RepeatedHost),
             KnownField::ContentLength => {
-                let length = decimal(value).ok_or(HeadError::ContentLength)?;
+                let length = decimal(field.value.of(window)).ok_or(HeadError::ContentLength)?;
                 set_once(&mut self.content_length, length, HeadError::RepeatedContentLength)
             }
-            KnownField::Connection => self.connection.read(value),
+            KnownField::Connection => self.connection.read(field.value.of(window)),
             KnownField::TransferEncoding
             | KnownField::Upgrade
             | KnownField::Te
             | KnownField::Expect
-            | KnownField::KeepAlive => self.record_rare(known, value, version),
+            | KnownField::KeepAlive => self.record_rare(field.known, field.value.of(window), version),
             _ => Ok(()),
         }
     }
@@ -159,6 +133,36 @@ impl Facts {
     pub fn upgrade(&self, version: Version) -> bool {
         version == Version::Http11 && self.has_upgrade && self.connection.upgrade
     }
+}
+
+/// Parses the field line of `window` at offset `at`. Returns `None` if the line continues beyond `window`.
+pub(super) fn read_line(window: &[u8], at: usize) -> Result<Option<Field>, HeadError> {
+    let rest = &window[at..];
+    let Some(name_len) = find_colon(rest) else {
+        return if token_len(rest) == rest.len() { Ok(None) } else { malformed(window, at) };
+    };
+    let (name, after) = rest.split_at(name_len);
+    let known = KnownField::of(name);
+    // A known name without control characters is a token.
+    if after[0] != b':' || (known == KnownField::Other && !is_token(name)) {
+        return malformed(window, at);
+    }
+    let text = trim_start(&after[1..]);
+    let Some(text_len) = find_control(text) else { return Ok(None) };
+    match &text[text_len..] {
+        [b'\r', b'\n', ..] => {}
+        [b'\r'] => return Ok(None),
+        _ => return malformed(window, at),
+    }
+    let value_start = window.len() - text.len();
+    let value = trim_end(&text[..text_len]);
+    Ok(Some(Field {
+        name: Span { start: to_u32(at), end: to_u32(at + name_len) },
+        value: Span { start: to_u32(value_start), end: to_u32(value_start + value.len()) },
+        known,
+        hop_by_hop: known.is_hop_by_hop(),
+        line_end: to_u32(value_start + text_len + CRLF.len()),
+    }))
 }
 
 /// Sets a value that may occur only once.

@@ -10,6 +10,7 @@ use super::framing::RequestFraming;
 use super::limits::{HeadLimits, MAX_METHOD};
 use super::method::Method;
 use super::progress::Progress;
+use super::repeated::RepeatedLines;
 use super::scan::Scan;
 use super::target::TargetForm;
 use super::version::Version;
@@ -62,6 +63,7 @@ pub struct RequestHead {
     pub expect_continue: bool,
     start_line_end: u32,
     scan: Scan,
+    repeated: RepeatedLines,
     /// The last valid value of Host: clients repeat it.
     known_host: Vec<u8>,
 }
@@ -100,7 +102,8 @@ impl RequestHead {
         let line = window[start..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
         self.read_start_line(line, start, limits)?;
         let mut facts = Facts::default();
-        let end = facts.read(window, line_feed + 1, self.version, limits, &mut self.fields)?;
+        let end =
+            facts.read(window, line_feed + 1, self.version, limits, &mut self.repeated, &mut self.fields)?;
         let Some(len) = end else { return Ok(Progress::Partial) };
         self.len = len;
         self.conclude(&window[..len], &facts)?;

@@ -11,6 +11,7 @@ use super::known::KnownField;
 use super::limits::HeadLimits;
 use super::method::Method;
 use super::progress::Progress;
+use super::repeated::RepeatedLines;
 use super::scan::Scan;
 use super::version::Version;
 use crate::edits::{Edits, Rendering};
@@ -51,6 +52,7 @@ pub struct ResponseHead {
     pub keep_alive_max: Option<u32>,
     start_line_end: u32,
     scan: Scan,
+    repeated: RepeatedLines,
 }
 
 impl ResponseHead {
@@ -100,7 +102,8 @@ impl ResponseHead {
         let line = window[..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
         self.read_start_line(line, limits)?;
         let mut facts = Facts::default();
-        let end = facts.read(window, line_feed + 1, self.version, limits, &mut self.fields)?;
+        let end =
+            facts.read(window, line_feed + 1, self.version, limits, &mut self.repeated, &mut self.fields)?;
         let Some(len) = end else { return Ok(Progress::Partial) };
         self.len = len;
         self.conclude(&facts, request_method)?;

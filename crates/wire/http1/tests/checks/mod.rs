@@ -123,6 +123,15 @@ fn request_head(bytes: &[u8], limits: &HeadLimits) -> Option<RequestHead> {
     for step in [1, 13] {
         check_same_outcome(&whole, &parse_in_steps(bytes, step, parse), |head| format!("{head:?}"));
     }
+    let mut used = RequestHead::new();
+    check_reused(bytes, |bytes| {
+        let mut fresh = RequestHead::new();
+        used.reset();
+        [&mut used, &mut fresh].map(|head| {
+            let parsed = head.parse(bytes, limits);
+            (parsed, parsed.is_ok().then(|| format!("{:?} {:?} {:?}", head.fields, head.host, head.framing)))
+        })
+    });
     let head = whole.ok().flatten()?;
     let lines =
         check_lines(&bytes[..head.len], head.fields.iter().map(|field| (field.name, field.value)), bytes);
@@ -162,6 +171,15 @@ fn response_head(bytes: &[u8], method: Method) -> Option<ResponseHead> {
     for step in [1, 13] {
         check_same_outcome(&whole, &parse_in_steps(bytes, step, parse), |head| format!("{head:?}"));
     }
+    let mut used = ResponseHead::new();
+    check_reused(bytes, |bytes| {
+        let mut fresh = ResponseHead::new();
+        used.reset();
+        [&mut used, &mut fresh].map(|head| {
+            let parsed = head.parse(bytes, &LIMITS, method);
+            (parsed, parsed.is_ok().then(|| format!("{:?} {:?}", head.fields, head.framing)))
+        })
+    });
     let head = whole.ok().flatten()?;
     let lines =
         check_lines(&bytes[..head.len], head.fields.iter().map(|field| (field.name, field.value)), bytes);
@@ -217,6 +235,24 @@ fn parse_in_steps<Head: Default>(
         }
     }
     Ok(None)
+}
+
+/// Checks that the heads before a head make no difference to it: neither the same head nor one with a byte
+/// changed. `parse` parses with a value that is kept, and with a fresh one.
+fn check_reused(
+    bytes: &[u8],
+    mut parse: impl FnMut(&[u8]) -> [(Result<Progress, HeadError>, Option<String>); 2],
+) {
+    for quarter in 0..4 {
+        let mut near = bytes.to_vec();
+        if let Some(byte) = near.get_mut(bytes.len() * quarter / 4) {
+            *byte ^= 1 << quarter;
+        }
+        for head in [bytes, &near, &near, bytes, bytes] {
+            let [used, fresh] = parse(head);
+            assert_eq!(used, fresh, "{}", head.escape_ascii());
+        }
+    }
 }
 
 /// Checks that splitting the input changes neither acceptance nor the result. An error may occur later, or be
