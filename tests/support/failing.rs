@@ -217,7 +217,7 @@ fn relay(needs: Needs, listener: SocketAddr) -> Provider {
         let start = if let Needs::Start(start) = needs { start } else { &request.line };
         let mut head = format!("{start}\r\nHost: {listener}\r\nConnection: close\r\n");
         for (name, value) in &request.fields {
-            // Whoever asks to continue does not lose the body, but waits for the provider.
+            // With `Expect`, the gateway would wait for the provider, and not for the body.
             if !["host", "connection", "expect"].iter().any(|replaced| name.eq_ignore_ascii_case(replaced)) {
                 let _ = write!(head, "{name}: {value}\r\n");
             }
