@@ -39,7 +39,7 @@ starting() {
 # Waits until what was started listens, as a reader waits for its first lines.
 settle() {
   sleep 0.1
-  for _ in $(seq 150); do
+  for _ in $(seq 600); do
     ready=yes
     if starting; then ready=; fi
     for role in "$STATE"/role.*; do
@@ -51,7 +51,7 @@ settle() {
     [ -z "$ready" ] || return 0
     sleep 0.1
   done
-  echo 'nothing listens after 15 s' >&2
+  echo 'nothing listens after a minute' >&2
   return 1
 }
 
@@ -80,11 +80,11 @@ save() {
   mkdir -p "$(dirname "$1")"
   cat "$STATE/text" >"$1"
   [ -n "$before" ] || return 0
-  for _ in $(seq 150); do
+  for _ in $(seq 600); do
     [ "$(reloads || true)" = "$before" ] || return 0
     sleep 0.1
   done
-  echo "the gateway has not read $1 after 15 s" >&2
+  echo "the gateway has not read $1 after a minute" >&2
   return 1
 }
 

@@ -68,19 +68,22 @@ fn times_are_those_that_the_client_has_seen() {
     }
     let entries = entries(egret);
     assert_eq!(entries.len(), measured.len());
-    for (target, phase, least_ms) in
-        [("/delay", "wait", 100.0), ("/drip", "receive", 150.0), ("/get", "wait", 0.0)]
+    // A gateway that gets the processor late waits for longer, and receives in less time.
+    for (target, phases, least_ms) in
+        [("/delay", &["wait"][..], 100.0), ("/drip", &["wait", "receive"], 150.0), ("/get", &["wait"], 0.0)]
     {
         let pairs = entries.iter().zip(&measured).filter(|(_, (other, _))| other.starts_with(target));
-        let differences = pairs.map(|(entry, (_, measured_ms))| {
+        let mut is_within = false;
+        for (entry, (_, measured_ms)) in pairs {
             let time_ms = entry["time"].as_f64().unwrap();
             assert!((sum_ms(entry) - time_ms).abs() < 0.002, "{entry}");
-            assert!(entry["timings"][phase].as_f64().unwrap() >= least_ms, "{phase} of {entry}");
-            (measured_ms - time_ms).abs()
-        });
-        // On a busy machine either one may measure late.
-        let least = differences.fold(f64::INFINITY, f64::min);
-        assert!(least < 1.0, "{least} ms between what the client measured and what is recorded of {target}");
+            let times = phases.iter().map(|phase| entry["timings"][phase].as_f64().unwrap());
+            assert!(times.sum::<f64>() >= least_ms, "{phases:?} of {entry}");
+            is_within |= time_ms <= *measured_ms;
+        }
+        // The client begins before the gateway. It ends after it, except if the gateway has just lost the
+        // processor.
+        assert!(is_within, "{target} took longer than the client has measured: {entries:?}");
     }
     let connects =
         entries.iter().filter(|entry| entry["timings"]["connect"].as_f64().is_some_and(|ms| ms >= 0.0));
