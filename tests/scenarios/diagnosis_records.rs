@@ -68,19 +68,20 @@ fn times_are_those_that_the_client_has_seen() {
     }
     let entries = entries(egret);
     assert_eq!(entries.len(), measured.len());
-    // A gateway that gets the processor late waits for longer, and receives in less time.
-    for (target, phases, least_ms) in
-        [("/delay", &["wait"][..], 100.0), ("/drip", &["wait", "receive"], 150.0), ("/get", &["wait"], 0.0)]
+    for (target, phase, least_ms) in
+        [("/delay", "wait", 100.0), ("/drip", "receive", 150.0), ("/get", "wait", 0.0)]
     {
         let pairs = entries.iter().zip(&measured).filter(|(_, (other, _))| other.starts_with(target));
-        let mut is_within = false;
+        let (mut is_within, mut longest_ms) = (false, 0.0_f64);
         for (entry, (_, measured_ms)) in pairs {
             let time_ms = entry["time"].as_f64().unwrap();
             assert!((sum_ms(entry) - time_ms).abs() < 0.002, "{entry}");
-            let times = phases.iter().map(|phase| entry["timings"][phase].as_f64().unwrap());
-            assert!(times.sum::<f64>() >= least_ms, "{phases:?} of {entry}");
+            assert!(time_ms >= least_ms, "{entry}");
+            longest_ms = longest_ms.max(entry["timings"][phase].as_f64().unwrap());
             is_within |= time_ms <= *measured_ms;
         }
+        // A gateway that gets the processor late counts a part of one phase in the one before.
+        assert!(longest_ms >= least_ms / 2.0, "{phase} of {target} is short: {entries:?}");
         // The client begins before the gateway. It ends after it, except if the gateway has just lost the
         // processor.
         assert!(is_within, "{target} took longer than the client has measured: {entries:?}");
