@@ -514,3 +514,13 @@ $(PEERS)/cargo-fuzz-$(CARGO_FUZZ):
 	@$(say) "Building cargo-fuzz $(CARGO_FUZZ)"
 	@$(cargo_install) cargo-fuzz --version '=$(CARGO_FUZZ)'
 	@touch $@
+
+# These tests judge time and shares of allowances, so no other test runs beside them, and CI leaves them out.
+.PHONY: test-timed
+test-timed: $(PEERS)/node ## Run the tests that judge time, one at a time: do not use the machine meanwhile (ONLY=name of a test)
+	@$(say) "Checking for the peers: ab, wrk, redis, chromium"
+	@scripts/need ab=apache2-utils wrk redis-server chromium
+	@$(say) "Building Egret and the tests"
+	@cargo build --locked --workspace --bins --tests
+	@$(say) "Tests that judge time: do not use the machine meanwhile"
+	@cargo test --locked --workspace --test timed -- --test-threads 1 --nocapture $(ONLY)

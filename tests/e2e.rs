@@ -126,8 +126,8 @@ mod scenarios {
     mod friendly_start;
     mod gathered_bodies;
     mod handover_failures;
-    mod handover_restarts;
     mod handover_state;
+    mod handover_under_load;
     mod har_bodies;
     mod har_kills;
     mod har_secrets;
@@ -147,10 +147,8 @@ mod scenarios {
     mod lab_report;
     mod lab_run;
     mod limits;
-    mod limits_allowance;
     mod loops;
     mod matching_patterns;
-    mod page_busy;
     mod page_cards;
     mod page_config;
     mod page_flows;

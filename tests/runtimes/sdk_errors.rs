@@ -1,12 +1,21 @@
 //! The SDKs of OpenAI, Anthropic and AWS print the cause of each error that Egret makes.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
-use egret_tests::failing::{CASES, Case, Failing, Needs};
+use egret_tests::failing::{CASES, Case, Failing, Needs, assert_table_is_complete};
 use egret_tests::process::run_checked;
 use serde_json::{Value, json};
 
 use super::peers::PYTHON;
+
+/// Returns a hook that sets the method of a request, if the case needs another one than that of the call.
+const HOOK: &str = "
+def method_of(case):
+    def set_method(request):
+        request.method = case['method'] or request.method
+    return set_method
+";
 
 /// Reads calls from the first argument, and prints each error as the SDK shows it.
 const PRINT: &str = "
@@ -24,7 +33,8 @@ for case in json.loads(sys.argv[1]):
 const OPENAI: &str = "
 import openai
 def calls(case):
-    client = openai.OpenAI(api_key='key', max_retries=0, base_url=case['url'], default_headers=case['fields'])
+    client = openai.OpenAI(api_key='key', max_retries=0, base_url=case['url'], default_headers=case['fields'],
+        http_client=openai.DefaultHttpxClient(event_hooks={'request': [method_of(case)]}))
     text = 'x' * case['body']
     yield 'openai', (lambda: client.embeddings.create(model='m', input=text)) if text else client.models.list
 ";
@@ -32,7 +42,8 @@ def calls(case):
 const ANTHROPIC: &str = "
 import anthropic
 def calls(case):
-    client = anthropic.Anthropic(api_key='key', max_retries=0, base_url=case['url'], default_headers=case['fields'])
+    client = anthropic.Anthropic(api_key='key', max_retries=0, base_url=case['url'], default_headers=case['fields'],
+        http_client=anthropic.DefaultHttpxClient(event_hooks={'request': [method_of(case)]}))
     text = 'x' * case['body']
     def post():
         client.messages.count_tokens(model='m', messages=[{'role': 'user', 'content': text}])
@@ -48,8 +59,11 @@ def calls(case):
     def client(service):
         client = boto3.client(service, 'us-east-1', endpoint_url=case['url'], config=config,
             aws_access_key_id='id', aws_secret_access_key='key')
-        add = lambda request, **_: request.headers.update(case['fields'])
-        client.meta.events.register('before-send.*.*', add)
+        set_method = method_of(case)
+        def edit(request, **_):
+            request.headers.update(case['fields'])
+            set_method(request)
+        client.meta.events.register('before-send.*.*', edit)
         return client
     text = 'x' * case['body']
     if text:
@@ -73,47 +87,53 @@ def calls(case):
 /// Has the SDK of `calls` make the call of each case, and checks what it prints: the name, as `name` writes
 /// it, and the cause.
 fn assert_printed(format: &str, calls: &str, name: impl Fn(&str) -> String) {
+    assert_table_is_complete();
     let mut failing = Failing::start(format);
-    let script = format!("{calls}{PRINT}");
-    let mut printed = 0;
+    let script = format!("{HOOK}{calls}{PRINT}");
+    let (mut printed, mut kinds) = (0, BTreeSet::new());
     // With all connections in use, nothing else can be called.
     let (last, others) = CASES.split_last().unwrap();
     for cases in [others, std::slice::from_ref(last)] {
         let calls: Vec<Value> = cases.iter().map(|case| call(&mut failing, case)).collect();
-        for line in run_checked(&mut command(&script, &calls)).lines() {
+        for line in run_checked(&mut command(&failing, &script, &calls)).lines() {
             let line: Vec<String> = serde_json::from_str(line).unwrap();
             let [error, service, text] = &line[..] else { panic!("{line:?}") };
             let case = CASES.iter().find(|case| case.error == error).unwrap();
             assert!(text.contains(&name(error)), "{service} does not name {error}: {text}");
             assert!(text.contains(case.cause), "{service} does not tell {:?}: {text}", case.cause);
             printed += 1;
+            kinds.insert(case.error);
         }
     }
-    println!("{format}: {printed} errors of {} kinds printed with their cause", CASES.len());
-    assert!(printed >= CASES.len());
+    println!("{format}: {printed} errors of {} kinds printed with their cause", kinds.len());
+    assert_eq!(kinds, CASES.iter().map(|case| case.error).collect());
 }
 
 fn call(failing: &mut Failing, case: &Case) -> Value {
-    let listener = failing.listener(case);
-    let body = if let Needs::Body(len) = case.needs { len } else { 0 };
     let fields: serde_json::Map<String, Value> =
-        case.field().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        failing.field(case).into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     // Of a head that it cannot read, Egret does not know for which service it is.
-    let is_unread = matches!(case.needs, Needs::LongField(_) | Needs::LongPath(_))
-        || case.error == "too-many-connections";
-    let is_get = case.needs == Needs::Get || case.error == "not-cached";
+    let is_unread =
+        matches!(case.error, "not-implemented" | "version-not-supported" | "too-many-connections")
+            || matches!(case.needs, Needs::LongField(_) | Needs::LongPath(_));
+    let is_get = matches!(case.needs, Needs::Get | Needs::Start(_)) || case.error == "not-cached";
+    let method = matches!(case.needs, Needs::Options(..)).then(|| case.method());
     json!({
-        "error": case.error, "url": format!("http://{listener}{}", case.path()), "body": body, "fields": fields,
-        "get": is_get, "unread": is_unread,
+        "error": case.error, "url": failing.url(case), "body": case.body(), "fields": fields,
+        "method": method, "get": is_get, "unread": is_unread,
     })
 }
 
-fn command(script: &str, calls: &[Value]) -> Command {
+fn command(failing: &Failing, script: &str, calls: &[Value]) -> Command {
     let mut command = Command::new(PYTHON);
     command.args(["-c", script, &json!(calls).to_string()]);
-    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy", "https_proxy"]
+    {
         command.env_remove(name);
     }
+    // Only an intercepted call has an `https` URL.
+    command.env("HTTPS_PROXY", failing.egret().url());
+    command.env("SSL_CERT_FILE", failing.ca()).env("AWS_CA_BUNDLE", failing.ca());
     command.env("AWS_EC2_METADATA_DISABLED", "true").env("AWS_CONFIG_FILE", "/dev/null");
     command
 }

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use egret_tests::egret::{Config, Egret};
 use egret_tests::http::Client;
 use egret_tests::provider::Provider;
+use egret_tests::wait::DEADLINE;
 use socket2::{Domain, Socket, Type};
 
 /// More than all systems in between can buffer.
 const LARGE: usize = 24 << 20;
-/// A window of 10 s, the data that the system may buffer at the minimum rate, and a reserve.
-const PATIENCE: Duration = Duration::from_secs(14);
 
 /// Requests `path` with a small receive buffer.
 fn start_request(egret: &Egret, path: &str) -> Client {
@@ -26,11 +25,10 @@ fn start_request(egret: &Egret, path: &str) -> Client {
     client
 }
 
-/// Reads some bytes now and then, until [`PATIENCE`] is over. Returns `true` if the connection was closed
-/// before.
+/// Reads some bytes now and then, until the deadline. Returns `true` if the connection was closed before.
 fn is_cut_off(client: &Client) -> bool {
     let (start, mut piece) = (Instant::now(), [0; 1_000]);
-    while start.elapsed() < PATIENCE {
+    while start.elapsed() < DEADLINE {
         match client.stream().read(&mut piece) {
             Ok(1..) => thread::park_timeout(Duration::from_millis(100)),
             Ok(0) | Err(_) => return true,
@@ -78,7 +76,7 @@ fn slow_readers_are_disconnected_for_every_response_source() {
     let response = patient.get(egret.address(), "/origin/pausing").response();
     assert_eq!(response.assert_forwarded(200).body.len(), 60, "a provider's pauses are not the client's");
     for (path, slow) in slow {
-        assert!(slow.join().unwrap(), "{path} is still served after {PATIENCE:?}");
+        assert!(slow.join().unwrap(), "{path} is still served after {DEADLINE:?}");
     }
     egret.assert_well();
 }

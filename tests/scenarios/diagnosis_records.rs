@@ -72,15 +72,19 @@ fn times_are_those_that_the_client_has_seen() {
         [("/delay", "wait", 100.0), ("/drip", "receive", 150.0), ("/get", "wait", 0.0)]
     {
         let pairs = entries.iter().zip(&measured).filter(|(_, (other, _))| other.starts_with(target));
-        let differences = pairs.map(|(entry, (_, measured_ms))| {
+        let (mut is_within, mut longest_ms) = (false, 0.0_f64);
+        for (entry, (_, measured_ms)) in pairs {
             let time_ms = entry["time"].as_f64().unwrap();
             assert!((sum_ms(entry) - time_ms).abs() < 0.002, "{entry}");
-            assert!(entry["timings"][phase].as_f64().unwrap() >= least_ms, "{phase} of {entry}");
-            (measured_ms - time_ms).abs()
-        });
-        // On a busy machine either one may measure late.
-        let least = differences.fold(f64::INFINITY, f64::min);
-        assert!(least < 1.0, "{least} ms between what the client measured and what is recorded of {target}");
+            assert!(time_ms >= least_ms, "{entry}");
+            longest_ms = longest_ms.max(entry["timings"][phase].as_f64().unwrap());
+            is_within |= time_ms <= *measured_ms;
+        }
+        // A gateway that gets the processor late counts a part of one phase in the one before.
+        assert!(longest_ms >= least_ms / 2.0, "{phase} of {target} is short: {entries:?}");
+        // The client begins before the gateway. It ends after it, except if the gateway has just lost the
+        // processor.
+        assert!(is_within, "{target} took longer than the client has measured: {entries:?}");
     }
     let connects =
         entries.iter().filter(|entry| entry["timings"]["connect"].as_f64().is_some_and(|ms| ms >= 0.0));

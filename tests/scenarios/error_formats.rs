@@ -1,7 +1,7 @@
 //! Each error of Egret in each format: the cause is where the clients of that API look for it.
 
 use egret_tests::egret::Config;
-use egret_tests::failing::{CASES, Failing, Needs};
+use egret_tests::failing::{CASES, Failing, Needs, assert_table_is_complete};
 use egret_tests::http::{Response, find};
 use egret_tests::provider::Provider;
 use serde_json::Value;
@@ -12,6 +12,11 @@ fn assert_told(response: &Response, pointer: &str, cause: &str) -> Value {
         body.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("no {pointer} in {body}"));
     assert!(told.contains(cause), "{told:?} does not tell {cause:?}");
     body
+}
+
+#[test]
+fn every_error_of_the_table_has_a_case() {
+    assert_table_is_complete();
 }
 
 #[test]
@@ -111,8 +116,8 @@ fn each_server_error_is_logged_once_a_minute_with_its_cause() {
         }
     }
     failing.call(CASES.last().unwrap());
-    failing.egret.until_logged("too-many-connections");
-    let log = failing.egret.log();
+    failing.egret().until_logged("too-many-connections");
+    let log = failing.egret().log();
     for case in CASES {
         let lines: Vec<Value> = log
             .lines()

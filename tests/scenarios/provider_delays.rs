@@ -38,26 +38,6 @@ fn a_delay_is_limited_to_the_maximum() {
     assert_eq!(provider.get("/delay/21ms").status, 400);
 }
 
-/// A timer with a resolution of milliseconds would be one to two of them late.
-#[test]
-fn a_delay_ends_on_time() {
-    let provider = BuiltIn::start(&["--threads", "1"]);
-    let mut client = provider.client();
-    let mut took = |target: &str| {
-        let started = Instant::now();
-        client.get("a", target).response();
-        started.elapsed()
-    };
-    let (mut delayed, mut direct): (Vec<_>, Vec<_>) =
-        (0..60).map(|_| (took("/delay/0.01"), took("/get"))).unzip();
-    delayed.sort_unstable();
-    direct.sort_unstable();
-    assert!(delayed[0] >= Duration::from_millis(10), "{delayed:?}");
-    // The fastest of each: a busy machine delays the others.
-    let late = delayed[0].saturating_sub(direct[0]).saturating_sub(Duration::from_millis(10));
-    assert!(late < Duration::from_micros(800), "{late:?}: {delayed:?} {direct:?}");
-}
-
 #[test]
 fn every_response_is_delayed_and_counters_are_not() {
     let provider = BuiltIn::start(&["--delay", "constant:60ms"]);
@@ -69,6 +49,6 @@ fn every_response_is_delayed_and_counters_are_not() {
     for target in ["/get", "/status/404", "/no/such"] {
         assert!(took(target) >= Duration::from_millis(60), "{target}");
     }
-    let fastest = (0..20).map(|_| took("/counters")).min().unwrap();
-    assert!(fastest < Duration::from_millis(60), "{fastest:?}");
+    let endless = BuiltIn::start(&["--max-duration", "1h", "--delay", "constant:1h"]);
+    assert_eq!(endless.get("/counters").status, 200);
 }

@@ -1,87 +1,27 @@
 //! Egret with a provider for each of its errors, named after it: a call to `/NAME/` fails in that way.
 
-use std::net::SocketAddr;
+mod cases;
 
-use crate::closed_port::ClosedPort;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+
+use crate::closed_port::{ClosedPort, FullPort};
+use crate::dns::{Answer, NameServer};
 use crate::egret::{Config, Egret};
 use crate::http::{Client, Response};
+use crate::intercepted::Intercepting;
 use crate::process::Directory;
 use crate::provider::{Peer, Provider, ok};
 
-/// One error, and the call that has it.
-#[derive(Debug, Clone, Copy)]
-pub struct Case {
-    /// Its name, which is that of the provider, unless no provider is called.
-    pub error: &'static str,
-    /// The status code.
-    pub status: u16,
-    /// A part of its cause.
-    pub cause: &'static str,
-    /// The property of the request that it needs.
-    pub needs: Needs,
-}
-
-/// A property of the request without which the error does not happen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
-    /// None.
-    Nothing,
-    /// The method GET.
-    Get,
-    /// A body of this many bytes.
-    Body(usize),
-    /// A header field with this name and value.
-    Field(&'static str, &'static str),
-    /// A header field of this length.
-    LongField(usize),
-    /// A path of this length.
-    LongPath(usize),
-}
-
-const fn case(error: &'static str, status: u16, cause: &'static str) -> Case {
-    Case { error, status, cause, needs: Needs::Nothing }
-}
-
-const fn needing(error: &'static str, status: u16, cause: &'static str, needs: Needs) -> Case {
-    Case { error, status, cause, needs }
-}
-
-/// The errors that a program with an SDK can meet.
-pub const CASES: [Case; 30] = [
-    needing("bad-request", 400, "host", Needs::Field("x-egret-host", "a b")),
-    needing("uri-too-long", 414, "line", Needs::LongPath(9_000)),
-    needing("head-too-large", 431, "head", Needs::LongField(40_000)),
-    case("unknown-provider", 404, "dns-failed"),
-    case("egress-denied", 403, "denied.invalid"),
-    case("dns-failed", 502, "unknown.invalid"),
-    case("connect-failed", 502, "refused"),
-    case("tls-failed", 502, "TLS"),
-    case("tls-timeout", 504, "timed out"),
-    case("pool-full", 503, "pool.connections"),
-    case("bad-response", 502, "cannot be forwarded"),
-    case("provider-closed", 502, "closed the connection"),
-    case("first-byte-timeout", 504, "timeouts.first_byte"),
-    case("total-timeout", 504, "timeouts.total"),
-    needing("echo-unreadable", 502, "mask_echoes", Needs::Get),
-    case("quota-exceeded", 429, "`used`"),
-    case("store-unavailable", 503, "`shared`"),
-    case("too-many-in-flight", 429, "`concurrency`"),
-    case("queue-full", 429, "queue"),
-    case("queue-timeout", 429, "max_wait"),
-    case("provider-throttled", 429, "Retry-After"),
-    case("circuit-open", 503, "failed too often"),
-    needing("not-cached", 504, "only-if-cached", Needs::Field("cache-control", "only-if-cached")),
-    case("account-unavailable", 503, "token"),
-    needing("body-too-large-to-sign", 413, "sigv4.body", Needs::Body(2_000)),
-    case("remedy-failed", 503, "script"),
-    case("script-refused", 403, "no such user"),
-    needing("bodies-full", 503, "gateway.limits.gathered", Needs::Body(2 << 20)),
-    case("client-unproven", 407, "token"),
-    case("too-many-connections", 503, "gateway.limits.connections"),
-];
+pub use cases::{CASES, Case, Needs, assert_table_is_complete};
 
 /// Number of connections that the gateway accepts.
 const CONNECTIONS: usize = 40;
+
+/// A host whose tunnels the gateway intercepts.
+const INTERCEPTED: &str = "misdirected.invalid";
 
 const FLOWS: &str = "\
 quotas:
@@ -103,6 +43,9 @@ flows:
   - { name: token, match: { provider: account-unavailable }, remedies: [authenticate: { account: token }] }
   - { name: small, match: { provider: body-too-large-to-sign }, remedies: [authenticate: { account: small }] }
   - { name: large, match: { provider: bodies-full }, remedies: [authenticate: { account: large }] }
+  - name: gathered
+    match: { provider: idle-timeout }
+    remedies: [transform: { response: { json: { remove: [/a] } }, body: 4KiB }]
   - name: echo
     match: { provider: echo-unreadable }
     remedies: [authenticate: { account: echo, mask_echoes: true }]
@@ -117,56 +60,60 @@ flows:
 /// A running Egret whose calls fail, and what they fail for.
 #[derive(Debug)]
 pub struct Failing {
-    /// The running Egret.
-    pub egret: Egret,
+    gateway: Intercepting,
     origin: Provider,
-    _no_tls: Provider,
+    /// The gateway's name in `Via`.
+    via: String,
     /// Calls in progress, and connections.
     held: Vec<Client>,
-    _closed: ClosedPort,
+    relays: Vec<Provider>,
+    _others: Others,
 }
 
-impl Case {
-    /// The path below which every call fails in this way.
-    pub fn path(&self) -> String {
-        match self.needs {
-            Needs::LongPath(len) => format!("/dns-failed/{}", "x".repeat(len)),
-            _ if self.error == "unknown-provider" => "/no-such-provider".to_owned(),
-            _ => format!("/{}", self.error),
-        }
-    }
+/// Ports and servers that are not HTTP.
+#[derive(Debug)]
+struct Others {
+    no_tls: Provider,
+    closed: ClosedPort,
+    full: FullPort,
+    names: NameServer,
+}
 
-    /// The header field that the request needs.
-    pub fn field(&self) -> Option<(&'static str, String)> {
-        match self.needs {
-            Needs::Field(name, value) => Some((name, value.to_owned())),
-            Needs::LongField(len) => Some(("x-long", "x".repeat(len))),
-            _ => None,
-        }
+impl Others {
+    fn start() -> Self {
+        let no_tls = Provider::scripted(|peer: &mut Peer| {
+            peer.take(1);
+            peer.send("this is not TLS");
+        });
+        let names = NameServer::start(|name, _| match name {
+            "silent.example" => Answer::Silence,
+            _ => Answer::NoSuchName,
+        });
+        Self { no_tls, closed: ClosedPort::take(), full: FullPort::take(), names }
     }
 }
 
 impl Failing {
     /// Starts Egret with errors in this format, and brings about what its calls fail for.
     pub fn start(format: &str) -> Self {
-        let (origin, closed, directory) =
-            (Provider::scripted(respond), ClosedPort::take(), Directory::default());
-        let no_tls = Provider::scripted(|peer: &mut Peer| {
-            peer.take(1);
-            peer.send("this is not TLS");
-        });
+        let (origin, others, directory) =
+            (Provider::scripted(respond), Others::start(), Directory::default());
         let secret = directory.write_secret("secret", "0123456789abcdef0123456789abcdef");
         let proven = format!(
             "{{ address: '127.0.0.1:0', clients: {{ tokens: {{ one: '${{file:{}}}' }} }} }}",
             secret.display()
         );
-        let config = config(&origin, no_tls.address(), closed.address())
-            .gateway(format!("errors: {{ format: {format} }}"))
-            .listen(["'127.0.0.1:0'", &proven]);
-        let egret = Egret::start_with(&config, |command| {
+        let reverse = "{ address: '127.0.0.1:0', provider: connect-not-allowed }";
+        let config = config(&origin, &others).gateway(format!("errors: {{ format: {format} }}")).listen([
+            "'127.0.0.1:0'",
+            &proven,
+            reverse,
+        ]);
+        let gateway = Intercepting::with_authority(&config, |command| {
             command.env("EGRET_TEST_KEY", "0123456789abcdef0123456789abcdef");
         });
-        let mut failing = Self { egret, origin, _no_tls: no_tls, held: Vec::new(), _closed: closed };
+        let (via, held, relays) = (String::new(), Vec::new(), Vec::new());
+        let mut failing = Self { gateway, origin, via, held, relays, _others: others };
         failing.prepare();
         failing
     }
@@ -178,50 +125,120 @@ impl Failing {
             self.get(&format!("/{provider}/"), "");
         }
         for provider in ["pool-full", "too-many-in-flight", "queue-full"] {
-            let mut client = self.egret.client();
-            client.get(self.egret.address(), &format!("/{provider}/"));
+            let mut client = self.egret().client();
+            client.get(self.egret().address(), &format!("/{provider}/"));
             self.held.push(client);
         }
         self.origin.until_requested(7);
+        self.via = self.origin.requests()[0].values("via").join(", ");
+    }
+
+    /// The running Egret.
+    pub fn egret(&self) -> &Egret {
+        &self.gateway.egret
+    }
+
+    /// The file with the certificate that clients of intercepted tunnels trust.
+    pub fn ca(&self) -> PathBuf {
+        self.gateway.ca()
     }
 
     /// Sends a GET for this path.
     pub fn get(&self, path: &str, fields: &str) -> Response {
-        let host = self.egret.address();
+        let host = self.egret().address();
         let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
-        self.egret.client().send(request).response()
+        self.egret().client().send(request).response()
     }
 
-    /// The listener to which the call of a case is made. Nobody else may be connected if there are too many
+    /// The URL below which every call of a case fails. Nobody else may be connected if there are too many
     /// connections, so it takes the rest of them.
-    pub fn listener(&mut self, case: &Case) -> SocketAddr {
-        if case.error == "too-many-connections" {
-            self.held.extend((0..CONNECTIONS).map(|_| self.egret.client()));
+    pub fn url(&mut self, case: &Case) -> String {
+        match case.needs {
+            Needs::OtherHost => format!("https://{INTERCEPTED}"),
+            _ => format!("http://{}{}", self.listener(case), case.path()),
         }
-        self.egret.listener(usize::from(case.error == "client-unproven"))
+    }
+
+    /// The header field that the request of a case needs.
+    pub fn field(&self, case: &Case) -> Option<(&'static str, String)> {
+        match case.needs {
+            Needs::Field(name, value) | Needs::Options(name, value) => Some((name, value.to_owned())),
+            Needs::LongField(len) => Some(("x-long", "x".repeat(len))),
+            Needs::OwnVia => Some(("via", self.via.clone())),
+            Needs::OtherHost => Some(("Host", "other.example".to_owned())),
+            _ => None,
+        }
+    }
+
+    fn listener(&mut self, case: &Case) -> SocketAddr {
+        let number = match case.error {
+            "client-unproven" => 1,
+            "connect-not-allowed" => 2,
+            _ => 0,
+        };
+        let listener = self.egret().listener(number);
+        if case.error == "too-many-connections" {
+            self.held.extend((0..CONNECTIONS).map(|_| Client::connect(listener)));
+        }
+        if !matches!(case.needs, Needs::Start(_) | Needs::LostBody(_)) {
+            return listener;
+        }
+        let relay = relay(case.needs, listener);
+        let address = relay.address();
+        self.relays.push(relay);
+        address
     }
 
     /// Makes the call of a case.
     pub fn call(&mut self, case: &Case) -> Response {
-        let listener = self.listener(case);
-        let field = case.field().map(|(name, value)| format!("{name}: {value}\r\n")).unwrap_or_default();
-        let (method, body) = match case.needs {
-            Needs::Body(len) => ("POST", "x".repeat(len)),
-            _ => ("GET", String::new()),
+        let (mut client, mut fields) = if case.needs == Needs::OtherHost {
+            (self.gateway.open(&format!("{INTERCEPTED}:443"), INTERCEPTED, &[]).unwrap(), String::new())
+        } else {
+            let listener = self.listener(case);
+            (Client::connect(listener), format!("Host: {listener}\r\n"))
         };
-        let request = format!(
-            "{method} {}/ HTTP/1.1\r\nHost: {listener}\r\n{field}Content-Length: {}\r\n\r\n{body}",
-            case.path(),
-            body.len()
-        );
-        Client::connect(listener).offer(request).response()
+        if let Some((name, value)) = self.field(case) {
+            let _ = write!(fields, "{name}: {value}\r\n");
+        }
+        let body = "x".repeat(case.body());
+        if !body.is_empty() {
+            let _ = write!(fields, "Content-Length: {}\r\n", body.len());
+        }
+        let request = format!("{} {}/ HTTP/1.1\r\n{fields}\r\n{body}", case.method(), case.path());
+        client.offer(request).response()
     }
 }
 
-fn config(origin: &Provider, no_tls: SocketAddr, closed: SocketAddr) -> Config {
-    let here = origin.address();
-    let plain: [&str; 13] = [
+/// Starts a relay to a listener. It sends the head of each request with the change that a case needs, and
+/// keeps the body.
+fn relay(needs: Needs, listener: SocketAddr) -> Provider {
+    Provider::scripted(move |peer| {
+        let Some(request) = peer.request_head() else { return };
+        let start = if let Needs::Start(start) = needs { start } else { &request.line };
+        let mut head = format!("{start}\r\nHost: {listener}\r\nConnection: close\r\n");
+        for (name, value) in &request.fields {
+            // With `Expect`, the gateway would wait for the provider, and not for the body.
+            if !["host", "connection", "expect"].iter().any(|replaced| name.eq_ignore_ascii_case(replaced)) {
+                let _ = write!(head, "{name}: {value}\r\n");
+            }
+        }
+        let (mut stream, mut response) = (TcpStream::connect(listener).unwrap(), Vec::new());
+        stream.write_all((head + "\r\n").as_bytes()).unwrap();
+        stream.read_to_end(&mut response).unwrap();
+        peer.send(response);
+        // A connection that is closed with bytes unread is reset, and the response with it.
+        peer.half_close();
+        peer.stall();
+    })
+}
+
+fn config(origin: &Provider, others: &Others) -> Config {
+    let (here, closed) = (origin.address(), others.closed.address());
+    let plain: [&str; 16] = [
         "bad-request",
+        "connect-not-allowed",
+        "no-forwards-left",
+        "loop-detected",
         "client-unproven",
         "quota-exceeded",
         "store-unavailable",
@@ -239,7 +256,15 @@ fn config(origin: &Provider, no_tls: SocketAddr, closed: SocketAddr) -> Config {
         .provider("egress-denied", "http://denied.invalid")
         .provider("dns-failed", "http://unknown.invalid")
         .provider("connect-failed", format!("http://{closed}"))
-        .provider("tls-failed", format!("https://{no_tls}"))
+        .provider("dns-timeout", "http://silent.example")
+        .provider_with(
+            "connect-timeout",
+            format!("http://{}", others.full.address()),
+            "timeouts: { connect: 200ms }",
+        )
+        .provider_with("request-timeout", format!("http://{here}"), "timeouts: { idle: 200ms }")
+        .provider_with("idle-timeout", format!("http://{here}/part"), "timeouts: { idle: 200ms }")
+        .provider("tls-failed", format!("https://{}", others.no_tls.address()))
         .provider_with("tls-timeout", format!("https://{here}"), "timeouts: { tls: 200ms }")
         .provider("bad-response", format!("http://{here}/garbage"))
         .provider("provider-closed", format!("http://{here}/close"))
@@ -255,6 +280,7 @@ fn config(origin: &Provider, no_tls: SocketAddr, closed: SocketAddr) -> Config {
         .provider("provider-throttled", format!("http://{here}/throttle"))
         .provider("circuit-open", format!("http://{here}/fail"))
         .gateway("egress: { deny: [{ host: denied.invalid }] }")
+        .gateway(others.names.config())
         .gateway(format!("limits: {{ gathered: 1MiB, connections: {CONNECTIONS} }}"));
     for name in plain {
         config = config.provider(name, format!("http://{here}"));
@@ -262,7 +288,8 @@ fn config(origin: &Provider, no_tls: SocketAddr, closed: SocketAddr) -> Config {
     let key = "access_key_id: '${env:EGRET_TEST_KEY}', secret_access_key: '${env:EGRET_TEST_KEY}', \
                region: us-east-1, service: execute-api";
     config.flows(format!(
-        "cluster: {{ name: tests, member: one, key: '${{env:EGRET_TEST_KEY}}', redis: {{ url: 'redis://{closed}' }} }}\n\
+        "interception: {{ hosts: [{INTERCEPTED}] }}\n\
+         cluster: {{ name: tests, member: one, key: '${{env:EGRET_TEST_KEY}}', redis: {{ url: 'redis://{closed}' }} }}\n\
          accounts:\n\
          \x20 small: {{ provider: body-too-large-to-sign, sigv4: {{ {key}, body: 1KiB }} }}\n\
          \x20 large: {{ provider: bodies-full, sigv4: {{ {key}, body: 4MiB }} }}\n\
@@ -280,6 +307,10 @@ fn respond(peer: &mut Peer) {
             "garbage" => b"\0\r\n\r\n".to_vec(),
             "close" => return,
             "stall" => return peer.stall(),
+            "part" => {
+                peer.send("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{");
+                return peer.stall();
+            }
             "gzip" => b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx".to_vec(),
             "throttle" => b"HTTP/1.1 429 No\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n".to_vec(),
             "fail" => b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".to_vec(),

@@ -87,15 +87,23 @@ impl Intercepting {
         Self::start_with(config, provider, |_| {})
     }
 
-    /// Does the same with a change to the command, such as its environment.
+    /// Does the same with a change to the commands, such as their environment.
     pub fn start_with(config: &Config, provider: &SecureProvider, change: impl Fn(&mut Command)) -> Self {
+        Self::with_authority(config, |command| {
+            let directory = command.get_current_dir().expect("a directory");
+            std::fs::write(directory.join("provider.pem"), provider.authority.certificate()).unwrap();
+            change(command);
+        })
+    }
+
+    /// Starts a gateway with this config after it has made its authority. Both commands get this change.
+    pub fn with_authority(config: &Config, change: impl Fn(&mut Command)) -> Self {
         let egret = Egret::start_with(config, |command| {
             change(command);
-            let directory = command.get_current_dir().expect("a directory").to_path_buf();
-            std::fs::write(directory.join("provider.pem"), provider.authority.certificate()).unwrap();
             let mut init = egret(["ca", "init", "--config", "egret.yaml"]);
+            init.current_dir(command.get_current_dir().expect("a directory"));
             change(&mut init);
-            run_checked(init.current_dir(directory));
+            run_checked(&mut init);
         });
         Self { egret }
     }

@@ -1,12 +1,14 @@
 //! Real peers: go-httpbin and nginx as providers, an authorization server; curl, ab, Python and Node as
 //! clients.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use serde_json::{Map, Value};
+use socket2::{Domain, Socket, Type};
 
 use crate::http::Client;
 use crate::pki::Authority;
@@ -163,14 +165,22 @@ impl Nginx {
     }
 }
 
-/// Returns a port for a program that cannot report the port chosen by the system. The port was free a moment
-/// ago and lies below the range of ephemeral ports, so no connection takes it meanwhile.
+/// Returns a port for a program that cannot report the port chosen by the system. It lies below the range of
+/// ephemeral ports, so no connection takes it. It stays reserved until this process ends: the program may
+/// bind it, because the reservation does not listen and both allow reuse, and no other caller gets it.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
+    static RESERVED: Mutex<Vec<Socket>> = Mutex::new(Vec::new());
     let start = u16::try_from(std::process::id() % 20_000).unwrap();
-    std::iter::repeat_with(|| 12_000 + (start + NEXT.fetch_add(1, Relaxed)) % 20_000)
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .unwrap()
+    let reserve = |port: &u16| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        // Allowed before, reuse would permit a port that another caller has reserved.
+        let is_free = socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, *port)).into()).is_ok();
+        socket.set_reuse_address(true).unwrap();
+        RESERVED.lock().unwrap().extend(is_free.then_some(socket));
+        is_free
+    };
+    std::iter::repeat_with(|| 12_000 + (start + NEXT.fetch_add(1, Relaxed)) % 20_000).find(reserve).unwrap()
 }
 
 /// Returns a client program without the proxy variables of the caller's environment.

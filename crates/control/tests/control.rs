@@ -1086,28 +1086,35 @@ fn bad_bytes_end_their_own_connection_alone() {
     assert_eq!(get(&control, "/healthz").status, 200);
 }
 
-/// Sends a request on a new connection. Returns the status code and the time until the response was complete.
-fn timed(control: &Control, path: &str) -> (u16, Duration) {
-    let started = Instant::now();
-    (get(control, path).status, started.elapsed())
+/// Repeats a round until nobody in it was kept waiting. On a busy machine, the port may give up a connection
+/// of a round for another reason.
+fn assert_prompt(mut round: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !round() {
+        assert!(Instant::now() < deadline, "the port answers when it has given others up");
+    }
 }
 
 #[test]
 fn half_requests_keep_nobody_waiting() {
     let control = start(&loopback());
-    let holding: Vec<_> = (0..400)
-        .map(|_| {
-            let mut stream = connect(&control);
-            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: loc").unwrap();
-            stream
-        })
-        .collect();
     for path in ["/healthz", "/readyz", "/metrics"] {
-        let (status, took) = timed(&control, path);
-        // In a queue the first would wait for six seconds: one second per 64 of the others.
-        assert!(status == 200 && took < Duration::from_secs(3), "{path}: {status} after {took:?}");
+        assert_prompt(|| {
+            let holding: Vec<_> = (0..400)
+                .map(|_| {
+                    let mut stream = connect(&control);
+                    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: loc").unwrap();
+                    stream
+                })
+                .collect();
+            assert_eq!(get(&control, path).status, 200, "{path}");
+            // In a queue, most of them would have been given up before: 64 have a place for a second.
+            holding[400 - 32..].iter().all(|stream| {
+                stream.set_nonblocking(true).unwrap();
+                stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+            })
+        });
     }
-    drop(holding);
 }
 
 /// Opens a connection whose client has a small receive buffer and reads no responses.
@@ -1128,11 +1135,12 @@ fn unread(control: &Control, request: &str) -> TcpStream {
 fn responses_that_are_not_taken_keep_nobody_waiting() {
     let control = start(&loopback());
     let request = "GET /page.js HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(200);
-    let holding: Vec<_> = (0..80).map(|_| unread(&control, &request)).collect();
-    let (status, took) = timed(&control, "/healthz");
-    // Each of the others is kept for ten seconds.
-    assert!(status == 200 && took < Duration::from_secs(5), "{status} after {took:?}");
-    drop(holding);
+    assert_prompt(|| {
+        let holding: Vec<_> = (0..80).map(|_| unread(&control, &request)).collect();
+        assert_eq!(get(&control, "/healthz").status, 200);
+        // In a queue, the first 64 would have been given up before. As it is, the first few are.
+        holding[32..64].iter().all(|stream| stream.take_error().unwrap().is_none())
+    });
 }
 
 #[test]

@@ -89,7 +89,7 @@ mod tests {
     fn an_address_in_use_names_the_option_and_the_key() {
         let error = io::Error::from(io::ErrorKind::AddrInUse);
         let address = SocketAddr::from(([127, 0, 0, 1], 8001));
-        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let other = SocketAddr::from(([127, 0, 0, 1], 0));
         let failure = of_control(&ControlError::Bind { address, error }, Remedy::Options, &[other]);
         assert_eq!(failure.exit_code(), 1);
         let message = failure.to_string();

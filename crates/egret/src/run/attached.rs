@@ -251,16 +251,21 @@ mod tests {
 
     #[tokio::test]
     async fn the_command_ends_once_however_often_the_wait_is_interrupted() {
-        let (attached, other) = attached(Duration::from_millis(20), None);
-        let mut end = attached.end().unwrap();
-        for _ in 0..2 {
+        for linger in [Duration::from_hours(1), Duration::from_millis(20)] {
+            let (attached, other) = attached(linger, None);
+            let mut end = attached.end().unwrap();
+            for _ in 0..2 {
+                let waited = tokio::time::timeout(Duration::from_millis(1), end.wait()).await;
+                assert!(waited.is_err(), "it has not ended");
+            }
+            drop(other);
             let waited = tokio::time::timeout(Duration::from_millis(1), end.wait()).await;
-            assert!(waited.is_err(), "it has not ended");
+            if linger > Duration::from_mins(1) {
+                assert!(waited.is_err(), "it lingers");
+            } else {
+                end.wait().await;
+                assert!(end.ended_at.unwrap().elapsed() >= linger);
+            }
         }
-        drop(other);
-        let waited = tokio::time::timeout(Duration::from_millis(1), end.wait()).await;
-        assert!(waited.is_err(), "it lingers");
-        end.wait().await;
-        assert!(end.ended_at.unwrap().elapsed() >= Duration::from_millis(20));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use egret_export::{ExporterConfigs, ExporterContext, ExporterSnapshot, Exporters};
 use egret_har::sink::{Exported, Sink};
 use egret_har::validate::validate;
-use egret_tests::peers::{Collector, S3};
+use egret_tests::peers::{Collector, S3, free_port};
 use egret_tests::process::{Directory, run_checked};
 use egret_tests::wait::until;
 use serde_json::Value;
@@ -105,8 +105,9 @@ fn a_pull_socket_gets_every_document_once() {
 
 #[test]
 fn records_reach_a_returned_collector_in_order() {
-    let (collector, directory) = (Collector::start("pull.py", &["0"]), Directory::default());
-    let (address, port) = (collector.address().to_owned(), collector.port().to_owned());
+    let port = free_port().to_string();
+    let (collector, directory) = (Collector::start("pull.py", &[&port]), Directory::default());
+    let address = collector.address().to_owned();
     let keys = alf(&format!("zeromq: '{address}'"), "");
     let out = Out::open(&keys, &directory);
     out.put(0..5);

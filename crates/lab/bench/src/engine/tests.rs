@@ -1,5 +1,9 @@
 //! Tests of whole runs against a server on this machine: what is counted, and when a run ends.
 
+use std::net::SocketAddr;
+
+use socket2::{Domain, Socket, Type};
+
 use super::*;
 use crate::fixture::{Reaction, TestServer, options};
 use crate::options::Options;
@@ -117,9 +121,10 @@ fn a_timeout_ends_the_exchange_and_keeps_its_time() {
 
 #[test]
 fn a_target_that_refuses_connections_ends_the_run_with_a_reason() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    drop(listener);
+    // It has a port, and does not listen.
+    let silent = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap().as_socket().unwrap());
     let compiled = options(url, |it| it.requests = Some(1_000)).compile().unwrap();
     let outcome = execute(&compiled.plan, &mut |_| Directive::Continue).unwrap();
     let reason = outcome.fatal.unwrap();

@@ -1,12 +1,18 @@
 //! Tests real secrets and similar texts. Secrets are assembled at run time, so repository scanners do not
 //! report this file.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::key::Key;
+
+/// Processor time of this thread so far, which stands still while other programs have the processor.
+fn cpu_time() -> Duration {
+    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(spent.split(' ').next().unwrap().parse().unwrap())
+}
 
 fn kinds(text: &str) -> Vec<SecretKind> {
     detect(text).into_iter().map(|finding| finding.kind).collect()
@@ -300,9 +306,9 @@ fn a_long_text_is_looked_at_once() {
         "\nContent-Disposition: x; name=token\n\n*",
     ] {
         let text = piece.repeat(500_000 / piece.len());
-        let begun = Instant::now();
+        let begun = cpu_time();
         let findings = detect(&text).len();
-        let took = begun.elapsed();
+        let took = cpu_time().saturating_sub(begun);
         assert!(took < Duration::from_secs(20), "{piece:?}: {findings} findings took {took:?}");
     }
 }

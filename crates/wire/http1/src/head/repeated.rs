@@ -1,5 +1,5 @@
-//! Field lines of the heads before. A peer repeats most of its lines, and a line that stands where it stood in
-//! the last head need not be parsed again.
+//! Field lines of the heads before. A peer repeats most of its lines. A line that stands where it stood in the
+//! last head need not be parsed again.
 
 use std::fmt;
 
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_any_length_is_found_at_any_offset_unless_a_byte_differs() {
+    fn an_equal_line_is_found_at_any_offset() {
         for len in 8..=LINE_BYTES_MAX + 9 {
             let line = line(len);
             let mut lines = RepeatedLines::default();

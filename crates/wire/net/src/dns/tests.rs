@@ -280,14 +280,14 @@ async fn name_servers_are_asked_for_both_families_once() {
 
     assert_eq!(resolver.resolve("missing.example").await, Err(DnsError::NotFound));
     assert_eq!(resolver.resolve("broken.example").await, Err(DnsError::Failed));
-    let start = std::time::Instant::now();
-    assert_eq!(resolver.resolve("silent.example").await, found());
-    assert!(
-        start.elapsed() < Duration::from_secs(2),
-        "the family that answers is not kept waiting: {:?}",
-        start.elapsed()
-    );
-    assert_eq!(resolver.snapshot().entries, 4);
+    assert_eq!(resolver.snapshot().entries, 3);
+
+    // The look-up of the family that does not answer takes longer than this test may.
+    let config =
+        DnsConfig { servers: vec![server], timeout: Duration::from_hours(1), ..DnsConfig::default() };
+    let patient = Resolver::start(&config).unwrap();
+    let found_one = tokio::time::timeout(Duration::from_mins(1), patient.resolve("silent.example")).await;
+    assert_eq!(found_one, Ok(found()), "the family that answers is not kept waiting");
 }
 
 #[tokio::test(flavor = "local")]

@@ -1,0 +1,16 @@
+//! Tests that judge time, or the share of an allowance that is used. A separate suite, `make test-timed`,
+//! which runs one test at a time on a machine that does nothing else: a busy machine makes them fail.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
+
+mod timed {
+    mod attack_limits;
+    mod bench_comparison;
+    mod bench_open_model;
+    mod bench_percentiles;
+    mod handover_restarts;
+    mod lab_limits;
+    mod limits_allowance;
+    mod page_busy;
+    mod provider_delays;
+    mod start;
+}
