@@ -94,7 +94,7 @@ fn a_gateway_without_the_store_uses_what_it_was_lent_and_what_the_policy_allows(
         let least = if most > 10 { most - 50 } else { 0 };
         assert!((least..=most).contains(&after), "{policy:?}: {before}, {after}");
         assert_eq!(cluster.take(0, b"").unwrap_err().why == Why::StoreDown, policy != OnStoreError::Open);
-        // What was used alone is told when the store is back, and the others use no more than the rest.
+        // The store hears what was used alone when it is back, and the others use no more than the rest.
         cluster.is_store_away = false;
         cluster.pass(3_000);
         let grants = cluster.take_all(1, 20_000);
