@@ -379,7 +379,7 @@ fn the_probes_tell_living_from_ready() {
 
 /// A membership of one segment.
 fn membership(is_up: bool) -> ClusterStatus {
-    let segment = ShardStatus {
+    let shard = ShardStatus {
         is_up,
         calls: u64::from(is_up),
         error: (!is_up).then(|| "redis.internal:6379: refused".to_owned()),
@@ -391,7 +391,7 @@ fn membership(is_up: bool) -> ClusterStatus {
         member: "a".into(),
         age: Duration::from_secs(5),
         learn_for: Duration::from_secs(10),
-        segments: vec![segment],
+        shards: vec![shard],
     }
 }
 

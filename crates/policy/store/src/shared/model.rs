@@ -29,7 +29,7 @@ use world::{Fault, World};
 use super::{AllocatorReply, Call, GroupCall, View};
 
 /// Number of histories if the environment has none.
-const HISTORIES: u32 = 200;
+const HISTORIES: u32 = 50;
 /// The seed if the environment has none.
 const SEED: u64 = 19;
 /// Threads that play them. Each has a part of its own, whatever the number of processors.
