@@ -39,45 +39,37 @@ pub struct Hash {
 pub struct FakeRedis {
     lua: Lua,
     script: Function,
-    server: Rc<RefCell<Server>>,
+    keyspace: Rc<RefCell<Keyspace>>,
 }
 
 #[derive(Debug, Default)]
-struct Server {
+struct Keyspace {
     now_ms: u64,
     keys: Keys,
-}
-
-/// The server's answer to a command.
-enum Answer {
-    Nothing,
-    Texts(Vec<Vec<u8>>),
 }
 
 impl FakeRedis {
     /// Creates an empty server, and compiles the script.
     pub fn new(script: &str) -> Self {
         let lua = Lua::new();
-        let server = Rc::new(RefCell::new(Server::default()));
-        let called = server.clone();
+        let keyspace = Rc::new(RefCell::new(Keyspace::default()));
+        let called = keyspace.clone();
         let call = move |lua: &Lua, words: Variadic<Value>| {
             let words: Vec<Vec<u8>> = words.iter().map(text).collect();
-            match called.borrow_mut().run(&words) {
-                Answer::Nothing => Ok(Value::Nil),
-                Answer::Texts(texts) => Ok(Value::Table(sequence(lua, &texts)?)),
-            }
+            let texts = called.borrow_mut().run(&words);
+            texts.map(|texts| sequence(lua, &texts)).transpose()
         };
         let redis = lua.create_table().unwrap();
         redis.set("call", lua.create_function(call).unwrap()).unwrap();
         lua.globals().set("redis", redis).unwrap();
         lua.load(SANDBOX).exec().unwrap();
         let script = lua.load(script).into_function().unwrap_or_else(|error| panic!("{error}"));
-        Self { lua, script, server }
+        Self { lua, script, keyspace }
     }
 
     /// Runs the script at `now_ms` by the server's clock. Returns the text that it replies.
     pub fn run(&self, keys: &[Vec<u8>], arguments: &[Vec<u8>], now_ms: u64) -> Vec<u8> {
-        self.server.borrow_mut().now_ms = now_ms;
+        self.keyspace.borrow_mut().now_ms = now_ms;
         for (name, texts) in [("KEYS", keys), ("ARGV", arguments)] {
             self.lua.globals().raw_set(name, sequence(&self.lua, texts).unwrap()).unwrap();
         }
@@ -87,22 +79,23 @@ impl FakeRedis {
 
     /// A copy of the content.
     pub fn keys(&self) -> Keys {
-        self.server.borrow().keys.clone()
+        self.keyspace.borrow().keys.clone()
     }
 
     /// Replaces the content, as another server does that takes over.
     pub fn restore(&self, keys: Keys) {
-        self.server.borrow_mut().keys = keys;
+        self.keyspace.borrow_mut().keys = keys;
     }
 
     /// Looks at the content.
     pub fn inspect<T>(&self, look: impl FnOnce(&Keys) -> T) -> T {
-        look(&self.server.borrow().keys)
+        look(&self.keyspace.borrow().keys)
     }
 }
 
-impl Server {
-    fn run(&mut self, words: &[Vec<u8>]) -> Answer {
+impl Keyspace {
+    /// Runs a command. Returns its texts, if it has any.
+    fn run(&mut self, words: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
         let (name, rest) = words.split_first().unwrap();
         let now_ms = self.now_ms;
         // The server removes what is over before anything else.
@@ -114,12 +107,12 @@ impl Server {
         match (name.as_slice(), rest) {
             (b"TIME", []) => {
                 let time = [now_ms / 1_000, now_ms % 1_000 * 1_000];
-                return Answer::Texts(time.map(|number| number.to_string().into_bytes()).into());
+                return Some(time.map(|number| number.to_string().into_bytes()).into());
             }
             (b"HGETALL", [key]) => {
                 let fields = self.keys.get(key).map(|hash| hash.fields.iter()).into_iter().flatten();
                 let texts = fields.flat_map(|(field, value)| [field.clone(), value.clone()]);
-                return Answer::Texts(texts.collect());
+                return Some(texts.collect());
             }
             (b"HSET", [key, pairs @ ..]) => {
                 let hash = self.keys.entry(key.clone()).or_default();
@@ -145,7 +138,7 @@ impl Server {
             (b"PUBLISH", [_, _]) => {}
             _ => panic!("the fake has no {} of {} words", name.escape_ascii(), rest.len()),
         }
-        Answer::Nothing
+        None
     }
 }
 

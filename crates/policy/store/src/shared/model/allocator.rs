@@ -23,7 +23,7 @@ static SHARDS: AtomicU64 = AtomicU64::new(0);
 pub struct Allocator {
     fake: FakeRedis,
     shard: Shard,
-    server: Option<Server>,
+    server: Option<RealServer>,
 }
 
 impl Allocator {
@@ -32,7 +32,7 @@ impl Allocator {
         Self {
             fake: FakeRedis::new(CALL_SCRIPT),
             shard: Shard::new(&cluster, SHARDS.fetch_add(1, Ordering::Relaxed)),
-            server: std::env::var(ADDRESS).ok().map(|address| Server::connect(&address)),
+            server: std::env::var(ADDRESS).ok().map(|address| RealServer::connect(&address)),
         }
     }
 
@@ -95,12 +95,12 @@ impl Drop for Allocator {
 
 /// A connection to a server that runs the script on the model's clock.
 #[derive(Debug)]
-struct Server {
+struct RealServer {
     connection: BufReader<TcpStream>,
     script: Vec<u8>,
 }
 
-impl Server {
+impl RealServer {
     fn connect(address: &str) -> Self {
         let stream =
             TcpStream::connect(address).unwrap_or_else(|error| panic!("{ADDRESS} {address}: {error}"));
