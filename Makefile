@@ -149,15 +149,15 @@ test-cluster: $(PEERS)/valkey $(if $(ONLY),,model) ## Play `make model`, then sh
 		$(or $(ONLY),$(addprefix --skip ,$(ALONE))) || status=1; \
 	$(say) "All scenarios"; exit $$status
 
-HISTORIES ?= 10000
+HISTORIES ?= 2000
 MIRRORED ?= 200
 SEED := $(or $(SEED),$(shell date +%s))
-model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=200, SEED=number): five minutes
+model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=2000, MIRRORED=200, SEED=number): five minutes
 	@$(say) "Checking for Redis"
 	@scripts/need cc=gcc redis-server
 	@$(say) "Playing $(HISTORIES) histories of the seed $(SEED)"
 	@EGRET_MODEL_SEED=$(SEED) EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick --package egret-store --lib model -- --nocapture
-	@$(say) "Playing $(MIRRORED) histories beside Redis, whose script must give the same replies"
+	@$(say) "Playing $(MIRRORED) histories beside Redis, which must give the same replies"
 	@EGRET_MODEL_SEED=$(SEED) EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
 		cargo test --locked --profile quick --package egret-store --lib model_histories -- --nocapture
 

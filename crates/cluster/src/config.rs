@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 /// Minimum length of the key.
 const KEY_BYTES_MIN: usize = 32;
-/// Number of segments in a Redis Cluster. All gateways must use the same number, whatever the number of
+/// Number of shards in a Redis Cluster. All gateways must use the same number, whatever the number of
 /// masters, which may change. Few are left idle with up to six masters.
-pub const SEGMENTS: u64 = 16;
+pub const SHARDS: u64 = 16;
 
 /// The cluster that shares the quotas with `store: redis`: all gateways with the same `name` and store.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -157,13 +157,13 @@ impl ClusterConfig {
     /// Returns `true` if another config differs in no more than the store's place and credentials, which can
     /// change while Egret runs.
     pub fn is_same_cluster(&self, other: &Self) -> bool {
-        let is_split_alike = self.redis.segments() == other.redis.segments();
+        let is_split_alike = self.redis.shards() == other.redis.shards();
         is_split_alike && *self == Self { redis: self.redis.clone(), ..other.clone() }
     }
 
     /// The durations of the protocol.
     pub(crate) fn terms(&self) -> Terms {
-        Terms { keep_ms: millis(self.keep_for), learn_ms: millis(self.learn_for), ..Terms::default() }
+        Terms { fallback_ms: millis(self.keep_for), recovery_ms: millis(self.learn_for), ..Terms::default() }
     }
 
     /// Returns the mistakes.
@@ -280,9 +280,9 @@ impl RedisConfig {
         nodes.map(|(host, port)| Address::Tcp(host, port)).collect()
     }
 
-    /// Number of segments.
-    pub(super) fn segments(&self) -> u64 {
-        if self.cluster.is_empty() { 1 } else { SEGMENTS }
+    /// Number of shards.
+    pub(super) fn shards(&self) -> u64 {
+        if self.cluster.is_empty() { 1 } else { SHARDS }
     }
 }
 

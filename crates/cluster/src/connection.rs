@@ -159,7 +159,7 @@ impl Connection {
 pub(super) struct StoreConnection {
     connection: Connection,
     /// The server's process.
-    pub(super) run: Arc<str>,
+    pub(super) incarnation: Arc<str>,
     /// The digest of the script.
     script: Arc<str>,
 }
@@ -175,11 +175,11 @@ impl StoreConnection {
         if !matches!(role.first(), Some(Value::BulkString(role)) if role == b"master") {
             return Err(StoreTrouble::NotMaster);
         }
-        let run = run_id(&info).ok_or(StoreTrouble::Reply)?.into();
+        let incarnation = run_id(&info).ok_or(StoreTrouble::Reply)?.into();
         if let Some(policy) = field(&memory, "maxmemory_policy").filter(|policy| *policy != "noeviction") {
             warn_of_eviction(&shown(policy));
         }
-        Ok(Self { connection, run, script: script.into() })
+        Ok(Self { connection, incarnation, script: script.into() })
     }
 
     /// The connection, for other commands than calls.

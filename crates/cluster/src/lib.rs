@@ -13,8 +13,8 @@ mod masters;
 mod purges;
 mod reply;
 mod seal;
-mod segment;
 mod sentinel;
+mod shard;
 mod sink;
 mod status;
 mod store_calls;
@@ -29,22 +29,22 @@ use std::{fmt, io};
 
 use egret_store::SharedState;
 use egret_store::marks::MarkSink;
-use egret_store::shared::{GroupSink, Member, Segment, SharedPurges, SharedTokens, Terms};
+use egret_store::shared::{GroupSink, Member, Shard, SharedPurges, SharedTokens, Terms};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SEGMENTS, SentinelConfig};
+pub use config::{ClusterConfig, RedisConfig, RedisTlsConfig, SHARDS, SentinelConfig};
 use link::{LinkSender, Message};
 use masters::Masters;
 use seal::ClusterKey;
-use segment::{SegmentParts, SegmentTask};
-use sink::{ClusterSink, Digester, SegmentSink};
+use shard::{ShardParts, ShardTask};
+use sink::{ClusterSink, Digester, ShardSink};
 use status::SharedStatus;
-pub use status::{ClusterStatus, RENEWAL_BOUNDS_US, SegmentStatus};
+pub use status::{ClusterStatus, RENEWAL_BOUNDS_US, ShardStatus};
 use token_files::TokenFiles;
 use tokens::ClusterTokens;
 
-/// Maximum number of groups and presses that wait for the task of a segment.
+/// Maximum number of groups and hints that wait for the task of a shard.
 const QUEUE_MAX: usize = 4_096;
 /// Directory of the tokens on disk, in that of the gateway's data.
 const TOKENS_DIRECTORY: &str = "tokens";
@@ -76,18 +76,18 @@ impl Handles {
         terms: Terms,
         link: &LinkSender,
     ) -> Result<Self, ClusterStartError> {
-        let segment = Segment::new(&config.name, 0);
+        let shard = Shard::new(&config.name, 0);
         let derive = |secret| ClusterKey::new(&config.name, secret).map_err(io::Error::other);
         let key = || config.key.as_ref().map(derive).transpose().map_err(ClusterStartError);
         let (marks, task) =
-            marks::marks(&config.name, Digester::new(config), segment::random(), link.subscribe());
+            marks::marks(&config.name, Digester::new(config), shard::random(), link.subscribe());
         tokio::spawn(task.run());
-        let (purges, task) = purges::purges(segment.clone(), key()?, segment::random(), link.subscribe());
+        let (purges, task) = purges::purges(shard.clone(), key()?, shard::random(), link.subscribe());
         tokio::spawn(task.run());
         let (learn, files) =
-            (Duration::from_millis(terms.learn_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
+            (Duration::from_millis(terms.recovery_ms), TokenFiles(data_dir.join(TOKENS_DIRECTORY)));
         let tokens = key()?.map(|key| {
-            let (tokens, task) = tokens::tokens(segment, key, learn, files, link.subscribe());
+            let (tokens, task) = tokens::tokens(shard, key, learn, files, link.subscribe());
             tokio::spawn(task.run());
             (Arc::clone(&tokens), tokens as Arc<dyn SharedTokens>)
         });
@@ -102,7 +102,7 @@ pub struct ClusterMonitor {
     member: Arc<str>,
     joined: Instant,
     learn_for: Duration,
-    segments: Arc<[SharedStatus]>,
+    shards: Arc<[SharedStatus]>,
 }
 
 /// The reason why the thread cannot start.
@@ -139,23 +139,23 @@ impl ClusterThread {
         let messages = link::messages();
         let (store, changed) = watch::channel(Some(Arc::new(Masters::new(&config.redis, &messages))));
         let (mut sinks, mut statuses, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
-        // All state besides quotas is in the first segment.
+        // All state besides quotas is in the first shard.
         let first = LinkSender::new(&messages);
         let handles = {
             let _entered = runtime.enter();
             Handles::spawn(config, data_dir, terms, &first)?
         };
         let mut first = Some(first);
-        for number in 0..config.redis.segments() {
-            let member = Member::new(terms, name.into(), segment::random());
+        for number in 0..config.redis.shards() {
+            let member = Member::new(terms, name.into(), shard::random());
             let (asks, asked) = mpsc::channel(QUEUE_MAX);
-            sinks.push(SegmentSink { asks, lease: Arc::clone(member.lease()) });
+            sinks.push(ShardSink { asks, lease: Arc::clone(member.lease()) });
             let link = first.take().unwrap_or_else(|| LinkSender::new(&messages));
             let status = SharedStatus::default();
             statuses.push(status.clone());
-            let segment = Segment::new(&config.name, number);
+            let shard = Shard::new(&config.name, number);
             let store = changed.clone();
-            tasks.push(SegmentTask::new(SegmentParts { terms, segment, member, asked, store, status, link }));
+            tasks.push(ShardTask::new(ShardParts { terms, shard, member, asked, store, status, link }));
         }
         let sink = Arc::new(ClusterSink::new(config, sinks));
         let thread = std::thread::Builder::new()
@@ -167,7 +167,7 @@ impl ClusterThread {
             member: name.into(),
             joined: Instant::now(),
             learn_for: config.learn_for.get(),
-            segments: statuses.into(),
+            shards: statuses.into(),
         };
         let redis = Mutex::new(config.redis.clone());
         Ok(Self { sink, handles, monitor, messages, redis, store, thread })
@@ -223,14 +223,14 @@ impl ClusterMonitor {
             member: Arc::clone(&self.member),
             age: self.joined.elapsed(),
             learn_for: self.learn_for,
-            segments: self.segments.iter().map(SharedStatus::get).collect(),
+            shards: self.shards.iter().map(SharedStatus::get).collect(),
         }
     }
 }
 
-/// Runs the tasks of all segments until they have left.
-async fn work(segments: Vec<SegmentTask>) {
-    let mut tasks: JoinSet<()> = segments.into_iter().map(SegmentTask::run).collect();
+/// Runs the tasks of all shards until they have left.
+async fn work(shards: Vec<ShardTask>) {
+    let mut tasks: JoinSet<()> = shards.into_iter().map(ShardTask::run).collect();
     while let Some(ended) = tasks.join_next().await {
         if ended.is_err() {
             tracing::error!(

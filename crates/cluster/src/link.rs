@@ -45,7 +45,7 @@ pub(super) fn messages() -> broadcast::Sender<Message> {
 }
 
 impl LinkSender {
-    /// Creates the link of a segment, without a connection.
+    /// Creates the link of a shard, without a connection.
     pub(super) fn new(messages: &broadcast::Sender<Message>) -> Self {
         Self { connection: watch::Sender::new(None), messages: messages.clone() }
     }

@@ -1,10 +1,10 @@
-//! The masters of the store: the search for a segment's master, and the connections that segments share.
+//! The masters of the store: the search for a shard's master, and the connections that shards share.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use egret_clock::Random;
-use egret_store::shared::Segment;
+use egret_store::shared::Shard;
 use redis::{Value, cmd};
 use tokio::sync::{OnceCell, broadcast};
 
@@ -23,14 +23,14 @@ pub(super) struct Masters {
     dials: Mutex<HashMap<Address, Weak<Dial>>>,
 }
 
-/// A connection to a server, as several segments wait for it and share it. It closes with the last of them.
+/// A connection to a server, as several shards wait for it and share it. It closes with the last of them.
 struct Dial {
     address: Address,
     redis: OnceCell<Result<Connection, StoreTrouble>>,
     master: OnceCell<Result<StoreConnection, StoreTrouble>>,
 }
 
-/// A segment's connection to its master.
+/// A shard's connection to its master.
 pub(super) struct Master {
     pub(super) connection: StoreConnection,
     dial: Arc<Dial>,
@@ -48,17 +48,17 @@ impl Masters {
         Self { config: config.clone(), messages: messages.clone(), dials: Mutex::default() }
     }
 
-    /// Connects to the master that has the keys of a segment.
-    pub(super) async fn find(&self, segment: &Segment, random: &mut Random) -> Result<Master, StoreTrouble> {
+    /// Connects to the master that has the keys of a shard.
+    pub(super) async fn find(&self, shard: &Shard, random: &mut Random) -> Result<Master, StoreTrouble> {
         let master = if let Some(sentinel) = &self.config.sentinel {
             let address = sentinel::master(&self.config, sentinel, &self.messages, random).await?;
             self.master(self.dial(&address)).await?
         } else if let Some(address) = self.config.server() {
             self.master(self.dial(&address)).await?
         } else {
-            self.owner(segment, random).await?
+            self.owner(shard, random).await?
         };
-        let subscribed = master.connection.connection().subscribe(&segment.channel()).await;
+        let subscribed = master.connection.connection().subscribe(&shard.channel()).await;
         subscribed.map_err(|error| self.failed(&master, error))?;
         Ok(master)
     }
@@ -77,8 +77,8 @@ impl Masters {
         }
     }
 
-    /// Asks the nodes of a Redis Cluster for the master of a segment, and follows their answers.
-    async fn owner(&self, segment: &Segment, random: &mut Random) -> Result<Master, StoreTrouble> {
+    /// Asks the nodes of a Redis Cluster for the master of a shard, and follows their answers.
+    async fn owner(&self, shard: &Shard, random: &mut Random) -> Result<Master, StoreTrouble> {
         let mut trouble = StoreTrouble::NoMaster;
         let mut places = self.known(random);
         let mut asked = HashSet::new();
@@ -87,7 +87,7 @@ impl Masters {
                 continue;
             }
             let dial = self.dial(&address);
-            match self.asks(&dial, segment).await {
+            match self.asks(&dial, shard).await {
                 Ok(None) => match self.master(dial).await {
                     Ok(master) => return Ok(master),
                     Err(error) => trouble = error,
@@ -99,9 +99,9 @@ impl Masters {
         Err(trouble)
     }
 
-    /// Asks a node about a key of the segment. Returns the node that it names, or `None` if it has the key.
-    async fn asks(&self, dial: &Dial, segment: &Segment) -> Result<Option<Address>, StoreTrouble> {
-        let asked = self.redis(dial).await?.query::<Value>(cmd("EXISTS").arg(segment.members())).await;
+    /// Asks a node about a key of the shard. Returns the node that it names, or `None` if it has the key.
+    async fn asks(&self, dial: &Dial, shard: &Shard) -> Result<Option<Address>, StoreTrouble> {
+        let asked = self.redis(dial).await?.query::<Value>(cmd("EXISTS").arg(shard.members())).await;
         let error = match asked {
             Ok(_) => return Ok(None),
             Err(StoreTrouble::Redis(error)) => error,

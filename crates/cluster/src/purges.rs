@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use egret_store::shared::{
-    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, PurgeTold, PurgedCache, Removal, STREAM_TTL_MS,
-    Segment, SharedPurges,
+    NotTold, PURGE_SCRIPT, PurgeEntry, PurgePosition, PurgeTold, PurgedCache, Removal, STREAM_TTL_MS, Shard,
+    SharedPurges,
 };
 use redis::cmd;
 use tokio::sync::broadcast::error::RecvError;
@@ -75,7 +75,7 @@ impl SharedPurges for ClusterPurges {
 
 /// The task.
 pub(super) struct PurgeTask {
-    segment: Segment,
+    shard: Shard,
     key: Option<ClusterKey>,
     /// Stands for this gateway in messages.
     origin: String,
@@ -83,7 +83,7 @@ pub(super) struct PurgeTask {
     link: Link,
     store: Option<ReadyStore>,
     /// The process of the store that the positions are from.
-    run: Arc<str>,
+    incarnation: Arc<str>,
     /// `true` if the connection is not subscribed yet.
     is_pending: bool,
     /// By the keys of their streams.
@@ -101,20 +101,20 @@ struct Stream {
 
 /// Creates the task and the side of the caches.
 pub(super) fn purges(
-    segment: Segment,
+    shard: Shard,
     key: Option<ClusterKey>,
     instance: u64,
     link: Link,
 ) -> (Arc<dyn SharedPurges>, PurgeTask) {
     let (asks, asked) = mpsc::channel(QUEUE_MAX);
     let task = PurgeTask {
-        segment,
+        shard,
         key,
         origin: format!("{instance:016x}"),
         asked,
         link,
         store: None,
-        run: "".into(),
+        incarnation: "".into(),
         is_pending: false,
         streams: HashMap::new(),
     };
@@ -189,7 +189,7 @@ impl PurgeTask {
     /// The key of the stream of a cache. Names of flows are not secret, but say something about the config.
     fn key_of(&self, name: &str) -> Vec<u8> {
         let name = self.key.as_ref().map_or_else(|| name.to_owned(), |key| key.name(name.as_bytes()));
-        self.segment.purges(&name)
+        self.shard.purges(&name)
     }
 
     /// Subscribes over a new connection, and reads what was missed.
@@ -198,13 +198,13 @@ impl PurgeTask {
         self.store = None;
         self.is_pending = connection.is_some();
         let Some(connection) = connection else { return };
-        match ReadyStore::subscribe(connection, &self.segment.purge_channel()).await {
+        match ReadyStore::subscribe(connection, &self.shard.purge_channel()).await {
             Ok(store) => {
                 self.is_pending = false;
-                if store.run != self.run {
+                if store.incarnation != self.incarnation {
                     // Another process may lack entries that the one before had acknowledged.
                     self.streams.values_mut().for_each(|stream| stream.position.forget());
-                    self.run = Arc::clone(&store.run);
+                    self.incarnation = Arc::clone(&store.incarnation);
                 }
                 self.store = Some(store);
                 self.look().await;
@@ -219,7 +219,7 @@ impl PurgeTask {
             Err(RecvError::Closed) => return,
             Err(RecvError::Lagged(_)) => return self.look().await,
         };
-        if *channel == *self.segment.purge_channel() {
+        if *channel == *self.shard.purge_channel() {
             self.join(&content).await;
         }
     }
@@ -262,7 +262,7 @@ impl PurgeTask {
         }
         let told = match &self.store {
             Some(store) => {
-                let call = self.segment.tell_purges(key, &self.origin, &messages);
+                let call = self.shard.tell_purges(key, &self.origin, &messages);
                 let told: Result<u64, StoreTrouble> = store.evaluate(PURGE_SCRIPT, &call).await;
                 let is_told = told.is_ok();
                 log(told.map(drop));
@@ -338,7 +338,7 @@ impl Reader<'_> {
             }
         }
         // The position comes first: what others purge from here on is read.
-        let last: String = self.store.evaluate(PURGE_SCRIPT, &Segment::join_purges(self.key)).await?;
+        let last: String = self.store.evaluate(PURGE_SCRIPT, &Shard::join_purges(self.key)).await?;
         if stream.position.join(last) {
             stream.remove(&Removal::All);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use egret_clock::{boot_us, turned_boot_us};
-use egret_store::shared::{Farewell, GroupKey, GroupSink, SharedGroup, SharedLease};
+use egret_store::shared::{GroupKey, GroupSink, LeaveMessage, SharedGroup, SharedLease};
 use tokio::sync::mpsc::Sender;
 
 use super::config::ClusterConfig;
@@ -18,11 +18,11 @@ pub(super) enum Ask {
     /// Call about this group soon.
     Group(Arc<dyn SharedGroup>),
     /// This group was dropped.
-    Farewell(Farewell),
+    Leave(LeaveMessage),
 }
 
-/// The way to the task of a segment, and its lease.
-pub(super) struct SegmentSink {
+/// The way to the task of a shard, and its lease.
+pub(super) struct ShardSink {
     pub asks: Sender<Ask>,
     pub lease: Arc<SharedLease>,
 }
@@ -54,29 +54,29 @@ impl Digester {
 
 pub(super) struct ClusterSink {
     /// There is at least one.
-    segments: Vec<SegmentSink>,
+    shards: Vec<ShardSink>,
     digester: Digester,
     members_min: u64,
 }
 
 impl ClusterSink {
-    pub(super) fn new(config: &ClusterConfig, segments: Vec<SegmentSink>) -> Self {
-        Self { segments, digester: Digester::new(config), members_min: config.members_expected }
+    pub(super) fn new(config: &ClusterConfig, shards: Vec<ShardSink>) -> Self {
+        Self { shards, digester: Digester::new(config), members_min: config.members_expected }
     }
 
-    fn segment(&self, key: &[u8]) -> &SegmentSink {
-        &self.segments[segment_of(key, self.segments.len())]
+    fn shard(&self, key: &[u8]) -> &ShardSink {
+        &self.shards[shard_of(key, self.shards.len())]
     }
 }
 
-/// The segment of a group, by FNV-1a and the finalizer of splitmix64, which spreads keys that are alike. All
+/// The shard of a group, by FNV-1a and the finalizer of splitmix64, which spreads keys that are alike. All
 /// members of a cluster must find the same.
-fn segment_of(key: &[u8], segments: usize) -> usize {
+fn shard_of(key: &[u8], shards: usize) -> usize {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = key.iter().fold(0xcbf2_9ce4_8422_2325, step);
     let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    usize::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(0) % segments.max(1)
+    usize::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap_or(0) % shards.max(1)
 }
 
 impl fmt::Debug for ClusterSink {
@@ -103,17 +103,17 @@ impl GroupSink for ClusterSink {
     }
 
     fn lease(&self, key: &GroupKey) -> Arc<SharedLease> {
-        Arc::clone(&self.segment(key).lease)
+        Arc::clone(&self.shard(key).lease)
     }
 
     fn ask(&self, group: Arc<dyn SharedGroup>) -> bool {
-        let asks = self.segment(&group.key()).asks.clone();
+        let asks = self.shard(&group.key()).asks.clone();
         asks.try_send(Ask::Group(group)).is_ok()
     }
 
-    fn farewell(&self, farewell: Farewell) {
+    fn leave(&self, message: LeaveMessage) {
         // If the thread is too busy, the store gets the units back when this gateway leaves.
-        let _ = self.segment(&farewell.call.key).asks.try_send(Ask::Farewell(farewell));
+        let _ = self.shard(&message.call.key).asks.try_send(Ask::Leave(message));
     }
 }
 
@@ -123,12 +123,12 @@ mod tests {
 
     #[test]
     fn groups_are_spread_over_the_segments_and_stay_there() {
-        assert_eq!(segment_of(b"stripe:1:w", 1), 0);
+        assert_eq!(shard_of(b"stripe:1:w", 1), 0);
         // Another value would split the groups of a rolling update.
-        assert_eq!(segment_of(b"stripe:1:w", 16), 12);
+        assert_eq!(shard_of(b"stripe:1:w", 16), 12);
         let mut counts = [0; 16];
         for group in 0..16_000 {
-            counts[segment_of(format!("stripe:1:n{group}").as_bytes(), 16)] += 1;
+            counts[shard_of(format!("stripe:1:n{group}").as_bytes(), 16)] += 1;
         }
         assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
     }

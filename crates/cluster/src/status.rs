@@ -19,16 +19,16 @@ pub struct ClusterStatus {
     pub member: Arc<str>,
     /// Time since the member joined.
     pub age: Duration,
-    /// Minimum time for which a store that has lost its state only learns.
+    /// Minimum length of the recovery window of a store that has lost its state.
     pub learn_for: Duration,
-    /// The segments. There is one, or [`SEGMENTS`](super::SEGMENTS) in a Redis Cluster.
-    pub segments: Vec<SegmentStatus>,
+    /// The shards. There is one, or [`SHARDS`](super::SHARDS) in a Redis Cluster.
+    pub shards: Vec<ShardStatus>,
 }
 
-/// The state of a segment.
+/// The state of a shard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SegmentStatus {
-    /// The process of the member in this segment.
+pub struct ShardStatus {
+    /// The process of the member in this shard.
     pub instance: u64,
     /// `true` if the last call to the store was answered.
     pub is_up: bool,
@@ -36,7 +36,7 @@ pub struct SegmentStatus {
     pub error: Option<String>,
     /// The address of the master, while connected.
     pub master: Option<String>,
-    /// Number of members, as the store told last.
+    /// Number of members, by the last reply.
     pub members: u64,
     /// Number of groups whose units this gateway shares.
     pub groups: usize,
@@ -49,11 +49,11 @@ pub struct SegmentStatus {
     pub renewals: [u64; RENEWAL_BOUNDS_US.len() + 1],
     /// Sum of these times, in microseconds.
     pub renewals_us: u64,
-    /// Time of the lease's clock until which the store only learns, as told last, in milliseconds.
-    pub learns_until_ms: u64,
+    /// Time of the lease's clock at which the recovery window ends, by the last reply, in milliseconds.
+    pub recovery_until_ms: u64,
 }
 
-impl SegmentStatus {
+impl ShardStatus {
     /// Counts an answered call.
     pub(super) fn count(&mut self, took: Duration) {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -62,75 +62,75 @@ impl SegmentStatus {
         self.renewals_us = self.renewals_us.saturating_add(took_us);
     }
 
-    /// Notes that a group only learns for this time.
-    pub(super) fn learns_for(&mut self, learning_ms: u64) {
-        let until_ms = (boot_us() / 1_000).saturating_add(learning_ms);
-        self.learns_until_ms = if learning_ms == 0 { 0 } else { until_ms };
+    /// Notes the remaining recovery window of a group.
+    pub(super) fn recovers_for(&mut self, recovery_ms: u64) {
+        let until_ms = (boot_us() / 1_000).saturating_add(recovery_ms);
+        self.recovery_until_ms = if recovery_ms == 0 { 0 } else { until_ms };
     }
 
-    /// Remaining time for which the store only learns, in milliseconds.
-    pub fn learning_ms(&self) -> u64 {
-        self.learns_until_ms.saturating_sub(boot_us() / 1_000)
+    /// Remaining recovery window, in milliseconds.
+    pub fn recovery_ms(&self) -> u64 {
+        self.recovery_until_ms.saturating_sub(boot_us() / 1_000)
     }
 }
 
 impl ClusterStatus {
-    /// Returns `true` if all segments work.
+    /// Returns `true` if all shards work.
     pub fn is_up(&self) -> bool {
-        self.segments.iter().all(|segment| segment.is_up)
+        self.shards.iter().all(|shard| shard.is_up)
     }
 
-    /// The reason why one of the segments does not work.
+    /// The reason why one of the shards does not work.
     pub fn error(&self) -> Option<&str> {
-        self.segments.iter().find_map(|segment| segment.error.as_deref())
+        self.shards.iter().find_map(|shard| shard.error.as_deref())
     }
 
     /// Number of members, this one included.
     pub fn members(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.members).max().unwrap_or(0)
+        self.shards.iter().map(|shard| shard.members).max().unwrap_or(0)
     }
 
     /// Number of answered calls to the store.
     pub fn calls(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.calls).sum()
+        self.shards.iter().map(|shard| shard.calls).sum()
     }
 
     /// Number of failures of the store.
     pub fn failures(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.failures).sum()
+        self.shards.iter().map(|shard| shard.failures).sum()
     }
 
     /// Number of answered calls in each bucket of [`RENEWAL_BOUNDS_US`] and above the last.
     pub fn renewals(&self) -> [u64; RENEWAL_BOUNDS_US.len() + 1] {
-        std::array::from_fn(|at| self.segments.iter().map(|segment| segment.renewals[at]).sum())
+        std::array::from_fn(|at| self.shards.iter().map(|shard| shard.renewals[at]).sum())
     }
 
     /// Sum of the times from these calls to their replies, in microseconds.
     pub fn renewals_us(&self) -> u64 {
-        self.segments.iter().fold(0, |sum, segment| sum.saturating_add(segment.renewals_us))
+        self.shards.iter().fold(0, |sum, shard| sum.saturating_add(shard.renewals_us))
     }
 
-    /// Longest remaining time for which a segment only learns, in milliseconds.
-    pub fn learning_ms(&self) -> u64 {
-        self.segments.iter().map(SegmentStatus::learning_ms).max().unwrap_or(0)
+    /// Longest remaining recovery window of a shard, in milliseconds.
+    pub fn recovery_ms(&self) -> u64 {
+        self.shards.iter().map(ShardStatus::recovery_ms).max().unwrap_or(0)
     }
 
-    /// Returns `true` if the gateway can serve: every segment has answered, or they had the time to.
+    /// Returns `true` if the gateway can serve: every shard has answered, or they had the time to.
     pub fn is_ready(&self) -> bool {
-        self.age >= self.learn_for || self.segments.iter().all(|segment| segment.calls > 0)
+        self.age >= self.learn_for || self.shards.iter().all(|shard| shard.calls > 0)
     }
 }
 
-/// The state of a segment, shared with the thread.
+/// The state of a shard, shared with the thread.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SharedStatus(Arc<Mutex<SegmentStatus>>);
+pub(super) struct SharedStatus(Arc<Mutex<ShardStatus>>);
 
 impl SharedStatus {
-    pub(super) fn get(&self) -> SegmentStatus {
+    pub(super) fn get(&self) -> ShardStatus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut SegmentStatus)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut ShardStatus)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -140,14 +140,13 @@ mod tests {
     use super::*;
 
     fn status(calls: [u64; 2], age_ms: u64) -> ClusterStatus {
-        let segments =
-            calls.map(|calls| SegmentStatus { calls, is_up: calls > 0, ..SegmentStatus::default() });
+        let shards = calls.map(|calls| ShardStatus { calls, is_up: calls > 0, ..ShardStatus::default() });
         ClusterStatus {
             cluster: "payments".into(),
             member: "a".into(),
             age: Duration::from_millis(age_ms),
             learn_for: Duration::from_secs(10),
-            segments: segments.into(),
+            shards: shards.into(),
         }
     }
 
@@ -161,20 +160,20 @@ mod tests {
 
     #[test]
     fn renewals_are_counted_in_the_bucket_of_their_time() {
-        let mut segment = SegmentStatus::default();
+        let mut shard = ShardStatus::default();
         for micros in [100, 101, 250_000, 250_001] {
-            segment.count(Duration::from_micros(micros));
+            shard.count(Duration::from_micros(micros));
         }
-        assert_eq!(segment.renewals, [1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
-        assert_eq!((segment.calls, segment.renewals_us), (4, 500_202));
+        assert_eq!(shard.renewals, [1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!((shard.calls, shard.renewals_us), (4, 500_202));
     }
 
     #[test]
-    fn the_time_of_learning_passes_without_a_call() {
-        let mut segment = SegmentStatus::default();
-        segment.learns_for(9_000);
-        assert!((8_000..=9_000).contains(&segment.learning_ms()));
-        segment.learns_for(0);
-        assert_eq!(segment.learning_ms(), 0);
+    fn the_recovery_window_passes_without_a_call() {
+        let mut shard = ShardStatus::default();
+        shard.recovers_for(9_000);
+        assert!((8_000..=9_000).contains(&shard.recovery_ms()));
+        shard.recovers_for(0);
+        assert_eq!(shard.recovery_ms(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Calls that the tasks beside the leases make over the connection of their segment.
+//! Calls that the tasks beside the leases make over the connection of their shard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const CONNECTION_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(super) struct ReadyStore {
     pub connection: Connection,
-    pub run: Arc<str>,
+    pub incarnation: Arc<str>,
 }
 
 impl ReadyStore {
@@ -24,8 +24,8 @@ impl ReadyStore {
     pub async fn subscribe(connection: Connection, channel: &[u8]) -> Result<Self, StoreTrouble> {
         connection.subscribe(channel).await?;
         let info: String = connection.query(cmd("INFO").arg("server")).await?;
-        let run = run_id(&info).unwrap_or_default().into();
-        Ok(Self { connection, run })
+        let incarnation = run_id(&info).unwrap_or_default().into();
+        Ok(Self { connection, incarnation })
     }
 
     /// Runs a script. It is sent each time: these calls are rare.

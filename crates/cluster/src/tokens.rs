@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
 use egret_store::shared::{
-    Segment, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenCalls, TokenClaim,
-    TokenIdentity, TokenReply,
+    Shard, SharedTokenState, SharedTokens, StoredToken, TOKEN_SCRIPT, TokenCalls, TokenClaim, TokenIdentity,
+    TokenReply,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -80,7 +80,7 @@ pub(super) struct TokenTask {
 
 /// The part of the task that claims share with it.
 struct TokenContext {
-    segment: Segment,
+    shard: Shard,
     key: ClusterKey,
     /// Time for which a store that may have lost its state learns from the gateways.
     learn: Duration,
@@ -101,7 +101,7 @@ struct KnownToken {
 
 /// Creates the task and the side of the accounts.
 pub(super) fn tokens(
-    segment: Segment,
+    shard: Shard,
     key: ClusterKey,
     learn: Duration,
     files: TokenFiles,
@@ -109,7 +109,7 @@ pub(super) fn tokens(
 ) -> (Arc<ClusterTokens>, TokenTask) {
     let (asks, asked) = mpsc::channel(QUEUE_MAX);
     let (known, store, rights) = (Mutex::default(), watch::Sender::new(None), watch::Sender::new(0));
-    let context = Arc::new(TokenContext { segment, key, learn, files, known, store, rights });
+    let context = Arc::new(TokenContext { shard, key, learn, files, known, store, rights });
     (Arc::new(ClusterTokens(asks)), TokenTask { context, asked, link, is_pending: false })
 }
 
@@ -147,7 +147,7 @@ impl TokenTask {
         self.context.store.send_replace(None);
         self.is_pending = connection.is_some();
         let Some(connection) = connection else { return };
-        match ReadyStore::subscribe(connection, &self.context.segment.token_channel()).await {
+        match ReadyStore::subscribe(connection, &self.context.shard.token_channel()).await {
             Ok(store) => {
                 self.is_pending = false;
                 self.context.store.send_replace(Some(store));
@@ -170,15 +170,14 @@ impl TokenTask {
                 return;
             }
         };
-        if *channel != *self.context.segment.token_channel() {
+        if *channel != *self.context.shard.token_channel() {
             return;
         }
         let (is_question, key) = match content.split_first() {
             Some((&QUESTION, key)) => (true, key),
             _ => (false, &*content),
         };
-        let Some(name) = self.context.known_names().find(|name| self.context.segment.token(name) == key)
-        else {
+        let Some(name) = self.context.known_names().find(|name| self.context.shard.token(name) == key) else {
             return;
         };
         if is_question {
@@ -228,7 +227,8 @@ impl TokenContext {
         });
         // The age of a state on disk is unknown, so its access token is not used.
         let age_ms = millis(EXCLUSIVE_TTL);
-        let read = read.map(|(version, sealed)| StoredToken { version, sealed, age_ms, run: Vec::new() });
+        let read =
+            read.map(|(version, sealed)| StoredToken { version, sealed, age_ms, incarnation: Vec::new() });
         let state = read.filter(|state| self.opened(&identity, state).is_some()).unwrap_or_default();
         self.known().insert(name, KnownToken { identity: token, state, noted: Instant::now() });
     }
@@ -286,7 +286,7 @@ impl TokenContext {
     fn calls(&self, name: &str, is_exclusive: bool) -> Option<TokenCalls> {
         let mut owner = [0; 16];
         rand::fill(&mut owner).ok()?;
-        Some(TokenCalls::new(&self.segment, name, is_exclusive, u128::from_be_bytes(owner)))
+        Some(TokenCalls::new(&self.shard, name, is_exclusive, u128::from_be_bytes(owner)))
     }
 
     /// Offers the newest state to the store.

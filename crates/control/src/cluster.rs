@@ -1,6 +1,6 @@
 //! The membership in a cluster in the form of the API.
 
-use egret_cluster::{ClusterStatus, SegmentStatus};
+use egret_cluster::{ClusterStatus, ShardStatus};
 use egret_quota::{GroupSnapshot, OnStoreError, QuotaSnapshot};
 use serde::Serialize;
 
@@ -9,24 +9,25 @@ use serde::Serialize;
 pub struct ClusterView<'a> {
     name: &'a str,
     member: &'a str,
-    /// Number of gateways, as the store told last.
+    /// Number of gateways, by the last reply.
     members: u64,
-    /// `true` if the store responds for every segment.
+    /// `true` if the store responds for every shard.
     up: bool,
     /// The reason why it does not.
     error: Option<&'a str>,
     calls: u64,
     failures: u64,
-    /// Remaining time for which the store only learns.
+    /// Remaining recovery window of the store.
     learning_us: u64,
-    segments: Vec<SegmentView<'a>>,
+    #[serde(rename = "segments")]
+    shards: Vec<ShardView<'a>>,
     quotas: Vec<SharedQuotaView<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct SegmentView<'a> {
+struct ShardView<'a> {
     number: usize,
-    /// The process of this gateway in the segment, in hexadecimal digits.
+    /// The process of this gateway in the shard, in hexadecimal digits.
     instance: String,
     up: bool,
     error: Option<&'a str>,
@@ -76,29 +77,29 @@ impl<'a> ClusterView<'a> {
             error: status.error(),
             calls: status.calls(),
             failures: status.failures(),
-            learning_us: micros(status.learning_ms()),
-            segments: {
-                let numbered = status.segments.iter().enumerate();
-                numbered.map(|(number, segment)| SegmentView::new(number, segment)).collect()
+            learning_us: micros(status.recovery_ms()),
+            shards: {
+                let numbered = status.shards.iter().enumerate();
+                numbered.map(|(number, shard)| ShardView::new(number, shard)).collect()
             },
             quotas: quotas.iter().filter_map(SharedQuotaView::new).collect(),
         }
     }
 }
 
-impl<'a> SegmentView<'a> {
-    fn new(number: usize, segment: &'a SegmentStatus) -> Self {
+impl<'a> ShardView<'a> {
+    fn new(number: usize, shard: &'a ShardStatus) -> Self {
         Self {
             number,
-            instance: format!("{:016x}", segment.instance),
-            up: segment.is_up,
-            error: segment.error.as_deref(),
-            master: segment.master.as_deref(),
-            members: segment.members,
-            groups: segment.groups,
-            calls: segment.calls,
-            failures: segment.failures,
-            learning_us: micros(segment.learning_ms()),
+            instance: format!("{:016x}", shard.instance),
+            up: shard.is_up,
+            error: shard.error.as_deref(),
+            master: shard.master.as_deref(),
+            members: shard.members,
+            groups: shard.groups,
+            calls: shard.calls,
+            failures: shard.failures,
+            learning_us: micros(shard.recovery_ms()),
         }
     }
 }
@@ -120,7 +121,7 @@ impl<'a> SharedQuotaView<'a> {
 impl<'a> SharedGroupView<'a> {
     fn new(group: &'a GroupSnapshot) -> Option<Self> {
         let shared = group.shared?;
-        let state = match (group.has_store_failed, shared.kept) {
+        let state = match (group.has_store_failed, shared.fallback) {
             (false, _) => "held",
             (true, 0) => "over",
             (true, _) => "kept",
@@ -131,7 +132,7 @@ impl<'a> SharedGroupView<'a> {
             used: group.used,
             hold: shared.hold,
             pool: shared.pool,
-            kept: shared.kept,
+            kept: shared.fallback,
             state,
             config_differs: shared.config_differs,
         })

@@ -328,7 +328,7 @@ const SHARED_FIGURES: [(&str, &str, ReadShared); 4] = [
         |shared| shared.pool,
     ),
     ("egret_quota_kept", "Units that this gateway uses although it is cut off from the store.", |shared| {
-        units(shared.kept)
+        units(shared.fallback)
     }),
     (
         "egret_quota_config_differs",
@@ -371,7 +371,7 @@ fn membership(text: &mut MetricsText, status: &ClusterStatus) {
     text.gauge("egret_cluster_members", members, status.members());
     let name = "egret_cluster_learning_seconds";
     text.family(name, "gauge", "Remaining time for which the store only learns what the gateways hold.");
-    text.sample(name, &[], Seconds(status.learning_ms().saturating_mul(1_000)));
+    text.sample(name, &[], Seconds(status.recovery_ms().saturating_mul(1_000)));
     text.counter("egret_cluster_calls_total", "Calls to the store that were answered.", status.calls());
     let failures = "Failures of the store: of attempts to connect, and of calls.";
     text.counter("egret_cluster_failures_total", failures, status.failures());

@@ -12,7 +12,7 @@ use egret_accounts::token::{TokenError, TokenSnapshot, TokenState};
 use egret_accounts::{AccountSnapshot, CoolingSnapshot};
 use egret_cache::CacheSnapshot;
 use egret_clock::Timestamp;
-use egret_cluster::{ClusterStatus, SegmentStatus};
+use egret_cluster::{ClusterStatus, ShardStatus};
 use egret_config::Secret;
 use egret_control::{
     Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
@@ -379,19 +379,19 @@ fn the_probes_tell_living_from_ready() {
 
 /// A membership of one segment.
 fn membership(is_up: bool) -> ClusterStatus {
-    let segment = SegmentStatus {
+    let shard = ShardStatus {
         is_up,
         calls: u64::from(is_up),
         error: (!is_up).then(|| "redis.internal:6379: refused".to_owned()),
         members: 3,
-        ..SegmentStatus::default()
+        ..ShardStatus::default()
     };
     ClusterStatus {
         cluster: "payments".into(),
         member: "a".into(),
         age: Duration::from_secs(5),
         learn_for: Duration::from_secs(10),
-        segments: vec![segment],
+        shards: vec![shard],
     }
 }
 

@@ -122,7 +122,9 @@ impl Claim {
             return Ok(Found::Right(None, self.known.max(stored.version) + 1));
         }
         let known = self.known.max(self.context.newest(&self.name).version);
-        let is_whole = stored.version > 0 && stored.version >= known && stored.run == store.run.as_bytes();
+        let is_whole = stored.version > 0
+            && stored.version >= known
+            && stored.incarnation == store.incarnation.as_bytes();
         if !is_whole {
             self.learn(store).await?;
         }
@@ -130,7 +132,7 @@ impl Claim {
             reply(store, &calls.release(0)).await?;
             return Ok(Found::Refused(ClaimRefusal::Away));
         }
-        let begun = reply(store, &calls.begin(&store.run, millis(EXCLUSIVE_TTL))).await?;
+        let begun = reply(store, &calls.begin(&store.incarnation, millis(EXCLUSIVE_TTL))).await?;
         let TokenReply::Begun(stored) = begun else { return Ok(Found::Refused(ClaimRefusal::Busy)) };
         let opened = self.context.opened(&self.identity, &stored);
         if opened.is_some() {
@@ -146,8 +148,8 @@ impl Claim {
     /// Gives the other gateways time to offer a newer state: the store may have lost it.
     async fn learn(&self, store: &ReadyStore) -> Result<(), StoreTrouble> {
         let context = &self.context;
-        let question = [&[QUESTION], context.segment.token(&self.name).as_slice()].concat();
-        let channel = context.segment.token_channel();
+        let question = [&[QUESTION], context.shard.token(&self.name).as_slice()].concat();
+        let channel = context.shard.token_channel();
         let () = store.connection.query(cmd("PUBLISH").arg(channel).arg(question)).await?;
         tracing::info!(
             account = &*self.identity.account,
@@ -165,7 +167,7 @@ impl Claim {
 
     /// Waits until the token has changed, or it is time to look again.
     async fn changed(&mut self, at_most: Duration) {
-        let (channel, key) = (self.context.segment.token_channel(), self.context.segment.token(&self.name));
+        let (channel, key) = (self.context.shard.token_channel(), self.context.shard.token(&self.name));
         let messages = &mut self.messages;
         let changed = async {
             while let Ok(message) = messages.recv().await {
@@ -230,7 +232,7 @@ impl Right {
         let Self { context, identity, calls, version } = self;
         if !identity.is_exclusive {
             let Some(store) = context.ready().await else { return };
-            let call = calls.store(*version, sealed, millis(life).max(1), &store.run, true);
+            let call = calls.store(*version, sealed, millis(life).max(1), &store.incarnation, true);
             return log(identity, reply(&store, &call).await);
         }
         let state = StoredToken { version: *version, sealed: sealed.to_vec(), ..StoredToken::default() };
@@ -238,7 +240,8 @@ impl Right {
         let ttl_ms = millis(EXCLUSIVE_TTL);
         loop {
             let Some(store) = context.ready().await else { continue };
-            match reply(&store, &calls.store(*version, sealed, ttl_ms, &store.run, is_reusable)).await {
+            match reply(&store, &calls.store(*version, sealed, ttl_ms, &store.incarnation, is_reusable)).await
+            {
                 Ok(TokenReply::Refused) => break,
                 Ok(_) => return,
                 Err(error) => log(identity, Err(error)),

@@ -18,8 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use egret_clock::{Timestamp, begin_turn, boot_us, turned_boot_us};
+use egret_fake_redis::FakeRedis;
 use egret_quota::{Quota, Quotas, Stores};
-use egret_store::shared::{Book, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms};
+use egret_store::shared::{
+    AllocatorReply, CALL_SCRIPT, GroupKey, GroupSink, LeaveMessage, Member, Shard, SharedGroup, SharedLease,
+    Terms,
+};
 use gungraun::prelude::*;
 use serde_json::{Value, json};
 
@@ -27,7 +31,7 @@ use limits::at_most;
 
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
 
-/// The cluster of a gateway that is alone in it, with a book in place of the store.
+/// The cluster of a gateway that is alone in it, with a fake of Redis that runs the script.
 #[derive(Debug)]
 struct Cluster {
     lease: Arc<SharedLease>,
@@ -79,7 +83,7 @@ impl GroupSink for Cluster {
         true
     }
 
-    fn farewell(&self, _: Farewell) {}
+    fn leave(&self, _: LeaveMessage) {}
 }
 
 /// Creates a quota in use whose units a cluster has lent to this gateway.
@@ -92,7 +96,8 @@ fn shared(config: &Value) -> Arc<Quota> {
     });
     let sink: Arc<dyn GroupSink> = cluster.clone();
     let quota = compile(config, Stores { cluster: Some(&sink), ..Stores::default() });
-    let mut book = Book::new(Terms::default());
+    let redis = FakeRedis::new(CALL_SCRIPT);
+    let shard = Shard::new("bench", 0);
     // It wants half of the units, and the store learns for a while.
     for _ in 0..60 {
         cluster.pass(Duration::from_millis(500));
@@ -102,7 +107,11 @@ fn shared(config: &Value) -> Arc<Quota> {
         }
         let now_ms = cluster.now_us() / 1_000;
         let call = member.call("run".into(), 1, 100, now_ms);
-        let reply = book.apply(&call, now_ms);
+        let script = shard.call(&call, &Terms::default());
+        let reply = redis.run(&script.keys, &script.arguments, now_ms);
+        let Ok(reply) = AllocatorReply::from_script(&reply, call.groups.len()) else {
+            unreachable!("it is ours")
+        };
         member.answered(call.seq, &reply, now_ms);
     }
     use_up_to_now(&quota, || cluster.pass(Duration::from_millis(1)));

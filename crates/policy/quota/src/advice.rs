@@ -2,7 +2,7 @@
 
 use egret_config::{Duration, Problem};
 
-use super::backing::learning_ms;
+use super::backing::recovery_ms;
 use super::config::{QuotaConfig, QuotaConfigs, QuotaKind, ShareDefault, StoreKind};
 use super::quota::rule;
 
@@ -39,7 +39,7 @@ fn advise_one(path: &str, quota: &QuotaConfig, members: u64) -> Option<Problem> 
 
 /// Warns of a quota of which a cluster serves no call for a long time after its start.
 fn slow_start(path: &str, quota: &QuotaConfig) -> Option<Problem> {
-    let wait = Duration::from_millis(learning_ms(&rule(quota)?));
+    let wait = Duration::from_millis(recovery_ms(&rule(quota)?));
     let message = format!(
         "after a start, or a loss of the store, the gateways serve no call for at least {wait}, because earlier \
          calls may still count; with `kind: fixed` or `kind: calendar` they wait ten seconds"

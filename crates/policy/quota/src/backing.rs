@@ -9,7 +9,7 @@ use super::blocks::Blocks;
 use super::group_kind::GroupKind;
 use super::lease::{FileBacking, Lease};
 use super::meter::{Refill, Rule};
-use super::share::{Share, SharedBacking, cool_ms};
+use super::share::{Share, SharedBacking, cool_down_ms};
 
 /// The stores that quotas may use.
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,9 +72,9 @@ impl Backing {
 }
 
 /// Time for which a store that knows nothing lends none of a group's units, because all may be in use, in
-/// milliseconds. The units of a long window are lent as soon as the gateways have told what they used.
-pub(super) fn learning_ms(rule: &Rule) -> u64 {
-    if is_long(rule) { 0 } else { cool_ms(rule) }
+/// milliseconds. The units of a long window are lent as soon as the gateways have claimed what they used.
+pub(super) fn recovery_ms(rule: &Rule) -> u64 {
+    if is_long(rule) { 0 } else { cool_down_ms(rule) }
 }
 
 fn is_long(rule: &Rule) -> bool {

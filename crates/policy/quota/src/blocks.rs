@@ -1,15 +1,15 @@
 //! The units of a long window that the members of a cluster share. The store lends them in blocks.
 //!
 //! The meter of such a group counts what the whole cluster has used in the window, as far as this gateway
-//! knows. Its times are those of the store's clock; before the store has told any, those of the callers. The
+//! knows. Its times are those of the store's clock; before a reply has had one, those of the callers. The
 //! gateway uses the units of its block. They count as used from the moment they are lent.
 
 use std::sync::Arc;
 
 use egret_clock::Timestamp;
 use egret_store::shared::{
-    Block, ClockCheck, Farewell, GroupCall, GroupReply, GroupSink, Lease, Listing, SharedGroup, SharedLease,
-    StoreClock,
+    Block, ClockCheck, GroupCall, GroupReply, GroupSink, Lease, LeaveMessage, Listing, SharedGroup,
+    SharedLease, StoreClock,
 };
 
 use super::config::OnStoreError;
@@ -25,7 +25,7 @@ pub(super) struct Blocks {
     lease: Arc<SharedLease>,
     block: Block,
     policy: OnStoreError,
-    /// The store's clock, as told with the lease that ends at this time.
+    /// The store's clock, in the reply with the lease that ends at this time.
     clock: Option<StoreClock>,
     clock_lease_ms: u64,
     /// The time by the lease's clock, and the bounds of the store's clock at that time.
@@ -41,7 +41,7 @@ pub(super) struct Blocks {
     called_begin_ms: u64,
     /// With this many unused units left, more are asked for.
     low: u64,
-    /// Units that nobody was lent, as told last.
+    /// Units that nobody was lent, by the last reply.
     pool: i64,
     /// `true` if another member affirms a different limit.
     differs: bool,
@@ -115,7 +115,7 @@ impl Blocks {
         }
     }
 
-    /// Adds what was used in the first window before the store has told its time.
+    /// Adds what was used in the first window before a reply has had the store's time.
     fn tell_used(&mut self, store: ClockCheck, meter: &Meter) {
         self.block.take(meter.used(), self.local_ms);
         self.block.finish(meter.used().saturating_sub(meter.transit()), store);
@@ -143,7 +143,7 @@ impl Blocks {
             _ if lease == Lease::Held => 0,
             OnStoreError::Keep | OnStoreError::Closed => 0,
             OnStoreError::Share => {
-                (limit / self.lease.roster().max(self.sink.members_min()).max(1)).saturating_sub(own)
+                (limit / self.lease.member_count().max(self.sink.members_min()).max(1)).saturating_sub(own)
             }
             OnStoreError::Open => limit.saturating_sub(meter.used()),
         }
@@ -154,8 +154,8 @@ impl Blocks {
         match self.lease() {
             Lease::Held => true,
             // The store assumes that calls of a window end in it or in the next one.
-            Lease::Kept(_) if !self.is_at_edge() => true,
-            Lease::Kept(_) | Lease::Over => {
+            Lease::Fallback(_) if !self.is_at_edge() => true,
+            Lease::Fallback(_) | Lease::Over => {
                 matches!(self.policy, OnStoreError::Share | OnStoreError::Open)
             }
         }
@@ -263,7 +263,7 @@ impl Blocks {
         self.called_begin_ms = self.block.window_ms().0;
         match listing {
             Listing::Leaving => Some(self.block.leave(now_ms)),
-            Listing::Renewal if self.block.is_told(self.lease.generation(), now_ms) => None,
+            Listing::Renewal if self.block.is_known(self.lease.generation(), now_ms) => None,
             Listing::Renewal | Listing::Asked => Some(self.block.call(now_ms)),
         }
     }
@@ -296,10 +296,10 @@ impl Blocks {
     }
 
     /// Returns the unused units to the store, because the group is dropped.
-    pub(super) fn farewell(&mut self) {
+    pub(super) fn leave(&mut self) {
         if self.block.used() > 0 || self.free(self.lease()) > 0 {
             let call = self.block.leave(self.local_ms);
-            self.sink.farewell(Farewell { call, free_ms: 0 });
+            self.sink.leave(LeaveMessage { call, free_ms: 0 });
         }
     }
 
@@ -307,11 +307,11 @@ impl Blocks {
     pub(super) fn snapshot(&self, meter: &Meter) -> SharedSnapshot {
         let lease = self.lease();
         let free = self.free(lease);
-        let kept = if lease == Lease::Held { 0 } else { free.max(self.allowed_alone(lease, meter)) };
+        let fallback = if lease == Lease::Held { 0 } else { free.max(self.allowed_alone(lease, meter)) };
         SharedSnapshot {
             hold: self.block.used().saturating_add(free),
             pool: self.pool,
-            kept,
+            fallback,
             config_differs: self.differs,
         }
     }

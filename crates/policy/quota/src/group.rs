@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use egret_clock::Timestamp;
-use egret_store::shared::{GroupCall, GroupReply, Listing, Press, SharedGroup};
+use egret_store::shared::{GroupCall, GroupReply, Listing, SharedGroup, WakeUpHint};
 use egret_store::{Borrower, Loan, StoreError, Window};
 
 use super::backing::Backed;
@@ -159,8 +159,8 @@ impl SharedGroup for Group {
         }
     }
 
-    fn heeds(&self, press: Press) -> bool {
-        if let Backed::Shared(share) = &mut self.lock().backed { share.heeds(press) } else { false }
+    fn accepts(&self, hint: WakeUpHint) -> bool {
+        if let Backed::Shared(share) = &mut self.lock().backed { share.accepts(hint) } else { false }
     }
 }
 
@@ -171,8 +171,8 @@ impl Drop for Group {
         state.advance_shared();
         let State { meter, backed, .. } = &mut *state;
         match backed {
-            Backed::Shared(share) => share.farewell(meter),
-            Backed::Blocks(blocks) => blocks.farewell(),
+            Backed::Shared(share) => share.leave(meter),
+            Backed::Blocks(blocks) => blocks.leave(),
             Backed::Memory | Backed::File(_) => {}
         }
     }

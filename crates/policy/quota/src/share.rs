@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use egret_clock::Timestamp;
 use egret_store::shared::{
-    Demand, Farewell, GroupCall, GroupReply, GroupSink, Hold, Lease, Listing, Press, SharedGroup, SharedLease,
+    Demand, GroupCall, GroupReply, GroupSink, Hold, Lease, LeaveMessage, Listing, SharedGroup, SharedLease,
+    WakeUpHint,
 };
 
 use super::config::OnStoreError;
@@ -52,7 +53,7 @@ impl SharedBacking {
         let lease = self.sink.lease(&key);
         Share {
             sink: self.sink.clone(),
-            hold: Hold::new(key, rule.most(), cool_ms(rule), true),
+            hold: Hold::new(key, rule.most(), cool_down_ms(rule), true),
             lease,
             whole: rule.clone(),
             policy: OnStoreError::Keep,
@@ -104,7 +105,7 @@ pub(super) struct Share {
     /// Time of the question that is not answered yet, and of the last answer.
     asked_at: Option<u64>,
     answered_at: Option<u64>,
-    /// Units that nobody held, as told last.
+    /// Units that nobody held, by the last reply.
     pool: i64,
     /// `true` if another member affirms a different limit.
     differs: bool,
@@ -143,7 +144,7 @@ impl Share {
         self.whole.most()
     }
 
-    /// Units that nobody held, as told last.
+    /// Units that nobody held, by the last reply.
     pub(super) fn pool(&self) -> u64 {
         u64::try_from(self.pool).unwrap_or(0)
     }
@@ -154,7 +155,7 @@ impl Share {
         SharedSnapshot {
             hold: self.hold.units(),
             pool: self.pool,
-            kept: if lease == Lease::Held { 0 } else { self.usable(lease) },
+            fallback: if lease == Lease::Held { 0 } else { self.usable(lease) },
             config_differs: self.differs,
         }
     }
@@ -230,7 +231,7 @@ impl Share {
         let limit = self.most();
         match self.policy {
             OnStoreError::Keep => self.hold.usable(lease),
-            OnStoreError::Share => limit / self.lease.roster().max(self.sink.members_min()).max(1),
+            OnStoreError::Share => limit / self.lease.member_count().max(self.sink.members_min()).max(1),
             OnStoreError::Closed => 0,
             OnStoreError::Open => limit,
         }
@@ -286,7 +287,7 @@ impl Share {
         }
         match self.lease.at(now / 1_000) {
             Lease::Held if is_lacking => (Why::Exhausted, outside(retry_at)),
-            Lease::Kept(_) | Lease::Over if is_lacking => (Why::StoreDown, outside(retry_at)),
+            Lease::Fallback(_) | Lease::Over if is_lacking => (Why::StoreDown, outside(retry_at)),
             _ => (Why::Exhausted, when.unwrap_or_else(|| outside(retry_at))),
         }
     }
@@ -316,23 +317,26 @@ impl Share {
         if listing == Listing::Leaving {
             return Some(self.hold.leave(demand.used, now_ms));
         }
-        let is_told = self.hold.is_told(demand, self.lease.generation(), now_ms);
+        let is_known = self.hold.is_known(demand, self.lease.generation(), now_ms);
         let is_omitted =
-            listing == Listing::Renewal && is_told && self.hold.usable(lease) >= self.hold.units();
+            listing == Listing::Renewal && is_known && self.hold.usable(lease) >= self.hold.units();
         self.is_asked = false;
         if is_omitted && lease == Lease::Held {
             return None;
         }
-        Some(GroupCall { keeps: self.keeps(), ..self.hold.call(demand, lease, self.lease.roster(), now_ms) })
+        Some(GroupCall {
+            has_fallback: self.has_fallback(),
+            ..self.hold.call(demand, lease, self.lease.member_count(), now_ms)
+        })
     }
 
-    fn keeps(&self) -> bool {
+    fn has_fallback(&self) -> bool {
         matches!(self.policy, OnStoreError::Keep | OnStoreError::Share)
     }
 
     /// Handles the reply to the last call. Tasks that still wait must note their units again.
     pub(super) fn answered(&mut self, reply: &GroupReply, generation: u64, meter: &mut Meter) {
-        self.hold.answered(reply, generation, self.lease.roster());
+        self.hold.answered(reply, generation, self.lease.member_count());
         self.pool = reply.pool;
         self.differs = reply.differs;
         self.waiting = 0;
@@ -351,9 +355,9 @@ impl Share {
         self.hold.is_urgent(self.demand(meter), self.lease.generation())
     }
 
-    /// Returns `true` if a press concerns the group.
-    pub(super) fn heeds(&mut self, press: Press) -> bool {
-        self.hold.heeds(press)
+    /// Returns `true` if the group accepts a wake-up hint.
+    pub(super) fn accepts(&mut self, hint: WakeUpHint) -> bool {
+        self.hold.accepts(hint)
     }
 
     /// Returns `true` if the store cannot be reached.
@@ -362,19 +366,19 @@ impl Share {
     }
 
     /// Returns the units to the store as they become free, because the group is dropped.
-    pub(super) fn farewell(&mut self, meter: &Meter) {
+    pub(super) fn leave(&mut self, meter: &Meter) {
         if self.hold.units() == 0 && meter.used() == 0 {
             return;
         }
         let call = self.hold.leave(meter.used(), meter.now() / 1_000);
         let free_ms = if meter.used() == 0 { 0 } else { meter.reset() / 1_000 + 1 };
-        self.sink.farewell(Farewell { call, free_ms });
+        self.sink.leave(LeaveMessage { call, free_ms });
     }
 }
 
-/// Time for which a used unit cools, in milliseconds. A bucket is full after it.
-pub(super) fn cool_ms(rule: &Rule) -> u64 {
-    let cool = match &rule.refill {
+/// Cool-down of a used unit, in milliseconds. A bucket is full after it.
+pub(super) fn cool_down_ms(rule: &Rule) -> u64 {
+    let cool_down = match &rule.refill {
         Refill::Sliding { window } => *window,
         Refill::Windows { schedule, .. } => schedule.length().unwrap_or_default(),
         Refill::Bucket { window, burst } => {
@@ -383,7 +387,7 @@ pub(super) fn cool_ms(rule: &Rule) -> u64 {
         }
         Refill::Slots => 0,
     };
-    cool.div_ceil(1_000)
+    cool_down.div_ceil(1_000)
 }
 
 fn longer(micros: u64) -> u64 {

@@ -1,4 +1,5 @@
-//! Tests of quotas that gateways share, with a book in place of the store, and a clock that the tests move.
+//! Tests of quotas that gateways share, with a fake of Redis that runs the script, and a clock that the tests
+//! move.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,8 +8,10 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use egret_clock::Timestamp;
+use egret_fake_redis::FakeRedis;
 use egret_store::shared::{
-    Book, BookReply, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms,
+    AllocatorReply, CALL_SCRIPT, GroupKey, GroupSink, LeaveMessage, Member, Shard, SharedGroup, SharedLease,
+    Terms,
 };
 
 use super::*;
@@ -20,9 +23,9 @@ const TERMS: Terms = Terms {
     ttl_ms: 3_000,
     renewal_ms: 1_000,
     gap_ms: 100,
-    settle_ms: 1_000,
-    learn_ms: 1_000,
-    keep_ms: 20_000,
+    settle_time_ms: 1_000,
+    recovery_ms: 1_000,
+    fallback_ms: 20_000,
     turn_ms: 1_000,
 };
 /// Time after which a new cluster lends, for windows of a second.
@@ -35,7 +38,7 @@ struct Sink {
     now_ms: Arc<AtomicU64>,
     lease: Arc<SharedLease>,
     asked: Mutex<Vec<Queued>>,
-    farewells: Mutex<Vec<Farewell>>,
+    leaving: Mutex<Vec<LeaveMessage>>,
 }
 
 struct Queued(Arc<dyn SharedGroup>);
@@ -68,8 +71,8 @@ impl GroupSink for Sink {
         true
     }
 
-    fn farewell(&self, farewell: Farewell) {
-        self.farewells.lock().unwrap().push(farewell);
+    fn leave(&self, message: LeaveMessage) {
+        self.leaving.lock().unwrap().push(message);
     }
 }
 
@@ -81,7 +84,8 @@ struct Gateway {
 
 struct Cluster {
     now_ms: Arc<AtomicU64>,
-    book: Book,
+    redis: FakeRedis,
+    shard: Shard,
     gateways: Vec<Gateway>,
     is_store_away: bool,
     calls: u64,
@@ -101,7 +105,7 @@ impl Cluster {
                 now_ms: now_ms.clone(),
                 lease: member.lease().clone(),
                 asked: Mutex::default(),
-                farewells: Mutex::default(),
+                leaving: Mutex::default(),
             });
             let dynamic: Arc<dyn GroupSink> = sink.clone();
             let mut problems = Vec::new();
@@ -111,7 +115,14 @@ impl Cluster {
             Gateway { member, sink, quotas }
         };
         let gateways = (0..count).map(gateway).collect();
-        Self { now_ms: now_ms.clone(), book: Book::new(TERMS), gateways, is_store_away: false, calls: 0 }
+        Self {
+            now_ms: now_ms.clone(),
+            redis: FakeRedis::new(CALL_SCRIPT),
+            shard: Shard::new("test", 0),
+            gateways,
+            is_store_away: false,
+            calls: 0,
+        }
     }
 
     fn now_ms(&self) -> u64 {
@@ -151,13 +162,13 @@ impl Cluster {
     /// Lets a millisecond pass, in which the members call the store.
     fn step(&mut self) {
         let now_ms = self.now_ms.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut pressed = Vec::new();
+        let mut hints = Vec::new();
         for gateway in &mut self.gateways {
             for Queued(group) in gateway.sink.asked.lock().unwrap().drain(..) {
                 gateway.member.ask(&group);
             }
-            for farewell in gateway.sink.farewells.lock().unwrap().drain(..) {
-                gateway.member.farewell(farewell);
+            for message in gateway.sink.leaving.lock().unwrap().drain(..) {
+                gateway.member.leave_group(message);
             }
             if !gateway.member.is_due(now_ms) {
                 continue;
@@ -167,15 +178,16 @@ impl Cluster {
             if self.is_store_away {
                 continue;
             }
-            let reply = self.book.apply(&call, START_MS + now_ms);
+            let script = self.shard.call(&call, &TERMS);
+            let reply = self.redis.run(&script.keys, &script.arguments, START_MS + now_ms);
+            let reply = AllocatorReply::from_script(&reply, call.groups.len()).unwrap();
             gateway.member.answered(call.seq, &reply, now_ms);
-            let BookReply::Told(told) = reply else { panic!("stale") };
-            pressed
-                .extend(told.pressed.iter().map(|&(index, press)| (call.groups[index].key.clone(), press)));
+            let AllocatorReply::Applied(reply) = reply else { panic!("stale") };
+            hints.extend(reply.hints.iter().map(|&(index, hint)| (call.groups[index].key.clone(), hint)));
         }
-        for (key, press) in pressed {
+        for (key, hint) in hints {
             for gateway in &mut self.gateways {
-                gateway.member.pressed(&key, press);
+                gateway.member.hinted(&key, hint);
             }
         }
     }
@@ -432,14 +444,14 @@ fn a_resumed_thread_does_not_set_back_the_clock() {
 }
 
 #[test]
-fn units_used_by_others_are_not_shared_out() {
+fn outside_use_is_lent_to_no_gateway() {
     let learn = Some(LearnConfig::default());
     let mut cluster = Cluster::start(2, &QuotaConfig { learn, ..sliding(10) });
     cluster.load(LEARNED_MS + 4_000);
     let (served, _) = cluster.load(4_000);
     assert!(served.iter().sum::<u64>() > 35, "{served:?}");
     cluster.pass(2_000);
-    // The provider has counted a call of this gateway, which it forgets after a second, and six of strangers.
+    // The provider has counted a call of this gateway, which it forgets after a second, and six from outside.
     cluster.lend(0, &[], 1);
     let mut grant = cluster.take(0, b"").unwrap();
     grant.responded(cluster.wall());

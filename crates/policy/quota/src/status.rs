@@ -62,11 +62,11 @@ pub struct GroupSnapshot {
 pub struct SharedSnapshot {
     /// Number of units that this gateway holds.
     pub hold: u64,
-    /// Number of units that no gateway holds, as the store told last. It is negative if the limit was
+    /// Number of units that no gateway holds, by the last reply. It is negative if the limit was
     /// lowered, or if costs exceeded it.
     pub pool: i64,
     /// Number of units that this gateway uses although it is cut off from the store; 0 while it is not.
-    pub kept: u64,
+    pub fallback: u64,
     /// `true` if another gateway has a different limit in its config. The lowest one holds.
     pub config_differs: bool,
 }

@@ -94,7 +94,7 @@ fn without_the_store_lent_units_and_policy_apply() {
         let least = if most > 10 { most - 50 } else { 0 };
         assert!((least..=most).contains(&after), "{policy:?}: {before}, {after}");
         assert_eq!(cluster.take(0, b"").unwrap_err().why == Why::StoreDown, policy != OnStoreError::Open);
-        // What was used alone is told when the store is back, and the others use no more than the rest.
+        // The store hears what was used alone when it is back, and the others use no more than the rest.
         cluster.is_store_away = false;
         cluster.pass(3_000);
         let grants = cluster.take_all(1, 20_000);

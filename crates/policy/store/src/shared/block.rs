@@ -2,7 +2,8 @@
 //! counts as used until the window ends, whatever happens to the member.
 //!
 //! A call in transit at the end of a window may count in the next one too. So the member begins a window with
-//! those calls, and the store counts all that may be in transit until the member has told how many are.
+//! those calls, and the store counts all that may be in transit until the member calls with the number of
+//! those that are.
 
 use super::lease::Lease;
 use super::message::{ClockCheck, GroupCall, GroupKey, GroupReply, WindowCall};
@@ -35,7 +36,7 @@ pub struct Block {
     refused: u64,
     /// `true` if the store has just said that it lends nothing.
     is_closed: bool,
-    /// The use and the time at the last call, which tell the demand.
+    /// The use and the time at the last call, which show the demand.
     used_then: u64,
     asked_ms: u64,
     /// Time of the last use or refusal.
@@ -91,7 +92,7 @@ impl Block {
         (self.window.begin_ms, self.window.end_ms)
     }
 
-    /// Units used or lent in the window, in the whole cluster, as told last.
+    /// Units used or lent in the window, in the whole cluster, by the last reply.
     pub fn total(&self) -> u64 {
         self.window.total
     }
@@ -157,11 +158,11 @@ impl Block {
     }
 
     /// Returns `true` if a renewal need not list this group: the store knows all about it.
-    pub fn is_told(&self, generation: u64, now_ms: u64) -> bool {
+    pub fn is_known(&self, generation: u64, now_ms: u64) -> bool {
         let is_in_use = self.has > 0 || self.window.total > 0;
         let is_recent = generation == self.generation && now_ms < self.asked_ms + SILENT_MAX_MS;
-        let is_known = self.has == self.window.known && self.used == self.used_then;
-        self.refused == 0 && !self.report.is_some() && (!is_in_use || (is_recent && is_known))
+        let is_same = self.has == self.window.known && self.used == self.used_then;
+        self.refused == 0 && !self.report.is_some() && (!is_in_use || (is_recent && is_same))
     }
 
     /// Creates the part of a call about this group.
@@ -178,8 +179,8 @@ impl Block {
             key: self.key.clone(),
             generation: self.generation,
             limit: self.limit,
-            cool_ms: 0,
-            keeps: false,
+            cool_down_ms: 0,
+            has_fallback: false,
             has: self.has,
             want: want.max(self.has),
             used: self.used,
@@ -202,7 +203,7 @@ impl Block {
             self.has = reply.hold.max(self.used);
             self.window.known = reply.hold;
             self.window.total = reply.total;
-            self.is_closed = reply.pool <= 0 || reply.learning_ms > 0;
+            self.is_closed = reply.pool <= 0 || reply.recovery_ms > 0;
         }
     }
 
@@ -220,7 +221,7 @@ mod tests {
     const STORE: ClockCheck = ClockCheck { earliest_ms: 60_010, latest_ms: 60_020 };
 
     fn reply(hold: u64, total: u64) -> GroupReply {
-        GroupReply { hold, cap: u64::MAX, pool: 1, learning_ms: 0, total, differs: false }
+        GroupReply { hold, cap: u64::MAX, pool: 1, recovery_ms: 0, total, differs: false }
     }
 
     /// A block of 10 units in the window from 60 s to 120 s.
@@ -238,7 +239,7 @@ mod tests {
         let block = block();
         let at = |earliest_ms, latest_ms| ClockCheck { earliest_ms, latest_ms };
         assert_eq!(block.free(STORE, Lease::Held), 10);
-        assert_eq!(block.free(STORE, Lease::Kept(4)), 10);
+        assert_eq!(block.free(STORE, Lease::Fallback(4)), 10);
         assert_eq!(block.free(STORE, Lease::Over), 0);
         assert_eq!(block.free(at(59_999, 60_005), Lease::Held), 0);
         assert_eq!(block.free(at(119_990, 120_000), Lease::Held), 0);
@@ -281,9 +282,9 @@ mod tests {
     #[test]
     fn a_renewal_lists_a_used_window_at_intervals() {
         let mut block = block();
-        assert!(block.is_told(7, 5_001) && !block.is_told(7, 8_000) && !block.is_told(8, 5_001));
+        assert!(block.is_known(7, 5_001) && !block.is_known(7, 8_000) && !block.is_known(8, 5_001));
         assert!(block.is_urgent(8, 5_001), "another generation must hear of the units");
         block.refuse(1, 5_100);
-        assert!(!block.is_told(7, 5_101) && block.is_urgent(7, 5_101));
+        assert!(!block.is_known(7, 5_101) && block.is_urgent(7, 5_101));
     }
 }

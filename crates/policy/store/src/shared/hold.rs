@@ -1,7 +1,7 @@
 //! The member's side of one group: the units that it holds, and how many it wants.
 
 use super::lease::Lease;
-use super::message::{GroupCall, GroupKey, GroupReply, Press};
+use super::message::{GroupCall, GroupKey, GroupReply, WakeUpHint};
 use super::report::PendingReport;
 
 /// Time in which the remembered peak of the demand halves.
@@ -16,7 +16,7 @@ const RESERVE_PARTS: u64 = 4;
 /// The demand for a group's units at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Demand {
-    /// Units in use: of calls in transit, and those that cool.
+    /// Units in use: of calls in transit, and those in their cool-down.
     pub used: u64,
     /// Units that calls wait for, or were refused since the last call to the store.
     pub waiting: u64,
@@ -27,8 +27,8 @@ pub struct Demand {
 pub struct Hold {
     key: GroupKey,
     limit: u64,
-    cool_ms: u64,
-    keeps: bool,
+    cool_down_ms: u64,
+    has_fallback: bool,
     held: u64,
     cap: u64,
     /// The peak of the demand, and the time at which it was last changed.
@@ -36,12 +36,12 @@ pub struct Hold {
     peak_ms: u64,
     /// Units wanted beyond the demand.
     reserve: u64,
-    /// Units that nobody held and that could be lent, as told last.
+    /// Units that nobody held and that could be lent, by the last reply.
     pool: u64,
-    /// The generation in which the store was told about this group; 0 if the store does not know it.
+    /// The generation of the last reply about this group; 0 if the store does not know it.
     generation: u64,
     /// The hold and the want that the store knows.
-    told: (u64, u64),
+    known: (u64, u64),
     /// The want in the last call, and its time.
     sent: u64,
     sent_ms: u64,
@@ -50,12 +50,12 @@ pub struct Hold {
 
 impl Hold {
     /// Creates a hold without units.
-    pub fn new(key: GroupKey, limit: u64, cool_ms: u64, keeps: bool) -> Self {
+    pub fn new(key: GroupKey, limit: u64, cool_down_ms: u64, has_fallback: bool) -> Self {
         Self {
             key,
             limit,
-            cool_ms,
-            keeps,
+            cool_down_ms,
+            has_fallback,
             held: 0,
             cap: u64::MAX,
             peak: 0,
@@ -63,7 +63,7 @@ impl Hold {
             reserve: 0,
             pool: 0,
             generation: 0,
-            told: (0, 0),
+            known: (0, 0),
             sent: 0,
             sent_ms: 0,
             report: PendingReport::default(),
@@ -87,7 +87,7 @@ impl Hold {
 
     /// Units that are this member's, whether it may use them or should return some.
     fn owned(&self, lease: Lease) -> u64 {
-        lease.usable(self.held, self.limit, self.keeps)
+        lease.usable(self.held, self.limit, self.has_fallback)
     }
 
     /// Units at whose share of the rate a bucket fills, of which `used` are in use and `usable` may be. While
@@ -112,7 +112,7 @@ impl Hold {
         if generation != self.generation {
             return demand.waiting > 0 || self.held > 0;
         }
-        let (_, want) = self.told;
+        let (_, want) = self.known;
         // Others wait for what is not in use here. It is returned in halves, so there are few calls.
         let is_idle = self.cap != u64::MAX && demand.waiting == 0 && demand.used < self.held / 2;
         let returns = is_idle || (self.held > self.cap && demand.used < self.held);
@@ -123,7 +123,7 @@ impl Hold {
 
     /// Returns `true` if a renewal need not list this hold: the store knows all about it, and there is enough
     /// for all.
-    pub fn is_told(&self, demand: Demand, generation: u64, now_ms: u64) -> bool {
+    pub fn is_known(&self, demand: Demand, generation: u64, now_ms: u64) -> bool {
         let want = self.want(demand, now_ms);
         let is_enough = self.cap == u64::MAX && self.held >= want;
         let is_recent = now_ms < self.sent_ms + SILENT_MAX_MS || (self.held == 0 && want == 0);
@@ -131,7 +131,7 @@ impl Hold {
             && is_recent
             && !self.report.is_some()
             && generation == self.generation
-            && self.told == (self.has(demand, Lease::Held, want), want)
+            && self.known == (self.has(demand, Lease::Held, want), want)
     }
 
     /// Returns `true` if the store had units to lend when it was called last.
@@ -139,14 +139,14 @@ impl Hold {
         self.pool > 0
     }
 
-    /// Returns `true` if a press concerns this member. If others are short of units, it gives up its reserve.
-    pub fn heeds(&mut self, press: Press) -> bool {
-        match press {
-            Press::Short => {
+    /// Returns `true` if this member accepts a hint. If others are short of units, it gives up its reserve.
+    pub fn accepts(&mut self, hint: WakeUpHint) -> bool {
+        match hint {
+            WakeUpHint::Short => {
                 self.reserve = 0;
                 self.held > 0
             }
-            Press::Freed(_) => self.held < self.told.1,
+            WakeUpHint::Freed(_) => self.held < self.known.1,
         }
     }
 
@@ -159,7 +159,7 @@ impl Hold {
     /// wanted are given up at once.
     pub fn call(&mut self, demand: Demand, lease: Lease, members: u64, now_ms: u64) -> GroupCall {
         if self.held == 0 && self.cap == u64::MAX && members > 0 {
-            // What it was told of the pool may be old, so it assumes that nobody holds anything.
+            // What it knows of the pool may be old, so it assumes that nobody holds anything.
             self.reserve = self.limit / members / RESERVE_PARTS;
         }
         let peak = self.recent_peak(demand, now_ms);
@@ -170,9 +170,20 @@ impl Hold {
         let want = self.with_reserve(peak);
         self.held = self.has(demand, lease, want);
         (self.sent, self.sent_ms) = (want, now_ms);
-        let Self { generation, limit, cool_ms, keeps, held: has, .. } = *self;
+        let Self { generation, limit, cool_down_ms, has_fallback, held: has, .. } = *self;
         let (key, used, report) = (self.key.clone(), demand.used, self.report.take(now_ms));
-        GroupCall { key, generation, limit, cool_ms, keeps, has, want, used, report, window: None }
+        GroupCall {
+            key,
+            generation,
+            limit,
+            cool_down_ms,
+            has_fallback,
+            has,
+            want,
+            used,
+            report,
+            window: None,
+        }
     }
 
     /// Creates the part of the last call, which returns all units that are not in use.
@@ -188,8 +199,8 @@ impl Hold {
         self.held = reply.hold;
         self.cap = reply.cap;
         self.generation = generation;
-        self.told = (reply.hold, self.sent);
-        let lends = reply.cap == u64::MAX && reply.learning_ms == 0;
+        self.known = (reply.hold, self.sent);
+        let lends = reply.cap == u64::MAX && reply.recovery_ms == 0;
         self.pool = if lends { u64::try_from(reply.pool).unwrap_or(0) } else { 0 };
         self.reserve = self.reserve_among(members);
     }

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::message::{ClockCheck, Told};
-use super::sharing::kept;
+use super::message::{CallReply, ClockCheck};
 use super::terms::{Terms, less, more};
 
 /// The units that a member may use.
@@ -12,31 +11,36 @@ use super::terms::{Terms, less, more};
 pub enum Lease {
     /// All that it holds.
     Held,
-    /// A part of it, at most its limit divided by this: the member is cut off.
-    Kept(u64),
+    /// Its fallback share, at most its limit divided by this: the member is cut off.
+    Fallback(u64),
     /// None: the member is cut off.
     Over,
 }
 
 impl Lease {
     /// Units that a member with this hold and limit may use.
-    pub fn usable(self, hold: u64, limit: u64, keeps: bool) -> u64 {
+    pub fn usable(self, hold: u64, limit: u64, has_fallback: bool) -> u64 {
         match self {
             Self::Held => hold,
-            Self::Kept(divisor) if keeps => hold.min(kept(limit, divisor)),
-            Self::Kept(_) | Self::Over => 0,
+            Self::Fallback(divisor) if has_fallback => hold.min(fallback_share(limit, divisor)),
+            Self::Fallback(_) | Self::Over => 0,
         }
     }
+}
+
+/// The fallback share: units that a member with this limit and divisor may use when it is cut off.
+fn fallback_share(limit: u64, divisor: u64) -> u64 {
+    limit.checked_div(divisor).unwrap_or(0)
 }
 
 /// A member's lease. Times are in milliseconds by a clock that does not stop while the machine is suspended.
 #[derive(Debug, Default)]
 pub struct SharedLease {
     ends_ms: AtomicU64,
-    keeps_until_ms: AtomicU64,
+    fallback_until_ms: AtomicU64,
     divisor: AtomicU64,
     generation: AtomicU64,
-    roster: AtomicU64,
+    member_count: AtomicU64,
     clock: Mutex<Option<StoreClock>>,
 }
 
@@ -80,10 +84,10 @@ impl SharedLease {
         if now_ms < ends_ms {
             return (Lease::Held, ends_ms);
         }
-        let keeps_until_ms = self.keeps_until_ms.load(Ordering::Acquire);
+        let fallback_until_ms = self.fallback_until_ms.load(Ordering::Acquire);
         match self.divisor.load(Ordering::Acquire) {
             0 => (Lease::Over, u64::MAX),
-            divisor if now_ms < keeps_until_ms => (Lease::Kept(divisor), keeps_until_ms),
+            divisor if now_ms < fallback_until_ms => (Lease::Fallback(divisor), fallback_until_ms),
             _ => (Lease::Over, u64::MAX),
         }
     }
@@ -93,34 +97,34 @@ impl SharedLease {
         self.ends_ms.load(Ordering::Acquire)
     }
 
-    /// The generation told last; 0 before the first reply.
+    /// The generation of the last reply; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Number of members, as told last.
-    pub fn roster(&self) -> u64 {
-        self.roster.load(Ordering::Acquire)
+    /// Number of members, by the last reply.
+    pub fn member_count(&self) -> u64 {
+        self.member_count.load(Ordering::Acquire)
     }
 
-    /// The store's clock, if it was told.
+    /// The store's clock, if a reply has had it.
     pub fn store_clock(&self) -> Option<StoreClock> {
         *self.clock()
     }
 
-    /// The earliest and the latest time that the store's clock may show, if it was told.
+    /// The earliest and the latest time that the store's clock may show, if a reply has had it.
     pub fn store_time(&self, now_ms: u64) -> Option<ClockCheck> {
         Some(self.store_clock()?.at(now_ms))
     }
 
     /// Renews the lease by the reply to a call that was sent at `sent_ms`.
-    pub(super) fn renew(&self, terms: &Terms, told: &Told, sent_ms: u64, now_ms: u64) {
+    pub(super) fn renew(&self, terms: &Terms, reply: &CallReply, sent_ms: u64, now_ms: u64) {
         let ends_ms = sent_ms + less(terms.ttl_ms);
-        *self.clock() = Some(StoreClock { store_ms: told.time_ms, sent_ms, received_ms: now_ms });
-        self.generation.store(told.generation, Ordering::Release);
-        self.roster.store(told.view.roster, Ordering::Release);
-        self.divisor.store(told.divisor, Ordering::Release);
-        self.keeps_until_ms.store(ends_ms.saturating_add(less(terms.keep_ms)), Ordering::Release);
+        *self.clock() = Some(StoreClock { store_ms: reply.time_ms, sent_ms, received_ms: now_ms });
+        self.generation.store(reply.generation, Ordering::Release);
+        self.member_count.store(reply.view.member_count, Ordering::Release);
+        self.divisor.store(reply.divisor, Ordering::Release);
+        self.fallback_until_ms.store(ends_ms.saturating_add(less(terms.fallback_ms)), Ordering::Release);
         self.ends_ms.store(ends_ms, Ordering::Release);
     }
 
@@ -136,19 +140,19 @@ mod tests {
     use super::*;
     use crate::shared::View;
 
-    fn told(time_ms: u64, divisor: u64) -> Told {
-        let view = View { roster: 4, low: 4 };
-        Told { time_ms, generation: 9, view, divisor, groups: Vec::new(), pressed: Vec::new() }
+    fn reply(time_ms: u64, divisor: u64) -> CallReply {
+        let view = View { member_count: 4, lowest_divisor: 4 };
+        CallReply { time_ms, generation: 9, view, divisor, groups: Vec::new(), hints: Vec::new() }
     }
 
     #[test]
     fn a_lease_ends_early_and_a_part_is_kept() {
         let (lease, terms) = (SharedLease::default(), Terms::default());
         assert_eq!(lease.at(0), Lease::Over);
-        lease.renew(&terms, &told(5_000, 4), 1_000, 1_010);
-        assert_eq!((lease.at(3_991), lease.at(3_992)), (Lease::Held, Lease::Kept(4)));
-        assert_eq!((lease.at(602_000), lease.at(604_000)), (Lease::Kept(4), Lease::Over));
-        lease.renew(&terms, &told(5_000, 0), 1_000, 1_010);
+        lease.renew(&terms, &reply(5_000, 4), 1_000, 1_010);
+        assert_eq!((lease.at(3_991), lease.at(3_992)), (Lease::Held, Lease::Fallback(4)));
+        assert_eq!((lease.at(602_000), lease.at(604_000)), (Lease::Fallback(4), Lease::Over));
+        lease.renew(&terms, &reply(5_000, 0), 1_000, 1_010);
         assert_eq!(lease.at(3_992), Lease::Over);
         assert_eq!(lease.generation(), 9);
     }
@@ -157,7 +161,7 @@ mod tests {
         #[test]
         fn the_store_shows_a_time_by_the_local_time_for_it(store_ms in 5_000_u64..100_000_000) {
             let lease = SharedLease::default();
-            lease.renew(&Terms::default(), &told(5_000, 4), 1_000, 1_010);
+            lease.renew(&Terms::default(), &reply(5_000, 4), 1_000, 1_010);
             let clock = lease.store_clock().unwrap();
             prop_assert!(clock.at(clock.local_time(store_ms)).earliest_ms >= store_ms);
         }

@@ -1,21 +1,33 @@
 //! A running gateway as a member of a cluster: when it calls the store, about which groups, and what it does
 //! with replies. It reads no clock and no socket; another part sends the calls.
+//!
+//! Invariants, which debug builds assert. Of each call that is sent:
+//!
+//! - `seq of the last call < seq`, and at most one call has no reply
+//! - `groups <= GROUPS_MAX`, or `LEAVING_GROUPS_MAX` in the last call
+//! - of a group whose units come back: `used <= has`, and `want <= max(limit, has)`
+//! - of a window: `used <= has <= want`, `known <= has`, and `settled <= used`
+//!
+//! Between the calls:
+//!
+//! - `asked` and `are_asked` have the same groups, each once
+//! - `end of the lease < sending of the last answered call + ttl`: it ends here before it ends in the store
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
 use super::lease::SharedLease;
-use super::message::{BookReply, Call, GroupCall, GroupKey, GroupReply, Instance, Press};
+use super::message::{AllocatorReply, Call, GroupCall, GroupKey, GroupReply, Instance, WakeUpHint};
 use super::session::Session;
 use super::terms::{CALL_TIMEOUT_MS, Terms};
 
 /// Maximum number of groups in one call. A call about more would hold up the calls of other members.
 const GROUPS_MAX: usize = 256;
-/// Maximum number of groups looked at for one call. Most have nothing to tell.
+/// Maximum number of groups looked at for one call. Most need none.
 const LOOKED_MAX: usize = 4_096;
 /// If more groups were asked for than a call can have, calls follow each other at this part of the usual
-/// gap: a new generation must hear about all units before it has learnt.
+/// gap: a new generation must hear about all units within its recovery window.
 const HURRY_PARTS: u64 = 10;
 /// Maximum number of groups in the last call.
 const LEAVING_GROUPS_MAX: usize = 4_096;
@@ -25,7 +37,7 @@ const LEAVING_GROUPS_MAX: usize = 4_096;
 pub enum Listing {
     /// The lease is renewed. A group that the store knows all about is omitted.
     Renewal,
-    /// The group has asked, or was pressed.
+    /// The group has asked, or a hint was about it.
     Asked,
     /// The gateway leaves, and all calls are over.
     Leaving,
@@ -41,13 +53,13 @@ pub trait SharedGroup: Send + Sync {
     fn answered(&self, reply: &GroupReply, generation: u64, now_ms: u64);
     /// Returns `true` if a call about the group should not wait for the renewal.
     fn is_urgent(&self, now_ms: u64) -> bool;
-    /// Returns `true` if a press concerns the group.
-    fn heeds(&self, press: Press) -> bool;
+    /// Returns `true` if a hint concerns the group.
+    fn accepts(&self, hint: WakeUpHint) -> bool;
 }
 
-/// The last words of a group that is dropped.
+/// The leave message of a group that is dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Farewell {
+pub struct LeaveMessage {
     /// The part of a call with the units that are still in use.
     pub call: GroupCall,
     /// Time at which none is in use any more.
@@ -71,10 +83,10 @@ pub trait GroupSink: Send + Sync + fmt::Debug {
     /// Asks for a call about a group soon. Returns `false` if the thread is too busy; ask again then.
     fn ask(&self, group: Arc<dyn SharedGroup>) -> bool;
     /// Tells that a group was dropped.
-    fn farewell(&self, farewell: Farewell);
+    fn leave(&self, message: LeaveMessage);
 }
 
-/// The member's side of a segment.
+/// The member's side of a shard.
 pub struct Member {
     terms: Terms,
     session: Session,
@@ -84,7 +96,7 @@ pub struct Member {
     are_asked: HashSet<GroupKey>,
     /// The groups that the renewal has not looked at yet. It may take several calls.
     renewing: VecDeque<GroupKey>,
-    farewells: Vec<PendingFarewell>,
+    leaving: Vec<PendingLeave>,
     /// The groups that hold units for which others wait. They return them once they are free, so the member
     /// looks often.
     watched: HashSet<GroupKey>,
@@ -94,11 +106,11 @@ pub struct Member {
     renew_ms: u64,
 }
 
-/// A farewell that the store does not know completely.
-struct PendingFarewell {
-    farewell: Farewell,
+/// A leave message that the store does not know completely.
+struct PendingLeave {
+    message: LeaveMessage,
     /// `true` if the store knows the units that are still in use.
-    is_told: bool,
+    is_known: bool,
 }
 
 /// A call without a reply.
@@ -119,7 +131,7 @@ impl Member {
             asked: VecDeque::new(),
             are_asked: HashSet::new(),
             renewing: VecDeque::new(),
-            farewells: Vec::new(),
+            leaving: Vec::new(),
             watched: HashSet::new(),
             looked_ms: 0,
             pending: None,
@@ -151,19 +163,19 @@ impl Member {
     }
 
     /// Gives up a group that was dropped.
-    pub fn farewell(&mut self, farewell: Farewell) {
+    pub fn leave_group(&mut self, message: LeaveMessage) {
         // Another group may have taken the key over.
-        if self.group(&farewell.call.key).is_none() {
-            self.groups.remove(&farewell.call.key);
-            self.farewells.push(PendingFarewell { farewell, is_told: false });
+        if self.group(&message.call.key).is_none() {
+            self.groups.remove(&message.call.key);
+            self.leaving.push(PendingLeave { message, is_known: false });
         }
     }
 
-    /// Handles a press of another member.
-    pub fn pressed(&mut self, key: &[u8], press: Press) {
+    /// Handles the hint that another member caused.
+    pub fn hinted(&mut self, key: &[u8], hint: WakeUpHint) {
         if let Some((key, group)) = self.groups.get_key_value(key)
-            && press.concerns(self.session.instance())
-            && group.upgrade().is_some_and(|group| group.heeds(press))
+            && hint.concerns(self.session.instance())
+            && group.upgrade().is_some_and(|group| group.accepts(hint))
         {
             self.ask_about(key.clone());
         }
@@ -193,17 +205,17 @@ impl Member {
 
     fn call_due_ms(&self) -> u64 {
         let is_soon = !self.asked.is_empty() || !self.renewing.is_empty() || self.pending.is_some();
-        let farewell_ms = self.farewells.iter().map(PendingFarewell::due_ms).min().unwrap_or(u64::MAX);
-        let due_ms = if is_soon { 0 } else { self.renew_ms.min(farewell_ms) };
+        let leaving_ms = self.leaving.iter().map(PendingLeave::due_ms).min().unwrap_or(u64::MAX);
+        let due_ms = if is_soon { 0 } else { self.renew_ms.min(leaving_ms) };
         let waits_ms = self.pending.as_ref().map_or(0, |pending| pending.sent_ms + CALL_TIMEOUT_MS);
         let is_hurried = self.asked.len() > GROUPS_MAX;
         let gap_ms = if is_hurried { self.terms.gap_ms / HURRY_PARTS } else { self.terms.gap_ms };
         due_ms.max(waits_ms).max(self.last_ms + gap_ms)
     }
 
-    /// Creates a call to the process `run` of the store. `nonce` is random and not 0; `jitter` is a random
+    /// Creates a call to this server incarnation. `nonce` is random and not 0; `jitter` is a random
     /// number from 0 to 200.
-    pub fn call(&mut self, run: Arc<str>, nonce: u64, jitter: u64, now_ms: u64) -> Call {
+    pub fn call(&mut self, incarnation: Arc<str>, nonce: u64, jitter: u64, now_ms: u64) -> Call {
         // The store may not have heard of these.
         for key in self.pending.take().map(|pending| pending.keys).unwrap_or_default() {
             self.ask_about(key);
@@ -214,45 +226,46 @@ impl Member {
             self.begin_renewal();
         }
         self.renew(&mut groups, now_ms);
-        self.send(run, nonce, groups, false, now_ms)
+        self.send(incarnation, nonce, groups, false, now_ms)
     }
 
     /// Creates the last call, which returns all units. No call to a provider is in transit.
-    pub fn leave(&mut self, run: Arc<str>, nonce: u64, now_ms: u64) -> Call {
+    pub fn leave(&mut self, incarnation: Arc<str>, nonce: u64, now_ms: u64) -> Call {
         let groups = self.groups.values().filter_map(Weak::upgrade);
         let calls = groups.filter_map(|group| group.call(Listing::Leaving, now_ms));
         let groups = calls.take(LEAVING_GROUPS_MAX).collect();
-        self.send(run, nonce, groups, true, now_ms)
+        self.send(incarnation, nonce, groups, true, now_ms)
     }
 
     /// Handles the reply to call `seq`. Returns `false` if the call was given up; then the reply has no
     /// effect.
-    pub fn answered(&mut self, seq: u64, reply: &BookReply, now_ms: u64) -> bool {
-        let BookReply::Told(told) = reply else { return false };
+    pub fn answered(&mut self, seq: u64, reply: &AllocatorReply, now_ms: u64) -> bool {
+        let AllocatorReply::Applied(reply) = reply else { return false };
         let generation = self.session.generation();
         if self.pending.as_ref().is_none_or(|pending| pending.seq != seq)
-            || !self.session.answered(seq, told, now_ms)
+            || !self.session.answered(seq, reply, now_ms)
         {
             return false;
         }
         let Some(PendingCall { keys, sent_ms, .. }) = self.pending.take() else { return false };
-        for (key, reply) in keys.iter().zip(&told.groups) {
+        debug_assert!(self.lease().ends_ms() < sent_ms + self.terms.ttl_ms);
+        for (key, units) in keys.iter().zip(&reply.groups) {
             if let Some(group) = self.group(key) {
-                group.answered(reply, told.generation, now_ms);
-                if reply.hold > 0 && reply.cap < u64::MAX {
+                group.answered(units, reply.generation, now_ms);
+                if units.hold > 0 && units.cap < u64::MAX {
                     self.watched.insert(key.clone());
                 } else {
                     self.watched.remove(key);
                 }
             }
         }
-        let told_keys: HashSet<&GroupKey> = keys.iter().collect();
-        self.farewells.retain_mut(|pending| {
-            let is_told = told_keys.contains(&pending.farewell.call.key);
-            pending.is_told |= is_told;
-            !(is_told && pending.farewell.free_ms <= sent_ms)
+        let known: HashSet<&GroupKey> = keys.iter().collect();
+        self.leaving.retain_mut(|pending| {
+            let is_known = known.contains(&pending.message.call.key);
+            pending.is_known |= is_known;
+            !(is_known && pending.message.free_ms <= sent_ms)
         });
-        if told.generation != generation {
+        if reply.generation != generation {
             // A new generation must hear about all units.
             for key in self.groups.keys().cloned().collect::<Vec<_>>() {
                 self.ask_about(key);
@@ -266,9 +279,20 @@ impl Member {
         self.session.seq()
     }
 
-    fn send(&mut self, run: Arc<str>, nonce: u64, groups: Vec<GroupCall>, leaves: bool, now_ms: u64) -> Call {
+    fn send(
+        &mut self,
+        incarnation: Arc<str>,
+        nonce: u64,
+        groups: Vec<GroupCall>,
+        leaves: bool,
+        now_ms: u64,
+    ) -> Call {
+        debug_assert!(groups.iter().all(GroupCall::is_valid), "{groups:?}");
+        debug_assert!(groups.len() <= if leaves { LEAVING_GROUPS_MAX } else { GROUPS_MAX });
         let keys = groups.iter().map(|group| group.key.clone()).collect();
-        let call = self.session.call(run, nonce, groups, leaves, now_ms);
+        let last = self.session.seq();
+        let call = self.session.call(incarnation, nonce, groups, leaves, now_ms);
+        debug_assert!(last < call.seq);
         self.last_ms = now_ms;
         self.pending = Some(PendingCall { seq: call.seq, sent_ms: now_ms, keys });
         call
@@ -282,11 +306,12 @@ impl Member {
         if self.are_asked.insert(key.clone()) {
             self.asked.push_back(key);
         }
+        debug_assert_eq!(self.asked.len(), self.are_asked.len());
     }
 
     /// Takes the groups to call about now.
     fn asked_groups(&mut self, now_ms: u64) -> Vec<GroupCall> {
-        let due = self.farewells.iter().filter(|pending| pending.due_ms() <= now_ms);
+        let due = self.leaving.iter().filter(|pending| pending.due_ms() <= now_ms);
         let mut groups: Vec<GroupCall> = due.take(GROUPS_MAX).map(|pending| pending.call(now_ms)).collect();
         while groups.len() < GROUPS_MAX
             && let Some(key) = self.asked.pop_front()
@@ -320,13 +345,13 @@ impl Member {
     }
 }
 
-impl PendingFarewell {
+impl PendingLeave {
     fn due_ms(&self) -> u64 {
-        if self.is_told { self.farewell.free_ms } else { 0 }
+        if self.is_known { self.message.free_ms } else { 0 }
     }
 
     fn call(&self, now_ms: u64) -> GroupCall {
-        let Farewell { call, free_ms } = &self.farewell;
+        let LeaveMessage { call, free_ms } = &self.message;
         // The units of a window do not come back.
         if call.window.is_some() {
             return call.clone();
@@ -341,9 +366,9 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::shared::{Told, View};
+    use crate::shared::{CallReply, View};
 
-    /// A group that always has something to tell, and notes when it was asked.
+    /// A group that always has a part of a call, and notes when it was asked.
     struct Busy {
         key: GroupKey,
         called_ms: Mutex<Vec<u64>>,
@@ -360,8 +385,8 @@ mod tests {
                 key: self.key.clone(),
                 generation: 1,
                 limit: 10,
-                cool_ms: 1_000,
-                keeps: true,
+                cool_down_ms: 1_000,
+                has_fallback: true,
                 has: 1,
                 used: 1,
                 want: 1,
@@ -376,7 +401,7 @@ mod tests {
             false
         }
 
-        fn heeds(&self, _: Press) -> bool {
+        fn accepts(&self, _: WakeUpHint) -> bool {
             false
         }
     }
@@ -411,23 +436,23 @@ mod tests {
                 if self.member.is_due(self.now_ms) {
                     let call = self.member.call("run".into(), 7, 100, self.now_ms);
                     self.calls.push((self.now_ms, call.groups.len()));
-                    let reply = GroupReply {
+                    let units = GroupReply {
                         hold: 1,
                         cap: u64::MAX,
                         pool: 0,
-                        learning_ms: 0,
+                        recovery_ms: 0,
                         total: 0,
                         differs: false,
                     };
-                    let told = Told {
+                    let reply = CallReply {
                         time_ms: self.now_ms,
                         generation: self.generation,
                         view: View::default(),
                         divisor: 0,
-                        groups: vec![reply; call.groups.len()],
-                        pressed: Vec::new(),
+                        groups: vec![units; call.groups.len()],
+                        hints: Vec::new(),
                     };
-                    assert!(self.member.answered(call.seq, &BookReply::Told(told), self.now_ms));
+                    assert!(self.member.answered(call.seq, &AllocatorReply::Applied(reply), self.now_ms));
                 }
             }
         }

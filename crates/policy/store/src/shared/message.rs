@@ -17,21 +17,22 @@ pub struct Call {
     pub name: Arc<str>,
     /// Number of the call; each is greater than the last. The store ignores calls that arrive out of order.
     pub seq: u64,
-    /// The process of the store behind the connection. Another one may have lost writes.
-    pub run: Arc<str>,
-    /// The generation that the member was told last; 0 before the first reply.
+    /// The server incarnation behind the connection: a process of the store. Another one may have lost
+    /// writes.
+    pub incarnation: Arc<str>,
+    /// The generation of the last reply; 0 before the first.
     pub generation: u64,
     /// A number for a new generation, if this call begins one. It is used only once, and not 0.
     pub nonce: u64,
-    /// The bounds of the store's time by the member's clock, if it was told a time.
+    /// The bounds of the store's time by the member's clock, if a reply has had a time.
     pub clock: Option<ClockCheck>,
-    /// The view of the cluster that the member was told last.
+    /// The view of the cluster in the last reply.
     pub view: View,
-    /// The divisor that the member was told last.
+    /// The divisor in the last reply.
     pub divisor: u64,
     /// `true` if this is the last call: no call to a provider is in transit, and none follows.
     pub leaves: bool,
-    /// The groups that the member tells about.
+    /// The parts about groups.
     pub groups: Vec<GroupCall>,
 }
 
@@ -44,14 +45,14 @@ pub struct ClockCheck {
     pub latest_ms: u64,
 }
 
-/// The size of a cluster, as a member knows it. After a loss, the store learns from it how many members may
-/// go on without it.
+/// The size of a cluster, as a member knows it. After a loss, members claim it, so the store knows
+/// how many may go on without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct View {
     /// Number of members that may use units: living ones, and those that are cut off.
-    pub roster: u64,
+    pub member_count: u64,
     /// The lowest divisor that one of them may use; 0 if none.
-    pub low: u64,
+    pub lowest_divisor: u64,
 }
 
 /// The part of a call about one group.
@@ -59,19 +60,20 @@ pub struct View {
 pub struct GroupCall {
     /// The group.
     pub key: GroupKey,
-    /// The generation in which the member was told about this group last; 0 if never.
+    /// The generation of the last reply about this group; 0 if there was none.
     pub generation: u64,
     /// The limit in the member's config.
     pub limit: u64,
-    /// Time for which a used unit cools.
-    pub cool_ms: u64,
-    /// `true` if the member goes on with a part of its hold when it is cut off.
-    pub keeps: bool,
+    /// Cool-down of a used unit.
+    pub cool_down_ms: u64,
+    /// `true` if the member goes on with its fallback share when it is cut off.
+    pub has_fallback: bool,
     /// Units that the member holds: those in use, and the free ones that it does not return.
     pub has: u64,
     /// Units that the member could use, at most the limit.
     pub want: u64,
-    /// Units in use: of calls in transit, and those that cool. With a window, all that were used in it.
+    /// Units in use: of calls in transit, and those in their cool-down. With a window, all that were used in
+    /// it.
     pub used: u64,
     /// The provider's own count, if the member has heard one that the store does not know.
     pub report: Option<ProviderReport>,
@@ -79,7 +81,18 @@ pub struct GroupCall {
     pub window: Option<WindowCall>,
 }
 
-/// A provider's own count of a group. It includes the calls of strangers, who do not belong to the cluster.
+impl GroupCall {
+    /// Returns `true` if the inequalities at the top of [`Member`](super::Member)'s file hold.
+    pub(super) fn is_valid(&self) -> bool {
+        let Self { limit, has, want, used, .. } = *self;
+        match self.window {
+            None => used <= has && want <= limit.max(has),
+            Some(window) => used <= has && has <= want && window.known <= has && window.settled <= used,
+        }
+    }
+}
+
+/// A provider's own count of a group. It includes outside use: calls from outside the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderReport {
     /// Units left.
@@ -95,7 +108,7 @@ pub struct WindowCall {
     pub begin_ms: u64,
     /// End of the window.
     pub end_ms: u64,
-    /// Units used or lent in the whole cluster, as the member was told last.
+    /// Units used or lent in the whole cluster, by the last reply.
     pub total: u64,
     /// The units of the member that this total includes.
     pub known: u64,
@@ -103,18 +116,18 @@ pub struct WindowCall {
     pub settled: u64,
 }
 
-/// The store's answer to a call.
+/// The allocator's reply to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BookReply {
+pub enum AllocatorReply {
     /// The call came after a later one of the same member, and had no effect.
     Stale,
     /// The call was applied.
-    Told(Told),
+    Applied(CallReply),
 }
 
-/// The content of a reply.
+/// The reply to a call that was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct CallReply {
     /// The store's time in milliseconds since the epoch.
     pub time_ms: u64,
     /// The current generation.
@@ -125,13 +138,13 @@ pub struct Told {
     pub divisor: u64,
     /// One reply for each group of the call, in order.
     pub groups: Vec<GroupReply>,
-    /// The indexes of the called groups that other members should call about soon, with the reason.
-    pub pressed: Vec<(usize, Press)>,
+    /// The wake-up hints to the other members, with the indexes of the called groups.
+    pub hints: Vec<(usize, WakeUpHint)>,
 }
 
-/// The reason why other members should call about a group soon.
+/// A wake-up hint: the reason why other members should call about a group soon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Press {
+pub enum WakeUpHint {
     /// A member holds less than its share: those that hold units should return some.
     Short,
     /// There are units that nobody holds: those that wait for units should ask. If there are fewer units than
@@ -139,7 +152,7 @@ pub enum Press {
     Freed(Option<Instance>),
 }
 
-impl Press {
+impl WakeUpHint {
     /// Returns `true` if the process should look at its hold.
     pub fn concerns(self, instance: Instance) -> bool {
         match self {
@@ -149,7 +162,7 @@ impl Press {
     }
 }
 
-/// The store's answer about one group.
+/// The allocator's reply about one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupReply {
     /// Units that the member holds from now on.
@@ -159,8 +172,8 @@ pub struct GroupReply {
     pub cap: u64,
     /// Units that nobody holds. It is negative if a limit was lowered, or if costs exceeded it.
     pub pool: i64,
-    /// Remaining time for which the group only learns.
-    pub learning_ms: u64,
+    /// Remaining time of the recovery window, in which nothing is lent.
+    pub recovery_ms: u64,
     /// Units of the window that are used or lent; 0 without windows.
     pub total: u64,
     /// `true` if another member affirms a different limit.

@@ -7,8 +7,9 @@
 
 #![expect(clippy::cast_precision_loss, reason = "the numbers are small")]
 
+mod allocator;
+mod invariants;
 mod loans;
-mod mirror;
 mod process;
 mod provider;
 mod shares;
@@ -17,6 +18,7 @@ mod world;
 use std::str::FromStr;
 use std::{panic, thread};
 
+use allocator::Allocator;
 use process::Load;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestError, TestRunner};
@@ -24,8 +26,10 @@ use provider::{Kind, LONG_WINDOW_MS};
 use shares::Shares;
 use world::{Fault, World};
 
+use super::{AllocatorReply, Call, GroupCall, View};
+
 /// Number of histories if the environment has none.
-const HISTORIES: u32 = 200;
+const HISTORIES: u32 = 50;
 /// The seed if the environment has none.
 const SEED: u64 = 19;
 /// Threads that play them. Each has a part of its own, whatever the number of processors.
@@ -301,11 +305,11 @@ fn model_calls_do_not_grow_with_refused_requests() {
     }
 }
 
-/// Plays members that all wait beside a stranger who uses 30 % of the limit. Returns the units counted, and
+/// Plays members that all wait beside outside use of 30 % of the limit. Returns the units counted, and
 /// the calls of members that were refused, as shares of the limit.
-fn play_with_a_stranger(kind: Kind, tells: bool) -> (f64, f64) {
+fn play_beside_outside_use(kind: Kind, tells: bool) -> (f64, f64) {
     let mut world = World::new(kind, 100, 100, 8, 7);
-    world.invite(30, tells);
+    world.use_outside(30, tells);
     world.run_until(30_000).unwrap();
     let (counted, refused) = (world.provider.calls, world.refused);
     world.run_until(30_000 + MEASURED_MS).unwrap();
@@ -314,12 +318,12 @@ fn play_with_a_stranger(kind: Kind, tells: bool) -> (f64, f64) {
 }
 
 #[test]
-fn model_members_leave_to_strangers_what_these_use() {
+fn model_members_leave_the_units_of_outside_use_alone() {
     for kind in [Kind::Sliding, Kind::Blocks] {
-        let (counted, refused) = play_with_a_stranger(kind, true);
-        let (_, refused_untold) = play_with_a_stranger(kind, false);
+        let (counted, refused) = play_beside_outside_use(kind, true);
+        let (_, refused_untold) = play_beside_outside_use(kind, false);
         println!(
-            "{kind:?} with a stranger: {counted:.3} used, {refused:.3} refused, else {refused_untold:.3}"
+            "{kind:?} beside outside use: {counted:.3} used, {refused:.3} refused, else {refused_untold:.3}"
         );
         assert!(counted >= 0.9, "{kind:?}: {counted} used");
         // The clients of the model call again at once, so one unit too many is refused many times.
@@ -373,4 +377,53 @@ fn model_a_loss_of_store_and_member_is_bounded() {
     println!("above the limit after a loss: {excess:?}");
     assert!(excess.iter().any(|units| *units > 0), "the store loses nothing");
     assert!(excess.iter().all(|units| *units <= 20), "{excess:?}");
+}
+
+/// A call of a member that holds so many units and wants so many.
+fn call(instance: u64, seq: u64, has: u64, want: u64) -> Call {
+    let group = GroupCall {
+        key: b"group".as_slice().into(),
+        generation: 1,
+        limit: 100,
+        cool_down_ms: 1_000,
+        has_fallback: true,
+        has,
+        want,
+        used: has,
+        report: None,
+        window: None,
+    };
+    Call {
+        instance,
+        name: instance.to_string().into(),
+        seq,
+        incarnation: "0".into(),
+        generation: 1,
+        nonce: 1,
+        clock: None,
+        view: View::default(),
+        divisor: 0,
+        leaves: false,
+        groups: vec![group],
+    }
+}
+
+/// Units that the caller holds after a call.
+fn hold_after(allocator: &mut Allocator, call: &Call, now_ms: u64) -> u64 {
+    match allocator.apply(call, now_ms).unwrap() {
+        AllocatorReply::Applied(reply) => reply.groups[0].hold,
+        AllocatorReply::Stale => panic!("stale"),
+    }
+}
+
+#[test]
+fn model_units_of_a_new_member_stay_counted_when_the_clock_is_set_back_a_little() {
+    let mut allocator = Allocator::new();
+    for second in 1..20 {
+        assert_eq!(hold_after(&mut allocator, &call(1, second, 0, 0), second * 1_000), 0);
+    }
+    assert_eq!(hold_after(&mut allocator, &call(2, 1, 0, 100), 19_500), 100);
+    // The clock was set back by 400 ms, which is too little for a new generation.
+    assert_eq!(hold_after(&mut allocator, &call(2, 2, 100, 100), 19_200), 100);
+    assert_eq!(hold_after(&mut allocator, &call(1, 20, 0, 100), 19_300), 0);
 }

@@ -8,7 +8,7 @@ use std::sync::Weak;
 
 use tokio::sync::oneshot;
 
-use super::script::{ScriptCall, Segment};
+use super::script::{ScriptCall, Shard};
 use crate::entries::Purge;
 
 /// The text of the script.
@@ -140,7 +140,7 @@ pub trait SharedPurges: Send + Sync + fmt::Debug {
     fn tell(&self, name: &str, removal: Removal) -> Told;
 }
 
-impl Segment {
+impl Shard {
     /// The key of the stream of a cache.
     pub fn purges(&self, name: &str) -> Vec<u8> {
         self.key(&format!("g:{name}"))

@@ -1,4 +1,4 @@
-//! A provider's own count of a group, which the store has not been told yet.
+//! A provider's own count of a group, which the store does not know yet.
 
 use super::message::ProviderReport;
 

@@ -1,12 +1,12 @@
-//! The member's side of its lease: the numbers of its calls, and what it was told.
+//! The member's side of its lease: the numbers of its calls, and its last reply.
 
 use std::sync::Arc;
 
 use super::lease::{Lease, SharedLease};
-use super::message::{Call, ClockCheck, GroupCall, Instance, Told, View};
+use super::message::{Call, CallReply, ClockCheck, GroupCall, Instance, View};
 use super::terms::Terms;
 
-/// A member's lease of all that it holds in a segment.
+/// A member's lease of all that it holds in a shard.
 #[derive(Debug)]
 pub struct Session {
     terms: Terms,
@@ -47,14 +47,14 @@ impl Session {
         self.seq
     }
 
-    /// The generation told last; 0 before the first reply.
+    /// The generation of the last reply; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Number of members, as told last.
-    pub fn roster(&self) -> u64 {
-        self.view.roster
+    /// Number of members, by the last reply.
+    pub fn member_count(&self) -> u64 {
+        self.view.member_count
     }
 
     /// The lease, as the threads that use the units see it.
@@ -67,7 +67,7 @@ impl Session {
         self.lease.at(now_ms)
     }
 
-    /// The earliest and the latest time that the store's clock may show, if it was told.
+    /// The earliest and the latest time that the store's clock may show, if a reply has had it.
     pub fn store_time(&self, now_ms: u64) -> Option<ClockCheck> {
         self.lease.store_time(now_ms)
     }
@@ -75,7 +75,7 @@ impl Session {
     /// Creates the next call. A call that is not answered yet is given up.
     pub fn call(
         &mut self,
-        run: Arc<str>,
+        incarnation: Arc<str>,
         nonce: u64,
         groups: Vec<GroupCall>,
         leaves: bool,
@@ -87,7 +87,7 @@ impl Session {
             instance: self.instance,
             name: self.name.clone(),
             seq: self.seq,
-            run,
+            incarnation,
             generation: self.generation,
             nonce,
             clock: self.store_time(now_ms),
@@ -100,15 +100,15 @@ impl Session {
 
     /// Handles the reply to call `seq`. Returns `false` if that call was given up: the reply has no effect
     /// then, and its groups must not be handled.
-    pub fn answered(&mut self, seq: u64, told: &Told, now_ms: u64) -> bool {
+    pub fn answered(&mut self, seq: u64, reply: &CallReply, now_ms: u64) -> bool {
         if seq != self.seq {
             return false;
         }
         let Some(sent_ms) = self.sent_ms.take() else { return false };
-        self.generation = told.generation;
-        self.view = told.view;
-        self.divisor = told.divisor;
-        self.lease.renew(&self.terms, told, sent_ms, now_ms);
+        self.generation = reply.generation;
+        self.view = reply.view;
+        self.divisor = reply.divisor;
+        self.lease.renew(&self.terms, reply, sent_ms, now_ms);
         true
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-use super::script::{ScriptCall, ScriptReplyError, Segment};
+use super::script::{ScriptCall, ScriptReplyError, Shard};
 
 /// The text of the script.
 pub const TOKEN_SCRIPT: &str = include_str!("token.lua");
@@ -177,10 +177,10 @@ pub struct StoredToken {
     /// Time since it was stored, in milliseconds.
     pub age_ms: u64,
     /// The process of the store that it is from.
-    pub run: Vec<u8>,
+    pub incarnation: Vec<u8>,
 }
 
-impl Segment {
+impl Shard {
     /// The key of a token's state.
     pub fn token(&self, name: &str) -> Vec<u8> {
         self.key(&format!("a:{name}"))
@@ -194,9 +194,9 @@ impl Segment {
 
 impl TokenCalls {
     /// The calls of `owner`, a unique number, about the token with that name in the store.
-    pub fn new(segment: &Segment, name: &str, is_exclusive: bool, owner: u128) -> Self {
-        let keys = [segment.token(name), segment.key(&format!("l:{name}"))];
-        Self { keys, channel: segment.token_channel(), owner, is_exclusive }
+    pub fn new(shard: &Shard, name: &str, is_exclusive: bool, owner: u128) -> Self {
+        let keys = [shard.token(name), shard.key(&format!("l:{name}"))];
+        Self { keys, channel: shard.token_channel(), owner, is_exclusive }
     }
 
     /// Claims the token, with a lock that lasts for `lock_ms`.
@@ -205,8 +205,8 @@ impl TokenCalls {
     }
 
     /// Notes that the refresh token is in use.
-    pub fn begin(&self, run: &str, ttl_ms: u64) -> ScriptCall {
-        self.call("begin", [run.as_bytes().to_vec(), text(ttl_ms)])
+    pub fn begin(&self, incarnation: &str, ttl_ms: u64) -> ScriptCall {
+        self.call("begin", [incarnation.as_bytes().to_vec(), text(ttl_ms)])
     }
 
     /// Stores the result of a fetch.
@@ -215,13 +215,16 @@ impl TokenCalls {
         version: u64,
         sealed: &[u8],
         ttl_ms: u64,
-        run: &str,
+        incarnation: &str,
         is_reusable: bool,
     ) -> ScriptCall {
         let flags = [flag(self.is_exclusive), flag(is_reusable)];
         let [is_exclusive, is_reusable] = flags;
-        let run = run.as_bytes().to_vec();
-        self.call("store", [text(version), sealed.to_vec(), text(ttl_ms), run, is_exclusive, is_reusable])
+        let incarnation = incarnation.as_bytes().to_vec();
+        self.call(
+            "store",
+            [text(version), sealed.to_vec(), text(ttl_ms), incarnation, is_exclusive, is_reusable],
+        )
     }
 
     /// Offers a state of that age, which the store may have lost.
@@ -274,9 +277,9 @@ impl TokenReply {
 }
 
 fn stored(words: &[Vec<u8>]) -> Result<StoredToken, ScriptReplyError> {
-    let [version, sealed, age_ms, run] = words else { return Err(ScriptReplyError) };
+    let [version, sealed, age_ms, incarnation] = words else { return Err(ScriptReplyError) };
     let (version, age_ms) = (number(version)?, number(age_ms)?);
-    Ok(StoredToken { version, sealed: sealed.clone(), age_ms, run: run.clone() })
+    Ok(StoredToken { version, sealed: sealed.clone(), age_ms, incarnation: incarnation.clone() })
 }
 
 /// Reads a number that the script can count with.
@@ -295,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_reply_has_a_word_and_what_belongs_to_it() {
-        let stored = StoredToken { version: 7, sealed: b"x".to_vec(), age_ms: 12, run: b"r".to_vec() };
+        let stored =
+            StoredToken { version: 7, sealed: b"x".to_vec(), age_ms: 12, incarnation: b"r".to_vec() };
         assert_eq!(reply(&["newer", "7", "x", "12", "r"]), Ok(TokenReply::Newer(stored)));
         assert_eq!(reply(&["busy", "250"]), Ok(TokenReply::Busy(250)));
         assert_eq!(reply(&["doubt"]), Ok(TokenReply::Doubt));
@@ -319,7 +323,7 @@ mod tests {
 
     #[test]
     fn all_that_a_call_touches_is_in_one_slot() {
-        let calls = TokenCalls::new(&Segment::new("payments", 0), "0a", true, 5);
+        let calls = TokenCalls::new(&Shard::new("payments", 0), "0a", true, 5);
         let call = calls.claim(3, 1_000);
         assert_eq!(call.keys, [b"egret:{payments:0}:a:0a".to_vec(), b"egret:{payments:0}:l:0a".to_vec()]);
         let owner = format!("{:032x}", 5);

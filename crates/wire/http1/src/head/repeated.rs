@@ -1,5 +1,5 @@
-//! Field lines of the heads before. A peer repeats most of its lines. A line that stands where it stood in the
-//! last head need not be parsed again.
+//! Field lines of the heads before. A peer repeats most of its lines. A line that stands where it stood
+//! in the last head need not be parsed again.
 
 use std::fmt;
 

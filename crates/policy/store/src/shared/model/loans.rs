@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::shared::{Call, Told};
+use crate::shared::{Call, CallReply};
 
 /// The place of a reply among those about its window.
 pub type ReplyIndex = usize;
@@ -39,18 +39,18 @@ struct Audience {
 }
 
 impl Loans {
-    /// Notes a reply about a window of which `call` tells. Returns its place.
-    pub fn note(&mut self, call: &Call, told: &Told) -> Option<(u64, ReplyIndex)> {
-        let (group, reply) = (call.groups.first()?, told.groups.first()?);
-        let begin_ms = group.window.filter(|window| told.time_ms < window.end_ms)?.begin_ms;
+    /// Notes a reply about a window that `call` is about. Returns its place.
+    pub fn note(&mut self, call: &Call, reply: &CallReply) -> Option<(u64, ReplyIndex)> {
+        let (group, units) = (call.groups.first()?, reply.groups.first()?);
+        let begin_ms = group.window.filter(|window| reply.time_ms < window.end_ms)?.begin_ms;
         let window = self.windows.entry(begin_ms).or_default();
-        let audience = window.generations.entry(told.generation).or_default();
+        let audience = window.generations.entry(reply.generation).or_default();
         audience.heard.insert(call.instance);
-        let units = reply.hold.saturating_sub(group.has);
+        let units = units.hold.saturating_sub(group.has);
         if units > 0 && audience.survivors.is_none() {
             audience.survivors = Some(audience.heard.clone());
         }
-        let Told { generation, .. } = *told;
+        let CallReply { generation, .. } = *reply;
         window.replies.push(Loan { instance: call.instance, generation, units, has_arrived: false });
         Some((begin_ms, window.replies.len() - 1))
     }

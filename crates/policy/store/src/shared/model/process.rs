@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::provider::{Kind, WINDOW_MS};
 use crate::shared::terms::{CALL_TIMEOUT_MS, more};
-use crate::shared::{Block, Call, Demand, GroupCall, Hold, Lease, Press, Session, Terms, Told};
+use crate::shared::{Block, Call, CallReply, Demand, GroupCall, Hold, Lease, Session, Terms, WakeUpHint};
 
 /// A bucket fills slower by one part in this number, because the clock may be fast.
 const DRIFT_PARTS: u64 = 400;
@@ -62,7 +62,7 @@ pub struct Process {
     begin_ms: u64,
     last_ms: u64,
     renew_ms: u64,
-    is_pressed: bool,
+    is_hinted: bool,
     pub is_leaving: bool,
 }
 
@@ -75,7 +75,7 @@ impl Process {
             instance,
             session: Session::new(terms, name.into(), instance),
             terms,
-            hold: Hold::new(key.clone(), limit, kind.cool_ms(), true),
+            hold: Hold::new(key.clone(), limit, kind.cool_down_ms(), true),
             block: Block::new(key, limit),
             meter,
             load: Load::Idle,
@@ -86,7 +86,7 @@ impl Process {
             begin_ms: 0,
             last_ms: 0,
             renew_ms: 0,
-            is_pressed: false,
+            is_hinted: false,
             is_leaving: false,
         }
     }
@@ -212,8 +212,8 @@ impl Process {
         Demand { used: self.used(), waiting }
     }
 
-    pub fn press(&mut self, press: Press) {
-        self.is_pressed |= press.concerns(self.instance) && self.hold.heeds(press);
+    pub fn hinted(&mut self, hint: WakeUpHint) {
+        self.is_hinted |= hint.concerns(self.instance) && self.hold.accepts(hint);
     }
 
     /// Returns `true` if it is time for a call to the store.
@@ -230,18 +230,18 @@ impl Process {
             Kind::Blocks => self.block.is_urgent(generation, now_ms),
             _ => self.hold.is_urgent(self.demand(), generation),
         };
-        now_ms >= self.renew_ms || self.is_pressed || is_urgent || self.sent_ms.is_some()
+        now_ms >= self.renew_ms || self.is_hinted || is_urgent || self.sent_ms.is_some()
     }
 
     /// Creates a call. `jitter` is between 0 and 200.
-    pub fn call(&mut self, run: &Arc<str>, nonce: u64, jitter: u64, now_ms: u64) -> Call {
+    pub fn call(&mut self, incarnation: &Arc<str>, nonce: u64, jitter: u64, now_ms: u64) -> Call {
         let groups = self.group_call(now_ms).into_iter().collect();
         self.sent_ms = Some(now_ms);
         self.last_ms = now_ms;
         self.renew_ms = now_ms + self.terms.renewal_ms * (900 + jitter) / 1_000;
-        self.is_pressed = false;
+        self.is_hinted = false;
         self.refused = 0;
-        self.session.call(run.clone(), nonce, groups, self.is_leaving, now_ms)
+        self.session.call(incarnation.clone(), nonce, groups, self.is_leaving, now_ms)
     }
 
     fn group_call(&mut self, now_ms: u64) -> Option<GroupCall> {
@@ -251,12 +251,12 @@ impl Process {
             return Some(if self.is_leaving { self.block.leave(now_ms) } else { self.block.call(now_ms) });
         }
         let (demand, lease) = (self.demand(), self.lease(now_ms));
-        let is_told = self.hold.is_told(demand, self.session.generation(), now_ms);
-        if is_told && lease == Lease::Held && !self.is_pressed && self.hold.usable(lease) >= self.hold.units()
+        let is_known = self.hold.is_known(demand, self.session.generation(), now_ms);
+        if is_known && lease == Lease::Held && !self.is_hinted && self.hold.usable(lease) >= self.hold.units()
         {
             return None;
         }
-        Some(self.hold.call(demand, lease, self.session.roster(), now_ms))
+        Some(self.hold.call(demand, lease, self.session.member_count(), now_ms))
     }
 
     /// Begin of the window that the process is in.
@@ -265,16 +265,16 @@ impl Process {
     }
 
     /// Handles a reply. Returns `true` if it was in time.
-    pub fn told(&mut self, seq: u64, told: &Told, now_ms: u64) -> bool {
+    pub fn replied(&mut self, seq: u64, reply: &CallReply, now_ms: u64) -> bool {
         self.advance(now_ms);
-        if !self.session.answered(seq, told, now_ms) {
+        if !self.session.answered(seq, reply, now_ms) {
             return false;
         }
         self.sent_ms = None;
-        let Some(reply) = told.groups.first() else { return true };
+        let Some(units) = reply.groups.first() else { return true };
         match self.meter.kind {
-            Kind::Blocks => self.block.answered(reply, told.generation, self.begin_ms),
-            _ => self.hold.answered(reply, told.generation, told.view.roster),
+            Kind::Blocks => self.block.answered(units, reply.generation, self.begin_ms),
+            _ => self.hold.answered(units, reply.generation, reply.view.member_count),
         }
         true
     }

@@ -23,8 +23,8 @@ impl Kind {
         if self == Self::Blocks { LONG_WINDOW_MS } else { WINDOW_MS }
     }
 
-    /// Time for which a used unit cools, as the store is told.
-    pub fn cool_ms(self) -> u64 {
+    /// Cool-down of a used unit, for the store.
+    pub fn cool_down_ms(self) -> u64 {
         match self {
             Self::Sliding | Self::Fixed | Self::Bucket => WINDOW_MS,
             Self::Concurrency | Self::Blocks => 0,

@@ -4,21 +4,23 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use egret_fake_redis::Keys;
+
+use super::allocator::Allocator;
 use super::loans::{Loans, ReplyIndex};
-use super::mirror::{Dump, Mirror};
 use super::process::{Answer, Load, Process};
 use super::provider::{Kind, Provider, WINDOW_MS};
 use super::shares::Shares;
-use crate::shared::{Book, BookReply, Call, Press, Terms, Told};
+use crate::shared::{AllocatorReply, Call, CallReply, Terms, WakeUpHint};
 
 /// The durations of the model; short ones, so histories are short.
 pub const TERMS: Terms = Terms {
     ttl_ms: 3_000,
     renewal_ms: 1_000,
     gap_ms: 100,
-    settle_ms: 1_000,
-    learn_ms: 6_000,
-    keep_ms: 20_000,
+    settle_time_ms: 1_000,
+    recovery_ms: 6_000,
+    fallback_ms: 20_000,
     turn_ms: 3_000,
 };
 /// Time between two looks of a gateway at its clock.
@@ -63,12 +65,12 @@ enum Event {
         slot: usize,
         instance: u64,
         seq: u64,
-        told: Box<Told>,
+        reply: Box<CallReply>,
         loan: Option<(u64, ReplyIndex)>,
     },
-    Press {
+    Hint {
         slot: usize,
-        press: Press,
+        hint: WakeUpHint,
     },
     Count {
         id: u64,
@@ -80,8 +82,8 @@ enum Event {
         slot: usize,
         instance: u64,
     },
-    /// A stranger calls the provider.
-    Strange,
+    /// A call from outside the cluster.
+    Outside,
     Start {
         slot: usize,
     },
@@ -112,11 +114,10 @@ pub struct World {
     kind: Kind,
     limit_max: u64,
     slots: Vec<Slot>,
-    book: Book,
-    mirror: Option<Mirror>,
-    run: Arc<str>,
-    runs: u64,
-    snapshots: Vec<(Book, Dump)>,
+    allocator: Allocator,
+    incarnation: Arc<str>,
+    incarnations: u64,
+    snapshots: Vec<Keys>,
     has_failovers: bool,
     offset_ms: i64,
     away_until_ms: u64,
@@ -132,8 +133,8 @@ pub struct World {
     pub excess: u64,
     /// Calls that were sent in a window before the one that counts them.
     pub carried: u64,
-    /// Time between two calls of the stranger.
-    stranger_ms: u64,
+    /// Time between two calls from outside.
+    outside_ms: u64,
     /// Calls of members that the provider has refused.
     pub refused: u64,
     refused_ids: HashSet<u64>,
@@ -153,10 +154,9 @@ impl World {
             kind,
             limit_max,
             slots: Vec::new(),
-            book: Book::new(TERMS),
-            mirror: Mirror::from_env(),
-            run: "0".into(),
-            runs: 0,
+            allocator: Allocator::new(),
+            incarnation: "0".into(),
+            incarnations: 0,
             snapshots: Vec::new(),
             has_failovers: false,
             offset_ms: 0,
@@ -168,7 +168,7 @@ impl World {
             loans: Loans::default(),
             excess: 0,
             carried: 0,
-            stranger_ms: 0,
+            outside_ms: 0,
             refused: 0,
             refused_ids: HashSet::new(),
             calls: 0,
@@ -253,10 +253,10 @@ impl World {
             }
             Event::Arrive => self.arrive(),
             Event::Call { slot, call } => return self.apply(slot, &call),
-            Event::Reply { slot, instance, seq, told, loan } => {
+            Event::Reply { slot, instance, seq, reply, loan } => {
                 let now_ms = self.local_ms(slot);
                 if let Some(process) = self.running(slot, instance) {
-                    let is_in_time = process.told(seq, &told, now_ms);
+                    let is_in_time = process.replied(seq, &reply, now_ms);
                     let begin_ms = process.window_begin_ms();
                     if let Some(loan) = loan.filter(|loan| is_in_time && loan.0 == begin_ms) {
                         self.loans.arrived(loan);
@@ -264,23 +264,22 @@ impl World {
                     self.look(slot);
                 }
             }
-            Event::Press { slot, press } => {
+            Event::Hint { slot, hint } => {
                 if let Some(process) = &mut self.slots[slot].process {
-                    process.press(press);
+                    process.hinted(hint);
                 }
                 self.look(slot);
             }
             Event::Count { id, instance, begin_ms } => return self.count(id, instance, begin_ms),
             Event::Answer { id, slot, instance } => self.answer(id, slot, instance),
-            Event::Strange => self.strange(),
+            Event::Outside => self.call_outside(),
             Event::Start { slot } => self.start(slot),
             Event::Fault(fault) => self.fault(fault),
             Event::Snapshot => {
                 if !self.has_failovers {
                     return Ok(());
                 }
-                let dump = self.mirror.as_mut().map(Mirror::dump).unwrap_or_default();
-                self.snapshots.push((self.book.clone(), dump));
+                self.snapshots.push(self.allocator.keys());
                 if self.snapshots.len() > 10 {
                     self.snapshots.remove(0);
                 }
@@ -313,18 +312,18 @@ impl World {
         Ok(())
     }
 
-    /// Lets a stranger use a share of the provider's limit, in percent. The provider refuses calls above the
-    /// limit, and may tell how many units are left.
-    pub fn invite(&mut self, percent: u64, tells: bool) {
+    /// Uses a share of the provider's limit from outside the cluster, in percent. The provider refuses calls
+    /// above the limit, and may tell how many units are left.
+    pub fn use_outside(&mut self, percent: u64, tells: bool) {
         self.provider.refuses = true;
         self.provider.tells = tells;
-        self.stranger_ms = self.kind.window_ms() * 100 / (percent * self.limit_max);
-        self.later(0, Event::Strange);
+        self.outside_ms = self.kind.window_ms() * 100 / (percent * self.limit_max);
+        self.later(0, Event::Outside);
     }
 
-    fn strange(&mut self) {
+    fn call_outside(&mut self) {
         self.provider.count(EPOCH_MS + self.now_ms);
-        self.later(self.stranger_ms, Event::Strange);
+        self.later(self.outside_ms, Event::Outside);
     }
 
     fn note_shares(&mut self) {
@@ -334,30 +333,10 @@ impl World {
         shares.note(&held, processes().map(Process::used).sum(), self.limit_max);
     }
 
-    /// The pool, all holds, and the units that nobody may use are together the limit.
-    fn audit(&self, call: &Call, told: &Told) -> Result<(), String> {
-        for (group, reply) in call.groups.iter().zip(&told.groups).filter(|_| !call.leaves) {
-            let is_void = group.window.is_some_and(|window| window.end_ms <= told.time_ms);
-            let Some([limit, held, rest]) = self.book.balance(&group.key, told.time_ms).filter(|_| !is_void)
-            else {
-                continue;
-            };
-            let sum = i64::try_from(held + rest).unwrap_or(i64::MAX) + reply.pool;
-            let is_balanced = sum == i64::try_from(limit).unwrap_or(i64::MAX);
-            let is_lent = reply.hold > group.has;
-            if !is_balanced || (is_lent && reply.pool < 0) {
-                return Err(format!(
-                    "to {call:?} the book says {told:?}: {held} held and {rest} others are not {limit}"
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// The units in use and those that may be used are never more than the limit.
     fn judge(&self) -> Result<(), String> {
         let exposure = |(slot, place): (usize, &Slot)| {
-            let was_stopped = place.stopped_until_ms + 2 * WINDOW_MS + TERMS.settle_ms > self.now_ms;
+            let was_stopped = place.stopped_until_ms + 2 * WINDOW_MS + TERMS.settle_time_ms > self.now_ms;
             place.process.as_ref().map_or(0, |process| process.exposure(was_stopped, self.local_ms(slot)))
         };
         let sum: u64 = self.slots.iter().enumerate().map(exposure).sum();
@@ -405,7 +384,7 @@ impl World {
         self.served[slot] += taken;
         for _ in 0..taken {
             let is_slow = self.below(200) == 0;
-            let answered_ms = 1 + self.below(if is_slow { TERMS.settle_ms - 10 } else { 60 });
+            let answered_ms = 1 + self.below(if is_slow { TERMS.settle_time_ms - 10 } else { 60 });
             let counted_ms = self.below(answered_ms + 1);
             let id = self.next();
             self.later(counted_ms, Event::Count { id, instance, begin_ms });
@@ -417,10 +396,10 @@ impl World {
     }
 
     fn call(&mut self, slot: usize, local_ms: u64) {
-        let (nonce, jitter, run) = (self.next() | 1, self.below(201), self.run.clone());
+        let (nonce, jitter, incarnation) = (self.next() | 1, self.below(201), self.incarnation.clone());
         let place = &mut self.slots[slot];
         let Some(process) = &mut place.process else { return };
-        let call = process.call(&run, nonce, jitter, local_ms);
+        let call = process.call(&incarnation, nonce, jitter, local_ms);
         if process.is_leaving {
             place.process = None;
             let delay_ms = 100 + self.below(2_000);
@@ -452,29 +431,21 @@ impl World {
             return Ok(());
         }
         let now_ms = self.store_ms();
-        let reply = self.book.apply(call, now_ms);
-        let by_script = self.mirror.as_mut().map(|mirror| mirror.apply(call, now_ms));
-        if by_script.as_ref().is_some_and(|by_script| *by_script != reply) {
-            return Err(format!(
-                "to {call:?} at {now_ms} ms the book says {reply:?}, the script {by_script:?}"
-            ));
-        }
-        let BookReply::Told(told) = reply else { return Ok(()) };
-        let loan = self.loans.note(call, &told);
-        self.audit(call, &told)?;
-        for &(_, press) in &told.pressed {
+        let AllocatorReply::Applied(reply) = self.allocator.apply(call, now_ms)? else { return Ok(()) };
+        let loan = self.loans.note(call, &reply);
+        for &(_, hint) in &reply.hints {
             for other in 0..self.slots.len() {
                 if other != slot
                     && let Some(delay_ms) = self.delay(other)
                 {
-                    self.later(delay_ms, Event::Press { slot: other, press });
+                    self.later(delay_ms, Event::Hint { slot: other, hint });
                 }
             }
         }
         if let Some(delay_ms) = self.delay(slot) {
             self.later(
                 delay_ms,
-                Event::Reply { slot, instance: call.instance, seq: call.seq, told: Box::new(told), loan },
+                Event::Reply { slot, instance: call.instance, seq: call.seq, reply: Box::new(reply), loan },
             );
         }
         Ok(())
@@ -533,10 +504,9 @@ impl World {
             Fault::Away { for_ms } => self.away_until_ms = self.now_ms + for_ms,
             Fault::Failover { lost_ms } => {
                 let back = usize::try_from(lost_ms / 100).unwrap_or(0).min(self.snapshots.len() - 1);
-                let (book, dump) = self.snapshots[self.snapshots.len() - 1 - back].clone();
-                self.restore(book, &dump);
+                self.restore(self.snapshots[self.snapshots.len() - 1 - back].clone());
             }
-            Fault::Empty => self.restore(Book::new(TERMS), &Dump::new()),
+            Fault::Empty => self.restore(Keys::new()),
             Fault::Step { by_ms } => self.offset_ms += by_ms,
             Fault::Load { slot, load } => {
                 self.slots[slot].load = load;
@@ -549,13 +519,10 @@ impl World {
     }
 
     /// Another process of the store takes over, with this state.
-    fn restore(&mut self, book: Book, dump: &Dump) {
-        self.book = book;
-        if let Some(mirror) = &mut self.mirror {
-            mirror.restore(dump);
-        }
-        self.runs += 1;
-        self.run = self.runs.to_string().into();
+    fn restore(&mut self, keys: Keys) {
+        self.allocator.restore(keys);
+        self.incarnations += 1;
+        self.incarnation = self.incarnations.to_string().into();
         // A connection ends with its process.
         self.events.retain(|_, event| !matches!(event, Event::Call { .. }));
     }

@@ -1,11 +1,11 @@
-//! The member of a segment at work: it connects, calls when a call is due, and connects again.
+//! The member of a shard at work: it connects, calls when a call is due, and connects again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_clock::{Random, boot_us};
-use egret_store::shared::{BookReply, Call, Member, Segment, Terms};
+use egret_store::shared::{AllocatorReply, Call, Member, Shard, Terms};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::Receiver;
@@ -24,9 +24,9 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 const LEAVE_MAX: Duration = Duration::from_secs(1);
 
 /// The parts of a member's task that others give to it.
-pub(super) struct SegmentParts {
+pub(super) struct ShardParts {
     pub terms: Terms,
-    pub segment: Segment,
+    pub shard: Shard,
     pub member: Member,
     pub asked: Receiver<Ask>,
     /// `None` once the member is to leave.
@@ -35,9 +35,9 @@ pub(super) struct SegmentParts {
     pub link: LinkSender,
 }
 
-/// A member of a segment.
-pub(super) struct SegmentTask {
-    parts: SegmentParts,
+/// A member of a shard.
+pub(super) struct ShardTask {
+    parts: ShardParts,
     instance: u64,
     messages: broadcast::Receiver<Message>,
     random: Random,
@@ -51,8 +51,8 @@ pub(super) fn random() -> u64 {
     RandomState::new().hash_one(Instant::now())
 }
 
-impl SegmentTask {
-    pub(super) fn new(parts: SegmentParts) -> Self {
+impl ShardTask {
+    pub(super) fn new(parts: ShardParts) -> Self {
         let instance = parts.member.instance();
         parts.status.change(|status| status.instance = instance);
         Self {
@@ -87,8 +87,8 @@ impl SegmentTask {
     /// Connects, and accepts groups meanwhile. Returns `None` if the config has changed.
     async fn connect(&mut self, store: &Masters) -> Result<Option<Master>, StoreTrouble> {
         let Self { parts, random, .. } = self;
-        let SegmentParts { member, asked, store: changed, segment, .. } = parts;
-        let found = store.find(segment, random);
+        let ShardParts { member, asked, store: changed, shard, .. } = parts;
+        let found = store.find(shard, random);
         tokio::pin!(found);
         loop {
             tokio::select! {
@@ -114,7 +114,7 @@ impl SegmentTask {
         let most_us = u64::try_from(self.backoff.as_micros()).unwrap_or(u64::MAX);
         let wait = Duration::from_micros(self.random.up_to(most_us)).max(RECONNECT_MIN / 10);
         self.backoff = (self.backoff * 2).min(RECONNECT_MAX);
-        let SegmentParts { member, asked, store: changed, .. } = &mut self.parts;
+        let ShardParts { member, asked, store: changed, .. } = &mut self.parts;
         let sleep = tokio::time::sleep(wait);
         tokio::pin!(sleep);
         loop {
@@ -137,17 +137,17 @@ impl SegmentTask {
             let now_ms = boot_us() / 1_000;
             if self.parts.member.is_due(now_ms) {
                 let (nonce, jitter) = (self.random.draw() | 1, self.random.up_to(200));
-                let run = Arc::clone(&master.connection.run);
-                let call = self.parts.member.call(run, nonce, jitter, now_ms);
+                let incarnation = Arc::clone(&master.connection.incarnation);
+                let call = self.parts.member.call(incarnation, nonce, jitter, now_ms);
                 self.send(master, &call).await?;
                 continue;
             }
             let due_ms = self.parts.member.due_ms();
             let wait = Duration::from_millis(due_ms.saturating_sub(now_ms).clamp(1, 60_000));
-            let SegmentParts { member, asked, store: changed, .. } = &mut self.parts;
+            let ShardParts { member, asked, store: changed, .. } = &mut self.parts;
             tokio::select! {
                 Some(ask) = asked.recv() => accept(member, ask),
-                message = self.messages.recv() => self.told(message),
+                message = self.messages.recv() => self.notice(message),
                 trouble = &mut switched => return Err(trouble),
                 changed = changed.changed() => {
                     if changed.is_err() || self.parts.store.borrow().is_none() {
@@ -162,41 +162,44 @@ impl SegmentTask {
 
     async fn send(&mut self, master: &mut Master, call: &Call) -> Result<(), StoreTrouble> {
         let sent = Instant::now();
-        let SegmentParts { terms, segment, member, .. } = &mut self.parts;
-        let reply = master.connection.call(&segment.call(call, terms)).await?;
-        let reply = BookReply::from_script(&reply, call.groups.len()).map_err(|_| StoreTrouble::Reply)?;
+        let ShardParts { terms, shard, member, .. } = &mut self.parts;
+        let reply = master.connection.call(&shard.call(call, terms)).await?;
+        let reply =
+            AllocatorReply::from_script(&reply, call.groups.len()).map_err(|_| StoreTrouble::Reply)?;
         member.answered(call.seq, &reply, boot_us() / 1_000);
         self.succeed(master, &reply, sent.elapsed());
         Ok(())
     }
 
     async fn leave(&mut self, master: &mut Master) {
-        let run = Arc::clone(&master.connection.run);
-        let call = self.parts.member.leave(run, self.random.draw() | 1, boot_us() / 1_000);
+        let incarnation = Arc::clone(&master.connection.incarnation);
+        let call = self.parts.member.leave(incarnation, self.random.draw() | 1, boot_us() / 1_000);
         let sent = tokio::time::timeout(LEAVE_MAX, self.send(master, &call)).await;
         if !matches!(sent, Ok(Ok(()))) {
-            tracing::warn!("the cluster was left without a word: the units of this gateway come back later");
+            tracing::warn!(
+                "the cluster was left without a leave message: the units of this gateway come back later"
+            );
         }
     }
 
     /// Handles a message. One that is missed costs the time until the next renewal.
-    fn told(&mut self, message: Result<Message, RecvError>) {
+    fn notice(&mut self, message: Result<Message, RecvError>) {
         let Ok(Message { channel, content }) = message else { return };
-        let SegmentParts { segment, member, .. } = &mut self.parts;
-        if *channel != *segment.channel() {
+        let ShardParts { shard, member, .. } = &mut self.parts;
+        if *channel != *shard.channel() {
             return;
         }
-        if let Some((group, press)) = segment.pressed(&content, self.instance) {
-            member.pressed(group, press);
+        if let Some((group, hint)) = shard.hint(&content, self.instance) {
+            member.hinted(group, hint);
         }
     }
 
-    fn succeed(&mut self, master: &Master, reply: &BookReply, took: Duration) {
+    fn succeed(&mut self, master: &Master, reply: &AllocatorReply, took: Duration) {
         self.backoff = RECONNECT_MIN;
         if std::mem::take(&mut self.has_failed) {
             tracing::info!(master = %master.address(), "the store of shared quotas works again");
         }
-        let (groups, members) = (self.parts.member.group_count(), self.parts.member.lease().roster());
+        let (groups, members) = (self.parts.member.group_count(), self.parts.member.lease().member_count());
         self.parts.status.change(|status| {
             status.is_up = true;
             status.error = None;
@@ -206,10 +209,10 @@ impl SegmentTask {
             status.members = members;
             status.groups = groups;
             status.count(took);
-            if let BookReply::Told(told) = reply
-                && let Some(learning_ms) = told.groups.iter().map(|group| group.learning_ms).max()
+            if let AllocatorReply::Applied(reply) = reply
+                && let Some(recovery_ms) = reply.groups.iter().map(|group| group.recovery_ms).max()
             {
-                status.learns_for(learning_ms);
+                status.recovers_for(recovery_ms);
             }
         });
     }
@@ -231,6 +234,6 @@ impl SegmentTask {
 fn accept(member: &mut Member, ask: Ask) {
     match ask {
         Ask::Group(group) => member.ask(&group),
-        Ask::Farewell(farewell) => member.farewell(farewell),
+        Ask::Leave(message) => member.leave_group(message),
     }
 }
