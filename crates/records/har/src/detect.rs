@@ -143,7 +143,7 @@ pub fn detect(text: &str) -> Vec<Finding> {
     if is_short_word(text) {
         return Vec::new();
     }
-    let mut scan = Scan {
+    let mut scan = SecretScan {
         text: text.as_bytes(),
         beside: Beside::of_body(text),
         run_end: 0,
@@ -168,7 +168,7 @@ pub fn holds_secret(text: &str) -> bool {
     !detect(text).is_empty()
 }
 
-struct Scan<'a> {
+struct SecretScan<'a> {
     text: &'a [u8],
     beside: Beside,
     /// End of the last run of Base64 characters that was checked.
@@ -219,7 +219,7 @@ fn is_own(word: &[u8]) -> bool {
     is_pseudonym(&word[start..end])
 }
 
-impl<'a> Scan<'a> {
+impl<'a> SecretScan<'a> {
     /// Checks the text at `at` and returns the position to continue at.
     fn step(&mut self, at: usize) -> usize {
         let (length, separator) = match &self.text[at..] {
@@ -561,8 +561,8 @@ impl<'a> Scan<'a> {
         self.text.get(at).filter(|byte| **byte == b'=')?;
         let start = self.end(at + 1, |byte| byte.is_ascii_whitespace());
         let quote = self.text.get(start).filter(|byte| matches!(byte, b'"' | b'\''))?;
-        let most = self.text.len().min(start + 1 + ATTRIBUTE_BYTES_MAX);
-        let len = self.text[start + 1..most].iter().position(|byte| byte == quote)?;
+        let max = self.text.len().min(start + 1 + ATTRIBUTE_BYTES_MAX);
+        let len = self.text[start + 1..max].iter().position(|byte| byte == quote)?;
         Some(start + 1..start + 1 + len)
     }
 

@@ -83,7 +83,7 @@ impl Beside {
 const WORDS_MAX: usize = 4;
 
 /// The last words of a name in lower case, without the digits at their ends.
-struct Words<'a> {
+struct NameWords<'a> {
     last: [&'a [u8]; WORDS_MAX],
     /// Number of words, at most [`WORDS_MAX`].
     len: usize,
@@ -91,7 +91,7 @@ struct Words<'a> {
     has_strong: bool,
 }
 
-impl<'a> Words<'a> {
+impl<'a> NameWords<'a> {
     /// Splits a name into words. `lower` is the same name in lower case.
     fn of(name: &[u8], lower: &'a [u8]) -> Self {
         let mut words = Self { last: [b""; WORDS_MAX], len: 0, has_strong: false };
@@ -314,7 +314,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
         return Meaning::Plain;
     }
     let (lower, written) = cases(name);
-    let mut words = Words::of(written.unwrap_or(&lower).as_bytes(), lower.as_bytes());
+    let mut words = NameWords::of(written.unwrap_or(&lower).as_bytes(), lower.as_bytes());
     match (words.get(1), words.get(0)) {
         (b"connection", b"string") | (_, b"connectionstring") => return Meaning::Secret,
         (b"connection", b"strings") | (_, b"connectionstrings") => return Meaning::AllSecret,
@@ -334,7 +334,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
 }
 
 /// Returns the meaning of a name by its last words.
-fn meaning_of_end(words: &Words<'_>) -> Meaning {
+fn meaning_of_end(words: &NameWords<'_>) -> Meaning {
     let (head, kind) = (words.get(0), words.get(1));
     // Short words that mean a secret only without a word before them.
     if words.len == 1 && matches!(head, b"sid" | b"sig") || (kind, head) == (b"connect", b"sid") {
@@ -395,7 +395,7 @@ pub(crate) fn meaning_within(around: Meaning, name: &str) -> Meaning {
 /// Returns `true` if a member or an element of this name represents the one it is in.
 pub(crate) fn stands_for_its_parent(name: &str) -> bool {
     let (lower, written) = cases(name);
-    let words = Words::of(written.unwrap_or(&lower).as_bytes(), lower.as_bytes());
+    let words = NameWords::of(written.unwrap_or(&lower).as_bytes(), lower.as_bytes());
     (0..words.len).all(|back| is_in(SKIPPED | REPRESENTS, words.get(back)))
 }
 
