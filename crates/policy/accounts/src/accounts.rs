@@ -75,7 +75,7 @@ impl Accounts {
                 digest,
                 version,
                 placeholder,
-                echoes: OnceLock::new(),
+                secret_patterns: OnceLock::new(),
             })
         });
         Self { accounts: compiled.collect(), in_force }
