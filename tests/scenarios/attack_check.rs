@@ -182,20 +182,20 @@ fn cpu_time(file: &Path) -> Duration {
 /// Bounds the time of kinds, in files of this length.
 fn bound(kinds: &[Kind], bytes: usize) {
     let directory = Directory::default();
-    let most = RELEASE_MAX * if cfg!(debug_assertions) { DEBUG_FACTOR } else { 1 };
+    let max = RELEASE_MAX * if cfg!(debug_assertions) { DEBUG_FACTOR } else { 1 };
     let mut table = String::new();
     for kind in kinds {
         let time = |bytes| cpu_time(&directory.write("egret.yaml", kind.text(bytes)));
         let whole = time(bytes);
         let _ = writeln!(table, "{:32} {:6.3} s", kind.name, whole.as_secs_f64());
-        assert!(whole <= most, "{}: {whole:?} of CPU time for {bytes} bytes\n{table}", kind.name);
-        if whole > most / 3 {
+        assert!(whole <= max, "{}: {whole:?} of CPU time for {bytes} bytes\n{table}", kind.name);
+        if whole > max / 3 {
             let part = time(bytes / 4);
             // Twice what a linear one takes: caches are smaller than the file.
             assert!(whole <= part * 8, "{}: {part:?} for a quarter of what takes {whole:?}", kind.name);
         }
     }
-    println!("CPU time of `egret check` for {bytes} bytes, at most {most:?}:\n{table}");
+    println!("CPU time of `egret check` for {bytes} bytes, at most {max:?}:\n{table}");
 }
 
 #[test]
