@@ -54,7 +54,7 @@ pub(super) struct PolledSocket {
 impl fmt::Debug for PolledSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { socket, readable, writable, read_ended, .. } = self;
-        f.debug_struct("Source")
+        f.debug_struct("PolledSocket")
             .field("socket", socket)
             .field("readable", readable)
             .field("writable", writable)
