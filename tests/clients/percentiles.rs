@@ -19,11 +19,11 @@ fn repository() -> PathBuf {
 /// handful of requests exceed the p99.
 fn disagrees(held: &Value) -> bool {
     let number = |at: &str| held.pointer(at).unwrap().as_f64().unwrap();
-    let (least, most) = (number("/least"), number("/most"));
+    let (least, max) = (number("/least"), number("/most"));
     match held["figure"].as_str().unwrap() {
-        "p50" => !(least..=most).contains(&number("/value/value")),
+        "p50" => !(least..=max).contains(&number("/value/value")),
         "p99" => false,
-        _ => number("/value/high") < least || number("/value/low") > most,
+        _ => number("/value/high") < least || number("/value/low") > max,
     }
 }
 

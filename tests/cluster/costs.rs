@@ -21,16 +21,16 @@ const MEASURED: Duration = Duration::from_secs(15);
 
 /// The most units in any second.
 fn most_units(calls: &[CountedCall]) -> u64 {
-    let (mut begin, mut units, mut most) = (0, 0, 0);
+    let (mut begin, mut units, mut max) = (0, 0, 0);
     for call in calls {
         units += call.cost;
         while calls[begin].came + WINDOW_NS <= call.came {
             units -= calls[begin].cost;
             begin += 1;
         }
-        most = most.max(units);
+        max = max.max(units);
     }
-    most
+    max
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn costs_are_settled_by_the_response() {
     let from = provider.now();
     pass(MEASURED);
     let calls = provider.calls("costs");
-    let most = most_units(&calls);
-    line.claim(most <= LIMIT, format!("worst {most} of {LIMIT} units, {} calls", calls.len()));
+    let max = most_units(&calls);
+    line.claim(max <= LIMIT, format!("worst {max} of {LIMIT} units, {} calls", calls.len()));
     let used: u64 = between(&calls, from, u64::MAX).iter().map(|call| call.cost).sum();
     let percent = used * 100 / (LIMIT * MEASURED.as_secs());
     line.claim(percent >= 90, format!("{percent} % used"));

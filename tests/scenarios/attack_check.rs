@@ -22,7 +22,7 @@ const MISTAKES_BYTES: usize = 300_000;
 const RELEASE_MAX: Duration = Duration::from_millis(500);
 const DEBUG_FACTOR: u32 = 20;
 const DEBUG_PART: u16 = 4;
-/// CPU time from which on a file is compared with a quarter of it. Below, starting the program counts most.
+/// CPU time from which on a file is compared with a quarter of it. Below, starting the program counts max.
 const COMPARED_MIN: Duration = Duration::from_millis(400);
 /// Number of flows whose check takes longer than a reload.
 const FLOWS: usize = 6_000;
@@ -116,7 +116,7 @@ fn texts() -> Vec<Kind> {
     ]
 }
 
-/// Many entries, most with the same mistake.
+/// Many entries, max with the same mistake.
 fn mistakes() -> Vec<Kind> {
     vec![
         kind("providers", "providers:\n", |at| format!("  p{at}: {{ url: 'http://h{at}.test' }}\n"), ""),
@@ -270,7 +270,7 @@ fn cpu_time(file: &Path) -> Duration {
 /// Bounds the time of kinds, in files of this length.
 fn bound(kinds: &[Kind], bytes: usize) {
     let (_permit, directory) = (permits::busy(), Directory::default());
-    let (bytes, most) = if cfg!(debug_assertions) {
+    let (bytes, max) = if cfg!(debug_assertions) {
         (bytes / usize::from(DEBUG_PART), RELEASE_MAX * DEBUG_FACTOR / u32::from(DEBUG_PART))
     } else {
         (bytes, RELEASE_MAX)
@@ -280,14 +280,14 @@ fn bound(kinds: &[Kind], bytes: usize) {
         let time = |bytes| cpu_time(&directory.write("egret.yaml", kind.text(bytes)));
         let whole = time(bytes);
         let _ = writeln!(table, "{:32} {:6.3} s", kind.name, whole.as_secs_f64());
-        assert!(whole <= most, "{}: {whole:?} of CPU time for {bytes} bytes\n{table}", kind.name);
+        assert!(whole <= max, "{}: {whole:?} of CPU time for {bytes} bytes\n{table}", kind.name);
         if whole > COMPARED_MIN {
             let part = time(bytes / 4);
             // Twice what a linear one takes: caches are smaller than the file.
             assert!(whole <= part * 8, "{}: {part:?} for a quarter of what takes {whole:?}", kind.name);
         }
     }
-    println!("CPU time of `egret check` for {bytes} bytes, at most {most:?}:\n{table}");
+    println!("CPU time of `egret check` for {bytes} bytes, at max {max:?}:\n{table}");
 }
 
 #[test]

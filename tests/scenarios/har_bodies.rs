@@ -75,8 +75,8 @@ fn assert_told(egret: &Egret, result: &str, count: u64) {
 fn receive(client: &Client, mut bytes: u64) {
     let mut piece = vec![0; PIECE];
     while bytes > 0 {
-        let most = usize::try_from(bytes).unwrap_or(PIECE).min(PIECE);
-        let count = client.stream().read(&mut piece[..most]).unwrap();
+        let max = usize::try_from(bytes).unwrap_or(PIECE).min(PIECE);
+        let count = client.stream().read(&mut piece[..max]).unwrap();
         assert!(count > 0, "closed {bytes} bytes early");
         bytes -= count as u64;
     }

@@ -131,9 +131,9 @@ impl Allowance {
     pub fn claim_kept_but(&self, extra: usize, provider: &Counted, since: u64, line: &Timeline) {
         let calls = provider.calls(&self.name);
         let calls = between(&calls, since, u64::MAX);
-        let most = self.most(calls);
-        let figure = format!("{}: worst {most} of {}, {} calls", self.name, self.limit, calls.len());
-        line.claim(!calls.is_empty() && most <= self.limit + extra, figure);
+        let max = self.most(calls);
+        let figure = format!("{}: worst {max} of {}, {} calls", self.name, self.limit, calls.len());
+        line.claim(!calls.is_empty() && max <= self.limit + extra, figure);
     }
 
     /// The part of the allowance that was used between these times.

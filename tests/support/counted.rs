@@ -138,14 +138,14 @@ pub fn between(calls: &[CountedCall], from: u64, to: u64) -> &[CountedCall] {
 
 /// The most calls in any time of this length, wherever it begins.
 pub fn most_in_any(calls: &[CountedCall], window: Duration) -> usize {
-    let (window, mut begin, mut most) = (nanos(window), 0, 0);
+    let (window, mut begin, mut max) = (nanos(window), 0, 0);
     for (end, call) in calls.iter().enumerate() {
         while calls[begin].came + window <= call.came {
             begin += 1;
         }
-        most = most.max(end + 1 - begin);
+        max = max.max(end + 1 - begin);
     }
-    most
+    max
 }
 
 /// The most calls in a window of this length that begins at a multiple of it since the epoch.

@@ -114,12 +114,12 @@ fn five_restarts_under_load_lose_no_request_and_keep_the_quota() {
         assert!(!report.contains("Socket errors"), "{report}");
     }
     let calls = provider.calls("q");
-    let most = most_in_any(&calls, Duration::from_secs(1));
+    let max = most_in_any(&calls, Duration::from_secs(1));
     println!(
-        "{} calls in {LOAD_S} s, at most {most} of {limit} in any second; waits {waits:?} ms",
+        "{} calls in {LOAD_S} s, at most {max} of {limit} in any second; waits {waits:?} ms",
         calls.len()
     );
-    assert!(most <= limit, "{most} of {limit}");
+    assert!(max <= limit, "{max} of {limit}");
     assert!(calls.len() >= least * LOAD_S, "{} calls in {LOAD_S} s", calls.len());
     // Beside other tests, a process may not get the processor for longer than that now and then.
     waits.sort_unstable();

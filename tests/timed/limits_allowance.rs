@@ -179,8 +179,8 @@ fn assert_sliding_windows_are_used(case: Case, windows: usize) {
     case.assert_within_any_window(&calls);
     let (used, response) = case.used(&calls, case.limit);
     let window = real(case.window_ms * 1_000);
-    let most = window / (window + response);
-    assert!(used >= 0.95 * most, "{case:?}: {used} of {most}");
+    let max = window / (window + response);
+    assert!(used >= 0.95 * max, "{case:?}: {used} of {max}");
 }
 
 #[test]

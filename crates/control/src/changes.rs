@@ -27,7 +27,7 @@ pub struct ConfigCall {
     /// The request.
     pub request: ConfigRequest,
     /// Receives the reply.
-    pub reply: oneshot::Sender<Result<ConfigReply, Refusal>>,
+    pub reply: oneshot::Sender<Result<ConfigReply, ChangeRefusal>>,
 }
 
 /// A request of a [`ConfigCall`].
@@ -161,7 +161,7 @@ pub struct Version {
 
 /// The reason why a call is refused. Nothing has changed then.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum ChangeRefusal {
     /// Egret runs without a config file.
     NoFile,
     /// The config file has another name.

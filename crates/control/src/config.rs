@@ -85,9 +85,9 @@ impl<'de> Deserialize<'de> for ConfigChanges {
         /// The words that a message about any other one lists.
         const WORDS: [&str; 3] = ["off", "tune", "all"];
 
-        struct Visitor;
+        struct ConfigChangesVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for ConfigChangesVisitor {
             type Value = ConfigChanges;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for ConfigChanges {
                 })
             }
         }
-        deserializer.deserialize_enum("ConfigChanges", &WORDS, Visitor)
+        deserializer.deserialize_enum("ConfigChanges", &WORDS, ConfigChangesVisitor)
     }
 }
 

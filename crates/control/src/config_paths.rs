@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::changes::{ConfigCall, ConfigReply, ConfigRequest, EntityTags, Refusal};
+use crate::changes::{ChangeRefusal, ConfigCall, ConfigReply, ConfigRequest, EntityTags};
 use crate::problem::Problem;
 
 /// RFC 9512.
@@ -73,8 +73,8 @@ pub(crate) async fn file(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     let ConfigReply::Files(files) = calls.call(ConfigRequest::Files).await? else { return Err(mismatch()) };
-    let Path(name) = name.map_err(|_| Problem::from(Refusal::UnknownFile))?;
-    let file = files.files.into_iter().find(|file| file.name == name).ok_or(Refusal::UnknownFile)?;
+    let Path(name) = name.map_err(|_| Problem::from(ChangeRefusal::UnknownFile))?;
+    let file = files.files.into_iter().find(|file| file.name == name).ok_or(ChangeRefusal::UnknownFile)?;
     let fields =
         [(header::ETAG, tag_value(&files.etag)), (header::CONTENT_TYPE, HeaderValue::from_static(YAML))];
     Ok((fields, file.text).into_response())
@@ -89,7 +89,7 @@ pub(crate) async fn replace(
 ) -> Result<Response, Problem> {
     let needed = "send `If-Match` with the `ETag` of /api/v1/config/files, so that no other change is lost";
     let etag = etag(&headers).ok_or(Problem::new(StatusCode::PRECONDITION_REQUIRED, needed))?;
-    let Path(name) = name.map_err(|_| Problem::from(Refusal::UnknownFile))?;
+    let Path(name) = name.map_err(|_| Problem::from(ChangeRefusal::UnknownFile))?;
     let text = text(body).await?;
     calls.change(ConfigRequest::Replace { name, text, etag }).await
 }
@@ -124,7 +124,7 @@ pub(crate) async fn version(
     number: Result<Path<u64>, PathRejection>,
     query: Result<Query<VersionQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Path(number) = number.map_err(|_| Problem::from(Refusal::UnknownVersion))?;
+    let Path(number) = number.map_err(|_| Problem::from(ChangeRefusal::UnknownVersion))?;
     let wrong = "name an included file with `file=NAME`, or leave the query out";
     let Query(VersionQuery { file }) = query.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, wrong))?;
     match calls.call(ConfigRequest::Version { number, file }).await? {
@@ -176,43 +176,43 @@ fn mismatch() -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the reply does not fit the request")
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
+impl From<ChangeRefusal> for Problem {
+    fn from(refusal: ChangeRefusal) -> Self {
         match refusal {
-            Refusal::NoFile => Self::new(
+            ChangeRefusal::NoFile => Self::new(
                 StatusCode::CONFLICT,
                 "Egret runs without a config file: write one (`egret reference config` lists the keys) and start with `egret run --config FILE`",
             ),
-            Refusal::UnknownFile => Self::new(
+            ChangeRefusal::UnknownFile => Self::new(
                 StatusCode::NOT_FOUND,
                 "the config has no file of this name; /api/v1/config/files lists them",
             ),
-            Refusal::UnknownVersion => Self::new(
+            ChangeRefusal::UnknownVersion => Self::new(
                 StatusCode::NOT_FOUND,
                 "no version has this number; /api/v1/config/versions lists them",
             ),
-            Refusal::Busy => {
+            ChangeRefusal::Busy => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "another config is being checked: try again")
             }
-            Refusal::Stale => Self::new(
+            ChangeRefusal::Stale => Self::new(
                 StatusCode::PRECONDITION_FAILED,
                 "the files have changed since they were read: read /api/v1/config/files again",
             ),
-            Refusal::Off => Self::new(
+            ChangeRefusal::Off => Self::new(
                 StatusCode::FORBIDDEN,
                 "`control.config_changes: off` refuses changes over the API: change the file itself",
             ),
-            Refusal::Forbidden(problems) => Self::new(
+            ChangeRefusal::Forbidden(problems) => Self::new(
                 StatusCode::FORBIDDEN,
                 "`control.config_changes` refuses these changes over the API; nothing has changed",
             )
             .with_problems(problems),
-            Refusal::Invalid(problems) => {
+            ChangeRefusal::Invalid(problems) => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "the config is invalid; nothing has changed")
                     .with_problems(problems)
             }
-            Refusal::ReadOnly(detail) => Self::new(StatusCode::FORBIDDEN, detail),
-            Refusal::Failed(detail) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail),
+            ChangeRefusal::ReadOnly(detail) => Self::new(StatusCode::FORBIDDEN, detail),
+            ChangeRefusal::Failed(detail) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail),
         }
     }
 }

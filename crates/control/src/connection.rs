@@ -121,8 +121,8 @@ impl LimitedListener {
     /// Limits the connections that `inner` accepts. They take at most half of the open files that the
     /// gateway's connections leave.
     pub fn new(inner: TcpListener) -> Self {
-        let most = CONNECTIONS_MAX.min(OpenFiles::get().reserve() / 2).max(1);
-        Self { inner, slots: Slots::new(most) }
+        let max = CONNECTIONS_MAX.min(OpenFiles::get().reserve() / 2).max(1);
+        Self { inner, slots: Slots::new(max) }
     }
 }
 
@@ -206,9 +206,9 @@ impl Occupied {
         for occupant in self.occupants.values() {
             *counts.entry(occupant.peer).or_default() += 1;
         }
-        let most = counts.values().copied().max().unwrap_or(0);
+        let max = counts.values().copied().max().unwrap_or(0);
         let occupants =
-            self.occupants.iter().filter(|(_, occupant)| counts.get(&occupant.peer) == Some(&most));
+            self.occupants.iter().filter(|(_, occupant)| counts.get(&occupant.peer) == Some(&max));
         if let Some(number) =
             occupants.min_by_key(|(number, occupant)| (occupant.since, **number)).map(|(number, _)| *number)
         {

@@ -34,7 +34,7 @@ pub(crate) struct History(Mutex<Hour>);
 #[derive(Debug, Default)]
 struct Hour {
     /// The oldest first.
-    steps: VecDeque<Step>,
+    steps: VecDeque<HistoryStep>,
     /// Names of providers and hosts, by the number that steps refer to.
     names: Vec<Name>,
     /// The counters at the end of the last step.
@@ -59,7 +59,7 @@ impl Name {
 
 /// A step.
 #[derive(Debug)]
-struct Step {
+struct HistoryStep {
     /// Its end, in seconds since the epoch.
     until_s: u64,
     /// Responses that Egret generated itself because of errors.
@@ -185,7 +185,7 @@ impl History {
         }
         let active = deltas.iter().map(|delta| hour.active(delta)).collect();
         let generated = generated(&stats).saturating_sub(generated(&last));
-        hour.steps.push_back(Step { until_s, generated: small(generated), active });
+        hour.steps.push_back(HistoryStep { until_s, generated: small(generated), active });
         if hour.steps.len() > STEPS_MAX {
             hour.steps.pop_front();
             hour.forget_names();
@@ -204,7 +204,7 @@ impl History {
             generated: hour.steps.iter().map(|step| step.generated).collect(),
             providers: numbers.map(|number| hour.provider(number)).collect(),
             bytes: hour.bytes(),
-            bytes_max: STEPS_MAX * (size_of::<Step>() + (PROVIDERS_MAX + 1) * size_of::<Active>())
+            bytes_max: STEPS_MAX * (size_of::<HistoryStep>() + (PROVIDERS_MAX + 1) * size_of::<Active>())
                 + NAMES_MAX * (size_of::<Name>() + NAME_BYTES_MAX),
             traffic_list,
         }
@@ -284,12 +284,12 @@ impl Hour {
     }
 
     fn bytes(&self) -> usize {
-        let of_step = |step: &Step| size_of::<Step>() + step.active.len() * size_of::<Active>();
+        let of_step = |step: &HistoryStep| size_of::<HistoryStep>() + step.active.len() * size_of::<Active>();
         self.steps.iter().map(of_step).sum::<usize>() + self.names.iter().map(Name::bytes).sum::<usize>()
     }
 }
 
-impl Step {
+impl HistoryStep {
     fn of(&self, number: usize) -> Option<&Active> {
         self.active.iter().find(|active| active.name as usize == number)
     }

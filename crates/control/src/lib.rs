@@ -27,8 +27,8 @@ mod source;
 mod traffic;
 
 pub use changes::{
-    Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
-    ConfigRequest, EntityTags, Refusal, Version,
+    Applied, CALLS_MAX, ChangeRefusal, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles,
+    ConfigReply, ConfigRequest, EntityTags, Version,
 };
 pub use config::{ConfigChanges, ControlConfig};
 pub use gateway_info::{GatewayInfo, InterceptionInfo, ListenerInfo, ProviderInfo};

@@ -15,9 +15,9 @@ use egret_clock::Timestamp;
 use egret_cluster::{ClusterStatus, ShardStatus};
 use egret_config::Secret;
 use egret_control::{
-    Applied, CALLS_MAX, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles, ConfigReply,
-    ConfigRequest, Control, ControlConfig, ControlError, ControlKey, Ends, GatewayInfo, Identity,
-    NONCE_FIELD, PROOF_FIELD, Refusal, Source,
+    Applied, CALLS_MAX, ChangeRefusal, Checked, ConfigAccess, ConfigCall, ConfigFile, ConfigFiles,
+    ConfigReply, ConfigRequest, Control, ControlConfig, ControlError, ControlKey, Ends, GatewayInfo,
+    Identity, NONCE_FIELD, PROOF_FIELD, Source,
 };
 use egret_diagnosis::{Discovered, Pin, Traffic, TrafficConfig};
 use egret_flow::{FlowStats, FlowsSnapshot, RemedyStats, UnknownFlow};
@@ -306,7 +306,7 @@ fn access_with(token: Option<&str>, identity: Option<Identity>) -> ConfigAccess 
     ConfigAccess { identity, token, calls }
 }
 
-fn reply_to(request: ConfigRequest) -> Result<ConfigReply, Refusal> {
+fn reply_to(request: ConfigRequest) -> Result<ConfigReply, ChangeRefusal> {
     let applied = || Applied {
         etag: "\"2\"".into(),
         version: Some(2),
@@ -324,14 +324,14 @@ fn reply_to(request: ConfigRequest) -> Result<ConfigReply, Refusal> {
             problems: Vec::new(),
             warnings: Vec::new(),
         })),
-        ConfigRequest::Replace { name, .. } if name != "egret.yaml" => Err(Refusal::UnknownFile),
-        ConfigRequest::Replace { etag, .. } if !etag.contains(ETAG) => Err(Refusal::Stale),
+        ConfigRequest::Replace { name, .. } if name != "egret.yaml" => Err(ChangeRefusal::UnknownFile),
+        ConfigRequest::Replace { etag, .. } if !etag.contains(ETAG) => Err(ChangeRefusal::Stale),
         ConfigRequest::Versions => Ok(ConfigReply::Versions(Vec::new())),
         ConfigRequest::Version { number: 1, .. } => Ok(ConfigReply::Text("log: {}\n".into())),
         ConfigRequest::Replace { .. } | ConfigRequest::Rollback { number: 1, .. } => {
             Ok(ConfigReply::Applied(applied()))
         }
-        ConfigRequest::Version { .. } | ConfigRequest::Rollback { .. } => Err(Refusal::UnknownVersion),
+        ConfigRequest::Version { .. } | ConfigRequest::Rollback { .. } => Err(ChangeRefusal::UnknownVersion),
     }
 }
 

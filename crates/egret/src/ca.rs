@@ -10,7 +10,7 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 use crate::output::print;
-use place::Place;
+use place::AuthorityPlace;
 
 /// The commands of `egret ca`.
 #[derive(Debug, Subcommand)]
@@ -34,7 +34,7 @@ pub enum CaCommand {
     /// Remove the root certificate from the trust stores.
     Uninstall(trust_stores::StoreChange),
     /// Show the authority's hosts, the end of its validity and its fingerprint.
-    Show(Place),
+    Show(AuthorityPlace),
 }
 
 impl CaCommand {

@@ -25,7 +25,7 @@ const STANDARD_INPUT: &str = "-";
 /// The arguments of `egret check`.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
-pub struct Arguments {
+pub struct CheckArguments {
     /// The config file to validate, or `-` for standard input. Default: `egret.yaml` in the working
     /// directory.
     file: Option<PathBuf>,
@@ -33,8 +33,8 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "format")]
     json: bool,
     /// The format of the output.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
+    format: CheckFormat,
     /// Do not read secrets, neither from the environment nor from files, and check everything else.
     #[arg(long)]
     no_secrets: bool,
@@ -49,7 +49,7 @@ pub struct Arguments {
 
 /// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-enum Format {
+enum CheckFormat {
     /// Lines for people: errors and warnings on standard error.
     #[default]
     Text,
@@ -60,7 +60,7 @@ enum Format {
 }
 
 /// The result of a check.
-struct Outcome {
+struct CheckOutcome {
     name: String,
     /// Numbers of listeners and providers of a valid config, or the problems of an invalid one.
     config: Result<(usize, usize), Report>,
@@ -70,7 +70,7 @@ struct Outcome {
     advice: Vec<String>,
 }
 
-impl Arguments {
+impl CheckArguments {
     /// Checks the file, and prints the result.
     pub fn run(&self) -> Result<(), Failure> {
         if self.no_secrets { without_secrets(|| self.check()) } else { self.check() }
@@ -85,14 +85,14 @@ impl Arguments {
             }
             sources = fix(&file, sources)?;
         }
-        let outcome = Outcome::of(&sources);
-        match if self.json { Format::Json } else { self.format } {
-            Format::Text => outcome.print_text()?,
-            Format::Json => {
+        let outcome = CheckOutcome::of(&sources);
+        match if self.json { CheckFormat::Json } else { self.format } {
+            CheckFormat::Text => outcome.print_text()?,
+            CheckFormat::Json => {
                 let json = serde_json::to_value(outcome.checked()).unwrap_or_default();
                 print_json(&format!("{json:#}\n"))?;
             }
-            Format::Sarif => print_json(&format!("{:#}\n", sarif::log(&outcome.problems())))?,
+            CheckFormat::Sarif => print_json(&format!("{:#}\n", sarif::log(&outcome.problems())))?,
         }
         outcome.verdict(self.deny_warnings)
     }
@@ -106,7 +106,7 @@ fn read(file: &Path) -> Result<ConfigSources, ConfigFileError> {
     if is_standard_input(file) { config_file::read_standard_input() } else { config_file::read(file) }
 }
 
-impl Outcome {
+impl CheckOutcome {
     fn of(sources: &ConfigSources) -> Self {
         let name = sources.set.main.name.clone();
         match sources.load() {

@@ -89,7 +89,7 @@ pub enum Command {
     /// warns of what is valid, but probably not meant. Secrets are read, but neither they nor the content of
     /// their files are shown. Exits with code 2 for errors, and with 0 for warnings.
     #[command(after_long_help = crate::help_examples::CHECK)]
-    Check(crate::check::Arguments),
+    Check(crate::check::CheckArguments),
     /// Exit with code 0 if the gateway is ready: for the health check of a container.
     Health(crate::asked_gateway::GatewayArguments),
     /// List the endpoints that a running gateway has seen, or propose flows for them.
@@ -100,14 +100,14 @@ pub enum Command {
     /// The report contains no secrets. Exits with code 1 if something is wrong; the report begins with a list
     /// of it.
     #[command(after_long_help = crate::help_examples::DOCTOR)]
-    Doctor(crate::doctor::Arguments),
+    Doctor(crate::doctor::DoctorArguments),
     /// Show the calls through a running gateway, one line each, as they end.
     ///
     /// Secrets are hidden as `control.traffic.redact` says. Exchanges are recorded while somebody watches; if
     /// there are too many, only some of them are shown, and a note tells which share. Times are in UTC. Give
     /// a filter several times to see the calls that match one of its values.
     #[command(after_long_help = crate::help_examples::TAIL)]
-    Tail(Box<crate::tail::Arguments>),
+    Tail(Box<crate::tail::TailArguments>),
     /// Show which flows match a request, why others do not, and what their remedies would do.
     ///
     /// The gateway's own plan of the config decides: its routes, its egress policy and its flows. Nothing is
@@ -115,7 +115,7 @@ pub enum Command {
     /// gateway would respond with an error of its own, which is named, and with code 2 if the config or the
     /// command is wrong.
     #[command(after_long_help = crate::help_examples::EXPLAIN)]
-    Explain(crate::explain::Arguments),
+    Explain(crate::explain::ExplainArguments),
     /// Print the JSON Schema of the config, for editors.
     ///
     /// Save it and refer to it in the first line of a config:

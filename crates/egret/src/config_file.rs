@@ -15,11 +15,11 @@ use crate::config_path;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFileError {
     file: PathBuf,
-    cause: Cause,
+    cause: ConfigFileCause,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Cause {
+enum ConfigFileCause {
     NotFound {
         /// A file beside it with nearly the same name.
         similar: Option<String>,
@@ -37,17 +37,17 @@ impl fmt::Display for ConfigFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.file.display();
         match &self.cause {
-            Cause::NotFound { similar: Some(similar) } => {
+            ConfigFileCause::NotFound { similar: Some(similar) } => {
                 write!(f, "{name}: no such file; did you mean `{similar}`?")
             }
-            Cause::NotFound { similar: None } => {
+            ConfigFileCause::NotFound { similar: None } => {
                 write!(f, "{name}: no such file; `egret init {name}` writes a config to start from")
             }
-            Cause::Unreadable(error) => write!(f, "{name}: cannot read the file: {error}"),
-            Cause::TooLong => {
+            ConfigFileCause::Unreadable(error) => write!(f, "{name}: cannot read the file: {error}"),
+            ConfigFileCause::TooLong => {
                 write!(f, "{name}: longer than {CONFIG_BYTES_MAX} bytes, the limit for a config")
             }
-            Cause::NotUtf8 { line } => write!(f, "{name}:{line}: not UTF-8 from here on"),
+            ConfigFileCause::NotUtf8 { line } => write!(f, "{name}:{line}: not UTF-8 from here on"),
         }
     }
 }
@@ -143,15 +143,15 @@ pub fn read_again(file: &Path) -> Result<ConfigSources, ConfigFileError> {
 fn text_of(file: &Path, read: std::io::Result<Vec<u8>>) -> Result<String, ConfigFileError> {
     let failed = |cause| ConfigFileError { file: file.to_owned(), cause };
     let bytes = read.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => failed(Cause::NotFound { similar: config_path::similar(file) }),
-        _ => failed(Cause::Unreadable(error.to_string())),
+        ErrorKind::NotFound => failed(ConfigFileCause::NotFound { similar: config_path::similar(file) }),
+        _ => failed(ConfigFileCause::Unreadable(error.to_string())),
     })?;
     if bytes.len() > CONFIG_BYTES_MAX {
-        return Err(failed(Cause::TooLong));
+        return Err(failed(ConfigFileCause::TooLong));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
-        failed(Cause::NotUtf8 { line: 1 + valid.filter(|byte| **byte == b'\n').count() })
+        failed(ConfigFileCause::NotUtf8 { line: 1 + valid.filter(|byte| **byte == b'\n').count() })
     })
 }
 

@@ -19,7 +19,7 @@ mod tests;
 
 use egret_config::{Node, Problem, YamlValue};
 
-pub use tunable::Step;
+pub use tunable::PathStep;
 
 /// Sections that never change over the API, which could otherwise change its own rules.
 const OWN_SECTIONS: [&str; 2] = ["control", "data_dir"];
@@ -56,7 +56,7 @@ fn is_changed(key: &str, before: Node<'_>, now: Node<'_>) -> bool {
 /// A walk through two configs at once.
 struct Comparison<'a> {
     /// The way to the nodes in hand, from the root. Both configs have it.
-    path: Vec<Step<'a>>,
+    path: Vec<PathStep<'a>>,
     problems: Vec<Problem>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Comparison<'a> {
             (YamlValue::Mapping(_), YamlValue::Mapping(_)) => self.compare_mappings(approved, new),
             (YamlValue::Sequence(before), YamlValue::Sequence(now)) if before.len() == now.len() => {
                 for (number, (before, now)) in approved.elements().zip(new.elements()).enumerate() {
-                    self.enter(Step::Element(number, before), before, now);
+                    self.enter(PathStep::Element(number, before), before, now);
                 }
             }
             (YamlValue::Mapping(_) | YamlValue::Sequence(_), _)
@@ -80,7 +80,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn enter(&mut self, step: Step<'a>, approved: Node<'a>, new: Node<'a>) {
+    fn enter(&mut self, step: PathStep<'a>, approved: Node<'a>, new: Node<'a>) {
         self.path.push(step);
         self.compare(approved, new);
         self.path.pop();
@@ -93,10 +93,10 @@ impl<'a> Comparison<'a> {
             match (before.next(), now.next()) {
                 (None, None) => return,
                 (Some((name, before)), Some((other, now))) if name == other => {
-                    self.enter(Step::Key(name), before, now);
+                    self.enter(PathStep::Key(name), before, now);
                 }
                 (_, Some((name, _))) => {
-                    self.path.push(Step::Key(name));
+                    self.path.push(PathStep::Key(name));
                     self.refuse("only values can be changed, so keys stay as they are, in the same order");
                     self.path.pop();
                     return;

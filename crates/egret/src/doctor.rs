@@ -25,7 +25,7 @@ use redact::Redactor;
 
 /// `egret doctor`
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct DoctorArguments {
     #[command(flatten)]
     asked: AskedGateway,
     /// Also resolve, connect to and shake hands with every provider. No request is sent.
@@ -47,7 +47,7 @@ const PATHS: [(&str, &str); 6] = [
 ];
 
 /// Prints the report. Fails if something is wrong.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(arguments: &DoctorArguments) -> Result<(), Failure> {
     let (report, count) = report(arguments);
     if arguments.json {
         print_json(&format!("{report:#}\n"))?;
@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Returns the report, and the number of things that are wrong.
-fn report(arguments: &Arguments) -> (Value, usize) {
+fn report(arguments: &DoctorArguments) -> (Value, usize) {
     let mut examined = Examined::default();
     let (mut config, asked) = (None, &arguments.asked);
     match asked.gateway.file() {

@@ -30,7 +30,7 @@ impl DurableQuotas {
     pub fn prepare(data_dir: &Path) -> Result<(Self, Opening), QuotaFileError> {
         let path = data_dir.join(FILE_NAME);
         let failed = |cause| QuotaFileError { path: path.clone(), cause };
-        std::fs::create_dir_all(data_dir).map_err(|error| failed(Cause::System(error)))?;
+        std::fs::create_dir_all(data_dir).map_err(|error| failed(DurableCause::System(error)))?;
         let (ledger, clerk) = ledger();
         let (sender, opened) = sync_channel::<FileStore>(1);
         let work = move || {
@@ -41,7 +41,7 @@ impl DurableQuotas {
         let clerk = std::thread::Builder::new()
             .name("egret-store".into())
             .spawn(work)
-            .map_err(|error| failed(Cause::System(error)))?;
+            .map_err(|error| failed(DurableCause::System(error)))?;
         Ok((Self { ledger, clerk }, Opening { path, sender }))
     }
 
@@ -70,7 +70,7 @@ impl Opening {
     pub fn open(self) -> Result<(), QuotaFileError> {
         let now = Clock::new().timestamp(Moment::now());
         let store = FileStore::open(&self.path, now)
-            .map_err(|error| QuotaFileError { path: self.path.clone(), cause: Cause::Store(error) })?;
+            .map_err(|error| QuotaFileError { path: self.path.clone(), cause: DurableCause::Store(error) })?;
         tracing::info!(file = %self.path.display(), "quotas are stored in a file");
         // The thread waits for it.
         let _ = self.sender.send(store);
@@ -82,11 +82,11 @@ impl Opening {
 #[derive(Debug)]
 pub struct QuotaFileError {
     path: PathBuf,
-    cause: Cause,
+    cause: DurableCause,
 }
 
 #[derive(Debug)]
-enum Cause {
+enum DurableCause {
     /// The directory or the thread cannot be created.
     System(io::Error),
     /// The file cannot be opened.
@@ -97,8 +97,8 @@ impl fmt::Display for QuotaFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.cause {
-            Cause::System(error) => write!(f, "cannot store quotas in {path}: {error}"),
-            Cause::Store(error) => write!(f, "cannot store quotas in {path}: {error}"),
+            DurableCause::System(error) => write!(f, "cannot store quotas in {path}: {error}"),
+            DurableCause::Store(error) => write!(f, "cannot store quotas in {path}: {error}"),
         }
     }
 }
@@ -106,8 +106,8 @@ impl fmt::Display for QuotaFileError {
 impl std::error::Error for QuotaFileError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
-            Cause::System(error) => Some(error),
-            Cause::Store(error) => Some(error),
+            DurableCause::System(error) => Some(error),
+            DurableCause::Store(error) => Some(error),
         }
     }
 }

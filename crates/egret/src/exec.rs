@@ -48,11 +48,11 @@ use crate::gateway_info;
 use crate::location::Location;
 use crate::output::print_exact;
 #[cfg(target_os = "linux")]
-use crate::run::attached::Report;
+use crate::run::attached::AttachedReport;
 use client::ClientProof;
 use environment::Environment;
 use find::Gateway;
-use formats::Format;
+use formats::VariableFormat;
 use inherited::Inherited;
 use interception::Wanted;
 use start::Start;
@@ -114,7 +114,7 @@ pub struct ExecArguments {
         default_missing_value = "shell",
         conflicts_with = "command"
     )]
-    print_env: Option<Format>,
+    print_env: Option<VariableFormat>,
     /// Say on standard error which gateway is used, and which variables keep the value that they have.
     #[arg(short)]
     verbose: bool,
@@ -296,9 +296,11 @@ impl Isolation {
         let report = start::read_report(&self.channel)
             .map_err(|error| Failure::Failed(format!("cannot read the gateway's report: {error}")))?;
         match report {
-            Some(Report::Serving) => isolation::forbid_calls().map_err(Failure::failed),
-            Some(Report::Failed(reason)) => Err(Failure::Failed(format!("the gateway failed: {reason}"))),
-            Some(Report::Started { .. }) | None => {
+            Some(AttachedReport::Serving) => isolation::forbid_calls().map_err(Failure::failed),
+            Some(AttachedReport::Failed(reason)) => {
+                Err(Failure::Failed(format!("the gateway failed: {reason}")))
+            }
+            Some(AttachedReport::Started { .. }) | None => {
                 Err(Failure::Failed("the gateway ended before it served the command's sockets".to_owned()))
             }
         }

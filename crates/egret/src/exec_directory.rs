@@ -77,14 +77,14 @@ impl ExecDirectory {
         self.path.join(format!("{AUTHORITY_START}{}", short_digest(root)))
     }
 
-    /// Removes the oldest entries until there are `most`.
-    fn remove_oldest(&self, most: usize, is_meant: impl Fn(&str) -> bool) {
+    /// Removes the oldest entries until there are `max`.
+    fn remove_oldest(&self, max: usize, is_meant: impl Fn(&str) -> bool) {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let meant = entries.filter(|entry| entry.file_name().to_str().is_some_and(&is_meant));
         let mut aged: Vec<(SystemTime, PathBuf)> =
             meant.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
         aged.sort();
-        let surplus = aged.len().saturating_sub(most);
+        let surplus = aged.len().saturating_sub(max);
         for (_, path) in aged.into_iter().take(surplus) {
             // Another `egret exec` may have removed it.
             let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));

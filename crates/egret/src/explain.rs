@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use egret_config::{LocatedProblem, Report, without_secrets};
 use egret_flow::explain::ExplainedFlow;
 use egret_gateway::{
-    Answer, Egress, EgressVerdict, GeneratedError, Rehearsal, Rehearsed, RemedyStep, Resolved,
+    Egress, EgressVerdict, GeneratedError, Rehearsal, Rehearsed, RemedyStep, Resolved, Responder,
 };
 use egret_measure::streams::say;
 use serde::Serialize;
@@ -20,14 +20,14 @@ use crate::advice;
 use crate::config::Config;
 use crate::config_file;
 use crate::config_path;
-use crate::explain::request::Question;
+use crate::explain::request::ProbeRequest;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
 use crate::unopened;
 
 /// The arguments of `egret explain`.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct ExplainArguments {
     /// The config file, and the method and URL if `--request` does not name them. Default of the file:
     /// `egret.yaml` in the working directory. Default of the method: GET.
     #[arg(value_names = ["FILE", "METHOD", "URL"], num_args = 0..=3)]
@@ -85,20 +85,20 @@ struct Explanation {
     warnings: Vec<LocatedProblem>,
 }
 
-impl Arguments {
+impl ExplainArguments {
     /// Explains the request, and prints the result. Fails if the gateway would respond with an error.
     pub fn run(&self) -> Result<(), Failure> {
         if self.no_secrets { without_secrets(|| self.explain()) } else { self.explain() }
     }
 
     fn explain(&self) -> Result<(), Failure> {
-        let Words { file, method, url } = self.words()?;
+        let RequestWords { file, method, url } = self.words()?;
         let file = config_path::required(file)?;
         let loaded = config_file::load(&file)?;
         let warnings = of_clear_text(loaded.warnings, &loaded.config);
         let name = file.display().to_string();
         let plan = ExplainedConfig::new(&name, &loaded.config)?;
-        let rehearsed = plan.ask(&Question {
+        let rehearsed = plan.ask(&ProbeRequest {
             method: &method,
             url: &url,
             fields: &self.header,
@@ -119,7 +119,7 @@ impl Arguments {
     }
 
     /// Returns the file, the method and the URL, from the option or from the words without one.
-    fn words(&self) -> Result<Words, Failure> {
+    fn words(&self) -> Result<RequestWords, Failure> {
         let (file, request) = match (&self.request, &*self.words) {
             (Some(request), [] | [_]) => (self.words.first(), request.trim().to_owned()),
             (Some(_), _) => {
@@ -134,11 +134,15 @@ impl Arguments {
             (None, [file, request @ ..]) => (Some(file), request.join(" ")),
         };
         let (method, url) = request.split_once(' ').unwrap_or(("GET", &request));
-        Ok(Words { file: file.map(PathBuf::from), method: method.to_owned(), url: url.trim().to_owned() })
+        Ok(RequestWords {
+            file: file.map(PathBuf::from),
+            method: method.to_owned(),
+            url: url.trim().to_owned(),
+        })
     }
 }
 
-struct Words {
+struct RequestWords {
     file: Option<PathBuf>,
     method: String,
     url: String,
@@ -172,7 +176,7 @@ impl<'a> ExplainedConfig<'a> {
         Ok(Self { config, rehearsal })
     }
 
-    fn ask(&self, question: &Question<'_>) -> Result<Rehearsed, Failure> {
+    fn ask(&self, question: &ProbeRequest<'_>) -> Result<Rehearsed, Failure> {
         question.ask(&self.rehearsal, &self.config.flows)
     }
 }
@@ -181,11 +185,11 @@ impl Explanation {
     fn new(method: String, rehearsed: Rehearsed, warnings: Vec<LocatedProblem>) -> Self {
         let Rehearsed { destination, elsewhere, egress, flows, remedies, answer } = rehearsed;
         let (answered_by, status, error) = match answer {
-            Answer::Provider => ("provider", None, None),
-            Answer::Relay => ("tunnel", None, None),
-            Answer::Intercepted => ("interception", None, None),
-            Answer::Remedy(status) => ("remedy", Some(status), None),
-            Answer::Error(error) => ("egret", None, Some(error)),
+            Responder::Provider => ("provider", None, None),
+            Responder::Relay => ("tunnel", None, None),
+            Responder::Intercepted => ("interception", None, None),
+            Responder::Remedy(status) => ("remedy", Some(status), None),
+            Responder::Error(error) => ("egret", None, Some(error)),
         };
         Self { method, destination, elsewhere, egress, flows, remedies, answered_by, status, error, warnings }
     }

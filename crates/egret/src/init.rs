@@ -63,7 +63,7 @@ pub fn run(file: &Path, existing: Existing) -> Result<(), Failure> {
 }
 
 /// A section of the file.
-struct Part {
+struct FileSection {
     /// Its key in the config.
     key: &'static str,
     /// Its YAML, and comments of its own. `{default}` stands for the default of the key.
@@ -71,8 +71,8 @@ struct Part {
 }
 
 /// The sections, those in effect first.
-const PARTS: [Part; 8] = [
-    Part {
+const PARTS: [FileSection; 8] = [
+    FileSection {
         key: "providers",
         yaml: "providers:
   # Call http://127.0.0.1:8000/example/get, and Egret calls http://127.0.0.1:9000/get.
@@ -81,14 +81,14 @@ const PARTS: [Part; 8] = [
     timeouts: { connect: 2s, first_byte: 30s }
 ",
     },
-    Part {
+    FileSection {
         key: "quotas",
         yaml: "quotas:
   # 100 calls per second, counted as the provider counts them.
   example-calls: { limit: 100, window: 1s }
 ",
     },
-    Part {
+    FileSection {
         key: "flows",
         yaml: "flows:
   - name: within-limits
@@ -103,32 +103,32 @@ const PARTS: [Part; 8] = [
 #      - har: { export: archive }
 ",
     },
-    Part {
+    FileSection {
         key: "exporters",
         yaml: "#exporters:
 #  archive: { type: har, directory: ./har, keep: 1GiB }
 ",
     },
-    Part {
+    FileSection {
         key: "accounts",
         yaml: "# The remedy `authenticate` of the flow above adds the key to its requests.
 #accounts:
 #  example: { provider: example, bearer: { token: \"${env:EXAMPLE_KEY}\" } }
 ",
     },
-    Part {
+    FileSection {
         key: "gateway",
         yaml: "#gateway:
 #  listen: {default}
 ",
     },
-    Part {
+    FileSection {
         key: "control",
         yaml: "#control:
 #  listen: {default}
 ",
     },
-    Part {
+    FileSection {
         key: "log",
         yaml: "#log:
 #  level: {default}

@@ -39,10 +39,10 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The running log. Dropping it waits until all lines so far are written.
 pub struct Logging {
     level: reload::Handle<Targets, Registry>,
-    queue: SyncSender<Entry>,
+    queue: SyncSender<LogEntry>,
 }
 
-enum Entry {
+enum LogEntry {
     Line(Vec<u8>),
     /// Acknowledged once everything before it is written.
     Flush(SyncSender<()>),
@@ -90,7 +90,7 @@ impl Drop for Logging {
     fn drop(&mut self) {
         let (written, wait) = sync_channel(1);
         // If the queue is full, nothing reads the lines, so waiting is useless.
-        if self.queue.try_send(Entry::Flush(written)).is_ok() {
+        if self.queue.try_send(LogEntry::Flush(written)).is_ok() {
             let _ = wait.recv_timeout(FLUSH_TIMEOUT);
         }
     }
@@ -147,7 +147,7 @@ fn is_quoted(text: &str) -> bool {
 
 /// Enqueues lines.
 struct Sink {
-    queue: SyncSender<Entry>,
+    queue: SyncSender<LogEntry>,
     dropped: Arc<AtomicU64>,
     /// `true` if lines are JSON.
     is_json: bool,
@@ -170,7 +170,7 @@ impl Write for &Sink {
         if kept.len() < text.len() {
             kept.push(b'\n');
         }
-        if self.queue.try_send(Entry::Line(kept)).is_err() {
+        if self.queue.try_send(LogEntry::Line(kept)).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
         Ok(line.len())
@@ -183,15 +183,15 @@ impl Write for &Sink {
 
 /// Writes lines until all senders are dropped. If standard error is closed, lines are lost, because a log
 /// must not stop the gateway.
-fn write_lines(entries: &Receiver<Entry>, dropped: &AtomicU64, out: &mut dyn Write) {
+fn write_lines(entries: &Receiver<LogEntry>, dropped: &AtomicU64, out: &mut dyn Write) {
     let mut batch = Vec::new();
     while let Ok(entry) = entries.recv() {
         let mut next = Some(entry);
         let mut flushed = None;
         while let Some(entry) = next {
             match entry {
-                Entry::Line(line) => batch.extend_from_slice(&line),
-                Entry::Flush(done) => flushed = Some(done),
+                LogEntry::Line(line) => batch.extend_from_slice(&line),
+                LogEntry::Flush(done) => flushed = Some(done),
             }
             next = if batch.len() < BATCH_BYTES_MAX && flushed.is_none() {
                 entries.try_recv().ok()
@@ -215,7 +215,7 @@ fn write_lines(entries: &Receiver<Entry>, dropped: &AtomicU64, out: &mut dyn Wri
 mod tests {
     use super::*;
 
-    fn queue() -> (Sink, Receiver<Entry>) {
+    fn queue() -> (Sink, Receiver<LogEntry>) {
         let (queue, entries) = sync_channel(2);
         (Sink { queue, dropped: Arc::default(), is_json: false }, entries)
     }
@@ -238,7 +238,7 @@ mod tests {
         let (sink, entries) = queue();
         (&sink).write_all(b"one\n").unwrap();
         let (done, wait) = sync_channel(1);
-        sink.queue.send(Entry::Flush(done)).unwrap();
+        sink.queue.send(LogEntry::Flush(done)).unwrap();
         drop(sink);
         let mut out = Vec::new();
         write_lines(&entries, &AtomicU64::new(0), &mut out);
@@ -267,7 +267,7 @@ mod tests {
             let hostile = "a\" status=999\n\u{202e}WARN";
             tracing::warn!(host = %hostile, name = "x \"y\"", cause = %"no such file", count = 3, "a message");
         });
-        let Ok(Entry::Line(line)) = entries.try_recv() else { panic!("no line") };
+        let Ok(LogEntry::Line(line)) = entries.try_recv() else { panic!("no line") };
         assert_eq!(
             String::from_utf8(line).unwrap(),
             " WARN a message host=\"a\\\" status=999\\u000a\\u202eWARN\" name=\"x \\\"y\\\"\" cause=no such file count=3\n"
@@ -278,7 +278,7 @@ mod tests {
     fn json_lines_are_printable() {
         let (sink, entries) = queue();
         (&Sink { is_json: true, ..sink }).write_all("{\"a\":\"\u{9b}\"}\n".as_bytes()).unwrap();
-        let Ok(Entry::Line(line)) = entries.try_recv() else { panic!("no line") };
+        let Ok(LogEntry::Line(line)) = entries.try_recv() else { panic!("no line") };
         assert_eq!(line, b"{\"a\":\"\\u009b\"}\n");
     }
 

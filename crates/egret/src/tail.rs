@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// The calls to show, and how.
 #[derive(Debug, Args)]
-pub struct Arguments {
+pub struct TailArguments {
     #[command(flatten)]
     asked: AskedGateway,
     /// Only calls to this provider; `-` for hosts without one.
@@ -92,7 +92,7 @@ enum End {
 }
 
 /// Shows calls until standard output is closed or the gateway stops.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(arguments: &TailArguments) -> Result<(), Failure> {
     let client = arguments.asked.client()?;
     let stream = client.stream(&arguments.request_path()?).map_err(|error| refused(&client, &error))?;
     if io::stderr().is_terminal() {
@@ -133,7 +133,7 @@ fn refused(client: &ControlClient, error: &ControlClientError) -> Failure {
     }
 }
 
-impl Arguments {
+impl TailArguments {
     /// Returns the path of the stream with the filters.
     fn request_path(&self) -> Result<String, Failure> {
         let mut query = String::new();
@@ -203,7 +203,7 @@ fn encode(text: &str, out: &mut String) {
 
 /// The command while it runs.
 struct Tail<'a> {
-    arguments: &'a Arguments,
+    arguments: &'a TailArguments,
     client: &'a ControlClient,
     style: Style,
     /// The share of exchanges that was told last.
@@ -302,7 +302,7 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Command {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: TailArguments,
     }
 
     fn path(arguments: &[&str]) -> Result<String, Failure> {

@@ -360,9 +360,9 @@ enum ListenSchema {
 
 impl<'de> Deserialize<'de> for ListenConfig {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct ListenVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for ListenVisitor {
             type Value = ListenConfig;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -420,7 +420,7 @@ impl<'de> Deserialize<'de> for ListenConfig {
                 })
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(ListenVisitor)
     }
 }
 
@@ -446,9 +446,9 @@ impl Workers {
 
 impl<'de> Deserialize<'de> for Workers {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct ListenVisitor;
 
-        impl de::Visitor<'_> for Visitor {
+        impl de::Visitor<'_> for ListenVisitor {
             type Value = Workers;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -477,7 +477,7 @@ impl<'de> Deserialize<'de> for Workers {
                 }
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(ListenVisitor)
     }
 }
 

@@ -374,7 +374,7 @@ impl Failure {
         self.head(responses, shape, request_id).finish(shape.with_body)
     }
 
-    fn head(&self, responses: &ErrorResponses, shape: ErrorShape, request_id: &RequestId) -> Message {
+    fn head(&self, responses: &ErrorResponses, shape: ErrorShape, request_id: &RequestId) -> ResponseDraft {
         let (row, status) = (self.kind.row(), self.status(responses));
         let changed = responses.changed(self.kind).and_then(|response| response.detail.as_deref());
         let detail = changed.unwrap_or(&self.detail);
@@ -400,18 +400,18 @@ impl Failure {
             field(&mut head, name, value);
         }
         field(&mut head, "Content-Length", body.len().to_string().as_bytes());
-        Message { head, body }
+        ResponseDraft { head, body }
     }
 }
 
 /// A response in the making.
-struct Message {
+struct ResponseDraft {
     /// The head without the empty line at its end.
     head: Vec<u8>,
     body: Vec<u8>,
 }
 
-impl Message {
+impl ResponseDraft {
     fn finish(mut self, with_body: bool) -> Vec<u8> {
         finish(&mut self.head, &self.body, with_body);
         self.head

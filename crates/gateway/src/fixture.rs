@@ -13,7 +13,7 @@ use egret_export::access_log::AccessLog;
 use egret_flow::config::FlowConfig;
 use egret_http1::{Edits, HeadLimits, RequestHead};
 use egret_match::expression::Expression;
-use egret_match::matching::Question;
+use egret_match::matching::MatchInput;
 use egret_match::router::{Match, Matches};
 use egret_message::authority::Authority;
 use egret_message::{ReceivedMessage, Via};
@@ -205,7 +205,7 @@ impl Fixture {
         let destination = forward.destination();
         let target = forward.target.of(request);
         let mut exchange = Exchange::new(now, destination, received, target, &mut draft);
-        let question = Question { request: &exchange.request(), roll: 0, now, has_body: true };
+        let question = MatchInput { request: &exchange.request(), roll: 0, now, has_body: true };
         plan.flows.find(question, &mut matches);
         exchange.params = plan.flows.params(&matches);
         let place = KeyContext {
@@ -252,7 +252,7 @@ impl Fixture {
         let named = &view.plan.named_fields;
         let fields = survey(&mut self.request, request, &self.via, named).map_err(slug)?;
         redirect::enter(&mut self.client, &self.request, request);
-        let question = routing::Question {
+        let question = routing::RoutingInput {
             view: &view,
             origins: &self.client,
             request: &self.request,

@@ -24,7 +24,7 @@ use egret_message::default_port;
 use egret_net::descriptors::OpenFiles;
 use egret_net::dns::{Addresses, DnsError, NoAddress, Resolver};
 use egret_net::event_loop::EventLoop;
-use egret_net::policy::{Target, Verdict};
+use egret_net::policy::{EgressTarget, Verdict};
 use egret_quota::{Balance, Inheritance, Lending};
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
@@ -38,7 +38,7 @@ use crate::exchange::call::OTHER_GENERATION;
 use crate::observe::counters;
 use crate::observe::stats::{InterceptionSnapshot, StatsSnapshot};
 use crate::plan::Plan;
-use crate::worker::{Backlog, Message, Shared, StopAccepting};
+use crate::worker::{Backlog, Shared, StopAccepting, WorkerMessage};
 
 /// Maximum time for the workers to apply a new configuration, before the reload counts as done.
 const APPLIED_MAX: Duration = Duration::from_secs(1);
@@ -52,14 +52,14 @@ pub struct Gateway {
     shared: Arc<Shared>,
     started: Instant,
     own: Vec<SocketAddr>,
-    state: Mutex<State>,
+    state: Mutex<GatewayState>,
     /// Receives a message from each worker that has ended.
     ended: Mutex<Receiver<()>>,
 }
 
 /// The state that a reload changes.
 #[derive(Debug)]
-struct State {
+struct GatewayState {
     plan: Arc<Plan>,
     listeners: Vec<Listener>,
     /// Stops the acceptors of adopted sockets.
@@ -94,9 +94,9 @@ impl Pulse {
     }
 
     /// Waits until every worker has handled the question, or has ended, but at most for this time.
-    fn wait(&self, most: Duration) {
+    fn wait(&self, max: Duration) {
         // Nothing is ever sent, so each error ends the wait.
-        let _ = self.0.recv_timeout(most);
+        let _ = self.0.recv_timeout(max);
     }
 }
 
@@ -158,9 +158,9 @@ impl Gateway {
             .map_err(|error| StartError::System("open the access log", error))?;
         let (shared, boxes) = Shared::new(workers, resolver, access_log, parts.traffic);
         let shared = Arc::new(shared);
-        shared.gathered.set_most(plan.gathered_bytes());
+        shared.gathered.set_max(plan.gathered_bytes());
         plan.flows.accounts().put_in_force();
-        let recording = shared.records.obey(&plan.flows.diagnoses);
+        let recording = shared.records.apply(&plan.flows.diagnoses);
         recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
         let (end, ended) = mpsc::channel();
         for (number, inbox) in boxes.into_iter().enumerate() {
@@ -181,7 +181,7 @@ impl Gateway {
             shared,
             started: Instant::now(),
             own: own.to_vec(),
-            state: Mutex::new(State { plan, listeners, adopted: Vec::new(), unopened: sockets }),
+            state: Mutex::new(GatewayState { plan, listeners, adopted: Vec::new(), unopened: sockets }),
             ended: Mutex::new(ended),
         };
         Ok(Arc::new(gateway))
@@ -237,7 +237,7 @@ impl Gateway {
         let found = state.listeners.get(listener).map(|listener| listener.bound);
         let bound = found.ok_or_else(|| io::Error::other(format!("there is no listener {listener}")))?;
         let (stop, stopped) = oneshot::channel();
-        self.shared.send(0, Message::Listen(socket, bound, stopped));
+        self.shared.send(0, WorkerMessage::Listen(socket, bound, stopped));
         state.adopted.push(stop);
         Ok(())
     }
@@ -250,7 +250,7 @@ impl Gateway {
         let is_allowed = [true, false].into_iter().any(|tls| {
             let authority = Authority { host: name.clone(), port: default_port(tls) };
             let configured = plan.table.by_authority(&authority).is_some();
-            let target = Target { authority: &authority, configured };
+            let target = EgressTarget { authority: &authority, configured };
             !matches!(plan.other_hosts.policy().check_host(&target), Verdict::Deny(_))
         });
         if !is_allowed {
@@ -276,11 +276,11 @@ impl Gateway {
         reopened.map_err(|error| StartError::System("open the access log", error))?;
         self.shared.network.resolver.reconfigure(&config.dns);
         plan.flows.accounts().put_in_force();
-        let recording = self.shared.records.obey(&plan.flows.diagnoses);
+        let recording = self.shared.records.apply(&plan.flows.diagnoses);
         recording.map_err(|error| StartError::System("start the diagnosis thread", error))?;
         state.plan = Arc::new(plan);
-        self.shared.gathered.set_most(state.plan.gathered_bytes());
-        self.shared.broadcast(|| Message::Plan(Arc::clone(&state.plan)));
+        self.shared.gathered.set_max(state.plan.gathered_bytes());
+        self.shared.broadcast(|| WorkerMessage::Plan(Arc::clone(&state.plan)));
         let mut listeners = self.listen(listeners, sockets);
         for before in &mut state.listeners {
             // Listeners that stay pass their handle on. Dropping the other handles stops their acceptors.
@@ -358,7 +358,7 @@ impl Gateway {
         if let Err(error) = self.shared.records.watch() {
             warn!(%error, "cannot start the diagnosis thread: live traffic shows nothing");
         }
-        self.shared.broadcast(|| Message::Traffic);
+        self.shared.broadcast(|| WorkerMessage::Traffic);
     }
 
     /// Returns the details of a recent exchange as JSON, if it is still on the list.
@@ -390,7 +390,7 @@ impl Gateway {
         let served = TcpStream::from(OwnedFd::from(served));
         let worker = self.shared.least_loaded();
         self.shared.connections[worker].fetch_add(1, Relaxed);
-        self.shared.send(worker, Message::Resent(served, listener, Box::new(pin)));
+        self.shared.send(worker, WorkerMessage::Resent(served, listener, Box::new(pin)));
         Ok(own)
     }
 
@@ -419,7 +419,7 @@ impl Gateway {
     /// Asks every worker to show that its event loop turns. Does not wait for them.
     pub fn pulse(&self) -> Pulse {
         let (sender, pulse) = mpsc::channel();
-        self.shared.broadcast(|| Message::Pulse(sender.clone()));
+        self.shared.broadcast(|| WorkerMessage::Pulse(sender.clone()));
         Pulse(pulse)
     }
 
@@ -437,7 +437,7 @@ impl Gateway {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         self.stop_accepting(Backlog::Serve);
         // Queued in every inbox behind the last accepted client.
-        self.shared.broadcast(|| Message::Drain);
+        self.shared.broadcast(|| WorkerMessage::Drain);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let have_ended = (0..self.shared.network.counters.len()).all(|_| match deadline {
             Some(deadline) => ended.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok(),
@@ -475,7 +475,7 @@ impl Gateway {
             let Ok(bound) = socket.local_addr() else { continue };
             let (stop, stopped) = oneshot::channel();
             let handle = socket.try_clone().ok();
-            self.shared.send(0, Message::Listen(socket, bound, stopped));
+            self.shared.send(0, WorkerMessage::Listen(socket, bound, stopped));
             if let Some(listener) = listeners.iter_mut().find(|listener| listener.bound == bound) {
                 listener.stop = Some(stop);
                 listener.socket = handle;
@@ -484,7 +484,7 @@ impl Gateway {
         listeners
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GatewayState> {
         // Nothing can panic while the lock is held. If something did, the state would still be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -510,7 +510,7 @@ impl Gateway {
         self.shared.draining.store(true, Relaxed);
         self.stop_accepting(Backlog::Leave);
         // Behind the last accepted client in every inbox.
-        self.shared.broadcast(|| Message::Drain);
+        self.shared.broadcast(|| WorkerMessage::Drain);
         self.pulse().wait(HANDLED_MAX);
         let plan = Arc::clone(&self.lock().plan);
         let moment = Moment::now();

@@ -25,6 +25,6 @@ mod worker;
 pub use gateway::{Gateway, HandedState, Pulse, StartError, validate};
 pub use observe::stats;
 pub use rehearsal::{
-    Answer, Asked, Egress, EgressVerdict, GeneratedError, NotOneRequest, Rehearsal, Rehearsed, RemedyStep,
-    Resolved, Tunnel,
+    Asked, Egress, EgressVerdict, GeneratedError, NotOneRequest, Rehearsal, Rehearsed, RemedyStep, Resolved,
+    Responder, Tunnel,
 };

@@ -24,7 +24,7 @@ use egret_match::rewrite::Responder;
 use egret_message::authority::{Authority, AuthorityError, Host};
 use egret_message::{KnownProvider, Origin, Protocols};
 use egret_net::config::ProviderTlsConfig;
-use egret_net::policy::{EgressPolicy, Target};
+use egret_net::policy::{EgressPolicy, EgressTarget};
 use egret_net::tls::{ClientAuthorities, ClientTls, ServerTls};
 
 use crate::config::{
@@ -277,7 +277,7 @@ impl OtherHosts {
 
     /// Returns the placeholder upstream under which requests are counted that get a response before they are
     /// routed.
-    pub fn nowhere(&self) -> UpstreamPlan {
+    pub fn unrouted(&self) -> UpstreamPlan {
         let host = Host::Ip(std::net::Ipv4Addr::UNSPECIFIED.into());
         let origin = Origin { tls: false, authority: Authority { host, port: 0 } };
         self.counted(origin, Arc::clone(self.stats.rest()))
@@ -312,8 +312,8 @@ impl UpstreamPlan {
     }
 
     /// Returns the target of its connections, as the egress policy judges it.
-    pub fn target(&self) -> Target<'_> {
-        Target { authority: &self.origin.authority, configured: self.configured }
+    pub fn target(&self) -> EgressTarget<'_> {
+        EgressTarget { authority: &self.origin.authority, configured: self.configured }
     }
 
     /// Returns the host without a port, in lower case.
@@ -460,7 +460,7 @@ impl Plan {
         let certified = certified(&flows, &plans, &mut problems);
         check_token_endpoints(&flows, &mut problems);
         let (Some(other_hosts), true) = (other_hosts, problems.is_empty()) else { return Err(problems) };
-        other_hosts.stats.set_most(usize::try_from(config.limits.hosts_counted).unwrap_or(usize::MAX));
+        other_hosts.stats.set_max(usize::try_from(config.limits.hosts_counted).unwrap_or(usize::MAX));
         Ok(Self {
             providers: plans,
             certified,

@@ -14,8 +14,8 @@ use egret_flow::config::FlowConfig;
 use egret_flow::explain::ExplainedFlow;
 use egret_flow::{RequestStep, ResponseStep};
 use egret_http1::{HeadLimits, Method, Progress, ResponseHead, Span};
-use egret_match::expression::BODY_BYTES_MAX;
-use egret_match::matching::Question as MatchQuestion;
+use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
+use egret_match::matching::MatchInput;
 use egret_message::authority::Authority;
 use egret_message::{Fields, Fixed, Origin, Outcome, ReceivedMessage, RequestId, Via, default_port};
 use egret_net::policy::{Grounds, Verdict};
@@ -26,7 +26,7 @@ use crate::config::Parts;
 use crate::downstream::connection::Inside;
 use crate::exchange::flows::drafted;
 use crate::exchange::forward::survey;
-use crate::exchange::route::{Origins, Question, Route};
+use crate::exchange::route::{Origins, Route, RoutingInput};
 use crate::exchange::{identity, query, tunnel};
 use crate::failure::{self, Failure};
 use crate::plan::interception;
@@ -35,7 +35,7 @@ use crate::state::flow_run::{ExchangeView, FlowRun};
 use crate::state::request::{CallTarget, Pools, RequestState};
 use crate::upstream::{Upstream, denied};
 use crate::view::View;
-use crate::worker::Site;
+use crate::worker::HostOwner;
 
 /// Maximum number of calls that remedies may make of one request.
 const CALLS_MAX: usize = 1_000;
@@ -94,7 +94,7 @@ pub struct Rehearsed {
     /// The remedies of the matching flows, outermost first, and their diagnoses.
     pub remedies: Vec<RemedyStep>,
     /// The origin of the response.
-    pub answer: Answer,
+    pub answer: Responder,
 }
 
 /// The destination of a request.
@@ -167,7 +167,7 @@ pub enum EgressVerdict {
 
 /// The origin of the response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum Responder {
     /// The provider, or the host.
     Provider,
     /// Nobody: the bytes of the tunnel are relayed unread.
@@ -192,12 +192,12 @@ pub struct GeneratedError {
 }
 
 /// The connection of a rehearsed request.
-struct Connection {
+struct RehearsedConnection {
     listener: SocketAddr,
     inside: Option<Inside>,
 }
 
-impl Origins for Connection {
+impl Origins for RehearsedConnection {
     fn listener(&self) -> SocketAddr {
         self.listener
     }
@@ -216,8 +216,8 @@ impl Origins for Connection {
         tls: bool,
         _: &[u8],
         parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<Site, Failure> {
-        Ok(Site::of(view, Origin { tls, authority: parse()? }, |origin| self.other_origin(view, origin)))
+    ) -> Result<HostOwner, Failure> {
+        Ok(HostOwner::of(view, Origin { tls, authority: parse()? }, |origin| self.other_origin(view, origin)))
     }
 
     fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
@@ -346,7 +346,7 @@ impl Rehearsal {
             authority.map(|authority| Inside::new(authority, tunnel.tls))
         });
         let inside = inside.transpose().map_err(crate::exchange::route::bad_authority)?;
-        let connection = Connection { listener: asked.listener, inside };
+        let connection = RehearsedConnection { listener: asked.listener, inside };
         let listener = plan.listener(asked.listener);
         let is_inside = connection.inside.is_some();
         match listener.and_then(|listener| listener.clients.as_deref()) {
@@ -358,7 +358,7 @@ impl Rehearsal {
                     (None, None) => Err(identity::unproven(clients, Unproven::Missing)),
                 };
                 let proven = proven.as_ref().map(Option::as_deref);
-                identity::admit(&self.pools, state, plan, (listener, is_inside), proven)?;
+                identity::admit(&self.pools, state, plan, listener, is_inside, proven)?;
             }
             None if is_inside => {}
             None => query::apply(&self.pools, state, listener, &plan.head_limits)?,
@@ -366,7 +366,7 @@ impl Rehearsal {
         let RequestState { input, request, .. } = state;
         let bytes = input.filled();
         let fields = survey(request, bytes, &self.via, &plan.named_fields)?;
-        Question { view: &self.view, origins: &connection, request, bytes, fields: &fields }.route()
+        RoutingInput { view: &self.view, origins: &connection, request, bytes, fields: &fields }.route()
     }
 
     /// Rehearses a call of `target`.
@@ -397,8 +397,8 @@ impl Rehearsal {
             flows,
             remedies,
             answer: match ended {
-                Ended::Call => Answer::Provider,
-                Ended::Response(_, status) => Answer::Remedy(status),
+                Ended::Call => Responder::Provider,
+                Ended::Response(_, status) => Responder::Remedy(status),
                 Ended::Refused(failure) | Ended::Failed(failure) => self.error(&failure),
             },
         }
@@ -423,8 +423,8 @@ impl Rehearsal {
             remedies: Vec::new(),
             answer: match judged {
                 Verdict::Deny(reason) => self.error(&denied(&upstream.plan.target(), reason)),
-                _ if is_intercepted => Answer::Intercepted,
-                _ => Answer::Relay,
+                _ if is_intercepted => Responder::Intercepted,
+                _ => Responder::Relay,
             },
         }
     }
@@ -435,7 +435,7 @@ impl Rehearsal {
         let (flows, now) = (&self.view.plan.flows, self.now());
         run.with_exchange(flows, exchange_view(state, now, Outcome::None), |_, exchange| {
             let request = &exchange.request();
-            flows.explain(config, MatchQuestion { request, roll: 0, now, has_body: true })
+            flows.explain(config, MatchInput { request, roll: 0, now, has_body: true })
         })
     }
 
@@ -444,12 +444,12 @@ impl Rehearsal {
         let (flows, now) = (&self.view.plan.flows, self.now());
         let mut found = run.find(flows, state, now, roll);
         if found.is_none() {
-            gather(run, state, BODY_BYTES_MAX);
+            gather(run, state, EXPRESSION_BODY_BYTES_MAX);
             found = run.find(flows, state, now, roll);
         }
         if found == Some(true) {
-            let most = run.request_body_max(state);
-            gather(run, state, most);
+            let max = run.request_body_max(state);
+            gather(run, state, max);
         }
     }
 
@@ -593,8 +593,8 @@ impl Rehearsal {
         run.with_exchange(flows, view, |chain, exchange| chain.response(flows, exchange))
     }
 
-    fn error(&self, failure: &Failure) -> Answer {
-        Answer::Error(GeneratedError {
+    fn error(&self, failure: &Failure) -> Responder {
+        Responder::Error(GeneratedError {
             error: failure.kind.slug(),
             status: failure.status(&self.view.plan.errors),
             detail: failure.detail.clone().into_owned(),
@@ -624,10 +624,10 @@ fn local(response: LocalResponse, now: Timestamp) -> Ended {
     }
 }
 
-/// Receives the whole body, unless it has more than `most` bytes.
-fn gather(run: &mut FlowRun, state: &RequestState, most: usize) {
+/// Receives the whole body, unless it has more than `max` bytes.
+fn gather(run: &mut FlowRun, state: &RequestState, max: usize) {
     let (start, end) = (state.request.len, state.input.filled().len());
-    if !run.body.is_whole && end - start <= most {
+    if !run.body.is_whole && end - start <= max {
         run.body.place = Some(Span::new(start, end));
         run.body.framed_len = end - start;
         run.body.is_whole = true;

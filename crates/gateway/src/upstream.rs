@@ -12,7 +12,7 @@ use egret_clock::Moment;
 use egret_net::dial::{DialError, DialOptions, dial};
 use egret_net::dns::{DnsError, Resolver};
 use egret_net::event_loop;
-use egret_net::policy::{Reason, Target};
+use egret_net::policy::{EgressTarget, Reason};
 use egret_net::stream::{Detached, Stream};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
@@ -102,20 +102,20 @@ pub(crate) struct Network {
 
 impl Network {
     /// Counts and logs a target that report mode allowed.
-    pub fn report_denial(&self, worker: usize, target: &Target<'_>, reason: Reason) {
+    pub fn report_denial(&self, worker: usize, target: &EgressTarget<'_>, reason: Reason) {
         self.counters[worker].denial(reason);
         warn!(target = %target.authority, reason = reason.slug(), "egress policy would deny this target (mode: report)");
     }
 
     /// Counts and logs a denied target, and returns the error for the client.
-    pub fn denied(&self, worker: usize, target: &Target<'_>, reason: Reason) -> Failure {
+    pub fn denied(&self, worker: usize, target: &EgressTarget<'_>, reason: Reason) -> Failure {
         self.counters[worker].denial(reason);
         warn!(target = %target.authority, reason = reason.slug(), "egress policy denied a target");
         denied(target, reason)
     }
 
     /// Returns the client's error for a failed dial.
-    fn dial_failure(&self, worker: usize, target: &Target<'_>, error: DialError) -> Failure {
+    fn dial_failure(&self, worker: usize, target: &EgressTarget<'_>, error: DialError) -> Failure {
         let kind = match &error {
             DialError::Denied(reason) => return self.denied(worker, target, *reason),
             DialError::Dns(DnsError::Timeout) => ErrorKind::DnsTimeout,
@@ -129,7 +129,7 @@ impl Network {
 }
 
 /// Returns the client's error for a denied target.
-pub(crate) fn denied(target: &Target<'_>, reason: Reason) -> Failure {
+pub(crate) fn denied(target: &EgressTarget<'_>, reason: Reason) -> Failure {
     let detail = format!("connections to {} are not allowed: {reason}", target.authority);
     Failure::new(ErrorKind::EgressDenied, detail)
 }
@@ -238,9 +238,9 @@ impl Upstream {
     /// Opens a new connection.
     pub async fn open(&self, network: &Network) -> Result<(Box<Connection>, DialTimes), Failure> {
         let Some(open) = self.plan.try_open() else {
-            let most = self.plan.pool.connections;
+            let max = self.plan.pool.connections;
             let detail = format!(
-                "all {most} connections to `{}` are in use (`pool.connections`)",
+                "all {max} connections to `{}` are in use (`pool.connections`)",
                 self.plan.stats.name()
             );
             return Err(Failure::new(ErrorKind::PoolFull, detail));

@@ -13,11 +13,11 @@ pub(crate) struct View {
     /// The plan's providers in order, then its certified ones.
     pub upstreams: Vec<Rc<Upstream>>,
     /// The placeholder upstream of requests that reach no provider.
-    pub nowhere: Rc<Upstream>,
+    pub unrouted: Rc<Upstream>,
     /// `true` if some exchanges are recorded for the readers of live traffic.
     pub is_watched: bool,
     /// `true` if exchanges go straight to their provider: there are no flows, and nobody reads live traffic.
-    pub is_straight: bool,
+    pub has_no_flows: bool,
 }
 
 impl View {
@@ -34,9 +34,9 @@ impl View {
                 kept(provider).unwrap_or_else(|| Rc::new(Upstream::new(Arc::clone(provider), worker)))
             })
             .collect();
-        let nowhere = Rc::new(Upstream::new(Arc::new(plan.other_hosts.nowhere()), worker));
-        let is_straight = plan.flows.is_empty() && !is_watched;
-        Self { plan, upstreams, nowhere, is_watched, is_straight }
+        let unrouted = Rc::new(Upstream::new(Arc::new(plan.other_hosts.unrouted()), worker));
+        let has_no_flows = plan.flows.is_empty() && !is_watched;
+        Self { plan, upstreams, unrouted, is_watched, has_no_flows }
     }
 
     /// Returns this worker's upstream for `provider` of this plan.

@@ -48,7 +48,7 @@ const REVALIDATIONS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub network: Network,
-    inboxes: Box<[mpsc::UnboundedSender<Message>]>,
+    inboxes: Box<[mpsc::UnboundedSender<WorkerMessage>]>,
     pub access_log: AccessLog,
     pub records: Records,
     /// The list of recent exchanges.
@@ -83,7 +83,7 @@ pub(crate) struct Shared {
 /// The ends of a worker's channels that belong to the worker.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    pub messages: mpsc::UnboundedReceiver<Message>,
+    pub messages: mpsc::UnboundedReceiver<WorkerMessage>,
     pub loans: mpsc::UnboundedReceiver<LoanRequest>,
     pub records: RecordSender,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Inbox {
 /// A message to a worker. The inbox is bounded by its senders: clients by `limits.connections`, loans by
 /// exchanges.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum WorkerMessage {
     /// A new client connection, with the address of its listener.
     Client(TcpStream, SocketAddr),
     /// A recorded request that is sent again: the end of a connection within the process, the address of the
@@ -134,12 +134,12 @@ impl Shared {
     }
 
     /// Sends a message to a worker. It is dropped if the worker has ended.
-    pub fn send(&self, worker: usize, message: Message) {
+    pub fn send(&self, worker: usize, message: WorkerMessage) {
         let _ = self.inboxes[worker].send(message);
     }
 
     /// Sends a message to every worker.
-    pub fn broadcast(&self, mut message: impl FnMut() -> Message) {
+    pub fn broadcast(&self, mut message: impl FnMut() -> WorkerMessage) {
         for worker in 0..self.inboxes.len() {
             self.send(worker, message());
         }
@@ -232,14 +232,14 @@ pub(crate) struct Worker {
 
 /// The owner of a host.
 #[derive(Debug, Clone)]
-pub(crate) enum Site {
+pub(crate) enum HostOwner {
     /// Configured providers, by the number of their origin in the plan.
     Providers(usize),
     /// A host that the config does not name.
     Other(Rc<Upstream>),
 }
 
-impl Site {
+impl HostOwner {
     /// Returns the owner of `origin`. `other` makes the upstream of a host that the config does not name.
     pub fn of(view: &View, origin: Origin, other: impl FnOnce(Origin) -> Rc<Upstream>) -> Self {
         match view.plan.table.origin_number(&origin) {
@@ -257,7 +257,7 @@ impl Site {
 #[derive(Debug, Default)]
 struct Others {
     /// By the authority as the client wrote it, so a known one need not be parsed.
-    by_text: [HashMap<Box<[u8]>, Site>; 2],
+    by_text: [HashMap<Box<[u8]>, HostOwner>; 2],
     by_origin: HashMap<Origin, Rc<Upstream>>,
 }
 
@@ -372,16 +372,16 @@ impl Worker {
         tls: bool,
         text: &[u8],
         parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<Site, Failure> {
+    ) -> Result<HostOwner, Failure> {
         if let Some(known) = self.others.borrow().by_text[usize::from(tls)].get(text) {
             return Ok(known.clone());
         }
         let origin = Origin { tls, authority: parse()? };
-        let site = Site::of(view, origin, |origin| self.other_origin(view, origin));
-        let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
+        let site = HostOwner::of(view, origin, |origin| self.other_origin(view, origin));
+        let max = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
         let mut others = self.others.borrow_mut();
         let by_text = &mut others.by_text[usize::from(tls)];
-        make_room(by_text, most);
+        evict_arbitrary(by_text, max);
         by_text.insert(text.into(), site.clone());
         Ok(site)
     }
@@ -389,12 +389,12 @@ impl Worker {
     /// Returns the upstream for an `origin` without a provider, or for a target outside the base paths of the
     /// providers there.
     pub fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
-        let most = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
+        let max = usize::try_from(view.plan.limits.dynamic_upstreams).unwrap_or(usize::MAX);
         let mut others = self.others.borrow_mut();
         if let Some(known) = others.by_origin.get(&origin) {
             return Rc::clone(known);
         }
-        if let Some(evicted) = make_room(&mut others.by_origin, most) {
+        if let Some(evicted) = evict_arbitrary(&mut others.by_origin, max) {
             for by_text in &mut others.by_text {
                 by_text.retain(|_, site| !site.is(&evicted));
             }
@@ -454,7 +454,7 @@ impl Worker {
     }
 
     /// Records exchanges for the readers of live traffic, from the next one on, while there are any.
-    pub fn heed_traffic(&self) {
+    pub fn apply_traffic_state(&self) {
         let (before, is_watched) = (self.view(), self.shared.traffic.is_open());
         let view = View::new(Arc::clone(&before.plan), self.number, is_watched, Some(&before));
         *self.view.borrow_mut() = Rc::new(view);
@@ -480,10 +480,10 @@ impl Worker {
     }
 }
 
-/// Makes room for one more entry. It does not matter which one is removed: that costs the next user one
-/// look-up or one connection.
-fn make_room<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, most: usize) -> Option<V> {
-    if map.len() < most {
+/// Evicts an arbitrary entry if the map is full: the first that it iterates over. The next user of that entry
+/// pays one look-up or one connection.
+fn evict_arbitrary<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, max: usize) -> Option<V> {
+    if map.len() < max {
         return None;
     }
     let first = map.keys().next().cloned()?;
@@ -495,14 +495,14 @@ fn make_room<K: Clone + Eq + Hash, V>(map: &mut HashMap<K, V>, most: usize) -> O
 pub(crate) struct ExchangeSlot(Option<Rc<Worker>>);
 
 impl ExchangeSlot {
-    /// Takes a slot of at most `most`; 0 means that their number is unlimited.
-    pub fn take(worker: &Rc<Worker>, most: u32) -> Result<Self, Failure> {
-        if most == 0 {
+    /// Takes a slot of at most `max`; 0 means that their number is unlimited.
+    pub fn take(worker: &Rc<Worker>, max: u32) -> Result<Self, Failure> {
+        if max == 0 {
             return Ok(Self(None));
         }
         let place = Self(Some(Rc::clone(worker)));
         let before = worker.shared.exchanges.fetch_add(1, Relaxed);
-        if before < most {
+        if before < max {
             return Ok(place);
         }
         let detail = "the limit of concurrent exchanges and tunnels is reached (`gateway.limits.exchanges`)";

@@ -20,12 +20,12 @@ pub(crate) struct Draft {
     pub timeouts: Vec<(String, Node)>,
     /// Clients may name the target in the query.
     pub routes_by_query: bool,
-    names: BTreeSet<(Kind, String)>,
+    names: BTreeSet<(SectionKind, String)>,
 }
 
 /// A section whose names must differ from one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum SectionKind {
     Provider,
     Quota,
     Account,
@@ -134,7 +134,7 @@ fn open_list(nodes: Vec<Node>) -> Node {
 
 impl Draft {
     /// Returns a name for Egret that is like `name`, and that nothing else of this kind has.
-    pub fn name(&mut self, kind: Kind, name: &str) -> String {
+    pub fn name(&mut self, kind: SectionKind, name: &str) -> String {
         let mut plain: String = name
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' })
@@ -144,7 +144,7 @@ impl Draft {
             .collect::<Vec<_>>()
             .join("-");
         plain.truncate(NAME_BYTES_MAX - 8);
-        if kind == Kind::Provider {
+        if kind == SectionKind::Provider {
             plain.make_ascii_lowercase();
         }
         if plain.is_empty() {
@@ -170,7 +170,7 @@ impl Draft {
         if host.is_empty() || !host.bytes().all(is_of_host) {
             return None;
         }
-        let name = self.name(Kind::Provider, &short_name(&host));
+        let name = self.name(SectionKind::Provider, &short_name(&host));
         self.providers.push(Provider { name: name.clone(), host, tls: None });
         Some(name)
     }
@@ -239,11 +239,11 @@ mod tests {
     #[test]
     fn names_are_plain_and_differ() {
         let mut draft = Draft::default();
-        assert_eq!(draft.name(Kind::Flow, "My flow, 2"), "My-flow-2");
-        assert_eq!(draft.name(Kind::Flow, "My flow 2"), "My-flow-2-2");
-        assert_eq!(draft.name(Kind::Quota, "My flow 2"), "My-flow-2");
-        assert_eq!(draft.name(Kind::Flow, "é"), "unnamed");
-        assert!(draft.name(Kind::Flow, &"x".repeat(200)).len() <= NAME_BYTES_MAX);
+        assert_eq!(draft.name(SectionKind::Flow, "My flow, 2"), "My-flow-2");
+        assert_eq!(draft.name(SectionKind::Flow, "My flow 2"), "My-flow-2-2");
+        assert_eq!(draft.name(SectionKind::Quota, "My flow 2"), "My-flow-2");
+        assert_eq!(draft.name(SectionKind::Flow, "é"), "unnamed");
+        assert!(draft.name(SectionKind::Flow, &"x".repeat(200)).len() <= NAME_BYTES_MAX);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use egret_config::{CONFIG_BYTES_MAX, Entry, Position, YamlNode, YamlValue, parse_yaml, read_file};
+use egret_config::{CONFIG_BYTES_MAX, Position, YamlEntry, YamlNode, YamlValue, parse_yaml, read_file};
 
 use crate::report::{Item, ItemOutcome, shown};
 
@@ -203,7 +203,7 @@ pub(crate) struct Pair<'a> {
 impl<'a> Mapping<'a> {
     /// The entries of a mapping; nothing counts as an empty one.
     pub fn of(file: &'a str, node: &'a YamlNode, findings: &'a Findings) -> Self {
-        let pair = |entry: &'a Entry| Pair { key: &entry.key, key_at: entry.key_at, node: &entry.node };
+        let pair = |entry: &'a YamlEntry| Pair { key: &entry.key, key_at: entry.key_at, node: &entry.node };
         let entries = match &node.value {
             YamlValue::Mapping(mapping) => mapping.entries.iter().map(pair).collect(),
             YamlValue::Null => Vec::new(),

@@ -16,11 +16,11 @@ impl Random {
         mixed(self.0)
     }
 
-    /// Returns the next number from 0 to `most`, inclusive. The distribution is uniform within the resolution
+    /// Returns the next number from 0 to `max`, inclusive. The distribution is uniform within the resolution
     /// of 64 bits.
-    pub fn up_to(&mut self, most: u64) -> u64 {
-        let wide = u128::from(self.draw()) * (u128::from(most) + 1);
-        u64::try_from(wide >> 64).unwrap_or(most)
+    pub fn up_to(&mut self, max: u64) -> u64 {
+        let wide = u128::from(self.draw()) * (u128::from(max) + 1);
+        u64::try_from(wide >> 64).unwrap_or(max)
     }
 }
 

@@ -9,9 +9,9 @@ use crate::join::{Clash, join};
 use crate::node::Node;
 use crate::problem::{Problem, limit_comparisons, suggest};
 use crate::read::{ReadError, ReadErrorKind};
-use crate::report::{Finding, Place, Report, Spot, Step};
+use crate::report::{Finding, Place, ReadingStep, Report, Spot};
 use crate::slips;
-use crate::source::{Source, SourceSet, directory_of};
+use crate::source::{ConfigText, SourceSet, directory_of};
 use crate::text_file::Directory;
 use crate::tree::{self, Position, YamlNode, YamlValue};
 use crate::variables::Replacing;
@@ -61,11 +61,11 @@ pub struct Loaded<T> {
     pub warnings: Report,
 }
 
-fn parse(number: u16, source: &Source<'_>) -> Result<YamlNode, Report> {
+fn parse(number: u16, source: &ConfigText<'_>) -> Result<YamlNode, Report> {
     let parsed = tree::parse(source.text).map_err(|error| {
         let spot = Spot { source: number, at: error.at, width: 1, hide_value: false };
         let problem = Problem::new("", error.to_string());
-        Report::new(source.name, vec![Finding::new(problem, Step::Syntax, spot, source)])
+        Report::new(source.name, vec![Finding::new(problem, ReadingStep::Syntax, spot, source)])
     });
     parsed.map(|mut root| {
         root.set_source(number);
@@ -77,7 +77,7 @@ fn parse(number: u16, source: &Source<'_>) -> Result<YamlNode, Report> {
 /// read either.
 pub struct Document<'a> {
     /// The config file, and those that it includes.
-    sources: Vec<Source<'a>>,
+    sources: Vec<ConfigText<'a>>,
     /// The directory that files are relative to.
     directory: PathBuf,
     hints: &'a [Hint],
@@ -98,7 +98,7 @@ impl<'a> Document<'a> {
             return Err(Report::whole(name, message));
         }
         limit_comparisons();
-        let source = Source::new(name, text);
+        let source = ConfigText::new(name, text);
         let root = parse(0, &source)?;
         let directory = directory_of(name);
         Ok(Self { sources: vec![source], directory, hints: &[], replacing: Replacing::Off, root })
@@ -121,7 +121,7 @@ impl<'a> Document<'a> {
         let mut findings = Vec::new();
         for file in &set.included {
             let number = u16::try_from(document.sources.len()).unwrap_or(u16::MAX);
-            let source = Source::new(&file.name, &file.text);
+            let source = ConfigText::new(&file.name, &file.text);
             document.sources.push(source);
             match parse(number, &source) {
                 Ok(root) => {
@@ -172,7 +172,7 @@ impl<'a> Document<'a> {
         }
         findings.extend(self.findings(problems));
         findings.sort_by_key(Finding::position);
-        findings.extend(more.map(|more| Finding::unplaced(self.name(), more, Step::Rules)));
+        findings.extend(more.map(|more| Finding::unplaced(self.name(), more, ReadingStep::Rules)));
         match config {
             Some(config) if findings.is_empty() => {
                 let warnings = self.locate(warn(&config)).into_warnings();
@@ -187,8 +187,8 @@ impl<'a> Document<'a> {
         self.sources.first().map_or("", |source| source.name)
     }
 
-    fn source(&self, number: u16) -> Source<'a> {
-        let none = Source { name: "", text: "" };
+    fn source(&self, number: u16) -> ConfigText<'a> {
+        let none = ConfigText { name: "", text: "" };
         self.sources.get(usize::from(number)).copied().unwrap_or(none)
     }
 
@@ -201,7 +201,8 @@ impl<'a> Document<'a> {
         let Clash { path, message, second, first } = clash;
         let place = |(source, at)| Place { file: self.source(source).name.into(), at };
         let spot = Spot { source: second.0, at: second.1, width: 1, hide_value: true };
-        let finding = Finding::new(Problem::new(path, message), Step::Syntax, spot, &self.source(second.0));
+        let finding =
+            Finding::new(Problem::new(path, message), ReadingStep::Syntax, spot, &self.source(second.0));
         finding.related_to(first.map(place))
     }
 
@@ -341,7 +342,7 @@ impl<'a> Document<'a> {
         spot.hide_value |= error.secret;
         let source = self.source(spot.source);
         let problem = slips::with_quotes_noted(self.problem(path, error), from(spot.at, source.text).next());
-        Finding::new(problem, Step::Reading, spot, &source)
+        Finding::new(problem, ReadingStep::Reading, spot, &source)
     }
 
     fn problem(&self, path: String, error: &ReadError) -> Problem {
@@ -403,7 +404,7 @@ impl<'a> Document<'a> {
         let more = cut(&mut problems);
         let mut findings = self.findings(problems);
         findings.sort_by_key(Finding::position);
-        findings.extend(more.map(|more| Finding::unplaced(self.name(), more, Step::Rules)));
+        findings.extend(more.map(|more| Finding::unplaced(self.name(), more, ReadingStep::Rules)));
         Report::new(self.name(), findings)
     }
 
@@ -419,7 +420,7 @@ impl<'a> Document<'a> {
                 Place { file: self.source(spot.source).name.into(), at: spot.at }
             });
             let problem = slips::with_quotes_noted(problem, from(spot.at, source.text).next());
-            Finding::new(problem, Step::Rules, place, &source).related_to(related)
+            Finding::new(problem, ReadingStep::Rules, place, &source).related_to(related)
         });
         located.collect()
     }
@@ -477,7 +478,7 @@ fn push_key(path: &mut String, key: &str) {
 
 impl tree::Mapping {
     /// Returns the entry whose key the path begins with. Names may hold dots: the longest matching key wins.
-    fn entry_at(&self, path: &str) -> Option<&tree::Entry> {
+    fn entry_at(&self, path: &str) -> Option<&tree::YamlEntry> {
         self.entries
             .iter()
             .filter(|entry| starts_with_key(path, &entry.key))
@@ -582,14 +583,14 @@ impl Spot {
         Some(Self { at, width: 1, ..*self })
     }
 
-    fn of_key(entry: &tree::Entry, text: &str) -> Self {
+    fn of_key(entry: &tree::YamlEntry, text: &str) -> Self {
         let at = entry.key_at;
         let width = quoted_width(at, text).unwrap_or_else(|| entry.key.chars().count());
         Self { source: entry.node.source, at, width, hide_value: false }
     }
 
     /// The position of a scalar value, or of the key of a list or mapping, whose own start says little.
-    fn of_entry(entry: &tree::Entry, text: &str) -> Self {
+    fn of_entry(entry: &tree::YamlEntry, text: &str) -> Self {
         match entry.node.value {
             YamlValue::Mapping(_) | YamlValue::Sequence(_) | YamlValue::Null => Self::of_key(entry, text),
             _ => Self::of(&entry.node, text),

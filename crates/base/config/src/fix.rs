@@ -8,7 +8,7 @@ mod elements;
 use std::ops::Range;
 
 use crate::problem::is_near;
-use crate::report::{Finding, Report, Severity, Step};
+use crate::report::{Finding, ReadingStep, Report, Severity};
 use crate::tree::Position;
 
 pub use elements::move_behind;
@@ -43,8 +43,8 @@ pub fn fix_text(text: &str, check: impl Fn(&str) -> Report) -> String {
 /// find in a config that could not be read, and what is wrong in an entry whose key was.
 fn is_better(finding: &Finding, before: &Report, after: &Report) -> bool {
     let (first, next) = (step(before), step(after));
-    if first == Some(Step::Syntax) {
-        return next != Some(Step::Syntax) || position(after) > position(before);
+    if first == Some(ReadingStep::Syntax) {
+        return next != Some(ReadingStep::Syntax) || position(after) > position(before);
     }
     let is_same = |a: &Finding, b: &Finding| {
         (&a.problem.path, &a.problem.message, a.step) == (&b.problem.path, &b.problem.message, b.step)
@@ -58,11 +58,11 @@ fn is_better(finding: &Finding, before: &Report, after: &Report) -> bool {
             || new.problem.path.starts_with(renamed.trim_start_matches('.'))
                 && finding.problem.suggestion.is_some()
     };
-    count(after) < count(before) && next != Some(Step::Syntax) && after.findings.iter().all(is_known)
+    count(after) < count(before) && next != Some(ReadingStep::Syntax) && after.findings.iter().all(is_known)
 }
 
 /// The first step that found something.
-fn step(report: &Report) -> Option<Step> {
+fn step(report: &Report) -> Option<ReadingStep> {
     let errors = report.findings.iter().filter(|finding| finding.severity == Severity::Error);
     errors.map(|finding| finding.step).min()
 }
@@ -75,7 +75,7 @@ fn position(report: &Report) -> Option<(u16, usize, usize)> {
 fn changes(text: &str, finding: &Finding) -> Vec<String> {
     let Some(at) = finding.at.filter(|_| finding.source == 0) else { return Vec::new() };
     let mut texts = Vec::new();
-    if finding.step == Step::Syntax {
+    if finding.step == ReadingStep::Syntax {
         texts.extend(TAB_WIDTHS.iter().map(|width| without_tabs(text, *width)));
     }
     if let Some(word) = &finding.problem.suggestion {

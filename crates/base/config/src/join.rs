@@ -1,6 +1,6 @@
 //! Joins the texts of a config: the file, and those that it includes.
 
-use crate::tree::{Entry, Mapping, Position, YamlNode, YamlValue};
+use crate::tree::{Mapping, Position, YamlEntry, YamlNode, YamlValue};
 
 /// Two texts that give the same name, or that cannot be joined.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) fn join(root: &mut YamlNode, included: YamlNode) -> Vec<Clash> {
 }
 
 /// Joins two sections of the same name.
-fn join_section(known: &mut Entry, entry: Entry, clashes: &mut Vec<Clash>) {
+fn join_section(known: &mut YamlEntry, entry: YamlEntry, clashes: &mut Vec<Clash>) {
     let (key_at, source) = (entry.key_at, entry.node.source);
     let first = (known.node.source, known.key_at);
     match (&mut known.node.value, entry.node.value) {

@@ -39,6 +39,6 @@ pub use report::{Finding, LocatedProblem, Place, Report, Severity, shown_line};
 pub use secret::{Secret, SecretError, noting_secret_variables, without_secrets};
 pub use source::{SourceSet, SourceText};
 pub use text_file::TextFile;
-pub use tree::{Entry, Mapping, ParseError, Position, YamlNode, YamlValue, parse as parse_yaml};
+pub use tree::{Mapping, ParseError, Position, YamlEntry, YamlNode, YamlValue, parse as parse_yaml};
 pub use units::{Duration, QuantityError, Size};
 pub use variables::{VariableError, variable, verbatim};

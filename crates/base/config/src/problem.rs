@@ -112,7 +112,7 @@ pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
             nearest = Some((edits, candidate));
         }
         let common = common_beginning(&word, &letters);
-        if common > akin.map_or(0, |(most, _)| most) {
+        if common > akin.map_or(0, |(max, _)| max) {
             akin = Some((common, candidate));
         }
     }

@@ -9,7 +9,7 @@ use serde::forward_to_deserialize_any;
 
 use crate::secret::SECRET;
 use crate::slips;
-use crate::tree::{Entry, Mapping, YamlNode, YamlValue};
+use crate::tree::{Mapping, YamlEntry, YamlNode, YamlValue};
 use crate::variables::{Replacing, replaced};
 
 /// An error and the path to it.
@@ -389,7 +389,7 @@ struct Tagged<'de> {
 
 impl<'de> Tagged<'de> {
     fn find(mapping: &'de Mapping) -> Result<Self, ReadError> {
-        let is_tag = |entry: &Entry| entry.key == TAG && !entry.node.skipped;
+        let is_tag = |entry: &YamlEntry| entry.key == TAG && !entry.node.skipped;
         let tag = mapping.entries.iter().enumerate().find(|(_, entry)| is_tag(entry));
         tag.map(|(tag, entry)| Self { mapping, tag, node: &entry.node })
             .ok_or_else(|| de::Error::missing_field(TAG))

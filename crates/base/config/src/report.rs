@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::problem::Problem;
-use crate::source::Source;
+use crate::source::ConfigText;
 use crate::tree::Position;
 
 /// All problems found in one config.
@@ -37,13 +37,14 @@ impl Report {
 
     /// Creates a report of problems of a config that has no text.
     pub fn unplaced(name: &str, problems: Vec<Problem>) -> Self {
-        let findings = problems.into_iter().map(|problem| Finding::unplaced(name, problem, Step::Rules));
+        let findings =
+            problems.into_iter().map(|problem| Finding::unplaced(name, problem, ReadingStep::Rules));
         Self::new(name, findings.collect())
     }
 
     /// Creates a report of one problem that concerns the text as a whole.
     pub fn whole(name: &str, message: impl Into<String>) -> Self {
-        Self::new(name, vec![Finding::unplaced(name, Problem::new("", message), Step::Syntax)])
+        Self::new(name, vec![Finding::unplaced(name, Problem::new("", message), ReadingStep::Syntax)])
     }
 
     /// Returns the problems as warnings about a valid config.
@@ -130,7 +131,7 @@ pub struct Finding {
     /// Tells errors, which make the config invalid, from warnings.
     pub severity: Severity,
     /// The step in which it was found.
-    pub(crate) step: Step,
+    pub(crate) step: ReadingStep,
     /// Number of the text.
     pub(crate) source: u16,
     /// Its position; `None` for the text as a whole.
@@ -142,7 +143,7 @@ pub struct Finding {
 
 /// The steps in which a config is read. Problems of one step may hide those of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub(crate) enum ReadingStep {
     /// Its YAML is parsed.
     Syntax,
     /// Its keys and values are read.
@@ -161,7 +162,7 @@ pub struct Place {
 }
 
 impl Finding {
-    pub(crate) fn new(problem: Problem, step: Step, spot: Spot, source: &Source<'_>) -> Self {
+    pub(crate) fn new(problem: Problem, step: ReadingStep, spot: Spot, source: &ConfigText<'_>) -> Self {
         let excerpt = Excerpt::cut(source.text, spot);
         let file = Arc::from(source.name);
         let (severity, at) = (Severity::Error, Some(spot.at));
@@ -172,7 +173,7 @@ impl Finding {
         Self { related, ..self }
     }
 
-    pub(crate) fn unplaced(name: &str, problem: Problem, step: Step) -> Self {
+    pub(crate) fn unplaced(name: &str, problem: Problem, step: ReadingStep) -> Self {
         let (file, severity, source) = (Arc::from(name), Severity::Error, 0);
         Self { problem, file, severity, step, source, at: None, related: None, excerpt: None }
     }
@@ -331,7 +332,7 @@ fn secrets(line: &[char]) -> Vec<std::ops::Range<usize>> {
     let mut references = References { line, close: None, default: None };
     for colon in (0..line.len()).filter(|index| line[*index] == ':') {
         if line[colon..].starts_with(&[':', '/', '/']) {
-            ranges.extend(Authority::at(line, colon + 3).user_information(colon + 3));
+            ranges.extend(AuthorityText::at(line, colon + 3).user_information(colon + 3));
         } else if sounds_secret(&line[..colon])
             && let Some(value) = references.value_after(colon + 1)
         {
@@ -398,14 +399,14 @@ fn looked_at(count: usize) {
 
 /// The part of a text in which an authority may be: up to white space or a slash.
 #[derive(Debug, Clone, Copy)]
-struct Authority {
+struct AuthorityText {
     end: usize,
     /// The last `@`, and the last `:` before it.
     at: Option<usize>,
     colon: Option<usize>,
 }
 
-impl Authority {
+impl AuthorityText {
     fn at(text: &[char], from: usize) -> Self {
         let length = text[from..].iter().take_while(|c| !c.is_whitespace() && **c != '/').count();
         looked_at(length);
@@ -465,7 +466,7 @@ fn is_quote(c: char) -> bool {
 struct Credentials {
     text: Vec<char>,
     /// The part that was looked through last.
-    authority: Option<Authority>,
+    authority: Option<AuthorityText>,
 }
 
 impl Credentials {
@@ -480,7 +481,7 @@ impl Credentials {
             return None;
         }
         let known = self.authority.filter(|known| from < known.end);
-        let authority = known.unwrap_or_else(|| Authority::at(&self.text, from));
+        let authority = known.unwrap_or_else(|| AuthorityText::at(&self.text, from));
         self.authority = Some(authority);
         let range = authority.user_information(from).filter(|range| !range.is_empty())?;
         (in_url || authority.colon.is_some_and(|colon| colon >= from)).then_some(range)

@@ -234,9 +234,9 @@ pub(crate) const SECRET: &str = "Secret";
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct SecretVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for SecretVisitor {
             type Value = Secret;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -247,7 +247,7 @@ impl<'de> Deserialize<'de> for Secret {
                 Secret::resolve(&Cow::<'de, str>::deserialize(deserializer)?).map_err(de::Error::custom)
             }
         }
-        deserializer.deserialize_newtype_struct(SECRET, Visitor)
+        deserializer.deserialize_newtype_struct(SECRET, SecretVisitor)
     }
 }
 

@@ -46,12 +46,12 @@ pub(crate) fn directory_of(name: &str) -> PathBuf {
 
 /// A text of a config that is being read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub(crate) struct ConfigText<'a> {
     pub name: &'a str,
     pub text: &'a str,
 }
 
-impl<'a> Source<'a> {
+impl<'a> ConfigText<'a> {
     /// Some editors start a file with a byte order mark, which would shift the columns.
     pub fn new(name: &'a str, text: &'a str) -> Self {
         Self { name, text: text.strip_prefix('\u{feff}').unwrap_or(text) }

@@ -77,14 +77,14 @@ pub enum YamlValue {
 #[derive(Debug, Default)]
 pub struct Mapping {
     /// The entries; no key occurs twice.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<YamlEntry>,
     /// Keys whose absence is not reported: their entry was skipped or misspelt.
     pub(crate) unreported: Vec<String>,
 }
 
 /// A key of a mapping, and its value.
 #[derive(Debug)]
-pub struct Entry {
+pub struct YamlEntry {
     /// The key.
     pub key: String,
     /// The first character of the key.
@@ -273,7 +273,7 @@ impl<'de> de::Visitor<'de> for TreeVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut mapping = Mapping::default();
         while let Some((key, node)) = access.next_entry::<Spanned<String>, Spanned<YamlValue>>()? {
-            mapping.entries.push(Entry { key: key.value, key_at: key.defined.into(), node: node.into() });
+            mapping.entries.push(YamlEntry { key: key.value, key_at: key.defined.into(), node: node.into() });
         }
         Ok(YamlValue::Mapping(mapping))
     }

@@ -183,9 +183,9 @@ macro_rules! config_text {
     ($type:ident, $expected:literal, $pattern:literal, $description:literal) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Visitor;
+                struct UnitVisitor;
 
-                impl de::Visitor<'_> for Visitor {
+                impl de::Visitor<'_> for UnitVisitor {
                     type Value = $type;
 
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -196,7 +196,7 @@ macro_rules! config_text {
                         text.parse().map_err(E::custom)
                     }
                 }
-                deserializer.deserialize_str(Visitor)
+                deserializer.deserialize_str(UnitVisitor)
             }
         }
 

@@ -155,9 +155,9 @@ fn replace(text: &str) -> Result<String, VariableError> {
 ///
 /// Fails if the value is not of this type.
 pub fn verbatim<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
-    struct Visitor<T>(std::marker::PhantomData<T>);
+    struct VerbatimVisitor<T>(std::marker::PhantomData<T>);
 
-    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Visitor<T> {
+    impl<'de, T: Deserialize<'de>> de::Visitor<'de> for VerbatimVisitor<T> {
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -169,7 +169,7 @@ pub fn verbatim<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D)
             T::deserialize(deserializer)
         }
     }
-    deserializer.deserialize_newtype_struct("Verbatim", Visitor(std::marker::PhantomData))
+    deserializer.deserialize_newtype_struct("Verbatim", VerbatimVisitor(std::marker::PhantomData))
 }
 
 #[cfg(not(test))]

@@ -19,7 +19,7 @@ impl YamlMistake {
 /// Returns the mistake that probably made the parser fail at `failed_at`, if it is a known one.
 pub(crate) fn find(text: &str, failed_at: Position) -> Option<YamlMistake> {
     let lines: Vec<&str> = text.lines().collect();
-    let scan = Scan::of(&lines);
+    let scan = YamlScan::of(&lines);
     tab(&lines, failed_at)
         .or_else(|| scan.unclosed(&lines, failed_at))
         .or(scan.unopened)
@@ -40,7 +40,7 @@ fn tab(lines: &[&str], failed_at: Position) -> Option<YamlMistake> {
 }
 
 /// The findings of a pass over quotes, comments and brackets.
-struct Scan {
+struct YamlScan {
     /// Brackets that are still open at the end, outermost first, with their lines and columns.
     open: Vec<(char, Position)>,
     /// A quote that is still open at the end.
@@ -49,7 +49,7 @@ struct Scan {
     unopened: Option<YamlMistake>,
 }
 
-impl Scan {
+impl YamlScan {
     fn of(lines: &[&str]) -> Self {
         let mut scan = Self { open: Vec::new(), quote: None, unopened: None };
         let mut block: Option<usize> = None;
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn brackets_in_texts_comments_and_blocks_are_no_mistakes() {
         let text = "a: \"{\" # [\nb: |\n  { [ '\nc: ${env:X}\nd: /v1/{id}\ne: it's\nf: ['it''s', \"\\\"\"]\n";
-        let scan = Scan::of(&text.lines().collect::<Vec<_>>());
+        let scan = YamlScan::of(&text.lines().collect::<Vec<_>>());
         assert_eq!((scan.open.len(), scan.quote, scan.unopened), (0, None, None));
         crate::tree::parse(text).unwrap();
     }

@@ -38,7 +38,7 @@ impl fmt::Display for Distrust {
         match self {
             Self::Owner(user) => {
                 let own = rustix::process::geteuid().as_raw();
-                write!(f, "it belongs to {}, and this program runs as {}", Named(*user), Named(own))
+                write!(f, "it belongs to {}, and this program runs as {}", NamedUser(*user), NamedUser(own))
             }
             Self::Writable(mode) => write!(f, "other users can change it (mode {mode:04o})"),
         }
@@ -48,9 +48,9 @@ impl fmt::Display for Distrust {
 impl std::error::Error for Distrust {}
 
 /// A user in a message: `alice (user 1000)`.
-struct Named(u32);
+struct NamedUser(u32);
 
-impl fmt::Display for Named {
+impl fmt::Display for NamedUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match user_name(self.0) {
             Some(name) => write!(f, "{name} (user {})", self.0),

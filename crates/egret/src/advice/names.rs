@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use egret_config::Problem;
-use egret_remedy::Named;
+use egret_remedy::NamedPart;
 
 use crate::config::Config;
 
 /// Returns a warning for each quota, account, exporter and provider that no call can ever use.
 pub fn advise(config: &Config) -> Vec<Problem> {
     let remedies = || config.flows.iter().flat_map(|flow| &flow.remedies);
-    let named: Vec<Named<'_>> = remedies().flat_map(egret_remedy::RemedyConfig::names).collect();
+    let named: Vec<NamedPart<'_>> = remedies().flat_map(egret_remedy::RemedyConfig::names).collect();
     let diagnoses = config.flows.iter().flat_map(|flow| &flow.diagnoses);
     let exporters: BTreeSet<&str> = diagnoses.filter_map(|diagnosis| diagnosis.exporter()).collect();
     let mut advice = Vec::new();
@@ -49,18 +49,18 @@ pub fn advise(config: &Config) -> Vec<Problem> {
 }
 
 /// The account that a remedy names.
-fn account<'a>(named: &Named<'a>) -> Option<&'a str> {
+fn account<'a>(named: &NamedPart<'a>) -> Option<&'a str> {
     match named {
-        Named::Account(name) => Some(name),
+        NamedPart::Account(name) => Some(name),
         _ => None,
     }
 }
 
 /// The quotas that a remedy draws from, and their parents.
-fn used_quotas<'a>(config: &'a Config, named: &[Named<'a>]) -> BTreeSet<&'a str> {
+fn used_quotas<'a>(config: &'a Config, named: &[NamedPart<'a>]) -> BTreeSet<&'a str> {
     let mut used = BTreeSet::new();
     for name in named {
-        let Named::Quota(name) = name else { continue };
+        let NamedPart::Quota(name) = name else { continue };
         let mut next = Some(*name);
         // A quota that is known has known parents.
         while let Some(name) = next.filter(|name| used.insert(*name)) {
@@ -71,14 +71,14 @@ fn used_quotas<'a>(config: &'a Config, named: &[Named<'a>]) -> BTreeSet<&'a str>
 }
 
 /// The providers that no listener leads to, and that no remedy calls instead of another one.
-fn unreachable_providers<'a>(config: &'a Config, named: &[Named<'_>]) -> BTreeSet<&'a str> {
+fn unreachable_providers<'a>(config: &'a Config, named: &[NamedPart<'_>]) -> BTreeSet<&'a str> {
     let listeners = &config.gateway.listen;
     if listeners.iter().any(|listener| listener.provider.is_none()) {
         return BTreeSet::new();
     }
     let of_listeners = listeners.iter().flat_map(|listener| [&listener.provider, &listener.https_provider]);
     let of_remedies = named.iter().filter_map(|named| match named {
-        Named::Provider(name) => Some(*name),
+        NamedPart::Provider(name) => Some(*name),
         _ => None,
     });
     let reached: BTreeSet<&str> = of_listeners.flatten().map(String::as_str).chain(of_remedies).collect();

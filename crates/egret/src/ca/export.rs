@@ -7,13 +7,13 @@ use clap::{Args, ValueEnum};
 use egret_ca::jks;
 use egret_measure::streams::Stdout;
 
-use super::place::{Place, bundle};
+use super::place::{AuthorityPlace, bundle};
 use crate::failure::Failure;
 use crate::output::print_exact;
 
 /// A format of `egret ca export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum TrustFormat {
     /// The root in PEM, for programs that add it to the authorities they trust.
     Pem,
     /// The root in DER.
@@ -29,10 +29,10 @@ pub enum Format {
 #[derive(Debug, Args)]
 pub struct Export {
     #[command(flatten)]
-    place: Place,
+    place: AuthorityPlace,
     /// The format.
-    #[arg(long, value_enum, default_value_t = Format::Pem)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = TrustFormat::Pem)]
+    format: TrustFormat,
     /// Write to this file instead of standard output.
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -46,14 +46,16 @@ impl Export {
         let root = authority.root();
         let bundle = || bundle(&directory).map_err(Failure::failed);
         let bytes = match self.format {
-            Format::Pem => root.pem().into_bytes(),
-            Format::Der => root.der().to_vec(),
-            Format::Jks => jks::trust_store(bundle()?.with_root(root.der()), authority.not_before()),
-            Format::Bundle => bundle()?.pem(root.der()).into_bytes(),
+            TrustFormat::Pem => root.pem().into_bytes(),
+            TrustFormat::Der => root.der().to_vec(),
+            TrustFormat::Jks => jks::trust_store(bundle()?.with_root(root.der()), authority.not_before()),
+            TrustFormat::Bundle => bundle()?.pem(root.der()).into_bytes(),
         };
         match &self.out {
             Some(file) => write_file(file, &bytes),
-            None if matches!(self.format, Format::Der | Format::Jks) && std::io::stdout().is_terminal() => {
+            None if matches!(self.format, TrustFormat::Der | TrustFormat::Jks)
+                && std::io::stdout().is_terminal() =>
+            {
                 Err(Failure::misused("this format is binary: name a file with `--out`"))
             }
             None => write_stdout(&bytes),
@@ -75,7 +77,7 @@ fn write_stdout(bytes: &[u8]) -> Result<(), Failure> {
 #[derive(Debug, Args)]
 pub struct PathArguments {
     #[command(flatten)]
-    place: Place,
+    place: AuthorityPlace,
     /// The file with the root and the authorities that are trusted anyway, in PEM, for programs that then
     /// trust no others. It is written again if those authorities have changed.
     #[arg(long, conflicts_with = "jks")]

@@ -6,7 +6,7 @@ use egret_match::providers::ProviderUrl;
 use egret_measure::streams::say;
 use egret_message::host_pattern::HostPattern;
 
-use super::place::{Place, absolute, bundle, now};
+use super::place::{AuthorityPlace, absolute, bundle, now};
 use super::show;
 use crate::config::Config;
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ use crate::output::print;
 #[derive(Debug, Args)]
 pub struct Init {
     #[command(flatten)]
-    place: Place,
+    place: AuthorityPlace,
     /// A host that the authority may speak for, besides those of the config, written as in
     /// `interception.hosts`; may be repeated.
     #[arg(long = "host", value_name = "HOST", value_parser = HostPattern::parse)]

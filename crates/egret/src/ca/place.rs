@@ -15,14 +15,14 @@ use crate::failure::Failure;
 
 /// The place of the authority.
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct AuthorityPlace {
     /// The config file, for `data_dir` and for the hosts to intercept. Default: `egret.yaml` in the working
     /// directory. Without that, `data_dir` is `./egret-data`.
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
-impl Place {
+impl AuthorityPlace {
     /// Reads the config, without its secrets: the authority needs none.
     pub fn config(&self) -> Result<Config, Failure> {
         let Some(file) = config_path::named_or_found(self.config.clone())? else {
@@ -103,7 +103,7 @@ mod tests {
         {
             assert_eq!(quoted(word), expected);
         }
-        let place = Place { config: Some("my egret.yaml".into()) };
+        let place = AuthorityPlace { config: Some("my egret.yaml".into()) };
         assert_eq!(place.command("init"), "egret ca init --config 'my egret.yaml'");
     }
 }

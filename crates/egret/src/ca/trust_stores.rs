@@ -9,7 +9,7 @@ use clap::Args;
 use egret_ca::Root;
 use egret_measure::streams::say;
 
-use super::place::{Place, quoted};
+use super::place::{AuthorityPlace, quoted};
 use crate::failure::Failure;
 use crate::output::print;
 
@@ -28,7 +28,7 @@ const COLLECTED: [(&str, &[&str]); 3] = [
 #[derive(Debug, Args)]
 pub struct StoreChange {
     #[command(flatten)]
-    place: Place,
+    place: AuthorityPlace,
     /// Print the commands without running them.
     #[arg(long)]
     dry_run: bool,
@@ -55,7 +55,7 @@ impl StoreChange {
     }
 
     /// Runs the commands for each store. If one fails, the other stores are still changed.
-    fn apply(&self, stores: &[Vec<Words>]) -> Result<(), Failure> {
+    fn apply(&self, stores: &[Vec<TrustCommand>]) -> Result<(), Failure> {
         if stores.is_empty() {
             return Err(Failure::failed(
                 "no trust store was found: `update-ca-certificates`, `update-ca-trust`, `trust` and `certutil` are not \
@@ -83,9 +83,9 @@ impl StoreChange {
 }
 
 /// A command and its arguments.
-type Words = Vec<String>;
+type TrustCommand = Vec<String>;
 
-fn words<const N: usize>(words: [&str; N]) -> Words {
+fn words<const N: usize>(words: [&str; N]) -> TrustCommand {
     words.map(str::to_owned).to_vec()
 }
 
@@ -145,7 +145,7 @@ impl Machine {
     }
 
     /// Returns the commands that add the root, a list for each store.
-    fn install(&self, file: &Path, root: &Root) -> Vec<Vec<Words>> {
+    fn install(&self, file: &Path, root: &Root) -> Vec<Vec<TrustCommand>> {
         let file = file.display().to_string();
         let system = match self.collected(root) {
             Some((copy, update)) => Some(vec![words(["install", "-m", "644", &file, &copy]), update]),
@@ -158,7 +158,7 @@ impl Machine {
     }
 
     /// Returns the commands that remove the root, a list for each store.
-    fn uninstall(&self, file: &Path, root: &Root) -> Vec<Vec<Words>> {
+    fn uninstall(&self, file: &Path, root: &Root) -> Vec<Vec<TrustCommand>> {
         let file = file.display().to_string();
         let system = match self.collected(root) {
             Some((copy, update)) => Some(vec![words(["rm", "-f", &copy]), update]),
@@ -171,7 +171,7 @@ impl Machine {
     }
 
     /// Returns the path of the root's copy in the system's directory, and the command to run after a change.
-    fn collected(&self, root: &Root) -> Option<(String, Words)> {
+    fn collected(&self, root: &Root) -> Option<(String, TrustCommand)> {
         let exists = |directory: &str| self.root.join(directory.trim_start_matches('/')).is_dir();
         let (directory, update) =
             COLLECTED.iter().find(|(directory, update)| self.has(update[0]) && exists(directory))?;
@@ -208,7 +208,7 @@ mod tests {
         (root, machine)
     }
 
-    fn lines(stores: &[Vec<Words>]) -> Vec<String> {
+    fn lines(stores: &[Vec<TrustCommand>]) -> Vec<String> {
         stores.iter().flatten().map(|words| shown(words)).collect()
     }
 

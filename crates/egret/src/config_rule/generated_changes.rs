@@ -199,8 +199,8 @@ struct Choice(Random);
 
 impl Choice {
     fn below(&mut self, count: usize) -> usize {
-        let most = u64::try_from(count).unwrap().saturating_sub(1);
-        usize::try_from(self.0.up_to(most)).unwrap()
+        let max = u64::try_from(count).unwrap().saturating_sub(1);
+        usize::try_from(self.0.up_to(max)).unwrap()
     }
 
     fn of<'a>(&mut self, list: &[&'a str]) -> &'a str {

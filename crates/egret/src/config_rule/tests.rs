@@ -144,12 +144,12 @@ fn the_reference_page_lists_exactly_these_keys() {
 }
 
 /// Collects the paths of the values in a config.
-fn leaves<'a>(node: Node<'a>, path: &mut Vec<Step<'a>>, found: &mut Vec<Vec<Step<'a>>>) {
+fn leaves<'a>(node: Node<'a>, path: &mut Vec<PathStep<'a>>, found: &mut Vec<Vec<PathStep<'a>>>) {
     if !matches!(node.value(), YamlValue::Mapping(_) | YamlValue::Sequence(_)) {
         found.push(path.clone());
     }
-    let named = node.entries().map(|(name, value)| (Step::Key(name), value));
-    let listed = node.elements().enumerate().map(|(number, value)| (Step::Element(number, value), value));
+    let named = node.entries().map(|(name, value)| (PathStep::Key(name), value));
+    let listed = node.elements().enumerate().map(|(number, value)| (PathStep::Element(number, value), value));
     for (step, value) in named.chain(listed) {
         path.push(step);
         leaves(value, path, found);
@@ -171,8 +171,8 @@ fn every_key_of_the_table_exists_and_has_values_of_its_kind() {
     }
     for path in &found {
         let node = path.iter().fold(document.root(), |node, step| match step {
-            Step::Key(name) => node.get(name).unwrap(),
-            Step::Element(number, _) => node.elements().nth(*number).unwrap(),
+            PathStep::Key(name) => node.get(name).unwrap(),
+            PathStep::Element(number, _) => node.elements().nth(*number).unwrap(),
         });
         let Some(plain) = tunable::plain_value(path) else { continue };
         let text = tunable::text(path);

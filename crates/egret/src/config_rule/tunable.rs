@@ -20,7 +20,7 @@ use egret_config::{Duration, Node, Size, YamlValue};
 
 /// A step from a value of a config to one within it.
 #[derive(Clone, Copy)]
-pub enum Step<'a> {
+pub enum PathStep<'a> {
     /// To the value of a mapping's key.
     Key(&'a str),
     /// To an element of a list, by its number.
@@ -130,23 +130,23 @@ pub const TUNABLE: [(PlainValue, &[&str]); 8] = [
 ];
 
 /// Returns the values that the key at this path takes. `None` if it is not in the table.
-pub fn plain_value(path: &[Step<'_>]) -> Option<PlainValue> {
+pub fn plain_value(path: &[PathStep<'_>]) -> Option<PlainValue> {
     let is_listed = |keys: &[&str]| keys.iter().any(|key| leads_to(key, path));
     TUNABLE.into_iter().find(|(_, keys)| is_listed(keys)).map(|(plain, _)| plain)
 }
 
 /// Returns `true` if a path of the table stands for this one.
-pub(super) fn leads_to(listed: &str, path: &[Step<'_>]) -> bool {
+pub(super) fn leads_to(listed: &str, path: &[PathStep<'_>]) -> bool {
     let mut steps = path.iter();
     let is_met = listed.split('.').all(|part| {
         let (key, element) = match part.split_once('[') {
             Some((key, element)) => (key, element.strip_suffix(']')),
             None => (part, None),
         };
-        matches!(steps.next(), Some(Step::Key(name)) if is_one_of(key, name))
+        matches!(steps.next(), Some(PathStep::Key(name)) if is_one_of(key, name))
             && element.is_none_or(|key| {
                 let has_key = |node: &Node<'_>| key.is_empty() || node.get(key).is_some();
-                matches!(steps.next(), Some(Step::Element(_, node)) if has_key(node))
+                matches!(steps.next(), Some(PathStep::Element(_, node)) if has_key(node))
             })
     });
     is_met && steps.next().is_none()
@@ -160,14 +160,14 @@ fn is_one_of(keys: &str, name: &str) -> bool {
 }
 
 /// Returns a path as messages write it.
-pub fn text(path: &[Step<'_>]) -> String {
+pub fn text(path: &[PathStep<'_>]) -> String {
     let mut text = String::new();
     for step in path {
         // Writing to a string cannot fail.
         let _ = match step {
-            Step::Key(name) if text.is_empty() => write!(text, "{name}"),
-            Step::Key(name) => write!(text, ".{name}"),
-            Step::Element(number, _) => write!(text, "[{number}]"),
+            PathStep::Key(name) if text.is_empty() => write!(text, "{name}"),
+            PathStep::Key(name) => write!(text, ".{name}"),
+            PathStep::Element(number, _) => write!(text, "[{number}]"),
         };
     }
     text

@@ -9,7 +9,7 @@ use super::inherited::MARK;
 
 /// A format of variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum VariableFormat {
     /// Commands for a shell: `eval "$(egret exec --print-env)"`.
     Shell,
     /// Instructions for a Dockerfile.
@@ -18,7 +18,7 @@ pub enum Format {
     Systemd,
 }
 
-impl Format {
+impl VariableFormat {
     /// Returns one line for each variable. The mark of commands is left out, because there is no command.
     pub fn render(self, changes: &[Change]) -> String {
         let mut text = String::new();
@@ -51,9 +51,9 @@ mod tests {
         let change = |name: &str, value: &str| Change::new(name, value);
         let changes = [change("A", r#"it's $5, "100%" \o/"#), change(MARK, "127.0.0.1:1 A")];
         for (format, expected) in [
-            (Format::Shell, r#"export A='it'\''s $5, "100%" \o/'"#),
-            (Format::Docker, r#"ENV A="it's \$5, \"100%\" \\o/""#),
-            (Format::Systemd, r#"Environment="A=it's $5, \"100%%\" \\o/""#),
+            (VariableFormat::Shell, r#"export A='it'\''s $5, "100%" \o/'"#),
+            (VariableFormat::Docker, r#"ENV A="it's \$5, \"100%\" \\o/""#),
+            (VariableFormat::Systemd, r#"Environment="A=it's $5, \"100%%\" \\o/""#),
         ] {
             assert_eq!(format.render(&changes), format!("{expected}\n"));
         }

@@ -13,7 +13,7 @@ use clap::Args;
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
 use crate::failure::Failure;
-use crate::run::attached::{Attached, Report, Reporter};
+use crate::run::attached::{Attached, AttachedReport, Reporter};
 use crate::run::overrides::Overrides;
 use crate::run::{Beginning, Origin, Run};
 
@@ -88,7 +88,7 @@ impl ServeCommand {
         }
         .run();
         if let Err(failure) = &result {
-            pipe.send(&Report::Failed(failure.to_string()));
+            pipe.send(&AttachedReport::Failed(failure.to_string()));
         }
         result
     }

@@ -107,7 +107,7 @@ mod linux {
 
     use super::{Gateway, REPORT_BYTES_MAX, Start, StartError, Started, TIMEOUT, UnixStream, io};
     use crate::exec::serve;
-    use crate::run::attached::Report;
+    use crate::run::attached::AttachedReport;
 
     impl<'n, Names: Iterator<Item = &'n str>> Start<'_, Names> {
         /// Starts the gateway and waits until it accepts calls.
@@ -133,18 +133,18 @@ mod linux {
             drop(helper);
             child.wait().map_err(failed("wait for the gateway's start"))?;
             match read_report(&channel).map_err(failed("read the gateway's report"))? {
-                Some(Report::Started { control, gateway }) => {
+                Some(AttachedReport::Started { control, gateway }) => {
                     let gateway = Gateway::new(gateway, control).ok_or(StartError::NoListener(control))?;
                     Ok(Started { gateway, log, channel })
                 }
-                Some(Report::Failed(reason)) => Err(StartError::Reported(reason)),
-                Some(Report::Serving) | None => Err(StartError::Silent(log)),
+                Some(AttachedReport::Failed(reason)) => Err(StartError::Reported(reason)),
+                Some(AttachedReport::Serving) | None => Err(StartError::Silent(log)),
             }
         }
     }
 
     /// Reads a report, which is one line. `None` if the gateway sends none in time, or leaves.
-    pub fn read_report(channel: &UnixStream) -> io::Result<Option<Report>> {
+    pub fn read_report(channel: &UnixStream) -> io::Result<Option<AttachedReport>> {
         Ok(serde_json::from_slice(&read_line(channel)?).ok())
     }
 

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use egret_clock::Random;
 use egret_diagnosis::TrafficFilter;
 use egret_gateway::config::InterceptionParts;
-use egret_gateway::{Answer, EgressVerdict, Gateway, Rehearsed};
+use egret_gateway::{EgressVerdict, Gateway, Rehearsed, Responder};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::Value;
 
 use super::ExplainedConfig;
-use super::request::Question;
+use super::request::ProbeRequest;
 use crate::config::Config;
 use crate::interception::Certificates;
 use crate::unopened;
@@ -555,7 +555,7 @@ impl Counts {
 fn compare(said: &Rehearsed, received: &Received, counts: &mut Counts) -> Result<(), String> {
     let error = received.error.as_deref();
     match &said.answer {
-        Answer::Error(expected) => {
+        Responder::Error(expected) => {
             if (Some(expected.error), expected.status) != (error, received.status) {
                 return Err(format!("explain: {} {}", expected.status, expected.error));
             }
@@ -564,13 +564,13 @@ fn compare(said: &Rehearsed, received: &Received, counts: &mut Counts) -> Result
             }
             counts.add(format!("error {}", expected.error));
         }
-        Answer::Remedy(status) => {
+        Responder::Remedy(status) => {
             if (*status, None) != (received.status, error) {
                 return Err(format!("explain: a remedy responds with {status}"));
             }
             counts.add("answered by a remedy");
         }
-        Answer::Provider | Answer::Relay => {
+        Responder::Provider | Responder::Relay => {
             let egress = said.egress.as_ref().ok_or("explain: a call without a verdict")?;
             let is_far = !egress.later.is_empty() && egress.authority.starts_with("far.test:");
             match error {
@@ -583,9 +583,9 @@ fn compare(said: &Rehearsed, received: &Received, counts: &mut Counts) -> Result
             if is_far && error != Some("egress-denied") {
                 return Err("explain: a rule may deny the address".to_owned());
             }
-            counts.add(if said.answer == Answer::Relay { "relayed" } else { "called" });
+            counts.add(if said.answer == Responder::Relay { "relayed" } else { "called" });
         }
-        Answer::Intercepted => return Err("explain: intercepted".to_owned()),
+        Responder::Intercepted => return Err("explain: intercepted".to_owned()),
     }
     if let Some(egress) = &said.egress {
         let by_rule = if egress.rule.is_some() { " by a rule" } else { "" };
@@ -620,7 +620,7 @@ fn compare_record(
 ) -> Result<(), String> {
     let destination = said.destination.as_ref().ok_or("explain: no destination")?;
     let provider = record["provider"].as_str().unwrap_or_default();
-    if said.answer == Answer::Relay || record["method"] == "CONNECT" {
+    if said.answer == Responder::Relay || record["method"] == "CONNECT" {
         return Ok(());
     }
     // The record names the provider that was called, and the URL that the client has named.
@@ -668,7 +668,7 @@ fn compare_record(
     if !steps.iter().map(String::as_str).take(entered.len()).eq(entered.iter().copied()) {
         return Err(format!("explain: remedies {steps:?}"));
     }
-    if said.answer == Answer::Provider && steps.len() != entered.len() {
+    if said.answer == Responder::Provider && steps.len() != entered.len() {
         return Err(format!("explain: more remedies, {steps:?}"));
     }
     counts.add("same remedies");
@@ -709,7 +709,7 @@ fn one_config(world: &World, number: u64, seed: u64, counts: &mut Counts) {
             request.bytes = request.bytes.replacen("\r\n", "\r\nx-egret-trace: 1\r\n", 1);
             request.fields.push("x-egret-trace: 1".to_owned());
         }
-        let said = explained.ask(&Question {
+        let said = explained.ask(&ProbeRequest {
             method: request.method,
             url: &request.url,
             fields: &request.fields,

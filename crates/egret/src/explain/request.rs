@@ -10,7 +10,7 @@ use crate::failure::Failure;
 
 /// A request in the words of a command line.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Question<'a> {
+pub(super) struct ProbeRequest<'a> {
     pub method: &'a str,
     /// A whole URL, a path of the gateway's own, or the authority of a CONNECT.
     pub url: &'a str,
@@ -45,7 +45,7 @@ impl Way {
     }
 }
 
-impl Question<'_> {
+impl ProbeRequest<'_> {
     /// Asks what the gateway would do with the request.
     pub fn ask(&self, rehearsal: &Rehearsal, flows: &[FlowConfig]) -> Result<Rehearsed, Failure> {
         let mut words =

@@ -57,7 +57,7 @@ pub struct Attached {
 /// and a second one that it serves the sockets of an isolated command.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Report {
+pub enum AttachedReport {
     /// The gateway accepts calls.
     Started {
         /// The address of its control port.
@@ -71,7 +71,7 @@ pub enum Report {
     Serving,
 }
 
-impl Report {
+impl AttachedReport {
     /// Returns the line.
     fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
@@ -91,7 +91,7 @@ impl Reporter {
     }
 
     /// Sends the report, unless one has been sent. If `egret exec` is gone, nobody needs it.
-    pub fn send(&self, report: &Report) {
+    pub fn send(&self, report: &AttachedReport) {
         let pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut pipe) = pipe {
             let _ = pipe.write_all(&report.line());
@@ -150,8 +150,8 @@ impl Attached {
         let Some(mut channel) = self.channel.as_ref() else { return Ok(()) };
         let taken = serve_sockets(channel, gateway);
         let report = match &taken {
-            Ok(()) => Report::Serving,
-            Err(error) => Report::Failed(error.to_string()),
+            Ok(()) => AttachedReport::Serving,
+            Err(error) => AttachedReport::Failed(error.to_string()),
         };
         // If the command has ended, nobody needs it.
         let _ = channel.write_all(&report.line());
@@ -160,7 +160,7 @@ impl Attached {
 
     /// Tells `egret exec` where the gateway listens.
     pub fn report(&self, control: SocketAddr, source: &dyn Source) {
-        self.reporter.send(&Report::Started { control, gateway: source.gateway() });
+        self.reporter.send(&AttachedReport::Started { control, gateway: source.gateway() });
     }
 }
 
@@ -242,8 +242,8 @@ mod tests {
     fn only_the_first_report_is_sent() {
         let (mut read, write) = io::pipe().unwrap();
         let reporter = Reporter::new(write.into());
-        reporter.send(&Report::Failed("first".to_owned()));
-        reporter.send(&Report::Failed("second".to_owned()));
+        reporter.send(&AttachedReport::Failed("first".to_owned()));
+        reporter.send(&AttachedReport::Failed("second".to_owned()));
         let mut text = String::new();
         read.read_to_string(&mut text).unwrap();
         assert_eq!(text, "{\"failed\":\"first\"}\n");

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{SHA256, digest};
 use egret_config::{Document, Loaded, Report, SourceSet, SourceText};
 use egret_control::{
-    Applied, Checked, ConfigCall, ConfigChanges, ConfigFile, ConfigFiles, ConfigReply, ConfigRequest,
-    EntityTags, Refusal,
+    Applied, ChangeRefusal, Checked, ConfigCall, ConfigChanges, ConfigFile, ConfigFiles, ConfigReply,
+    ConfigRequest, EntityTags,
 };
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -59,7 +59,7 @@ impl RunningEgret {
         match request {
             ConfigRequest::Validate { text } => match Arc::clone(&self.validations).try_acquire_owned() {
                 Ok(turn) => self.validate(text, turn, reply),
-                Err(_) => drop(reply.send(Err(Refusal::Busy))),
+                Err(_) => drop(reply.send(Err(ChangeRefusal::Busy))),
             },
             request => drop(reply.send(self.reply(request))),
         }
@@ -70,7 +70,7 @@ impl RunningEgret {
         &self,
         text: String,
         turn: OwnedSemaphorePermit,
-        reply: oneshot::Sender<Result<ConfigReply, Refusal>>,
+        reply: oneshot::Sender<Result<ConfigReply, ChangeRefusal>>,
     ) {
         let checker = self.checker();
         tokio::task::spawn_blocking(move || {
@@ -88,11 +88,11 @@ impl RunningEgret {
         Checker { file, name, approved, in_effect, changes }
     }
 
-    fn reply(&mut self, request: ConfigRequest) -> Result<ConfigReply, Refusal> {
+    fn reply(&mut self, request: ConfigRequest) -> Result<ConfigReply, ChangeRefusal> {
         match request {
             ConfigRequest::Files => self.files().map(ConfigReply::Files),
             // It is never handled here.
-            ConfigRequest::Validate { .. } => Err(Refusal::Busy),
+            ConfigRequest::Validate { .. } => Err(ChangeRefusal::Busy),
             ConfigRequest::Replace { name, text, etag } => {
                 let (_, own) = self.config_file()?;
                 if own != name {
@@ -105,7 +105,7 @@ impl RunningEgret {
             ConfigRequest::Version { number, file } => self.version(number, file).map(ConfigReply::Text),
             ConfigRequest::Rollback { number, etag } => {
                 let (file, _) = self.config_file()?;
-                let set = self.versions.set(number).ok_or(Refusal::UnknownVersion)?;
+                let set = self.versions.set(number).ok_or(ChangeRefusal::UnknownVersion)?;
                 let path = |name: String| file.with_file_name("").join(name);
                 let included = set.included.into_iter().map(|file| (path(file.name), file.text)).collect();
                 let (text, origin) = (set.main.text, VersionOrigin::Rollback);
@@ -115,53 +115,54 @@ impl RunningEgret {
     }
 
     /// Returns the config file and its name.
-    fn config_file(&self) -> Result<(PathBuf, String), Refusal> {
-        let file = self.run.file().ok_or(Refusal::NoFile)?;
+    fn config_file(&self) -> Result<(PathBuf, String), ChangeRefusal> {
+        let file = self.run.file().ok_or(ChangeRefusal::NoFile)?;
         Ok((file.to_owned(), name_of(file)))
     }
 
-    fn not_replaceable(&self, name: &str) -> Refusal {
+    fn not_replaceable(&self, name: &str) -> ChangeRefusal {
         let is_included = self.files().is_ok_and(|files| files.files.iter().any(|file| file.name == name));
         if is_included {
             let message = "included files cannot be replaced over the API: change the file itself";
-            return Refusal::ReadOnly(message.to_owned());
+            return ChangeRefusal::ReadOnly(message.to_owned());
         }
-        Refusal::UnknownFile
+        ChangeRefusal::UnknownFile
     }
 
-    fn version(&self, number: u64, file: Option<String>) -> Result<String, Refusal> {
-        let set = self.versions.set(number).ok_or(Refusal::UnknownVersion)?;
+    fn version(&self, number: u64, file: Option<String>) -> Result<String, ChangeRefusal> {
+        let set = self.versions.set(number).ok_or(ChangeRefusal::UnknownVersion)?;
         let Some(name) = file.filter(|name| self.config_file().is_ok_and(|(_, own)| own != *name)) else {
             return Ok(set.main.text);
         };
         let file = set.included.into_iter().find(|file| file.name == name);
-        file.map(|file| file.text).ok_or(Refusal::UnknownFile)
+        file.map(|file| file.text).ok_or(ChangeRefusal::UnknownFile)
     }
 
-    fn files(&self) -> Result<ConfigFiles, Refusal> {
+    fn files(&self) -> Result<ConfigFiles, ChangeRefusal> {
         let Some(file) = self.run.file() else {
             return Ok(ConfigFiles { etag: etag(&[]), files: Vec::new() });
         };
-        let sources = config_file::read_again(file).map_err(|error| Refusal::Failed(error.to_string()))?;
+        let sources =
+            config_file::read_again(file).map_err(|error| ChangeRefusal::Failed(error.to_string()))?;
         let files = config_files(&sources.set);
         Ok(ConfigFiles { etag: etag(&files), files })
     }
 
     /// Applies a change and writes it to the files, or does neither.
-    fn change(&mut self, change: Change) -> Result<ConfigReply, Refusal> {
+    fn change(&mut self, change: Change) -> Result<ConfigReply, ChangeRefusal> {
         if self.config.control.config_changes == ConfigChanges::Off {
-            return Err(Refusal::Off);
+            return Err(ChangeRefusal::Off);
         }
         let (file, name) = self.config_file()?;
         let before = self.files()?;
         if change.etag.as_ref().is_some_and(|etag| !etag.contains(&before.etag)) {
-            return Err(Refusal::Stale);
+            return Err(ChangeRefusal::Stale);
         }
         let Change { text, included, origin, .. } = change;
         let Allowed { mut loaded, sources, is_tuned } = self.checker().check(&text, included.clone())?;
         loaded.config = self.run.overrides.apply(with_demo(loaded.config, self.demo.as_ref()));
         let warnings = loaded.warnings.problems();
-        let read_only = |error| Refusal::ReadOnly(format!("{name} cannot be replaced: {error}"));
+        let read_only = |error| ChangeRefusal::ReadOnly(format!("{name} cannot be replaced: {error}"));
         let drafts = drafts(&file, &text, &included)?;
         let old = self.config.clone();
         let restart = self.fixed_changes(&loaded.config);
@@ -169,7 +170,7 @@ impl RunningEgret {
             // A request that clients sent before must not be shown to a flow that came over the API.
             self.gateway.begin_generation();
         }
-        self.apply(loaded).map_err(|messages| Refusal::Failed(messages.join("; ")))?;
+        self.apply(loaded).map_err(|messages| ChangeRefusal::Failed(messages.join("; ")))?;
         if let Err(refusal) = self.commit(drafts, &before.etag, read_only) {
             self.restore(old);
             return Err(refusal);
@@ -190,10 +191,10 @@ impl RunningEgret {
         &self,
         drafts: Vec<Planned>,
         etag: &str,
-        read_only: impl Fn(std::io::Error) -> Refusal,
-    ) -> Result<(), Refusal> {
+        read_only: impl Fn(std::io::Error) -> ChangeRefusal,
+    ) -> Result<(), ChangeRefusal> {
         if self.files()?.etag != etag {
-            return Err(Refusal::Stale);
+            return Err(ChangeRefusal::Stale);
         }
         let mut undo: Vec<(PathBuf, Option<String>)> = Vec::new();
         for Planned { draft, file, before } in drafts {
@@ -220,9 +221,9 @@ impl RunningEgret {
 impl Checker {
     /// Checks a text of the config file, and the texts of included files that it comes with. Nothing that
     /// they refer to is read before the rules have allowed it.
-    fn check(&self, text: &str, included: Vec<(PathBuf, String)>) -> Result<Allowed, Refusal> {
+    fn check(&self, text: &str, included: Vec<(PathBuf, String)>) -> Result<Allowed, ChangeRefusal> {
         let name = &self.name;
-        let invalid = |report: Report| Refusal::Invalid(config_advice::complete(report).problems());
+        let invalid = |report: Report| ChangeRefusal::Invalid(config_advice::complete(report).problems());
         if text.trim().is_empty() {
             return Err(invalid(Report::whole(name, "the config is empty")));
         }
@@ -260,7 +261,7 @@ impl Checker {
         name: &str,
         text: &str,
         included: Vec<(PathBuf, String)>,
-    ) -> Result<ConfigSources, Refusal> {
+    ) -> Result<ConfigSources, ChangeRefusal> {
         let Some(file) = &self.file else { return Ok(ConfigSources::single(name, text)) };
         let sources = ConfigSources::of(file, text.to_owned());
         if included.is_empty() {
@@ -272,19 +273,23 @@ impl Checker {
                 "{} is included today, but was not part of this version: move it away first",
                 other.display()
             );
-            return Err(Refusal::ReadOnly(message));
+            return Err(ChangeRefusal::ReadOnly(message));
         }
         let text = |(path, text): (PathBuf, String)| SourceText { name: path.display().to_string(), text };
         Ok(sources.with_included(included.into_iter().map(text).collect()))
     }
 
     /// Refuses a change that the rules do not allow.
-    fn check_rules(&self, approved: &Document<'_>, new: &Document<'_>) -> Result<(), Refusal> {
+    fn check_rules(&self, approved: &Document<'_>, new: &Document<'_>) -> Result<(), ChangeRefusal> {
         let problems = match self.changes.current() {
             ConfigChanges::All => config_rule::all(approved.root(), new.root()),
             _ => config_rule::tune(approved.root(), new.root()),
         };
-        if problems.is_empty() { Ok(()) } else { Err(Refusal::Forbidden(new.locate(problems).problems())) }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(ChangeRefusal::Forbidden(new.locate(problems).problems()))
+        }
     }
 }
 
@@ -297,7 +302,7 @@ struct Planned {
 }
 
 /// Writes drafts of all files that change, the config file last.
-fn drafts(file: &Path, text: &str, included: &[(PathBuf, String)]) -> Result<Vec<Planned>, Refusal> {
+fn drafts(file: &Path, text: &str, included: &[(PathBuf, String)]) -> Result<Vec<Planned>, ChangeRefusal> {
     let mut drafts = Vec::new();
     let own = (file.to_owned(), text.to_owned());
     for (path, text) in included.iter().chain([&own]) {
@@ -305,7 +310,8 @@ fn drafts(file: &Path, text: &str, included: &[(PathBuf, String)]) -> Result<Vec
         if path != file && before.as_ref() == Some(text) {
             continue;
         }
-        let read_only = |error| Refusal::ReadOnly(format!("{} cannot be replaced: {error}", name_of(path)));
+        let read_only =
+            |error| ChangeRefusal::ReadOnly(format!("{} cannot be replaced: {error}", name_of(path)));
         let draft = if path == file { Draft::write(file, text) } else { Draft::write_like(path, file, text) };
         drafts.push(Planned { draft: draft.map_err(read_only)?, file: path.clone(), before });
     }
@@ -342,12 +348,12 @@ fn config_files(set: &SourceSet) -> Vec<ConfigFile> {
 }
 
 /// Returns the result of a check as the API shows it.
-fn checked(result: Result<Allowed, Refusal>) -> Checked {
+fn checked(result: Result<Allowed, ChangeRefusal>) -> Checked {
     match result {
         Ok(Allowed { loaded, .. }) => {
             Checked { valid: true, problems: Vec::new(), warnings: loaded.warnings.problems() }
         }
-        Err(Refusal::Forbidden(problems) | Refusal::Invalid(problems)) => {
+        Err(ChangeRefusal::Forbidden(problems) | ChangeRefusal::Invalid(problems)) => {
             Checked { valid: false, problems, warnings: Vec::new() }
         }
         Err(_) => Checked { valid: false, problems: Vec::new(), warnings: Vec::new() },

@@ -159,13 +159,13 @@ fn clean(text: &str) -> String {
     printable_line(text).into_owned()
 }
 
-/// Returns at most `most` characters of a text, with a mark if some are missing.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+/// Returns at most `max` characters of a text, with a mark if some are missing.
+fn cut(text: &str, max: usize) -> String {
+    if text.chars().count() <= max {
         return text.to_owned();
     }
-    let kept = text.chars().take(most.saturating_sub(1));
-    kept.chain((most > 0).then_some('…')).collect()
+    let kept = text.chars().take(max.saturating_sub(1));
+    kept.chain((max > 0).then_some('…')).collect()
 }
 
 /// Returns a duration with three digits.

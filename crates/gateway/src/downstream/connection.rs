@@ -93,7 +93,7 @@ impl Inside {
     }
 }
 
-/// The beginning of a redirected connection. Its client believes to speak with the provider itself.
+/// The beginning of a redirected connection. Its client thinks that it is talking to the provider itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Redirected {
     /// Bytes for a tunnel. The gateway has put a CONNECT before them, whose response the client must not see.
@@ -191,7 +191,7 @@ impl Client {
     }
 
     /// Returns `true` if the request in hand is a CONNECT that the client has not sent.
-    pub fn is_unaware(&self) -> bool {
+    pub fn has_sent_no_connect(&self) -> bool {
         self.inside.is_none() && self.redirected.as_deref() == Some(&Redirected::Tunnel)
     }
 

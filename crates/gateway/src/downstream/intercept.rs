@@ -25,7 +25,7 @@ use rustls::ServerConfig;
 use tracing::{debug, warn};
 
 use crate::downstream::connection::{Client, End, Inside};
-use crate::observe::refusals::Refusal;
+use crate::observe::refusals::TlsRefusal;
 use crate::plan::interception::InterceptionPlan;
 use crate::state::request::RequestState;
 use crate::view::View;
@@ -115,7 +115,7 @@ pub(crate) async fn start(
         Err(error) => {
             client.worker.counters().tls_failures.add(1);
             debug!(%authority, ?error, "the TLS handshake in a tunnel failed");
-            if let Some(refusal) = Refusal::of(error) {
+            if let Some(refusal) = TlsRefusal::of(error) {
                 note_refusal(client, &authority.host, refusal);
             }
             Start::End(End::Close)
@@ -142,7 +142,7 @@ pub(crate) fn note_end(client: &Client) {
         && inside.tls
         && !inside.is_used.get()
     {
-        note_refusal(client, &inside.authority.host, Refusal::Unused);
+        note_refusal(client, &inside.authority.host, TlsRefusal::Unused);
     }
 }
 
@@ -216,9 +216,9 @@ enum Received {
 
 /// Receives more bytes of the tunnel.
 async fn receive(client: &mut Client, state: &mut RequestState) -> Received {
-    let most = state.request.len + HELLO_BYTES_MAX + 1;
+    let max = state.request.len + HELLO_BYTES_MAX + 1;
     if state.input.is_full() {
-        client.worker.pools.buffers.grow(&mut state.input, most);
+        client.worker.pools.buffers.grow(&mut state.input, max);
     }
     let received = poll_fn(|cx| {
         if let Poll::Ready(received) = client.stream.poll_read(cx, state.input.spare()) {
@@ -278,7 +278,7 @@ fn has_refused(client: &Client, host: &Host) -> bool {
 }
 
 /// Counts a refusal, and logs it once.
-fn note_refusal(client: &Client, host: &Host, refusal: Refusal) {
+fn note_refusal(client: &Client, host: &Host, refusal: TlsRefusal) {
     client.worker.counters().intercept_refused.add(1);
     let Some(peer) = client.peer_address() else { return };
     if client.worker.shared.refusals.note(host, peer.ip(), Moment::now()) {

@@ -265,9 +265,9 @@ impl Client {
         let view = self.worker.view();
         let status = failure.status(&view.plan.errors);
         self.worker.identify(&view.plan, None, &mut state.request_id);
-        view.nowhere.counters().exchange(Method::Other, status);
+        view.unrouted.counters().exchange(Method::Other, status);
         self.log_refusal(failure, status, &state.request_id);
-        let stats = &view.nowhere.plan.stats;
+        let stats = &view.unrouted.plan.stats;
         stats.failures.warn(stats.name(), failure, status, &state.request_id);
         state.input.clear();
         let (errors, shape) = (&view.plan.errors, view.plan.errors.general_shape());

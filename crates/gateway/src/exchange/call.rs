@@ -398,9 +398,9 @@ impl<'a> Call<'a> {
     ) -> Poll<Result<(), PipeError>> {
         let replay_bytes = self.replay_max;
         let RequestState { input, request, up, .. } = &mut *self.state;
-        let mut kept = Kept { len: request.len + self.kept_body, most: 0, has_gap: self.unrepeatable };
+        let mut kept = Kept { len: request.len + self.kept_body, max: 0, has_gap: self.unrepeatable };
         if !self.unrepeatable && self.kept_body <= replay_bytes {
-            kept.most = request.len + replay_bytes;
+            kept.max = request.len + replay_bytes;
         } else if !up.is_received() && self.kept_body > 0 {
             // From here on the body only passes through the input.
             self.unrepeatable = true;

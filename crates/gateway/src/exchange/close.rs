@@ -165,7 +165,7 @@ fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, is_cut:
 
 /// Returns `true` if the request was routed.
 fn is_called(call: &Call<'_>) -> bool {
-    !Rc::ptr_eq(&call.upstream, &call.view.nowhere)
+    !Rc::ptr_eq(&call.upstream, &call.view.unrouted)
 }
 
 fn count(call: &Call<'_>, status: u16, latency_us: u64) {

@@ -40,7 +40,7 @@ pub(crate) fn prepare(call: &Call<'_>, run: &FlowRun, target: &CallTarget) -> Re
     let now = call.client.worker.shared.clock.timestamp(Moment::now());
     let mut applied = apply(account, call, run, target, now).map_err(Stop::Failure)?;
     let mask = if run.draft.call.masks_echoes {
-        account.echoes().map_err(|why| {
+        account.secret_patterns().map_err(|why| {
             let detail = format!("the secrets of the account {} cannot be masked: {why}", account.name());
             Stop::Failure(Failure::new(ErrorKind::AccountUnavailable, detail))
         })?

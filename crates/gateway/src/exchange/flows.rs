@@ -15,7 +15,7 @@ use egret_cache::Served;
 use egret_clock::{Moment, Timestamp};
 use egret_flow::{Flows, RemedyChain, RequestStep, ResponseStep};
 use egret_http1::{HeadLimits, Method, Progress, ResponseFraming, Span, TargetForm};
-use egret_match::expression::BODY_BYTES_MAX;
+use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_match::router::Matches;
 use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
@@ -34,7 +34,7 @@ use crate::exchange::{credentials, hedge};
 use crate::failure::{self, ErrorKind, Failure};
 use crate::observe::recorder::{RecordedRequest, Recording};
 use crate::state::changes::Outbound;
-use crate::state::flow_run::{ExchangeView, FlowRun, Held, is_plain_json};
+use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart, is_plain_json};
 use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
 use crate::state::request::{CallTarget, ResponseState};
 use crate::upstream::{Connection, DialTimes, Upstream};
@@ -74,7 +74,7 @@ struct Guided<'c, 'a> {
 
 /// Returns `true` if the exchange is recorded for the readers of live traffic, `false` if it only has to pass
 /// the flows, and `None` if there are no flows either.
-pub(crate) fn concern(call: &Call<'_>) -> Option<bool> {
+pub(crate) fn records_live(call: &Call<'_>) -> Option<bool> {
     let is_watched = call.client.worker.is_sampled(&call.view);
     (is_watched || !call.view.plan.flows.is_empty()).then_some(is_watched)
 }
@@ -185,8 +185,8 @@ pub(crate) async fn revalidate(
     let flows = &view.plan.flows;
     guided.run.start(Some(target.clone()), target.target, guided.call.state);
     let is_there = guided.run.start_revalidation(flows, matches, background, outer);
-    let most = guided.run.request_body_max(guided.call.state);
-    if !is_there || (!guided.run.body.is_whole && guided.gather_request(most).await.is_err()) {
+    let max = guided.run.request_body_max(guided.call.state);
+    if !is_there || (!guided.run.body.is_whole && guided.gather_request(max).await.is_err()) {
         let run = guided.run;
         call.client.worker.return_flow_run(run);
         return false;
@@ -221,7 +221,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         let roll = self.run.draft.random.draw();
         let mut found = self.run.find(flows, self.call.state, now, roll);
         if found.is_none() {
-            self.gather_request(BODY_BYTES_MAX).await?;
+            self.gather_request(EXPRESSION_BODY_BYTES_MAX).await?;
             found = self.run.find(flows, self.call.state, now, roll);
         }
         self.start_recording();
@@ -229,17 +229,17 @@ impl<'c, 'a> Guided<'c, 'a> {
             Box::pin(self.wait_for_place()).await?;
         }
         if found == Some(true) && !self.run.body.is_whole {
-            let most = self.run.request_body_max(self.call.state);
-            self.gather_request(most).await?;
+            let max = self.run.request_body_max(self.call.state);
+            self.gather_request(max).await?;
         }
         Ok(found.unwrap_or_default())
     }
 
-    /// Receives the request's whole body, unless it has more than `most` bytes.
-    async fn gather_request(&mut self, most: usize) -> Result<(), Stop> {
+    /// Receives the request's whole body, unless it has more than `max` bytes.
+    async fn gather_request(&mut self, max: usize) -> Result<(), Stop> {
         let FlowRun { body, told_to_continue, .. } = &mut *self.run;
         // Boxed, so exchanges that gather nothing stay small.
-        Box::pin(gather_request(self.call, body, told_to_continue, most)).await
+        Box::pin(gather_request(self.call, body, told_to_continue, max)).await
     }
 
     /// Starts to record the client's call, if any matching flow has diagnoses.
@@ -368,9 +368,9 @@ impl<'c, 'a> Guided<'c, 'a> {
         if let Some(mask) = &self.run.mask {
             credentials::mask_response(self.call, mask).map_err(Stop::Failure)?;
         }
-        let most = self.run.response_body_max(&self.call.state.response_state);
+        let max = self.run.response_body_max(&self.call.state.response_state);
         let FlowRun { response_body, mask, .. } = &mut *self.run;
-        gather_response(self.call, response_body, mask.as_ref(), &mut connection, most).await?;
+        gather_response(self.call, response_body, mask.as_ref(), &mut connection, max).await?;
         Ok(connection)
     }
 
@@ -504,7 +504,7 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Runs the outcome of the request outwards through its remedies.
     fn run_response(&mut self, outcome: &CallOutcome) -> ResponseStep {
-        if self.run.held != Held::Head && matches!(outcome, CallOutcome::Stored(_)) {
+        if self.run.held != StoredPart::Head && matches!(outcome, CallOutcome::Stored(_)) {
             return ResponseStep::Pass;
         }
         let at = match outcome {
@@ -556,12 +556,12 @@ impl<'c, 'a> Guided<'c, 'a> {
             CallOutcome::LocalResponse(failure) => {
                 self.call.inbound = Some(self.run.lend_inbound());
                 // Only a response that came from a provider names that provider's paths.
-                let is_stored = self.run.held == Held::Whole;
+                let is_stored = self.run.held == StoredPart::Whole;
                 reply::deliver(self.call, failure.as_ref(), is_stored).await
             }
             CallOutcome::Stored(served) => {
                 self.call.inbound = Some(self.run.lend_inbound());
-                stored::serve(self.call, &served, self.run.held == Held::Head).await
+                stored::serve(self.call, &served, self.run.held == StoredPart::Head).await
             }
             CallOutcome::Failure(failure) => {
                 let failure = failure.with_fields(Changes::added(&self.run.draft.response));
@@ -573,8 +573,11 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Puts a remedy's own response into the response state, as if it had been received.
     fn hold_response(&mut self, response: LocalResponse) -> CallOutcome {
         let with_body = self.call.state.request.method != Method::Head;
-        self.run.held =
-            if matches!(response, LocalResponse::Stored(_)) { Held::Whole } else { Held::Nothing };
+        self.run.held = if matches!(response, LocalResponse::Stored(_)) {
+            StoredPart::Whole
+        } else {
+            StoredPart::Nothing
+        };
         let (message, failure) = match response {
             LocalResponse::Stored(served) => match self.hold_stored(served) {
                 Ok(message) => (message, None),
@@ -615,11 +618,11 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Puts a stored response into the response state: the whole message if outer remedies need the body,
     /// otherwise only its head. Puts nothing there if there are no outer remedies.
     fn hold_stored(&mut self, served: Served) -> Result<Vec<u8>, CallOutcome> {
-        self.run.held = Held::Whole;
+        self.run.held = StoredPart::Whole;
         if self.run.chain.is_outermost() {
             return Err(CallOutcome::Stored(Box::new(served)));
         }
-        let most = self.run.chain.needs().response_json;
+        let max = self.run.chain.needs().response_json;
         let mut message = Vec::new();
         let version = self.call.state.request.version;
         write_head(&served, version, &self.call.client.worker.shared.via, &mut message);
@@ -632,27 +635,27 @@ impl<'c, 'a> Guided<'c, 'a> {
         let whole =
             served.body().blocks().filter(|_| is_wanted && served.has_body() && served.pieces().is_none());
         match whole {
-            Some(blocks) if self.makes_room(message.len(), blocks, most) => {
+            Some(blocks) if self.makes_room(message.len(), blocks, max) => {
                 for block in blocks {
                     message.extend_from_slice(block);
                 }
                 Ok(message)
             }
             _ => {
-                self.run.held = Held::Head;
+                self.run.held = StoredPart::Head;
                 Err(CallOutcome::Stored(Box::new(served)))
             }
         }
     }
 
     /// Returns `true` if a stored body of these `blocks`, behind a head of `head_len` bytes, fits into the
-    /// response state. It must not exceed `most`, the size that remedies need, nor the memory left for
+    /// response state. It must not exceed `max`, the size that remedies need, nor the memory left for
     /// gathered bodies.
-    fn makes_room(&mut self, head_len: usize, blocks: &[Block], most: usize) -> bool {
+    fn makes_room(&mut self, head_len: usize, blocks: &[Block], max: usize) -> bool {
         let len: usize = blocks.iter().map(|block| block.len()).sum();
         let buffers = &self.call.client.worker.pools.buffers;
         let output = &mut self.call.state.response_state.output;
-        len <= most && buffers.grow_gathered(output, head_len + len).is_ok()
+        len <= max && buffers.grow_gathered(output, head_len + len).is_ok()
     }
 
     /// Discards a response that is not forwarded.

@@ -39,9 +39,9 @@ struct Gathering {
     /// Number of decoded bytes, without framing.
     len: usize,
     /// Maximum length without framing.
-    most: usize,
+    max: usize,
     /// Maximum length with framing, plus the bytes in front of the body.
-    received_most: usize,
+    received_max: usize,
     spans: Vec<Span>,
 }
 
@@ -56,15 +56,15 @@ enum Gathered {
 }
 
 impl Gathering {
-    /// Starts a body that begins at offset `start` of the received bytes and has at most `most` bytes.
-    fn new(framing: impl Into<ResponseFraming>, start: usize, most: usize) -> Self {
+    /// Starts a body that begins at offset `start` of the received bytes and has at most `max` bytes.
+    fn new(framing: impl Into<ResponseFraming>, start: usize, max: usize) -> Self {
         let framing = framing.into();
         let mut decoder = BodyDecoder::none();
         decoder.restart(framing);
         // Chunks of one byte each are mostly framing.
-        let framed_most = match framing {
+        let framed_max = match framing {
             ResponseFraming::Length(length) => usize::try_from(length).unwrap_or(usize::MAX),
-            _ => most.saturating_mul(2),
+            _ => max.saturating_mul(2),
         };
         Self {
             decoder,
@@ -72,9 +72,9 @@ impl Gathering {
             start,
             used: 0,
             len: 0,
-            most,
+            max,
             // One more byte, so data after the body is noticed.
-            received_most: start.saturating_add(framed_most).saturating_add(1),
+            received_max: start.saturating_add(framed_max).saturating_add(1),
             spans: Vec::new(),
         }
     }
@@ -91,7 +91,7 @@ impl Gathering {
         self.used += self.decoder.decode(bytes, &mut self.spans)?;
         let len: usize = self.spans.iter().map(|span| span.len()).sum();
         self.len += len;
-        if self.len > self.most || self.used > self.most.saturating_mul(2) {
+        if self.len > self.max || self.used > self.max.saturating_mul(2) {
             return Ok(Gathered::TooMuch);
         }
         if self.is_chunked {
@@ -108,21 +108,21 @@ impl Gathering {
     /// Returns the size that a full buffer must grow to.
     fn next_bytes(&self, buffer: &Buffer) -> usize {
         let doubled = (2 * buffer.capacity()).max(FIRST_BYTES);
-        let most = self.received_most.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
-        doubled.min(most).max(buffer.capacity() + PAGE_BYTES)
+        let max = self.received_max.checked_next_multiple_of(PAGE_BYTES).unwrap_or(usize::MAX);
+        doubled.min(max).max(buffer.capacity() + PAGE_BYTES)
     }
 }
 
-/// Receives the request's whole body into `body`, and leaves it in the input too. A body of more than `most`
+/// Receives the request's whole body into `body`, and leaves it in the input too. A body of more than `max`
 /// bytes passes through ungathered. `told_to_continue` is true once the client has been sent 100 (Continue).
 pub(crate) async fn gather_request(
     call: &mut Call<'_>,
     body: &mut GatheredBody,
     told_to_continue: &mut bool,
-    most: usize,
+    max: usize,
 ) -> Result<(), Stop> {
     let framing = call.state.request.framing;
-    if most == 0 || matches!(framing, RequestFraming::Length(length) if length > most as u64) {
+    if max == 0 || matches!(framing, RequestFraming::Length(length) if length > max as u64) {
         return Ok(());
     }
     body.clear();
@@ -130,7 +130,7 @@ pub(crate) async fn gather_request(
     if sends_continue && !call.client.send_all(CONTINUE).await {
         return Err(Stop::ClientGone);
     }
-    let mut gathering = Gathering::new(framing, call.state.request.len, most);
+    let mut gathering = Gathering::new(framing, call.state.request.len, max);
     call.deadlines.rate = RateWindow::starting(Moment::now(), 0);
     call.note_progress(call.view.plan.timeouts.idle);
     poll_fn(|cx| poll_request(cx, call, body, &mut gathering)).await
@@ -193,22 +193,22 @@ fn poll_late_request(cx: &mut Context<'_>, call: &mut Call<'_>, gathered: u64) -
 }
 
 /// Receives the response's whole body into `body`, with the secrets of `mask` masked, and leaves it in the
-/// response state too. A body of more than `most` bytes passes through ungathered, and so does one for which
+/// response state too. A body of more than `max` bytes passes through ungathered, and so does one for which
 /// the budget has no room: the call has been made, and the remedy that needs the body decides what follows.
 pub(crate) async fn gather_response(
     call: &mut Call<'_>,
     body: &mut GatheredBody,
     mask: Option<&Arc<SecretPatterns>>,
     connection: &mut Connection,
-    most: usize,
+    max: usize,
 ) -> Result<(), Stop> {
     body.clear();
     let framing = call.state.response_state.response.framing;
-    if most == 0 || matches!(framing, ResponseFraming::Length(length) if length > most as u64) {
+    if max == 0 || matches!(framing, ResponseFraming::Length(length) if length > max as u64) {
         return Ok(());
     }
     call.is_gathering = true;
-    let mut gathering = Gathering::new(framing, call.state.response_state.response.len, most);
+    let mut gathering = Gathering::new(framing, call.state.response_state.response.len, max);
     call.note_progress(call.timeouts().idle);
     let gathered = poll_fn(|cx| poll_response(cx, call, body, &mut gathering, connection)).await;
     call.is_gathering = false;
@@ -296,11 +296,11 @@ mod tests {
         message: &[u8],
         framing: ResponseFraming,
         start: usize,
-        most: usize,
+        max: usize,
         cuts: &[usize],
         budget: &Arc<Budget>,
     ) -> (Gathered, GatheredBody, usize) {
-        let mut gathering = Gathering::new(framing, start, most);
+        let mut gathering = Gathering::new(framing, start, max);
         let (mut body, mut end) = (GatheredBody::default(), start);
         let mut cuts = cuts.iter().copied();
         loop {
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(budget.taken(), PAGE_BYTES);
         body.clear();
         assert_eq!((body.whole(&message), budget.taken()), (None, 0));
-        budget.set_most(PAGE_BYTES - 1);
+        budget.set_max(PAGE_BYTES - 1);
         let (ended, ..) = gathered(&message, ResponseFraming::Chunked, 4, 100, &[], &budget);
         assert_eq!((ended, budget.taken()), (Gathered::NoRoom, 0));
     }
@@ -363,7 +363,7 @@ mod tests {
         fn a_body_is_gathered_however_it_is_cut(
             content in prop::collection::vec(any::<u8>(), 0..600),
             len in 1_usize..200,
-            most in 0_usize..700,
+            max in 0_usize..700,
             chunked: bool,
             cuts in prop::collection::vec(1_usize..100, 0..40),
         ) {
@@ -372,8 +372,8 @@ mod tests {
                 if chunked { ResponseFraming::Chunked } else { ResponseFraming::Length(content.len() as u64) };
             let framed = if chunked { in_chunks(&content, len) } else { content.clone() };
             let message = [b"HEAD".to_vec(), framed.clone()].concat();
-            let (ended, body, used) = gathered(&message, framing, 4, most, &cuts, &budget);
-            if content.len() > most || framed.len() > 2 * most {
+            let (ended, body, used) = gathered(&message, framing, 4, max, &cuts, &budget);
+            if content.len() > max || framed.len() > 2 * max {
                 prop_assert_eq!(ended, Gathered::TooMuch);
                 prop_assert_eq!(body.whole(&message), None);
             } else {

@@ -55,15 +55,15 @@ pub(crate) fn unproven(clients: &Clients, why: Unproven) -> Failure {
 
 /// Replaces the head of a request on a listener that asks its clients for a proof: it names the client that
 /// is `proven`, if any, and holds no token and no routing parameters. Fails if nothing is proven. The request
-/// is inside a tunnel if the second part of `place` is `true`.
+/// is inside a tunnel if `is_inside`.
 pub(crate) fn admit(
     pools: &Pools,
     state: &mut RequestState,
     plan: &Plan,
-    place: (Option<&ListenerPlan>, bool),
+    listener: Option<&ListenerPlan>,
+    is_inside: bool,
     proven: Result<Option<&str>, &Failure>,
 ) -> Result<(), Failure> {
-    let (listener, is_inside) = place;
     let routed = match proven {
         Ok(_) if !is_inside => query::apply(pools, state, listener, &plan.head_limits),
         _ => Ok(()),

@@ -64,13 +64,13 @@ pub(crate) enum Then {
 /// Starts to keep the end of the response or to read its events, if remedies need it, and to fill the cache,
 /// if one stores the response.
 fn tap(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
-    if let Some(Tail { most, memory, head: kept }) = &mut inbound.tail {
+    if let Some(Tail { max, memory, head: kept }) = &mut inbound.tail {
         kept.clear();
         kept.extend_from_slice(head);
         let tap = down.tap.get_or_insert_default();
         match EventScan::of_response(Fields::received(fields, head)) {
             Some(events) => tap.read_events(events, budget),
-            None => tap.keep_end(std::mem::take(memory), *most, budget),
+            None => tap.keep_end(std::mem::take(memory), *max, budget),
         }
     }
     if let Some(filling) = inbound.filling.take() {

@@ -31,7 +31,7 @@ use crate::plan::ListenerPlan;
 use crate::state::request::{CallTarget, EmptyPath, KeptHost};
 use crate::upstream::Upstream;
 use crate::view::View;
-use crate::worker::Site;
+use crate::worker::HostOwner;
 
 /// The destination of a request.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) trait Origins {
         tls: bool,
         text: &[u8],
         parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<Site, Failure>;
+    ) -> Result<HostOwner, Failure>;
 
     /// Returns the upstream for an `origin` that no provider owns.
     fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream>;
@@ -85,7 +85,7 @@ impl Origins for Client {
         tls: bool,
         text: &[u8],
         parse: impl FnOnce() -> Result<Authority, Failure>,
-    ) -> Result<Site, Failure> {
+    ) -> Result<HostOwner, Failure> {
         self.worker.site(view, tls, text, parse)
     }
 
@@ -95,7 +95,7 @@ impl Origins for Client {
 }
 
 /// The input of a routing decision.
-pub(crate) struct Question<'a, O> {
+pub(crate) struct RoutingInput<'a, O> {
     pub view: &'a View,
     pub origins: &'a O,
     pub request: &'a RequestHead,
@@ -103,7 +103,7 @@ pub(crate) struct Question<'a, O> {
     pub fields: &'a RoutingFields,
 }
 
-impl<O: Origins> Question<'_, O> {
+impl<O: Origins> RoutingInput<'_, O> {
     /// Routes the request.
     pub fn route(&self) -> Result<Route, Failure> {
         let Some(listener) = self.view.plan.listener(self.origins.listener()) else {
@@ -318,8 +318,8 @@ impl<O: Origins> Question<'_, O> {
     fn to_host(&self, tls: bool, text: &[u8], target: Span) -> Result<CallTarget, Failure> {
         let parse = || Authority::parse(text, Some(default_port(tls))).map_err(bad_authority);
         let number = match self.origins.site(self.view, tls, text, parse)? {
-            Site::Other(upstream) => return Ok(CallTarget::whole(upstream, target)),
-            Site::Providers(number) => number,
+            HostOwner::Other(upstream) => return Ok(CallTarget::whole(upstream, target)),
+            HostOwner::Providers(number) => number,
         };
         let (owners, upstreams) = (self.view.plan.table.owners(number), &self.view.upstreams);
         if let Some(provider) = owners.sole() {

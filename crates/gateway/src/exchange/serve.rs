@@ -10,7 +10,7 @@ use egret_http1::Span;
 use egret_match::routing_fields::RoutingFields;
 use egret_message::authority::Authority;
 use egret_net::event_loop::now;
-use egret_net::policy::{Target, Verdict};
+use egret_net::policy::{EgressTarget, Verdict};
 use rustls::ServerConfig;
 use tracing::debug;
 
@@ -24,7 +24,7 @@ use crate::exchange::forward::survey;
 use crate::exchange::identity;
 use crate::exchange::query;
 use crate::exchange::reply::{Ended, Then};
-use crate::exchange::route::{Question, Route};
+use crate::exchange::route::{Route, RoutingInput};
 use crate::exchange::tunnel;
 use crate::failure::{ErrorKind, Failure};
 use crate::plan::{ListenerPlan, ListenerRouting};
@@ -49,8 +49,8 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
                     upstream.plan.upgrades.settle(request, input.filled());
                     let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
                     call.is_rewritten = target.is_rewritten;
-                    let concern = if call.view.is_straight { None } else { flows::concern(&call) };
-                    let (run, ended) = match concern {
+                    let records_live = if call.view.has_no_flows { None } else { flows::records_live(&call) };
+                    let (run, ended) = match records_live {
                         None => (None, call.run(&target).await),
                         Some(is_watched) => flows::serve(&mut call, &target, is_watched).await,
                     };
@@ -101,7 +101,7 @@ fn route(client: &mut Client, state: &mut RequestState, view: &View) -> Result<R
     client.worker.identify(&view.plan, received.map(|id| id.of(bytes)), request_id);
     let fields = surveyed?;
     *consumer = fields.consumer().unwrap_or_default();
-    Question { view, origins: &*client, request, bytes, fields: &fields }.route()
+    RoutingInput { view, origins: &*client, request, bytes, fields: &fields }.route()
 }
 
 /// Has the client prove who it is and replaces the routing parameters of the request, as the `listener` wants
@@ -123,7 +123,7 @@ fn prepare(
     };
     let proven = proven.as_ref().map(|proven| proven.as_deref().map(Proven::name));
     let is_inside = client.inside.is_some();
-    identity::admit(&client.worker.pools, state, &view.plan, (listener, is_inside), proven)
+    identity::admit(&client.worker.pools, state, &view.plan, listener, is_inside, proven)
 }
 
 /// Relays bytes between the client and the provider, which have agreed on another protocol.
@@ -147,11 +147,11 @@ async fn refuse(
     target: Option<&CallTarget>,
     begun: Moment,
 ) -> End {
-    let nowhere = Rc::clone(&view.nowhere);
-    if client.is_unaware() {
-        return fail_silently(client, state, view, nowhere, failure, begun).await;
+    let unrouted = Rc::clone(&view.unrouted);
+    if client.has_sent_no_connect() {
+        return fail_silently(client, state, view, unrouted, failure, begun).await;
     }
-    let mut call = Call::new(client, state, Rc::clone(view), nowhere, begun);
+    let mut call = Call::new(client, state, Rc::clone(view), unrouted, begun);
     call.error_format = target.and_then(|target| target.upstream.plan.error_format);
     flows::record_only(&mut call, target);
     let ended = call.respond_with_error(failure).await;
@@ -175,7 +175,7 @@ async fn connect(
     let is_intercepted = config.is_some();
     let started = match config {
         Some(config) => {
-            let target = Target { authority: &authority, configured: provider.is_some() };
+            let target = EgressTarget { authority: &authority, configured: provider.is_some() };
             Box::pin(start_inside(client, state, view, &target, config)).await
         }
         None => Ok(Start::Relay),
@@ -196,7 +196,7 @@ async fn connect(
     };
     let (_slot, connection) = match opened.await {
         Ok(opened) => opened,
-        Err(failure) if is_intercepted || client.is_unaware() => {
+        Err(failure) if is_intercepted || client.has_sent_no_connect() => {
             return fail_silently(client, state, view, upstream, &failure, begun).await;
         }
         Err(failure) => {
@@ -205,7 +205,7 @@ async fn connect(
         }
     };
     let own_end = || connection.stream.socket().and_then(|socket| socket.local_addr().ok());
-    let _noted = client.is_unaware().then(|| client.worker.shared.loops.note(own_end()));
+    let _noted = client.has_sent_no_connect().then(|| client.worker.shared.loops.note(own_end()));
     upstream.counters().exchange(state.request.method, 200);
     if view.plan.discovers {
         tunnel::tally(&client.worker, state, &upstream, begun);
@@ -214,7 +214,8 @@ async fn connect(
         tunnel::note_bypass(&client.worker, view, &upstream);
     }
     let established = tunnel::established(&state.request_id);
-    let is_established = is_intercepted || client.is_unaware() || client.send_all(&established).await;
+    let is_established =
+        is_intercepted || client.has_sent_no_connect() || client.send_all(&established).await;
     let mut call = Call::new(&mut *client, &mut *state, Rc::clone(view), Rc::clone(&upstream), begun);
     // The tunnel's contents are not inspected.
     flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
@@ -238,20 +239,20 @@ async fn start_inside(
     client: &mut Client,
     state: &mut RequestState,
     view: &View,
-    target: &Target<'_>,
+    target: &EgressTarget<'_>,
     config: Arc<ServerConfig>,
 ) -> Result<Start, Failure> {
     if let Verdict::Deny(reason) = view.plan.other_hosts.policy().check_host(target) {
         return Err(client.worker.shared.network.denied(client.worker.number, target, reason));
     }
-    if !client.is_unaware() && !client.send_all(&tunnel::established(&state.request_id)).await {
+    if !client.has_sent_no_connect() && !client.send_all(&tunnel::established(&state.request_id)).await {
         return Ok(Start::End(End::Close));
     }
     Ok(intercept::start(client, state, target.authority.clone(), config).await)
 }
 
-/// Ends a tunnel that cannot be opened although its client has received a 200, or believes to speak with the
-/// destination: it waits for bytes of the destination, so no error response can be sent.
+/// Ends a tunnel that cannot be opened although its client has received a 200, or thinks that it is talking
+/// to the destination: it waits for bytes of the destination, so no error response can be sent.
 async fn fail_silently(
     client: &mut Client,
     state: &mut RequestState,
@@ -261,7 +262,7 @@ async fn fail_silently(
     begun: Moment,
 ) -> End {
     debug!(error = failure.kind.slug(), "a tunnel cannot be relayed: {}", failure.detail);
-    if client.is_unaware() && failure.kind == ErrorKind::EgressDenied {
+    if client.has_sent_no_connect() && failure.kind == ErrorKind::EgressDenied {
         intercept::deny(client, state).await;
     }
     let target = CallTarget::whole(Rc::clone(&upstream), Span::default());

@@ -69,7 +69,7 @@ pub(crate) fn tally(worker: &Worker, state: &RequestState, upstream: &Upstream, 
         time_us: now.nanos_since(begun) / 1000,
         ended: now,
     };
-    // Nobody knows what is in a tunnel, but nearly everything on this port is TLS.
+    // The content of a tunnel is unknown, but nearly everything on this port is TLS.
     let tls = upstream.plan.origin.authority.port == default_port(true);
     let origin = || TalliedOrigin { tls, ..upstream.plan.tallied_origin() };
     worker.shared.tallies.count(worker.number, &tallied, &worker.shared.clock, origin);

@@ -19,7 +19,7 @@ use tracing::{error, warn};
 
 use crate::failure::{ErrorKind, Failure};
 use crate::gateway::thread::serve_client;
-use crate::worker::{Backlog, Message, StopAccepting, Worker};
+use crate::worker::{Backlog, StopAccepting, Worker, WorkerMessage};
 
 /// Maximum number of connections that wait to be accepted. The kernel applies its own limit too.
 const BACKLOG: i32 = 4096;
@@ -155,7 +155,7 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
                 "too many connections are open (`gateway.limits.connections`, or the limit of open files)",
             );
             let view = worker.view();
-            let (errors, stats) = (&view.plan.errors, &view.nowhere.plan.stats);
+            let (errors, stats) = (&view.plan.errors, &view.unrouted.plan.stats);
             let mut id = RequestId::default();
             worker.identify(&view.plan, None, &mut id);
             stats.failures.warn(stats.name(), &failure, failure.status(errors), &id);
@@ -170,7 +170,7 @@ fn hand_over(worker: &Rc<Worker>, socket: TcpStream, listener: SocketAddr, turne
         serve_client(worker, socket, listener);
         return;
     }
-    shared.send(chosen, Message::Client(socket, listener));
+    shared.send(chosen, WorkerMessage::Client(socket, listener));
 }
 
 /// Sends an error and waits a little while the client reads it. If the socket closed with the request unread,

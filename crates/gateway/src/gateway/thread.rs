@@ -15,7 +15,7 @@ use crate::downstream::serve;
 use crate::gateway::acceptor;
 use crate::plan::Plan;
 use crate::upstream::LoanRequest;
-use crate::worker::{Inbox, Message, Shared, Worker};
+use crate::worker::{Inbox, Shared, Worker, WorkerMessage};
 
 /// Interval at which idle connections to providers are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,18 +32,18 @@ pub(crate) async fn run(number: usize, shared: Arc<Shared>, plan: Arc<Plan>, inb
     spawn(background::run(Rc::clone(&worker), orders));
     while let Some(message) = next(&worker, &mut messages).await {
         match message {
-            Message::Listen(socket, address, stop) => match Listener::new(socket) {
+            WorkerMessage::Listen(socket, address, stop) => match Listener::new(socket) {
                 Ok(listener) => spawn(acceptor::accept(Rc::clone(&worker), listener, address, stop)),
                 Err(error) => warn!(%error, "cannot start a listener"),
             },
-            Message::Client(socket, listener) => serve_client(&worker, socket, listener),
-            Message::Resent(socket, listener, pin) => {
+            WorkerMessage::Client(socket, listener) => serve_client(&worker, socket, listener),
+            WorkerMessage::Resent(socket, listener, pin) => {
                 spawn(serve::serve_resent(Rc::clone(&worker), socket, listener, pin));
             }
-            Message::Plan(plan) => worker.apply(plan),
-            Message::Pulse(pulse) => drop(pulse),
-            Message::Traffic => worker.heed_traffic(),
-            Message::Drain => {
+            WorkerMessage::Plan(plan) => worker.apply(plan),
+            WorkerMessage::Pulse(pulse) => drop(pulse),
+            WorkerMessage::Traffic => worker.apply_traffic_state(),
+            WorkerMessage::Drain => {
                 worker.draining.set(true);
                 worker.timers.wake_all();
             }
@@ -58,7 +58,10 @@ pub(crate) fn serve_client(worker: &Rc<Worker>, socket: TcpStream, listener: Soc
 
 /// Returns the next message, or `None` once the worker is drained, its last connection has closed, and no
 /// call of its own must end.
-async fn next(worker: &Worker, messages: &mut mpsc::UnboundedReceiver<Message>) -> Option<Message> {
+async fn next(
+    worker: &Worker,
+    messages: &mut mpsc::UnboundedReceiver<WorkerMessage>,
+) -> Option<WorkerMessage> {
     loop {
         let has_connections = worker.shared.connections[worker.number].load(Relaxed) > 0;
         if worker.draining.get() && !has_connections && worker.unfinished.get() == 0 {

@@ -16,7 +16,7 @@ pub(crate) struct HostStats {
     /// By host, with the port if it is not the default one. Locked only when a worker meets a host for the
     /// first time, and when the counters are read.
     hosts: Mutex<BTreeMap<String, Arc<ProviderStats>>>,
-    most: AtomicUsize,
+    max: AtomicUsize,
     workers: usize,
 }
 
@@ -26,14 +26,14 @@ impl HostStats {
         Arc::new(Self {
             rest: ProviderStats::new(name, workers),
             hosts: Mutex::default(),
-            most: AtomicUsize::new(0),
+            max: AtomicUsize::new(0),
             workers,
         })
     }
 
     /// Sets the maximum number of hosts with counters of their own. Hosts that have them keep them.
-    pub fn set_most(&self, most: usize) {
-        self.most.store(most, Relaxed);
+    pub fn set_max(&self, max: usize) {
+        self.max.store(max, Relaxed);
     }
 
     /// Returns the counters of exchanges that reach no host.
@@ -44,15 +44,15 @@ impl HostStats {
     /// Returns the counters of `host`. If there are too many, a host that no worker is connected to loses its
     /// own; if there is none, `host` is counted with the rest.
     pub fn of(&self, host: &str) -> Arc<ProviderStats> {
-        let most = self.most.load(Relaxed);
+        let max = self.max.load(Relaxed);
         let mut hosts = self.hosts();
         if let Some(known) = hosts.get(host) {
             return Arc::clone(known);
         }
-        if hosts.len() >= most {
+        if hosts.len() >= max {
             let unused = hosts.iter().find(|(_, stats)| Arc::strong_count(stats) == 1);
             let unused = unused.map(|(host, _)| host.clone());
-            match unused.filter(|_| most > 0) {
+            match unused.filter(|_| max > 0) {
                 Some(unused) => hosts.remove(&unused),
                 None => return Arc::clone(&self.rest),
             };
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn hosts_beyond_the_bound_are_counted_together() {
         let stats = HostStats::new("-", 1);
-        stats.set_most(2);
+        stats.set_max(2);
         let hosts = ["a.example", "b.example:8080", "c.example", "a.example"].map(|host| stats.of(host));
         for host in &hosts {
             host.of(0).exchange(Method::Get, 200);
@@ -101,14 +101,14 @@ mod tests {
     #[test]
     fn a_host_that_nobody_is_connected_to_makes_room() {
         let stats = HostStats::new("-", 1);
-        stats.set_most(2);
+        stats.set_max(2);
         let kept = stats.of("a.example");
         drop(stats.of("b.example"));
         let new = stats.of("c.example");
         let names: Vec<_> = shown(&stats).into_iter().filter_map(|(host, _)| host).collect();
         assert_eq!(names, ["a.example", "c.example"]);
         drop((kept, new));
-        stats.set_most(0);
+        stats.set_max(0);
         assert!(Arc::ptr_eq(&stats.of("d.example"), stats.rest()));
     }
 }

@@ -21,7 +21,7 @@ const ENOUGH: u8 = 2;
 
 /// The way in which a client has refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum TlsRefusal {
     /// It sent this alert (RFC 8446 §6.2).
     Alert(u8),
     /// It closed the connection during the handshake.
@@ -30,7 +30,7 @@ pub(crate) enum Refusal {
     Unused,
 }
 
-impl Refusal {
+impl TlsRefusal {
     /// Returns the refusal that a failed handshake shows, if it is one.
     pub fn of(error: TlsError) -> Option<Self> {
         match error {
@@ -233,15 +233,15 @@ mod tests {
     #[test]
     fn an_alert_about_a_certificate_is_a_refusal_with_advice() {
         for (alert, part) in [(48, "SSL_CERT_FILE"), (42, "Go"), (46, "Java"), (45, "clocks")] {
-            let refusal = Refusal::of(TlsError::Alert(alert)).unwrap();
+            let refusal = TlsRefusal::of(TlsError::Alert(alert)).unwrap();
             assert!(refusal.advice().contains(part), "{alert}");
             assert!(!refusal.slug().is_empty());
         }
-        assert_eq!(Refusal::of(TlsError::Closed), Some(Refusal::Closed));
+        assert_eq!(TlsRefusal::of(TlsError::Closed), Some(TlsRefusal::Closed));
         let late = TlsError::Io(ErrorKind::TimedOut);
         for other in [TlsError::Alert(40), TlsError::Incompatible, TlsError::Protocol, TlsError::NotTls, late]
         {
-            assert_eq!(Refusal::of(other), None);
+            assert_eq!(TlsRefusal::of(other), None);
         }
     }
 }

@@ -45,11 +45,11 @@ const SHED_TIME_MIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Records {
     common: Arc<Common>,
-    state: Mutex<State>,
+    state: Mutex<ObserverState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ObserverState {
     /// The thread's ends of the rings, until it is started.
     receivers: Vec<RecordReceiver>,
     /// Signals that the thread has ended.
@@ -131,16 +131,16 @@ impl Records {
             thread: OnceLock::new(),
         });
         let (senders, receivers) = (0..workers).map(|number| ring(&common, number)).unzip();
-        (Self { common, state: Mutex::new(State { receivers, ended: None }) }, senders)
+        (Self { common, state: Mutex::new(ObserverState { receivers, ended: None }) }, senders)
     }
 
     /// Applies `diagnoses` to records from now on. Starts the thread if they are the first. Call it before
     /// any worker gets the plan.
-    pub fn obey(&self, diagnoses: &Arc<Diagnoses>) -> io::Result<()> {
+    pub fn apply(&self, diagnoses: &Arc<Diagnoses>) -> io::Result<()> {
         if !diagnoses.has_nothing_to_tick() {
             self.start()?;
         }
-        self.common.traffic.obey(diagnoses);
+        self.common.traffic.apply(diagnoses);
         *self.common.latest() = Arc::clone(diagnoses);
         self.common.wake();
         Ok(())
@@ -189,7 +189,7 @@ impl Records {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ObserverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -373,7 +373,7 @@ impl DiagnosisThread {
     /// Processes the waiting records of each ring, up to a limit. Returns the largest number found in one
     /// ring.
     fn look(&mut self) -> usize {
-        let mut most = 0;
+        let mut max = 0;
         for (receiver, ring) in self.receivers.iter_mut().zip(&self.common.rings) {
             ring.is_urgent.store(false, Relaxed);
             self.pressure.is_high |=
@@ -393,9 +393,9 @@ impl DiagnosisThread {
             // Only this thread writes these.
             ring.seen.store(ring.seen.load(Relaxed) + count as u64, Relaxed);
             ring.seen_bytes.store(ring.seen_bytes.load(Relaxed) + bytes, Relaxed);
-            most = most.max(count);
+            max = max.max(count);
         }
-        most
+        max
     }
 
     /// Suspends the diagnoses, or resumes them.

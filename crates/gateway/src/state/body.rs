@@ -52,7 +52,7 @@ pub(crate) struct Kept {
     /// Number of bytes kept.
     pub len: usize,
     /// Up to this number of bytes, the body is kept as well once it has been sent.
-    pub most: usize,
+    pub max: usize,
     /// `true` if the kept bytes lack part of the body.
     pub has_gap: bool,
 }
@@ -60,16 +60,16 @@ pub(crate) struct Kept {
 impl Kept {
     /// Keeps only the first `len` bytes; the body passes through.
     pub fn first(len: usize) -> Self {
-        Self { len, most: len, has_gap: false }
+        Self { len, max: len, has_gap: false }
     }
 
     /// Grows a full buffer, if the body is to be kept in it. If the memory for all gathered bodies is used
     /// up, no more of it is kept.
     fn grow(&mut self, buffer: &mut Buffer, buffers: &BufferPool) -> bool {
-        if self.has_gap || self.len >= self.most {
+        if self.has_gap || self.len >= self.max {
             return false;
         }
-        let bytes = (2 * buffer.filled().len()).min(self.most + STREAM_BYTES);
+        let bytes = (2 * buffer.filled().len()).min(self.max + STREAM_BYTES);
         let has_grown = buffers.grow_gathered(buffer, bytes.max(buffer.filled().len() + 1)).is_ok();
         self.has_gap |= !has_grown;
         has_grown
@@ -77,7 +77,7 @@ impl Kept {
 
     /// Keeps the next `count` bytes too, unless that exceeds the maximum. Returns `true` if they are kept.
     fn take(&mut self, count: usize) -> bool {
-        let fits = !self.has_gap && self.len + count <= self.most;
+        let fits = !self.has_gap && self.len + count <= self.max;
         if fits {
             self.len += count;
         } else {
@@ -616,16 +616,16 @@ pub(crate) struct Tap {
 }
 
 impl Tap {
-    /// Keeps the first `most` bytes, in the memory of `bytes`.
-    pub fn keep_start(&mut self, mut bytes: Vec<u8>, most: usize) {
+    /// Keeps the first `max` bytes, in the memory of `bytes`.
+    pub fn keep_start(&mut self, mut bytes: Vec<u8>, max: usize) {
         bytes.clear();
-        (self.start, self.start_max) = (bytes, most);
+        (self.start, self.start_max) = (bytes, max);
     }
 
-    /// Keeps the last `most` bytes, in the memory of `bytes`. Keeps nothing if `budget` has no room for them.
-    pub fn keep_end(&mut self, mut bytes: Vec<u8>, most: usize, budget: &Arc<Budget>) {
+    /// Keeps the last `max` bytes, in the memory of `bytes`. Keeps nothing if `budget` has no room for them.
+    pub fn keep_end(&mut self, mut bytes: Vec<u8>, max: usize, budget: &Arc<Budget>) {
         bytes.clear();
-        (self.end, self.end_max) = (bytes, most);
+        (self.end, self.end_max) = (bytes, max);
         self.budget = Some(Arc::clone(budget));
     }
 
@@ -953,8 +953,8 @@ mod tests {
         assert_eq!(arrived, b"a\n");
     }
 
-    /// Returns an entry that stores a body of at most `most` bytes.
-    fn filling(most: u64) -> BodyWriter<Stored> {
+    /// Returns an entry that stores a body of at most `max` bytes.
+    fn filling(max: u64) -> BodyWriter<Stored> {
         let lines = b"date: Sun, 22 Nov 2026 00:31:16 GMT\r\n";
         let mut kept =
             [1_795_307_476_000_000_u64, 1_795_307_476_000_000, 0, u64::MAX].map(u64::to_le_bytes).concat();
@@ -965,7 +965,7 @@ mod tests {
             kept.extend_from_slice(part);
         }
         let stored = Stored::load(&kept, &Box::default()).unwrap();
-        let limits = EntryLimits { bytes: 64 << 20, body_bytes: most, ..EntryLimits::default() };
+        let limits = EntryLimits { bytes: 64 << 20, body_bytes: max, ..EntryLimits::default() };
         let place = EntryKey { id: 1, group: 1 };
         Entries::new(limits).begin(place, stored, &[].into(), None, Timestamp::from_secs(1)).unwrap()
     }
@@ -975,7 +975,7 @@ mod tests {
     fn stored(
         framing: ResponseFraming,
         chunked: bool,
-        most: u64,
+        max: u64,
         pieces: Vec<Vec<u8>>,
     ) -> (Vec<u8>, Result<(), PipeError>, Option<Vec<u8>>) {
         run(async {
@@ -988,7 +988,7 @@ mod tests {
                     }
                 }
             });
-            let filling = filling(most);
+            let filling = filling(max);
             let entry = Arc::clone(filling.entry());
             let (tell, received) = oneshot::channel();
             let ended = Arc::clone(&entry);
@@ -1034,15 +1034,15 @@ mod tests {
     #[test]
     fn a_body_that_outgrows_the_store_arrives_as_a_whole() {
         let body: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[0]).collect();
-        for most in [1, 100_000, 2_900_000] {
-            let (arrived, ended, kept) = stored(ResponseFraming::UntilClose, false, most, vec![body.clone()]);
-            assert!(ended.is_ok() && arrived == body && kept.is_none(), "{most}");
+        for max in [1, 100_000, 2_900_000] {
+            let (arrived, ended, kept) = stored(ResponseFraming::UntilClose, false, max, vec![body.clone()]);
+            assert!(ended.is_ok() && arrived == body && kept.is_none(), "{max}");
         }
     }
 
     /// Returns what another reader of the entry gets of a chunked body of which `sent` is received, in small
     /// pieces; `None` if it sees that the body is broken.
-    fn passed_on(sent: Vec<u8>, most: u64) -> Option<Vec<u8>> {
+    fn passed_on(sent: Vec<u8>, max: u64) -> Option<Vec<u8>> {
         run(async {
             let (sender, source) = ends();
             let (sink, receiver) = ends();
@@ -1058,7 +1058,7 @@ mod tests {
                 let mut piece = vec![0; 4096];
                 while receiver.receive(&mut piece).await.is_ok_and(|count| count > 0) {}
             });
-            let filling = filling(most);
+            let filling = filling(max);
             let entry = Arc::clone(filling.entry());
             let (tell, read) = oneshot::channel();
             spawn(async move {
@@ -1093,10 +1093,10 @@ mod tests {
         // Less than is kept for a reader who falls behind.
         let body: Vec<u8> = (0..900_000_u32).map(|number| number.to_le_bytes()[0]).collect();
         let chunk = [format!("{:x}\r\n", body.len()).as_bytes(), &body, b"\r\n"].concat();
-        for most in [1, 100_000, 899_999, 4 << 20] {
-            let whole = passed_on([&chunk[..], b"0\r\n\r\n"].concat(), most);
-            assert!(whole.is_some_and(|read| read == body), "{most}");
-            assert!(passed_on(chunk.clone(), most).is_none(), "{most}: it breaks off");
+        for max in [1, 100_000, 899_999, 4 << 20] {
+            let whole = passed_on([&chunk[..], b"0\r\n\r\n"].concat(), max);
+            assert!(whole.is_some_and(|read| read == body), "{max}");
+            assert!(passed_on(chunk.clone(), max).is_none(), "{max}: it breaks off");
         }
     }
 
@@ -1113,7 +1113,7 @@ mod tests {
         #[test]
         fn storing_a_body_does_not_change_it(
             sizes in prop::collection::vec(0_usize..70_000, 0..8),
-            most in 1_u64..300_000,
+            max in 1_u64..300_000,
             is_cut in any::<bool>(),
             chunked in any::<bool>(),
         ) {
@@ -1127,9 +1127,9 @@ mod tests {
             if !is_cut {
                 framed.push(b"0\r\n\r\n".to_vec());
             }
-            let (arrived, ended, kept) = stored(ResponseFraming::Chunked, chunked, most, framed);
+            let (arrived, ended, kept) = stored(ResponseFraming::Chunked, chunked, max, framed);
             prop_assert_eq!(ended.is_ok(), !is_cut);
-            prop_assert_eq!(kept.is_some(), !is_cut && body.len() as u64 <= most);
+            prop_assert_eq!(kept.is_some(), !is_cut && body.len() as u64 <= max);
             prop_assert!(kept.is_none_or(|kept| kept == body));
             let arrived = if chunked { unframed(&arrived, is_cut) } else { arrived };
             prop_assert!(arrived == body, "{} of {}", arrived.len(), body.len());

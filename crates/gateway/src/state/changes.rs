@@ -83,7 +83,7 @@ pub(crate) struct Inbound {
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     /// Number of bytes to keep of the body.
-    pub most: usize,
+    pub max: usize,
     /// Memory for the end of the body, until the body is tapped.
     pub memory: Vec<u8>,
     /// The head as received.

@@ -7,7 +7,7 @@ use egret_accounts::{Applied, SecretPatterns};
 use egret_clock::Timestamp;
 use egret_flow::{Flows, RemedyChain, TraceReaders};
 use egret_http1::{Field, RequestFraming, ResponseFraming, ResponseHead, Span};
-use egret_match::matching::Question;
+use egret_match::matching::MatchInput;
 use egret_match::router::Matches;
 use egret_message::{Destination, Fields, Json, Outcome, ReceivedMessage};
 use egret_net::budget::{Budget, Share};
@@ -42,7 +42,7 @@ pub(crate) struct FlowRun {
     /// The response's body, if a remedy needs it before it is forwarded.
     pub response_body: GatheredBody,
     /// The part of a stored response that the response state holds.
-    pub held: Held,
+    pub held: StoredPart,
     /// The share of the budget for gathered bodies that bodies replaced by remedies take.
     drafted: Share,
     /// The secrets to mask in the response to the last call, if any.
@@ -58,7 +58,7 @@ pub(crate) struct FlowRun {
 
 /// The part of a stored response that the response state holds, so remedies see it like a received one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Held {
+pub(crate) enum StoredPart {
     /// The response state holds none of it.
     #[default]
     Nothing,
@@ -178,7 +178,7 @@ impl FlowRun {
         let destination = forward.as_ref().map_or(Destination::NO_UPSTREAM, CallTarget::destination);
         let exchange = FlowExchange::new(now, destination, received, target.of(bytes), draft);
         let request = exchange.request();
-        flows.find(Question { request: &request, roll, now, has_body: body.is_whole }, matches);
+        flows.find(MatchInput { request: &request, roll, now, has_body: body.is_whole }, matches);
         if matches.is_undecided() && !body.is_whole {
             return None;
         }
@@ -222,8 +222,8 @@ impl FlowRun {
 
     /// Lends the remedies' changes to the response that is about to be sent. The response gives them back.
     pub fn lend_inbound(&mut self) -> Box<Inbound> {
-        let most = self.chain.needs().response_tail;
-        let tail = (most > 0).then(|| Tail { most, ..mem::take(&mut self.tail) });
+        let max = self.chain.needs().response_tail;
+        let tail = (max > 0).then(|| Tail { max, ..mem::take(&mut self.tail) });
         let mut inbound = self.inbound.take().unwrap_or_default();
         *inbound = Inbound {
             fields: mem::take(&mut self.draft.response),

@@ -1,4 +1,5 @@
-//! One exchange while it runs: its target, its buffers and tables, its clock and its deadlines.
+//! The state of one exchange while it runs: the call's target, the buffers and tables of request and
+//! response, the clock and the deadlines.
 
 use std::cell::RefCell;
 use std::mem;

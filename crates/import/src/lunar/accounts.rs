@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::draft::Kind;
+use crate::draft::SectionKind;
 use crate::emit;
 use crate::report::ItemOutcome;
 use crate::source::{Mapping, YamlFile, cut};
@@ -105,7 +105,7 @@ impl<'a> Import<'a> {
 
     fn use_account(&mut self, name: &str, providers: Option<&[String]>) -> String {
         if !self.accounts.uses.contains_key(name) {
-            let egret = self.draft.name(Kind::Account, name);
+            let egret = self.draft.name(SectionKind::Account, name);
             let new = Use { name: egret, providers: BTreeSet::new(), everywhere: false };
             self.accounts.uses.insert(name.to_owned(), new);
         }

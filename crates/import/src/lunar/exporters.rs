@@ -1,6 +1,6 @@
 //! Exporters: files, object stores, and Prometheus, which needs none in Egret.
 
-use crate::draft::Kind;
+use crate::draft::SectionKind;
 use crate::emit;
 use crate::report::ItemOutcome;
 use crate::source::{Mapping, cut};
@@ -54,7 +54,7 @@ impl<'a> Import<'a> {
                 ));
             }
         };
-        let egret = self.draft.name(Kind::Exporter, name);
+        let egret = self.draft.name(SectionKind::Exporter, name);
         self.draft.exporters.push((egret.clone(), node));
         self.exporters.names.insert(name.to_owned(), egret);
         ItemOutcome::Different(note.to_owned())
@@ -81,7 +81,7 @@ impl<'a> Import<'a> {
     }
 
     fn new_exporter(&mut self, key: &str, node: crate::yaml::Node) -> String {
-        let name = self.draft.name(Kind::Exporter, key);
+        let name = self.draft.name(SectionKind::Exporter, key);
         self.draft.exporters.push((name.clone(), node));
         self.exporters.names.insert(key.to_owned(), name.clone());
         name

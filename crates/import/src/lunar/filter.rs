@@ -9,7 +9,7 @@ use crate::emit;
 use crate::report::Untranslatable;
 use crate::source::{Mapping, cut, scalar_text};
 
-use super::json_path::{CallPath, Side, quoted};
+use super::json_path::{CallPath, MessageSide, quoted};
 use super::url::{HostAndPath, matches};
 
 /// The methods that a filter without any matches.
@@ -22,7 +22,7 @@ struct Criterion {
     key: Option<Key>,
     /// The expression that says the same; `None` if none does.
     cel: Option<String>,
-    side: Side,
+    side: MessageSide,
 }
 
 #[derive(Debug, Clone)]
@@ -86,7 +86,11 @@ pub(super) fn processor_filter(parameters: &Mapping<'_>) -> Result<Criteria, Unt
     let methods = [parameters.texts("method"), parameters.texts("methods")].concat();
     if !methods.is_empty() {
         let cel = any(methods.iter().map(|method| format!("request.method == {}", quoted(method))));
-        found.all.push(Criterion { key: Some(Key::Method(methods)), cel: Some(cel), side: Side::Request });
+        found.all.push(Criterion {
+            key: Some(Key::Method(methods)),
+            cel: Some(cel),
+            side: MessageSide::Request,
+        });
     }
     for header in parameters.texts("header") {
         found.all.push(short_header(&header)?);
@@ -129,7 +133,7 @@ fn urls_criterion(urls: &[String]) -> Result<Criterion, Untranslatable> {
     });
     let is_pattern = matching.host.iter().any(|host| host.contains(['{', '*']));
     let cel = cel.filter(|cel| !is_pattern && !cel.is_empty());
-    Ok(Criterion { key: Some(Key::HostAndPath(Box::new(matching.clone()))), cel, side: Side::Request })
+    Ok(Criterion { key: Some(Key::HostAndPath(Box::new(matching.clone()))), cel, side: MessageSide::Request })
 }
 
 /// `name=value`, or a comparison of numbers: `name<=5`.
@@ -139,7 +143,7 @@ fn short_header(text: &str) -> Result<Criterion, Untranslatable> {
         text.split_once(sign).map(|(name, value)| (name.trim(), *word, value.trim()))
     });
     let (name, operation, value) = split.ok_or_else(|| format!("`{}` is not `name=value`", cut(text)))?;
-    header(Side::Request, name, operation, value)
+    header(MessageSide::Request, name, operation, value)
 }
 
 /// The expression of a value by its name.
@@ -149,14 +153,14 @@ type Subject = fn(&str) -> String;
 fn criteria(fields: &Mapping<'_>) -> Result<Criteria, Untranslatable> {
     let mut found = Criteria::default();
     for (name, operation, value) in conditions(fields, "headers") {
-        found.all.push(header(Side::Request, &name, &operation, &value)?);
+        found.all.push(header(MessageSide::Request, &name, &operation, &value)?);
     }
-    let groups: [(&str, Side, Subject); 3] = [
-        ("response_headers", Side::Response, |name| {
+    let groups: [(&str, MessageSide, Subject); 3] = [
+        ("response_headers", MessageSide::Response, |name| {
             format!("response.headers[{}]", quoted(&name.to_ascii_lowercase()))
         }),
-        ("query_params", Side::Request, |name| format!("request.query[{}]", quoted(name))),
-        ("path_params", Side::Request, |name| format!("request.params[{}]", quoted(name))),
+        ("query_params", MessageSide::Request, |name| format!("request.query[{}]", quoted(name))),
+        ("path_params", MessageSide::Request, |name| format!("request.params[{}]", quoted(name))),
     ];
     for (key, side, subject) in groups {
         found.all.extend(any_of(&conditions(fields, key), key, side, subject)?);
@@ -167,10 +171,10 @@ fn criteria(fields: &Mapping<'_>) -> Result<Criteria, Untranslatable> {
     }
     if !found.statuses.is_empty() {
         let cel = any(found.statuses.iter().map(|status| status_cel(status)));
-        found.all.push(Criterion { key: None, cel: Some(cel), side: Side::Response });
+        found.all.push(Criterion { key: None, cel: Some(cel), side: MessageSide::Response });
     }
     if let Some(percent) = fields.number("sample_percentage").filter(|percent| *percent < 100.0) {
-        found.all.push(Criterion { key: Some(Key::Sample(percent)), cel: None, side: Side::Request });
+        found.all.push(Criterion { key: Some(Key::Sample(percent)), cel: None, side: MessageSide::Request });
     }
     if fields.get("body").is_some() {
         return Err(Untranslatable::from(
@@ -184,7 +188,7 @@ fn criteria(fields: &Mapping<'_>) -> Result<Criteria, Untranslatable> {
 fn any_of(
     conditions: &[(String, String, String)],
     key: &str,
-    side: Side,
+    side: MessageSide,
     subject: Subject,
 ) -> Result<Option<Criterion>, Untranslatable> {
     let parts: Result<Vec<String>, Untranslatable> = conditions
@@ -201,7 +205,7 @@ fn any_of(
     Ok((!parts.is_empty()).then(|| Criterion { key, cel: Some(any(parts)), side }))
 }
 
-fn header(side: Side, name: &str, operation: &str, value: &str) -> Result<Criterion, Untranslatable> {
+fn header(side: MessageSide, name: &str, operation: &str, value: &str) -> Result<Criterion, Untranslatable> {
     let name = name.to_ascii_lowercase();
     let subject = if name == "x-lunar-consumer-tag" {
         "request.consumer".to_owned()
@@ -309,7 +313,7 @@ impl Criteria {
     /// JSON paths of which one must lead to something, or comparisons with what they lead to.
     fn expressions(&mut self, fields: &Mapping<'_>) -> Result<(), Untranslatable> {
         let mut parts = Vec::new();
-        let mut side = Side::Request;
+        let mut side = MessageSide::Request;
         for node in fields.list("expressions") {
             let (path, operation, value) = if let Some(path) = scalar_text(node) {
                 (path, "exists".to_owned(), String::new())
@@ -321,8 +325,8 @@ impl Criteria {
             let parsed = CallPath::parse(&path).ok_or_else(|| {
                 format!("the expression `{}` selects several places: write it as CEL", cut(&path))
             })?;
-            if parsed.side == Side::Response {
-                side = Side::Response;
+            if parsed.side == MessageSide::Response {
+                side = MessageSide::Response;
             }
             let subject = parsed.cel();
             parts.push(match (parsed.pointer(), operation.as_str()) {
@@ -339,14 +343,14 @@ impl Criteria {
     }
 
     pub fn is_on_response(&self) -> bool {
-        self.all.iter().any(|criterion| criterion.side == Side::Response)
+        self.all.iter().any(|criterion| criterion.side == MessageSide::Response)
     }
 
     /// Adds the conditions to a match.
     pub fn apply(&self, matching: &mut Match) {
         for criterion in &self.all {
             match (&criterion.cel, criterion.side) {
-                (Some(cel), Side::Response) => matching.when_response.push(cel.clone()),
+                (Some(cel), MessageSide::Response) => matching.when_response.push(cel.clone()),
                 (cel, _) if !criterion.key.as_ref().is_some_and(|key| key.apply(matching)) => {
                     matching.when.extend(cel.clone());
                 }
@@ -360,7 +364,8 @@ impl Criteria {
         let parts: Option<Vec<String>> = self.all.iter().map(|criterion| criterion.cel.clone()).collect();
         let parts =
             parts.ok_or("the opposite of a pattern or of a sample cannot be written as a condition")?;
-        let mixed = self.is_on_response() && self.all.iter().any(|criterion| criterion.side == Side::Request);
+        let mixed =
+            self.is_on_response() && self.all.iter().any(|criterion| criterion.side == MessageSide::Request);
         if mixed {
             return Err(Untranslatable::from("the opposite of conditions on request and response together"));
         }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::draft::{Flow, Kind, Match};
+use crate::draft::{Flow, Match, SectionKind};
 use crate::report::{ItemOutcome, Untranslatable};
 use crate::source::{Mapping, YamlFile, cut};
 use crate::yaml::Node;
@@ -228,7 +228,7 @@ impl<'a> Import<'a> {
             }
         }
         for mut flow in flows {
-            flow.name = self.draft.name(Kind::Flow, &source.name);
+            flow.name = self.draft.name(SectionKind::Flow, &source.name);
             self.draft.flows.push(flow);
         }
     }

@@ -33,13 +33,13 @@ pub(super) struct Processor<'a> {
 /// An arrow between two places.
 #[derive(Debug, Clone)]
 pub(super) struct Edge {
-    from: Place,
-    to: Place,
+    from: FlowPlace,
+    to: FlowPlace,
 }
 
 /// A place in a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum FlowPlace {
     Start,
     End,
     /// A processor, and on the way out of it the condition.
@@ -48,7 +48,7 @@ enum Place {
 
 /// A processor on a way.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct FlowStep {
     pub key: String,
     /// The number of choices before it.
     pub choices: usize,
@@ -57,7 +57,7 @@ pub(super) struct Step {
 /// A way from the start to its end: processors, and the choices that lead along it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Way {
-    pub steps: Vec<Step>,
+    pub steps: Vec<FlowStep>,
     /// Filters on the way, and whether they hit.
     pub choices: Vec<(String, bool)>,
 }
@@ -109,7 +109,7 @@ impl<'a> Graph<'a> {
         sides.each(side).into_iter().filter_map(edge).collect()
     }
 
-    fn place(&self, edge: &Mapping<'a>, key: &str) -> Option<Place> {
+    fn place(&self, edge: &Mapping<'a>, key: &str) -> Option<FlowPlace> {
         let Some(place) = edge.fields(key) else {
             edge.missing(key);
             return None;
@@ -120,15 +120,15 @@ impl<'a> Graph<'a> {
             if !self.processors.contains_key(&name) && !name.contains('.') {
                 processor.bad(processor.at, format!("no processor is called `{}`", cut(&name)));
             }
-            return Some(Place::Processor(name, processor.text("condition")));
+            return Some(FlowPlace::Processor(name, processor.text("condition")));
         }
         for kind in ["stream", "flow"] {
             if let Some(stream) = place.fields(kind) {
                 stream.ignore(&["name"]);
                 return match (stream.text("at").as_deref(), key) {
-                    (Some("start" | "end"), "from") if kind == "flow" => Some(Place::Start),
-                    (Some("start"), _) => Some(Place::Start),
-                    (Some("end"), _) => Some(Place::End),
+                    (Some("start" | "end"), "from") if kind == "flow" => Some(FlowPlace::Start),
+                    (Some("start"), _) => Some(FlowPlace::Start),
+                    (Some("end"), _) => Some(FlowPlace::End),
                     _ => {
                         stream.bad(stream.at, "`at`: expected `start` or `end`");
                         None
@@ -143,7 +143,7 @@ impl<'a> Graph<'a> {
     /// Returns every way through a side. An error is the reason why they cannot be followed.
     pub fn ways(&self, edges: &[Edge]) -> Result<Vec<Way>, Untranslatable> {
         let mut ways = Vec::new();
-        let mut starts = edges.iter().filter(|edge| edge.from == Place::Start);
+        let mut starts = edges.iter().filter(|edge| edge.from == FlowPlace::Start);
         let Some(first) = starts.next() else { return Ok(ways) };
         if starts.next().is_some() {
             return Err(Untranslatable::from(
@@ -157,11 +157,11 @@ impl<'a> Graph<'a> {
     fn follow(
         &self,
         edges: &[Edge],
-        place: &Place,
+        place: &FlowPlace,
         mut way: Way,
         ways: &mut Vec<Way>,
     ) -> Result<(), Untranslatable> {
-        let Place::Processor(name, _) = place else {
+        let FlowPlace::Processor(name, _) = place else {
             ways.push(way);
             return if ways.len() > WAYS_MAX {
                 Err(Untranslatable::from(format!("more than {WAYS_MAX} ways lead through it")))
@@ -172,13 +172,13 @@ impl<'a> Graph<'a> {
         if way.steps.iter().any(|step| step.key == *name) || way.steps.len() >= STEPS_MAX {
             return Err(Untranslatable::from("the arrows form a circle, or a chain that is too long"));
         }
-        way.steps.push(Step { key: name.clone(), choices: way.choices.len() });
+        way.steps.push(FlowStep { key: name.clone(), choices: way.choices.len() });
         let kind = self.processors.get(name).map_or("", |processor| processor.kind.as_str());
         if kind == "Filter" {
             for (condition, is_hit) in [("hit", true), ("miss", false)] {
                 let mut branch = way.clone();
                 branch.choices.push((name.clone(), is_hit));
-                let next = next(edges, name, condition).unwrap_or(&Place::End);
+                let next = next(edges, name, condition).unwrap_or(&FlowPlace::End);
                 self.follow(edges, next, branch, ways)?;
             }
             return Ok(());
@@ -196,7 +196,7 @@ impl<'a> Graph<'a> {
         let next = if condition.is_empty() { first() } else { next(edges, name, condition) };
         match next {
             Some(next) if kind != "GenerateResponse" => self.follow(edges, next, way, ways),
-            _ => self.follow(edges, &Place::End, way, ways),
+            _ => self.follow(edges, &FlowPlace::End, way, ways),
         }
     }
 
@@ -204,22 +204,22 @@ impl<'a> Graph<'a> {
     pub fn branch(&self, name: &str, condition: &str) -> Branch {
         match next(&self.request, name, condition) {
             None => Branch::Nowhere,
-            Some(Place::Start | Place::End) => Branch::Passes,
-            Some(Place::Processor(name, _)) => Branch::Processor(name.clone()),
+            Some(FlowPlace::Start | FlowPlace::End) => Branch::Passes,
+            Some(FlowPlace::Processor(name, _)) => Branch::Processor(name.clone()),
         }
     }
 }
 
-impl Place {
+impl FlowPlace {
     fn is(&self, name: &str) -> bool {
         matches!(self, Self::Processor(processor, _) if processor == name)
     }
 }
 
 /// The place that an arrow leads to from a processor under a condition, or under none.
-fn next<'e>(edges: &'e [Edge], name: &str, condition: &str) -> Option<&'e Place> {
+fn next<'e>(edges: &'e [Edge], name: &str, condition: &str) -> Option<&'e FlowPlace> {
     let of = |wanted: Option<&str>| {
-        let is_it = |edge: &&Edge| matches!(&edge.from, Place::Processor(from, on) if from == name && on.as_deref() == wanted);
+        let is_it = |edge: &&Edge| matches!(&edge.from, FlowPlace::Processor(from, on) if from == name && on.as_deref() == wanted);
         edges.iter().find(is_it).map(|edge| &edge.to)
     };
     of(Some(condition)).or_else(|| of(None))

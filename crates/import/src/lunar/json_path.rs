@@ -4,7 +4,7 @@ use crate::emit::Figure;
 
 /// The message that a path leads into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum MessageSide {
     Request,
     Response,
 }
@@ -12,13 +12,13 @@ pub(super) enum Side {
 /// A part of an API call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CallPath {
-    pub side: Side,
-    pub part: Part,
+    pub side: MessageSide,
+    pub part: MessagePart,
 }
 
 /// A part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum MessagePart {
     Header(String),
     Query(String),
     PathParameter(String),
@@ -42,26 +42,26 @@ impl CallPath {
         let steps = steps(text.trim().strip_prefix('$')?)?;
         let mut names = steps.iter();
         let side = match names.next()? {
-            PathStep::Name(name) if name == "request" => Side::Request,
-            PathStep::Name(name) if name == "response" => Side::Response,
+            PathStep::Name(name) if name == "request" => MessageSide::Request,
+            PathStep::Name(name) if name == "response" => MessageSide::Response,
             _ => return None,
         };
         let PathStep::Name(part) = names.next()? else { return None };
         let rest: Vec<PathStep> = names.cloned().collect();
-        let name = |make: fn(String) -> Part| match rest.as_slice() {
+        let name = |make: fn(String) -> MessagePart| match rest.as_slice() {
             [PathStep::Name(name)] => Some(make(name.clone())),
             _ => None,
         };
-        let alone = |part: Part| rest.is_empty().then_some(part);
+        let alone = |part: MessagePart| rest.is_empty().then_some(part);
         let part = match (part.as_str(), side) {
-            ("headers" | "header", _) => name(|name| Part::Header(name.to_ascii_lowercase())),
-            ("query_param" | "query_params" | "query", Side::Request) => name(Part::Query),
-            ("path_params" | "path_param", Side::Request) => name(Part::PathParameter),
-            ("method", Side::Request) => alone(Part::Method),
-            ("host", Side::Request) => alone(Part::Host),
-            ("path", Side::Request) => alone(Part::Path),
-            ("status" | "status_code", Side::Response) => alone(Part::Status),
-            ("body" | "parsed_body", _) => Some(Part::Body(rest.clone())),
+            ("headers" | "header", _) => name(|name| MessagePart::Header(name.to_ascii_lowercase())),
+            ("query_param" | "query_params" | "query", MessageSide::Request) => name(MessagePart::Query),
+            ("path_params" | "path_param", MessageSide::Request) => name(MessagePart::PathParameter),
+            ("method", MessageSide::Request) => alone(MessagePart::Method),
+            ("host", MessageSide::Request) => alone(MessagePart::Host),
+            ("path", MessageSide::Request) => alone(MessagePart::Path),
+            ("status" | "status_code", MessageSide::Response) => alone(MessagePart::Status),
+            ("body" | "parsed_body", _) => Some(MessagePart::Body(rest.clone())),
             _ => None,
         };
         Some(Self { side, part: part? })
@@ -70,18 +70,18 @@ impl CallPath {
     /// The CEL expression of its value.
     pub fn cel(&self) -> String {
         let side = match self.side {
-            Side::Request => "request",
-            Side::Response => "response",
+            MessageSide::Request => "request",
+            MessageSide::Response => "response",
         };
         match &self.part {
-            Part::Header(name) => format!("{side}.headers[{}]", quoted(name)),
-            Part::Query(name) => format!("{side}.query[{}]", quoted(name)),
-            Part::PathParameter(name) => format!("{side}.params[{}]", quoted(name)),
-            Part::Method => format!("{side}.method"),
-            Part::Host => format!("{side}.host"),
-            Part::Path => format!("{side}.path"),
-            Part::Status => format!("{side}.status"),
-            Part::Body(steps) => steps.iter().fold(format!("{side}.body"), |path, step| match step {
+            MessagePart::Header(name) => format!("{side}.headers[{}]", quoted(name)),
+            MessagePart::Query(name) => format!("{side}.query[{}]", quoted(name)),
+            MessagePart::PathParameter(name) => format!("{side}.params[{}]", quoted(name)),
+            MessagePart::Method => format!("{side}.method"),
+            MessagePart::Host => format!("{side}.host"),
+            MessagePart::Path => format!("{side}.path"),
+            MessagePart::Status => format!("{side}.status"),
+            MessagePart::Body(steps) => steps.iter().fold(format!("{side}.body"), |path, step| match step {
                 PathStep::Name(name) if is_identifier(name) => format!("{path}.{name}"),
                 PathStep::Name(name) => format!("{path}[{}]", quoted(name)),
                 PathStep::Index(index) => format!("{path}[{index}]"),
@@ -92,15 +92,15 @@ impl CallPath {
     /// The source of a figure.
     pub fn source(&self) -> Figure {
         match (&self.part, self.side) {
-            (Part::Header(name), Side::Request) => Figure::RequestHeader(name.clone()),
-            (Part::Header(name), Side::Response) => Figure::Header(name.clone()),
+            (MessagePart::Header(name), MessageSide::Request) => Figure::RequestHeader(name.clone()),
+            (MessagePart::Header(name), MessageSide::Response) => Figure::Header(name.clone()),
             _ => Figure::Cel(self.cel()),
         }
     }
 
     /// The JSON pointer of a place in a body.
     pub fn pointer(&self) -> Option<String> {
-        let Part::Body(steps) = &self.part else { return None };
+        let MessagePart::Body(steps) = &self.part else { return None };
         Some(steps.iter().fold(String::new(), |path, step| match step {
             PathStep::Name(name) => format!("{path}/{}", name.replace('~', "~0").replace('/', "~1")),
             PathStep::Index(index) => format!("{path}/{index}"),

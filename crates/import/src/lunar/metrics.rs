@@ -1,6 +1,6 @@
 //! `metrics.yaml` and `path_params/*.yaml`: figures, and names for paths.
 
-use crate::draft::{Flow, Kind};
+use crate::draft::{Flow, SectionKind};
 use crate::emit;
 use crate::report::ItemOutcome;
 use crate::source::{Mapping, YamlFile};
@@ -28,7 +28,7 @@ impl<'a> Import<'a> {
             return;
         }
         for matching in matches(targets) {
-            let name = self.draft.name(Kind::Flow, name);
+            let name = self.draft.name(SectionKind::Flow, name);
             let node = emit::Metrics::default().node();
             self.draft.flows.push(Flow { name, matching, diagnoses: vec![node], ..Flow::default() });
         }

@@ -2,7 +2,7 @@
 
 use egret_config::YamlNode;
 
-use crate::draft::{Flow, Kind, Match};
+use crate::draft::{Flow, Match, SectionKind};
 use crate::report::ItemOutcome;
 use crate::source::{Mapping, YamlFile, cut};
 use crate::yaml::Node;
@@ -84,7 +84,7 @@ impl<'a> Import<'a> {
     }
 
     fn new_flow(&mut self, name: &str, scope: &Scope, diagnoses: Vec<Node>) -> Flow {
-        let name = self.draft.name(Kind::Flow, name);
+        let name = self.draft.name(SectionKind::Flow, name);
         Flow { name, matching: scope.matching.clone(), diagnoses, ..Flow::default() }
     }
 
@@ -97,7 +97,7 @@ impl<'a> Import<'a> {
             if let Some(flow) = flows.last_mut().filter(|flow| flow.matching == matching) {
                 flow.remedies.push(node);
             } else {
-                let name = self.draft.name(Kind::Flow, name);
+                let name = self.draft.name(SectionKind::Flow, name);
                 flows.push(Flow { name, matching, remedies: vec![node], ..Flow::default() });
             }
         }

@@ -11,7 +11,7 @@ use super::accounts::template;
 use super::diagnoses::label;
 use super::flow::{Done, OriginalFlow, Parts};
 use super::graph::{Branch, Processor};
-use super::json_path::{CallPath, Part, Side};
+use super::json_path::{CallPath, MessagePart, MessageSide};
 use super::quotas::QuotaStrategy;
 use super::remedies::{classes, commented, group_by, verdict};
 use super::shared::Import;
@@ -183,7 +183,7 @@ impl<'a> Import<'a> {
             let Some(value) = value else {
                 return lost(format!("`{}` is set to a list or mapping", cut(&path)));
             };
-            let changes = if parsed.side == Side::Request { &mut request } else { &mut response };
+            let changes = if parsed.side == MessageSide::Request { &mut request } else { &mut response };
             if let Err(reason) = self.set(changes, &parsed, &value, number.is_some()) {
                 return lost(reason);
             }
@@ -192,7 +192,7 @@ impl<'a> Import<'a> {
             for path in parameters.texts(key) {
                 let parsed = CallPath::parse(&path);
                 let changes = match parsed.as_ref().map(|parsed| parsed.side) {
-                    Some(Side::Request) => &mut request,
+                    Some(MessageSide::Request) => &mut request,
                     _ => &mut response,
                 };
                 let is_done = parsed.as_ref().is_some_and(|parsed| {
@@ -229,18 +229,18 @@ impl<'a> Import<'a> {
     ) -> Result<(), Untranslatable> {
         let template = template_of(value);
         match &path.part {
-            Part::Header(name) => changes.set_headers.push((name.clone(), template)),
-            Part::Query(name) => changes.set_query.push((name.clone(), template)),
-            Part::Path => changes.path = Some(template),
-            Part::Host => {
+            MessagePart::Header(name) => changes.set_headers.push((name.clone(), template)),
+            MessagePart::Query(name) => changes.set_query.push((name.clone(), template)),
+            MessagePart::Path => changes.path = Some(template),
+            MessagePart::Host => {
                 let host = self.draft.provider(value);
                 changes.provider = Some(host.ok_or_else(|| format!("`{}` is not a host", cut(value)))?);
             }
-            Part::Body(_) => {
+            MessagePart::Body(_) => {
                 let node = if is_number { crate::yaml::plain(value) } else { text(&template) };
                 changes.set_json.push((path.pointer().unwrap_or_default(), node));
             }
-            Part::Method | Part::Status | Part::PathParameter(_) => {
+            MessagePart::Method | MessagePart::Status | MessagePart::PathParameter(_) => {
                 return Err("the method, the status and path parameters cannot be set: a `script` can".into());
             }
         }
@@ -406,9 +406,9 @@ fn template_of(value: &str) -> String {
 
 fn remove(changes: &mut emit::Changes, path: &CallPath) -> bool {
     match &path.part {
-        Part::Header(name) => changes.remove_headers.push(name.clone()),
-        Part::Query(name) => changes.remove_query.push(name.clone()),
-        Part::Body(steps) if !steps.is_empty() => changes.remove_json.extend(path.pointer()),
+        MessagePart::Header(name) => changes.remove_headers.push(name.clone()),
+        MessagePart::Query(name) => changes.remove_query.push(name.clone()),
+        MessagePart::Body(steps) if !steps.is_empty() => changes.remove_json.extend(path.pointer()),
         _ => return false,
     }
     true
@@ -432,7 +432,7 @@ fn exclusion(path: &str) -> Option<String> {
     if let Some(body) = rest.strip_prefix("body") {
         return Some(format!("{side}.body.${body}"));
     }
-    if let Some(CallPath { part: Part::Header(name), .. }) = CallPath::parse(&path) {
+    if let Some(CallPath { part: MessagePart::Header(name), .. }) = CallPath::parse(&path) {
         return Some(format!("{side}.headers.{name}"));
     }
     let is_known = rest.starts_with("query.")
@@ -454,11 +454,13 @@ fn script(parameters: &Mapping<'_>, is_request: bool) -> Translated {
 
 fn key_part(part: &str, cache: &mut emit::CacheRemedy, notes: &mut Vec<String>) {
     match CallPath::parse(part) {
-        Some(CallPath { part: Part::Header(name), side: Side::Request }) => cache.headers.push(name),
-        Some(path @ CallPath { part: Part::Body(_), side: Side::Request }) if cache.post => {
+        Some(CallPath { part: MessagePart::Header(name), side: MessageSide::Request }) => {
+            cache.headers.push(name);
+        }
+        Some(path @ CallPath { part: MessagePart::Body(_), side: MessageSide::Request }) if cache.post => {
             cache.body.extend(path.pointer().filter(|pointer| !pointer.is_empty()));
         }
-        Some(CallPath { side: Side::Request, .. }) => {}
+        Some(CallPath { side: MessageSide::Request, .. }) => {}
         Some(_) | None if part.contains("url") => {}
         Some(_) | None => notes.push(format!("`{}` is not part of the key", cut(part))),
     }

@@ -1,12 +1,12 @@
 //! `quotas/*.yaml`: quotas, and limits within them.
 
-use crate::draft::{Flow, Kind};
+use crate::draft::{Flow, SectionKind};
 use crate::emit;
 use crate::report::{ItemOutcome, Untranslatable};
 use crate::source::{Mapping, YamlFile, cut};
 
 use super::filter::flow_filter;
-use super::json_path::{CallPath, Part, Side};
+use super::json_path::{CallPath, MessagePart, MessageSide};
 use super::remedies::{commented, group_by, verdict};
 use super::shared::{Import, Known, Strategy};
 
@@ -79,7 +79,7 @@ impl<'a> Import<'a> {
         match result {
             Err(reason) => fields.done(what, ItemOutcome::Lost(reason.into())),
             Ok(mut strategy) => {
-                let name = self.draft.name(Kind::Quota, &id);
+                let name = self.draft.name(SectionKind::Quota, &id);
                 if let Strategy::Counted(quota) = &mut strategy {
                     quota.parent = above
                         .as_ref()
@@ -124,7 +124,7 @@ impl<'a> Import<'a> {
                 continue;
             }
             for matching in known.matches {
-                let name = self.draft.name(Kind::Flow, &format!("{}-count", known.name));
+                let name = self.draft.name(SectionKind::Flow, &format!("{}-count", known.name));
                 let comments =
                     vec!["No flow draws from this quota: it is counted, and nothing is refused.".to_owned()];
                 let remedies = vec![emit::counted(&known.name)];
@@ -246,7 +246,7 @@ fn monthly(renewal: &Mapping<'_>, notes: &mut Vec<String>) -> emit::Renewal {
 fn cost(path: &str, notes: &mut Vec<String>) -> Result<emit::Cost, Untranslatable> {
     let parsed = CallPath::parse(path)
         .ok_or_else(|| format!("`{}` selects several places: write the cost as CEL (`cost`)", cut(path)))?;
-    if parsed.part == Part::Header(ESTIMATE_FIELD.to_owned()) {
+    if parsed.part == MessagePart::Header(ESTIMATE_FIELD.to_owned()) {
         notes.push(
             "Egret does not estimate tokens: it counts what the response reports, as `usage.total_tokens`"
                 .to_owned(),
@@ -256,7 +256,7 @@ fn cost(path: &str, notes: &mut Vec<String>) -> Result<emit::Cost, Untranslatabl
     }
     let expression = format!("int({})", parsed.cel());
     Ok(match parsed.side {
-        Side::Request => emit::Cost { request: expression, response: None },
-        Side::Response => emit::Cost { request: "0".to_owned(), response: Some(expression) },
+        MessageSide::Request => emit::Cost { request: expression, response: None },
+        MessageSide::Response => emit::Cost { request: "0".to_owned(), response: Some(expression) },
     })
 }

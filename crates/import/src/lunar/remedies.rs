@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::draft::{Kind, Match};
+use crate::draft::{Match, SectionKind};
 use crate::emit;
 use crate::report::{ItemOutcome, Untranslatable};
 use crate::source::{Mapping, cut};
@@ -47,7 +47,7 @@ impl Placed {
 }
 
 /// Remedies, and what became of the original.
-type Outcome = (Vec<Placed>, ItemOutcome);
+type PlacedOutcome = (Vec<Placed>, ItemOutcome);
 
 /// The verdict for these notes: no difference if there is none.
 pub(super) fn verdict(notes: &[String]) -> ItemOutcome {
@@ -61,7 +61,7 @@ impl<'a> Import<'a> {
         kind: &str,
         config: &Mapping<'a>,
         scope: &Scope,
-    ) -> Outcome {
+    ) -> PlacedOutcome {
         match kind {
             "caching" => caching(config, scope),
             "response_based_throttling" => response_based_throttling(config, scope),
@@ -85,7 +85,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    fn strategy_based_throttling(&mut self, name: &str, config: &Mapping<'_>) -> Outcome {
+    fn strategy_based_throttling(&mut self, name: &str, config: &Mapping<'_>) -> PlacedOutcome {
         let mut notes = Vec::new();
         let limit = config.required_whole("allowed_request_count").min(UNITS_MAX);
         let window = config.required_whole("window_size_in_seconds");
@@ -111,17 +111,17 @@ impl<'a> Import<'a> {
         }
         let status = config.whole("response_status_code");
         let node = commented(quota.node(), &notes);
-        let quota = self.draft.name(Kind::Quota, name);
+        let quota = self.draft.name(SectionKind::Quota, name);
         self.draft.quotas.push((quota.clone(), node));
         (refusing(emit::limit, &quota, status, "Too many requests", &["quota-exceeded"]), verdict(&notes))
     }
 
-    fn strategy_based_queue(&mut self, name: &str, config: &Mapping<'_>) -> Outcome {
+    fn strategy_based_queue(&mut self, name: &str, config: &Mapping<'_>) -> PlacedOutcome {
         let mut notes = Vec::new();
         let limit = config.required_whole("allowed_request_count").min(UNITS_MAX);
         let window = config.required_whole("window_size_in_seconds");
         let quota = emit::Quota { window_s: Some(window), ..emit::Quota::new(limit, "fixed") };
-        let name = self.draft.name(Kind::Quota, name);
+        let name = self.draft.name(SectionKind::Quota, name);
         self.draft.quotas.push((name.clone(), quota.node()));
         let mut queue = emit::QueueRemedy {
             quota: name,
@@ -150,7 +150,7 @@ impl<'a> Import<'a> {
         (refusing(build, &queue.quota, status, "Too many requests", &reasons), verdict(&notes))
     }
 
-    fn credentials(&mut self, names: &[String], config: &Mapping<'_>, scope: &Scope) -> Outcome {
+    fn credentials(&mut self, names: &[String], config: &Mapping<'_>, scope: &Scope) -> PlacedOutcome {
         let authority = scope.target.as_ref().and_then(HostAndPath::authority);
         let provider = authority.and_then(|host| self.draft.provider(&host));
         if scope.target.is_some() && provider.is_none() {
@@ -291,7 +291,7 @@ pub(super) fn classes(
     Some((by, names))
 }
 
-fn concurrency(config: &Mapping<'_>, scope: &Scope) -> Outcome {
+fn concurrency(config: &Mapping<'_>, scope: &Scope) -> PlacedOutcome {
     let max = config.required_whole("max_concurrent_requests");
     let status = config.whole("response_status_code");
     // Lunar counts each endpoint by itself.
@@ -300,7 +300,7 @@ fn concurrency(config: &Mapping<'_>, scope: &Scope) -> Outcome {
     (refusing(build, "", status, "Too many requests", &["too-many-in-flight"]), ItemOutcome::Translated)
 }
 
-fn caching(config: &Mapping<'_>, scope: &Scope) -> Outcome {
+fn caching(config: &Mapping<'_>, scope: &Scope) -> PlacedOutcome {
     let mut notes = vec![
         "the query belongs to the key, and each credential has its own entries (`key: { query: ignored }` and \
          `shared: true` are Lunar's way)"
@@ -330,7 +330,7 @@ fn caching(config: &Mapping<'_>, scope: &Scope) -> Outcome {
     (vec![Placed::inner(commented(cache.node(), &notes))], verdict(&notes))
 }
 
-fn response_based_throttling(config: &Mapping<'_>, scope: &Scope) -> Outcome {
+fn response_based_throttling(config: &Mapping<'_>, scope: &Scope) -> PlacedOutcome {
     config.ignore(&["quota_group", "retry_after_type"]);
     let on: Vec<u64> =
         config.texts("relevant_statuses").iter().filter_map(|text| text.parse().ok()).collect();
@@ -353,7 +353,7 @@ fn response_based_throttling(config: &Mapping<'_>, scope: &Scope) -> Outcome {
     (vec![Placed { rank: 1, node: throttle.node(), header: BTreeMap::new() }], verdict(&[note.to_owned()]))
 }
 
-fn fixed_response(config: &Mapping<'_>) -> Outcome {
+fn fixed_response(config: &Mapping<'_>) -> PlacedOutcome {
     let status = config.required_whole("status_code");
     if !(200..=599).contains(&status) {
         let reason = format!("{status} is not the status of a final response, from 200 to 599");
@@ -366,7 +366,7 @@ fn fixed_response(config: &Mapping<'_>) -> Outcome {
     (vec![Placed { rank: 3, node: response.fixed(), header }], verdict(&[note.to_owned()]))
 }
 
-fn retry(config: &Mapping<'_>, scope: &Scope) -> Outcome {
+fn retry(config: &Mapping<'_>, scope: &Scope) -> PlacedOutcome {
     let mut notes = vec!["Egret repeats the call itself; Lunar only told the client when to".to_owned()];
     let attempts = config.required_whole("attempts") + 1;
     let base = config.number("initial_cooldown_seconds").unwrap_or(0.0);

@@ -4,7 +4,7 @@ use crate::report::ItemOutcome;
 use crate::yaml::Node;
 
 use super::flow::{Done, OriginalFlow, Parts};
-use super::graph::{Step, Way};
+use super::graph::{FlowStep, Way};
 use super::remedies::{repeated, unsafe_method, verdict};
 use super::shared::Import;
 
@@ -17,7 +17,7 @@ impl<'a> Import<'a> {
         &mut self,
         source: &OriginalFlow<'a>,
         way: &Way,
-        step: &Step,
+        step: &FlowStep,
         done: &mut Done,
         retries: &mut Vec<Node>,
     ) -> Parts {

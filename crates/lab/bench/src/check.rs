@@ -6,7 +6,7 @@ use egret_http1::ResponseHead;
 use memchr::memmem::Finder;
 
 /// Maximum number of body bytes that are buffered for a check.
-const BODY_BYTES_MAX: usize = 16 << 20;
+const CHECKED_BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Checks of responses. A check that is not configured passes.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ impl Checks {
 
     /// Appends a piece to a buffered body, up to the limit.
     pub fn gather(body: &mut Vec<u8>, piece: &[u8]) {
-        let room = BODY_BYTES_MAX.saturating_sub(body.len());
+        let room = CHECKED_BODY_BYTES_MAX.saturating_sub(body.len());
         body.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 }
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn a_buffered_body_is_bounded() {
-        let mut body = vec![b'x'; BODY_BYTES_MAX - 3];
+        let mut body = vec![b'x'; CHECKED_BODY_BYTES_MAX - 3];
         Checks::gather(&mut body, b"12345");
         Checks::gather(&mut body, b"6");
-        assert_eq!(body.len(), BODY_BYTES_MAX);
+        assert_eq!(body.len(), CHECKED_BODY_BYTES_MAX);
         assert!(body.ends_with(b"x123"));
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum ConnectionStage {
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct LoadConnection {
     /// The state of the connection.
     pub stage: ConnectionStage,
     /// The byte stream; `None` if the connection is closed.
@@ -130,7 +130,7 @@ pub(crate) enum ReceiveProgress {
     Failed(Fault, ErrorKind),
 }
 
-impl Connection {
+impl LoadConnection {
     /// Creates a connection in the closed state.
     pub fn new(now: Instant) -> Self {
         Self {

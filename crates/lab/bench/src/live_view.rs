@@ -69,7 +69,8 @@ impl LiveView {
         self.last = (progress.elapsed, progress.done);
         let size = TerminalSize::of_stdout();
         let lines = picture(progress, rate_now, &progress.snapshot(), self.extent, size);
-        let styled = |(style, text): Part| StyledText { text, style: style.filter(|_| self.has_colours) };
+        let styled =
+            |(style, text): StyledPart| StyledText { text, style: style.filter(|_| self.has_colours) };
         let lines: Vec<Vec<StyledText>> =
             lines.into_iter().map(|line| line.into_iter().map(styled).collect()).collect();
         self.block.show(&mut Stdout, size, &lines);
@@ -82,7 +83,7 @@ impl LiveView {
 }
 
 /// A text with the number of its style.
-type Part = (Option<u8>, String);
+type StyledPart = (Option<u8>, String);
 
 /// The lines for a moment of the run.
 fn picture(
@@ -91,7 +92,7 @@ fn picture(
     snapshot: &Snapshot,
     extent: Extent,
     size: TerminalSize,
-) -> Vec<Vec<Part>> {
+) -> Vec<Vec<StyledPart>> {
     let columns = size.columns.saturating_sub(1);
     let mean = per_second(progress.done, progress.elapsed);
     let failed = snapshot.failed;
@@ -117,13 +118,13 @@ fn percentiles(total: &Series) -> String {
 }
 
 /// A row for each class of times that has some. Bounds are 1, 2 and 5 times a power of ten, in microseconds.
-fn histogram(total: &Series, columns: usize) -> Vec<Vec<Part>> {
+fn histogram(total: &Series, columns: usize) -> Vec<Vec<StyledPart>> {
     let counts = classes(total);
-    let most = counts.iter().map(|class| class.count).max().unwrap_or(0);
+    let max = counts.iter().map(|class| class.count).max().unwrap_or(0);
     let room = columns.saturating_sub(LABEL_COLUMNS).min(BAR_COLUMNS_MAX);
     let row = |class: &Class| {
         let bounds = format!("{:>9} – {:<9}", time_text(class.from_us), time_text(class.to_us));
-        let bar = "█".repeat(scaled(class.count, most, room));
+        let bar = "█".repeat(scaled(class.count, max, room));
         let share = share_text(class.count, total.count());
         vec![(Some(DIM), bounds), (None, format!("{share:>8} ")), (Some(CYAN), bar)]
     };
@@ -172,11 +173,11 @@ fn bounds_us() -> impl Iterator<Item = u64> {
 }
 
 /// The errors, the most frequent first.
-fn errors(snapshot: &Snapshot) -> Vec<Vec<Part>> {
+fn errors(snapshot: &Snapshot) -> Vec<Vec<StyledPart>> {
     let mut errors: Vec<(&str, u64)> =
         snapshot.errors.iter().map(|(text, count)| (text.as_str(), *count)).collect();
     errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let mut lines: Vec<Vec<Part>> = Vec::new();
+    let mut lines: Vec<Vec<StyledPart>> = Vec::new();
     if !errors.is_empty() {
         lines.push(Vec::new());
     }
@@ -196,8 +197,8 @@ fn per_second(count: u64, time: Duration) -> f64 {
 }
 
 /// Length of a bar: at least one column for a class that is not empty.
-fn scaled(count: u64, most: u64, room: usize) -> usize {
-    let columns = u128::from(count) * room as u128 / u128::from(most.max(1));
+fn scaled(count: u64, max: u64, room: usize) -> usize {
+    let columns = u128::from(count) * room as u128 / u128::from(max.max(1));
     usize::try_from(columns).unwrap_or(room).max(usize::from(count > 0 && room > 0))
 }
 
@@ -236,7 +237,7 @@ mod tests {
         series
     }
 
-    fn text(lines: &[Vec<Part>]) -> Vec<String> {
+    fn text(lines: &[Vec<StyledPart>]) -> Vec<String> {
         lines.iter().map(|line| line.iter().map(|(_, text)| text.as_str()).collect()).collect()
     }
 

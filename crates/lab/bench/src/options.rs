@@ -515,7 +515,7 @@ impl Options {
         Ok(Drafts { requests: drafts, order, names: vec![file.display().to_string()] })
     }
 
-    fn recorded(&self, url: &Url, entry: &replay::Entry) -> RequestParts {
+    fn recorded(&self, url: &Url, entry: &replay::ReplayedRequest) -> RequestParts {
         let content_type =
             entry.request_fields.iter().find(|field| field.0.eq_ignore_ascii_case("content-type"));
         let body = (!entry.request_body.is_empty()).then(|| RequestBody {

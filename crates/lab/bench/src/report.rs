@@ -7,10 +7,10 @@ mod style;
 pub(crate) mod summary;
 mod text;
 
-pub(crate) use run_report::Report;
+pub(crate) use run_report::RunReport;
 pub use style::{Attributes, Style};
 
-impl Report<'_> {
+impl RunReport<'_> {
     /// Renders the report, as text or as an HTML table. It suits people and parsers of ab's report.
     pub fn render(&self) -> String {
         match &self.style.html {

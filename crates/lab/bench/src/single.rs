@@ -13,7 +13,7 @@ use crate::options::{Compiled, Options};
 use crate::output::Output;
 use crate::output_options::OutputOptions;
 use crate::progress::ProgressDisplay;
-use crate::report::Report;
+use crate::report::RunReport;
 
 /// Runs once, and reports. Returns `true` if the result is acceptable.
 pub(crate) fn measure<W: Write>(
@@ -24,8 +24,8 @@ pub(crate) fn measure<W: Write>(
     let run = options.compile()?;
     let files = OutputFiles::create(output)?;
     let mut display = ProgressDisplay::of(&run.plan, output);
-    console.print(&Report::banner(&output.style))?;
-    console.print(&Report::opening(&run, &output.style, display.is_shown()))?;
+    console.print(&RunReport::banner(&output.style))?;
+    console.print(&RunReport::opening(&run, &output.style, display.is_shown()))?;
     if run.plan.verbosity >= 2 {
         console.print(&shown_request(&run))?;
     }
@@ -35,7 +35,7 @@ pub(crate) fn measure<W: Write>(
     if !display.is_shown() {
         console.print("..done\n")?;
     }
-    let report = Report { run: &run, outcome: &outcome, style: &output.style };
+    let report = RunReport { run: &run, outcome: &outcome, style: &output.style };
     if outcome.tally.failed < outcome.tally.done || outcome.fatal.is_none() {
         console.print(&report.render())?;
     }
@@ -102,7 +102,7 @@ impl OutputFiles {
         })
     }
 
-    fn finish(self, report: &Report<'_>, started: SystemTime) -> Result<(), Error> {
+    fn finish(self, report: &RunReport<'_>, started: SystemTime) -> Result<(), Error> {
         let write = |output: Option<Output>, content: &dyn Fn() -> String| match output {
             Some(output) => output.finish(content().as_bytes()),
             None => Ok(()),

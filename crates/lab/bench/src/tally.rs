@@ -184,12 +184,12 @@ impl Fault {
 
 /// The cause of a failure: its kind, and the system's or TLS's words where there are some.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Cause {
+pub(crate) struct FailureCause {
     fault: Fault,
     text: String,
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for FailureCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.fault.name(), self.text)
     }
@@ -235,7 +235,7 @@ pub(crate) struct Tally {
     by_target: Vec<Series>,
     statuses: Vec<u64>,
     faults: [u64; Fault::ALL.len()],
-    causes: BTreeMap<Cause, u64>,
+    causes: BTreeMap<FailureCause, u64>,
     /// Exchanges that ended, successfully or not.
     pub done: u64,
     /// Failed exchanges, each counted once.
@@ -328,7 +328,7 @@ impl Tally {
     /// Counts a failure with the text of its cause.
     pub fn fault(&mut self, fault: Fault, text: String) {
         self.faults[fault as usize] += 1;
-        let cause = Cause { fault, text };
+        let cause = FailureCause { fault, text };
         if let Some(count) = self.causes.get_mut(&cause) {
             *count += 1;
         } else if self.causes.len() < CAUSES_MAX {
@@ -337,7 +337,7 @@ impl Tally {
     }
 
     /// The causes of failures, with their numbers.
-    pub fn causes(&self) -> impl Iterator<Item = (&Cause, u64)> {
+    pub fn causes(&self) -> impl Iterator<Item = (&FailureCause, u64)> {
         self.causes.iter().map(|(cause, count)| (cause, *count))
     }
 

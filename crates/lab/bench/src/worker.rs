@@ -14,7 +14,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::HandshakeKind;
 
 use crate::alarm::Alarm;
-use crate::connection::{Connection, ConnectionStage, ReceiveProgress, ResponseReader, SendProgress};
+use crate::connection::{ConnectionStage, LoadConnection, ReceiveProgress, ResponseReader, SendProgress};
 use crate::cpu_usage::CpuUsage;
 use crate::pace::Pace;
 use crate::plan::Plan;
@@ -125,7 +125,7 @@ pub(crate) struct Worker<'a> {
     poll: Poll,
     alarm: Alarm,
     /// One connection per slot and destination. A slot runs one exchange at a time.
-    connections: Vec<Connection>,
+    connections: Vec<LoadConnection>,
     reader: ResponseReader,
     tally: Tally,
     tls: Option<TlsParameters>,
@@ -169,7 +169,7 @@ impl<'a> Worker<'a> {
             index,
             poll,
             alarm,
-            connections: (0..slots * plan.destinations.len()).map(|_| Connection::new(now)).collect(),
+            connections: (0..slots * plan.destinations.len()).map(|_| LoadConnection::new(now)).collect(),
             reader: ResponseReader::default(),
             tally: Tally::new(plan.targets, plan.samples_max / plan.threads),
             tls: None,

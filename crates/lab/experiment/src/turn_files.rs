@@ -134,7 +134,7 @@ impl From<HostError> for StartProblem {
 
 /// The ports and the core of a process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ProcessPlace {
     /// The port on which it listens.
     pub port: u16,
     /// One more free port.
@@ -144,7 +144,7 @@ pub(crate) struct Place {
 }
 
 /// A part whose process is prepared.
-struct Part<'a> {
+struct PreparedPart<'a> {
     /// Name of its files: `provider`, `proxy-2`.
     kind: &'a str,
     /// Name for messages.
@@ -152,7 +152,7 @@ struct Part<'a> {
     host: &'a Host,
     /// Directory for the files of the turn.
     directory: &'a Path,
-    place: Place,
+    place: ProcessPlace,
     /// Number of the instance, from 1.
     instance: u32,
 }
@@ -174,7 +174,7 @@ impl std::error::Error for UnreadableConfig {}
 
 impl TurnFiles<'_> {
     /// Prepares the provider.
-    pub fn provider(&self, place: Place) -> Result<Launch, StartProblem> {
+    pub fn provider(&self, place: ProcessPlace) -> Result<Launch, StartProblem> {
         let (config, host) = (&self.experiment.provider, &self.hosts.provider);
         let (address, number) = (host.listen.to_string(), place.port.to_string());
         let mut words: Vec<String> = match config.kind {
@@ -191,7 +191,8 @@ impl TurnFiles<'_> {
         words.extend(config.arguments.iter().cloned());
         let template = config.config.as_deref().map(|file| config_name("provider", file));
         let directory = &self.directories.provider;
-        let part = Part { kind: "provider", name: "the provider", host, directory, place, instance: 1 };
+        let part =
+            PreparedPart { kind: "provider", name: "the provider", host, directory, place, instance: 1 };
         let launch = self.launch(&part, &words, template)?;
         for (name, size) in &config.files {
             let length = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
@@ -205,7 +206,7 @@ impl TurnFiles<'_> {
         &self,
         scenario: &ScenarioConfig,
         instance: u32,
-        place: Place,
+        place: ProcessPlace,
     ) -> Result<Launch, StartProblem> {
         let words = match scenario.egret {
             Some(_) => ["@{egret}", "run", "--config", "@{config}"].map(String::from).to_vec(),
@@ -217,16 +218,16 @@ impl TurnFiles<'_> {
             _ => (format!("proxy-{instance}"), format!("proxy {instance} of `{}`", scenario.name)),
         };
         let (host, directory) = (&self.hosts.proxy, &self.directories.proxy);
-        let part = Part { kind: &kind, name: &name, host, directory, place, instance };
+        let part = PreparedPart { kind: &kind, name: &name, host, directory, place, instance };
         self.launch(&part, &words, template)
     }
 
     /// Prepares a service, which runs where the proxies do.
-    pub fn service(&self, name: &str, place: Place) -> Result<Launch, StartProblem> {
+    pub fn service(&self, name: &str, place: ProcessPlace) -> Result<Launch, StartProblem> {
         let (host, directory) = (&self.hosts.proxy, &self.directories.proxy);
         let config = self.experiment.services.get(name);
         let config = config.ok_or_else(|| StartProblem::NoCommand(name.to_owned()))?;
-        let part = Part { kind: name, name, host, directory, place, instance: 1 };
+        let part = PreparedPart { kind: name, name, host, directory, place, instance: 1 };
         let mut launch = self.launch(&part, &config.command(), None)?;
         let values = self.values(&part);
         for (variable, value) in &config.environment {
@@ -235,8 +236,8 @@ impl TurnFiles<'_> {
         Ok(launch)
     }
 
-    fn values(&self, part: &Part<'_>) -> Values {
-        let Part { host, place, .. } = part;
+    fn values(&self, part: &PreparedPart<'_>) -> Values {
+        let PreparedPart { host, place, .. } = part;
         let mut values = self.shared.clone();
         values.extend(template::values([
             ("listen", bracketed(&host.listen.to_string())),
@@ -263,11 +264,11 @@ impl TurnFiles<'_> {
 
     fn launch(
         &self,
-        part: &Part<'_>,
+        part: &PreparedPart<'_>,
         words: &[String],
         template: Option<String>,
     ) -> Result<Launch, StartProblem> {
-        let Part { kind, name, host, place, .. } = *part;
+        let PreparedPart { kind, name, host, place, .. } = *part;
         let directory = part.directory.join(kind);
         host.empty_directory(&directory)?;
         let mut values = self.values(part);
@@ -355,8 +356,8 @@ mod tests {
         })
     }
 
-    fn place(port: u16, core: Option<usize>) -> Place {
-        Place { port, control_port: port + 100, core }
+    fn place(port: u16, core: Option<usize>) -> ProcessPlace {
+        ProcessPlace { port, control_port: port + 100, core }
     }
 
     fn words(launch: &Launch) -> Vec<&str> {

@@ -17,7 +17,7 @@ use std::hint::black_box;
 use egret_clock::Timestamp;
 use egret_flow::config::{FlowConfig, match_rules};
 use egret_http1::{Field, HeadLimits, Progress, RequestHead};
-use egret_match::matching::Question;
+use egret_match::matching::MatchInput;
 use egret_match::router::{Matches, Router};
 use egret_message::{Changes, Fields, Request};
 use gungraun::prelude::*;
@@ -80,7 +80,7 @@ fn ask(mut case: Case) -> Case {
         body: None,
     };
     let question =
-        Question { request: black_box(&request), roll: 7, now: Timestamp::default(), has_body: false };
+        MatchInput { request: black_box(&request), roll: 7, now: Timestamp::default(), has_body: false };
     case.router.find(question, &mut case.matches);
     case
 }

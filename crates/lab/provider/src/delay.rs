@@ -251,9 +251,9 @@ mod tests {
             for (at, millis) in &points {
                 prop_assert_eq!(interpolated(&parsed, f64::from(*at)), Duration::from_millis(*millis));
             }
-            let (least, most) = (points[0].1, points[points.len() - 1].1);
+            let (least, max) = (points[0].1, points[points.len() - 1].1);
             let found = interpolated(&parsed, percent);
-            prop_assert!((Duration::from_millis(least)..=Duration::from_millis(most)).contains(&found), "{found:?}");
+            prop_assert!((Duration::from_millis(least)..=Duration::from_millis(max)).contains(&found), "{found:?}");
             prop_assert!(interpolated(&parsed, (percent + 1.0).min(100.0)) >= found, "it falls");
         }
     }

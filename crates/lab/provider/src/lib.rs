@@ -71,7 +71,7 @@ use tokio::sync::watch;
 pub use delay::{Delay, DelayError};
 pub use duration::DurationError;
 pub use fault_kind::{Fault, UnknownFault};
-pub use limits::{BODY_BYTES_MAX, DURATION_MAX, HEAD_TIMEOUT};
+pub use limits::{CONTENT_BYTES_MAX, DURATION_MAX, HEAD_TIMEOUT};
 pub use options::{Options, Playback, RateLimit, RateLimitError};
 pub use start_error::StartError;
 

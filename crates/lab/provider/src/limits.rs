@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Default limit of request and response content, in bytes.
-pub const BODY_BYTES_MAX: usize = 1 << 20;
+pub const CONTENT_BYTES_MAX: usize = 1 << 20;
 
 /// Default limit of the duration that a client may request for a response.
 pub const DURATION_MAX: Duration = Duration::from_secs(10);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::delay::Delay;
 use crate::duration;
 use crate::fault_kind::Fault;
-use crate::limits::{BODY_BYTES_MAX, DURATION_MAX, HEAD_TIMEOUT};
+use crate::limits::{CONTENT_BYTES_MAX, DURATION_MAX, HEAD_TIMEOUT};
 
 /// The options of a provider. The defaults match httpbin for Go on one thread.
 #[derive(Debug, Clone)]
@@ -117,7 +117,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             threads: 1,
-            body_bytes_max: BODY_BYTES_MAX,
+            body_bytes_max: CONTENT_BYTES_MAX,
             duration_max: DURATION_MAX,
             prefix: String::new(),
             hidden_fields: Vec::new(),

@@ -125,13 +125,13 @@ fn server_timing(entries: &[(&str, Duration, &str)]) -> HeaderValue {
 
 /// A sequence of pieces with pauses between them.
 #[derive(Clone, Copy)]
-struct Pace {
+struct PieceSequence {
     count: usize,
     pause: Duration,
     jitter: f64,
 }
 
-impl Pace {
+impl PieceSequence {
     /// Spreads pieces over a duration, with pauses only between them.
     fn over(count: usize, duration: Duration, jitter: f64) -> Self {
         let pauses = u128::try_from(count.saturating_sub(1).max(1)).unwrap_or(1);
@@ -184,7 +184,7 @@ async fn drip(call: ProviderCall) -> EndpointResult {
     let code = call.query.get("code").map_or(Ok(StatusCode::OK), status::parse)?;
     check_together(&call, duration, delay)?;
     pause(delay).await;
-    let pace = Pace::over(count, duration, 0.0);
+    let pace = PieceSequence::over(count, duration, 0.0);
     let timing = server_timing(&[
         ("total_duration", delay + duration, "total request duration"),
         ("initial_delay", delay, "initial delay"),
@@ -229,15 +229,15 @@ impl StreamedLine {
 async fn lines(Path(n): Path<String>, call: ProviderCall) -> EndpointResult {
     let count = clamped(&n, 1..=LINES_MAX).map_err(|error| ProviderError::parameter("count", error))?;
     let mut line = StreamedLine::of(&call);
-    let pace = Pace::over(count, Duration::ZERO, 0.0);
+    let pace = PieceSequence::over(count, Duration::ZERO, 0.0);
     let body = pace.body(call.state.sequences.next(), move |index| line.numbered(index));
     Ok(respond::text(StatusCode::OK, body))
 }
 
 async fn json_lines(call: ProviderCall) -> EndpointResult {
     let parameters = Parameters::of(&call);
-    let most = call.state.options().body_bytes_max / LINE_BYTES;
-    let count = parameters.clamped("count", 10, 1..=most.max(1))?;
+    let max = call.state.options().body_bytes_max / LINE_BYTES;
+    let count = parameters.clamped("count", 10, 1..=max.max(1))?;
     let (pace, delay, random) = streamed(&call, count, Duration::ZERO)?;
     pause(delay).await;
     let mut line = StreamedLine::of(&call);
@@ -250,7 +250,7 @@ fn streamed(
     call: &ProviderCall,
     count: usize,
     duration: Duration,
-) -> Result<(Pace, Duration, Random), ProviderError> {
+) -> Result<(PieceSequence, Duration, Random), ProviderError> {
     let parameters = Parameters::of(call);
     let duration = parameters.duration_above_zero("duration", duration)?;
     let delay = parameters.duration("delay", Duration::ZERO)?;
@@ -258,13 +258,13 @@ fn streamed(
     if duration + delay > call.state.options().duration_max {
         return Err(ProviderError::text(StatusCode::BAD_REQUEST, "Too much time"));
     }
-    Ok((Pace::over(count, duration, jitter), delay, parameters.random()?))
+    Ok((PieceSequence::over(count, duration, jitter), delay, parameters.random()?))
 }
 
 async fn events(call: ProviderCall) -> EndpointResult {
     let started = Instant::now();
-    let most = (call.state.options().body_bytes_max / EVENT_BYTES).max(1);
-    let count = Parameters::of(&call).count("count", 10, 1..=most)?;
+    let max = (call.state.options().body_bytes_max / EVENT_BYTES).max(1);
+    let count = Parameters::of(&call).count("count", 10, 1..=max)?;
     let (pace, delay, random) = streamed(&call, count, Duration::from_secs(5))?;
     pause(delay).await;
     let body = pace.body(random, |index| {
@@ -305,7 +305,7 @@ async fn bandwidth(Path((rate, n)): Path<(String, String)>, call: ProviderCall) 
     }
     let content = Bytes::from(call.state.sequences.next().bytes(count));
     let pieces = count.div_ceil(piece);
-    let mut pace = Pace::over(pieces, duration, 0.0);
+    let mut pace = PieceSequence::over(pieces, duration, 0.0);
     if pieces > 0 {
         // The last piece takes its time as well: at a given rate, content has not arrived before the whole
         // duration is over.
@@ -373,7 +373,8 @@ mod tests {
 
     #[test]
     fn pauses_lie_between_pieces_and_fill_the_duration() {
-        let pause = |count, millis| Pace::over(count, Duration::from_millis(millis), 0.0).pause.as_micros();
+        let pause =
+            |count, millis| PieceSequence::over(count, Duration::from_millis(millis), 0.0).pause.as_micros();
         assert_eq!((pause(1, 90), pause(2, 90), pause(10, 90), pause(4, 0)), (90_000, 90_000, 10_000, 0));
     }
 

@@ -48,7 +48,7 @@ impl Recording {
         Ok(recording)
     }
 
-    fn add(&mut self, entry: replay::Entry) {
+    fn add(&mut self, entry: replay::ReplayedRequest) {
         // Without a final status code, no response was recorded.
         let status = StatusCode::from_u16(entry.status).ok().filter(|status| !status.is_informational());
         let (Some(status), Ok(uri)) = (status, entry.url.parse::<Uri>()) else { return };
@@ -105,8 +105,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(method: &str, url: &str, status: u16, content: &str) -> replay::Entry {
-        replay::Entry {
+    fn entry(method: &str, url: &str, status: u16, content: &str) -> replay::ReplayedRequest {
+        replay::ReplayedRequest {
             method: method.into(),
             url: url.into(),
             request_fields: Vec::new(),

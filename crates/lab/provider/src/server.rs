@@ -21,7 +21,7 @@ use crate::call::Peer;
 use crate::clock::{self, OwnTimer};
 use crate::entry_point::{CallOutcome, EntryPoint};
 use crate::network::Network;
-use crate::stream::Stream;
+use crate::stream::ClientStream;
 use crate::takeover::Takeover;
 
 /// Time for responses in progress after the provider is stopped; a response that takes longer is cut off.
@@ -233,7 +233,7 @@ impl Service {
         peer: SocketAddr,
         mut stop: watch::Receiver<()>,
     ) -> Result<(), Box<dyn std::error::Error>> {
-        let accepting = Stream::accept(socket, self.network, self.tls.clone());
+        let accepting = ClientStream::accept(socket, self.network, self.tls.clone());
         let mut stream = tokio::time::timeout(HANDSHAKE_MAX, accepting).await??;
         let peer = Peer { address: peer.ip().to_string().into(), secure: self.tls.is_some() };
         let is_stopping = Cell::new(false);
@@ -251,12 +251,12 @@ impl Service {
     /// Lets hyper serve the connection until it ends or is taken over, and returns it.
     async fn with_hyper(
         &self,
-        stream: Stream,
+        stream: ClientStream,
         peer: &Peer,
         taken_over: &RefCell<Option<Takeover>>,
         is_stopping: &Cell<bool>,
         stop: &mut watch::Receiver<()>,
-    ) -> (Stream, hyper::Result<()>) {
+    ) -> (ClientStream, hyper::Result<()>) {
         // hyper returns a connection only if the service's futures are `Unpin`.
         let service = service_fn(|request| {
             Box::pin(async move {

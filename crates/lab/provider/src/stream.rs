@@ -14,7 +14,7 @@ use crate::network::{Link, Network};
 
 /// A client's connection.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct ClientStream {
     /// Bytes that hyper has received but not used. They are read first.
     unread: Bytes,
     wire: Wire,
@@ -33,7 +33,7 @@ enum Carrier {
     Simulated(Link),
 }
 
-impl Stream {
+impl ClientStream {
     /// Accepts a connection on a socket, with a TLS handshake if configured.
     pub async fn accept(socket: TcpStream, network: Network, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         // A failure only costs latency.
@@ -86,7 +86,7 @@ macro_rules! each {
     };
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -102,7 +102,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         each!(&mut self.get_mut().wire, Wire::Plain | Wire::Tls, wire => wire.poll_write(context, bytes))
     }

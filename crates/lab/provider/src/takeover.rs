@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::clock;
 use crate::head::{head, push_fields};
-use crate::stream::Stream;
+use crate::stream::ClientStream;
 use crate::websocket::WebSocket;
 
 /// The action taken on a connection instead of a response by hyper.
@@ -68,7 +68,7 @@ pub(crate) enum ScriptEnd {
 
 impl Takeover {
     /// Performs the action. Returns `true` if the connection stays open.
-    pub async fn perform(self, stream: &mut Stream) -> io::Result<bool> {
+    pub async fn perform(self, stream: &mut ClientStream) -> io::Result<bool> {
         match self {
             Self::Script(script) => script.perform(stream).await,
             Self::WebSocket(socket, fields) => socket.serve(stream, &fields).await.map(|()| false),
@@ -77,7 +77,7 @@ impl Takeover {
 }
 
 impl Script {
-    async fn perform(self, stream: &mut Stream) -> io::Result<bool> {
+    async fn perform(self, stream: &mut ClientStream) -> io::Result<bool> {
         for step in self.steps {
             step.perform(stream).await?;
         }
@@ -97,13 +97,13 @@ impl Script {
 }
 
 /// Reads until the client closes.
-async fn drained(stream: &mut Stream) {
+async fn drained(stream: &mut ClientStream) {
     let mut piece = [0; 4 << 10];
     while matches!(stream.read(&mut piece).await, Ok(1..)) {}
 }
 
 impl ScriptStep {
-    async fn perform(self, stream: &mut Stream) -> io::Result<()> {
+    async fn perform(self, stream: &mut ClientStream) -> io::Result<()> {
         match self {
             Self::Send(bytes) => stream.write_all(&bytes).await,
             Self::Slowly(bytes, duration) => slowly(stream, &bytes, duration).await,
@@ -118,7 +118,7 @@ impl ScriptStep {
     }
 }
 
-async fn slowly(stream: &mut Stream, bytes: &[u8], duration: Duration) -> io::Result<()> {
+async fn slowly(stream: &mut ClientStream, bytes: &[u8], duration: Duration) -> io::Result<()> {
     let started = tokio::time::Instant::now();
     let pauses = u32::try_from(bytes.len()).unwrap_or(u32::MAX).max(2) - 1;
     for (number, byte) in (0_u32..).zip(bytes) {
@@ -129,7 +129,7 @@ async fn slowly(stream: &mut Stream, bytes: &[u8], duration: Duration) -> io::Re
     Ok(())
 }
 
-async fn plain(stream: &mut Stream, mut body: Body) -> io::Result<()> {
+async fn plain(stream: &mut ClientStream, mut body: Body) -> io::Result<()> {
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
             stream.write_all(&data).await?;
@@ -139,7 +139,7 @@ async fn plain(stream: &mut Stream, mut body: Body) -> io::Result<()> {
     Ok(())
 }
 
-async fn chunks(stream: &mut Stream, mut body: Body) -> io::Result<()> {
+async fn chunks(stream: &mut ClientStream, mut body: Body) -> io::Result<()> {
     let mut trailers = HeaderMap::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         match frame.map_err(io::Error::other)?.into_data() {

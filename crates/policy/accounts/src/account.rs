@@ -41,7 +41,7 @@ pub struct Account {
     /// The placeholder that the client sends, and the secret that replaces it.
     pub(super) placeholder: Option<(Placeholder, Secret)>,
     /// The secrets as they are searched for in responses, compiled on first use.
-    pub(super) echoes: OnceLock<Result<Arc<SecretPatterns>, SecretLengthError>>,
+    pub(super) secret_patterns: OnceLock<Result<Arc<SecretPatterns>, SecretLengthError>>,
 }
 
 /// Reason why an account's secrets cannot be masked in responses.
@@ -211,7 +211,7 @@ impl Account {
 
     /// Returns the secrets to mask in responses; `None` if the account does not send any. The error says why
     /// its secrets cannot be searched for.
-    pub fn echoes(&self) -> Result<Option<Arc<SecretPatterns>>, EchoError> {
+    pub fn secret_patterns(&self) -> Result<Option<Arc<SecretPatterns>>, EchoError> {
         match &self.credential {
             Credential::Field(..) | Credential::Query(..) | Credential::Signature(_) => {}
             Credential::OAuth2(_) => {
@@ -224,7 +224,7 @@ impl Account {
             return Ok(None);
         }
         let secrets = secrets.iter().map(|secret| secret.expose().as_bytes());
-        self.echoes
+        self.secret_patterns
             .get_or_init(|| SecretPatterns::new(secrets).map(Arc::new))
             .clone()
             .map(Some)

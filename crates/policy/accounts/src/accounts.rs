@@ -78,7 +78,7 @@ impl Accounts {
                 digest,
                 version,
                 placeholder,
-                echoes: OnceLock::new(),
+                secret_patterns: OnceLock::new(),
             })
         });
         let mut compiled = Self { accounts: compiled.collect(), invalid: HashSet::new(), in_force };

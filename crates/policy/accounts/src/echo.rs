@@ -11,7 +11,7 @@ use std::sync::Arc;
 use egret_har::base64;
 use zeroize::Zeroizing;
 
-use super::find::{Coding, Finder, LINE_BYTES_MIN, Words};
+use super::find::{Coding, Finder, LINE_BYTES_MIN, WordTrie};
 
 /// Minimum length of a secret, in bytes. Shorter ones occur by chance in too many texts.
 pub const SECRET_BYTES_MIN: usize = 8;
@@ -24,7 +24,7 @@ const MASK: u8 = b'*';
 /// in JSON, and in Base64. In Base64 it is found at any offset, as in `Authorization: Basic`, and across
 /// lines, as in MIME.
 pub struct SecretPatterns {
-    words: Words,
+    words: WordTrie,
     /// `true` if a secret contains a line end; a line end in the text then does not prove that a secret has
     /// ended.
     has_lines: bool,
@@ -71,7 +71,7 @@ impl SecretPatterns {
             words.extend(in_form(secret));
             words.extend((0..3).flat_map(|offset| in_base64(secret, offset)));
         }
-        let words = Words::new(words.iter().map(|word| word.as_slice()));
+        let words = WordTrie::new(words.iter().map(|word| word.as_slice()));
         Ok(Self { words: if has_lines { words } else { words.wrapped() }, has_lines })
     }
 
@@ -161,7 +161,7 @@ fn in_base64(secret: &[u8], offset: usize) -> [Zeroizing<Vec<u8>>; 2] {
 /// Base64 counts as incomplete.
 #[derive(Debug)]
 pub struct PatternMask {
-    echoes: Arc<SecretPatterns>,
+    patterns: Arc<SecretPatterns>,
     finders: [Finder; 3],
     /// Bytes held back, masked as far as known.
     held: Vec<u8>,
@@ -176,10 +176,10 @@ pub struct PatternMask {
 
 impl PatternMask {
     /// Creates a mask for a text that may contain those secrets.
-    pub fn new(echoes: Arc<SecretPatterns>) -> Self {
+    pub fn new(patterns: Arc<SecretPatterns>) -> Self {
         Self {
-            line: (!echoes.has_lines).then(LastLine::default),
-            echoes,
+            line: (!patterns.has_lines).then(LastLine::default),
+            patterns,
             finders: [Coding::Plain, Coding::Percent, Coding::Json].map(Finder::new),
             held: Vec::new(),
             position: 0,
@@ -205,7 +205,7 @@ impl PatternMask {
 
     /// Searches the next piece for words and masks them.
     fn read(&mut self, piece: &[u8], mut text: MaskedText<'_>) {
-        let words = &self.echoes.words;
+        let words = &self.patterns.words;
         let mut at = 0;
         while at < piece.len() {
             if self.finders.iter().all(Finder::is_idle) {
@@ -241,7 +241,7 @@ impl PatternMask {
         let (start, origin) = self.release(out);
         let mut text = MaskedText { text: &mut out[start..], origin, is_any: false };
         for finder in &mut self.finders {
-            finder.finish(&self.echoes.words, &mut |start, end| text.mask(start, end));
+            finder.finish(&self.patterns.words, &mut |start, end| text.mask(start, end));
         }
         self.has_masked |= text.is_any;
     }
@@ -257,7 +257,7 @@ impl PatternMask {
     /// none before `start`.
     fn hold(&mut self, start: usize, out: &mut Vec<u8>) {
         let len = usize::try_from(self.position - self.line_start).unwrap_or(usize::MAX);
-        let len = len.min(self.echoes.words.text_bytes_max()).min(out.len() - start);
+        let len = len.min(self.patterns.words.text_bytes_max()).min(out.len() - start);
         self.held.extend(out.drain(out.len() - len..));
     }
 }
@@ -336,17 +336,17 @@ mod tests {
 
     const SECRET: &str = "pa/ss\"wörd+8";
 
-    fn echoes(secrets: &[&str]) -> Arc<SecretPatterns> {
+    fn patterns(secrets: &[&str]) -> Arc<SecretPatterns> {
         Arc::new(SecretPatterns::new(secrets.iter().map(|secret| secret.as_bytes())).unwrap())
     }
 
     /// Returns the masked text for those pieces, and the maximum number of bytes held back.
     fn masked<Piece: AsRef<[u8]>>(
-        echoes: &Arc<SecretPatterns>,
+        patterns: &Arc<SecretPatterns>,
         pieces: impl IntoIterator<Item = Piece>,
     ) -> (Vec<u8>, usize) {
         let (mut mask, mut out, mut held, mut total) =
-            (PatternMask::new(Arc::clone(echoes)), Vec::new(), 0, 0);
+            (PatternMask::new(Arc::clone(patterns)), Vec::new(), 0, 0);
         for piece in pieces {
             total += piece.as_ref().len();
             mask.push(piece.as_ref(), &mut out);
@@ -359,7 +359,7 @@ mod tests {
 
     fn whole(secrets: &[&str], text: &str) -> String {
         let mut text = text.as_bytes().to_vec();
-        echoes(secrets).mask(&mut text);
+        patterns(secrets).mask(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     }
 
@@ -407,8 +407,8 @@ mod tests {
 
     #[test]
     fn lines_pass_at_once_and_what_follows_them_waits_whatever_it_is() {
-        let echoes = echoes(&["sk_live_0123456789"]);
-        let mut mask = PatternMask::new(Arc::clone(&echoes));
+        let patterns = patterns(&["sk_live_0123456789"]);
+        let mut mask = PatternMask::new(Arc::clone(&patterns));
         let mut out = Vec::new();
         for event in [
             "data: {\"delta\":\"sky\"}\n\n",
@@ -437,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_line_that_may_be_one_of_base64_waits_for_the_next() {
-        let mut mask = PatternMask::new(echoes(&["sk_live_0123456789"]));
+        let mut mask = PatternMask::new(patterns(&["sk_live_0123456789"]));
         let mut out = Vec::new();
         let line = "YQ".repeat(LINE_BYTES_MIN / 2);
         for (piece, passed) in [
@@ -476,7 +476,7 @@ mod tests {
             assert!(!shown.contains("MIIE") && !shown.contains("BEGIN"), "{shown}");
             assert_eq!(shown.len(), text.len() + 2);
         }
-        let mut mask = PatternMask::new(echoes(&[secret]));
+        let mut mask = PatternMask::new(patterns(&[secret]));
         let mut out = Vec::new();
         mask.push(b"-----BEGIN KEY-----\n", &mut out);
         assert_eq!(out, b"");
@@ -509,12 +509,12 @@ mod tests {
     #[test]
     fn a_body_of_secret_prefixes_takes_no_longer() {
         let secret = "a".repeat(4_000) + "b";
-        let echoes = echoes(&[&secret]);
+        let patterns = patterns(&[&secret]);
         let text = "a".repeat(1_000_000) + "b";
-        let (out, held) = masked(&echoes, text.as_bytes().chunks(10_000));
+        let (out, held) = masked(&patterns, text.as_bytes().chunks(10_000));
         assert!(out[..996_000].iter().all(|byte| *byte == b'a'));
         assert!(out[996_000..].iter().all(|byte| *byte == MASK));
-        assert!(held <= echoes.words.text_bytes_max(), "{held}");
+        assert!(held <= patterns.words.text_bytes_max(), "{held}");
     }
 
     #[test]
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn debug_output_shows_no_pattern() {
-        let shown = format!("{:?}", PatternMask::new(echoes(&["sk_live_0123456789"])));
+        let shown = format!("{:?}", PatternMask::new(patterns(&["sk_live_0123456789"])));
         assert!(!shown.contains("sk_l") && shown.contains("SecretPatterns"), "{shown}");
     }
 
@@ -587,15 +587,15 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).chain([0, text.len()]).collect();
             cuts.sort_unstable();
             let pieces = cuts.windows(2).map(|ends| &text[ends[0]..ends[1]]);
-            let echoes = echoes(&SECRETS);
-            let (out, held) = masked(&echoes, pieces);
+            let patterns = patterns(&SECRETS);
+            let (out, held) = masked(&patterns, pieces);
             prop_assert_eq!(String::from_utf8_lossy(&out), String::from_utf8_lossy(&expected));
             for coding in [Coding::Plain, Coding::Percent, Coding::Json] {
                 prop_assert_eq!(occurrences(&words(&SECRETS), coding, &out), []);
             }
-            prop_assert!(held <= echoes.words.text_bytes_max(), "{} bytes were held back", held);
+            prop_assert!(held <= patterns.words.text_bytes_max(), "{} bytes were held back", held);
             let mut at_once = text.clone();
-            prop_assert_eq!(echoes.mask(&mut at_once), text != expected);
+            prop_assert_eq!(patterns.mask(&mut at_once), text != expected);
             prop_assert_eq!(at_once, out);
         }
 
@@ -605,7 +605,7 @@ mod tests {
             pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..40),
             lines in prop::collection::vec(prop::sample::select(vec!["\n", "\r\n", "\r", "\n\n"]), 0..40),
         ) {
-            let mut masks = [["abab\"/%\\", "ababababab"], ["zzzzzzzz", "yyyyyyyyyy"]].map(|secrets| PatternMask::new(echoes(&secrets)));
+            let mut masks = [["abab\"/%\\", "ababababab"], ["zzzzzzzz", "yyyyyyyyyy"]].map(|secrets| PatternMask::new(patterns(&secrets)));
             let mut outs = [Vec::new(), Vec::new()];
             let ends = lines.iter().copied().chain(std::iter::repeat(""));
             for piece in pieces.iter().zip(ends).flat_map(|(piece, end)| [piece, end]) {
@@ -634,13 +634,13 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text_in_lines.len())).chain([0, text_in_lines.len()]).collect();
             cuts.sort_unstable();
             let pieces = cuts.windows(2).map(|ends| &text_in_lines[ends[0]..ends[1]]);
-            let (out, _) = masked(&echoes(&[&secret]), pieces);
+            let (out, _) = masked(&patterns(&[&secret]), pieces);
             let shown = String::from_utf8(out).unwrap();
             // An escaped line end is masked as well.
             let stars = "*".repeat(end.len());
             let end = if end.trim().is_empty() { end } else { &*stars };
             let mut expected = text.clone().into_bytes();
-            echoes(&[&secret]).mask(&mut expected);
+            patterns(&[&secret]).mask(&mut expected);
             let first = expected.iter().position(|byte| *byte == MASK).unwrap();
             let last = expected.iter().rposition(|byte| *byte == MASK).unwrap();
             let mut in_lines = Vec::new();

@@ -31,7 +31,7 @@ const LINE_END_BYTES_MAX: usize = 2 * ESCAPE_BYTES_MAX;
 const NO_CHARACTER: u8 = 0xff;
 
 /// A trie of the words to find. Each node links to the longest other prefix that is a suffix of its own.
-pub(super) struct Words {
+pub(super) struct WordTrie {
     nodes: Vec<TrieNode>,
     /// The labels of the edges of all nodes, node after node, and the nodes they lead to.
     labels: Zeroizing<Vec<u8>>,
@@ -58,7 +58,7 @@ struct TrieNode {
 
 const ROOT: u32 = 0;
 
-impl Words {
+impl WordTrie {
     /// Compiles the words. None of them may be empty.
     pub fn new<Word: AsRef<[u8]>>(words: impl IntoIterator<Item = Word>) -> Self {
         let mut nodes = vec![TrieNode::default()];
@@ -207,7 +207,7 @@ impl Finder {
 
     /// Reads the next byte, at `position`. Calls `found` with the start and end of each word. Of words that
     /// end at the same position, only the longest is reported.
-    pub fn read(&mut self, words: &Words, byte: u8, position: u64, found: &mut impl FnMut(u64, u64)) {
+    pub fn read(&mut self, words: &WordTrie, byte: u8, position: u64, found: &mut impl FnMut(u64, u64)) {
         if self.escape_len == 0 {
             return self.read_first(words, byte, position, found);
         }
@@ -238,7 +238,7 @@ impl Finder {
     }
 
     /// Ends the text, or the part of it that a word can span.
-    pub fn finish(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
+    pub fn finish(&mut self, words: &WordTrie, found: &mut impl FnMut(u64, u64)) {
         self.flush_escape(words, found);
         self.reset();
     }
@@ -251,7 +251,7 @@ impl Finder {
     }
 
     /// Reads a byte outside an escape.
-    fn read_first(&mut self, words: &Words, byte: u8, position: u64, found: &mut impl FnMut(u64, u64)) {
+    fn read_first(&mut self, words: &WordTrie, byte: u8, position: u64, found: &mut impl FnMut(u64, u64)) {
         let begins = match self.coding {
             Coding::Plain => false,
             Coding::Percent => byte == b'%',
@@ -296,7 +296,7 @@ impl Finder {
     }
 
     /// Reads the bytes of a failed escape as plain characters.
-    fn flush_escape(&mut self, words: &Words, found: &mut impl FnMut(u64, u64)) {
+    fn flush_escape(&mut self, words: &WordTrie, found: &mut impl FnMut(u64, u64)) {
         let (escape, len) = (self.escape, std::mem::take(&mut self.escape_len));
         for (byte, start) in escape[..len].iter().zip(self.escape_start..) {
             self.take(words, *byte, start..start + 1, found);
@@ -304,7 +304,7 @@ impl Finder {
     }
 
     /// Reads a character that spans `start` to `end`.
-    fn take(&mut self, words: &Words, byte: u8, span: Range<u64>, found: &mut impl FnMut(u64, u64)) {
+    fn take(&mut self, words: &WordTrie, byte: u8, span: Range<u64>, found: &mut impl FnMut(u64, u64)) {
         if words.wrapped && self.at != ROOT && self.passes_over(byte) {
             return;
         }
@@ -346,7 +346,7 @@ impl Finder {
 }
 
 /// Calls `found` with the position of each word in `text`, decoded as `coding`, in the order of their ends.
-pub(super) fn find_all(words: &Words, coding: Coding, text: &[u8], mut found: impl FnMut(u64, u64)) {
+pub(super) fn find_all(words: &WordTrie, coding: Coding, text: &[u8], mut found: impl FnMut(u64, u64)) {
     let mut finder = Finder::new(coding);
     for (byte, position) in text.iter().zip(0..) {
         finder.read(words, *byte, position, &mut found);
@@ -415,7 +415,7 @@ pub(super) mod tests {
     fn found(words: &[Vec<u8>], coding: Coding, text: &[u8]) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
         let index = |at: u64| usize::try_from(at).unwrap();
-        find_all(&Words::new(words), coding, text, |start, end| all.push((index(start), index(end))));
+        find_all(&WordTrie::new(words), coding, text, |start, end| all.push((index(start), index(end))));
         all
     }
 

@@ -24,11 +24,11 @@ type SecretBytes = Zeroizing<Vec<u8>>;
 /// The secrets in force, and the latest former ones.
 #[derive(Default)]
 pub struct SecretsInForce {
-    state: Mutex<State>,
+    state: Mutex<InForceState>,
 }
 
 #[derive(Default)]
-struct State {
+struct InForceState {
     /// Number of changes.
     version: u64,
     /// The secrets by owner: an account, or its tokens.
@@ -98,7 +98,7 @@ impl SecretsInForce {
         patterns
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InForceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,7 +112,7 @@ fn refresh_of(account: &str) -> String {
     format!("{account} refresh")
 }
 
-impl State {
+impl InForceState {
     fn replace(&mut self, owner: String, secrets: &[&[u8]]) {
         let is_searchable = |secret: &&&[u8]| (SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&secret.len());
         let secrets: Vec<SecretBytes> =

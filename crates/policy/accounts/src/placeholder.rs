@@ -10,12 +10,12 @@ use egret_har::base64;
 use egret_http1::{KnownField, is_token};
 use egret_json::pointer::{Pointers, pointer_problem};
 use egret_match::form::decode_form;
-use egret_message::{BODY_BYTES_MAX, Fault, Fields};
+use egret_message::{FLOW_BODY_BYTES_MAX, Fault, Fields};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::find::{Coding, Words, find_all};
+use super::find::{Coding, WordTrie, find_all};
 use super::outgoing::{Applied, Outgoing};
 
 /// Minimum length of the word. Shorter words might occur in a request by chance.
@@ -82,7 +82,7 @@ fn body_default() -> Size {
 
 /// A compiled placeholder: replaces a word with a secret.
 pub struct Placeholder {
-    word: Words,
+    word: WordTrie,
     parts: BTreeSet<RequestPart>,
     body_bytes_max: usize,
     scope: ReplacementScope,
@@ -121,7 +121,7 @@ impl Placeholder {
         if parts.is_empty() {
             return problem("in", "must not be empty: name `header`, `query` or `body`".to_owned());
         }
-        if body.bytes() > BODY_BYTES_MAX {
+        if body.bytes() > FLOW_BODY_BYTES_MAX {
             let message = "at most `16MiB`: the body is buffered in memory for each exchange";
             return problem("body", message.to_owned());
         }
@@ -129,7 +129,7 @@ impl Placeholder {
             return problem(key, message);
         }
         Ok(Self {
-            word: Words::new([text]),
+            word: WordTrie::new([text]),
             parts: parts.clone(),
             body_bytes_max: usize::try_from(body.bytes()).unwrap_or(usize::MAX),
             scope: ReplacementScope {
@@ -339,7 +339,7 @@ fn is_parameter(before: &[u8], after: &[u8], separator: u8) -> bool {
 
 /// The replacement of the word in one request.
 struct Swap<'a> {
-    word: &'a Words,
+    word: &'a WordTrie,
     scope: &'a ReplacementScope,
     secret: &'a str,
     /// Number of replacements that are still allowed.

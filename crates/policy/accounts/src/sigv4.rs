@@ -11,7 +11,7 @@ use egret_aws::{
 };
 use egret_config::{Secret, Size};
 use egret_http1::is_field_value;
-use egret_message::{BODY_BYTES_MAX, Fault};
+use egret_message::{FLOW_BODY_BYTES_MAX, Fault};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,7 @@ impl RequestSigner {
         if session_token.as_ref().is_some_and(|token| !is_text(token)) {
             return Err(("session_token", CONTROL.to_owned()));
         }
-        if config.body.bytes() > BODY_BYTES_MAX {
+        if config.body.bytes() > FLOW_BODY_BYTES_MAX {
             return Err((
                 "body",
                 "at most `16MiB`: the body is buffered in memory for each exchange".to_owned(),

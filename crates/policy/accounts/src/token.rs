@@ -60,7 +60,7 @@ pub struct Token {
     account: Arc<str>,
     config: OAuth2Config,
     endpoint: TokenEndpoint,
-    state: Mutex<State>,
+    state: Mutex<TokenSlot>,
     /// The fetch in flight, and its waiters.
     coalescer: Arc<Coalescer>,
     grant: Arc<Mutex<GrantState>>,
@@ -80,7 +80,7 @@ struct GrantState {
 }
 
 #[derive(Default)]
-struct State {
+struct TokenSlot {
     current: Option<Current>,
     /// Number of tokens so far.
     number: u64,
@@ -334,7 +334,7 @@ impl Token {
         &self.endpoint
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TokenSlot> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -463,7 +463,7 @@ impl fmt::Debug for Token {
     }
 }
 
-impl State {
+impl TokenSlot {
     fn is_good(&self, now: Timestamp) -> bool {
         self.current.as_ref().is_some_and(|current| !current.is_rejected && now < current.expires_at)
     }

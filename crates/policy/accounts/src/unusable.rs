@@ -22,9 +22,9 @@ impl From<Fault> for Unusable {
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BodyTooLarge(most) => write!(
+            Self::BodyTooLarge(max) => write!(
                 f,
-                "the body exceeds the {most} bytes that are buffered to be signed: raise `sigv4.body` of the account"
+                "the body exceeds the {max} bytes that are buffered to be signed: raise `sigv4.body` of the account"
             ),
             Self::Fault(fault) => fault.fmt(f),
         }

@@ -397,9 +397,9 @@ impl fmt::Display for Statuses {
 
 impl<'de> Deserialize<'de> for Statuses {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct StatusesVisitor;
 
-        impl de::Visitor<'_> for Visitor {
+        impl de::Visitor<'_> for StatusesVisitor {
             type Value = Statuses;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -414,7 +414,7 @@ impl<'de> Deserialize<'de> for Statuses {
                 status.to_string().parse().map_err(E::custom)
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(StatusesVisitor)
     }
 }
 

@@ -88,7 +88,7 @@ fn path_of(reference: &[u8], base: &Url<'_>) -> Option<Vec<u8>> {
     };
     let (authority, path) =
         after.split_at(after.iter().position(|byte| *byte == b'/').unwrap_or(after.len()));
-    let parsed = egret_http1::Authority::parse(authority)?;
+    let parsed = egret_http1::AuthoritySpan::parse(authority)?;
     let is_host = parsed.host.of(authority).eq_ignore_ascii_case(base.host.as_bytes());
     let port = parsed.port.unwrap_or(if is_tls { 443 } else { 80 });
     let is_same = is_host && is_tls == base.tls && port == base.port;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egret_store::entries::{Entry, StoredBody};
+use egret_store::entries::{StoredBody, StoredEntry};
 
 use super::reply::{Piece, Reply};
 use super::status::CacheStatus;
@@ -11,7 +11,7 @@ use super::stored::Stored;
 /// A stored response, in the form for one request. All clients share its body.
 #[derive(Debug, Clone)]
 pub struct Served {
-    entry: Arc<Entry<Stored>>,
+    entry: Arc<StoredEntry<Stored>>,
     reply: Reply,
     status: CacheStatus,
 }
@@ -26,7 +26,7 @@ impl Eq for Served {}
 
 impl Served {
     /// Combines the stored `entry`, the form to send, and the value of `Cache-Status`.
-    pub fn new(entry: Arc<Entry<Stored>>, reply: Reply, status: CacheStatus) -> Self {
+    pub fn new(entry: Arc<StoredEntry<Stored>>, reply: Reply, status: CacheStatus) -> Self {
         Self { entry, reply, status }
     }
 

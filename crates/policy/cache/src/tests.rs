@@ -168,9 +168,9 @@ proptest! {
         if let Decision::Serve(reply) | Decision::ServeStale(reply, _) = decision {
             prop_assert_eq!(reply.freshness.age.as_secs(), age + passed);
             let strict = has("must-revalidate") || has("s-maxage=20");
-            let most: u64 = if has("s-maxage=20") { 20 } else if has("max-age=5") { 5 } else { 50 };
+            let max: u64 = if has("s-maxage=20") { 20 } else if has("max-age=5") { 5 } else { 50 };
             let beyond = if strict { 0 } else if has("stale-while-revalidate=9") { 9 } else { 3 };
-            prop_assert!(age + passed <= most + beyond, "{} after {}", said, age + passed);
+            prop_assert!(age + passed <= max + beyond, "{} after {}", said, age + passed);
             prop_assert!(!has("no-cache") && wants != "cache-control: no-cache");
         }
     }

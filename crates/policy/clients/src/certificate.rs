@@ -12,12 +12,12 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// A name, and the time from which its certificate proves nothing any more.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct CertificateName {
     pub name: String,
     pub until: Timestamp,
 }
 
-impl Named {
+impl CertificateName {
     /// Reads a certificate in DER. Returns `None` if it has no usable name of that kind.
     pub fn read(der: &[u8], from: NameFrom) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn name(der: &[u8], from: NameFrom) -> Option<String> {
-        Some(Named::read(der, from)?.name)
+        Some(CertificateName::read(der, from)?.name)
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(name(&der, NameFrom::Dns).unwrap(), "checkout.internal");
         assert_eq!(name(&der, NameFrom::Uri).unwrap(), "spiffe://prod/checkout");
         assert_eq!(name(&der, NameFrom::CommonName).unwrap(), "Checkout Service");
-        let until = Named::read(&der, NameFrom::Dns).unwrap().until;
+        let until = CertificateName::read(&der, NameFrom::Dns).unwrap().until;
         assert_eq!(until, Timestamp::from_secs(1_893_456_000));
     }
 

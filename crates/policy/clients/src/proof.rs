@@ -7,7 +7,7 @@ use egret_clock::Timestamp;
 use egret_config::Problem;
 use egret_http1::RequestHead;
 
-use crate::certificate::Named;
+use crate::certificate::CertificateName;
 use crate::config::{ClientsConfig, NameFrom};
 use crate::given::{AllGiven, Given};
 use crate::tokens::{Digest, Tokens};
@@ -93,9 +93,9 @@ impl fmt::Display for Unproven {
 impl std::error::Error for Unproven {}
 
 /// The clients of a listener, and how they prove who they are.
-pub struct Clients(Kind);
+pub struct Clients(ProofKind);
 
-enum Kind {
+enum ProofKind {
     Tokens(Tokens),
     Certificates { authorities: Arc<[u8]>, from: NameFrom },
 }
@@ -103,8 +103,8 @@ enum Kind {
 impl fmt::Debug for Clients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Kind::Tokens(_) => "Clients(tokens)",
-            Kind::Certificates { .. } => "Clients(certificates)",
+            ProofKind::Tokens(_) => "Clients(tokens)",
+            ProofKind::Certificates { .. } => "Clients(certificates)",
         })
     }
 }
@@ -121,11 +121,11 @@ impl Clients {
         let mut problems = Vec::new();
         config.check(at, has_tls, &mut problems);
         let kind = match (config.ca.is_some(), authorities) {
-            (true, Some(authorities)) => Kind::Certificates { authorities, from: config.name_from },
+            (true, Some(authorities)) => ProofKind::Certificates { authorities, from: config.name_from },
             // Without authorities, their file has been reported.
             (true, None) => return Err(problems),
             (false, _) => {
-                Kind::Tokens(Tokens::compile(&config.tokens, &config.old_tokens, at, &mut problems))
+                ProofKind::Tokens(Tokens::compile(&config.tokens, &config.old_tokens, at, &mut problems))
             }
         };
         if problems.is_empty() { Ok(Self(kind)) } else { Err(problems) }
@@ -135,25 +135,25 @@ impl Clients {
     /// §11.7.1). No scheme is registered for certificates.
     pub const fn challenges(&self) -> &'static [&'static str] {
         match self.0 {
-            Kind::Tokens(_) => &["Basic realm=\"egret\", charset=\"UTF-8\"", "Bearer realm=\"egret\""],
-            Kind::Certificates { .. } => &["Certificate realm=\"egret\""],
+            ProofKind::Tokens(_) => &["Basic realm=\"egret\", charset=\"UTF-8\"", "Bearer realm=\"egret\""],
+            ProofKind::Certificates { .. } => &["Certificate realm=\"egret\""],
         }
     }
 
     /// Returns the client that a request proves by itself. `None` if clients prove their names by
     /// certificates.
     pub fn of_request(&self, request: &RequestHead, bytes: &[u8]) -> Option<Result<&Arc<Proven>, Unproven>> {
-        let Kind::Tokens(tokens) = &self.0 else { return None };
+        let ProofKind::Tokens(tokens) = &self.0 else { return None };
         Some(AllGiven::of(request, bytes).and_then(|given| client_of(tokens, &given)))
     }
 
     /// Returns the client that shows the certificate `der`, which TLS has verified. `None` if clients prove
     /// their names by tokens.
     pub fn of_certificate(&self, der: Option<&[u8]>) -> Option<Result<Arc<Proven>, Unproven>> {
-        let Kind::Certificates { authorities, from } = &self.0 else { return None };
+        let ProofKind::Certificates { authorities, from } = &self.0 else { return None };
         let named = der.ok_or(Unproven::Missing);
-        let named = named.and_then(|der| Named::read(der, *from).ok_or(Unproven::Certificate));
-        Some(named.map(|Named { name, until }| {
+        let named = named.and_then(|der| CertificateName::read(der, *from).ok_or(Unproven::Certificate));
+        Some(named.map(|CertificateName { name, until }| {
             Proven::new(&name, By::Certificate { authorities: Arc::clone(authorities), until })
         }))
     }
@@ -162,10 +162,10 @@ impl Clients {
     /// an earlier config.
     pub fn confirm(&self, proven: &Proven, now: Timestamp) -> Result<(), Unproven> {
         let is_confirmed = match (&self.0, &proven.by) {
-            (Kind::Tokens(tokens), By::Token(digest)) => {
+            (ProofKind::Tokens(tokens), By::Token(digest)) => {
                 tokens.client_of(digest).is_some_and(|client| client.name == proven.name)
             }
-            (Kind::Certificates { authorities, .. }, By::Certificate { authorities: before, until }) => {
+            (ProofKind::Certificates { authorities, .. }, By::Certificate { authorities: before, until }) => {
                 (Arc::ptr_eq(authorities, before) || authorities == before) && now <= *until
             }
             _ => false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use egret_match::expression::{BODY_BYTES_MAX, Expression};
+use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 
 use crate::finished::Finished;
 
@@ -36,7 +36,8 @@ impl ResponseCondition {
 
     /// Returns `true` if the exchange meets it. An expression without a value is not met, and is counted.
     pub(crate) fn is_met(&self, exchange: &Finished<'_>) -> bool {
-        let bodies = if self.wants_bodies() { exchange.whole_bodies(BODY_BYTES_MAX) } else { [None, None] };
+        let bodies =
+            if self.wants_bodies() { exchange.whole_bodies(EXPRESSION_BODY_BYTES_MAX) } else { [None, None] };
         let met = exchange.with_inputs(&bodies, |inputs| self.expression.evaluate(inputs));
         met.unwrap_or_else(|_| {
             self.count_failure();

@@ -16,7 +16,7 @@ use egret_match::matching::Readings;
 use egret_match::{CapturingPatterns, is_event_stream, merged_events};
 use egret_message::{Fields, Request, Response, consumer};
 
-use crate::record::{Attempt, Capture, Facts, RecordedExchange, Side};
+use crate::record::{Attempt, Capture, ExchangeSide, Facts, RecordedExchange};
 
 /// Maximum length of an exported text, such as a consumer's name. A longer one is replaced by its pseudonym.
 const EXPORTABLE_BYTES_MAX: usize = 64;
@@ -116,11 +116,11 @@ impl<'a> Parsed<'a> {
     }
 
     /// Returns the places of the values of `Content-Encoding` in a head, and all their codings as one list.
-    pub(crate) fn codings(self, side: Side) -> (Vec<Span>, Vec<u8>) {
+    pub(crate) fn codings(self, side: ExchangeSide) -> (Vec<Span>, Vec<u8>) {
         let (fields, bytes) = match (side, self.response) {
-            (Side::Request, _) => (&self.request.fields[..], self.record.request_head()),
-            (Side::Response, Some(response)) => (&response.fields[..], self.record.response_head()),
-            (Side::Response, None) => return Default::default(),
+            (ExchangeSide::Request, _) => (&self.request.fields[..], self.record.request_head()),
+            (ExchangeSide::Response, Some(response)) => (&response.fields[..], self.record.response_head()),
+            (ExchangeSide::Response, None) => return Default::default(),
         };
         let is_it = |field: &&Field| field.name.of(bytes).eq_ignore_ascii_case(b"content-encoding");
         let values: Vec<Span> = fields.iter().filter(is_it).map(|field| field.value).collect();
@@ -143,10 +143,10 @@ impl<'a> Parsed<'a> {
         wants_bodies: bool,
         wanted: impl Fn(&[u8]) -> usize,
     ) -> Finished<'a> {
-        let most =
+        let max =
             |fields: &[Field], bytes| if wants_bodies { wanted(content_type(fields, bytes)) } else { 0 };
-        let request = most(&self.request.fields, self.record.request_head());
-        let response = self.response.map_or(0, |head| most(&head.fields, self.record.response_head()));
+        let request = max(&self.request.fields, self.record.request_head());
+        let response = self.response.map_or(0, |head| max(&head.fields, self.record.response_head()));
         Finished { parsed: self, flow, endpoint, body_bytes_max: [request, response] }
     }
 }
@@ -276,10 +276,10 @@ impl<'a> Finished<'a> {
     }
 
     /// Returns the bodies of request and response without their content codings. A body is `None` unless all
-    /// of it was captured and it is at most `most` long. A stream of events is merged, as for remedies.
-    pub(crate) fn whole_bodies(&self, most: usize) -> [Option<Cow<'a, [u8]>>; 2] {
+    /// of it was captured and it is at most `max` long. A stream of events is merged, as for remedies.
+    pub(crate) fn whole_bodies(&self, max: usize) -> [Option<Cow<'a, [u8]>>; 2] {
         let whole = |body: Captured<'a>, codings: Option<&[u8]>| {
-            if body.is_wanted { whole_body(&body, codings.unwrap_or_default(), most) } else { None }
+            if body.is_wanted { whole_body(&body, codings.unwrap_or_default(), max) } else { None }
         };
         let mut response = whole(self.response_body(), self.response_field(b"content-encoding"));
         let fields = self.parsed.response.map_or(&[][..], |head| &head.fields);
@@ -432,9 +432,9 @@ fn field<'a>(fields: &[Field], bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]>
     Some(field.value.of(bytes))
 }
 
-fn captured(capture: &Capture, most: usize) -> Captured<'_> {
-    let bytes = &capture.bytes[..capture.bytes.len().min(most)];
-    Captured { bytes, is_whole: bytes.len() as u64 == capture.body_bytes, is_wanted: most > 0 }
+fn captured(capture: &Capture, max: usize) -> Captured<'_> {
+    let bytes = &capture.bytes[..capture.bytes.len().min(max)];
+    Captured { bytes, is_whole: bytes.len() as u64 == capture.body_bytes, is_wanted: max > 0 }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "2^53 microseconds are 285 years")]

@@ -11,7 +11,7 @@ use egret_har::Key;
 use egret_har::key::KEY_BYTES;
 use egret_har::sink::{Content, Exported, Sink};
 use egret_match::expression::{Expression, Scope, Stage};
-use egret_match::matching::{MatchConfig, Question};
+use egret_match::matching::{MatchConfig, MatchInput};
 use egret_match::router::{MatchRule, Matches, Router};
 use serde_json::{Value, json};
 
@@ -150,7 +150,7 @@ impl Archive {
     pub(crate) fn assign(&self, lines: &str, sheds: bool, record: &mut Record) -> bool {
         let mut matches = Matches::default();
         with_request("one", lines, |request| {
-            let question = Question { request, roll: 0, now: NOW, has_body: false };
+            let question = MatchInput { request, roll: 0, now: NOW, has_body: false };
             self.router.find(question, &mut matches);
         });
         self.diagnoses.assign(&matches, 0, sheds, record)

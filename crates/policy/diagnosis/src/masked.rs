@@ -8,7 +8,7 @@ use egret_har::observed::Captured;
 use egret_har::recorder::decoded_body;
 
 use crate::finished::{Parsed, RecordReader};
-use crate::record::{Capture, RecordedExchange, Side};
+use crate::record::{Capture, ExchangeSide, RecordedExchange};
 
 /// Maximum length of a decoded body. It is the same as in recordings.
 const DECODED_BYTES_MAX: usize = 1 << 20;
@@ -22,12 +22,12 @@ pub(crate) fn masked(
 ) -> Option<RecordedExchange> {
     let text = exchange.masked_text(|text| patterns.masked(text));
     let parsed = reader.read(exchange);
-    let bodies = Side::ALL.map(|side| masked_body(side, exchange, parsed, patterns));
+    let bodies = ExchangeSide::ALL.map(|side| masked_body(side, exchange, parsed, patterns));
     if text.is_none() && bodies.iter().all(Option::is_none) {
         return None;
     }
     let mut masked = text.unwrap_or_else(|| exchange.copy([usize::MAX; 2]));
-    for (side, body) in Side::ALL.into_iter().zip(bodies) {
+    for (side, body) in ExchangeSide::ALL.into_iter().zip(bodies) {
         let Some((bytes, coding)) = body else { continue };
         let capture = masked.body_mut(side);
         if coding.is_some() {
@@ -47,7 +47,7 @@ pub(crate) fn masked(
 type MaskedBody = (Vec<u8>, Option<Vec<egret_http1::Span>>);
 
 fn masked_body(
-    side: Side,
+    side: ExchangeSide,
     exchange: &RecordedExchange,
     parsed: Option<Parsed<'_>>,
     patterns: &Arc<SecretPatterns>,

@@ -215,12 +215,12 @@ pub struct Url<'a> {
 
 /// A message of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum ExchangeSide {
     Request,
     Response,
 }
 
-impl Side {
+impl ExchangeSide {
     pub(crate) const ALL: [Self; 2] = [Self::Request, Self::Response];
 }
 
@@ -238,25 +238,25 @@ impl RecordedExchange {
         Some(Self { text, ..self.copy([usize::MAX; 2]) })
     }
 
-    pub(crate) fn body(&self, side: Side) -> &Capture {
+    pub(crate) fn body(&self, side: ExchangeSide) -> &Capture {
         match side {
-            Side::Request => &self.request_body,
-            Side::Response => &self.response_body,
+            ExchangeSide::Request => &self.request_body,
+            ExchangeSide::Response => &self.response_body,
         }
     }
 
-    pub(crate) fn body_mut(&mut self, side: Side) -> &mut Capture {
+    pub(crate) fn body_mut(&mut self, side: ExchangeSide) -> &mut Capture {
         match side {
-            Side::Request => &mut self.request_body,
-            Side::Response => &mut self.response_body,
+            ExchangeSide::Request => &mut self.request_body,
+            ExchangeSide::Response => &mut self.response_body,
         }
     }
 
     /// Writes blanks in the place of a part of a head.
-    pub(crate) fn blank(&mut self, side: Side, part: Span) {
+    pub(crate) fn blank(&mut self, side: ExchangeSide, part: Span) {
         let head = match side {
-            Side::Request => self.spans.request_head,
-            Side::Response => self.spans.response_head,
+            ExchangeSide::Request => self.spans.request_head,
+            ExchangeSide::Response => self.spans.response_head,
         };
         let start = head.start as usize;
         if let Some(place) = self.text.get_mut(start + part.start as usize..start + part.end as usize) {

@@ -179,9 +179,9 @@ impl Tallies {
         let endpoint = hash(call.key(self.seed), path.as_bytes());
         let known = table.slots.iter().position(|slot| slot.endpoint == endpoint);
         let slot = known.unwrap_or_else(|| {
-            let most = (TABLES_BYTES / self.workers.len() / SLOT_BYTES).clamp(SLOTS_MIN, SLOTS_MAX);
+            let max = (TABLES_BYTES / self.workers.len() / SLOT_BYTES).clamp(SLOTS_MIN, SLOTS_MAX);
             let slot = Slot::new(endpoint, call, path, origin);
-            table.put(slot, most, |evicted| evicted.empty_into(&mut self.inventory(), clock))
+            table.put(slot, max, |evicted| evicted.empty_into(&mut self.inventory(), clock))
         });
         table.slots[slot].add(call);
         let place = table.place(path_hash);
@@ -253,10 +253,10 @@ impl Table {
         self.learned <= LEARNED_PER_SECOND
     }
 
-    /// Stores a slot. If there are `most`, it replaces the one that was used the longest ago, which is passed
+    /// Stores a slot. If there are `max`, it replaces the one that was used the longest ago, which is passed
     /// to `evict` first.
-    fn put(&mut self, slot: Slot, most: usize, evict: impl FnOnce(&mut Slot)) -> usize {
-        if self.slots.len() < most {
+    fn put(&mut self, slot: Slot, max: usize, evict: impl FnOnce(&mut Slot)) -> usize {
+        if self.slots.len() < max {
             self.slots.push(slot);
             return self.slots.len() - 1;
         }

@@ -30,7 +30,7 @@ use crate::finished::RecordReader;
 use crate::observers::Diagnoses;
 use crate::record::RecordedExchange;
 use entry::Writer;
-use list::{Entry, List};
+use list::{List, TrafficEntry};
 use resend::Expected;
 use sampling::{Adaption, Sampling};
 
@@ -175,7 +175,7 @@ impl Traffic {
     }
 
     /// Applies the key of the pseudonyms and the names of secrets from the config in force.
-    pub fn obey(&self, diagnoses: &Diagnoses) {
+    pub fn apply(&self, diagnoses: &Diagnoses) {
         let mut writer = lock(&self.writer);
         let mut rules = lock(&self.rules);
         let key = diagnoses.key().or(rules.key.as_ref()).map(Arc::clone);
@@ -240,7 +240,7 @@ impl Traffic {
             let body_bytes_max = parsed.media_types().map(|media_type| self.wanted_bytes(media_type));
             let exchange = exchange.copy(body_bytes_max);
             let received = masked.is_some().then(|| Box::new(received.copy(body_bytes_max)));
-            let entry = Entry { id, line: line.into(), status, duration_us, exchange, received };
+            let entry = TrafficEntry { id, line: line.into(), status, duration_us, exchange, received };
             let entries_max = usize::try_from(self.config.entries).unwrap_or(usize::MAX);
             let bytes_max = usize::try_from(self.config.memory.bytes()).unwrap_or(usize::MAX);
             lock(&self.list).add(entry, entries_max, bytes_max);
@@ -321,13 +321,13 @@ impl Traffic {
         batch
     }
 
-    /// Appends the newest `most` entries before the number `before` that meet `filter`, the newest first, as
+    /// Appends the newest `max` entries before the number `before` that meet `filter`, the newest first, as
     /// the elements of a JSON array. Stops soon after `bytes_max`.
     pub fn latest(
         &self,
         before: u64,
         filter: &TrafficFilter,
-        most: usize,
+        max: usize,
         bytes_max: usize,
         out: &mut Vec<u8>,
     ) {
@@ -337,7 +337,7 @@ impl Traffic {
             let Some(last) = entries.last() else { return };
             before = last.id;
             for entry in entries {
-                if found >= most || out.len() >= bytes_max {
+                if found >= max || out.len() >= bytes_max {
                     return;
                 }
                 if self.meets(filter, &entry, &mut reader) {
@@ -381,7 +381,7 @@ impl Traffic {
         Some(Resending { traffic: Arc::clone(self), number })
     }
 
-    fn meets(&self, filter: &TrafficFilter, entry: &Entry, reader: &mut RecordReader) -> bool {
+    fn meets(&self, filter: &TrafficFilter, entry: &TrafficEntry, reader: &mut RecordReader) -> bool {
         let mut writer = lock(&self.writer);
         self.writer_of(&mut writer).is_some_and(|writer| filter.takes(entry, writer.mask(), reader))
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use egret_config::Problem;
 use egret_match::expression::{EvaluationError, Expression, Scope, Stage};
 use egret_quota::{QuotaConfigs, QuotaKind};
-use egret_remedy::{Mode, Named, RemedyConfig};
+use egret_remedy::{Mode, NamedPart, RemedyConfig};
 
 use crate::config::FlowConfig;
 
@@ -94,13 +94,13 @@ fn last_draws<'a>(flows: &'a [FlowConfig], quotas: &'a QuotaConfigs) -> HashMap<
 
 /// A remedy, by its numbers.
 #[derive(Clone, Copy)]
-struct Entry<'a> {
+struct PlacedRemedy<'a> {
     flow: usize,
     number: usize,
     config: &'a RemedyConfig,
 }
 
-impl Entry<'_> {
+impl PlacedRemedy<'_> {
     fn path(&self) -> String {
         let path = format!("flows[{}].remedies[{}]", self.flow, self.number);
         match self.config.only_key(&path, &mut Vec::new()) {
@@ -113,7 +113,7 @@ impl Entry<'_> {
 impl<'a> Entries<'a> {
     /// Returns the remedies that every exchange of `flow` passes behind its remedy `number`: the further ones
     /// of the flow, and those of the `later` flows that this one covers.
-    fn inside(self, flow: usize, number: usize) -> impl Iterator<Item = Entry<'a>> {
+    fn inside(self, flow: usize, number: usize) -> impl Iterator<Item = PlacedRemedy<'a>> {
         let outer = self.flows.get(flow);
         let covered = move |(_, other): &(usize, &'a FlowConfig)| {
             outer.is_some_and(|outer| outer.matching.covers(&other.matching))
@@ -123,7 +123,7 @@ impl<'a> Entries<'a> {
         let entries = own.chain(later).flat_map(move |(at, other)| {
             let first = if at == flow { number + 1 } else { 0 };
             let remedies = other.remedies.iter().enumerate().skip(first);
-            remedies.map(move |(number, config)| Entry { flow: at, number, config })
+            remedies.map(move |(number, config)| PlacedRemedy { flow: at, number, config })
         });
         entries.take(COMPARED_MAX)
     }
@@ -133,10 +133,11 @@ impl<'a> Entries<'a> {
     fn uncounted_calls(self, flow: usize, config: &FlowConfig) -> Vec<Problem> {
         let mut advice = Vec::new();
         for (number, remedy) in config.remedies.iter().enumerate() {
-            let drawn = Entry { flow, number, config: remedy };
+            let drawn = PlacedRemedy { flow, number, config: remedy };
             let names = remedy.names();
-            let quota =
-                names.iter().find_map(|name| if let Named::Quota(name) = name { Some(*name) } else { None });
+            let quota = names
+                .iter()
+                .find_map(|name| if let NamedPart::Quota(name) = name { Some(*name) } else { None });
             // Slots are held until the last attempt is over, so none is missing.
             let counts_calls = |quota: &str| {
                 self.quotas.get(quota).is_some_and(|quota| quota.kind != QuotaKind::Concurrency)
@@ -145,7 +146,7 @@ impl<'a> Entries<'a> {
             else {
                 continue;
             };
-            let repeats = |entry: &Entry<'_>| {
+            let repeats = |entry: &PlacedRemedy<'_>| {
                 let retry = entry.config.retry.as_ref().filter(|_| entry.config.mode == Mode::Enforce);
                 retry.is_some_and(|retry| retry.attempts > 1)
             };
@@ -169,7 +170,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Returns `true` if a later remedy draws from the same quota, or from one that draws from it.
-    fn is_drawn_again(self, quota: &str, drawn: Entry<'_>) -> bool {
+    fn is_drawn_again(self, quota: &str, drawn: PlacedRemedy<'_>) -> bool {
         self.last_draws.get(quota).is_some_and(|last| *last > (drawn.flow, drawn.number))
     }
 
@@ -180,7 +181,7 @@ impl<'a> Entries<'a> {
         for (number, remedy) in
             config.remedies.iter().enumerate().filter(|(_, remedy)| responds_always(remedy))
         {
-            let responds = Entry { flow, number, config: remedy };
+            let responds = PlacedRemedy { flow, number, config: remedy };
             let mut warned = None;
             for entry in
                 self.inside(flow, number).filter(|entry| warned.replace(entry.flow) != Some(entry.flow))

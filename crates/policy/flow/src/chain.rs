@@ -8,7 +8,7 @@ use egret_match::router::{Match, Matches};
 use egret_message::{Fault, Outcome, Reason, Refused};
 use egret_quota::{Grant, Permit};
 use egret_remedy::{
-    AnyHeld, Checkpoint, Decision, Exchange, LocalKind, LocalResponse, Mode, Needs, OnError, PendingChanges,
+    AnyRun, Checkpoint, Decision, Exchange, LocalKind, LocalResponse, Mode, Needs, OnError, PendingChanges,
     Reaction, Step, record_account_outcome,
 };
 use egret_store::coalescer::Background;
@@ -45,7 +45,7 @@ pub struct RemedyChain {
     /// The remedies by their number in the plan, each with the match of its flow, outermost first.
     chain: Vec<(usize, Match)>,
     /// State of the remedies entered so far, in the same order.
-    held: Vec<AnyHeld>,
+    held: Vec<AnyRun>,
     /// The pending changes after each of them has seen the request.
     checkpoints: Vec<Checkpoint>,
     /// The pending changes before the first of them.
@@ -273,7 +273,7 @@ impl RemedyChain {
     /// Goes back to the outermost remedy whose grant has ended before the call was sent. It has to decide
     /// again, and so do the inner ones; what they have taken is returned.
     pub fn take_again(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
-        let has_ended = |(held, (number, _)): (&mut AnyHeld, &(usize, Match))| {
+        let has_ended = |(held, (number, _)): (&mut AnyRun, &(usize, Match))| {
             let grant = flows.slots[*number].enforced_grant(held);
             grant.is_some_and(|grant| grant.iter().flat_map(Grant::permits).any(|permit| !permit.is_valid()))
         };
@@ -287,7 +287,7 @@ impl RemedyChain {
     /// a grant.
     pub fn draw_again(&mut self, flows: &Flows, exchange: &mut Exchange<'_>) {
         exchange.draft.seen = true;
-        let has_drawn = |(held, (number, _)): (&mut AnyHeld, &(usize, Match))| {
+        let has_drawn = |(held, (number, _)): (&mut AnyRun, &(usize, Match))| {
             flows.slots[*number].remedy.grant(held).is_some_and(|grant| grant.is_some())
         };
         if let Some(drawn) = self.held.iter_mut().zip(&self.chain).position(has_drawn) {
@@ -401,7 +401,7 @@ fn guarded<T>(slot: &RemedySlot, act: impl FnOnce() -> T) -> Result<T, Fault> {
 
 impl RemedySlot {
     /// The grant that the call needs.
-    fn enforced_grant<'h>(&self, held: &'h mut AnyHeld) -> Option<&'h mut Option<Grant>> {
+    fn enforced_grant<'h>(&self, held: &'h mut AnyRun) -> Option<&'h mut Option<Grant>> {
         if self.mode == Mode::Enforce { self.remedy.grant(held) } else { None }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use egret_match::matching::{Mismatch, Question};
+use egret_match::matching::{MatchInput, Mismatch};
 use egret_match::router::{Matches, Router};
 use serde::Serialize;
 
@@ -34,12 +34,12 @@ const ROLLS_MAX: u64 = 100_000;
 
 /// Evaluates each of `flows` against the request. `router` is compiled from the same flows. A flow that
 /// samples exchanges is evaluated as if this one were sampled.
-pub fn explain(flows: &[FlowConfig], router: &Router, question: Question<'_>) -> Vec<ExplainedFlow> {
+pub fn explain(flows: &[FlowConfig], router: &Router, question: MatchInput<'_>) -> Vec<ExplainedFlow> {
     flows.iter().enumerate().map(|(number, flow)| verdict(number, flow, router, question)).collect()
 }
 
-fn verdict(number: usize, flow: &FlowConfig, router: &Router, question: Question<'_>) -> ExplainedFlow {
-    let ask = |roll| router.mismatch(number, Question { roll, ..question });
+fn verdict(number: usize, flow: &FlowConfig, router: &Router, question: MatchInput<'_>) -> ExplainedFlow {
+    let ask = |roll| router.mismatch(number, MatchInput { roll, ..question });
     let is_sampled = |roll: &u64| ask(*roll) != Some(Mismatch::Sample);
     let roll = (0..ROLLS_MAX).find(is_sampled).unwrap_or_default();
     let mismatch = ask(roll);
@@ -51,14 +51,14 @@ fn verdict(number: usize, flow: &FlowConfig, router: &Router, question: Question
         when_response: flow.when_response.clone().filter(|_| mismatch.is_none()),
         sample: (mismatch.is_none() && !share.is_all()).then(|| share.get()),
         parameters: if mismatch.is_none() {
-            parameters(number, router, Question { roll, ..question })
+            parameters(number, router, MatchInput { roll, ..question })
         } else {
             BTreeMap::new()
         },
     }
 }
 
-fn parameters(number: usize, router: &Router, question: Question<'_>) -> BTreeMap<String, String> {
+fn parameters(number: usize, router: &Router, question: MatchInput<'_>) -> BTreeMap<String, String> {
     let mut matches = Matches::default();
     router.find(question, &mut matches);
     let found = matches.iter().find(|found| found.flow() == number);
@@ -87,7 +87,7 @@ mod tests {
         .unwrap();
         let router = Router::compile(&match_rules(&flows)).unwrap();
         let verdicts = with_request("stripe", "GET https://api.stripe.com/v1/charges/7", |request| {
-            let question = Question { request, roll: 0, now: Timestamp::default(), has_body: true };
+            let question = MatchInput { request, roll: 0, now: Timestamp::default(), has_body: true };
             explain(&flows, &router, question)
         });
         assert_eq!(

@@ -16,7 +16,7 @@ use egret_config::Problem;
 use egret_config::reload::{Identities, Identity, KeptStates, StateKeeper};
 use egret_diagnosis::{Diagnoses, DiagnosesContext, DiagnosisStats, Exports, ResponseCondition};
 use egret_har::Key;
-use egret_match::matching::Question;
+use egret_match::matching::MatchInput;
 use egret_match::router::{Matches, Router};
 use egret_message::KnownProvider;
 use egret_quota::{Inheritance, QuotaConfigs, QuotaSnapshot, QuotaState, Quotas, Stores};
@@ -443,12 +443,12 @@ impl Flows {
 
     /// Evaluates each flow against a request. `config` is the one that the flows were compiled from. A flow
     /// that samples exchanges is evaluated as if this one were sampled.
-    pub fn explain(&self, config: &[FlowConfig], question: Question<'_>) -> Vec<ExplainedFlow> {
+    pub fn explain(&self, config: &[FlowConfig], question: MatchInput<'_>) -> Vec<ExplainedFlow> {
         explain::explain(config, &self.router, question)
     }
 
     /// Finds the flows that match a request.
-    pub fn find(&self, question: Question<'_>, matches: &mut Matches) {
+    pub fn find(&self, question: MatchInput<'_>, matches: &mut Matches) {
         self.router.find(question, matches);
     }
 

@@ -30,7 +30,7 @@ pub fn is_event_stream(fields: Fields<'_>) -> bool {
 /// Returns the body that expressions see of a whole stream of events without content codings: JSON, or `None`
 /// if no event is JSON.
 pub fn merged_events(stream: &[u8]) -> Option<Vec<u8>> {
-    let mut scan = EventScan { source: Source::Plain, events: Events::default() };
+    let mut scan = EventScan { source: EventSource::Plain, events: Events::default() };
     scan.push(stream);
     scan.finish()
 }
@@ -38,12 +38,12 @@ pub fn merged_events(stream: &[u8]) -> Option<Vec<u8>> {
 /// Reads a stream of events as it passes.
 #[derive(Debug)]
 pub struct EventScan {
-    source: Source,
+    source: EventSource,
     events: Events,
 }
 
 #[derive(Debug)]
-enum Source {
+enum EventSource {
     /// The bytes that pass are the events.
     Plain,
     /// They are the events under content codings.
@@ -67,11 +67,11 @@ impl EventScan {
         let source = if fields.is_encoded() {
             let codings: Vec<&[u8]> = fields.all(b"content-encoding").collect();
             match ContentDecoder::of(&codings.join(&b","[..])) {
-                Some(decoder) => Source::Coded { decoder, received: 0, decoded: 0 },
-                None => Source::Unreadable,
+                Some(decoder) => EventSource::Coded { decoder, received: 0, decoded: 0 },
+                None => EventSource::Unreadable,
             }
         } else {
-            Source::Plain
+            EventSource::Plain
         };
         Some(Self { source, events: Events::default() })
     }
@@ -80,13 +80,13 @@ impl EventScan {
     pub fn push(&mut self, bytes: &[u8]) {
         let Self { source, events } = self;
         match source {
-            Source::Plain => events.push(bytes),
-            Source::Coded { decoder, received, decoded } => {
+            EventSource::Plain => events.push(bytes),
+            EventSource::Coded { decoder, received, decoded } => {
                 *received += bytes.len() as u64;
-                let most = DECODED_BYTES_MIN.max(DECODED_RATIO_MAX.saturating_mul(*received));
+                let max = DECODED_BYTES_MIN.max(DECODED_RATIO_MAX.saturating_mul(*received));
                 let result = decoder.push(bytes, &mut |piece| {
                     *decoded += piece.len() as u64;
-                    if *decoded > most {
+                    if *decoded > max {
                         return Err(DecodeError::Stopped);
                     }
                     events.push(piece);
@@ -96,20 +96,20 @@ impl EventScan {
                     self.give_up();
                 }
             }
-            Source::Unreadable => {}
+            EventSource::Unreadable => {}
         }
     }
 
     /// Reads no more, and frees the memory.
     pub fn give_up(&mut self) {
-        *self = Self { source: Source::Unreadable, events: Events::default() };
+        *self = Self { source: EventSource::Unreadable, events: Events::default() };
     }
 
     /// Returns an upper bound of the memory in use, in bytes.
     pub fn held_bytes(&self) -> usize {
         let decoder = match &self.source {
-            Source::Coded { decoder, .. } => decoder.held_bytes(),
-            Source::Plain | Source::Unreadable => 0,
+            EventSource::Coded { decoder, .. } => decoder.held_bytes(),
+            EventSource::Plain | EventSource::Unreadable => 0,
         };
         decoder + self.events.framer.held_bytes() + self.events.reports.held_bytes()
     }

@@ -38,7 +38,7 @@ use cel::{Context, Env, Value};
 use check::{Known, Variables};
 
 pub use error::{EvaluationError, ExpressionError};
-pub use inputs::{BODY_BYTES_MAX, Ended, Inputs, Scope, Stage};
+pub use inputs::{EXPRESSION_BODY_BYTES_MAX, Ended, Inputs, Scope, Stage};
 pub(crate) use values::{ValueTable, Variable};
 
 /// Maximum length of an expression.

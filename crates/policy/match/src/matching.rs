@@ -108,7 +108,7 @@ impl MatchConfig {
 
 /// The input of a match.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct MatchInput<'a> {
     /// The request.
     pub request: &'a Request<'a>,
     /// Random number of the exchange. It is the same for every question about the exchange.
@@ -206,8 +206,8 @@ pub(crate) struct Matcher {
     /// `true` if the host must be checked although the router has found the flow.
     pub rechecks_host: bool,
     methods: Option<Methods>,
-    query: Box<[Named]>,
-    headers: Box<[Named]>,
+    query: Box<[NamedPatterns]>,
+    headers: Box<[NamedPatterns]>,
     consumers: Box<[TextPattern]>,
     sample: Option<Sample>,
     when: Option<Expression<bool>>,
@@ -215,7 +215,7 @@ pub(crate) struct Matcher {
 
 /// A name, and the patterns of which one must match its value.
 #[derive(Debug)]
-struct Named {
+struct NamedPatterns {
     name: Box<str>,
     values: Box<[TextPattern]>,
 }
@@ -271,7 +271,7 @@ impl Matcher {
 
     /// Returns the first predicate that does not match, in the order of the config reference. `readings` are
     /// those of the request's path.
-    pub fn mismatch(&self, question: Question<'_>, readings: &Readings) -> Option<Mismatch<'_>> {
+    pub fn mismatch(&self, question: MatchInput<'_>, readings: &Readings) -> Option<Mismatch<'_>> {
         let request = question.request;
         if !self.providers.is_empty() && !self.providers.iter().any(|name| **name == *request.provider) {
             return Some(Mismatch::Provider);
@@ -314,7 +314,7 @@ impl Matcher {
     /// Returns the first predicate that does not match, among those that the router does not index.
     pub fn mismatch_of_rest(
         &self,
-        question: Question<'_>,
+        question: MatchInput<'_>,
         parameters: Parameters<'_>,
     ) -> Option<Mismatch<'_>> {
         let request = question.request;
@@ -366,13 +366,13 @@ fn parameter_of_both(hosts: &[HostPattern], paths: &[PathPattern], at: &str) -> 
 
 fn mismatch_of_when(
     when: &Expression<bool>,
-    question: Question<'_>,
+    question: MatchInput<'_>,
     parameters: Parameters<'_>,
 ) -> Option<Mismatch<'static>> {
     if when.needs_request_body() && !question.has_body {
         return Some(Mismatch::Undecided);
     }
-    let Question { request, now, .. } = question;
+    let MatchInput { request, now, .. } = question;
     match when.evaluate(&Inputs { request, response: None, parameters, attempt: 1, now, ended: None }) {
         Ok(true) => None,
         Ok(false) => Some(Mismatch::When),
@@ -380,7 +380,7 @@ fn mismatch_of_when(
     }
 }
 
-impl Named {
+impl NamedPatterns {
     fn fits_header(&self, request: &Request<'_>) -> bool {
         request.fields.all(self.name.as_bytes()).any(|value| self.fits(value))
     }
@@ -425,14 +425,14 @@ fn named(
     at: &str,
     problems: &mut Vec<Problem>,
     name_problem: impl Fn(&str) -> Option<String>,
-) -> Box<[Named]> {
+) -> Box<[NamedPatterns]> {
     let mut compiled = Vec::with_capacity(config.len());
     for (name, values) in config {
         let at = format!("{at}.{name}");
         if let Some(message) = name_problem(name) {
             problems.push(Problem::new(at.clone(), message));
         }
-        compiled.push(Named {
+        compiled.push(NamedPatterns {
             name: name.as_str().into(),
             values: each(values, &at, problems, TextPattern::parse),
         });

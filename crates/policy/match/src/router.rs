@@ -13,7 +13,7 @@ use egret_config::Problem;
 use tree::{Forest, IndexEntry, Root, ShortHasher};
 
 use crate::expression::EvaluationError;
-use crate::matching::{HostPattern, MatchConfig, Matcher, Question, Readings, bare};
+use crate::matching::{HostPattern, MatchConfig, MatchInput, Matcher, Readings, bare};
 use crate::parameters::Parameters;
 
 pub use crate::matching::Mismatch;
@@ -136,7 +136,7 @@ impl Router {
 
     /// Finds all flows that match, in the order of the config. Reuses the memory of `matches`, so repeated
     /// calls do not allocate.
-    pub fn find(&self, question: Question<'_>, matches: &mut Matches) {
+    pub fn find(&self, question: MatchInput<'_>, matches: &mut Matches) {
         matches.clear();
         if self.flows.is_empty() {
             return;
@@ -167,7 +167,7 @@ impl Router {
     fn mismatch_of_rest(
         &self,
         found: IndexEntry,
-        question: Question<'_>,
+        question: MatchInput<'_>,
         readings: &Readings,
     ) -> Option<Mismatch<'_>> {
         let IndexEntry { flow, pattern, reading } = found;
@@ -187,7 +187,7 @@ impl Router {
     }
 
     /// Finds the flows whose provider or host, and path, match.
-    fn gather(&self, question: Question<'_>, matches: &mut Matches) {
+    fn gather(&self, question: MatchInput<'_>, matches: &mut Matches) {
         let request = question.request;
         let Matches { readings, found, .. } = matches;
         let mut visit = |root: &Root| {
@@ -249,7 +249,7 @@ impl Router {
 
     /// Explains why the flow with that number does not match. Returns `None` if it matches or does not exist.
     /// Checks only this flow.
-    pub fn mismatch(&self, flow: usize, question: Question<'_>) -> Option<Mismatch<'_>> {
+    pub fn mismatch(&self, flow: usize, question: MatchInput<'_>) -> Option<Mismatch<'_>> {
         let mut readings = Readings::default();
         readings.read(question.request.path);
         readings.join();

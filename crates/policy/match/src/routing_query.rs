@@ -18,7 +18,7 @@ pub const ADDED_FIELDS_MAX: usize = 3;
 
 /// The meaning of a routing parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum RoutingParameter {
     /// The host, and the port if it is not the scheme's.
     Host,
     /// The scheme.
@@ -27,7 +27,7 @@ pub enum Part {
     Consumer,
 }
 
-impl Part {
+impl RoutingParameter {
     const ALL: [Self; 3] = [Self::Host, Self::Scheme, Self::Consumer];
 
     /// Returns the meaning of the parameter with that name. Names are compared after decoding, and case
@@ -51,7 +51,7 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for RoutingParameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Host => "host",
@@ -65,13 +65,13 @@ impl fmt::Display for Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoutingQueryError {
     /// Several parameters name this part.
-    Twice(Part),
+    Twice(RoutingParameter),
     /// The parameter that names this part is empty.
-    Empty(Part),
+    Empty(RoutingParameter),
     /// The parameter that names this part has bytes that a header field must not have.
-    Bytes(Part),
+    Bytes(RoutingParameter),
     /// A header field names another one.
-    Disagrees(Part),
+    Disagrees(RoutingParameter),
 }
 
 impl fmt::Display for RoutingQueryError {
@@ -106,11 +106,11 @@ pub fn rewrite(request: &RequestHead, bytes: &[u8]) -> Option<Rewritten> {
     let target = request.target.of(bytes);
     let at = memchr::memchr(b'?', target)?;
     let (path, query) = (&target[..at], &target[at + 1..]);
-    let routing = |pair: &&[u8]| Part::of(pair_of(pair).0).is_some();
+    let routing = |pair: &&[u8]| RoutingParameter::of(pair_of(pair).0).is_some();
     if !pairs(query).any(|pair| routing(&pair)) {
         return None;
     }
-    let named = Named::of(query).and_then(|named| named.without_known(request, bytes));
+    let named = RoutingValues::of(query).and_then(|named| named.without_known(request, bytes));
     let kept: Vec<&[u8]> = pairs(query).filter(|pair| !routing(pair)).collect();
     let target_range = request.target.range();
     let mut head = Vec::with_capacity(request.len + ADDED_BYTES_MAX);
@@ -141,32 +141,32 @@ fn pair_of(pair: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The decoded values of the routing parameters, in the order of [`Part::ALL`].
+/// The decoded values of the routing parameters, in the order of [`RoutingParameter::ALL`].
 #[derive(Debug, Default)]
-struct Named([Option<Vec<u8>>; 3]);
+struct RoutingValues([Option<Vec<u8>>; 3]);
 
-impl Named {
+impl RoutingValues {
     fn of(query: &[u8]) -> Result<Self, RoutingQueryError> {
         let mut named = Self::default();
         let mut seen = [false; 3];
         for pair in pairs(query) {
             let (name, value) = pair_of(pair);
-            let Some(part) = Part::of(name) else { continue };
+            let Some(part) = RoutingParameter::of(name) else { continue };
             if std::mem::replace(&mut seen[part as usize], true) {
                 return Err(RoutingQueryError::Twice(part));
             }
             let value = decode_form(value);
             let value = value.trim_ascii();
             let is_wrong = |byte: &u8| match part {
-                Part::Host | Part::Scheme => !byte.is_ascii_graphic(),
-                Part::Consumer => byte.is_ascii_control(),
+                RoutingParameter::Host | RoutingParameter::Scheme => !byte.is_ascii_graphic(),
+                RoutingParameter::Consumer => byte.is_ascii_control(),
             };
             if value.iter().any(is_wrong) {
                 return Err(RoutingQueryError::Bytes(part));
             }
             match (part, value) {
                 // Clients write the name of the consumer even if they have none.
-                (Part::Consumer, b"") => {}
+                (RoutingParameter::Consumer, b"") => {}
                 (_, b"") => return Err(RoutingQueryError::Empty(part)),
                 _ => named.0[part as usize] = Some(value.to_vec()),
             }
@@ -182,11 +182,11 @@ impl Named {
         }
         let text = |span: Span| span.of(bytes);
         let known = [fields.host().map(text), fields.scheme().map(text), consumer(request, bytes)];
-        for (part, known) in Part::ALL.into_iter().zip(known) {
+        for (part, known) in RoutingParameter::ALL.into_iter().zip(known) {
             let (Some(known), Some(value)) = (known, &self.0[part as usize]) else { continue };
             let is_same = match part {
-                Part::Host | Part::Scheme => known.eq_ignore_ascii_case(value),
-                Part::Consumer => known == value,
+                RoutingParameter::Host | RoutingParameter::Scheme => known.eq_ignore_ascii_case(value),
+                RoutingParameter::Consumer => known == value,
             };
             if !is_same {
                 return Err(RoutingQueryError::Disagrees(part));
@@ -197,7 +197,7 @@ impl Named {
     }
 
     fn write(&self, head: &mut Vec<u8>) {
-        for (part, value) in Part::ALL.into_iter().zip(&self.0) {
+        for (part, value) in RoutingParameter::ALL.into_iter().zip(&self.0) {
             if let Some(value) = value {
                 head.extend_from_slice(part.field().as_bytes());
                 head.extend_from_slice(b": ");
@@ -268,18 +268,18 @@ mod tests {
     fn repeated_or_invalid_parameters_are_refused() {
         use RoutingQueryError::{Bytes, Disagrees, Empty, Twice};
         for (target, fields, error) in [
-            ("/?egret_host=a&egret_host=a", "", Twice(Part::Host)),
-            ("/?egret_host=a&lunar_original_host=a", "", Twice(Part::Host)),
-            ("/?egret_consumer=&egret_consumer=a", "", Twice(Part::Consumer)),
-            ("/?egret_host", "", Empty(Part::Host)),
-            ("/?egret_scheme=", "", Empty(Part::Scheme)),
-            ("/?egret_host=a%0D%0Ax:y", "", Bytes(Part::Host)),
-            ("/?egret_host=a+b", "", Bytes(Part::Host)),
-            ("/?egret_consumer=a%00", "", Bytes(Part::Consumer)),
-            ("/?egret_host=a", "x-egret-host: b\r\n", Disagrees(Part::Host)),
-            ("/?egret_host=a", "Mashape-Host-Override: b\r\n", Disagrees(Part::Host)),
-            ("/?egret_scheme=http", "x-lunar-scheme: https\r\n", Disagrees(Part::Scheme)),
-            ("/?egret_consumer=a", "x-lunar-consumer-tag: A\r\n", Disagrees(Part::Consumer)),
+            ("/?egret_host=a&egret_host=a", "", Twice(RoutingParameter::Host)),
+            ("/?egret_host=a&lunar_original_host=a", "", Twice(RoutingParameter::Host)),
+            ("/?egret_consumer=&egret_consumer=a", "", Twice(RoutingParameter::Consumer)),
+            ("/?egret_host", "", Empty(RoutingParameter::Host)),
+            ("/?egret_scheme=", "", Empty(RoutingParameter::Scheme)),
+            ("/?egret_host=a%0D%0Ax:y", "", Bytes(RoutingParameter::Host)),
+            ("/?egret_host=a+b", "", Bytes(RoutingParameter::Host)),
+            ("/?egret_consumer=a%00", "", Bytes(RoutingParameter::Consumer)),
+            ("/?egret_host=a", "x-egret-host: b\r\n", Disagrees(RoutingParameter::Host)),
+            ("/?egret_host=a", "Mashape-Host-Override: b\r\n", Disagrees(RoutingParameter::Host)),
+            ("/?egret_scheme=http", "x-lunar-scheme: https\r\n", Disagrees(RoutingParameter::Scheme)),
+            ("/?egret_consumer=a", "x-lunar-consumer-tag: A\r\n", Disagrees(RoutingParameter::Consumer)),
         ] {
             assert_eq!(rewritten(target, fields), Some(Err(error)), "{target}");
         }
@@ -293,7 +293,7 @@ mod tests {
         let bytes = b"GET /a?egret_host=a&b&egret_host=b HTTP/1.1\r\nHost: h\r\n\r\n";
         let Rewritten { head, outcome } = rewrite(&parse(bytes), bytes).unwrap();
         assert_eq!(head, b"GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n");
-        assert_eq!(outcome, Err(RoutingQueryError::Twice(Part::Host)));
+        assert_eq!(outcome, Err(RoutingQueryError::Twice(RoutingParameter::Host)));
     }
 
     proptest! {

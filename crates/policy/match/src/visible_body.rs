@@ -6,7 +6,7 @@ use egret_har::observed::Captured;
 use egret_har::recorder::whole_body;
 use egret_message::Fields;
 
-use crate::expression::BODY_BYTES_MAX;
+use crate::expression::EXPRESSION_BODY_BYTES_MAX;
 
 /// Returns a whole body without its content codings, as expressions see it. Returns `None` if it is too long,
 /// or if a content coding is unknown or invalid.
@@ -16,7 +16,7 @@ pub fn seen_at_end<'a>(fields: Fields<'_>, body: &'a [u8]) -> Option<Cow<'a, [u8
     }
     let codings: Vec<&[u8]> = fields.all(b"content-encoding").collect();
     let body = Captured { bytes: body, is_whole: true, is_wanted: true };
-    let decoded = whole_body(&body, &codings.join(&b","[..]), BODY_BYTES_MAX)?;
+    let decoded = whole_body(&body, &codings.join(&b","[..]), EXPRESSION_BODY_BYTES_MAX)?;
     Some(Cow::Owned(decoded.into_owned()))
 }
 
@@ -59,9 +59,12 @@ mod tests {
 
     #[test]
     fn no_more_is_read_than_expressions_may_see() {
-        let fits = coded("gzip", &vec![b'1'; BODY_BYTES_MAX]);
-        assert_eq!(seen(&[JSON, ("Content-Encoding", "gzip")], &fits).unwrap().len(), BODY_BYTES_MAX);
-        let bomb = coded("gzip", &vec![b'1'; BODY_BYTES_MAX + 1]);
+        let fits = coded("gzip", &vec![b'1'; EXPRESSION_BODY_BYTES_MAX]);
+        assert_eq!(
+            seen(&[JSON, ("Content-Encoding", "gzip")], &fits).unwrap().len(),
+            EXPRESSION_BODY_BYTES_MAX
+        );
+        let bomb = coded("gzip", &vec![b'1'; EXPRESSION_BODY_BYTES_MAX + 1]);
         assert_eq!(seen(&[JSON, ("Content-Encoding", "gzip")], &bomb), None);
     }
 
@@ -72,7 +75,7 @@ mod tests {
             codings in "(gzip|deflate|br|zstd|identity|x)(, (gzip|deflate|br|zstd))?",
         ) {
             let seen = seen(&[JSON, ("Content-Encoding", &codings)], &body);
-            prop_assert!(seen.is_none_or(|seen| seen.len() <= BODY_BYTES_MAX));
+            prop_assert!(seen.is_none_or(|seen| seen.len() <= EXPRESSION_BODY_BYTES_MAX));
         }
     }
 }

@@ -328,9 +328,8 @@ impl FromStr for Percent {
                 let number = text.strip_suffix('%')?.trim_end();
                 number.split_once('.').unwrap_or((number, "0"))
             };
-            let digits = |text: &str, most: usize| {
-                let plain =
-                    (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+            let digits = |text: &str, max: usize| {
+                let plain = (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
                 plain.then(|| text.parse::<u32>().ok())?
             };
             let fraction = digits(fraction, 2)? * if fraction.len() == 1 { 10 } else { 1 };

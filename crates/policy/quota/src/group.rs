@@ -14,7 +14,7 @@ use super::group_kind::GroupKind;
 use super::handed_state::{CorrectionState, GroupState, MeterState};
 use super::learn::Learned;
 use super::lease::{Count, Lease};
-use super::meter::{Meter, REPORT_MICROS, Refill, Report, Rule, Stage};
+use super::meter::{Meter, REPORT_MICROS, Refill, Rule, Stage, UsageReport};
 use super::refusal::Why;
 use super::share::LeaseClock;
 use super::status::SharedSnapshot;
@@ -31,7 +31,7 @@ pub(super) struct Group {
     /// The key and the lease of units that a cluster shares; `None` for other units. They are outside of the
     /// lock, because it is held while the cluster is asked for units.
     shared: Option<(Arc<[u8]>, LeaseClock)>,
-    state: Mutex<State>,
+    state: Mutex<GroupUsage>,
 }
 
 impl Group {
@@ -42,7 +42,7 @@ impl Group {
             Backed::Blocks(blocks) => (rule, Some((blocks.key(), blocks.lease_clock()))),
             Backed::Memory | Backed::File(_) => (rule, None),
         };
-        let state = State {
+        let state = GroupUsage {
             meter: Meter::new(rule),
             correction: Correction::default(),
             abandoned_units: 0,
@@ -65,12 +65,12 @@ impl Group {
     }
 
     /// Locks the state. The state is consistent after every statement, so a poisoned lock is safe to use.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, GroupUsage> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `work`, which may free units, and wakes the waiting tasks.
-    pub(super) fn free<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn free<T>(&self, work: impl FnOnce(&mut GroupUsage) -> T) -> T {
         let mut state = self.lock();
         let result = work(&mut state);
         wake(state);
@@ -105,7 +105,7 @@ impl Group {
 }
 
 /// Wakes all waiting tasks after releasing the lock.
-fn wake(mut state: MutexGuard<'_, State>) {
+fn wake(mut state: MutexGuard<'_, GroupUsage>) {
     let watchers = std::mem::take(&mut state.watchers);
     drop(state);
     for watcher in watchers {
@@ -127,7 +127,7 @@ impl SharedGroup for Group {
     fn call(&self, listing: Listing, now_ms: u64) -> Option<GroupCall> {
         let mut state = self.lock();
         state.advance_shared();
-        let State { meter, backed, .. } = &mut *state;
+        let GroupUsage { meter, backed, .. } = &mut *state;
         match backed {
             Backed::Shared(share) => share.call(listing, now_ms, meter),
             Backed::Blocks(blocks) => blocks.call(listing, now_ms),
@@ -138,7 +138,7 @@ impl SharedGroup for Group {
     fn answered(&self, reply: &GroupReply, generation: u64, _: u64) {
         let mut state = self.lock();
         state.advance_shared();
-        let State { meter, backed, .. } = &mut *state;
+        let GroupUsage { meter, backed, .. } = &mut *state;
         match backed {
             Backed::Shared(share) => share.answered(reply, generation, meter),
             Backed::Blocks(blocks) => blocks.answered(reply, generation, meter),
@@ -151,7 +151,7 @@ impl SharedGroup for Group {
     fn is_urgent(&self, _: u64) -> bool {
         let mut state = self.lock();
         state.advance_shared();
-        let State { meter, backed, .. } = &*state;
+        let GroupUsage { meter, backed, .. } = &*state;
         match backed {
             Backed::Shared(share) => share.is_urgent(meter),
             Backed::Blocks(blocks) => blocks.is_urgent(),
@@ -169,7 +169,7 @@ impl Drop for Group {
         let mut state = self.lock();
         state.give_back_lease();
         state.advance_shared();
-        let State { meter, backed, .. } = &mut *state;
+        let GroupUsage { meter, backed, .. } = &mut *state;
         match backed {
             Backed::Shared(share) => share.leave(meter),
             Backed::Blocks(blocks) => blocks.leave(),
@@ -180,7 +180,7 @@ impl Drop for Group {
 
 /// The usage of a group.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct GroupUsage {
     meter: Meter,
     correction: Correction,
     /// Units of calls in transit that were given up since the last update of the time.
@@ -192,7 +192,7 @@ pub(super) struct State {
     parting: Option<Box<(Lease, Window)>>,
 }
 
-impl State {
+impl GroupUsage {
     pub(super) fn meter(&self) -> &Meter {
         &self.meter
     }
@@ -561,13 +561,13 @@ impl Group {
 
     /// Reports to the next process, and keeps unused units for at most so many `calls`. Returns `None` if
     /// there is nothing to report.
-    pub(super) fn report(&self, now: Timestamp, calls: u64) -> Option<Report> {
+    pub(super) fn report(&self, now: Timestamp, calls: u64) -> Option<UsageReport> {
         let mut state = self.lock();
         if !state.meter.is_handed() {
             return None;
         }
         state.advance(now);
-        state.meter.report(calls).filter(|report| *report != Report::default())
+        state.meter.report(calls).filter(|report| *report != UsageReport::default())
     }
 
     /// Adds units that the next process has lent; `None` if it does not lend any more.
@@ -580,7 +580,7 @@ impl Group {
 impl Group {
     /// Counts what an earlier process has used of the `held` units, and takes those that it wants in
     /// addition. Returns the units held afterwards, and the lent ones among them.
-    pub(super) fn settle(self: &Arc<Self>, now: Timestamp, held: u64, report: Report) -> (u64, u64) {
+    pub(super) fn settle(self: &Arc<Self>, now: Timestamp, held: u64, report: UsageReport) -> (u64, u64) {
         let mut state = self.lock();
         state.advance(now);
         let left = state.settle_held(held, report);
@@ -594,7 +594,7 @@ impl Group {
     }
 }
 
-impl State {
+impl GroupUsage {
     fn hand_over(&mut self, now: Timestamp, calls: u64) -> Option<(MeterState, CorrectionState)> {
         if matches!(self.backed, Backed::Shared(_) | Backed::Blocks(_)) || self.meter.is_handed() {
             return None;
@@ -627,7 +627,7 @@ impl State {
     }
 
     /// Counts what an earlier process has used of the `held` units, and returns the units still held.
-    fn settle_held(&mut self, held: u64, report: Report) -> u64 {
+    fn settle_held(&mut self, held: u64, report: UsageReport) -> u64 {
         let counted = report.counted.min(held);
         let abandoned = report.abandoned.min(held - counted);
         let returned = report.returned.min(held - counted - abandoned);

@@ -34,7 +34,7 @@ pub(super) struct Groups {
 #[derive(Debug)]
 struct GroupTable {
     indexes: HashMap<Arc<[u8]>, usize>,
-    entries: Vec<Entry>,
+    entries: Vec<GroupSlot>,
     /// Most and least recently used.
     newest: usize,
     oldest: usize,
@@ -67,7 +67,7 @@ impl NameHash {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct GroupSlot {
     name: Arc<[u8]>,
     group: Arc<Group>,
     newer: usize,
@@ -177,13 +177,13 @@ impl Groups {
         self.overflow.clone()
     }
 
-    /// Returns up to `most` groups, the most recently used first, and the number of all groups. The overflow
+    /// Returns up to `max` groups, the most recently used first, and the number of all groups. The overflow
     /// group is not included.
-    pub(super) fn list(&self, most: usize) -> (Vec<Arc<Group>>, usize) {
+    pub(super) fn list(&self, max: usize) -> (Vec<Arc<Group>>, usize) {
         let table = self.table();
         let mut groups = Vec::new();
         let mut index = table.newest;
-        while index != NONE && groups.len() < most {
+        while index != NONE && groups.len() < max {
             groups.push(table.entries[index].group.clone());
             index = table.entries[index].older;
         }
@@ -227,7 +227,7 @@ impl GroupTable {
         let index = if self.entries.len() < groups_max { self.entries.len() } else { self.forgettable(now)? };
         let group = make();
         let name: Arc<[u8]> = name.into();
-        let entry = Entry { name: name.clone(), group: group.clone(), newer: NONE, older: NONE };
+        let entry = GroupSlot { name: name.clone(), group: group.clone(), newer: NONE, older: NONE };
         if index == self.entries.len() {
             self.entries.push(entry);
         } else {
@@ -260,7 +260,7 @@ impl GroupTable {
     }
 
     fn unlink(&mut self, index: usize) {
-        let Entry { newer, older, .. } = self.entries[index];
+        let GroupSlot { newer, older, .. } = self.entries[index];
         match self.entries.get_mut(newer) {
             Some(entry) => entry.older = older,
             None => self.newest = older,

@@ -19,7 +19,7 @@ use egret_store::Window;
 use super::handed_state::{GaugeState, MeterState};
 use bucket::Bucket;
 use handed::Handed;
-pub(super) use handed::{REPORT_MICROS, Report};
+pub(super) use handed::{REPORT_MICROS, UsageReport};
 use pace::Pace;
 pub(super) use rule::{Refill, Rule};
 pub(super) use schedule::Schedule;
@@ -389,7 +389,7 @@ impl Meter {
 
     /// Reports to the next process, and keeps at most `calls` unused units, or as many as are needed. Returns
     /// `None` if the counts were not handed over.
-    pub(super) fn report(&mut self, calls: u64) -> Option<Report> {
+    pub(super) fn report(&mut self, calls: u64) -> Option<UsageReport> {
         let Gauge::Handed(handed) = &mut self.gauge else { return None };
         Some(handed.report(self.transit, calls))
     }

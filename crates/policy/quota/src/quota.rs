@@ -12,13 +12,13 @@ use super::config::{
     GroupBy, LearnConfig, QuotaConfig, QuotaKind, RenewalConfig, ShareDefault, StoreKind, WindowStart,
 };
 use super::expressions::QuotaExpressions;
-use super::group::{Group, State};
+use super::group::{Group, GroupUsage};
 use super::group_kind::GroupKind;
 use super::group_set::GroupSet;
 use super::handed_state::{Balance, GroupId, QuotaState};
 use super::learn::ReportReader;
 use super::lease::FileBacking;
-use super::meter::{Refill, Report, Rule, Schedule, Stage};
+use super::meter::{Refill, Rule, Schedule, Stage, UsageReport};
 use super::refusal::{Refusal, Why};
 use super::share::SharedBacking;
 use super::status::{GroupSnapshot, QuotaSnapshot, QuotaStatus};
@@ -128,7 +128,7 @@ impl Quota {
     pub(super) fn report(&self, now: Timestamp, calls: u64, balances: &mut Vec<Balance>) {
         self.counts.each(|kind, group| {
             let Some(report) = group.report(now, calls) else { return };
-            let Report { counted, abandoned, returned, wanted } = report;
+            let UsageReport { counted, abandoned, returned, wanted } = report;
             let group = GroupId { quota: self.name.to_string(), kind, name: group.name.to_vec() };
             balances.push(Balance { group, counted, abandoned, returned, wanted });
         });
@@ -218,7 +218,7 @@ impl Quota {
             return self.take_alone(now, cost, waker);
         }
         let groups = self.groups(now, names)?;
-        let mut states: Few<MutexGuard<'_, State>> = SmallVec::new();
+        let mut states: Few<MutexGuard<'_, GroupUsage>> = SmallVec::new();
         let mut refusal: Option<Refusal> = None;
         for group in &groups {
             let mut state = group.group.lock();
@@ -232,7 +232,7 @@ impl Quota {
             }
             states.push(state);
         }
-        let ask = |states: &mut Few<MutexGuard<'_, State>>| {
+        let ask = |states: &mut Few<MutexGuard<'_, GroupUsage>>| {
             for (group, state) in groups.iter().zip(states) {
                 state.ask_if_due(&group.group);
             }

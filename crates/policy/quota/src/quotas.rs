@@ -10,7 +10,7 @@ use super::backing::Stores;
 use super::config::{QuotaConfig, QuotaConfigs};
 use super::group::Group;
 use super::handed_state::{Balance, GroupId, Lending, QuotaState};
-use super::meter::Report;
+use super::meter::UsageReport;
 use super::quota::{Quota, QuotaContext};
 use super::validate::validate;
 
@@ -141,7 +141,7 @@ impl Quotas {
         for state in states {
             let Some(quota) = self.get(&state.name) else { continue };
             quota.inherit(now, state, |group, id, units| {
-                held.insert(id, Held { group, units });
+                held.insert(id, GrantedUnits { group, units });
             });
         }
         Inheritance { held }
@@ -151,11 +151,11 @@ impl Quotas {
 /// The units that this process holds for an earlier one.
 #[derive(Debug, Default)]
 pub struct Inheritance {
-    held: HashMap<GroupId, Held>,
+    held: HashMap<GroupId, GrantedUnits>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct GrantedUnits {
     group: Arc<Group>,
     units: u64,
 }
@@ -168,11 +168,15 @@ impl Inheritance {
         for Balance { group: id, counted, abandoned, returned, wanted } in balances {
             if !self.held.contains_key(id) {
                 let Some(quota) = quotas.get(&id.quota) else { continue };
-                self.held.insert(id.clone(), Held { group: quota.find(now, id), units: 0 });
+                self.held.insert(id.clone(), GrantedUnits { group: quota.find(now, id), units: 0 });
             }
             let Some(held) = self.held.get_mut(id) else { continue };
-            let report =
-                Report { counted: *counted, abandoned: *abandoned, returned: *returned, wanted: *wanted };
+            let report = UsageReport {
+                counted: *counted,
+                abandoned: *abandoned,
+                returned: *returned,
+                wanted: *wanted,
+            };
             let (left, units) = held.group.settle(now, held.units, report);
             held.units = left;
             if *wanted > 0 {
@@ -185,7 +189,7 @@ impl Inheritance {
     /// Counts all units that are still held: the earlier process has ended, and may have used them.
     pub fn end(self, now: Timestamp) {
         for held in self.held.into_values() {
-            let report = Report { abandoned: held.units, ..Report::default() };
+            let report = UsageReport { abandoned: held.units, ..UsageReport::default() };
             held.group.settle(now, held.units, report);
         }
     }

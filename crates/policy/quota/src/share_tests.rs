@@ -240,10 +240,10 @@ fn gateways_share_a_limit_and_use_nearly_all_of_it() {
         let (served, worst) = cluster.load(10_000);
         let burst = if config.kind == QuotaKind::TokenBucket { 50 } else { 0 };
         // Two fixed windows may be touched by one second that begins in the middle of the first.
-        let most = if config.kind == QuotaKind::Fixed { 200 } else { 100 + burst };
-        assert!(worst <= most, "{:?}: {worst}", config.kind);
+        let max = if config.kind == QuotaKind::Fixed { 200 } else { 100 + burst };
+        assert!(worst <= max, "{:?}: {worst}", config.kind);
         let used: u64 = served.iter().sum();
-        assert!((least * 10..=1_000 + most).contains(&used), "{:?}: {served:?}", config.kind);
+        assert!((least * 10..=1_000 + max).contains(&used), "{:?}: {served:?}", config.kind);
         assert!(served.iter().all(|&served| served > 150), "{:?}: {served:?}", config.kind);
     }
 }

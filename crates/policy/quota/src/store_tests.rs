@@ -74,8 +74,8 @@ impl Process {
     }
 
     /// Takes units one at a time, each with a response, until none is left.
-    fn drain(&mut self, now: Timestamp, most: u64) -> u64 {
-        (0..most).map_while(|_| self.take(now, 1).map(|mut grant| grant.responded(now)).ok()).count() as u64
+    fn drain(&mut self, now: Timestamp, max: u64) -> u64 {
+        (0..max).map_while(|_| self.take(now, 1).map(|mut grant| grant.responded(now)).ok()).count() as u64
     }
 
     fn stop(mut self) {

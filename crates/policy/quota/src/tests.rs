@@ -317,12 +317,12 @@ proptest! {
         }
         // The tolerance is one refill, the cost of a wrong estimate, plus the rounding of a sliding window.
         let off = foreseen.unwrap().abs_diff(now);
-        let most = match kind {
+        let max = match kind {
             0 => SECOND / 100 + ahead * 2_000,
             2 => SECOND / limit + response + 1_000 + (now - begin) / 4,
             _ => 0,
         };
-        prop_assert!(off <= most, "foreseen {} and granted {} after {}", foreseen.unwrap(), now, begin);
+        prop_assert!(off <= max, "foreseen {} and granted {} after {}", foreseen.unwrap(), now, begin);
     }
 
     #[test]

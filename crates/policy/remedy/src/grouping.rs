@@ -58,14 +58,14 @@ enum Hashing {
 #[derive(Debug)]
 pub(crate) struct Groups<State> {
     hashing: Hashing,
-    states: Mutex<HashMap<GroupKey, Named<State>>>,
+    states: Mutex<HashMap<GroupKey, NamedState<State>>>,
     /// Number of states, readable without the lock.
     len: AtomicUsize,
 }
 
 /// A state with the name of its group, which is empty if it is unknown or too long.
 #[derive(Debug, Default)]
-struct Named<State> {
+struct NamedState<State> {
     state: State,
     name: Box<[u8]>,
 }
@@ -216,7 +216,7 @@ impl<State: Default> Groups<State> {
         let named = states.entry(place).or_insert_with(|| {
             let name = if place == key { name() } else { Box::default() };
             let name = if name.len() > NAME_BYTES_MAX { Box::default() } else { name };
-            Named { state: State::default(), name }
+            NamedState { state: State::default(), name }
         });
         let result = act(&mut named.state);
         self.len.store(states.len(), Relaxed);

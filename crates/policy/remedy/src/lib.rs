@@ -29,5 +29,5 @@ pub use remedies::circuit_breaker::{
 pub use remedies::hedge::HedgesSnapshot;
 pub use remedies::queue::QueueSnapshot;
 pub use remedies::script::{Script, ScriptSnapshot};
-pub use remedies::{AnyHeld, AnyRemedy, HandedRemedy, RemedyConfig, RemedyState};
-pub use remedy::{CompileContext, InnerRemedy, Mode, Named, Needs, OnError, Reaction, Remedy, Step};
+pub use remedies::{AnyRemedy, AnyRun, HandedRemedy, RemedyConfig, RemedyState};
+pub use remedy::{CompileContext, InnerRemedy, Mode, NamedPart, Needs, OnError, Reaction, Remedy, Step};

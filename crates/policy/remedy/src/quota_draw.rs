@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use egret_clock::Timestamp;
-use egret_match::expression::{BODY_BYTES_MAX, Expression};
+use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_match::is_event_stream;
 use egret_message::{Fault, Outcome, Reason, Refused, Request};
 use egret_quota::{Grant, Quota, Refusal, Why};
@@ -71,8 +71,8 @@ impl Draw {
         let response =
             expressions().filter_map(|all| all.response_cost.as_ref()).any(Expression::needs_response_body);
         Needs {
-            request_body: if request { BODY_BYTES_MAX } else { 0 },
-            response_tail: if response { BODY_BYTES_MAX } else { 0 },
+            request_body: if request { EXPRESSION_BODY_BYTES_MAX } else { 0 },
+            response_tail: if response { EXPRESSION_BODY_BYTES_MAX } else { 0 },
             permit: self.quota.needs_permit(),
             ..Needs::default()
         }

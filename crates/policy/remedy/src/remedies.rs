@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
-use crate::remedy::{CompileContext, InnerRemedy, Mode, Named, Needs, OnError, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, NamedPart, Needs, OnError, Reaction, Remedy, Step};
 
 pub mod accounts;
 pub mod authenticate;
@@ -79,7 +79,7 @@ macro_rules! registry {
             }
 
             /// See [`Remedy::names`].
-            pub fn names(&self) -> Vec<Named<'_>> {
+            pub fn names(&self) -> Vec<NamedPart<'_>> {
                 $(if let Some(config) = &self.$field {
                     return <$module::$Remedy as Remedy>::names(config);
                 })*
@@ -115,10 +115,10 @@ macro_rules! registry {
 
         /// The state of any remedy for an exchange.
         #[derive(Debug)]
-        pub enum AnyHeld {
+        pub enum AnyRun {
             $(
                 #[doc = concat!("The state of `", $key, "`.")]
-                $Remedy(<$module::$Remedy as Remedy>::Held),
+                $Remedy(<$module::$Remedy as Remedy>::Run),
             )*
         }
 
@@ -143,35 +143,35 @@ macro_rules! registry {
             }
 
             /// Returns the initial state for an exchange.
-            pub fn held(&self) -> AnyHeld {
-                match self { $(Self::$Remedy(_) => AnyHeld::$Remedy(Default::default()),)* }
+            pub fn held(&self) -> AnyRun {
+                match self { $(Self::$Remedy(_) => AnyRun::$Remedy(Default::default()),)* }
             }
 
             /// See [`Remedy::request`].
             pub fn request(
                 &self,
                 exchange: &mut Exchange<'_>,
-                held: &mut AnyHeld,
+                held: &mut AnyRun,
                 cx: &mut Context<'_>,
             ) -> Poll<Step> {
                 match (self, held) {
-                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.request(exchange, held, cx),)*
+                    $((Self::$Remedy(remedy), AnyRun::$Remedy(held)) => remedy.request(exchange, held, cx),)*
                     _ => Poll::Ready(Step::Next),
                 }
             }
 
             /// See [`Remedy::response`].
-            pub fn response(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld) -> Reaction {
+            pub fn response(&self, exchange: &mut Exchange<'_>, held: &mut AnyRun) -> Reaction {
                 match (self, held) {
-                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.response(exchange, held),)*
+                    $((Self::$Remedy(remedy), AnyRun::$Remedy(held)) => remedy.response(exchange, held),)*
                     _ => Reaction::Pass,
                 }
             }
 
             /// See [`Remedy::grant`].
-            pub fn grant<'h>(&self, held: &'h mut AnyHeld) -> Option<&'h mut Option<Grant>> {
+            pub fn grant<'h>(&self, held: &'h mut AnyRun) -> Option<&'h mut Option<Grant>> {
                 match (self, held) {
-                    $((Self::$Remedy(_), AnyHeld::$Remedy(held)) => {
+                    $((Self::$Remedy(_), AnyRun::$Remedy(held)) => {
                         <$module::$Remedy as Remedy>::grant(held)
                     })*
                     _ => None,
@@ -179,9 +179,9 @@ macro_rules! registry {
             }
 
             /// See [`Remedy::end`].
-            pub fn end(&self, exchange: &mut Exchange<'_>, held: &mut AnyHeld) -> Result<(), Fault> {
+            pub fn end(&self, exchange: &mut Exchange<'_>, held: &mut AnyRun) -> Result<(), Fault> {
                 match (self, held) {
-                    $((Self::$Remedy(remedy), AnyHeld::$Remedy(held)) => remedy.end(exchange, held),)*
+                    $((Self::$Remedy(remedy), AnyRun::$Remedy(held)) => remedy.end(exchange, held),)*
                     _ => Ok(()),
                 }
             }

@@ -37,7 +37,7 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     const CHOOSES_ACCOUNT: bool = false;
 
     /// State for one exchange, created on the request side. Dropping it releases everything it holds.
-    type Held: Debug + Default;
+    type Run: Debug + Default;
 
     /// Returns the reason why the remedy cannot depend on the response (`when_response` of its flow), with
     /// the key concerned, which is empty for the remedy as a whole. Returns `None` if it can.
@@ -51,7 +51,7 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     }
 
     /// Returns the quotas, accounts and providers that it names.
-    fn names(_config: &Self::Config) -> Vec<Named<'_>> {
+    fn names(_config: &Self::Config) -> Vec<NamedPart<'_>> {
         Vec::new()
     }
 
@@ -76,32 +76,32 @@ pub trait Remedy: Debug + Send + Sync + Sized + 'static {
     fn request(
         &self,
         _exchange: &mut Exchange<'_>,
-        _held: &mut Self::Held,
+        _held: &mut Self::Run,
         _cx: &mut Context<'_>,
     ) -> Poll<Step> {
         Poll::Ready(Step::Next)
     }
 
     /// Processes the response or the failure of the call.
-    fn response(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Reaction {
+    fn response(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Run) -> Reaction {
         Reaction::Pass
     }
 
     /// The grant of units that it holds for the call, if it takes any.
-    fn grant(_held: &mut Self::Held) -> Option<&mut Option<Grant>> {
+    fn grant(_held: &mut Self::Run) -> Option<&mut Option<Grant>> {
         None
     }
 
     /// Ends the exchange: the response's body is complete, or the exchange ended without one. The held state
     /// is dropped afterwards.
-    fn end(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Held) -> Result<(), Fault> {
+    fn end(&self, _exchange: &mut Exchange<'_>, _held: &mut Self::Run) -> Result<(), Fault> {
         Ok(())
     }
 }
 
 /// A part of the config that a remedy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Named<'a> {
+pub enum NamedPart<'a> {
     /// A quota that it draws from.
     Quota(&'a str),
     /// An account that it makes calls with.
@@ -347,7 +347,7 @@ impl CompileContext<'_> {
     /// Returns `true` if the account's secrets can be masked in responses. Adds a problem at the key
     /// `mask_echoes` otherwise.
     pub fn can_mask_echoes(&mut self, account: &Account) -> bool {
-        let message = match account.echoes() {
+        let message = match account.secret_patterns() {
             Ok(Some(_)) => return true,
             Ok(None) => {
                 format!("the account `{}` sends no secret that a response could contain", account.name())

@@ -19,7 +19,7 @@ const CHANGES_MAX: usize = 256;
 const CHANGED_BYTES_MAX: usize = 64 << 10;
 
 /// Maximum length of the body of a response that a script makes, and of a body that it replaces.
-const BODY_BYTES_MAX: usize = 16 << 20;
+const SCRIPT_BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum length of the detail of a refusal, in bytes.
 const DETAIL_BYTES_MAX: usize = 1024;
@@ -48,7 +48,7 @@ impl From<String> for Misuse {
 
 /// The side of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum ScriptSide {
     /// `onRequest`: before the provider is called.
     Request,
     /// `onResponse`: after the provider has responded.
@@ -178,7 +178,7 @@ impl MessageCopy {
             Body::Unavailable(why) => return Err(Misuse::from(why)),
             Body::Available => {}
         }
-        if body.len() > BODY_BYTES_MAX {
+        if body.len() > SCRIPT_BODY_BYTES_MAX {
             return Err(Misuse::from("the body is longer than 16MiB"));
         }
         self.new_body = Some(body);
@@ -209,7 +209,7 @@ impl MessageCopy {
 pub struct Call {
     rules: Rules,
     /// The side of the exchange. The request can be changed only on its own side.
-    pub side: Side,
+    pub side: ScriptSide,
     /// The request.
     pub request: MessageCopy,
     /// The response, on the response's side.
@@ -246,7 +246,7 @@ impl Call {
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             rules,
-            side: Side::Request,
+            side: ScriptSide::Request,
             request: MessageCopy::default(),
             response: MessageCopy::default(),
             status: 0,
@@ -276,8 +276,10 @@ impl Call {
 
     fn check_request(&self) -> Result<(), Misuse> {
         match self.side {
-            Side::Request => Ok(()),
-            Side::Response => Err(Misuse::from("the request has been sent, so it can no longer be changed")),
+            ScriptSide::Request => Ok(()),
+            ScriptSide::Response => {
+                Err(Misuse::from("the request has been sent, so it can no longer be changed"))
+            }
         }
     }
 
@@ -406,7 +408,7 @@ impl Call {
     pub(crate) fn respond(&mut self, status: f64, body: String) -> Result<(), Misuse> {
         let status = whole(status, 200, 599)
             .ok_or("the status of a response must be a whole number from 200 to 599")?;
-        if body.len() > BODY_BYTES_MAX {
+        if body.len() > SCRIPT_BODY_BYTES_MAX {
             return Err(Misuse::from("the body is longer than 16MiB"));
         }
         self.decision = Decision::Respond { status, fields: Vec::new(), body };
@@ -437,8 +439,8 @@ impl Call {
     }
 }
 
-fn whole(number: f64, least: u16, most: u16) -> Option<u16> {
-    (least..=most).find(|candidate| (f64::from(*candidate) - number).abs() < f64::EPSILON)
+fn whole(number: f64, least: u16, max: u16) -> Option<u16> {
+    (least..=max).find(|candidate| (f64::from(*candidate) - number).abs() < f64::EPSILON)
 }
 
 fn split_pair(pair: &[u8]) -> (&[u8], &[u8]) {

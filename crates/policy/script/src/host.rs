@@ -113,13 +113,13 @@ impl Given {
     }
 }
 
-type Answer = std::result::Result<Given, Misuse>;
+type HostAnswer = std::result::Result<Given, Misuse>;
 
 fn bytes_or_null(bytes: Option<&[u8]>) -> Given {
     bytes.map_or(Given::Null, |bytes| Given::Bytes(bytes.to_vec()))
 }
 
-fn done(result: std::result::Result<(), Misuse>) -> Answer {
+fn done(result: std::result::Result<(), Misuse>) -> HostAnswer {
     result.map(|()| Given::Nothing)
 }
 
@@ -141,11 +141,11 @@ pub(crate) fn host<'js>(ctx: &Ctx<'js>, shared: &Arc<ScriptState>) -> Result<Obj
 fn read<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<ScriptState>) -> Result<()> {
     functions! { ctx, host, shared;
         "field"(call, side: u8, name: String) {
-            Answer::Ok(bytes_or_null(call.message(side == 1).fields().get(name.as_bytes())))
+            HostAnswer::Ok(bytes_or_null(call.message(side == 1).fields().get(name.as_bytes())))
         }
         "fields"(call, side: u8, name: String) {
             let fields = call.message(side == 1).fields();
-            Answer::Ok(Given::List(fields.all(name.as_bytes()).map(|value| from_latin1(value).into_owned()).collect()))
+            HostAnswer::Ok(Given::List(fields.all(name.as_bytes()).map(|value| from_latin1(value).into_owned()).collect()))
         }
         "names"(call, side: u8) {
             let mut names: Vec<String> = Vec::new();
@@ -155,24 +155,24 @@ fn read<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<ScriptState>) -> R
                     names.push(name);
                 }
             }
-            Answer::Ok(Given::List(names))
+            HostAnswer::Ok(Given::List(names))
         }
-        "parameters"(call, name: String) { Answer::Ok(Given::List(call.parameters(&name))) }
-        "parameterNames"(call) { Answer::Ok(Given::List(call.parameter_names())) }
-        "query"(call) { Answer::Ok(Given::Bytes(call.query.clone().unwrap_or_default())) }
-        "method"(call) { Answer::Ok(Given::Bytes(call.method.clone())) }
-        "scheme"(call) { Answer::Ok(Given::Text(if call.tls { "https" } else { "http" }.to_owned())) }
-        "host"(call) { Answer::Ok(Given::Bytes(call.host.clone())) }
-        "path"(call) { Answer::Ok(Given::Bytes(call.path.clone())) }
+        "parameters"(call, name: String) { HostAnswer::Ok(Given::List(call.parameters(&name))) }
+        "parameterNames"(call) { HostAnswer::Ok(Given::List(call.parameter_names())) }
+        "query"(call) { HostAnswer::Ok(Given::Bytes(call.query.clone().unwrap_or_default())) }
+        "method"(call) { HostAnswer::Ok(Given::Bytes(call.method.clone())) }
+        "scheme"(call) { HostAnswer::Ok(Given::Text(if call.tls { "https" } else { "http" }.to_owned())) }
+        "host"(call) { HostAnswer::Ok(Given::Bytes(call.host.clone())) }
+        "path"(call) { HostAnswer::Ok(Given::Bytes(call.path.clone())) }
         "params"(call) {
             let pairs = call.params.iter().flat_map(|(name, value)| {
                 [name.clone(), String::from_utf8_lossy(value).into_owned()]
             });
-            Answer::Ok(Given::List(pairs.collect()))
+            HostAnswer::Ok(Given::List(pairs.collect()))
         }
-        "consumer"(call) { Answer::Ok(bytes_or_null(call.consumer.as_deref())) }
-        "provider"(call) { Answer::Ok(Given::Text(call.provider.clone())) }
-        "status"(call) { Answer::Ok(Given::Number(f64::from(call.status))) }
+        "consumer"(call) { HostAnswer::Ok(bytes_or_null(call.consumer.as_deref())) }
+        "provider"(call) { HostAnswer::Ok(Given::Text(call.provider.clone())) }
+        "status"(call) { HostAnswer::Ok(Given::Number(f64::from(call.status))) }
         "body"(call, side: u8) {
             let body = call.message(side == 1).body();
             body.map(|body| body.map_or(Given::Null, |body| Given::Text(body.into_owned())))
@@ -214,18 +214,18 @@ fn compute<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<ScriptState>) -
     functions! { ctx, host, shared;
         "now"(call) {
             #[expect(clippy::cast_precision_loss, reason = "exact until the year 287396")]
-            Answer::Ok(Given::Number(call.now_ms as f64))
+            HostAnswer::Ok(Given::Number(call.now_ms as f64))
         }
         "random"(call) {
             #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
-            Answer::Ok(Given::Number((call.random.draw() >> 11) as f64 / (1_u64 << 53) as f64))
+            HostAnswer::Ok(Given::Number((call.random.draw() >> 11) as f64 / (1_u64 << 53) as f64))
         }
         "uuid"(call) {
             let high = (call.random.draw() & !0xf000) | 0x4000;
             let low = (call.random.draw() >> 2) | (1 << 63);
             let hex = format!("{high:016x}{low:016x}");
             let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
-            Answer::Ok(Given::Text(parts.join("-")))
+            HostAnswer::Ok(Given::Text(parts.join("-")))
         }
         "hash"(_call, algorithm: String, text: String, encoding: String) {
             let algorithm = match algorithm.as_str() {
@@ -264,7 +264,7 @@ fn compute<'js>(ctx: &Ctx<'js>, host: &Object<'js>, shared: &Arc<ScriptState>) -
 
 const UNKNOWN_ALGORITHM: &str = "the algorithm must be `sha256`, `sha512` or `sha1`";
 
-fn encoded(bytes: &[u8], encoding: &str) -> Answer {
+fn encoded(bytes: &[u8], encoding: &str) -> HostAnswer {
     match encoding {
         "hex" => Ok(Given::Text(HEXLOWER.encode(bytes))),
         "base64" => Ok(Given::Text(BASE64.encode(bytes))),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::{Context, Ctx, Error, Function, Object, Runtime};
 
-use crate::call::{Call, Decision, Side};
+use crate::call::{Call, Decision, ScriptSide};
 use crate::host::{self, ScriptState};
 use crate::script::Script;
 
@@ -131,7 +131,7 @@ impl Instance {
     /// decision.
     pub fn call<T>(
         &self,
-        side: Side,
+        side: ScriptSide,
         fill: impl FnOnce(&mut Call),
         take: impl FnOnce(&mut Call, Decision) -> T,
     ) -> Result<T, CallError> {
@@ -143,7 +143,7 @@ impl Instance {
             fill(&mut call);
         }
         self.shared.start(self.time);
-        let returned = self.run(u8::from(side == Side::Response));
+        let returned = self.run(u8::from(side == ScriptSide::Response));
         // Native code may have gone on for longer without asking for the time.
         let is_over = self.shared.is_over();
         let is_spoilt = self.context.runtime().is_job_pending();

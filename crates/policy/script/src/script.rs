@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rquickjs::{Context, Error, Module, Runtime};
 
-use crate::call::{Rules, Side};
+use crate::call::{Rules, ScriptSide};
 use crate::instance::{CallError, FILE, Instance, position};
 
 /// Memory for checking the syntax.
@@ -84,10 +84,10 @@ impl Script {
     }
 
     /// Returns `true` if the script has a function for that side.
-    pub fn has(&self, side: Side) -> bool {
+    pub fn has(&self, side: ScriptSide) -> bool {
         match side {
-            Side::Request => self.has_request,
-            Side::Response => self.has_response,
+            ScriptSide::Request => self.has_request,
+            ScriptSide::Response => self.has_response,
         }
     }
 

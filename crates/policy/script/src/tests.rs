@@ -49,7 +49,7 @@ struct Done {
 
 fn call(instance: &Instance) -> Result<Done, CallError> {
     instance.call(
-        Side::Request,
+        ScriptSide::Request,
         |call| fill(call, HEAD),
         |call, decision| Done {
             decision,
@@ -496,7 +496,7 @@ fn the_declarations_and_the_engine_have_the_same_members() {
         let text =
             format!("function onResponse(request, response) {{ if (!('{name}' in {holder})) throw 1 }}");
         let instance = script(&text).instance().unwrap();
-        let result = instance.call(Side::Response, |call| fill(call, HEAD), |_, decision| decision);
+        let result = instance.call(ScriptSide::Response, |call| fill(call, HEAD), |_, decision| decision);
         assert_eq!(result, Ok(Decision::Next), "{holder}.{name}");
         members += 1;
     }
@@ -506,7 +506,7 @@ fn the_declarations_and_the_engine_have_the_same_members() {
             "function onResponse(request, response) {{ return respond({{ body: Object.keys({holder}).join() }}) }}"
         );
         let instance = script(&text).instance().unwrap();
-        let result = instance.call(Side::Response, |call| fill(call, HEAD), |_, decision| decision);
+        let result = instance.call(ScriptSide::Response, |call| fill(call, HEAD), |_, decision| decision);
         let Ok(Decision::Respond { body, .. }) = result else { panic!("{result:?}") };
         for name in body.split(',') {
             let is_declared = |line: &str| {

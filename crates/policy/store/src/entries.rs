@@ -23,7 +23,7 @@ pub use body::{Block, BodyRelay, Next, StoredBody};
 pub use disk::{
     Disk, DiskError, DiskEvent, DiskLimits, DiskLookup, DiskStats, EntryFile, Loading, Seal, Stop,
 };
-pub use entry::{Entry, EntryKey, Purge, StoredValue};
+pub use entry::{EntryKey, Purge, StoredEntry, StoredValue};
 
 /// Limits of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,9 +100,9 @@ impl<K: StoredValue> Entries<K> {
 
     /// Creates a store with that disk. The disk has no effect until its [`serve`](Disk::serve) runs.
     pub fn with_disk(limits: EntryLimits, disk: Option<Arc<Disk<K>>>) -> Arc<Self> {
-        let most = limits.bytes / (limits.body_bytes.max(1) * BODIES_IN_SHARD);
+        let max = limits.bytes / (limits.body_bytes.max(1) * BODIES_IN_SHARD);
         let count =
-            (1..=SHARDS_MAX).rev().find(|count| count.is_power_of_two() && *count <= most).unwrap_or(1);
+            (1..=SHARDS_MAX).rev().find(|count| count.is_power_of_two() && *count <= max).unwrap_or(1);
         let shards = (0..count).map(|_| Mutex::new(Shard::new(limits.bytes / count))).collect();
         let next = AtomicU64::new(disk.as_ref().map_or(1, |disk| disk.first_number()));
         let waiting = disk.as_ref().map_or(0, |disk| disk.waiting_bytes());
@@ -120,7 +120,7 @@ impl<K: StoredValue> Entries<K> {
     }
 
     /// Finds the entries under an identity, newest first.
-    pub fn find(&self, key: EntryKey, found: &mut impl Extend<Arc<Entry<K>>>) {
+    pub fn find(&self, key: EntryKey, found: &mut impl Extend<Arc<StoredEntry<K>>>) {
         found.extend(self.shard(key.group).find(key.id).filter(|entry| entry.key == key).cloned());
     }
 
@@ -145,7 +145,7 @@ impl<K: StoredValue> Entries<K> {
         let (used, tags) = (AtomicBool::new(false), Arc::clone(tags));
         let base = bytes_of(&value);
         let number = self.number();
-        let entry = Arc::new(Entry { key, value, body, stored_at: now, number, tags, used });
+        let entry = Arc::new(StoredEntry { key, value, body, stored_at: now, number, tags, used });
         let mut shard = self.shard(key.group);
         let surplus: Vec<_> = shard.find(key.id).skip(self.limits.variants.max(1) - 1).cloned().collect();
         for other in surplus {
@@ -168,14 +168,19 @@ impl<K: StoredValue> Entries<K> {
 
     /// Replaces the value of `entry`, with the same body. Does nothing if the entry was removed, or its body
     /// is incomplete.
-    pub fn update(&self, entry: &Arc<Entry<K>>, value: K, now: Timestamp) -> Option<Arc<Entry<K>>> {
+    pub fn update(
+        &self,
+        entry: &Arc<StoredEntry<K>>,
+        value: K,
+        now: Timestamp,
+    ) -> Option<Arc<StoredEntry<K>>> {
         entry.body.len()?;
         let mut shard = self.shard(entry.key.group);
         let charged = shard.charged(entry)?;
         let charge = (charged + bytes_of(&value)).saturating_sub(bytes_of(&entry.value));
         let (key, tags, used) = (entry.key, Arc::clone(&entry.tags), AtomicBool::new(true));
         let (body, number) = (Arc::clone(&entry.body), self.number());
-        let updated = Arc::new(Entry { key, value, body, stored_at: now, number, tags, used });
+        let updated = Arc::new(StoredEntry { key, value, body, stored_at: now, number, tags, used });
         shard.remove(entry);
         let is_in = shard.insert(Arc::clone(&updated), charge);
         match &self.disk {
@@ -186,7 +191,7 @@ impl<K: StoredValue> Entries<K> {
     }
 
     /// Removes an entry.
-    pub fn remove(&self, entry: &Arc<Entry<K>>) -> bool {
+    pub fn remove(&self, entry: &Arc<StoredEntry<K>>) -> bool {
         let mut shard = self.shard(entry.key.group);
         self.remove_from_disk(&[entry.number]);
         shard.remove(entry)
@@ -208,10 +213,10 @@ impl<K: StoredValue> Entries<K> {
     /// Starts to load the entries under an identity from disk, unless they are in memory already. `found` are
     /// those that the caller has just [found](Self::find) there. After the load, only entries in memory are
     /// usable.
-    pub fn look_up(&self, key: EntryKey, found: &[Arc<Entry<K>>]) -> DiskLookup {
+    pub fn look_up(&self, key: EntryKey, found: &[Arc<StoredEntry<K>>]) -> DiskLookup {
         let Some(disk) = &self.disk else { return DiskLookup::Nothing };
         let shard = self.shard(key.group);
-        let is_new = |entry: &Arc<Entry<K>>| {
+        let is_new = |entry: &Arc<StoredEntry<K>>| {
             entry.key == key && !found.iter().any(|known| known.number == entry.number)
         };
         if shard.find(key.id).any(is_new) {
@@ -232,7 +237,7 @@ impl<K: StoredValue> Entries<K> {
 
     /// Removes the matching entries, and returns their number. Other threads can access the store in between.
     pub fn purge(&self, purge: Purge<'_>) -> usize {
-        let matches = |entry: &Entry<K>| match purge {
+        let matches = |entry: &StoredEntry<K>| match purge {
             Purge::All => true,
             Purge::Label(label) => entry.value.label() == label,
             Purge::Prefix(prefix) => entry.value.label().starts_with(prefix),
@@ -289,7 +294,7 @@ impl<K: StoredValue> Memory<K> for Entries<K> {
         self.shard(key.group).find(key.id).any(|entry| entry.number == number && entry.used.load(Relaxed))
     }
 
-    fn restore(&self, disk: &Disk<K>, entry: Arc<Entry<K>>) -> bool {
+    fn restore(&self, disk: &Disk<K>, entry: Arc<StoredEntry<K>>) -> bool {
         let Some(length) = entry.body.len().filter(|length| *length <= self.limits.body_bytes) else {
             return false;
         };
@@ -317,7 +322,7 @@ fn bytes_of<K: StoredValue>(value: &K) -> u64 {
 #[derive(Debug)]
 pub struct BodyWriter<K: StoredValue> {
     entries: Arc<Entries<K>>,
-    entry: Arc<Entry<K>>,
+    entry: Arc<StoredEntry<K>>,
     /// Size that the entry is charged with.
     charge: u64,
     is_done: bool,
@@ -325,7 +330,7 @@ pub struct BodyWriter<K: StoredValue> {
 
 impl<K: StoredValue> BodyWriter<K> {
     /// The entry, which readers may have found already.
-    pub fn entry(&self) -> &Arc<Entry<K>> {
+    pub fn entry(&self) -> &Arc<StoredEntry<K>> {
         &self.entry
     }
 
@@ -359,7 +364,7 @@ impl<K: StoredValue> BodyWriter<K> {
     }
 
     /// Marks the body as complete.
-    pub fn finish(mut self) -> Arc<Entry<K>> {
+    pub fn finish(mut self) -> Arc<StoredEntry<K>> {
         self.is_done = true;
         let (length, _) = self.entry.body.extent();
         let blocks = self.entry.body.finish();
@@ -388,7 +393,7 @@ impl<K: StoredValue> BodyWriter<K> {
     }
 }
 
-fn charge_of<K: StoredValue>(entry: &Entry<K>, length: u64, blocks: usize) -> u64 {
+fn charge_of<K: StoredValue>(entry: &StoredEntry<K>, length: u64, blocks: usize) -> u64 {
     bytes_of(&entry.value) + length + (blocks * BLOCK_OVERHEAD) as u64
 }
 

@@ -131,11 +131,11 @@ pub struct LogLine<'a> {
 #[derive(Debug)]
 pub struct AccessLog {
     state: AtomicU8,
-    queue: SyncSender<Entry>,
+    queue: SyncSender<AccessLogEntry>,
 }
 
 #[derive(Debug)]
-enum Entry {
+enum AccessLogEntry {
     Line(String),
     Reopen(AccessLogOutput),
 }
@@ -156,7 +156,7 @@ impl AccessLog {
         // If it cannot be opened, the old one stays in use.
         drop(open(&config.output)?);
         // Does not wait: a log that hangs must not block the reload.
-        if self.queue.try_send(Entry::Reopen(config.output.clone())).is_ok() {
+        if self.queue.try_send(AccessLogEntry::Reopen(config.output.clone())).is_ok() {
             self.state.store(state(config), Relaxed);
         }
         Ok(())
@@ -169,7 +169,7 @@ impl AccessLog {
             JSON => line().json(),
             _ => line().text(),
         };
-        self.queue.try_send(Entry::Line(line)).is_ok()
+        self.queue.try_send(AccessLogEntry::Line(line)).is_ok()
     }
 }
 
@@ -203,7 +203,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     })
 }
 
-fn write_all(entries: &Receiver<Entry>, first: &mut (dyn Write + Send)) {
+fn write_all(entries: &Receiver<AccessLogEntry>, first: &mut (dyn Write + Send)) {
     let mut reopened: Option<Box<dyn Write + Send>> = None;
     let mut pending = String::new();
     while let Ok(entry) = entries.recv() {
@@ -211,8 +211,8 @@ fn write_all(entries: &Receiver<Entry>, first: &mut (dyn Write + Send)) {
         let mut next = Some(entry);
         while let Some(entry) = next {
             match entry {
-                Entry::Line(line) => pending.push_str(&line),
-                Entry::Reopen(output) => match open(&output) {
+                AccessLogEntry::Line(line) => pending.push_str(&line),
+                AccessLogEntry::Reopen(output) => match open(&output) {
                     Ok(opened) => {
                         flush(&mut pending, reopened.as_deref_mut().unwrap_or(first));
                         reopened = Some(opened);

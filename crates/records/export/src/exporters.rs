@@ -11,7 +11,7 @@ use crate::config::{ExporterConfig, ExporterConfigs};
 use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
 use crate::exporter::{Exporter, ExporterContext};
-use crate::files::{FileExporter, Format, Layout};
+use crate::files::{FileExporter, FileFormat, Layout};
 use crate::open_error::{OpenCause, OpenError};
 use crate::otlp_exporter::OtlpExporter;
 use crate::s3::S3Exporter;
@@ -91,9 +91,9 @@ fn open(
         FileExporter::open(Layout::new(name, config, format), counters, Box::new(System))
     };
     Ok(match config {
-        ExporterConfig::Har(config) => Arc::new(files(config, Format::har(context.version), counters)),
-        ExporterConfig::Ndjson(config) => Arc::new(files(config, Format::ndjson(), counters)),
-        ExporterConfig::Lines(config) => Arc::new(files(config, Format::lines(), counters)),
+        ExporterConfig::Har(config) => Arc::new(files(config, FileFormat::har(context.version), counters)),
+        ExporterConfig::Ndjson(config) => Arc::new(files(config, FileFormat::ndjson(), counters)),
+        ExporterConfig::Lines(config) => Arc::new(files(config, FileFormat::lines(), counters)),
         ExporterConfig::Stdout(_) => Arc::new(StdoutExporter::open(counters, std::io::stdout())?),
         ExporterConfig::Otlp(config) => Arc::new(OtlpExporter::open(name, config, counters, context)?),
         ExporterConfig::Alf(config) => Arc::new(AlfExporter::open(name, config, counters, context)?),

@@ -22,7 +22,7 @@ use crate::background::Backoff;
 use crate::counters::{Counters, DropReason, ExporterSnapshot};
 use crate::disk::Disk;
 use crate::exporter::Exporter;
-pub use format::Format;
+pub use format::FileFormat;
 use growing::Growing;
 pub use layout::Layout;
 pub use retention::{Closed, Retention, entries};

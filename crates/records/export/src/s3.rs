@@ -26,7 +26,7 @@ use crate::counters::{Counters, ExporterSnapshot};
 use crate::disk::System;
 use crate::exporter::{Exporter, ExporterContext};
 use crate::files::config::Rotation;
-use crate::files::{Closed, Format, Layout, Retention, Writer, entries};
+use crate::files::{Closed, FileFormat, Layout, Retention, Writer, entries};
 use crate::http::{Http, HttpRequest, RequestError};
 use crate::open_error::OpenCause;
 use crate::server_url::check_url;
@@ -178,12 +178,12 @@ pub(crate) struct S3Exporter {
 
 #[derive(Debug, Default)]
 struct UploadSignal {
-    state: Mutex<State>,
+    state: Mutex<UploadState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct UploadState {
     /// `true` if a file was closed.
     is_due: bool,
     /// Deadline for sending waiting files while the exporter is closing.
@@ -191,7 +191,7 @@ struct State {
 }
 
 impl UploadSignal {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, UploadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -203,7 +203,7 @@ impl UploadSignal {
     /// Waits for `wait` at most. Returns earlier when the exporter is closed and, unless `only_for_close` is
     /// set, when a file is closed. Returns the deadline if the exporter is closing.
     fn rest(&self, wait: Duration, only_for_close: bool) -> Option<Instant> {
-        let still = |state: &mut State| state.closing.is_none() && (only_for_close || !state.is_due);
+        let still = |state: &mut UploadState| state.closing.is_none() && (only_for_close || !state.is_due);
         let (mut state, _) = self
             .changed
             .wait_timeout_while(self.state(), wait, still)
@@ -225,7 +225,7 @@ impl S3Exporter {
         let layout = Arc::new(Layout {
             name: name.to_owned(),
             directory: context.data_dir.join("spool").join(name),
-            format: Format::har(context.version),
+            format: FileFormat::har(context.version),
             rotate_bytes: config.rotate.bytes(),
             rotate_after: Some(config.rotate_after.get()).filter(|after| !after.is_zero()),
             keep_bytes: Some(config.spool.bytes()),

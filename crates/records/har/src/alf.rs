@@ -10,7 +10,7 @@ use egret_json::write_escaped;
 use serde::Serialize;
 
 use crate::base64;
-use crate::har::{self, Entry, NameValue, VERSION};
+use crate::har::{self, HarEntry, NameValue, VERSION};
 
 /// HTTP versions that 1.1.0 and 2.0.0 define.
 const HTTP_VERSIONS: [&str; 4] = ["HTTP/1", "HTTP/1.0", "HTTP/1.1", "HTTP/2"];
@@ -175,7 +175,7 @@ fn write_flat(
     envelope: &Envelope<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), AlfError> {
-    let entry: Entry = serde_json::from_slice(entry).map_err(AlfError::Entry)?;
+    let entry: HarEntry = serde_json::from_slice(entry).map_err(AlfError::Entry)?;
     let with = version == Version::V1_1_0;
     let entries = [AlfEntry {
         started_date_time: &entry.started_date_time,

@@ -145,7 +145,7 @@ mod tests {
         let entry = har.log.entries.remove(0);
         har.log.entries = started
             .iter()
-            .map(|started| crate::har::Entry { started_date_time: (*started).to_owned(), ..entry.clone() })
+            .map(|started| crate::har::HarEntry { started_date_time: (*started).to_owned(), ..entry.clone() })
             .collect();
         har
     }

@@ -5,7 +5,7 @@
 
 use egret_json::tokenizer::Tokenizer;
 
-use crate::exclusions::Side;
+use crate::exclusions::MessageExclusions;
 use crate::key::Key;
 use crate::media::{self, Syntax};
 use crate::memo::Pseudonymizer;
@@ -18,7 +18,7 @@ use crate::{media_obfuscation, names};
 /// Obfuscates a body that is pushed in pieces.
 pub struct Body<'a> {
     key: &'a Key,
-    side: &'a Side,
+    side: &'a MessageExclusions,
     reader: BodyReader<'a>,
     /// Pseudonym of the whole body, used if the body does not match its media type. `None` if the whole body
     /// is available at once.
@@ -34,14 +34,14 @@ enum BodyReader<'a> {
 }
 
 impl<'a> Body<'a> {
-    pub(crate) fn new(key: &'a Key, side: &'a Side, media_type: &str) -> Self {
+    pub(crate) fn new(key: &'a Key, side: &'a MessageExclusions, media_type: &str) -> Self {
         Self {
             whole: Some(key.text_digest()),
             ..Self::whole(Pseudonymizer { key, memo: None }, side, media_type)
         }
     }
 
-    fn whole(pseudonymizer: Pseudonymizer<'a>, side: &'a Side, media_type: &str) -> Self {
+    fn whole(pseudonymizer: Pseudonymizer<'a>, side: &'a MessageExclusions, media_type: &str) -> Self {
         let reader = match media::syntax(media_type) {
             Syntax::Json => {
                 BodyReader::Json(Box::new((Tokenizer::new(), Rewriter::new(pseudonymizer, &side.body))))
@@ -55,7 +55,7 @@ impl<'a> Body<'a> {
     /// Obfuscates a body that is available as a whole. Adds the parameters of a form to `spellings`.
     pub(crate) fn obfuscate(
         pseudonymizer: Pseudonymizer<'a>,
-        side: &'a Side,
+        side: &'a MessageExclusions,
         media_type: &str,
         bytes: &[u8],
         encodings: &mut Encodings,
@@ -112,7 +112,7 @@ impl<'a> Body<'a> {
     }
 }
 
-fn write_parts(key: &Key, side: &Side, boundary: &str, parts: &[FormPart<'_>]) -> Vec<u8> {
+fn write_parts(key: &Key, side: &MessageExclusions, boundary: &str, parts: &[FormPart<'_>]) -> Vec<u8> {
     let boundary = key.text(boundary.as_bytes());
     let mut body = Vec::new();
     for part in parts {
@@ -124,7 +124,7 @@ fn write_parts(key: &Key, side: &Side, boundary: &str, parts: &[FormPart<'_>]) -
     body
 }
 
-fn write_part(key: &Key, side: &Side, part: &FormPart<'_>, body: &mut Vec<u8>) {
+fn write_part(key: &Key, side: &MessageExclusions, part: &FormPart<'_>, body: &mut Vec<u8>) {
     let (mut field, mut media_type) = (None, "");
     for (name, value) in &part.fields {
         let value = match name.to_ascii_lowercase().as_str() {
@@ -154,7 +154,7 @@ fn write_part(key: &Key, side: &Side, part: &FormPart<'_>, body: &mut Vec<u8>) {
 /// Obfuscates the value of a form field, or a file in a form. Nested forms are not parsed: they are one
 /// value.
 pub(crate) fn field_value(key: &Key, media_type: &str, content: &[u8]) -> Vec<u8> {
-    let side = Side::default();
+    let side = MessageExclusions::default();
     let media_type = if media::syntax(media_type) == Syntax::Json { media_type } else { "" };
     Body::obfuscate(Pseudonymizer { key, memo: None }, &side, media_type, content, &mut Encodings::default())
 }

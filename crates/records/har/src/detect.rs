@@ -144,7 +144,7 @@ pub fn detect(text: &str) -> Vec<Finding> {
     if is_short_word(text) {
         return Vec::new();
     }
-    let mut scan = Scan {
+    let mut scan = SecretScan {
         text: text.as_bytes(),
         whole: text,
         beside: OnceCell::new(),
@@ -170,7 +170,7 @@ pub fn holds_secret(text: &str) -> bool {
     !detect(text).is_empty()
 }
 
-struct Scan<'a> {
+struct SecretScan<'a> {
     text: &'a [u8],
     /// The same text.
     whole: &'a str,
@@ -238,7 +238,7 @@ fn is_own(word: &[u8]) -> bool {
     is_pseudonym(&word[start..end])
 }
 
-impl<'a> Scan<'a> {
+impl<'a> SecretScan<'a> {
     /// Checks the text at `at` and returns the position to continue at.
     fn step(&mut self, at: usize) -> usize {
         let (length, separator) = match &self.text[at..] {
@@ -591,8 +591,8 @@ impl<'a> Scan<'a> {
         self.text.get(at).filter(|byte| **byte == b'=')?;
         let start = self.end(at + 1, |byte| byte.is_ascii_whitespace());
         let quote = self.text.get(start).filter(|byte| matches!(byte, b'"' | b'\''))?;
-        let most = self.text.len().min(start + 1 + ATTRIBUTE_BYTES_MAX);
-        let len = self.text[start + 1..most].iter().position(|byte| byte == quote)?;
+        let max = self.text.len().min(start + 1 + ATTRIBUTE_BYTES_MAX);
+        let len = self.text[start + 1..max].iter().position(|byte| byte == quote)?;
         Some(start + 1..start + 1 + len)
     }
 

@@ -24,13 +24,13 @@ pub const STEPS_MAX: usize = 32;
 /// The values of an exchange that are not obfuscated.
 #[derive(Debug, Clone, Default)]
 pub struct Exclusions {
-    pub(crate) request: Side,
-    pub(crate) response: Side,
+    pub(crate) request: MessageExclusions,
+    pub(crate) response: MessageExclusions,
 }
 
 /// The values of one message that are not obfuscated.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Side {
+pub(crate) struct MessageExclusions {
     /// Names in lower case.
     headers: BTreeSet<String>,
     query: BTreeSet<String>,
@@ -173,7 +173,7 @@ impl Exclusions {
     }
 }
 
-impl Side {
+impl MessageExclusions {
     pub(crate) fn header(&self, name: &str) -> bool {
         !self.headers.is_empty() && self.headers.contains(&name.to_ascii_lowercase())
     }

@@ -41,7 +41,7 @@ pub struct Log {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pages: Option<Vec<Page>>,
     /// The exchanges.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<HarEntry>,
     /// A comment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
@@ -106,7 +106,7 @@ pub struct PageTimings {
 /// One request and its response.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct HarEntry {
     /// Id of the page that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageref: Option<String>,

@@ -4,14 +4,14 @@
 //! The same rule applies to recording and to verification. A name is split into words at every character that
 //! is not a letter or digit, and where the case changes. Digits at the end of a word do not count.
 //!
-//! - Words for a password, `secret` or `credential` anywhere mean a secret, unless the last word names a
+//! - NameWords for a password, `secret` or `credential` anywhere mean a secret, unless the last word names a
 //!   property of it: `password_policy`, `secret_name`.
 //! - Otherwise the last word decides, together with the one before it: `access_token`, `x-api-key`,
 //!   `session_id`, `stripe-signature` are secrets; `next_page_token`, `max_tokens`, `primary_key`,
 //!   `token_type` are not.
-//! - Words such as `value`, `hash` or `header` at the end are skipped: `api_key_value` is an `api_key`.
+//! - NameWords such as `value`, `hash` or `header` at the end are skipped: `api_key_value` is an `api_key`.
 //!
-//! Words may be joined, as in `accesstoken` and `PHPSESSID`. Names are English, like those of most APIs;
+//! NameWords may be joined, as in `accesstoken` and `PHPSESSID`. Names are English, like those of most APIs;
 //! words for a password are known in other languages too.
 //!
 //! Two names depend on their place: `Key` is a secret as the name of a header field, and `code` beside
@@ -96,7 +96,7 @@ impl Word<'_> {
 
 /// The last words of a name.
 #[derive(Default)]
-struct Words<'a> {
+struct NameWords<'a> {
     last: [Word<'a>; WORDS_MAX],
     /// Number of words, at most [`WORDS_MAX`].
     len: usize,
@@ -104,7 +104,7 @@ struct Words<'a> {
     has_strong: bool,
 }
 
-impl<'a> Words<'a> {
+impl<'a> NameWords<'a> {
     /// Splits a name into words. `lower` is the same name in lower case.
     fn of(name: &[u8], lower: &'a [u8]) -> Self {
         let mut words = Self::default();
@@ -237,13 +237,13 @@ const CARD: u16 = 1 << 10;
 
 /// The words of each list, separated by blanks.
 const LISTS: [(u16, &str); 11] = [
-    // Words at the end that do not change the meaning of the words before them.
+    // NameWords at the end that do not change the meaning of the words before them.
     (
         SKIPPED,
         "value val hash hashed confirm confirmation again repeat old new current plain plaintext raw text string \
         str data base b encoded encrypted hex sha hint header param env live test prod v",
     ),
-    // Words at the end that make it the name of a property of a secret.
+    // NameWords at the end that make it the name of a property of a secret.
     (
         ABOUT,
         "type types kind at on in url uri href link path name names arn length len size count policy policies \
@@ -254,19 +254,19 @@ const LISTS: [(u16, &str); 11] = [
         attempts retries tries provider source manager store region rotation field fields rule rules locked \
         prefix",
     ),
-    // Words before `token` that make it harmless: a position in a list, or a piece of text.
+    // NameWords before `token` that make it harmless: a position in a list, or a piece of text.
     (
         HARMLESS_TOKEN,
         "page nextpage next prev previous continuation continue cursor sync pagination paging start end stop \
         first last max min num total count eos bos pad unk mask sep cls special per input output prompt \
         completion cached reasoning image audio idempotency change delta watch offset position",
     ),
-    // Words before `tokens` that make them secrets. Otherwise `tokens` is a count.
+    // NameWords before `tokens` that make them secrets. Otherwise `tokens` is a count.
     (
         SECRET_TOKENS,
         "access refresh auth bearer api session security oauth device registration personal csrf",
     ),
-    // Words before `key` that make it a secret. Most other keys are identifiers. Words that end with `api`
+    // NameWords before `key` that make it a secret. Most other keys are identifiers. NameWords that end with `api`
     // count too.
     (
         SECRET_KEY,
@@ -275,12 +275,12 @@ const LISTS: [(u16, &str); 11] = [
         storage admin root webhook hook function functions deploy developer write ingest ingestion mashape hmac \
         ssh pgp gpg preshared bearer",
     ),
-    // Words before `code` that make it a secret.
+    // NameWords before `code` that make it a secret.
     (
         SECRET_CODE,
         "otp totp mfa verification auth authorization recovery backup security pass pin sms access device login",
     ),
-    // Words that mean a secret by themselves, at the end of a name.
+    // NameWords that mean a secret by themselves, at the end of a name.
     (
         SECRET_NOUN,
         "authorization authorisation authentication auth bearer jwt jws jwe dpop assertion csrf xsrf signature \
@@ -289,7 +289,7 @@ const LISTS: [(u16, &str); 11] = [
     ),
     // Members that represent the object they are in, like those in the first list.
     (REPRESENTS, "id key code content payload"),
-    // Words that mean a secret anywhere in a name, besides those for `password` and `secret`.
+    // NameWords that mean a secret anywhere in a name, besides those for `password` and `secret`.
     (
         STRONG,
         "pwd credential credentials creds passwort kennwort motdepasse contrasena contraseña contrasenia senha \
@@ -297,13 +297,13 @@ const LISTS: [(u16, &str); 11] = [
         parool slaptazodis slaptažodis lozinka geslo matkhau katasandi пароль парола лозинка συνθηματικό 密码 密碼 \
         口令 パスワード 비밀번호 암호 รหัสผ่าน סיסמה पासवर्ड",
     ),
-    // Words before `url` and `uri` that make it the address of a database, which contains its password.
+    // NameWords before `url` and `uri` that make it the address of a database, which contains its password.
     (
         DATABASE,
         "database db datasource redis mongo mongodb postgres postgresql pg mysql mariadb mssql sqlserver \
         sqlalchemy clickhouse amqp rabbitmq jdbc",
     ),
-    // Words before `card` that make it a payment card.
+    // NameWords before `card` that make it a payment card.
     (CARD, "credit debit bank payment charge prepaid gift"),
 ];
 
@@ -410,20 +410,20 @@ const SHORT_BYTES_MAX: usize = 64;
 
 /// Judges a name by its words. Letters outside ASCII change their length with their case, and names with them
 /// are split at other characters alone.
-fn by_words<T>(name: &str, judge: impl FnOnce(Words<'_>) -> T) -> T {
+fn by_words<T>(name: &str, judge: impl FnOnce(NameWords<'_>) -> T) -> T {
     let written = name.as_bytes();
     if !name.is_ascii() {
         let lower = name.to_lowercase();
-        return judge(Words::of(lower.as_bytes(), lower.as_bytes()));
+        return judge(NameWords::of(lower.as_bytes(), lower.as_bytes()));
     }
     let mut short = [0; SHORT_BYTES_MAX];
     match short.get_mut(..written.len()) {
         Some(lower) => {
             lower.copy_from_slice(written);
             lower.make_ascii_lowercase();
-            judge(Words::of(written, lower))
+            judge(NameWords::of(written, lower))
         }
-        None => judge(Words::of(written, &written.to_ascii_lowercase())),
+        None => judge(NameWords::of(written, &written.to_ascii_lowercase())),
     }
 }
 
@@ -437,7 +437,7 @@ pub(crate) fn meaning(name: &str) -> Meaning {
 }
 
 /// Returns the meaning of a name by its words. `has_mark` is `true` if it begins like `X-Key`.
-fn meaning_of_words(mut words: Words<'_>, has_mark: bool) -> Meaning {
+fn meaning_of_words(mut words: NameWords<'_>, has_mark: bool) -> Meaning {
     match (words.text(1), words.text(0)) {
         (b"connection", b"string") | (_, b"connectionstring") => return Meaning::Secret,
         (b"connection", b"strings") | (_, b"connectionstrings") => return Meaning::AllSecret,
@@ -456,7 +456,7 @@ fn meaning_of_words(mut words: Words<'_>, has_mark: bool) -> Meaning {
 }
 
 /// Returns the meaning of a name by its last words.
-fn meaning_of_end(words: &Words<'_>) -> Meaning {
+fn meaning_of_end(words: &NameWords<'_>) -> Meaning {
     let (head, kind) = (words.text(0), words.text(1));
     // Short words that mean a secret only without a word before them.
     if words.len == 1 && matches!(head, b"sid" | b"sig") || (kind, head) == (b"connect", b"sid") {
@@ -491,7 +491,7 @@ fn meaning_of_end(words: &Words<'_>) -> Meaning {
 
 /// Returns the meaning of a name that ends with `token`, `key` or an id of a session. The kind may be joined
 /// to the word or be the word before it.
-fn meaning_of_glued(words: &Words<'_>) -> Meaning {
+fn meaning_of_glued(words: &NameWords<'_>) -> Meaning {
     let head = words.text(0);
     let is_in = |glued: &[u8], list: u16| {
         let lists = if glued.is_empty() { words.get(1).lists } else { lists_of(glued) };

@@ -16,9 +16,9 @@ use egret_json::tokenizer as json;
 use serde_json::{Map, Value};
 
 use crate::body::{Body, field_value};
-use crate::exclusions::{Exclusions, Side};
+use crate::exclusions::{Exclusions, MessageExclusions};
 use crate::har::{
-    Cached, Content, Cookie, Entry, Extra, Har, NameValue, Page, Param, PostData, Request, Response,
+    Cached, Content, Cookie, Extra, Har, HarEntry, NameValue, Page, Param, PostData, Request, Response,
 };
 use crate::key::Key;
 use crate::memo::{Memo, Pseudonymizer};
@@ -100,7 +100,7 @@ impl Obfuscator {
     }
 
     /// Obfuscates one exchange, and marks it with [`MARK`].
-    pub fn entry(&self, entry: &mut Entry) {
+    pub fn entry(&self, entry: &mut HarEntry) {
         self.request(&mut entry.request);
         self.response(&mut entry.response);
         self.optional(&mut entry.pageref);
@@ -180,7 +180,7 @@ impl Obfuscator {
     /// Obfuscates a redirect URL. It is excluded if the `Location` field that it came from is.
     pub(crate) fn redirect_url(&self, url: &mut String) {
         if !self.exclusions.response.header("location") {
-            *url = self.reference(&Side::default(), url);
+            *url = self.reference(&MessageExclusions::default(), url);
         }
     }
 
@@ -209,7 +209,7 @@ impl Obfuscator {
     /// Obfuscates a body that is available as a whole.
     fn whole(
         &self,
-        side: &Side,
+        side: &MessageExclusions,
         media_type: &str,
         bytes: &[u8],
         encodings: &mut Encodings,
@@ -274,14 +274,14 @@ impl Obfuscator {
         self.rest(&mut parameter.comment, &mut parameter.extra);
     }
 
-    fn headers(&self, side: &Side, headers: &mut [NameValue]) {
+    fn headers(&self, side: &MessageExclusions, headers: &mut [NameValue]) {
         for header in headers {
             self.field(side, header);
         }
     }
 
     /// Obfuscates a header field.
-    pub(crate) fn field(&self, side: &Side, header: &mut NameValue) {
+    pub(crate) fn field(&self, side: &MessageExclusions, header: &mut NameValue) {
         header.value = self.header(side, &header.name, &header.value);
         let name = header.name.clone();
         // Recorders of HTTP/2 write pseudo-header fields such as `:authority`.
@@ -291,7 +291,7 @@ impl Obfuscator {
     }
 
     /// Obfuscates the value of a header field. Fields with a known structure keep it.
-    fn header(&self, side: &Side, name: &str, value: &str) -> String {
+    fn header(&self, side: &MessageExclusions, name: &str, value: &str) -> String {
         if value.is_empty() || side.header(name) {
             return value.to_owned();
         }
@@ -302,13 +302,15 @@ impl Obfuscator {
                 value.split('\n').map(|line| self.set_cookie(side, line)).collect::<Vec<_>>().join("\n")
             }
             "authorization" | "proxy-authorization" => self.credentials(value),
-            "location" | "content-location" | "referer" => self.reference(&Side::default(), value),
+            "location" | "content-location" | "referer" => {
+                self.reference(&MessageExclusions::default(), value)
+            }
             ":path" => self.reference(side, value),
             _ => self.key.text(value.as_bytes()).to_string(),
         }
     }
 
-    fn reference(&self, side: &Side, text: &str) -> String {
+    fn reference(&self, side: &MessageExclusions, text: &str) -> String {
         url::obfuscate(&self.key, side, text, &mut Encodings::default())
     }
 
@@ -320,7 +322,7 @@ impl Obfuscator {
     }
 
     /// Obfuscates the `name=value` of a cookie (RFC 6265 §4.1.1).
-    fn pair(&self, side: &Side, pair: &str) -> String {
+    fn pair(&self, side: &MessageExclusions, pair: &str) -> String {
         match pair.trim().split_once('=') {
             None if pair.trim().is_empty() => String::new(),
             None => self.key.text(pair.trim().as_bytes()).to_string(),
@@ -333,7 +335,7 @@ impl Obfuscator {
     }
 
     /// Obfuscates the value of a cookie. Quotes are not part of it.
-    fn cookie_value(&self, side: &Side, name: &str, value: &str) -> String {
+    fn cookie_value(&self, side: &MessageExclusions, name: &str, value: &str) -> String {
         let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
         if inner.is_empty() || side.cookie(name) {
             return value.to_owned();
@@ -341,7 +343,7 @@ impl Obfuscator {
         self.key.text(inner.as_bytes()).to_string()
     }
 
-    fn set_cookie(&self, side: &Side, line: &str) -> String {
+    fn set_cookie(&self, side: &MessageExclusions, line: &str) -> String {
         let mut parts = line.split(';');
         let pair = self.pair(side, parts.next().unwrap_or_default());
         let attributes = parts.map(|attribute| self.attribute(attribute.trim()));
@@ -366,17 +368,17 @@ impl Obfuscator {
 
     /// Obfuscates a cookie path like the path of a URL, so it can still be matched with URLs.
     fn cookie_path(&self, path: &str) -> String {
-        url::obfuscate_path(&self.key, &Side::default(), path)
+        url::obfuscate_path(&self.key, &MessageExclusions::default(), path)
     }
 
-    fn cookies(&self, side: &Side, header: &str, cookies: &mut [Cookie]) {
+    fn cookies(&self, side: &MessageExclusions, header: &str, cookies: &mut [Cookie]) {
         for cookie in cookies {
             self.cookie(side, header, cookie);
         }
     }
 
     /// Obfuscates a cookie of this header field.
-    pub(crate) fn cookie(&self, side: &Side, header: &str, cookie: &mut Cookie) {
+    pub(crate) fn cookie(&self, side: &MessageExclusions, header: &str, cookie: &mut Cookie) {
         if !side.header(header) {
             cookie.value = self.cookie_value(side, &cookie.name, &cookie.value);
             cookie.path = cookie.path.take().map(|path| self.cookie_path(&path));
@@ -442,7 +444,7 @@ impl Obfuscator {
     }
 
     fn rewritten(&self, extra: &Extra) -> Option<Map<String, Value>> {
-        let side = Side::default();
+        let side = MessageExclusions::default();
         let text = serde_json::to_vec(extra).ok()?;
         let mut rewriter = Rewriter::new(Pseudonymizer { key: &self.key, memo: None }, &side.body);
         let mut tokenizer = json::Tokenizer::new();
@@ -451,7 +453,7 @@ impl Obfuscator {
         serde_json::from_slice(&rewriter.out).ok()
     }
 
-    pub(crate) fn side(&self, message: MessageKind) -> &Side {
+    pub(crate) fn side(&self, message: MessageKind) -> &MessageExclusions {
         match message {
             MessageKind::Request => &self.exclusions.request,
             MessageKind::Response => &self.exclusions.response,

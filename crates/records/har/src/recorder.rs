@@ -87,7 +87,7 @@ struct Buffers {
 /// Shows nothing of the content.
 impl fmt::Debug for Buffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Room")
+        f.write_str("Buffers")
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::exclusions::{ExclusionError, Exclusions};
 
 /// Maximum size kept of a body. It is copied, and held in memory until it is written.
-const BODY_BYTES_MAX: u64 = 16 << 20;
+const RECORDED_BODY_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum number of media type patterns.
 const MEDIA_TYPES_MAX: usize = 64;
@@ -168,11 +168,11 @@ impl Recording {
             });
         let mut add = |path: String, message: String| errors.push(RecordingError { path, message });
         if let Bodies::UpTo(size) = config.bodies
-            && size.bytes() > BODY_BYTES_MAX
+            && size.bytes() > RECORDED_BODY_BYTES_MAX
         {
             add(
                 "bodies".to_owned(),
-                format!("at most {} of a body can be kept", Size::from_bytes(BODY_BYTES_MAX)),
+                format!("at most {} of a body can be kept", Size::from_bytes(RECORDED_BODY_BYTES_MAX)),
             );
         }
         let mut media_types = Vec::new();

@@ -26,11 +26,11 @@ pub const ENTRIES_MAX: usize = 100_000;
 pub const FIELDS_MAX: usize = 256;
 
 /// Maximum size of a message's body, in bytes after decoding.
-pub const BODY_BYTES_MAX: usize = 16 << 20;
+pub const REPLAYED_BODY_BYTES_MAX: usize = 16 << 20;
 
 /// A request and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ReplayedRequest {
     /// The method, as recorded.
     pub method: String,
     /// The absolute URL, as recorded.
@@ -42,7 +42,7 @@ pub struct Entry {
     /// The response's status code; 0 if the recorder saw no response.
     pub status: u16,
     /// The response's header field lines, in order, without pseudo-fields. They describe the content as it
-    /// was sent, possibly compressed; [`Entry::response_body`] is decompressed.
+    /// was sent, possibly compressed; [`ReplayedRequest::response_body`] is decompressed.
     pub response_fields: Vec<(String, String)>,
     /// The response's content, decompressed; empty if it was not recorded.
     pub response_body: Vec<u8>,
@@ -95,7 +95,7 @@ pub enum EntryError {
     Started(String),
     /// A message has more field lines than [`FIELDS_MAX`].
     TooManyFields,
-    /// A body is larger than [`BODY_BYTES_MAX`].
+    /// A body is larger than [`REPLAYED_BODY_BYTES_MAX`].
     BodyTooLarge,
     /// A body is declared to be base64 and is not.
     NotBase64,
@@ -133,7 +133,7 @@ impl fmt::Display for EntryError {
                 write!(f, "startedDateTime {text:?} is not a date and time with a zone (ISO 8601)")
             }
             Self::TooManyFields => write!(f, "a message with more than {FIELDS_MAX} header fields"),
-            Self::BodyTooLarge => write!(f, "a body larger than {} MiB", BODY_BYTES_MAX >> 20),
+            Self::BodyTooLarge => write!(f, "a body larger than {} MiB", REPLAYED_BODY_BYTES_MAX >> 20),
             Self::NotBase64 => write!(f, "a body declared as base64 is not base64"),
             Self::UnknownEncoding(name) => write!(f, "a body in the unknown encoding {name:?}"),
         }
@@ -144,7 +144,7 @@ impl std::error::Error for EntryError {}
 
 /// Reads a file. The entries are returned in the order in which their requests started, whatever their order
 /// in the file.
-pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
+pub fn read(path: &Path) -> Result<Vec<ReplayedRequest>, Error> {
     let file = File::open(path).map_err(Error::Unreadable)?;
     let mut bytes = Vec::new();
     let length = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(Error::Unreadable)?;
@@ -155,7 +155,7 @@ pub fn read(path: &Path) -> Result<Vec<Entry>, Error> {
 }
 
 /// Parses the content of a file; see [`read`].
-pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, Error> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<ReplayedRequest>, Error> {
     let ReplayFile { log } = serde_json::from_slice(without_mark(bytes))
         .map_err(|error| Error::Format(ReadError::Malformed(error)))?;
     check_version(&log.version).map_err(Error::Format)?;
@@ -246,11 +246,11 @@ struct RawTimings {
 }
 
 impl RawEntry {
-    fn checked(self) -> Result<Entry, EntryError> {
+    fn checked(self) -> Result<ReplayedRequest, EntryError> {
         let Some(started) = rfc3339::read(&self.started_date_time) else {
             return Err(EntryError::Started(self.started_date_time));
         };
-        Ok(Entry {
+        Ok(ReplayedRequest {
             method: self.request.method,
             url: self.request.url,
             request_fields: fields(self.request.headers)?,
@@ -280,7 +280,7 @@ impl RawBody {
             (Some(text), Some("base64")) => base64::decode_padded(&text).ok_or(EntryError::NotBase64)?,
             (Some(_), Some(other)) => return Err(EntryError::UnknownEncoding(other.to_owned())),
         };
-        if bytes.len() > BODY_BYTES_MAX { Err(EntryError::BodyTooLarge) } else { Ok(bytes) }
+        if bytes.len() > REPLAYED_BODY_BYTES_MAX { Err(EntryError::BodyTooLarge) } else { Ok(bytes) }
     }
 }
 
@@ -411,7 +411,7 @@ mod tests {
     fn a_message_beyond_the_limits_is_refused() {
         let pair = || RawPair { name: "a".into(), value: String::new() };
         assert_eq!(fields((0..=FIELDS_MAX).map(|_| pair()).collect()), Err(EntryError::TooManyFields));
-        let content = RawBody { text: Some("x".repeat(BODY_BYTES_MAX + 1)), ..RawBody::default() };
+        let content = RawBody { text: Some("x".repeat(REPLAYED_BODY_BYTES_MAX + 1)), ..RawBody::default() };
         assert_eq!(content.decoded(), Err(EntryError::BodyTooLarge));
     }
 }

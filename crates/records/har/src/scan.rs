@@ -40,7 +40,7 @@ impl fmt::Display for Location {
 /// are decoded.
 pub fn scan(har: &Value) -> Vec<Location> {
     // Pseudonyms are compared with the original and then discarded, so any key will do.
-    let mut scan = Scan {
+    let mut scan = HarScan {
         remover: SecretRemover::new(Key::new(&[0; 32]), Arc::default()),
         path: String::new(),
         locations: Vec::new(),
@@ -50,7 +50,7 @@ pub fn scan(har: &Value) -> Vec<Location> {
     scan.locations
 }
 
-struct Scan {
+struct HarScan {
     remover: SecretRemover,
     path: String,
     locations: Vec<Location>,
@@ -58,7 +58,7 @@ struct Scan {
     beside: Beside,
 }
 
-impl Scan {
+impl HarScan {
     /// Scans a value. `meaning` is that of the names around it; `list` is the name of the list it is in, if
     /// any. The depth is bounded by the recursion limit of `serde_json`.
     fn value(&mut self, value: &Value, meaning: Meaning, list: &str) {

@@ -1,7 +1,7 @@
 //! Obfuscates URLs (RFC 3986). Scheme, host and port are kept, because they identify the API; everything else
 //! is replaced.
 
-use crate::exclusions::Side;
+use crate::exclusions::MessageExclusions;
 use crate::key::Key;
 use crate::parameters::{self, Encodings};
 use crate::pseudonym::Pseudonym;
@@ -10,7 +10,12 @@ use crate::pseudonym::Pseudonym;
 const SCHEMES: [&str; 9] = ["http:", "https:", "ws:", "wss:", "data:", "blob:", "about:", "file:", "ftp:"];
 
 /// Obfuscates a URL, or a reference such as `/path?query`. Adds its parameters to `spellings`.
-pub(crate) fn obfuscate(key: &Key, side: &Side, whole: &str, encodings: &mut Encodings) -> String {
+pub(crate) fn obfuscate(
+    key: &Key,
+    side: &MessageExclusions,
+    whole: &str,
+    encodings: &mut Encodings,
+) -> String {
     let pseudonym = |text: &str| key.text(text.as_bytes()).to_string();
     let (url, fragment) =
         whole.split_once('#').map_or((whole, None), |(url, fragment)| (url, Some(fragment)));
@@ -74,8 +79,8 @@ pub(crate) fn is_host(text: &str) -> bool {
 
 /// Obfuscates each segment separately. Empty segments, `.` and `..` are structure and kept. Only segments of
 /// an absolute path can be excluded by position.
-pub(crate) fn obfuscate_path(key: &Key, side: &Side, path: &str) -> String {
-    let none = Side::default();
+pub(crate) fn obfuscate_path(key: &Key, side: &MessageExclusions, path: &str) -> String {
+    let none = MessageExclusions::default();
     let (root, path, side) = path.strip_prefix('/').map_or(("", path, &none), |path| ("/", path, side));
     let mut obfuscated = root.to_owned();
     for (index, segment) in path.split('/').enumerate() {
@@ -91,7 +96,12 @@ pub(crate) fn obfuscate_path(key: &Key, side: &Side, path: &str) -> String {
 }
 
 /// Returns the pseudonym of a path segment, or `None` if it is kept.
-pub(crate) fn obfuscate_segment(key: &Key, side: &Side, index: usize, segment: &str) -> Option<Pseudonym> {
+pub(crate) fn obfuscate_segment(
+    key: &Key,
+    side: &MessageExclusions,
+    index: usize,
+    segment: &str,
+) -> Option<Pseudonym> {
     let is_kept = matches!(segment, "" | "." | "..") || side.segment(index);
     (!is_kept).then(|| key.text(&parameters::decode(segment, false)))
 }

@@ -10,13 +10,13 @@ pub(crate) struct Generations<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
     /// Maximum number of entries of one generation.
-    most: usize,
+    max: usize,
 }
 
 impl<K: Eq + Hash, V> Generations<K, V> {
-    /// Creates a map of at most `most` entries, two at least.
-    pub fn new(most: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), most: (most / 2).max(1) }
+    /// Creates a map of at most `max` entries, two at least.
+    pub fn new(max: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), max: (max / 2).max(1) }
     }
 
     /// Returns a young entry.
@@ -31,7 +31,7 @@ impl<K: Eq + Hash, V> Generations<K, V> {
 
     /// Adds a young entry, in place of the young one with this key.
     pub fn insert(&mut self, key: K, value: V) {
-        if self.young.len() >= self.most && !self.young.contains_key(&key) {
+        if self.young.len() >= self.max && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, value);

@@ -74,10 +74,10 @@ impl InterceptionConfig {
     }
 }
 
-fn patterns(texts: &[String], path: &str, most: usize, problems: &mut Vec<Problem>) -> Vec<HostPattern> {
-    if texts.len() > most {
+fn patterns(texts: &[String], path: &str, max: usize, problems: &mut Vec<Problem>) -> Vec<HostPattern> {
+    if texts.len() > max {
         let message =
-            format!("at most {most} hosts are possible: write `*.example.com` for those below one name");
+            format!("at most {max} hosts are possible: write `*.example.com` for those below one name");
         problems.push(Problem::new(path, message));
         return Vec::new();
     }

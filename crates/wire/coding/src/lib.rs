@@ -28,11 +28,11 @@ const PIECE_BYTES: usize = 16 << 10;
 
 /// Takes one content coding off a body.
 pub struct Decoder {
-    state: State,
+    state: DecodingState,
     piece: Box<[u8]>,
 }
 
-enum State {
+enum DecodingState {
     Gzip(Gzip),
     Deflate(Deflate),
     Brotli(Box<Brotli>),
@@ -50,10 +50,10 @@ impl Decoder {
     /// Returns a decoder for the coding of that name. Returns `None` if it is unknown.
     pub fn of(coding: &[u8]) -> Option<Self> {
         let state = match &*coding.to_ascii_lowercase() {
-            b"gzip" | b"x-gzip" => State::Gzip(Gzip::default()),
-            b"deflate" => State::Deflate(Deflate::default()),
-            b"br" => State::Brotli(Box::default()),
-            b"zstd" => State::Zstd(Box::default()),
+            b"gzip" | b"x-gzip" => DecodingState::Gzip(Gzip::default()),
+            b"deflate" => DecodingState::Deflate(Deflate::default()),
+            b"br" => DecodingState::Brotli(Box::default()),
+            b"zstd" => DecodingState::Zstd(Box::default()),
             _ => return None,
         };
         Some(Self { state, piece: vec![0; PIECE_BYTES].into() })
@@ -64,29 +64,29 @@ impl Decoder {
     pub fn push(&mut self, bytes: &[u8], take: &mut Receiver<'_>) -> Result<(), DecodeError> {
         let Self { state, piece } = self;
         match state {
-            State::Gzip(gzip) => gzip.push(bytes, piece, take),
-            State::Deflate(deflate) => deflate.push(bytes, piece, take),
-            State::Brotli(brotli) => brotli.push(bytes, piece, take),
-            State::Zstd(zstd) => zstd.push(bytes, piece, take),
+            DecodingState::Gzip(gzip) => gzip.push(bytes, piece, take),
+            DecodingState::Deflate(deflate) => deflate.push(bytes, piece, take),
+            DecodingState::Brotli(brotli) => brotli.push(bytes, piece, take),
+            DecodingState::Zstd(zstd) => zstd.push(bytes, piece, take),
         }
     }
 
     /// Returns `true` if the coded data may end here: its end was reached, or there was none at all.
     pub fn is_complete(&self) -> bool {
         match &self.state {
-            State::Gzip(gzip) => gzip.is_complete(),
-            State::Deflate(deflate) => deflate.is_complete(),
-            State::Brotli(brotli) => brotli.is_complete(),
-            State::Zstd(zstd) => zstd.is_complete(),
+            DecodingState::Gzip(gzip) => gzip.is_complete(),
+            DecodingState::Deflate(deflate) => deflate.is_complete(),
+            DecodingState::Brotli(brotli) => brotli.is_complete(),
+            DecodingState::Zstd(zstd) => zstd.is_complete(),
         }
     }
 
     /// Returns an upper bound of the memory in use, in bytes.
     pub fn held_bytes(&self) -> usize {
         let state = match &self.state {
-            State::Gzip(_) | State::Deflate(_) => deflate::STATE_BYTES,
-            State::Brotli(brotli) => brotli.held_bytes(),
-            State::Zstd(zstd) => zstd.held_bytes(),
+            DecodingState::Gzip(_) | DecodingState::Deflate(_) => deflate::STATE_BYTES,
+            DecodingState::Brotli(brotli) => brotli.held_bytes(),
+            DecodingState::Zstd(zstd) => zstd.held_bytes(),
         };
         PIECE_BYTES + state
     }

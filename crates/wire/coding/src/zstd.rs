@@ -139,8 +139,8 @@ impl Zstd {
 
     /// The window is filled as blocks are decoded; a block of few bytes may decode to many.
     pub(crate) fn held_bytes(&self) -> usize {
-        let most = usize::try_from(2 * WINDOW_BYTES_MAX).unwrap_or(usize::MAX);
-        BLOCKS_BYTES + self.frame.blocks_decoded().saturating_mul(BLOCK_BYTES_MAX).min(most)
+        let max = usize::try_from(2 * WINDOW_BYTES_MAX).unwrap_or(usize::MAX);
+        BLOCKS_BYTES + self.frame.blocks_decoded().saturating_mul(BLOCK_BYTES_MAX).min(max)
     }
 }
 

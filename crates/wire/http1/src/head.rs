@@ -18,7 +18,7 @@ mod scan;
 mod target;
 mod version;
 
-pub use authority::Authority;
+pub use authority::AuthoritySpan;
 pub use connection::MAX_CONNECTION_OPTIONS;
 pub use error::HeadError;
 pub use fields::Field;

@@ -44,7 +44,7 @@ pub use body::{
 };
 pub use edits::{Edits, Rendering};
 pub use head::{
-    Authority, Field, HeadError, HeadLimits, KnownField, MAX_CONNECTION_OPTIONS, MAX_FIELDS, MAX_HEAD,
+    AuthoritySpan, Field, HeadError, HeadLimits, KnownField, MAX_CONNECTION_OPTIONS, MAX_FIELDS, MAX_HEAD,
     MAX_METHOD, Method, Progress, RequestFraming, RequestHead, ResponseFraming, ResponseHead, TargetForm,
     Version,
 };

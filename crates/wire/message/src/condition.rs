@@ -124,9 +124,9 @@ impl fmt::Display for Condition {
 
 impl<'de> Deserialize<'de> for Condition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct ConditionVisitor;
 
-        impl de::Visitor<'_> for Visitor {
+        impl de::Visitor<'_> for ConditionVisitor {
             type Value = Condition;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -144,7 +144,7 @@ impl<'de> Deserialize<'de> for Condition {
                 status.to_string().parse().map_err(E::custom)
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(ConditionVisitor)
     }
 }
 

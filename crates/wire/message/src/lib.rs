@@ -35,4 +35,4 @@ pub use upgrade::Protocols;
 pub use via::Via;
 
 /// Maximum size of a body that a flow may hold in memory, in bytes.
-pub const BODY_BYTES_MAX: u64 = 16 << 20;
+pub const FLOW_BODY_BYTES_MAX: u64 = 16 << 20;

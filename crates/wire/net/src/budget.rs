@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// body's buffer doubles when it grows, so this happens a handful of times per body.
 #[derive(Debug)]
 pub struct Budget {
-    most: AtomicUsize,
+    max: AtomicUsize,
     taken: AtomicUsize,
 }
 
 impl Default for Budget {
     /// Returns an unlimited budget.
     fn default() -> Self {
-        Self { most: AtomicUsize::new(usize::MAX), taken: AtomicUsize::new(0) }
+        Self { max: AtomicUsize::new(usize::MAX), taken: AtomicUsize::new(0) }
     }
 }
 
@@ -24,8 +24,8 @@ pub struct Exhausted;
 
 impl Budget {
     /// Changes the limit, in bytes. Memory already taken stays.
-    pub fn set_most(&self, bytes: usize) {
-        self.most.store(bytes, Relaxed);
+    pub fn set_max(&self, bytes: usize) {
+        self.max.store(bytes, Relaxed);
     }
 
     /// Returns the number of bytes in use.
@@ -35,7 +35,7 @@ impl Budget {
 
     fn take(&self, bytes: usize) -> Result<(), Exhausted> {
         let before = self.taken.fetch_add(bytes, Relaxed);
-        if before.checked_add(bytes).is_some_and(|after| after <= self.most.load(Relaxed)) {
+        if before.checked_add(bytes).is_some_and(|after| after <= self.max.load(Relaxed)) {
             return Ok(());
         }
         self.taken.fetch_sub(bytes, Relaxed);
@@ -93,9 +93,9 @@ mod tests {
 
     use super::*;
 
-    fn of(most: usize) -> Arc<Budget> {
+    fn of(max: usize) -> Arc<Budget> {
         let budget = Arc::new(Budget::default());
-        budget.set_most(most);
+        budget.set_max(max);
         budget
     }
 
@@ -131,7 +131,7 @@ mod tests {
     fn a_smaller_budget_takes_nothing_away() {
         let (budget, mut share) = (of(100), Share::default());
         assert_eq!(share.cover(&budget, 100), Ok(()));
-        budget.set_most(10);
+        budget.set_max(10);
         assert_eq!((budget.taken(), Share::default().cover(&budget, 1)), (100, Err(Exhausted)));
         share.release();
         assert_eq!(share.cover(&budget, 10), Ok(()));

@@ -178,7 +178,7 @@ impl BufferPool {
     }
 
     fn keep(&self, bytes: Box<[u8]>) {
-        let (spare, most) = match bytes.len() {
+        let (spare, max) = match bytes.len() {
             BUFFER_BYTES => (&self.spare, SPARE_BUFFERS),
             STREAM_BYTES => (&self.spare_stream, SPARE_STREAM_BUFFERS),
             len => {
@@ -189,7 +189,7 @@ impl BufferPool {
             }
         };
         let mut spare = spare.borrow_mut();
-        if spare.len() < most {
+        if spare.len() < max {
             spare.push(bytes);
         }
     }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_gathered_body_takes_its_share_until_its_memory_is_taken_back() {
         let budget = Arc::new(Budget::default());
-        budget.set_most(3 << 20);
+        budget.set_max(3 << 20);
         let pool = BufferPool::new(Arc::clone(&budget));
         let (mut one, mut other) = (filled_with(&pool, b"kept"), filled_with(&pool, b"x"));
         assert_eq!(pool.grow_gathered(&mut one, 2 << 20), Ok(()));

@@ -30,7 +30,7 @@ pub struct Timers {
 struct Wheel {
     /// The tickets to check when the time of a slot comes.
     slots: BTreeMap<Moment, Vec<Ticket>>,
-    entries: Vec<Entry>,
+    entries: Vec<TimerEntry>,
     free: Vec<u32>,
 }
 
@@ -42,7 +42,7 @@ struct Ticket {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TimerEntry {
     generation: u32,
     deadline: Moment,
     /// The earliest slot that holds a ticket of this entry.
@@ -57,7 +57,7 @@ impl Timers {
         let entry = if let Some(entry) = wheel.free.pop() {
             entry
         } else {
-            wheel.entries.push(Entry {
+            wheel.entries.push(TimerEntry {
                 generation: 0,
                 deadline: Moment::NEVER,
                 filed: Moment::NEVER,

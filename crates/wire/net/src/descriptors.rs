@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn clients_leave_files_to_providers() {
-        let most = |limit| OpenFiles::limited_to(Some(limit)).clients_max();
-        assert_eq!(most(0), 1);
-        assert!((10_000..12_000).contains(&most(12_000)), "{}", most(12_000));
+        let max = |limit| OpenFiles::limited_to(Some(limit)).clients_max();
+        assert_eq!(max(0), 1);
+        assert!((10_000..12_000).contains(&max(12_000)), "{}", max(12_000));
         assert!(OpenFiles::limited_to(None).clients_max() > 1_000_000);
     }
 }

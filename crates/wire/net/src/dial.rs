@@ -19,7 +19,7 @@ use socket2::{Domain, Protocol, TcpKeepalive, Type};
 use crate::descriptors::{self, OpenFiles};
 use crate::dns::{DnsError, Resolver};
 use crate::event_loop::{self, Alarm, Socket, now};
-use crate::policy::{EgressPolicy, Reason, Target, Verdict};
+use crate::policy::{EgressPolicy, EgressTarget, Reason, Verdict};
 
 /// Maximum number of addresses that are tried per host. Name servers may send any number.
 const ADDRESSES_MAX: usize = 16;
@@ -128,7 +128,7 @@ impl DialError {
 ///
 /// The timeout covers only the connection. The look-up has its own, `gateway.dns.timeout`.
 pub async fn dial(
-    target: &Target<'_>,
+    target: &EgressTarget<'_>,
     resolver: &Resolver,
     policy: &EgressPolicy,
     options: &DialOptions,
@@ -146,7 +146,7 @@ pub async fn dial(
 
 /// Connects to one of `addresses`. Skips those that the policy denies.
 pub async fn connect(
-    target: &Target<'_>,
+    target: &EgressTarget<'_>,
     addresses: &[IpAddr],
     policy: &EgressPolicy,
     options: &DialOptions,
@@ -211,7 +211,7 @@ fn in_turn(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
 
 /// Makes one attempt at one address.
 async fn attempt(
-    target: &Target<'_>,
+    target: &EgressTarget<'_>,
     address: SocketAddr,
     policy: &EgressPolicy,
     mut reported: Option<Reason>,

@@ -72,7 +72,7 @@ impl std::error::Error for DnsError {}
 /// The addresses of a name, never empty.
 pub type Addresses = Arc<[IpAddr]>;
 
-type Outcome = Result<Addresses, DnsError>;
+type LookupOutcome = Result<Addresses, DnsError>;
 
 /// A handle to the resolver's thread, cloned into each worker. The thread ends with the last handle.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ pub struct Resolver {
 #[derive(Debug)]
 struct Ask {
     host: Box<str>,
-    answer: oneshot::Sender<Outcome>,
+    answer: oneshot::Sender<LookupOutcome>,
 }
 
 /// Written only by the resolver's thread, except `turned_away`.
@@ -179,7 +179,7 @@ struct Receivers {
 async fn serve<L: Lookup>(lookup: L, mut receivers: Receivers, counters: Arc<Counters>) {
     let config = receivers.config.borrow_and_update().clone();
     let service = Rc::new(Service {
-        state: RefCell::new(State {
+        state: RefCell::new(ResolverState {
             lookup,
             cache: Cache::new(config.entries),
             config,
@@ -202,16 +202,16 @@ async fn serve<L: Lookup>(lookup: L, mut receivers: Receivers, counters: Arc<Cou
 
 /// The cache and the look-ups in progress. The state is never borrowed over an `await`.
 struct Service<L> {
-    state: RefCell<State<L>>,
+    state: RefCell<ResolverState<L>>,
     counters: Arc<Counters>,
 }
 
-struct State<L> {
+struct ResolverState<L> {
     lookup: L,
     config: DnsConfig,
     cache: Cache,
     /// The waiters of each name. A name is here from the first request to the result.
-    waiting: HashMap<Arc<str>, Vec<oneshot::Sender<Outcome>>>,
+    waiting: HashMap<Arc<str>, Vec<oneshot::Sender<LookupOutcome>>>,
     /// Number of waiters over all names.
     waiters: usize,
     /// Names whose look-up has not started, with the time of the request.
@@ -300,7 +300,7 @@ impl<L: Lookup> Service<L> {
         self.begin();
     }
 
-    fn reply(&self, asker: oneshot::Sender<Outcome>, outcome: Outcome) {
+    fn reply(&self, asker: oneshot::Sender<LookupOutcome>, outcome: LookupOutcome) {
         if outcome.is_err() {
             self.counters.failures.add(1);
         }

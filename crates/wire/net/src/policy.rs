@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use egret_config::{Case, Problem, WholeRegex};
 use egret_message::authority::{Authority, Host};
 use egret_message::host_pattern::{HostPattern, HostPatternError};
-use net::{Kind, METADATA_NAMES, Net, NetError};
+use net::{AddressKind, METADATA_NAMES, Net, NetError};
 
 use crate::config::{EgressConfig, EgressDefault, EgressMode, EgressRule};
 
@@ -29,7 +29,7 @@ const OPEN_PORTS: [u16; 2] = [80, 443];
 
 /// The target of a connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'a> {
+pub struct EgressTarget<'a> {
     /// The requested host and port.
     pub authority: &'a Authority,
     /// `true` if this is a configured provider's own URL, `false` if it comes from a request.
@@ -194,7 +194,7 @@ impl EgressPolicy {
 
     /// Checks the host and port before any look-up. If the host is a name, rules about addresses are left to
     /// [`Self::check_address`].
-    pub fn check_host(&self, target: &Target<'_>) -> Verdict {
+    pub fn check_host(&self, target: &EgressTarget<'_>) -> Verdict {
         match &target.authority.host {
             Host::Ip(ip) => self.check_address(target, SocketAddr::new(*ip, target.authority.port)),
             Host::Name(name) => {
@@ -204,7 +204,7 @@ impl EgressPolicy {
     }
 
     /// Returns the grounds of the verdict of [`Self::check_host`], for people.
-    pub fn grounds(&self, target: &Target<'_>) -> Grounds {
+    pub fn grounds(&self, target: &EgressTarget<'_>) -> Grounds {
         if self.mode == EgressMode::Off {
             return Grounds { is_off: true, ..Grounds::default() };
         }
@@ -224,13 +224,13 @@ impl EgressPolicy {
     }
 
     /// Checks one address that the host resolved to, before it is dialled. Dial exactly this address.
-    pub fn check_address(&self, target: &Target<'_>, address: SocketAddr) -> Verdict {
+    pub fn check_address(&self, target: &EgressTarget<'_>, address: SocketAddr) -> Verdict {
         self.verdict(|| self.isolate_address(target, address), || self.judge_address(target, address))
     }
 
     /// Checks a connection before a byte is sent on it. It must not lead to the gateway itself through any of
     /// this machine's addresses.
-    pub fn check_connected(&self, target: &Target<'_>, local: SocketAddr, peer: SocketAddr) -> Verdict {
+    pub fn check_connected(&self, target: &EgressTarget<'_>, local: SocketAddr, peer: SocketAddr) -> Verdict {
         let (local, peer) = (canonical(local), canonical(peer));
         let is_local = local.ip() == peer.ip();
         let judge = || {
@@ -239,7 +239,7 @@ impl EgressPolicy {
         };
         let isolate = || {
             let is_meant =
-                target.configured || self.lifts(target, peer, |rule| rule.names_kind(Kind::Private));
+                target.configured || self.lifts(target, peer, |rule| rule.names_kind(AddressKind::Private));
             judge().or((is_local && !is_meant).then_some(Reason::Private))
         };
         self.verdict(isolate, judge)
@@ -265,7 +265,7 @@ impl EgressPolicy {
     }
 
     /// Judges the name that an isolated client requests.
-    fn isolate_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
+    fn isolate_name(&self, target: &EgressTarget<'_>, name: &str) -> Option<Reason> {
         // A rule with a range may still match the address.
         let is_named =
             target.configured || self.allow.iter().any(|rule| rule.matches_authority(target.authority));
@@ -274,7 +274,7 @@ impl EgressPolicy {
     }
 
     /// Judges an address to which the request of an isolated client leads.
-    fn isolate_address(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
+    fn isolate_address(&self, target: &EgressTarget<'_>, address: SocketAddr) -> Option<Reason> {
         let address = canonical(address);
         let is_open = || {
             target.configured || OPEN_PORTS.contains(&address.port()) || self.lifts(target, address, |_| true)
@@ -284,7 +284,7 @@ impl EgressPolicy {
             .or_else(|| (!is_open()).then_some(Reason::Port))
     }
 
-    fn judge_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
+    fn judge_name(&self, target: &EgressTarget<'_>, name: &str) -> Option<Reason> {
         if self.denied_by(target, None).is_some() {
             return Some(Reason::Rule);
         }
@@ -303,14 +303,14 @@ impl EgressPolicy {
         }
     }
 
-    fn judge_metadata_name(&self, target: &Target<'_>, name: &str) -> Option<Reason> {
+    fn judge_metadata_name(&self, target: &EgressTarget<'_>, name: &str) -> Option<Reason> {
         let is_allowed = |rule: &Rule| rule.net.is_some() || rule.names_host(name);
         let is_denied = METADATA_NAMES.contains(&name) && self.lifted_by(target, None, is_allowed).is_none();
         is_denied.then_some(Reason::Metadata)
     }
 
     /// Returns the number of the rule in `deny` that names the target. Rules with a range need its `address`.
-    fn denied_by(&self, target: &Target<'_>, address: Option<SocketAddr>) -> Option<usize> {
+    fn denied_by(&self, target: &EgressTarget<'_>, address: Option<SocketAddr>) -> Option<usize> {
         let Some(address) = address else {
             let names = |rule: &Rule| rule.net.is_none() && rule.matches_authority(target.authority);
             return self.deny.iter().position(names);
@@ -323,9 +323,9 @@ impl EgressPolicy {
 
     /// Returns the number of the rule in `allow` without which the target would be denied, or of the first
     /// one of several.
-    fn allowed_by(&self, target: &Target<'_>, address: Option<SocketAddr>) -> Option<usize> {
-        let by_kind = match address.map(|address| Kind::of(address.ip())) {
-            Some(Kind::Public) | None => None,
+    fn allowed_by(&self, target: &EgressTarget<'_>, address: Option<SocketAddr>) -> Option<usize> {
+        let by_kind = match address.map(|address| AddressKind::of(address.ip())) {
+            Some(AddressKind::Public) | None => None,
             Some(kind) => self.lifted_by(target, address, |rule| rule.names_kind(kind)),
         };
         let unnamed = self.unnamed.filter(|_| !target.configured);
@@ -335,7 +335,7 @@ impl EgressPolicy {
         })
     }
 
-    fn judge_address(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
+    fn judge_address(&self, target: &EgressTarget<'_>, address: SocketAddr) -> Option<Reason> {
         let address = canonical(address);
         if self.denied_by(target, Some(address)).is_some() {
             return Some(Reason::Rule);
@@ -346,7 +346,7 @@ impl EgressPolicy {
         })
     }
 
-    fn judge_own(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
+    fn judge_own(&self, target: &EgressTarget<'_>, address: SocketAddr) -> Option<Reason> {
         // An address that is not loopback is recognized as this machine's own only once connected.
         let is_own = |to: SocketAddr| self.own.iter().any(|own| takes(*own, to, to.ip().is_loopback()));
         let is_denied = (is_own(address) || embedded(address).any(is_own))
@@ -355,31 +355,38 @@ impl EgressPolicy {
     }
 
     /// Applies the built-in rules for metadata services, link-local and private addresses.
-    fn judge_kind(&self, target: &Target<'_>, address: SocketAddr) -> Option<Reason> {
-        let kind = Kind::of(address.ip());
+    fn judge_kind(&self, target: &EgressTarget<'_>, address: SocketAddr) -> Option<Reason> {
+        let kind = AddressKind::of(address.ip());
         // A literal address in the config is intended. A name may be resolved by somebody else.
         let is_literal = || {
             target.configured
                 && target.authority.host.ip().is_some_and(|ip| ip.to_canonical() == address.ip())
         };
         let (reason, is_meant) = match kind {
-            Kind::Metadata => (Reason::Metadata, is_literal()),
-            Kind::LinkLocal => (Reason::LinkLocal, is_literal()),
-            Kind::Private => (Reason::Private, target.configured || !(self.exposed || self.is_isolated)),
-            Kind::Public => return None,
+            AddressKind::Metadata => (Reason::Metadata, is_literal()),
+            AddressKind::LinkLocal => (Reason::LinkLocal, is_literal()),
+            AddressKind::Private => {
+                (Reason::Private, target.configured || !(self.exposed || self.is_isolated))
+            }
+            AddressKind::Public => return None,
         };
         (!is_meant && !self.lifts(target, address, |rule| rule.names_kind(kind))).then_some(reason)
     }
 
     /// Returns `true` if a rule in `allow` matches and names the case explicitly.
-    fn lifts(&self, target: &Target<'_>, address: SocketAddr, speaks_of_it: impl Fn(&Rule) -> bool) -> bool {
+    fn lifts(
+        &self,
+        target: &EgressTarget<'_>,
+        address: SocketAddr,
+        speaks_of_it: impl Fn(&Rule) -> bool,
+    ) -> bool {
         self.lifted_by(target, Some(address), speaks_of_it).is_some()
     }
 
     /// Returns the number of that rule. Without an `address`, a rule with a range may match.
     fn lifted_by(
         &self,
-        target: &Target<'_>,
+        target: &EgressTarget<'_>,
         address: Option<SocketAddr>,
         speaks_of_it: impl Fn(&Rule) -> bool,
     ) -> Option<usize> {
@@ -448,11 +455,11 @@ impl Rule {
         self.net.is_some() && !self.ports.is_empty()
     }
 
-    fn names_kind(&self, kind: Kind) -> bool {
+    fn names_kind(&self, kind: AddressKind) -> bool {
         match self.net {
             Some(net) => kind.is_named_by(&net),
-            None if kind == Kind::Private => self.name.is_some(),
-            None => kind == Kind::Metadata && METADATA_NAMES.iter().any(|name| self.names_host(name)),
+            None if kind == AddressKind::Private => self.name.is_some(),
+            None => kind == AddressKind::Metadata && METADATA_NAMES.iter().any(|name| self.names_host(name)),
         }
     }
 }

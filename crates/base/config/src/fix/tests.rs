@@ -133,7 +133,7 @@ proptest! {
         let after = check(&fixed);
         // Mistakes of a step hide those of the next.
         prop_assert!(step(&after).is_none() || step(&after) >= step(&before), "{text:?} -> {fixed:?}: {after}");
-        if step(&before) == Some(Step::Rules) {
+        if step(&before) == Some(ReadingStep::Rules) {
             for finding in &after.findings {
                 let is_old = before.findings.iter().any(|old| old.problem.message == finding.problem.message);
                 prop_assert!(is_old, "{text:?} -> {fixed:?}: {after}");

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use super::message::{BYTES_MAX, Message};
+use super::message::{BYTES_MAX, HandoverMessage};
 use super::peer::Peer;
 use crate::descriptors;
 
@@ -50,12 +50,12 @@ impl Channel {
     }
 
     /// Sends a message.
-    pub fn send(&mut self, message: &Message) -> io::Result<()> {
+    pub fn send(&mut self, message: &HandoverMessage) -> io::Result<()> {
         self.send_with(message, &[])
     }
 
     /// Sends a message with open files.
-    pub fn send_with(&mut self, message: &Message, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn send_with(&mut self, message: &HandoverMessage, files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = message.to_bytes()?;
         let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= BYTES_MAX);
         let length =
@@ -65,21 +65,21 @@ impl Channel {
     }
 
     /// Receives the message by which a process introduces itself.
-    pub fn receive_hello(&mut self) -> io::Result<Message> {
+    pub fn receive_hello(&mut self) -> io::Result<HandoverMessage> {
         Ok(self.receive_at_most(HELLO_BYTES_MAX)?.0)
     }
 
     /// Receives a message.
-    pub fn receive(&mut self) -> io::Result<Message> {
+    pub fn receive(&mut self) -> io::Result<HandoverMessage> {
         Ok(self.receive_with()?.0)
     }
 
     /// Receives a message with open files.
-    pub fn receive_with(&mut self) -> io::Result<(Message, Vec<OwnedFd>)> {
+    pub fn receive_with(&mut self) -> io::Result<(HandoverMessage, Vec<OwnedFd>)> {
         self.receive_at_most(BYTES_MAX)
     }
 
-    fn receive_at_most(&mut self, bytes_max: usize) -> io::Result<(Message, Vec<OwnedFd>)> {
+    fn receive_at_most(&mut self, bytes_max: usize) -> io::Result<(HandoverMessage, Vec<OwnedFd>)> {
         let mut reader = Timed { stream: &self.stream, deadline: Instant::now() + self.patience };
         let mut length = [0; 4];
         reader.limit()?;
@@ -101,7 +101,7 @@ impl Channel {
         if bytes.len() < length {
             return Err(ErrorKind::UnexpectedEof.into());
         }
-        let message = Message::parse(&bytes).map_err(|error| {
+        let message = HandoverMessage::parse(&bytes).map_err(|error| {
             let text = format!("the other process sent a message that is not understood: {error}");
             io::Error::new(ErrorKind::InvalidData, text)
         })?;
@@ -157,14 +157,14 @@ mod tests {
     fn messages_arrive_with_their_files() {
         let (mut near, mut far) = pair();
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-        let hello = Message::Hello { version: VERSION, pid: 7 };
+        let hello = HandoverMessage::Hello { version: VERSION, pid: 7 };
         near.send_with(&hello, &[socket.as_fd()]).unwrap();
-        near.send(&Message::Take).unwrap();
+        near.send(&HandoverMessage::Take).unwrap();
         let (message, files) = far.receive_with().unwrap();
         assert_eq!(message, hello);
         let [file] = <[OwnedFd; 1]>::try_from(files).unwrap();
         assert_eq!(TcpListener::from(file).local_addr().unwrap(), socket.local_addr().unwrap());
-        assert_eq!(far.receive().unwrap(), Message::Take);
+        assert_eq!(far.receive().unwrap(), HandoverMessage::Take);
         drop(near);
         assert_eq!(far.receive().unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }

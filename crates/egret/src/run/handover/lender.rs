@@ -9,7 +9,7 @@ use std::time::Duration;
 use egret_gateway::Gateway;
 
 use super::channel::Channel;
-use super::message::Message;
+use super::message::HandoverMessage;
 use crate::disks::Disks;
 
 /// Interval between two reports.
@@ -67,8 +67,8 @@ fn report(
             let _ = closed.recv();
         }
         has_released |= closed.try_recv() == Err(TryRecvError::Disconnected);
-        channel.send(&Message::Report { balances: gateway.report(), has_released })?;
-        let Message::Lent { lendings } = channel.receive()? else {
+        channel.send(&HandoverMessage::Report { balances: gateway.report(), has_released })?;
+        let HandoverMessage::Lent { lendings } = channel.receive()? else {
             return Err(io::Error::new(ErrorKind::InvalidData, "it does not respond to a report"));
         };
         gateway.lend(Some(&lendings));

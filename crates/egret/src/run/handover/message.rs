@@ -13,7 +13,7 @@ pub const BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A message. `Hello` and `Refused` stay as they are in all versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Message {
+pub enum HandoverMessage {
     /// Either process introduces itself. The old one sends its listening sockets along, that of the control
     /// port last.
     Hello {
@@ -47,7 +47,7 @@ pub enum Message {
     },
 }
 
-impl Message {
+impl HandoverMessage {
     /// Reads a message.
     pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(bytes)

@@ -17,7 +17,7 @@ use egret_gateway::Gateway;
 use tokio::sync::mpsc;
 
 use super::channel::{Channel, HELLO_MAX, RESPONSE_MAX};
-use super::message::{Message, VERSION};
+use super::message::{HandoverMessage, VERSION};
 use super::socket_path;
 use crate::config::Config;
 
@@ -201,30 +201,30 @@ impl<S: Fn() -> io::Result<Vec<TcpListener>> + Send + Sync + 'static> Reception<
     /// Greets a new process, sends it the listening sockets, and waits until it is ready.
     fn introduce(&self, mut channel: Channel) -> io::Result<Successor> {
         channel.set_patience(HELLO_MAX)?;
-        let Message::Hello { version, pid } = channel.receive_hello()? else {
+        let HandoverMessage::Hello { version, pid } = channel.receive_hello()? else {
             return Err(io::Error::new(ErrorKind::InvalidData, "it does not introduce itself"));
         };
         channel.set_patience(RESPONSE_MAX)?;
         if version != VERSION {
             let reason =
                 format!("its messages have version {VERSION}, those of the new process version {version}");
-            channel.send(&Message::Refused { reason: reason.clone() })?;
+            channel.send(&HandoverMessage::Refused { reason: reason.clone() })?;
             return Err(io::Error::new(ErrorKind::Unsupported, reason));
         }
         channel.check_peer()?;
         let sockets = (self.sockets)()?;
         let files: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-        let hello = Message::Hello { version: VERSION, pid: process::id().cast_signed() };
+        let hello = HandoverMessage::Hello { version: VERSION, pid: process::id().cast_signed() };
         channel.send_with(&hello, &files)?;
         channel.set_patience(BUILD_MAX)?;
-        let Message::Take = channel.receive()? else {
+        let HandoverMessage::Take = channel.receive()? else {
             return Err(io::Error::new(ErrorKind::InvalidData, "it does not ask for the state"));
         };
         channel.set_patience(RESPONSE_MAX)?;
         channel.check_peer()?;
         if self.is_taken.swap(true, SeqCst) {
             let reason = "another process takes over".to_owned();
-            channel.send(&Message::Refused { reason: reason.clone() })?;
+            channel.send(&HandoverMessage::Refused { reason: reason.clone() })?;
             return Err(io::Error::other(reason));
         }
         Ok(Successor { channel, pid })

@@ -12,7 +12,7 @@ use egret_quota::Inheritance;
 use tokio::sync::oneshot;
 
 use super::channel::Channel;
-use super::message::{Message, VERSION};
+use super::message::{HandoverMessage, VERSION};
 use super::offer::connect;
 use super::socket_path;
 use crate::durable::Opening;
@@ -47,11 +47,11 @@ impl Predecessor {
         };
         let greet = || {
             let mut channel = Channel::new(stream)?;
-            channel.send(&Message::Hello { version: VERSION, pid: process::id().cast_signed() })?;
+            channel.send(&HandoverMessage::Hello { version: VERSION, pid: process::id().cast_signed() })?;
             let (message, files) = channel.receive_with()?;
             let pid = match message {
-                Message::Hello { version: VERSION, pid } => pid,
-                Message::Refused { reason } => return Err(io::Error::other(reason)),
+                HandoverMessage::Hello { version: VERSION, pid } => pid,
+                HandoverMessage::Refused { reason } => return Err(io::Error::other(reason)),
                 _ => return Err(io::Error::new(ErrorKind::InvalidData, "it does not introduce itself")),
             };
             let sockets = files.into_iter().map(TcpListener::from).collect();
@@ -84,10 +84,10 @@ impl Predecessor {
     /// Asks for the state. From now on the old process accepts no clients.
     pub fn take(&mut self) -> Result<HandedState, Failure> {
         self.asked = Instant::now();
-        let state = self.channel.send(&Message::Take).and_then(|()| self.channel.receive());
+        let state = self.channel.send(&HandoverMessage::Take).and_then(|()| self.channel.receive());
         match state {
-            Ok(Message::State(state)) => Ok(*state),
-            Ok(Message::Refused { reason }) => Err(failure(&io::Error::other(reason))),
+            Ok(HandoverMessage::State(state)) => Ok(*state),
+            Ok(HandoverMessage::Refused { reason }) => Err(failure(&io::Error::other(reason))),
             Ok(_) => Err(Failure::failed("the running Egret did not send its state")),
             Err(error) => Err(Failure::Failed(format!("the running Egret did not send its state: {error}"))),
         }
@@ -99,7 +99,7 @@ impl Predecessor {
     pub fn serve(mut self, gateway: &Arc<Gateway>, inheritance: Inheritance) -> oneshot::Receiver<()> {
         self.sockets.clear();
         let waited_ms = u64::try_from(self.asked.elapsed().as_millis()).unwrap_or(u64::MAX);
-        if let Err(error) = self.channel.send(&Message::Serving) {
+        if let Err(error) = self.channel.send(&HandoverMessage::Serving) {
             tracing::warn!(%error, "the old process does not know that this one serves");
         }
         tracing::info!(from = self.pid, waited_ms, "took over from the running Egret");
@@ -118,7 +118,7 @@ impl Predecessor {
         let mut released = Some(released);
         let ended: io::Result<()> = self.channel.set_patience(SILENCE_MAX).and_then(|()| {
             loop {
-                let Message::Report { balances, has_released } = self.channel.receive()? else {
+                let HandoverMessage::Report { balances, has_released } = self.channel.receive()? else {
                     return Err(io::Error::new(ErrorKind::InvalidData, "it sends no reports"));
                 };
                 if let Some(released) = released.take_if(|_| has_released) {
@@ -126,7 +126,7 @@ impl Predecessor {
                     let _ = released.send(());
                 }
                 let lendings = gateway.settle(&mut inheritance, &balances);
-                self.channel.send(&Message::Lent { lendings })?;
+                self.channel.send(&HandoverMessage::Lent { lendings })?;
             }
         });
         gateway.end(inheritance);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::lender::Lender;
-use super::message::Message;
+use super::message::HandoverMessage;
 use super::offer::Successor;
 use crate::events::Events;
 use crate::failure::Failure;
@@ -28,10 +28,10 @@ impl RunningEgret {
         if let Some(quotas) = self.quotas.take() {
             quotas.close();
         }
-        let taken = channel.send(&Message::State(Box::new(state))).and_then(|()| channel.receive());
+        let taken = channel.send(&HandoverMessage::State(Box::new(state))).and_then(|()| channel.receive());
         let disks = std::mem::take(&mut self.disks);
         match taken {
-            Ok(Message::Serving) => {
+            Ok(HandoverMessage::Serving) => {
                 tracing::info!(
                     to = pid,
                     in_flight = self.in_flight(),

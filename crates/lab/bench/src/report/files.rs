@@ -7,10 +7,10 @@ use egret_clock::CivilTime;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
-use super::run_report::{Report, ms};
+use super::run_report::{RunReport, ms};
 use crate::tally::Series;
 
-impl Report<'_> {
+impl RunReport<'_> {
     /// Content of ab's `-e`: each percentage of exchanges from 0 to 100, and the time in milliseconds within
     /// which they were served.
     pub fn csv(&self) -> String {

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::run_report::{Report, ms};
+use super::run_report::{RunReport, ms};
 use super::style::Attributes;
 use crate::tally::Series;
 
 /// Renders the whole table.
-pub(crate) fn render(report: &Report<'_>, attributes: &Attributes) -> String {
+pub(crate) fn render(report: &RunReport<'_>, attributes: &Attributes) -> String {
     let mut table = HtmlTable { attributes, text: format!("\n\n<table {}>\n", attributes.table) };
     let (tally, url) = (&report.outcome.tally, &report.run.url);
     table.pair("Server Software", &report.outcome.server);
@@ -64,7 +64,7 @@ impl HtmlTable<'_> {
         );
     }
 
-    fn rates(&mut self, report: &Report<'_>) {
+    fn rates(&mut self, report: &RunReport<'_>) {
         let tally = &report.outcome.tally;
         self.pair("Requests per second", &format!("{:.2}", report.outcome.requests_per_second()));
         let received = report.kib_per_second(tally.bytes_received);
@@ -82,7 +82,7 @@ impl HtmlTable<'_> {
         }
     }
 
-    fn times(&mut self, report: &Report<'_>) {
+    fn times(&mut self, report: &RunReport<'_>) {
         let Attributes { row, cell, .. } = self.attributes;
         let _ = writeln!(self.text, "<tr {row}><th {cell} colspan=4>Connection Times (ms)</th></tr>");
         let _ = writeln!(

@@ -7,7 +7,7 @@ use crate::tally::{Fault, Series};
 
 /// A run with its result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Report<'a> {
+pub(crate) struct RunReport<'a> {
     /// The run.
     pub run: &'a Compiled,
     /// Its result.
@@ -16,7 +16,7 @@ pub(crate) struct Report<'a> {
     pub style: &'a Style,
 }
 
-impl Report<'_> {
+impl RunReport<'_> {
     /// The text printed before the run.
     pub fn banner(style: &Style) -> String {
         let version = env!("CARGO_PKG_VERSION");

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::run_report::Report;
+use super::run_report::RunReport;
 use crate::tally::{Fault, Series};
 
 /// The result of a run of `egret bench`.
@@ -137,7 +137,7 @@ impl From<&Series> for TimeSummary {
     }
 }
 
-impl Report<'_> {
+impl RunReport<'_> {
     /// The result in its machine-readable form.
     pub fn summary(&self, started: SystemTime) -> Summary {
         let (outcome, tally, plan) = (self.outcome, &self.outcome.tally, &self.run.plan);

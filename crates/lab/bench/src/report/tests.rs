@@ -16,7 +16,7 @@ fn ten() -> (Compiled, RunOutcome) {
 }
 
 fn rendered(run: &Compiled, outcome: &RunOutcome, style: &Style) -> String {
-    Report { run, outcome, style }.render()
+    RunReport { run, outcome, style }.render()
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn the_median_is_the_middle_or_what_ab_takes_for_it() {
         }
         let (run, outcome) = ten();
         let style = Style { ab_compat, ..Style::default() };
-        Report { run: &run, outcome: &outcome, style: &style }.median(&series)
+        RunReport { run: &run, outcome: &outcome, style: &style }.median(&series)
     };
     for (times, defined, as_ab) in
         [(&[1_u64, 2, 3][..], 2.0, 2.5), (&[1, 2, 3, 4], 2.5, 3.0), (&[7], 7.0, 7.0), (&[], 0.0, 0.0)]
@@ -155,7 +155,7 @@ fn the_json_has_every_figure_in_its_unit() {
     let (run, mut outcome) = ten();
     outcome.tally.fault(Fault::Timeout, "why".to_owned());
     let style = Style::default();
-    let report = Report { run: &run, outcome: &outcome, style: &style };
+    let report = RunReport { run: &run, outcome: &outcome, style: &style };
     let json: serde_json::Value =
         serde_json::from_str(&report.json(UNIX_EPOCH + Duration::from_millis(1_500))).unwrap();
     let at = |pointer: &str| json.pointer(pointer).unwrap_or_else(|| panic!("{pointer} in {json}"));
@@ -193,7 +193,7 @@ fn several_targets_have_figures_of_their_own() {
     }
     outcome.tally.done = 3;
     let style = Style::default();
-    let summary = Report { run: &run, outcome: &outcome, style: &style }.summary(SystemTime::now());
+    let summary = RunReport { run: &run, outcome: &outcome, style: &style }.summary(SystemTime::now());
     let targets: Vec<_> =
         summary.targets.iter().map(|target| (&*target.url, target.requests, target.latency_us.max)).collect();
     assert_eq!(targets, [("http://127.0.0.1:9/a", 2, 20), ("http://127.0.0.1:9/b", 1, 70)]);
@@ -205,7 +205,7 @@ fn several_targets_have_figures_of_their_own() {
 fn the_files_of_ab_have_its_rows() {
     let (run, outcome) = ten();
     let [own, compat] = [false, true].map(|ab_compat| Style { ab_compat, ..Style::default() });
-    let report = |style| Report { run: &run, outcome: &outcome, style };
+    let report = |style| RunReport { run: &run, outcome: &outcome, style };
     let csv = report(&own).csv();
     let rows: Vec<&str> = csv.lines().collect();
     assert_eq!(
@@ -228,12 +228,12 @@ fn the_opening_names_program_target_and_proxy() {
     let run = compiled(|it| it.proxy = Some("127.0.0.1:8".into()));
     let style = Style::default();
     assert_eq!(
-        Report::opening(&run, &style, false),
+        RunReport::opening(&run, &style, false),
         "Benchmarking 127.0.0.1 [through 127.0.0.1:8] (be patient)..."
     );
-    assert!(Report::opening(&compiled(|_| {}), &style, true).ends_with("(be patient)\n"));
-    assert!(Report::banner(&style).starts_with("This is egret bench, Version "));
+    assert!(RunReport::opening(&compiled(|_| {}), &style, true).ends_with("(be patient)\n"));
+    assert!(RunReport::banner(&style).starts_with("This is egret bench, Version "));
     // Parsers of ab's output look for its name.
     let compat = Style { ab_compat: true, ..Style::default() };
-    assert!(Report::banner(&compat).starts_with("This is ApacheBench, Version 2.3 <"));
+    assert!(RunReport::banner(&compat).starts_with("This is ApacheBench, Version 2.3 <"));
 }

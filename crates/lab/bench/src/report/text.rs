@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::run_report::{Report, ms};
+use super::run_report::{RunReport, ms};
 use crate::tally::{Fault, Series};
 
 /// Percentiles of ab's table.
@@ -12,7 +12,7 @@ const AB_PERCENTS: [u64; 8] = [50, 66, 75, 80, 90, 95, 98, 99];
 const PERCENTS: [f64; 7] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
 /// The whole report.
-pub(crate) fn render(report: &Report<'_>) -> String {
+pub(crate) fn render(report: &RunReport<'_>) -> String {
     let mut text = "\n\n".to_owned();
     heading(report, &mut text);
     counts(report, &mut text);
@@ -35,7 +35,7 @@ fn line(text: &mut String, label: &str, value: impl std::fmt::Display) {
     let _ = writeln!(text, "{:<24}{value}", format!("{label}:"));
 }
 
-fn heading(report: &Report<'_>, text: &mut String) {
+fn heading(report: &RunReport<'_>, text: &mut String) {
     let url = &report.run.url;
     line(text, "Server Software", &report.outcome.server);
     line(text, "Server Hostname", &url.host);
@@ -59,7 +59,7 @@ fn heading(report: &Report<'_>, text: &mut String) {
     *text += "\n";
 }
 
-fn counts(report: &Report<'_>, text: &mut String) {
+fn counts(report: &RunReport<'_>, text: &mut String) {
     let tally = &report.outcome.tally;
     line(text, "Concurrency Level", report.run.plan.concurrency);
     line(text, "Time taken for tests", format_args!("{:.3} seconds", report.outcome.elapsed.as_secs_f64()));
@@ -92,7 +92,7 @@ fn counts(report: &Report<'_>, text: &mut String) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "concurrency is at most 20000")]
-fn rates(report: &Report<'_>, text: &mut String) {
+fn rates(report: &RunReport<'_>, text: &mut String) {
     let (tally, rate) = (&report.outcome.tally, report.outcome.requests_per_second());
     if rate <= 0.0 {
         return;
@@ -112,7 +112,7 @@ fn rates(report: &Report<'_>, text: &mut String) {
 }
 
 /// Writes ab's two tables, in whole milliseconds.
-fn times(report: &Report<'_>, text: &mut String) {
+fn times(report: &RunReport<'_>, text: &mut String) {
     let tally = &report.outcome.tally;
     let total = tally.total();
     let rows = [
@@ -157,7 +157,7 @@ fn times(report: &Report<'_>, text: &mut String) {
 }
 
 /// Warns if mean and median are so far apart that neither is representative.
-fn doubt(report: &Report<'_>, what: &str, series: &Series, text: &mut String) {
+fn doubt(report: &RunReport<'_>, what: &str, series: &Series, text: &mut String) {
     let (median, deviation) = (report.median(series), series.deviation());
     // The median has three digits, so in a steady run rounding may exceed the deviation.
     let apart = (series.mean() - median).abs() - median / 1_000.0;
@@ -188,7 +188,7 @@ fn whole_ms(us: f64) -> u64 {
 
 /// Writes the same times in microseconds, including the high percentiles that ab does not show. The labels
 /// differ from ab's, so parsers of ab's report ignore this part.
-fn precise(report: &Report<'_>, text: &mut String) {
+fn precise(report: &RunReport<'_>, text: &mut String) {
     let tally = &report.outcome.tally;
     *text += "\nPrecise times (us)   ";
     for percent in PERCENTS {
@@ -215,7 +215,7 @@ fn row(text: &mut String, label: &str, series: &Series) {
     let _ = writeln!(text, "{:>9}", series.max());
 }
 
-fn targets(report: &Report<'_>, text: &mut String) {
+fn targets(report: &RunReport<'_>, text: &mut String) {
     let series = report.outcome.tally.by_target();
     if series.is_empty() {
         return;
@@ -234,7 +234,7 @@ fn targets(report: &Report<'_>, text: &mut String) {
     }
 }
 
-fn statuses(report: &Report<'_>, text: &mut String) {
+fn statuses(report: &RunReport<'_>, text: &mut String) {
     let tally = &report.outcome.tally;
     *text += "\nStatus codes:";
     for (status, count) in tally.statuses() {

@@ -41,7 +41,7 @@ pub fn serve(
     let executor = Executor::new(egret, directory, Some(scratch.clone()));
     process::allow_many_files();
     let orders = received(input)?;
-    let ended = obey(executor, &orders, output, interrupt);
+    let ended = execute(executor, &orders, output, interrupt);
     // If this fails, the files of the last turn remain.
     let _ = std::fs::remove_dir_all(&scratch);
     ended
@@ -63,7 +63,7 @@ fn received(input: impl Read + Send + 'static) -> io::Result<Receiver<Received>>
     Ok(receiver)
 }
 
-fn obey(
+fn execute(
     mut executor: Executor,
     orders: &Receiver<Received>,
     output: &mut impl Write,

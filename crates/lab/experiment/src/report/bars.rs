@@ -45,9 +45,9 @@ impl BarChart {
         let rows = f64::from(u16::try_from(self.bars.len()).unwrap_or(u16::MAX));
         let height = HEADER + rows * ROW + BOTTOM;
         let mut drawing = Drawing::new(&self.title, &self.note, height);
-        let most = self.bars.iter().map(|bar| bar.value.high).reduce(f64::max).unwrap_or(1.0);
+        let max = self.bars.iter().map(|bar| bar.value.high).reduce(f64::max).unwrap_or(1.0);
         let least = self.bars.iter().map(|bar| bar.value.low).reduce(f64::min).unwrap_or(0.0);
-        let ends = [least.min(0.0), 0.0, most.max(f64::MIN_POSITIVE)];
+        let ends = [least.min(0.0), 0.0, max.max(f64::MIN_POSITIVE)];
         let scale = Scale::around(ends.into_iter());
         let x = |value: f64| LEFT + scale.place(value) * (WIDTH - LEFT - RIGHT);
         self.axis(&mut drawing, scale, x, height);

@@ -30,7 +30,7 @@ pub struct BoundedFigure {
     /// Lower bound of the value, if any.
     pub least: Option<f64>,
     /// Upper bound of the value, if any.
-    pub most: Option<f64>,
+    pub max: Option<f64>,
 }
 
 /// A kind of comparison of two figures.
@@ -55,12 +55,12 @@ impl BoundedFigure {
     pub fn is_sure(&self) -> bool {
         let Estimate { low, high, .. } = self.value;
         let within = self.allows(low) && self.allows(high);
-        let beyond = self.least.is_some_and(|least| high < least) || self.most.is_some_and(|most| low > most);
+        let beyond = self.least.is_some_and(|least| high < least) || self.max.is_some_and(|max| low > max);
         self.value.is_firm() && (within || beyond)
     }
 
     fn allows(&self, value: f64) -> bool {
-        self.least.is_none_or(|least| value >= least) && self.most.is_none_or(|most| value <= most)
+        self.least.is_none_or(|least| value >= least) && self.max.is_none_or(|max| value <= max)
     }
 
     /// The verdict in one or two words.
@@ -94,10 +94,10 @@ impl BoundedFigure {
             BoundKind::DifferenceMs => format!("{sign} {} ms", places(bound, bound)),
             BoundKind::Itself => format!("{sign} {}", self.figure.text(bound)),
         };
-        match (self.least, self.most) {
-            (Some(_), Some(most)) => bound("±", most),
+        match (self.least, self.max) {
+            (Some(_), Some(max)) => bound("±", max),
             (Some(least), None) => bound("≥", least),
-            (None, Some(most)) => bound("≤", most),
+            (None, Some(max)) => bound("≤", max),
             (None, None) => String::new(),
         }
     }
@@ -164,7 +164,7 @@ fn judge(
         turns.filter_map(|turn| Some((turn.round, value(turn, figure)?))).collect()
     };
     let own = of(&hold.scenario);
-    let (comparison, value, least, most) = match beside {
+    let (comparison, value, least, max) = match beside {
         None => {
             let own: Vec<f64> = own.into_values().collect();
             (BoundKind::Itself, estimate(&own)?, hold.at_least, hold.at_most)
@@ -180,7 +180,7 @@ fn judge(
         comparison,
         value,
         least,
-        most,
+        max,
     })
 }
 
@@ -198,7 +198,7 @@ fn compared(
             let apart = (median(&others)? * within.percent / 100.0).max(within.ms);
             (BoundKind::DifferenceMs, difference(&own, &others)?, Some(-apart), Some(apart))
         }
-        (None, Some(most)) => (BoundKind::DifferenceMs, difference(&own, &others)?, None, Some(most)),
+        (None, Some(max)) => (BoundKind::DifferenceMs, difference(&own, &others)?, None, Some(max)),
         (None, None) => (BoundKind::Ratio, ratio(&own, &others)?, hold.at_least, hold.at_most),
     })
 }

@@ -53,22 +53,22 @@ fn added(summary: &Summary) -> Vec<Added<'_>> {
 fn of_added(baseline: &str, added: &[Added<'_>]) -> String {
     let sure = added.iter().filter(|added| added.estimate.excludes(0.0));
     let of = |added: &Added<'_>| added.estimate.value;
-    let most = sure.clone().max_by(|one, other| of(one).total_cmp(&of(other)));
-    let Some(most) = most else {
+    let max = sure.clone().max_by(|one, other| of(one).total_cmp(&of(other)));
+    let Some(max) = max else {
         return format!("No difference from {baseline} could be measured at p{PERCENT}.");
     };
     let names: std::collections::BTreeSet<&str> = added.iter().map(|added| added.scenario).collect();
     let several_cases = added.iter().any(|other| other.case != added[0].case);
     let place = match (names.len() > 1, several_cases) {
-        (true, true) => format!(" (`{}`, {})", most.scenario, most.case),
-        (true, false) => format!(" (`{}`)", most.scenario),
-        (false, true) => format!(" ({})", most.case),
+        (true, true) => format!(" (`{}`, {})", max.scenario, max.case),
+        (true, false) => format!(" (`{}`)", max.scenario),
+        (false, true) => format!(" ({})", max.case),
         (false, false) => String::new(),
     };
-    let ms = places(most.estimate.value.abs(), most.estimate.margin());
-    match (most.estimate.value > 0.0, added.len() > 1) {
+    let ms = places(max.estimate.value.abs(), max.estimate.margin());
+    match (max.estimate.value > 0.0, added.len() > 1) {
         (true, true) => format!("At most {ms} ms are added to {baseline} at p{PERCENT}{place}."),
-        (true, false) => format!("`{}` adds {ms} ms to {baseline} at p{PERCENT}.", most.scenario),
+        (true, false) => format!("`{}` adds {ms} ms to {baseline} at p{PERCENT}.", max.scenario),
         // Every difference that is sure is negative.
         (false, _) => {
             format!(

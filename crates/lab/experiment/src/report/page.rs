@@ -172,7 +172,7 @@ fn against_rate(summary: &Summary) -> Vec<Chart> {
             .collect();
         let values = lines.iter().flat_map(|line| &line.points).flat_map(|point| [point.low, point.high]);
         let least = values.clone().reduce(f64::min).filter(|least| *least > 0.0)?;
-        let most = values.reduce(f64::max)?.max(least * 2.0);
+        let max = values.reduce(f64::max)?.max(least * 2.0);
         let fastest = rated.last().map_or(1.0, |(rate, _)| *rate);
         let first = rated[0].1.scenarios.first()?;
         let chart = LineChart {
@@ -185,7 +185,7 @@ fn against_rate(summary: &Summary) -> Vec<Chart> {
             },
             y: Axis {
                 label: format!("p{percent} response time, ms"),
-                scale: Scale::Logarithmic(least * 0.8, most * 1.25),
+                scale: Scale::Logarithmic(least * 0.8, max * 1.25),
             },
             lines,
             marked: true,

@@ -61,11 +61,11 @@ fn slope_of(
             }
         }
     }
-    let (least, most) = (added.iter().copied().reduce(f64::min)?, added.iter().copied().reduce(f64::max)?);
+    let (least, max) = (added.iter().copied().reduce(f64::min)?, added.iter().copied().reduce(f64::max)?);
     Some(SlopeSummary {
         scenario: scenario.to_owned(),
         percentile,
         ms_per_s: slope(&by_round.into_values().collect::<Vec<_>>())?,
-        spread_ms: most - least,
+        spread_ms: max - least,
     })
 }

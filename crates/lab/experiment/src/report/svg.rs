@@ -166,42 +166,42 @@ impl Scale {
     /// Creates a linear scale whose ends are round values just outside the given values.
     pub fn around(values: impl Iterator<Item = f64> + Clone) -> Self {
         let least = values.clone().reduce(f64::min).unwrap_or(0.0);
-        let most = values.reduce(f64::max).unwrap_or(1.0);
-        let room = if most > least { most - least } else { most.abs().max(1.0) };
+        let max = values.reduce(f64::max).unwrap_or(1.0);
+        let room = if max > least { max - least } else { max.abs().max(1.0) };
         let step = round_step(room / TICKS);
-        Self::Linear((least / step).floor() * step, (most / step).ceil() * step)
+        Self::Linear((least / step).floor() * step, (max / step).ceil() * step)
     }
 
     /// Position of a value, 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         match *self {
-            Self::Linear(least, most) => (value - least) / (most - least),
-            Self::Logarithmic(least, most) => (value / least).ln() / (most / least).ln(),
-            Self::Tail(most) => nines(value) / nines(most),
+            Self::Linear(least, max) => (value - least) / (max - least),
+            Self::Logarithmic(least, max) => (value / least).ln() / (max / least).ln(),
+            Self::Tail(max) => nines(value) / nines(max),
         }
     }
 
     /// Values of the ticks.
     pub fn ticks(&self) -> Vec<f64> {
         match *self {
-            Self::Linear(least, most) => {
-                let step = round_step((most - least) / TICKS);
+            Self::Linear(least, max) => {
+                let step = round_step((max - least) / TICKS);
                 let first = (least / step - 1e-9).ceil();
                 let ticks = std::iter::successors(Some(first), |mark| Some(mark + 1.0));
-                ticks.map(|mark| mark * step).take_while(|tick| *tick <= most + step * 1e-9).collect()
+                ticks.map(|mark| mark * step).take_while(|tick| *tick <= max + step * 1e-9).collect()
             }
-            Self::Logarithmic(least, most) => {
+            Self::Logarithmic(least, max) => {
                 let first = least.log10().floor();
                 let decades = std::iter::successors(Some(first), |decade| Some(decade + 1.0))
                     .map(|decade| 10_f64.powf(decade));
                 let ticks = decades
-                    .take_while(|decade| *decade <= most)
+                    .take_while(|decade| *decade <= max)
                     .flat_map(|decade| [decade, 2.0 * decade, 5.0 * decade]);
-                ticks.filter(|tick| (least * 0.999..=most * 1.001).contains(tick)).collect()
+                ticks.filter(|tick| (least * 0.999..=max * 1.001).contains(tick)).collect()
             }
-            Self::Tail(most) => [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9]
+            Self::Tail(max) => [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9]
                 .into_iter()
-                .filter(|tick| *tick <= most)
+                .filter(|tick| *tick <= max)
                 .collect(),
         }
     }

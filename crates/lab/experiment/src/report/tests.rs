@@ -388,7 +388,7 @@ fn an_interval_that_reaches_over_a_bound_leaves_the_verdict_unsure() {
         let mut held =
             held(0.0, "{ scenario: a, beside: [b], figures: [p50], within: { percent: 1, ms: 1 } }")
                 .remove(0);
-        (held.least, held.most, held.value) = (Some(-1.0), Some(1.0), value);
+        (held.least, held.max, held.value) = (Some(-1.0), Some(1.0), value);
         held.verdict()
     };
     assert_eq!(of(0.0, -0.5, 0.5), "held");

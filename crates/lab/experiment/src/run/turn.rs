@@ -21,7 +21,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 use crate::process::{Launch, Usage};
 use crate::results::{ProcessFigures, ResultsError, Turn, write_whole};
 use crate::template::{self, Values};
-use crate::turn_files::{PROVIDER_CA, Place, StartProblem, TurnDirectories, TurnFiles};
+use crate::turn_files::{PROVIDER_CA, ProcessPlace, StartProblem, TurnDirectories, TurnFiles};
 use crate::{clock, machine};
 
 /// Maximum time for a process to become ready.
@@ -484,9 +484,9 @@ fn deadline(client: &ClientSettings, amount: Amount) -> Duration {
 
 /// The ports and cores of the processes of a turn.
 struct Places<'a> {
-    provider: Place,
-    services: Vec<(&'a str, Place)>,
-    proxies: Vec<Place>,
+    provider: ProcessPlace,
+    services: Vec<(&'a str, ProcessPlace)>,
+    proxies: Vec<ProcessPlace>,
 }
 
 impl<'a> Places<'a> {
@@ -494,7 +494,7 @@ impl<'a> Places<'a> {
         let TurnSetup { hosts, scenario, .. } = setup;
         let place = |host: &Host, part: &str| {
             let core = setup.pinned.get(part).copied();
-            Ok::<_, TurnError>(Place { port: free_port(host)?, control_port: free_port(host)?, core })
+            Ok::<_, TurnError>(ProcessPlace { port: free_port(host)?, control_port: free_port(host)?, core })
         };
         let provider = place(&hosts.provider, "provider")?;
         let services = scenario.services.iter();
@@ -529,9 +529,9 @@ impl<'a> Places<'a> {
 }
 
 /// Scheme, host and port that the client requests from a proxy.
-fn proxied_base(setup: &TurnSetup<'_>, provider: &Place, proxy: &Place) -> String {
+fn proxied_base(setup: &TurnSetup<'_>, provider: &ProcessPlace, proxy: &ProcessPlace) -> String {
     let (hosts, reach) = (setup.hosts, setup.scenario.reach);
-    let named = |host: &Host, place: &Place| authority(certified_name(host), place.port);
+    let named = |host: &Host, place: &ProcessPlace| authority(certified_name(host), place.port);
     match reach {
         Reach::Plain => format!("http://{}", authority(&hosts.proxy.address, proxy.port)),
         Reach::Tls => format!("https://{}", named(&hosts.proxy, proxy)),
@@ -559,9 +559,9 @@ struct Starting<'a, 'b> {
 
 impl<'a> Starting<'a, '_> {
     /// Starts the services one after the other.
-    fn services(&self, places: &[(&'a str, Place)]) -> Result<Vec<RunningService<'a>>, TurnError> {
+    fn services(&self, places: &[(&'a str, ProcessPlace)]) -> Result<Vec<RunningService<'a>>, TurnError> {
         let (hosts, experiment) = (self.setup.hosts, self.setup.experiment);
-        let start = |(name, place): &(&'a str, Place)| {
+        let start = |(name, place): &(&'a str, ProcessPlace)| {
             let process = hosts.proxy.start(self.files.service(name, *place)?)?;
             let server = Server::at(hosts.proxy.listen, place.port);
             let expected = format!("listen on port {}", place.port);
@@ -574,11 +574,12 @@ impl<'a> Starting<'a, '_> {
     }
 
     /// Starts all instances of the proxy, and waits until each responds.
-    fn proxies(&self, places: &[Place]) -> Result<Vec<HostProcess<'a>>, TurnError> {
+    fn proxies(&self, places: &[ProcessPlace]) -> Result<Vec<HostProcess<'a>>, TurnError> {
         let (host, scenario) = (&self.setup.hosts.proxy, self.setup.scenario);
         let path = &self.setup.experiment.provider.ready;
-        let start =
-            |(instance, place): (u32, &Place)| Ok(host.start(self.files.proxy(scenario, instance, *place)?)?);
+        let start = |(instance, place): (u32, &ProcessPlace)| {
+            Ok(host.start(self.files.proxy(scenario, instance, *place)?)?)
+        };
         let proxies = (1..).zip(places).map(start).collect::<Result<Vec<_>, TurnError>>()?;
         for (process, place) in proxies.iter().zip(places) {
             let server = Server::at(host.listen, place.port);

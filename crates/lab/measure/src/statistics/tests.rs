@@ -145,9 +145,9 @@ proptest! {
     ) {
         let estimate = estimate(&rounds).unwrap();
         let least = rounds.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let max = rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         prop_assert!(least <= estimate.low && estimate.low <= estimate.value);
-        prop_assert!(estimate.value <= estimate.high && estimate.high <= most);
+        prop_assert!(estimate.value <= estimate.high && estimate.high <= max);
         prop_assert_eq!(median(&rounds), Some(estimate.value));
     }
 

@@ -77,12 +77,12 @@ pub struct Discovery {
     state_store: Option<Arc<dyn StateStore>>,
     /// File name of the stored inventory.
     name: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiscoveryState>>,
 }
 
 /// The inventory so far. It outlives a reload.
 #[derive(Debug, Default)]
-struct State {
+struct DiscoveryState {
     inventory: Inventory,
     has_changed: bool,
     saved: Option<Timestamp>,
@@ -118,8 +118,8 @@ impl Diagnosis for Discovery {
         let state_store = context.exports.state_store.as_ref().filter(|_| config.keep).map(Arc::clone);
         let name = format!("discovery-{}.json", context.flow());
         let state = context.states.keep(
-            |_: &Mutex<State>| true,
-            || Mutex::new(State::restored(config, state_store.as_deref(), &name)),
+            |_: &Mutex<DiscoveryState>| true,
+            || Mutex::new(DiscoveryState::restored(config, state_store.as_deref(), &name)),
         );
         let key = context.exports.key.as_ref().map(Arc::clone);
         let client_field = config.client_field.as_ref().map(|name| name.to_ascii_lowercase().into_bytes());
@@ -204,12 +204,12 @@ impl Discovery {
         exportable(value.unwrap_or_default(), self.key.as_deref())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiscoveryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl DiscoveryState {
     /// Loads the stored inventory. Returns an empty one if there is none or it cannot be read.
     fn restored(config: &DiscoveryConfig, state_store: Option<&dyn StateStore>, name: &str) -> Self {
         let mut state = Self::default();

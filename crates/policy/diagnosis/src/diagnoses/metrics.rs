@@ -30,7 +30,7 @@ const VALUES_MAX: usize = 32;
 /// Maximum number of buckets of a histogram.
 const BUCKETS_MAX: usize = 40;
 /// Maximum of `bodies`.
-const BODY_BYTES_MAX: Size = Size::from_kib(1024);
+const METRICS_BODY_BYTES_MAX: Size = Size::from_kib(1024);
 
 /// Minimum interval between exports.
 const INTERVAL_MIN: std::time::Duration = std::time::Duration::from_secs(1);
@@ -144,7 +144,7 @@ pub struct Metrics {
     key: Option<Arc<Key>>,
     flow: String,
     sink: Option<Arc<dyn Sink>>,
-    state: Arc<State>,
+    state: Arc<MetricsState>,
 }
 
 /// The custom values and labels.
@@ -168,7 +168,7 @@ struct Read {
 
 /// The counted values. They outlive a reload unless the counting config changes.
 #[derive(Debug)]
-struct State {
+struct MetricsState {
     config: MetricsConfig,
     /// Locked by the diagnosis thread and by readers of the metrics.
     table: Mutex<SeriesTable>,
@@ -246,8 +246,8 @@ impl Diagnosis for Metrics {
         // The export settings do not affect the counted values.
         let counted = MetricsConfig { export: None, interval: Duration::default(), ..config.clone() };
         let state = context.states.keep(
-            |known: &State| known.config == counted,
-            || State {
+            |known: &MetricsState| known.config == counted,
+            || MetricsState {
                 config: counted.clone(),
                 table: Mutex::new(SeriesTable {
                     failures: vec![0; custom.values().count() + custom.labels.len()],
@@ -459,7 +459,7 @@ impl Custom {
             return Read::default();
         }
         let bodies = if self.reads_bodies() {
-            exchange.whole_bodies(expression::BODY_BYTES_MAX)
+            exchange.whole_bodies(expression::EXPRESSION_BODY_BYTES_MAX)
         } else {
             [None, None]
         };
@@ -545,7 +545,7 @@ fn added(sum: f64, number: f64) -> f64 {
     (sum + number).clamp(f64::MIN, f64::MAX)
 }
 
-impl State {
+impl MetricsState {
     fn table(&self) -> MutexGuard<'_, SeriesTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -610,8 +610,8 @@ fn check(config: &MetricsConfig, context: &mut CompileContext<'_>) {
     if config.series_max == 0 || config.series_max > SERIES_MAX {
         context.problem("series_max", format!("must be from 1 to {SERIES_MAX}"));
     }
-    if config.bodies > BODY_BYTES_MAX {
-        context.problem("bodies", format!("must be at most `{BODY_BYTES_MAX}`"));
+    if config.bodies > METRICS_BODY_BYTES_MAX {
+        context.problem("bodies", format!("must be at most `{METRICS_BODY_BYTES_MAX}`"));
     }
     if config.interval.get() < INTERVAL_MIN {
         context.problem("interval", "must be at least `1s`");

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bounds of the keys. The list is in memory, and a body is shown whole.
-const BODY_BYTES_MAX: u64 = 1 << 20;
+const TRAFFIC_BODY_BYTES_MAX: u64 = 1 << 20;
 const ENTRIES_MAX: u32 = 100_000;
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
@@ -58,13 +58,13 @@ impl TrafficConfig {
     /// Returns every value that is out of bounds. `at` is the path of the key.
     pub fn problems(&self, at: &str) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let mut check = |key: &str, is_within: bool, most: String| {
+        let mut check = |key: &str, is_within: bool, max: String| {
             if !is_within {
-                problems.push(Problem::new(format!("{at}.{key}"), format!("must be at most {most}")));
+                problems.push(Problem::new(format!("{at}.{key}"), format!("must be at most {max}")));
             }
         };
         let size = |bytes: u64| Size::from_bytes(bytes).to_string();
-        check("bodies", self.bodies.bytes() <= BODY_BYTES_MAX, size(BODY_BYTES_MAX));
+        check("bodies", self.bodies.bytes() <= TRAFFIC_BODY_BYTES_MAX, size(TRAFFIC_BODY_BYTES_MAX));
         check("entries", self.entries <= ENTRIES_MAX, ENTRIES_MAX.to_string());
         check("memory", self.memory.bytes() <= MEMORY_BYTES_MAX, size(MEMORY_BYTES_MAX));
         problems

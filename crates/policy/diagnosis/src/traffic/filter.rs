@@ -10,14 +10,14 @@ use egret_config::Duration;
 use egret_har::Mask;
 use egret_har::obfuscate::MessageKind;
 use egret_http1::{HeadLimits, MAX_FIELDS, MAX_HEAD, Progress, RequestHead};
-use egret_match::matching::{AnyOf, MatchConfig, Question};
+use egret_match::matching::{AnyOf, MatchConfig, MatchInput};
 use egret_match::router::{MatchRule, Router};
 use egret_message::request_target::split_target;
 use egret_message::{Fields, Request};
 
 use crate::finished::{Parsed, RecordReader};
 use crate::traffic::entry::AnsweredBy;
-use crate::traffic::list::Entry;
+use crate::traffic::list::TrafficEntry;
 
 /// Maximum number of conditions.
 const CONDITIONS_MAX: usize = 64;
@@ -84,7 +84,7 @@ impl TrafficFilter {
     }
 
     /// Returns `true` if the exchange of an entry meets the filter.
-    pub(crate) fn takes(&self, entry: &Entry, mask: &Mask, reader: &mut RecordReader) -> bool {
+    pub(crate) fn takes(&self, entry: &TrafficEntry, mask: &Mask, reader: &mut RecordReader) -> bool {
         let Self { statuses, answered_by, errors, flows, slower_than_us, .. } = self;
         let (exchange, status) = (&entry.exchange, entry.status);
         let error = exchange.facts.error.unwrap_or_default();
@@ -122,7 +122,7 @@ impl TrafficFilter {
             upgrade: false,
             body: None,
         };
-        let question = Question { request: &request, roll: 0, now: Timestamp::default(), has_body: true };
+        let question = MatchInput { request: &request, roll: 0, now: Timestamp::default(), has_body: true };
         router.mismatch(0, question).is_none()
     }
 

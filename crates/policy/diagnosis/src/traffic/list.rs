@@ -7,7 +7,7 @@ use crate::record::RecordedExchange;
 
 /// A recorded exchange.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TrafficEntry {
     /// Its number, one more than that of the entry before it.
     pub id: u64,
     /// Its line for readers: a JSON object without secrets.
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     pub received: Option<Box<RecordedExchange>>,
 }
 
-impl Entry {
+impl TrafficEntry {
     /// Number of bytes that the entry occupies.
     pub(crate) fn bytes(&self) -> usize {
         let received = self
@@ -37,7 +37,7 @@ impl Entry {
 /// The list.
 #[derive(Debug, Default)]
 pub(crate) struct List {
-    entries: VecDeque<Arc<Entry>>,
+    entries: VecDeque<Arc<TrafficEntry>>,
     bytes: usize,
     next_id: u64,
 }
@@ -60,7 +60,7 @@ impl List {
 
     /// Adds an entry with the number [`next_id`](Self::next_id). The oldest ones make room for it, so there
     /// are at most `entries_max` with at most `bytes_max`. An entry that is larger than that is left out.
-    pub(crate) fn add(&mut self, entry: Entry, entries_max: usize, bytes_max: usize) {
+    pub(crate) fn add(&mut self, entry: TrafficEntry, entries_max: usize, bytes_max: usize) {
         self.next_id += 1;
         self.bytes += entry.bytes();
         self.entries.push_back(Arc::new(entry));
@@ -77,21 +77,21 @@ impl List {
     }
 
     /// Returns the entry with this number.
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<Entry>> {
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<TrafficEntry>> {
         let at = usize::try_from(id.checked_sub(self.first_id())?).ok()?;
         self.entries.get(at).map(Arc::clone)
     }
 
-    /// Returns at most `most` entries from the number `from` on.
-    pub(crate) fn from(&self, from: u64, most: usize) -> Vec<Arc<Entry>> {
+    /// Returns at most `max` entries from the number `from` on.
+    pub(crate) fn from(&self, from: u64, max: usize) -> Vec<Arc<TrafficEntry>> {
         let skipped = usize::try_from(from.saturating_sub(self.first_id())).unwrap_or(usize::MAX);
-        self.entries.iter().skip(skipped).take(most).map(Arc::clone).collect()
+        self.entries.iter().skip(skipped).take(max).map(Arc::clone).collect()
     }
 
-    /// Returns at most `most` entries before the number `before`, the newest first.
-    pub(crate) fn before(&self, before: u64, most: usize) -> Vec<Arc<Entry>> {
+    /// Returns at most `max` entries before the number `before`, the newest first.
+    pub(crate) fn before(&self, before: u64, max: usize) -> Vec<Arc<TrafficEntry>> {
         let newest_first = self.entries.iter().rev().skip_while(|entry| entry.id >= before);
-        newest_first.take(most).map(Arc::clone).collect()
+        newest_first.take(max).map(Arc::clone).collect()
     }
 }
 
@@ -99,12 +99,19 @@ impl List {
 mod tests {
     use super::*;
 
-    fn entry(list: &List, len: usize) -> Entry {
+    fn entry(list: &List, len: usize) -> TrafficEntry {
         let (id, line) = (list.next_id(), vec![b'x'; len].into());
-        Entry { id, line, status: 200, duration_us: 1, exchange: RecordedExchange::default(), received: None }
+        TrafficEntry {
+            id,
+            line,
+            status: 200,
+            duration_us: 1,
+            exchange: RecordedExchange::default(),
+            received: None,
+        }
     }
 
-    fn ids(entries: &[Arc<Entry>]) -> Vec<u64> {
+    fn ids(entries: &[Arc<TrafficEntry>]) -> Vec<u64> {
         entries.iter().map(|entry| entry.id).collect()
     }
 
@@ -115,7 +122,7 @@ mod tests {
             list.add(entry(&list, 10), 3, usize::MAX);
         }
         assert_eq!((ids(&list.from(0, 9)), list.first_id(), list.next_id()), (vec![3, 4, 5], 3, 6));
-        let one = size_of::<Entry>() + 10;
+        let one = size_of::<TrafficEntry>() + 10;
         assert_eq!(list.size(), (3, 3 * one));
         list.add(entry(&list, 10), 9, 2 * one);
         assert_eq!((ids(&list.from(6, 9)), list.size()), (vec![6], (2, 2 * one)));

@@ -22,7 +22,7 @@ impl Live {
     fn new(config: TrafficConfig) -> Self {
         let archive = Archive::with(&json!([{ "har": { "export": "kept" } }]));
         let traffic = Arc::new(Traffic::new(config, 1));
-        traffic.obey(&archive.diagnoses);
+        traffic.apply(&archive.diagnoses);
         traffic.set_open(true);
         Self { archive, traffic }
     }

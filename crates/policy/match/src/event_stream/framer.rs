@@ -3,10 +3,10 @@
 
 use memchr::memchr2;
 
-use crate::expression::BODY_BYTES_MAX;
+use crate::expression::EXPRESSION_BODY_BYTES_MAX;
 
 /// Maximum length of an event's data. The data of a longer event is skipped.
-const EVENT_BYTES_MAX: usize = BODY_BYTES_MAX;
+const EVENT_BYTES_MAX: usize = EXPRESSION_BODY_BYTES_MAX;
 
 /// The byte order mark, which may come before the first line.
 const MARK: &[u8] = b"\xef\xbb\xbf";
@@ -17,7 +17,7 @@ const DATA: &[u8] = b"data";
 /// The position in a stream, and the data of the event that has begun there.
 #[derive(Debug, Default)]
 pub(super) struct Framer {
-    place: Place,
+    place: FramerState,
     /// `true` if the last byte was a CR. A LF behind it belongs to the same line end.
     is_after_cr: bool,
     /// The data of the event so far: its lines, with a LF behind each.
@@ -27,7 +27,7 @@ pub(super) struct Framer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FramerState {
     /// Before the first line, behind this many bytes of a byte order mark.
     Mark(usize),
     /// In the name of a field, whose first bytes so far are as many of `data`.
@@ -40,7 +40,7 @@ enum Place {
     Skipped,
 }
 
-impl Default for Place {
+impl Default for FramerState {
     fn default() -> Self {
         Self::Mark(0)
     }
@@ -59,42 +59,50 @@ impl Framer {
                 }
             }
             match self.place {
-                Place::Mark(seen) if MARK.get(seen) == Some(first) => {
-                    self.place = if seen + 1 == MARK.len() { Place::Name(0) } else { Place::Mark(seen + 1) };
+                FramerState::Mark(seen) if MARK.get(seen) == Some(first) => {
+                    self.place = if seen + 1 == MARK.len() {
+                        FramerState::Name(0)
+                    } else {
+                        FramerState::Mark(seen + 1)
+                    };
                     bytes = rest;
                 }
-                Place::Mark(seen) => self.place = if seen == 0 { Place::Name(0) } else { Place::Skipped },
-                Place::Name(seen) if DATA.get(seen) == Some(first) => {
-                    self.place = Place::Name(seen + 1);
+                FramerState::Mark(seen) => {
+                    self.place = if seen == 0 { FramerState::Name(0) } else { FramerState::Skipped }
+                }
+                FramerState::Name(seen) if DATA.get(seen) == Some(first) => {
+                    self.place = FramerState::Name(seen + 1);
                     bytes = rest;
                 }
-                Place::Name(seen) if seen == DATA.len() && *first == b':' => {
-                    self.place = Place::Colon;
+                FramerState::Name(seen) if seen == DATA.len() && *first == b':' => {
+                    self.place = FramerState::Colon;
                     bytes = rest;
                 }
-                Place::Name(0) if is_line_end(*first) => {
+                FramerState::Name(0) if is_line_end(*first) => {
                     self.dispatch(dispatch);
                     self.end_line(*first);
                     bytes = rest;
                 }
                 // A name without a colon is a field with an empty value.
-                Place::Name(seen) if seen == DATA.len() && is_line_end(*first) => self.place = Place::Data,
-                Place::Name(_) => self.place = Place::Skipped,
-                Place::Colon => {
-                    self.place = Place::Data;
+                FramerState::Name(seen) if seen == DATA.len() && is_line_end(*first) => {
+                    self.place = FramerState::Data;
+                }
+                FramerState::Name(_) => self.place = FramerState::Skipped,
+                FramerState::Colon => {
+                    self.place = FramerState::Data;
                     if *first == b' ' {
                         bytes = rest;
                     }
                 }
-                Place::Data | Place::Skipped => {
+                FramerState::Data | FramerState::Skipped => {
                     let end = memchr2(b'\r', b'\n', bytes);
                     let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
-                    if self.place == Place::Data {
+                    if self.place == FramerState::Data {
                         self.add(line);
                     }
                     bytes = rest;
                     if let [end, rest @ ..] = rest {
-                        if self.place == Place::Data {
+                        if self.place == FramerState::Data {
                             self.add(b"\n");
                         }
                         self.end_line(*end);
@@ -117,7 +125,7 @@ impl Framer {
 
     fn end_line(&mut self, end: u8) {
         self.is_after_cr = end == b'\r';
-        self.place = Place::Name(0);
+        self.place = FramerState::Name(0);
     }
 
     fn add(&mut self, data: &[u8]) {

@@ -5,7 +5,7 @@ use std::mem;
 use memchr::memmem;
 use serde_json::{Map, Value};
 
-use crate::expression::BODY_BYTES_MAX;
+use crate::expression::EXPRESSION_BODY_BYTES_MAX;
 
 /// Events that report usage are gathered up to this length before they are merged, so that a stream which
 /// reports in every event is not merged again for each.
@@ -69,7 +69,7 @@ impl Reports {
             return;
         }
         let (recent, ends) = (mem::take(&mut self.recent), mem::take(&mut self.ends));
-        if self.merged.len() > BODY_BYTES_MAX {
+        if self.merged.len() > EXPRESSION_BODY_BYTES_MAX {
             return;
         }
         let mut body: Map<String, Value> = serde_json::from_slice(&self.merged).unwrap_or_default();

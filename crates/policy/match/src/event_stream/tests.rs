@@ -3,7 +3,7 @@ use egret_tests::coded::{CODINGS, coded};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::expression::BODY_BYTES_MAX;
+use crate::expression::EXPRESSION_BODY_BYTES_MAX;
 
 const ANTHROPIC: &str = r#"event: message_start
 data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"claude-opus-4-6","content":[],"stop_reason":null,"usage":{"input_tokens":2095,"cache_creation_input_tokens":7,"cache_read_input_tokens":1024,"output_tokens":1}}}
@@ -242,14 +242,14 @@ fn events_are_merged_member_by_member() {
 
 #[test]
 fn a_long_event_is_skipped_and_the_others_are_read() {
-    let long = format!("data: {{\"usage\":\"{}\"}}\n\n", "x".repeat(BODY_BYTES_MAX));
+    let long = format!("data: {{\"usage\":\"{}\"}}\n\n", "x".repeat(EXPRESSION_BODY_BYTES_MAX));
     let stream = [&long, "data: {\"usage\":{\"n\":1}}\n\n", &long].concat();
     assert_eq!(seen("identity", [stream.as_bytes()]), Some(json!({ "usage": { "n": 1 } })));
 }
 
 #[test]
 fn memory_has_a_bound_whatever_is_sent() {
-    let most = 8 * BODY_BYTES_MAX;
+    let max = 8 * EXPRESSION_BODY_BYTES_MAX;
     let member = format!("data: {{\"usage\":{{\"{}\":1}}}}\n\n", "x".repeat(1000));
     let streams = [
         "x".repeat(1000),
@@ -262,11 +262,11 @@ fn memory_has_a_bound_whatever_is_sent() {
     for part in &streams {
         let mut scan = scan("identity");
         let mut number = 0;
-        for _ in 0..(4 * BODY_BYTES_MAX).div_ceil(part.len()) {
+        for _ in 0..(4 * EXPRESSION_BODY_BYTES_MAX).div_ceil(part.len()) {
             // Each event has a member of another name.
             number += 1;
             scan.push(part.replacen("xxxxxxxx", &format!("{number:08}"), 1).as_bytes());
-            assert!(scan.held_bytes() <= most, "{} after {number} of {part:.20}", scan.held_bytes());
+            assert!(scan.held_bytes() <= max, "{} after {number} of {part:.20}", scan.held_bytes());
         }
     }
 }
@@ -279,7 +279,7 @@ fn a_decompression_bomb_is_not_read() {
         for piece in bomb.chunks(1000) {
             scan.push(piece);
         }
-        assert!(matches!(scan.source, Source::Unreadable), "{coding}");
+        assert!(matches!(scan.source, EventSource::Unreadable), "{coding}");
         assert_eq!(scan.held_bytes(), 0, "{coding}");
     }
     // Comments that keep the connection alive are coded to very little.

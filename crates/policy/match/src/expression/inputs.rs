@@ -8,7 +8,7 @@ use super::error::ExpressionError;
 use crate::parameters::Parameters;
 
 /// Maximum length of a body that expressions can read. Reading a longer `request.body` is an error.
-pub const BODY_BYTES_MAX: usize = 1 << 20;
+pub const EXPRESSION_BODY_BYTES_MAX: usize = 1 << 20;
 
 /// The moment at which an expression is evaluated. Each one knows more than those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

@@ -67,7 +67,7 @@ struct Mistake {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     /// A name, a number or a text.
     Value,
     /// An operator between two values, or before one.
@@ -80,7 +80,7 @@ enum Kind {
 
 #[derive(Debug, Clone, Copy)]
 struct Token<'a> {
-    kind: Kind,
+    kind: TokenKind,
     text: &'a str,
     at: usize,
 }
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
 
     /// Returns `true` if a value must follow.
     fn needs_value(&self) -> bool {
-        self.last.is_none_or(|last| matches!(last.kind, Kind::Operator | Kind::Open))
+        self.last.is_none_or(|last| matches!(last.kind, TokenKind::Operator | TokenKind::Open))
     }
 
     fn check(&mut self, token: Token<'a>) -> Option<String> {
@@ -142,23 +142,23 @@ impl<'a> Reader<'a> {
             return Some(format!("`{text}` is not an operator: write `{operator}`"));
         }
         match kind {
-            Kind::Value if !self.needs_value() => {
+            TokenKind::Value if !self.needs_value() => {
                 let before = self.last.map(|last| last.text).unwrap_or_default();
                 Some(format!("an operator is missing between `{before}` and `{text}`, such as `==` or `&&`"))
             }
-            Kind::Operator if self.needs_value() && !matches!(text, "!" | "-" | ".") => {
+            TokenKind::Operator if self.needs_value() && !matches!(text, "!" | "-" | ".") => {
                 Some(format!("a value is missing before `{text}`"))
             }
-            Kind::Value | Kind::Operator => None,
-            Kind::Open => {
+            TokenKind::Value | TokenKind::Operator => None,
+            TokenKind::Open => {
                 self.open.push(token);
                 None
             }
-            Kind::Close => self.close(text),
-            Kind::Unknown if text.starts_with(['"', '\'']) => {
+            TokenKind::Close => self.close(text),
+            TokenKind::Unknown if text.starts_with(['"', '\'']) => {
                 Some(format!("the text that begins here has no closing `{}`", &text[..1]))
             }
-            Kind::Unknown => Some(format!("`{text}` has no meaning in CEL")),
+            TokenKind::Unknown => Some(format!("`{text}` has no meaning in CEL")),
         }
     }
 
@@ -167,13 +167,13 @@ impl<'a> Reader<'a> {
         if closing(open.text) != text {
             return Some(format!("`{text}` does not close `{}`: write `{}`", open.text, closing(open.text)));
         }
-        let last = self.last.filter(|last| last.kind == Kind::Operator && last.text != ",");
+        let last = self.last.filter(|last| last.kind == TokenKind::Operator && last.text != ",");
         last.map(|last| format!("a value is missing after `{}`", last.text))
     }
 
     fn at_end(self) -> Option<Mistake> {
         let end = self.source.trim_end().len();
-        if let Some(last) = self.last.filter(|last| last.kind == Kind::Operator) {
+        if let Some(last) = self.last.filter(|last| last.kind == TokenKind::Operator) {
             return Some(Mistake { message: format!("a value is missing after `{}`", last.text), at: end });
         }
         if let Some(open) = self.open.last() {
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn kind_and_len(rest: &str, first: char) -> (Kind, usize) {
+fn kind_and_len(rest: &str, first: char) -> (TokenKind, usize) {
     if let Some(found) = text(rest) {
         return found;
     }
@@ -202,24 +202,24 @@ fn kind_and_len(rest: &str, first: char) -> (Kind, usize) {
         let is_number = first.is_ascii_digit();
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || is_number && c == '.';
         let len = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
-        return (if &rest[..len] == "in" { Kind::Operator } else { Kind::Value }, len);
+        return (if &rest[..len] == "in" { TokenKind::Operator } else { TokenKind::Value }, len);
     }
     match first {
-        '(' | '[' | '{' => return (Kind::Open, 1),
-        ')' | ']' | '}' => return (Kind::Close, 1),
+        '(' | '[' | '{' => return (TokenKind::Open, 1),
+        ')' | ']' | '}' => return (TokenKind::Close, 1),
         _ => {}
     }
     if let Some((word, _)) = NO_OPERATORS[..3].iter().find(|(word, _)| rest.starts_with(word)) {
-        return (Kind::Unknown, word.len());
+        return (TokenKind::Unknown, word.len());
     }
     match OPERATORS.iter().find(|operator| rest.starts_with(**operator)) {
-        Some(operator) => (Kind::Operator, operator.len()),
-        None => (Kind::Unknown, first.len_utf8()),
+        Some(operator) => (TokenKind::Operator, operator.len()),
+        None => (TokenKind::Unknown, first.len_utf8()),
     }
 }
 
 /// Reads a text with its quotes and prefix, if one begins here.
-fn text(rest: &str) -> Option<(Kind, usize)> {
+fn text(rest: &str) -> Option<(TokenKind, usize)> {
     let prefix = rest.find(|c: char| !matches!(c, 'r' | 'R' | 'b' | 'B')).filter(|prefix| *prefix <= 2)?;
     let quoted = &rest[prefix..];
     let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| quoted.starts_with(*quote))?;
@@ -227,7 +227,7 @@ fn text(rest: &str) -> Option<(Kind, usize)> {
     let mut at = quote.len();
     while at < quoted.len() {
         if quoted[at..].starts_with(quote) {
-            return Some((Kind::Value, prefix + at + quote.len()));
+            return Some((TokenKind::Value, prefix + at + quote.len()));
         }
         let mut characters = quoted[at..].chars();
         let c = characters.next()?;
@@ -236,7 +236,7 @@ fn text(rest: &str) -> Option<(Kind, usize)> {
             at += characters.next().map_or(0, char::len_utf8);
         }
     }
-    Some((Kind::Unknown, rest.len()))
+    Some((TokenKind::Unknown, rest.len()))
 }
 
 fn closing(open: &str) -> &'static str {

@@ -278,7 +278,7 @@ fn no_body_makes_an_expression_run_long() {
             "{source}"
         );
     }
-    let long = format!("\"{}\"", "x".repeat(BODY_BYTES_MAX));
+    let long = format!("\"{}\"", "x".repeat(EXPRESSION_BODY_BYTES_MAX));
     assert_eq!(
         evaluate_on::<bool>("request.body == ''", Some(long.as_bytes())),
         Err(EvaluationError::BodyTooLong)

@@ -17,7 +17,7 @@ use cel::{DeclarationError, Env, ExecutionError};
 use egret_message::{Fields, Request};
 use serde::de;
 
-use super::inputs::{BODY_BYTES_MAX, Inputs, Stage};
+use super::inputs::{EXPRESSION_BODY_BYTES_MAX, Inputs, Stage};
 use crate::form::{decode_form, is_same_decoded};
 use crate::parameters::Parameters;
 use crate::target::normal_path;
@@ -120,7 +120,7 @@ impl<'a> Values<'a> {
 
     fn body<'b>(&'b self, cache: &'b OnceLock<Box<dyn Val>>, bytes: Option<&[u8]>) -> CowVal<'b, 'b> {
         let value = cache.get_or_init(|| match bytes {
-            Some(bytes) if bytes.len() > BODY_BYTES_MAX => {
+            Some(bytes) if bytes.len() > EXPRESSION_BODY_BYTES_MAX => {
                 self.body_too_long.store(true, Relaxed);
                 Box::new(CelNull)
             }
@@ -302,9 +302,9 @@ struct Json(Box<dyn Val>);
 
 impl<'de> de::Deserialize<'de> for Json {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct JsonVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for JsonVisitor {
             type Value = Json;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -355,6 +355,6 @@ impl<'de> de::Deserialize<'de> for Json {
                 Ok(Json(Box::new(CelMap::from(map))))
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(JsonVisitor)
     }
 }

@@ -30,9 +30,9 @@ impl<T: Into<String>> FromIterator<T> for AnyOf {
 
 impl<'de> Deserialize<'de> for AnyOf {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct AnyOfVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for AnyOfVisitor {
             type Value = AnyOf;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for AnyOf {
                 Ok(AnyOf(texts))
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(AnyOfVisitor)
     }
 }
 

@@ -40,9 +40,9 @@ impl Default for Percent {
 
 impl<'de> Deserialize<'de> for Percent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct PercentVisitor;
 
-        impl de::Visitor<'_> for Visitor {
+        impl de::Visitor<'_> for PercentVisitor {
             type Value = Percent;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Percent {
                 share.ok_or_else(|| E::invalid_value(de::Unexpected::Signed(number), &self))
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(PercentVisitor)
     }
 }
 

@@ -11,7 +11,7 @@ fn mismatch(config: serde_json::Value, lines: &str) -> Option<String> {
         let mut readings = Readings::default();
         readings.read(request.path);
         readings.join();
-        let question = Question { request, roll: 7, now: Timestamp::default(), has_body: false };
+        let question = MatchInput { request, roll: 7, now: Timestamp::default(), has_body: false };
         let mismatch = matcher.mismatch(question, &readings)?;
         Some(mismatch.in_words(&config, request))
     })

@@ -23,8 +23,8 @@ fn flow_with(name: &str, matching: MatchConfig) -> Flow {
     (name.to_owned(), matching)
 }
 
-fn question<'a>(request: &'a Request<'a>, roll: u64) -> Question<'a> {
-    Question { request, roll, now: Timestamp::from_secs(1_000), has_body: true }
+fn question<'a>(request: &'a Request<'a>, roll: u64) -> MatchInput<'a> {
+    MatchInput { request, roll, now: Timestamp::from_secs(1_000), has_body: true }
 }
 
 /// Returns the flows found, each with the parameters of its path.
@@ -178,7 +178,7 @@ fn a_flow_is_undecided_until_its_body_arrives() {
     let mut ask = |method: &str, body: Option<&[u8]>, has_body| {
         with_request("-", &format!("{method} http://h/"), |request| {
             let request = Request { body, ..*request };
-            router.find(Question { has_body, ..question(&request, 0) }, matches);
+            router.find(MatchInput { has_body, ..question(&request, 0) }, matches);
         });
         (matches.iter().map(Match::flow).collect::<Vec<_>>(), matches.is_undecided())
     };
@@ -255,7 +255,7 @@ fn slow_host(pattern: &str, host: &str) -> Option<String> {
 }
 
 fn configs() -> impl Strategy<Value = MatchConfig> {
-    let any_of = |word: &'static str, most: usize| prop::collection::vec(word, 0..=most);
+    let any_of = |word: &'static str, max: usize| prop::collection::vec(word, 0..=max);
     let path = prop::collection::vec(
         "/(a|b|\\*|\\{p\\}|\\{q\\})(/(a|b|\\*|\\{r\\}))?(/(a|b|\\{s\\}))?(/\\*)?/?|/\\*|/|\
          regex:/(a|b|\\[\\^/\\]\\+)(/a)?(/b)?",

@@ -2,7 +2,7 @@
 
 use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Progress, RequestHead};
-use egret_match::matching::{HostPattern, MatchConfig, Question};
+use egret_match::matching::{HostPattern, MatchConfig, MatchInput};
 use egret_match::router::{MatchRule, Matches, Router};
 use egret_match::routing_query::{ADDED_BYTES_MAX, ADDED_FIELDS_MAX, rewrite};
 use egret_message::{Changes, Fields, Request};
@@ -55,7 +55,7 @@ fn agrees(config: &MatchConfig, host: &str, target: &[u8]) -> bool {
         upgrade: false,
         body: None,
     };
-    let question = Question { request: &request, roll: 0, now: Timestamp::default(), has_body: true };
+    let question = MatchInput { request: &request, roll: 0, now: Timestamp::default(), has_body: true };
     let mut matches = Matches::default();
     router.find(question, &mut matches);
     assert_eq!(matches.is_empty(), router.mismatch(0, question).is_some(), "{config:?} {request:?}");

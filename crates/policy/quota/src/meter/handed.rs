@@ -23,7 +23,7 @@ pub(super) struct Handed {
 
 /// The use of the units since the last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Report {
+pub(crate) struct UsageReport {
     pub counted: u64,
     pub abandoned: u64,
     pub returned: u64,
@@ -63,7 +63,7 @@ impl Handed {
     }
 
     /// Returns the report, and keeps at most `calls` unused units, or as many as are needed.
-    pub(super) fn report(&mut self, transit: u64, calls: u64) -> Report {
+    pub(super) fn report(&mut self, transit: u64, calls: u64) -> UsageReport {
         let (counted, abandoned) = (std::mem::take(&mut self.counted), std::mem::take(&mut self.abandoned));
         let wanted = std::mem::take(&mut self.wanted);
         self.held = self.held.saturating_sub(counted).saturating_sub(abandoned);
@@ -72,7 +72,7 @@ impl Handed {
         self.held -= returned;
         let missing = wanted.saturating_sub(unused);
         self.is_denied &= missing > 0;
-        Report { counted, abandoned, returned, wanted: missing }
+        UsageReport { counted, abandoned, returned, wanted: missing }
     }
 
     /// Adds units that the next process has lent; 0 if it has none.

@@ -67,7 +67,7 @@ fn gateways_use_all_of_a_window_and_nothing_above_it() {
 
 #[test]
 fn without_the_store_lent_units_and_policy_apply() {
-    for (policy, most) in [
+    for (policy, max) in [
         (OnStoreError::Keep, 10),
         (OnStoreError::Closed, 10),
         (OnStoreError::Share, 400),
@@ -91,8 +91,8 @@ fn without_the_store_lent_units_and_policy_apply() {
         cluster.is_store_away = true;
         let grants = cluster.take_all(0, 5_000);
         let after = respond(grants, &cluster);
-        let least = if most > 10 { most - 50 } else { 0 };
-        assert!((least..=most).contains(&after), "{policy:?}: {before}, {after}");
+        let least = if max > 10 { max - 50 } else { 0 };
+        assert!((least..=max).contains(&after), "{policy:?}: {before}, {after}");
         assert_eq!(cluster.take(0, b"").unwrap_err().why == Why::StoreDown, policy != OnStoreError::Open);
         // The store hears what was used alone when it is back, and the others use no more than the rest.
         cluster.is_store_away = false;

@@ -17,8 +17,8 @@ use egret_accounts::token::TokenWaiter;
 use egret_accounts::{Account, AccountUse, CoolDown, Ending, RefusedCall};
 use egret_clock::{Timestamp, mixed};
 use egret_config::{Duration, Size};
-use egret_match::expression::{BODY_BYTES_MAX as SEEN_BYTES_MAX, Expression};
-use egret_message::{BODY_BYTES_MAX, Condition, Fault, Reason, Refused, any_meets};
+use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
+use egret_message::{Condition, FLOW_BODY_BYTES_MAX, Fault, Reason, Refused, any_meets};
 use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -28,7 +28,7 @@ use tracing::{debug, warn};
 use crate::account_use;
 use crate::exchange::Exchange;
 use crate::grouping::group;
-use crate::remedy::{CompileContext, Mode, Named, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, Mode, NamedPart, Needs, Reaction, Remedy, Step};
 
 /// Maximum number of accounts of one remedy. Each exchange examines all of them.
 const POOL_MAX: usize = 256;
@@ -103,9 +103,9 @@ enum PoolSchema {
 
 impl<'de> Deserialize<'de> for PoolEntry {
     fn deserialize<D: de::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
+        struct PoolEntryVisitor;
 
-        impl<'de> de::Visitor<'de> for Visitor {
+        impl<'de> de::Visitor<'de> for PoolEntryVisitor {
             type Value = PoolEntry;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,7 +128,7 @@ impl<'de> Deserialize<'de> for PoolEntry {
                 Ok(PoolEntry { account, weight })
             }
         }
-        deserializer.deserialize_any(Visitor)
+        deserializer.deserialize_any(PoolEntryVisitor)
     }
 }
 
@@ -255,7 +255,7 @@ type Candidates = SmallVec<[Candidate; 8]>;
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct AccountsRun {
     /// The account in use for the call.
     used: Option<AccountUse>,
     /// Number of the account that was just refused.
@@ -270,12 +270,12 @@ pub struct Held {
 
 impl Remedy for Accounts {
     type Config = AccountsConfig;
-    type Held = Held;
+    type Run = AccountsRun;
 
     const CHOOSES_ACCOUNT: bool = true;
 
-    fn names(config: &AccountsConfig) -> Vec<Named<'_>> {
-        config.pool.iter().map(|entry| Named::Account(&entry.account)).collect()
+    fn names(config: &AccountsConfig) -> Vec<NamedPart<'_>> {
+        config.pool.iter().map(|entry| NamedPart::Account(&entry.account)).collect()
     }
 
     fn compile(config: &AccountsConfig, context: &mut CompileContext<'_>) -> Option<Self> {
@@ -346,13 +346,18 @@ impl Remedy for Accounts {
             .and_then(|(_, expression)| expression.as_ref())
             .is_some_and(Expression::needs_request_body);
         Needs {
-            request_body: self.request_body_max.max(if sees_body { SEEN_BYTES_MAX } else { 0 }),
+            request_body: self.request_body_max.max(if sees_body { EXPRESSION_BODY_BYTES_MAX } else { 0 }),
             replay: self.replay,
             ..Needs::default()
         }
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut AccountsRun,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step> {
         let group = match self.group(exchange) {
             Ok(group) => group,
             Err(fault) => return Poll::Ready(Step::Fail(fault)),
@@ -376,7 +381,7 @@ impl Remedy for Accounts {
         self.wait_or_refuse(refused, exchange, held)
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut AccountsRun) -> Reaction {
         let Some(used) = &held.used else { return Reaction::Pass };
         let called = exchange.called_account().filter(|_| exchange.draft.call.account == Some(used.account));
         let (Some(account), None) = (called, exchange.local_kind) else { return Reaction::Pass };
@@ -398,12 +403,12 @@ impl Remedy for Accounts {
         if !repeats {
             return Reaction::Pass;
         }
-        *held = Held { repeats: held.repeats + 1, ..held.after(used.account) };
+        *held = AccountsRun { repeats: held.repeats + 1, ..held.after(used.account) };
         Reaction::RepeatSelf
     }
 }
 
-impl Held {
+impl AccountsRun {
     /// Returns the state after the account with that number could not be used.
     fn after(&self, number: usize) -> Self {
         Self { refused: Some(number), repeats: self.repeats, deadline: self.deadline, ..Self::default() }
@@ -417,7 +422,7 @@ impl Accounts {
         &self,
         number: usize,
         exchange: &mut Exchange<'_>,
-        held: &mut Held,
+        held: &mut AccountsRun,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Refused>> {
         exchange.draft.call.account = Some(number);
@@ -434,7 +439,7 @@ impl Accounts {
         &self,
         refused: Option<Refused>,
         exchange: &mut Exchange<'_>,
-        held: &mut Held,
+        held: &mut AccountsRun,
     ) -> Poll<Step> {
         let (_, Some(earliest)) = self.candidates(exchange) else {
             // No account is for this provider, or the wait for a token failed.
@@ -485,7 +490,7 @@ impl Accounts {
     }
 
     /// Chooses an account for the call and holds it. Returns its number.
-    fn choose(&self, exchange: &Exchange<'_>, group: Option<u64>, held: &mut Held) -> Option<usize> {
+    fn choose(&self, exchange: &Exchange<'_>, group: Option<u64>, held: &mut AccountsRun) -> Option<usize> {
         let (mut candidates, _) = self.candidates(exchange);
         prefer(&mut candidates, |candidate| Some(candidate.number) != held.refused);
         // The lock is kept until the account is held, so no other worker chooses the same least used account.
@@ -633,7 +638,7 @@ fn check(config: &AccountsConfig, context: &mut CompileContext<'_>) {
         ("repeat", config.repeat.is_none_or(|repeat| repeat <= REPEAT_MAX), "must be at most 20"),
         (
             "body",
-            config.body.bytes() <= BODY_BYTES_MAX,
+            config.body.bytes() <= FLOW_BODY_BYTES_MAX,
             "must be at most `16MiB`: it is kept in memory for each exchange",
         ),
     ];

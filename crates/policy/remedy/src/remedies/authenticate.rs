@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::account_use;
 use crate::exchange::Exchange;
-use crate::remedy::{CompileContext, Mode, Named, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, Mode, NamedPart, Needs, Reaction, Remedy, Step};
 
 /// Bytes of a request's body that are kept for repeating the call after a refused token.
 const REPLAY_BYTES: usize = 64 << 10;
@@ -48,7 +48,7 @@ pub struct Authenticate {
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct AuthenticateRun {
     /// The account, if the called provider is one of its providers.
     used: Option<AccountUse>,
     /// Its token.
@@ -57,12 +57,12 @@ pub struct Held {
 
 impl Remedy for Authenticate {
     type Config = AuthenticateConfig;
-    type Held = Held;
+    type Run = AuthenticateRun;
 
     const CHOOSES_ACCOUNT: bool = true;
 
-    fn names(config: &AuthenticateConfig) -> Vec<Named<'_>> {
-        vec![Named::Account(&config.account)]
+    fn names(config: &AuthenticateConfig) -> Vec<NamedPart<'_>> {
+        vec![NamedPart::Account(&config.account)]
     }
 
     fn compile(config: &AuthenticateConfig, context: &mut CompileContext<'_>) -> Option<Self> {
@@ -87,7 +87,12 @@ impl Remedy for Authenticate {
         Needs { request_body: self.request_body_max, replay, ..Needs::default() }
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut AuthenticateRun,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step> {
         if !self.chooses(exchange) {
             return Poll::Ready(Step::Next);
         }
@@ -104,7 +109,7 @@ impl Remedy for Authenticate {
         })
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut AuthenticateRun) -> Reaction {
         let Some(used) = &held.used else { return Reaction::Pass };
         if account_use::is_accepted(exchange) {
             used.accepted(exchange.now);

@@ -19,20 +19,20 @@ use egret_cache::{
 };
 use egret_clock::Timestamp;
 use egret_http1::{Method, ResponseFraming};
-use egret_match::expression::BODY_BYTES_MAX;
+use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_message::{CallFailure, Destination, FailureKind, Outcome, Reason, Refused, Request};
 use egret_store::coalescer::{Background, Ending, Leader, Turn};
-use egret_store::entries::{BodyWriter, DiskLookup, Entry, Full, Purge, Seal};
+use egret_store::entries::{BodyWriter, DiskLookup, Full, Purge, Seal, StoredEntry};
 use egret_store::shared::{Purged, Removal};
 use held::{DiskFetch, ForwardedRequest, Found};
 use sharing::Sharing;
 use smallvec::SmallVec;
-use state::{DiskSource, State};
+use state::{CacheState, DiskSource};
 
 use crate::exchange::{Checkpoint, Exchange};
 use crate::local_response::{LocalKind, LocalResponse};
 use crate::remedy::{CompileContext, InnerRemedy, Needs, Reaction, Remedy, Step};
-pub use held::Held;
+pub use held::CacheRun;
 
 /// Maximum wait for the disk. After it, the request goes on as if nothing were stored there. A working disk
 /// never takes this long.
@@ -42,7 +42,7 @@ const DISK_WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Cache {
     policy: Policy,
-    state: Arc<State>,
+    state: Arc<CacheState>,
     tags: Arc<[Box<str>]>,
     /// The same cache in the other gateways of a cluster.
     sharing: Option<Sharing>,
@@ -59,7 +59,7 @@ struct Forwarding {
 
 impl Remedy for Cache {
     type Config = CacheConfig;
-    type Held = Held;
+    type Run = CacheRun;
 
     fn compile(config: &CacheConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let problems = problems(config);
@@ -86,7 +86,7 @@ impl Remedy for Cache {
             context.problem("", "the system provides no random numbers for the cache keys");
             return None;
         }
-        let lasting = State::lasting(config, context.mode);
+        let lasting = CacheState::lasting(config, context.mode);
         let seal = Seal { fingerprint: fingerprint(&lasting, context.flow()), secret };
         let (workers, location) = (context.workers, disk_location(&lasting, context));
         // Exchanges that still run under the old config may know of changes that the new state does not
@@ -94,10 +94,10 @@ impl Remedy for Cache {
         let is_in_use = context
             .states
             .before()
-            .is_some_and(|before: Arc<State>| before.disk.is_some() && before.disk == location);
+            .is_some_and(|before: Arc<CacheState>| before.disk.is_some() && before.disk == location);
         let state = context.states.keep(
-            |state: &State| state.config == lasting,
-            || State::new(config, lasting.clone(), DiskSource { seal, location, is_in_use }, workers),
+            |state: &CacheState| state.config == lasting,
+            || CacheState::new(config, lasting.clone(), DiskSource { seal, location, is_in_use }, workers),
         );
         let policy = Policy::new(config, context.flow(), Arc::clone(&state.secret));
         let tags = config.tags.iter().map(|tag| tag.as_str().into()).collect();
@@ -114,11 +114,11 @@ impl Remedy for Cache {
 
     fn needs(&self) -> Needs {
         let is_for_bodies = self.policy.config().methods.contains("POST");
-        let most = if is_for_bodies { BODY_BYTES_MAX } else { 0 };
-        Needs { request_body: most, replay: most, ..Needs::default() }
+        let max = if is_for_bodies { EXPRESSION_BODY_BYTES_MAX } else { 0 };
+        Needs { request_body: max, replay: max, ..Needs::default() }
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut CacheRun, cx: &mut Context<'_>) -> Poll<Step> {
         let context = key_context(exchange);
         if is_elsewhere(exchange) {
             // The request asks for a response of the original provider, not of another one.
@@ -135,7 +135,7 @@ impl Remedy for Cache {
         }
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut CacheRun) -> Reaction {
         let Some(forwarded) = held.forwarded.take() else { return Reaction::Pass };
         match (exchange.outcome, exchange.local_kind) {
             (Outcome::Response(_), None) => self.received(exchange, held, forwarded),
@@ -161,7 +161,7 @@ fn disk_location(config: &CacheConfig, context: &CompileContext<'_>) -> Option<D
 impl Cache {
     /// Returns the counters of the cache and the size of its content.
     pub fn snapshot(&self) -> CacheSnapshot {
-        let State { entries, counts, .. } = &*self.state;
+        let CacheState { entries, counts, .. } = &*self.state;
         let disk = entries.disk().map(|disk| disk.stats());
         CacheSnapshot { disk, ..counts.snapshot(entries.stats()) }
     }
@@ -181,11 +181,11 @@ impl Cache {
     fn look(
         &self,
         exchange: &mut Exchange<'_>,
-        held: &mut Held,
+        held: &mut CacheRun,
         cache_request: &CacheRequest,
         cx: &Context<'_>,
     ) -> Poll<Step> {
-        let State { entries, coalescer, .. } = &*self.state;
+        let CacheState { entries, coalescer, .. } = &*self.state;
         let (id, now) = (cache_request.key.id, exchange.now);
         if self.still_waits(exchange, held, cx) || held.still_loads(exchange, cx) {
             return Poll::Pending;
@@ -270,7 +270,13 @@ impl Cache {
 
     /// Starts loading entries from the disk, once per request. Returns `true` if loading is in progress, or
     /// if an entry has come into memory since `found` was looked up.
-    fn fetch(&self, held: &mut Held, cache_request: &CacheRequest, found: &Found, now: Timestamp) -> bool {
+    fn fetch(
+        &self,
+        held: &mut CacheRun,
+        cache_request: &CacheRequest,
+        found: &Found,
+        now: Timestamp,
+    ) -> bool {
         if !matches!(held.disk_fetch, DiskFetch::None) {
             return false;
         }
@@ -284,7 +290,7 @@ impl Cache {
     }
 
     /// Returns `true` if the request waits for the response to another one.
-    fn still_waits(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> bool {
+    fn still_waits(&self, exchange: &mut Exchange<'_>, held: &mut CacheRun, cx: &Context<'_>) -> bool {
         let Some(waiting) = &mut held.waiting else { return false };
         let since = held.waited.map_or(exchange.now, |(since, _)| since);
         let until = since + self.max_wait();
@@ -317,7 +323,7 @@ impl Cache {
     }
 
     /// Forwards the request to the provider, with the validators if there are any.
-    fn forward(&self, exchange: &mut Exchange<'_>, held: &mut Held, forwarding: Forwarding) {
+    fn forward(&self, exchange: &mut Exchange<'_>, held: &mut CacheRun, forwarding: Forwarding) {
         let Forwarding { cache_request, why, found, validation, leader } = forwarding;
         held.awaited_body = None;
         if let Some(leader) = &leader {
@@ -352,7 +358,7 @@ impl Cache {
     }
 
     /// Lets a request bypass the cache. It may only invalidate stored responses.
-    fn bypass(&self, exchange: &Exchange<'_>, held: &mut Held, why: FwdReason) {
+    fn bypass(&self, exchange: &Exchange<'_>, held: &mut CacheRun, why: FwdReason) {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
         held.forwarded = Some(Box::new(ForwardedRequest {
             cache_request: None,
@@ -379,8 +385,8 @@ impl Cache {
     }
 
     /// Returns a stored response for the client.
-    fn hit(&self, exchange: &Exchange<'_>, held: &Held, found: &Found, reply: Reply) -> Step {
-        let State { counts, .. } = &*self.state;
+    fn hit(&self, exchange: &Exchange<'_>, held: &CacheRun, found: &Found, reply: Reply) -> Step {
+        let CacheState { counts, .. } = &*self.state;
         let is_fresh = reply.freshness.is_fresh();
         counts.count(exchange.worker, if is_fresh { CacheEvent::Hit } else { CacheEvent::Stale });
         let mut status = CacheStatus::hit(&reply);
@@ -395,7 +401,7 @@ impl Cache {
     fn served(
         &self,
         exchange: &Exchange<'_>,
-        entry: &Arc<Entry<Stored>>,
+        entry: &Arc<StoredEntry<Stored>>,
         reply: Reply,
         status: CacheStatus,
     ) -> LocalResponse {
@@ -445,10 +451,10 @@ impl Cache {
     fn received(
         &self,
         exchange: &mut Exchange<'_>,
-        held: &mut Held,
+        held: &mut CacheRun,
         mut forwarded: Box<ForwardedRequest>,
     ) -> Reaction {
-        let State { entries, counts, .. } = &*self.state;
+        let CacheState { entries, counts, .. } = &*self.state;
         let worker = exchange.worker;
         if is_elsewhere(exchange) {
             // Another provider has responded, on behalf of an inner remedy.
@@ -517,7 +523,7 @@ impl Cache {
         stored: Stored,
         reply: &Reply,
         removed: &[usize],
-    ) -> Arc<Entry<Stored>> {
+    ) -> Arc<StoredEntry<Stored>> {
         let entry = &found[reply.candidate];
         let updated = (!removed.contains(&reply.candidate))
             .then(|| self.state.entries.update(entry, stored.clone(), exchange.now))
@@ -559,7 +565,7 @@ impl Cache {
     fn pass_unknown(
         &self,
         exchange: &mut Exchange<'_>,
-        held: &mut Held,
+        held: &mut CacheRun,
         mut forwarded: Box<ForwardedRequest>,
     ) -> Reaction {
         let is_validated = exchange.response().is_some_and(|response| response.status == 304);

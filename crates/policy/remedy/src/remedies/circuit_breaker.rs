@@ -269,7 +269,7 @@ impl Circuits {
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct BreakerRun {
     /// The circuit that its call counts for.
     call: Option<CountedCall>,
     probe: Option<Probe>,
@@ -303,7 +303,7 @@ impl Drop for Probe {
 
 impl Remedy for CircuitBreaker {
     type Config = CircuitBreakerConfig;
-    type Held = Held;
+    type Run = BreakerRun;
 
     fn compile(config: &CircuitBreakerConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
@@ -327,11 +327,16 @@ impl Remedy for CircuitBreaker {
         format!("refuses requests for {open} after {}", when.join(" or "))
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut BreakerRun,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
         Poll::Ready(self.admit(exchange, held).unwrap_or_else(Step::Fail))
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut BreakerRun) -> Reaction {
         if let Some(call) = held.call.take()
             && exchange.local_kind.is_none()
         {
@@ -433,7 +438,7 @@ impl CircuitBreaker {
         }
     }
 
-    fn admit(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<Step, Fault> {
+    fn admit(&self, exchange: &Exchange<'_>, held: &mut BreakerRun) -> Result<Step, Fault> {
         let now = exchange.now;
         let key = self.grouping.key(&self.circuits.groups, exchange)?;
         let (admitted, change) = self.circuits.groups.with(
@@ -653,7 +658,7 @@ impl Circuit {
 
     /// Returns the reason to open the circuit, if there is one.
     fn reason_to_open(&self, config: &CircuitBreakerConfig) -> Option<TransitionReason> {
-        if config.consecutive.is_some_and(|most| self.consecutive >= most) {
+        if config.consecutive.is_some_and(|max| self.consecutive >= max) {
             return Some(TransitionReason::InARow(self.consecutive));
         }
         let (calls, failed) = self.counts.iter().fold((0_u64, 0_u64), |(calls, failures), slot| {

@@ -40,7 +40,7 @@ pub struct Concurrency {
 impl Remedy for Concurrency {
     type Config = ConcurrencyConfig;
     /// The permit, released when dropped.
-    type Held = Option<Grant>;
+    type Run = Option<Grant>;
 
     fn compile(config: &ConcurrencyConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         context.check_refusal_status(config.status);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Size;
-use egret_message::{BODY_BYTES_MAX, Condition, Fault, Fixed, Reason, any_meets};
+use egret_message::{Condition, FLOW_BODY_BYTES_MAX, Fault, Fixed, Reason, any_meets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::exchange::{AlternateCall, Exchange};
 use crate::local_response::{LocalKind, LocalResponse};
 use crate::message_templates::PathTemplate;
 use crate::remedies::fixed_response::{FixedResponseConfig, ResponseTemplate};
-use crate::remedy::{CompileContext, InnerRemedy, Mode, Named, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, NamedPart, Needs, Reaction, Remedy, Step};
 
 /// Alternative for failed calls. One of `provider`, `path` and `response` is required; the first two can be
 /// combined.
@@ -96,7 +96,7 @@ enum To {
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct FallbackRun {
     /// `true` if another call has been made, by this remedy or by an outer one.
     has_alternate: bool,
     /// The provider that is called if this remedy does nothing, unless it is the request's own.
@@ -105,10 +105,10 @@ pub struct Held {
 
 impl Remedy for Fallback {
     type Config = FallbackConfig;
-    type Held = Held;
+    type Run = FallbackRun;
 
-    fn names(config: &FallbackConfig) -> Vec<Named<'_>> {
-        config.provider.iter().map(|provider| Named::Provider(provider)).collect()
+    fn names(config: &FallbackConfig) -> Vec<NamedPart<'_>> {
+        config.provider.iter().map(|provider| NamedPart::Provider(provider)).collect()
     }
 
     fn compile(config: &FallbackConfig, context: &mut CompileContext<'_>) -> Option<Self> {
@@ -116,7 +116,7 @@ impl Remedy for Fallback {
         if config.on.is_empty() && config.on_refused.is_empty() {
             context.problem("on", "must list at least one outcome, like `5xx`, unless `on_refused` is set");
         }
-        if config.body.bytes() > BODY_BYTES_MAX {
+        if config.body.bytes() > FLOW_BODY_BYTES_MAX {
             context.problem("body", "must be at most `16MiB`: it is kept in memory for each exchange");
         }
         context.check_methods(&config.methods);
@@ -153,13 +153,20 @@ impl Remedy for Fallback {
         Needs { replay, ..Needs::default() }
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
-        *held =
-            Held { has_alternate: exchange.draft.call.is_alternate, provider: exchange.draft.call.provider };
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut FallbackRun,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        *held = FallbackRun {
+            has_alternate: exchange.draft.call.is_alternate,
+            provider: exchange.draft.call.provider,
+        };
         Poll::Ready(Step::Next)
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut FallbackRun) -> Reaction {
         if !self.applies(exchange) {
             return Reaction::Pass;
         }
@@ -202,7 +209,7 @@ impl Fallback {
         &self,
         to: Option<&(usize, String)>,
         path: Option<&PathTemplate>,
-        held: &mut Held,
+        held: &mut FallbackRun,
         exchange: &Exchange<'_>,
     ) -> Result<Reaction, Fault> {
         let path = path.map(|path| path.render(exchange)).transpose()?.map(Cow::into_owned);

@@ -44,7 +44,7 @@ pub struct FixedResponse {
 
 impl Remedy for FixedResponse {
     type Config = FixedResponseConfig;
-    type Held = ();
+    type Run = ();
 
     fn compile(config: &FixedResponseConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         ResponseTemplate::compile(config, "", false, context).map(|response| Self { response })

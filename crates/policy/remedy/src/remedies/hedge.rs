@@ -51,12 +51,12 @@ impl Default for HedgeConfig {
 #[derive(Debug)]
 pub struct Hedge {
     config: HedgeConfig,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HedgeState>>,
 }
 
 /// Statistics of previous calls.
 #[derive(Debug, Default)]
-struct State {
+struct HedgeState {
     budget: Budget,
     latencies: Latencies,
     counts: HedgesSnapshot,
@@ -78,7 +78,7 @@ pub struct HedgesSnapshot {
 
 /// State of one exchange that may be hedged.
 #[derive(Debug, Clone, Copy)]
-pub struct Held {
+pub struct HedgeRun {
     since: Timestamp,
     /// Time after which a second call is due; `None` if the budget has no room for it.
     after: Option<std::time::Duration>,
@@ -87,7 +87,7 @@ pub struct Held {
 impl Remedy for Hedge {
     type Config = HedgeConfig;
     /// `None` if the exchange is not hedged.
-    type Held = Option<Held>;
+    type Run = Option<HedgeRun>;
 
     fn compile(config: &HedgeConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
@@ -117,7 +117,7 @@ impl Remedy for Hedge {
     fn request(
         &self,
         exchange: &mut Exchange<'_>,
-        held: &mut Self::Held,
+        held: &mut Self::Run,
         _cx: &mut Context<'_>,
     ) -> Poll<Step> {
         let method = exchange.method();
@@ -135,12 +135,12 @@ impl Remedy for Hedge {
         } else {
             state.counts.over_budget += 1;
         }
-        *held = Some(Held { since: exchange.now, after });
+        *held = Some(HedgeRun { since: exchange.now, after });
         Poll::Ready(Step::Next)
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Self::Held) -> Reaction {
-        let Some(Held { since, after }) = *held else { return Reaction::Pass };
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Self::Run) -> Reaction {
+        let Some(HedgeRun { since, after }) = *held else { return Reaction::Pass };
         let second_call = exchange.draft.second_call;
         let took = exchange.now.since(since);
         let mut state = self.state();
@@ -164,7 +164,7 @@ impl Hedge {
         self.state().counts
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HedgeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::exchange::Exchange;
 use crate::quota_draw::Draw;
 use crate::remedies::queue::{Queue, QueueConfig, Ticket};
-use crate::remedy::{CompileContext, Named, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, NamedPart, Needs, Reaction, Remedy, Step};
 
 /// Limits exchanges by a quota.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, Serialize, JsonSchema)]
@@ -50,17 +50,17 @@ pub struct Limit {
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct LimitTicket {
     grant: Option<Grant>,
     ticket: Ticket,
 }
 
 impl Remedy for Limit {
     type Config = LimitConfig;
-    type Held = Held;
+    type Run = LimitTicket;
 
-    fn names(config: &LimitConfig) -> Vec<Named<'_>> {
-        vec![Named::Quota(&config.quota)]
+    fn names(config: &LimitConfig) -> Vec<NamedPart<'_>> {
+        vec![NamedPart::Quota(&config.quota)]
     }
 
     fn compile(config: &LimitConfig, context: &mut CompileContext<'_>) -> Option<Self> {
@@ -86,14 +86,19 @@ impl Remedy for Limit {
         self.draw.needs()
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut LimitTicket,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step> {
         match &self.queue {
             Some(queue) => queue.wait(exchange, &mut held.ticket, &mut held.grant, cx),
             None => self.take(exchange, held, cx),
         }
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut LimitTicket) -> Reaction {
         if let Err(fault) = self.draw.responded(&mut held.grant, exchange) {
             return Reaction::Fail(fault);
         }
@@ -105,11 +110,11 @@ impl Remedy for Limit {
         Reaction::Pass
     }
 
-    fn grant(held: &mut Held) -> Option<&mut Option<Grant>> {
+    fn grant(held: &mut LimitTicket) -> Option<&mut Option<Grant>> {
         Some(&mut held.grant)
     }
 
-    fn end(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
+    fn end(&self, exchange: &mut Exchange<'_>, held: &mut LimitTicket) -> Result<(), Fault> {
         self.draw.end(&mut held.grant, exchange)
     }
 }
@@ -125,7 +130,7 @@ impl Limit {
         self.queue.as_ref()
     }
 
-    fn take(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> Poll<Step> {
+    fn take(&self, exchange: &mut Exchange<'_>, held: &mut LimitTicket, cx: &Context<'_>) -> Poll<Step> {
         let now = exchange.now;
         let (refused, retry_at) = {
             let request = exchange.request();

@@ -91,14 +91,14 @@ pub struct ProviderThrottle {
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct ThrottleRun {
     /// The probe that this exchange is, if any.
     probe: Option<Probe>,
 }
 
 impl Remedy for ProviderThrottle {
     type Config = ProviderThrottleConfig;
-    type Held = Held;
+    type Run = ThrottleRun;
 
     fn compile(config: &ProviderThrottleConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
@@ -141,7 +141,12 @@ impl Remedy for ProviderThrottle {
         format!("stops calling the provider for as long as it asks, up to {}", self.config.wait_max)
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut ThrottleRun,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step> {
         if held.probe.as_ref().is_none_or(Probe::is_decided) {
             held.probe = None;
             if self.throttled.states().is_empty() {
@@ -157,7 +162,7 @@ impl Remedy for ProviderThrottle {
         self.poll_probe(exchange, held, cx)
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut ThrottleRun) -> Reaction {
         match self.record_outcome(exchange, held) {
             Ok(()) => Reaction::Pass,
             Err(fault) => Reaction::Fail(fault),
@@ -188,7 +193,12 @@ impl ProviderThrottle {
     }
 
     /// Sends the probe once it is permitted.
-    fn poll_probe(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &Context<'_>) -> Poll<Step> {
+    fn poll_probe(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut ThrottleRun,
+        cx: &Context<'_>,
+    ) -> Poll<Step> {
         let Some(probe) = &mut held.probe else { return Poll::Ready(Step::Next) };
         match probe.poll(exchange.now, cx) {
             Poll::Ready(Ok(())) => Poll::Ready(Step::Next),
@@ -204,7 +214,7 @@ impl ProviderThrottle {
     }
 
     /// Evaluates the provider's response.
-    fn record_outcome(&self, exchange: &Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
+    fn record_outcome(&self, exchange: &Exchange<'_>, held: &mut ThrottleRun) -> Result<(), Fault> {
         if exchange.local_kind.is_some() || exchange.response().is_none() {
             held.probe = None;
             return Ok(());

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::Exchange;
 use crate::quota_draw::{ChargeRequest, Draw};
-use crate::remedy::{CompileContext, Named, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, NamedPart, Needs, Reaction, Remedy, Step};
 use crate::wait_line::{Arrival, QueuePlace, QueuePosition, Queues};
 
 /// Maximum length of a queue.
@@ -117,17 +117,17 @@ pub struct QueueSnapshot {
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct QueueTicket {
     grant: Option<Grant>,
     ticket: Ticket,
 }
 
 impl Remedy for Queue {
     type Config = QueueConfig;
-    type Held = Held;
+    type Run = QueueTicket;
 
-    fn names(config: &QueueConfig) -> Vec<Named<'_>> {
-        vec![Named::Quota(&config.quota)]
+    fn names(config: &QueueConfig) -> Vec<NamedPart<'_>> {
+        vec![NamedPart::Quota(&config.quota)]
     }
 
     fn compile(config: &QueueConfig, context: &mut CompileContext<'_>) -> Option<Self> {
@@ -168,22 +168,27 @@ impl Remedy for Queue {
         self.draw.needs()
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(
+        &self,
+        exchange: &mut Exchange<'_>,
+        held: &mut QueueTicket,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step> {
         self.wait(exchange, &mut held.ticket, &mut held.grant, cx)
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut QueueTicket) -> Reaction {
         match self.draw.responded(&mut held.grant, exchange) {
             Ok(()) => Reaction::Pass,
             Err(fault) => Reaction::Fail(fault),
         }
     }
 
-    fn grant(held: &mut Held) -> Option<&mut Option<Grant>> {
+    fn grant(held: &mut QueueTicket) -> Option<&mut Option<Grant>> {
         Some(&mut held.grant)
     }
 
-    fn end(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Result<(), Fault> {
+    fn end(&self, exchange: &mut Exchange<'_>, held: &mut QueueTicket) -> Result<(), Fault> {
         self.draw.end(&mut held.grant, exchange)
     }
 }

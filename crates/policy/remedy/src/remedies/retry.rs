@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::{Duration, Size};
-use egret_message::{BODY_BYTES_MAX, Condition, any_meets};
+use egret_message::{Condition, FLOW_BODY_BYTES_MAX, any_meets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -136,14 +136,14 @@ pub struct Retry {
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct RetryRun {
     calls: u32,
     started: Timestamp,
 }
 
 impl Remedy for Retry {
     type Config = RetryConfig;
-    type Held = Held;
+    type Run = RetryRun;
 
     fn compile(config: &RetryConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
@@ -162,7 +162,7 @@ impl Remedy for Retry {
         check("backoff.max", config.backoff.max >= config.backoff.base, "must not be less than `base`");
         check(
             "body",
-            config.body.bytes() <= BODY_BYTES_MAX,
+            config.body.bytes() <= FLOW_BODY_BYTES_MAX,
             "must be at most `16MiB`: it is kept in memory for each exchange",
         );
         check("per_try", config.per_try.is_none_or(|limit| !limit.is_zero()), "must be greater than 0");
@@ -185,7 +185,7 @@ impl Remedy for Retry {
         Needs { replay: usize::try_from(self.config.body.bytes()).unwrap_or(usize::MAX), ..Needs::default() }
     }
 
-    fn request(&self, exchange: &mut Exchange<'_>, held: &mut Held, _cx: &mut Context<'_>) -> Poll<Step> {
+    fn request(&self, exchange: &mut Exchange<'_>, held: &mut RetryRun, _cx: &mut Context<'_>) -> Poll<Step> {
         held.started = exchange.now;
         self.budget(|budget| budget.first_call(exchange.now));
         let call = &mut exchange.draft.call;
@@ -193,7 +193,7 @@ impl Remedy for Retry {
         Poll::Ready(Step::Next)
     }
 
-    fn response(&self, exchange: &mut Exchange<'_>, held: &mut Held) -> Reaction {
+    fn response(&self, exchange: &mut Exchange<'_>, held: &mut RetryRun) -> Reaction {
         held.calls += 1;
         // An inner remedy that refused the call would refuse it again.
         if exchange.local_kind.is_some()

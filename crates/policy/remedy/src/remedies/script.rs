@@ -15,7 +15,7 @@ use egret_config::{Duration, Problem, Secret, Size, TextFile};
 use egret_http1::{RequestFraming, ResponseFraming};
 use egret_message::{Changes, Fault, Fields, Fixed, Json, Outcome, Reason, Refused};
 use egret_script::{
-    Body, Call, CallError, CompileError, Decision, Instance, Limits, MessageCopy, Rules, Side,
+    Body, Call, CallError, CompileError, Decision, Instance, Limits, MessageCopy, Rules, ScriptSide,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ pub struct Script {
 
 impl Remedy for Script {
     type Config = ScriptConfig;
-    type Held = ();
+    type Run = ();
 
     fn compile(config: &ScriptConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
@@ -137,17 +137,21 @@ impl Remedy for Script {
 
     fn needs(&self) -> Needs {
         let on = |side| if self.program.has(side) { self.body_bytes_max } else { 0 };
-        Needs { request_body: on(Side::Request), response_json: on(Side::Response), ..Needs::default() }
+        Needs {
+            request_body: on(ScriptSide::Request),
+            response_json: on(ScriptSide::Response),
+            ..Needs::default()
+        }
     }
 
     fn request(&self, exchange: &mut Exchange<'_>, _held: &mut (), _cx: &mut Context<'_>) -> Poll<Step> {
-        if self.body_bytes_max > 0 && self.program.has(Side::Response) {
+        if self.body_bytes_max > 0 && self.program.has(ScriptSide::Response) {
             exchange.draft.request.set(b"accept-encoding", b"identity");
         }
-        if !self.program.has(Side::Request) {
+        if !self.program.has(ScriptSide::Request) {
             return Poll::Ready(Step::Next);
         }
-        let decided = self.run(Side::Request, exchange, |call, decision, exchange| {
+        let decided = self.run(ScriptSide::Request, exchange, |call, decision, exchange| {
             apply_to_request(call, exchange);
             decision
         });
@@ -159,10 +163,10 @@ impl Remedy for Script {
     }
 
     fn response(&self, exchange: &mut Exchange<'_>, _held: &mut ()) -> Reaction {
-        if exchange.response().is_none() || !self.program.has(Side::Response) {
+        if exchange.response().is_none() || !self.program.has(ScriptSide::Response) {
             return Reaction::Pass;
         }
-        let decided = self.run(Side::Response, exchange, |call, decision, exchange| {
+        let decided = self.run(ScriptSide::Response, exchange, |call, decision, exchange| {
             apply_to_response(call, exchange);
             decision
         });
@@ -186,7 +190,7 @@ impl Script {
     /// Calls the function for one side with an engine of the exchange's worker.
     fn run<T>(
         &self,
-        side: Side,
+        side: ScriptSide,
         exchange: &mut Exchange<'_>,
         take: impl FnOnce(&mut Call, Decision, &mut Exchange<'_>) -> T,
     ) -> Result<T, Fault> {
@@ -205,7 +209,7 @@ impl Script {
 
     fn call<T>(
         &self,
-        side: Side,
+        side: ScriptSide,
         exchange: &mut Exchange<'_>,
         take: impl FnOnce(&mut Call, Decision, &mut Exchange<'_>) -> T,
     ) -> Result<T, CallError> {
@@ -251,7 +255,7 @@ impl Script {
         call.now_ms = i64::try_from(exchange.now.as_micros() / 1_000).unwrap_or(i64::MAX);
         call.random = Random::new(seed);
         call.request.copy_body(self.request_body(exchange));
-        if call.side == Side::Response {
+        if call.side == ScriptSide::Response {
             self.fill_response(call, exchange);
         }
     }
@@ -270,7 +274,7 @@ impl Script {
         }
         let fields = Fields::received(&received.head.fields, received.bytes);
         // The whole body is kept for the request's side only.
-        if !self.program.has(Side::Request) && self.body_bytes_max > 0 {
+        if !self.program.has(ScriptSide::Request) && self.body_bytes_max > 0 {
             return Err(Body::Unavailable("the request's body is available in `onRequest` only"));
         }
         self.available(exchange.request().body, fields.is_encoded())
@@ -306,10 +310,10 @@ impl Script {
 
     /// Runs the script on a request and tells what it does, for people. Its changes remain in the exchange.
     pub fn rehearse(&self, exchange: &mut Exchange<'_>) -> String {
-        if !self.program.has(Side::Request) {
+        if !self.program.has(ScriptSide::Request) {
             return "it has no `onRequest`".to_owned();
         }
-        let told = self.call(Side::Request, exchange, |call, decision, exchange| {
+        let told = self.call(ScriptSide::Request, exchange, |call, decision, exchange| {
             let told = tell(call, &decision);
             apply_to_request(call, exchange);
             told
@@ -450,7 +454,7 @@ fn description(config: &ScriptConfig, program: &egret_script::Script) -> String 
         Some(file) => text.push_str(file.path()),
         None => text.push_str("a script"),
     }
-    let sides = match (program.has(Side::Request), program.has(Side::Response)) {
+    let sides = match (program.has(ScriptSide::Request), program.has(ScriptSide::Response)) {
         (true, true) => "requests and responses",
         (true, false) => "requests",
         _ => "responses",

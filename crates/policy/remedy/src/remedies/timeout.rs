@@ -32,7 +32,7 @@ pub struct Timeout {
 
 impl Remedy for Timeout {
     type Config = TimeoutConfig;
-    type Held = ();
+    type Run = ();
 
     fn compile(config: &TimeoutConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         if config.first_byte.is_none() && config.total.is_none() {

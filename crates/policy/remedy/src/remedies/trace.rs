@@ -30,7 +30,7 @@ pub struct Trace {
 
 impl Remedy for Trace {
     type Config = TraceConfig;
-    type Held = ();
+    type Run = ();
 
     fn compile(config: &TraceConfig, _site: &mut CompileContext<'_>) -> Option<Self> {
         Some(Self { sample: config.sample })

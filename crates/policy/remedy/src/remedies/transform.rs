@@ -17,14 +17,14 @@ use egret_json::JsonError;
 use egret_json::edit::{Action, JsonEdits};
 use egret_match::form::is_same_decoded;
 use egret_match::template::{Escape, Template, write_url};
-use egret_message::{BODY_BYTES_MAX, Changes, Fault, Fields, Json, Outcome};
+use egret_message::{Changes, FLOW_BODY_BYTES_MAX, Fault, Fields, Json, Outcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::exchange::Exchange;
 use crate::message_templates::{PathTemplate, field_name_problem};
-use crate::remedy::{CompileContext, InnerRemedy, Mode, Named, Needs, Reaction, Remedy, Step};
+use crate::remedy::{CompileContext, InnerRemedy, Mode, NamedPart, Needs, Reaction, Remedy, Step};
 
 /// Maximum length of a rendered value.
 const FIELD_BYTES_MAX: usize = 16 << 10;
@@ -197,7 +197,7 @@ struct Texts<'a> {
 
 impl Remedy for Transform {
     type Config = TransformConfig;
-    type Held = ();
+    type Run = ();
 
     fn conflict_with_condition(config: &TransformConfig) -> Option<(&'static str, &'static str)> {
         (config.request != RequestChanges::default())
@@ -212,14 +212,14 @@ impl Remedy for Transform {
         [&config.request.json, &config.response.json].iter().any(|json| !json.obfuscate.is_empty())
     }
 
-    fn names(config: &TransformConfig) -> Vec<Named<'_>> {
-        config.request.provider.iter().map(|provider| Named::Provider(provider)).collect()
+    fn names(config: &TransformConfig) -> Vec<NamedPart<'_>> {
+        config.request.provider.iter().map(|provider| NamedPart::Provider(provider)).collect()
     }
 
     fn compile(config: &TransformConfig, context: &mut CompileContext<'_>) -> Option<Self> {
         let before = context.problems.len();
         let TransformConfig { request, response, body } = config;
-        if !(1..=BODY_BYTES_MAX).contains(&body.bytes()) {
+        if !(1..=FLOW_BODY_BYTES_MAX).contains(&body.bytes()) {
             context.problem("body", "must be from `1B` to `16MiB`: it is kept in memory for each exchange");
         }
         if *request == RequestChanges::default() && *response == ResponseChanges::default() {

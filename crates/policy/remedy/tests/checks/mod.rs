@@ -79,8 +79,8 @@ pub fn handover(bytes: &[u8]) -> bool {
         assert!(lendings.iter().all(|lending| lending.units <= (LIMIT + SPILLED_MAX) as u64), "{lendings:?}");
     }
     for quota in QUOTAS {
-        let most = if quota == "calendar" { LIMIT + SPILLED_MAX } else { LIMIT };
-        assert!(admitted(&new, quota) <= most, "{quota} allows more than its limit");
+        let max = if quota == "calendar" { LIMIT + SPILLED_MAX } else { LIMIT };
+        assert!(admitted(&new, quota) <= max, "{quota} allows more than its limit");
     }
     new.exchange(&request("accounts"), "401");
     new.flows.snapshot(new.now, 10);

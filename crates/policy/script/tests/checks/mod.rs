@@ -5,7 +5,7 @@ use std::time::Duration;
 use egret_clock::Random;
 use egret_http1::{HeadLimits, RequestHead, is_token};
 use egret_message::Changes;
-use egret_script::{Decision, Limits, Rules, Script, Side};
+use egret_script::{Decision, Limits, Rules, Script, ScriptSide};
 
 const RULES: Rules = Rules {
     field_problem: |name| (!is_token(name.as_bytes()) || name == "host").then(|| "not valid".to_owned()),
@@ -30,10 +30,10 @@ pub fn script(bytes: &[u8]) -> bool {
     };
     let Ok(script) = Script::compile(&text, LIMITS, Vec::new(), RULES) else { return false };
     let Ok(instance) = script.instance() else { return false };
-    let mut is_good = script.has(Side::Request);
+    let mut is_good = script.has(ScriptSide::Request);
     for _ in 0..if is_good { 2 } else { 0 } {
         let called = instance.call(
-            Side::Request,
+            ScriptSide::Request,
             |call| {
                 let mut head = RequestHead::new();
                 head.parse(HEAD, &HeadLimits::default()).unwrap();

@@ -28,7 +28,7 @@ use load::Load;
 use status::DiskCounts;
 
 use super::body::StoredBody;
-use super::entry::{Entry, EntryKey, Purge, StoredValue};
+use super::entry::{EntryKey, Purge, StoredEntry, StoredValue};
 
 pub use files::{EntryFile, Seal};
 pub use load::Loading;
@@ -86,7 +86,7 @@ pub trait Memory<K: StoredValue> {
 
     /// Adds an entry that was read from `disk`, unless it was removed there meanwhile. Returns `true` if it
     /// was added.
-    fn restore(&self, disk: &Disk<K>, entry: Arc<Entry<K>>) -> bool;
+    fn restore(&self, disk: &Disk<K>, entry: Arc<StoredEntry<K>>) -> bool;
 }
 
 /// A disk for entries.
@@ -194,7 +194,7 @@ impl<K: StoredValue> Disk<K> {
     }
 
     /// Queues a complete entry to be written, in key of the entry with the number `old` if that is given.
-    pub(super) fn put(&self, entry: &Arc<Entry<K>>, old: Option<u64>) {
+    pub(super) fn put(&self, entry: &Arc<StoredEntry<K>>, old: Option<u64>) {
         let mut index = self.lock();
         if let Some(old) = old {
             index.remove(old);
@@ -446,18 +446,18 @@ impl<K: StoredValue> Disk<K> {
     }
 
     /// Returns the next entry to write. Pending deletions have precedence, to make room.
-    fn next_write(&self) -> Option<Arc<Entry<K>>> {
+    fn next_write(&self) -> Option<Arc<StoredEntry<K>>> {
         let mut index = self.lock();
         let (entry, bytes) = if index.to_delete.is_empty() { index.writes.pop_front() } else { None }?;
         index.waiting_bytes -= bytes;
         Some(entry)
     }
 
-    /// Deletes files of removed entries, up to `most`. Returns `true` if there were any.
-    fn delete_files(&self, directory: &Directory, most: usize) -> io::Result<bool> {
+    /// Deletes files of removed entries, up to `max`. Returns `true` if there were any.
+    fn delete_files(&self, directory: &Directory, max: usize) -> io::Result<bool> {
         let deleted: Vec<_> = {
             let mut index = self.lock();
-            let from = index.to_delete.len().saturating_sub(most);
+            let from = index.to_delete.len().saturating_sub(max);
             index.to_delete.drain(from..).collect()
         };
         for (number, _) in &deleted {
@@ -502,7 +502,7 @@ impl<K: StoredValue> Disk<K> {
         directory: &Directory,
         key: EntryKey,
         number: u64,
-    ) -> io::Result<Option<Arc<Entry<K>>>> {
+    ) -> io::Result<Option<Arc<StoredEntry<K>>>> {
         let read = directory.read(number)?.filter(|(record, _)| record.key == key);
         let entry = read.and_then(|(record, blocks)| {
             let value = K::load(&record.value, &self.context)?;
@@ -513,7 +513,7 @@ impl<K: StoredValue> Disk<K> {
             body.finish();
             let (stored_at, tags) = (record.stored_at, record.tags.into());
             let used = AtomicBool::new(true);
-            Some(Arc::new(Entry { key, value, body, stored_at, number, tags, used }))
+            Some(Arc::new(StoredEntry { key, value, body, stored_at, number, tags, used }))
         });
         // Entries that were removed meanwhile do not count as damaged.
         if entry.is_none() && self.lock().has(number) {
@@ -522,8 +522,8 @@ impl<K: StoredValue> Disk<K> {
         Ok(entry)
     }
 
-    fn write(&self, memory: &dyn Memory<K>, directory: &Directory, entry: &Entry<K>) -> io::Result<()> {
-        let Entry { key, value, body, stored_at, number, tags, .. } = entry;
+    fn write(&self, memory: &dyn Memory<K>, directory: &Directory, entry: &StoredEntry<K>) -> io::Result<()> {
+        let StoredEntry { key, value, body, stored_at, number, tags, .. } = entry;
         if !self.lock().has(*number) {
             return Ok(());
         }

@@ -36,7 +36,7 @@ pub struct EntryKey {
 
 /// A stored entry.
 #[derive(Debug)]
-pub struct Entry<K> {
+pub struct StoredEntry<K> {
     /// The key.
     pub key: EntryKey,
     /// The value.
@@ -51,7 +51,7 @@ pub struct Entry<K> {
     pub(super) used: AtomicBool,
 }
 
-impl<K> Entry<K> {
+impl<K> StoredEntry<K> {
     /// Returns an entry with the same body and another value. It is not in any store.
     pub fn with(&self, value: K) -> Arc<Self> {
         let Self { key, body, stored_at, tags, .. } = self;

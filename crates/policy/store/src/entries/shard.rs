@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::entry::{Entry, EntryKey, StoredValue};
+use super::entry::{EntryKey, StoredEntry, StoredValue};
 
 /// Marks the end of a list.
 const NONE: u32 = u32::MAX;
@@ -57,7 +57,7 @@ struct SlotLink {
 
 #[derive(Debug)]
 struct ShardSlot<K> {
-    entry: Arc<Entry<K>>,
+    entry: Arc<StoredEntry<K>>,
     /// Size that the slot is charged with.
     bytes: u64,
     links: [SlotLink; 3],
@@ -109,19 +109,19 @@ impl<K: StoredValue> Shard<K> {
     }
 
     /// Finds the entries under `id`, newest first.
-    pub fn find(&self, id: u128) -> impl Iterator<Item = &Arc<Entry<K>>> {
+    pub fn find(&self, id: u128) -> impl Iterator<Item = &Arc<StoredEntry<K>>> {
         let first = self.ids.get(&id).copied().unwrap_or(NONE);
         self.along(Thread::Id, first).map(|(_, slot)| &slot.entry)
     }
 
     /// Returns the slot of an entry.
-    fn slot_of(&self, entry: &Arc<Entry<K>>) -> Option<u32> {
+    fn slot_of(&self, entry: &Arc<StoredEntry<K>>) -> Option<u32> {
         let first = self.ids.get(&entry.key.id).copied()?;
         self.along(Thread::Id, first).find(|(_, slot)| Arc::ptr_eq(&slot.entry, entry)).map(|(at, _)| at)
     }
 
     /// Adds an entry with a charge of `bytes`. Returns `false` if there is no room.
-    pub fn insert(&mut self, entry: Arc<Entry<K>>, bytes: u64) -> bool {
+    pub fn insert(&mut self, entry: Arc<StoredEntry<K>>, bytes: u64) -> bool {
         if !self.make_room(bytes, NONE) {
             return false;
         }
@@ -150,7 +150,7 @@ impl<K: StoredValue> Shard<K> {
 
     /// Changes the charge of an entry to `bytes`. Returns `false` if there is no room; a removed entry needs
     /// none.
-    pub fn charge(&mut self, entry: &Arc<Entry<K>>, bytes: u64) -> bool {
+    pub fn charge(&mut self, entry: &Arc<StoredEntry<K>>, bytes: u64) -> bool {
         let Some(at) = self.slot_of(entry) else { return true };
         let before = self.slot(at).map_or(0, |slot| slot.bytes);
         if bytes > before && !self.make_room(bytes - before, at) {
@@ -164,12 +164,12 @@ impl<K: StoredValue> Shard<K> {
     }
 
     /// Returns the charge of an entry.
-    pub fn charged(&self, entry: &Arc<Entry<K>>) -> Option<u64> {
+    pub fn charged(&self, entry: &Arc<StoredEntry<K>>) -> Option<u64> {
         self.slot_of(entry).and_then(|at| self.slot(at)).map(|slot| slot.bytes)
     }
 
     /// Removes an entry, if it is in the shard.
-    pub fn remove(&mut self, entry: &Arc<Entry<K>>) -> bool {
+    pub fn remove(&mut self, entry: &Arc<StoredEntry<K>>) -> bool {
         let slot = self.slot_of(entry);
         slot.is_some_and(|at| self.take(at))
     }
@@ -190,7 +190,7 @@ impl<K: StoredValue> Shard<K> {
         &mut self,
         start: usize,
         count: usize,
-        matches: &dyn Fn(&Entry<K>) -> bool,
+        matches: &dyn Fn(&StoredEntry<K>) -> bool,
     ) -> (Vec<u64>, bool) {
         let end = (start + count).min(self.slots.len());
         let mut removed = Vec::new();

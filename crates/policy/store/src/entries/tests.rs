@@ -45,23 +45,23 @@ fn begin(entries: &Arc<Entries<Note>>, id: u128, expected: Option<u64>) -> Resul
     entries.begin(key(id), Note(format!("/{id}/").into()), &tags, expected, NOW)
 }
 
-fn put(entries: &Arc<Entries<Note>>, id: u128, body: &[u8]) -> Arc<Entry<Note>> {
+fn put(entries: &Arc<Entries<Note>>, id: u128, body: &[u8]) -> Arc<StoredEntry<Note>> {
     let mut filling = begin(entries, id, Some(body.len() as u64)).unwrap();
     filling.push(body).unwrap();
     filling.finish()
 }
 
-fn find(entries: &Entries<Note>, id: u128) -> Vec<Arc<Entry<Note>>> {
+fn find(entries: &Entries<Note>, id: u128) -> Vec<Arc<StoredEntry<Note>>> {
     let mut found = Vec::new();
     entries.find(key(id), &mut found);
     found
 }
 
-fn whole(entry: &Entry<Note>) -> Vec<u8> {
+fn whole(entry: &StoredEntry<Note>) -> Vec<u8> {
     entry.body.blocks().unwrap().concat()
 }
 
-fn next(entry: &Entry<Note>, read: u64) -> Poll<Next> {
+fn next(entry: &StoredEntry<Note>, read: u64) -> Poll<Next> {
     entry.body.poll_next(read, &mut Context::from_waker(Waker::noop()))
 }
 

@@ -104,9 +104,9 @@ impl MarkTable {
     }
 
     /// Returns at most so many of the changes that others are to be told about, which they then count as.
-    pub fn take_changes(&mut self, most: usize, now_ms: u64) -> Vec<MarkChange> {
+    pub fn take_changes(&mut self, max: usize, now_ms: u64) -> Vec<MarkChange> {
         let mut changes = Vec::new();
-        while changes.len() < most
+        while changes.len() < max
             && let Some(key) = self.changed.pop_front()
         {
             let Some(fact) = self.facts.get_mut(&key) else { continue };

@@ -417,7 +417,7 @@ fn hold_after(allocator: &mut Allocator, call: &Call, now_ms: u64) -> u64 {
 }
 
 #[test]
-fn model_units_of_a_new_member_stay_counted_when_the_clock_is_set_back_a_little() {
+fn model_units_stay_counted_when_the_clock_steps_back() {
     let mut allocator = Allocator::new();
     for second in 1..20 {
         assert_eq!(hold_after(&mut allocator, &call(1, second, 0, 0), second * 1_000), 0);

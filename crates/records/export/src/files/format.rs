@@ -10,7 +10,7 @@ pub const ENTRY_BYTES_MAX: usize = 64 << 20;
 /// A file format. Each entry is one line and is written together with its line end, so a torn line affects no
 /// other.
 #[derive(Debug)]
-pub struct Format {
+pub struct FileFormat {
     /// Extension of file names.
     pub extension: &'static str,
     /// Text at the beginning of a file.
@@ -38,7 +38,7 @@ pub struct Whole {
     pub entries: u64,
 }
 
-impl Format {
+impl FileFormat {
     /// Returns the format of HAR files.
     pub fn har(version: &str) -> Self {
         let creator = serde_json::json!({ "name": "Egret", "version": version });

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::format::Format;
+use super::format::FileFormat;
 use crate::counters::{Counters, DropReason};
 use crate::disk::{self, Disk};
 
@@ -58,7 +58,7 @@ impl Growing {
     pub fn begin(
         directory: &Path,
         name: &str,
-        format: &Format,
+        format: &FileFormat,
         has_twin: bool,
         disk: &dyn Disk,
         now: Instant,
@@ -173,7 +173,7 @@ impl Growing {
 
 impl Twin {
     /// Creates the twin of a new file in the same directory.
-    fn begin(directory: &Path, name: &str, format: &Format) -> io::Result<Self> {
+    fn begin(directory: &Path, name: &str, format: &FileFormat) -> io::Result<Self> {
         let (path, link) = (hidden(directory, name, PART), hidden(directory, name, LINK));
         let file = create(&path)?;
         let inode = file.metadata()?.ino();

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use data_encoding::HEXLOWER;
 
 use super::config::FilesConfig;
-use super::format::Format;
+use super::format::FileFormat;
 use crate::background::random;
 
 /// The files of an exporter, and the rules for rotating them.
@@ -17,7 +17,7 @@ pub struct Layout {
     /// Directory of the files.
     pub directory: PathBuf,
     /// Format of the files.
-    pub format: Format,
+    pub format: FileFormat,
     /// Maximum size of a file.
     pub rotate_bytes: u64,
     /// Maximum age of a file.
@@ -32,7 +32,7 @@ pub struct Layout {
 
 impl Layout {
     /// Returns the layout for a config.
-    pub fn new(name: &str, config: &FilesConfig, format: Format) -> Self {
+    pub fn new(name: &str, config: &FilesConfig, format: FileFormat) -> Self {
         Self {
             name: name.to_owned(),
             directory: config.directory.clone(),

@@ -33,7 +33,7 @@ fn layout(directory: &Path) -> Layout {
     Layout {
         name: "archive".to_owned(),
         directory: directory.join("har"),
-        format: Format::har("1.2.3"),
+        format: FileFormat::har("1.2.3"),
         rotate_bytes: 64 << 20,
         rotate_after: None,
         keep_bytes: None,
@@ -103,7 +103,7 @@ fn a_file_is_valid_after_every_batch_and_private() {
 #[test]
 fn a_line_break_in_an_entry_does_not_break_its_line() {
     let directory = tempfile::tempdir().unwrap();
-    let ndjson = Layout { format: Format::ndjson(), ..layout(directory.path()) };
+    let ndjson = Layout { format: FileFormat::ndjson(), ..layout(directory.path()) };
     let (mut writer, now) = (writer(ndjson, System), Instant::now());
     writer.put(b"{\n  \"a\": 1\n}", now);
     writer.put(b"{}", now);
@@ -282,7 +282,7 @@ fn an_exporter_keeps_what_it_was_given_over_its_close() {
 
 /// Returns a file with batches of entries, its length before the last batch, and the number of entries up to
 /// there.
-fn torn(batches: &[usize], format: fn() -> Format) -> (Vec<u8>, usize, u64) {
+fn torn(batches: &[usize], format: fn() -> FileFormat) -> (Vec<u8>, usize, u64) {
     let directory = tempfile::tempdir().unwrap();
     let layout = Layout { format: format(), ..layout(directory.path()) };
     let (mut writer, now) = (writer(layout, System), Instant::now());
@@ -308,7 +308,7 @@ proptest! {
         is_har in any::<bool>(),
         zeros in 0_usize..2_000,
     ) {
-        let format = if is_har { || Format::har("1.2.3") } else { Format::ndjson };
+        let format = if is_har { || FileFormat::har("1.2.3") } else { FileFormat::ndjson };
         let (whole, before, entries) = torn(&batches, format);
         let mut bytes = whole[..before + torn_at.index(whole.len() - before)].to_vec();
         // After a power failure a file can be longer than the data written to it.

@@ -19,7 +19,7 @@ fn pseudonym(text: &str) -> String {
     Key::new(&[3; 32]).text(text.as_bytes()).to_string()
 }
 
-fn full(exclusions: &[&str]) -> Entry {
+fn full(exclusions: &[&str]) -> HarEntry {
     let mut har = Har::read(fixture::FULL.as_bytes()).unwrap();
     obfuscator(exclusions).har(&mut har);
     har.log.entries.remove(0)
@@ -92,7 +92,7 @@ fn obfuscated_har_is_valid_and_shows_no_value() {
 
 #[test]
 fn a_value_has_the_same_pseudonym_wherever_it_stands() {
-    let Entry { request, response, .. } = full(&[]);
+    let HarEntry { request, response, .. } = full(&[]);
     let token = pseudonym("s3cr et");
     assert!(
         request.url.ends_with(&format!("/{}?page={}&token={token}", pseudonym("ch_42"), pseudonym("2"))),
@@ -123,7 +123,7 @@ fn a_value_has_the_same_pseudonym_wherever_it_stands() {
 
 #[test]
 fn excluded_values_stay_and_no_others() {
-    let Entry { request, response, .. } = full(&[
+    let HarEntry { request, response, .. } = full(&[
         "request.headers.content-type",
         "request.query.page",
         "request.path[0]",
@@ -288,7 +288,7 @@ fn bodies_in_base64_are_read() {
 #[test]
 fn attributes_of_cookies_stay_if_they_are_some() {
     let obfuscator = obfuscator(&[]);
-    let side = Side::default();
+    let side = MessageExclusions::default();
     let line = "a=\"b\"; Expires=Wed, 21 Oct 2026 07:28:00 GMT; Max-Age=60; Priority=High; Partitioned; SameSite=mine; Secret=c; word\nd=e";
     assert_eq!(
         obfuscator.header(&side, "Set-Cookie", line),
@@ -373,7 +373,7 @@ proptest! {
             let at_once = body(&[], media_type, &text, usize::MAX);
             prop_assert_eq!(&body(&[], media_type, &text, piece_bytes), &at_once);
             let obfuscator = obfuscator(&[]);
-            let obfuscated = obfuscator.whole(&Side::default(), media_type, &text, &mut Encodings::default(), None);
+            let obfuscated = obfuscator.whole(&MessageExclusions::default(), media_type, &text, &mut Encodings::default(), None);
             prop_assert_eq!(obfuscated.as_bytes(), at_once);
         }
     }
@@ -382,7 +382,7 @@ proptest! {
     fn no_planted_leaf_is_left(planted in "[a-zA-Z0-9]{8}( [a-z]{3})?", json in any_json(), index in 0_usize..14) {
         let planted = format!("PLANTED{planted}");
         let mut entry = Har::read(fixture::FULL.as_bytes()).unwrap().log.entries.remove(0);
-        let Entry { request, response, .. } = &mut entry;
+        let HarEntry { request, response, .. } = &mut entry;
         let encoded = planted.replace(' ', "%20");
         match index {
             0 => request.url = format!("https://a.example/{encoded}/x?b={encoded}&{encoded}"),

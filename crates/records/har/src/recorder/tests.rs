@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fixture::any_json;
-use crate::har::Entry;
+use crate::har::HarEntry;
 use crate::observed::{Captured, HttpVersion};
 use crate::recording::RecordingConfig;
 use crate::scan::scan;
@@ -140,7 +140,7 @@ fn everything_is_told_where_nothing_is_hidden() {
 
 /// Returns the result of [`Obfuscator`] for an entry that was recorded without redaction.
 fn obfuscated(plain: &Value, config: &RecordingConfig) -> Value {
-    let mut entry: Entry = serde_json::from_value(plain.clone()).unwrap();
+    let mut entry: HarEntry = serde_json::from_value(plain.clone()).unwrap();
     let recording = Recording::compile(config).unwrap();
     let attempts = entry.extra.get("_attempts").cloned();
     Obfuscator::new(Key::new(&KEY), recording.exclusions).entry(&mut entry);
@@ -153,7 +153,7 @@ fn obfuscated(plain: &Value, config: &RecordingConfig) -> Value {
 
 /// Returns an entry with numbers in the types of HAR, and names in a fixed order.
 fn normal(entry: &Value) -> Value {
-    let entry: Entry = serde_json::from_value(entry.clone()).unwrap();
+    let entry: HarEntry = serde_json::from_value(entry.clone()).unwrap();
     serde_json::to_value(entry).unwrap()
 }
 

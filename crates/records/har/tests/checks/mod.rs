@@ -2,7 +2,7 @@
 //! them.
 
 use egret_har::archive::{Stats, merge, split};
-use egret_har::har::{Creator, Entry};
+use egret_har::har::{Creator, HarEntry};
 use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
 };
@@ -100,7 +100,7 @@ fn key() -> Key {
     Key::new(&[7; 32])
 }
 
-fn written(config: RecordingConfig, exchange: &Observed<'_>) -> Entry {
+fn written(config: RecordingConfig, exchange: &Observed<'_>) -> HarEntry {
     let config =
         RecordingConfig { bodies: "1KiB".parse().unwrap(), media_types: vec!["*/*".to_owned()], ..config };
     let mut recorder = Recorder::new(key(), &Recording::compile(&config).unwrap());

@@ -1,6 +1,6 @@
 //! Invariants of the HAR reader for arbitrary bytes.
 
-use egret_har::replay::{self, BODY_BYTES_MAX, ENTRIES_MAX, FIELDS_MAX};
+use egret_har::replay::{self, ENTRIES_MAX, FIELDS_MAX, REPLAYED_BODY_BYTES_MAX};
 
 /// Parses the bytes and returns `true` if they are accepted. Panics if an accepted file breaks a rule.
 pub fn check(bytes: &[u8]) -> bool {
@@ -11,7 +11,7 @@ pub fn check(bytes: &[u8]) -> bool {
         for (fields, body) in
             [(&entry.request_fields, &entry.request_body), (&entry.response_fields, &entry.response_body)]
         {
-            assert!(fields.len() <= FIELDS_MAX && body.len() <= BODY_BYTES_MAX);
+            assert!(fields.len() <= FIELDS_MAX && body.len() <= REPLAYED_BODY_BYTES_MAX);
             assert!(fields.iter().all(|(name, _)| !name.starts_with(':')), "a pseudo field");
         }
     }

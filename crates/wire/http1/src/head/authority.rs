@@ -9,14 +9,14 @@ use crate::syntax::{decimal, is_host_name};
 /// delimiters in a name, no zone in an IPv6 address. The host may not exist, and the egress policy may forbid
 /// it; neither is checked here.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Authority {
+pub struct AuthoritySpan {
     /// The host within the bytes parsed; an IPv6 address without its brackets.
     pub host: Span,
     /// The port, if one is given.
     pub port: Option<u16>,
 }
 
-impl Authority {
+impl AuthoritySpan {
     /// Parses `host[:port]`. Returns `None` if it is not valid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.first() == Some(&b'[') {
@@ -97,7 +97,7 @@ mod tests {
             ("\u{e9}", None),
         ];
         for (text, expected) in rows {
-            let parsed = Authority::parse(text.as_bytes());
+            let parsed = AuthoritySpan::parse(text.as_bytes());
             let shown = parsed.map(|authority| (&text[authority.host.range()], authority.port));
             assert_eq!(shown, *expected, "{text}");
         }

@@ -12,7 +12,7 @@ pub const MAX_CONNECTION_OPTIONS: usize = 64;
 /// The combined content of the `Connection` lines.
 #[derive(Copy, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one option, and they are independent")]
-pub(super) struct Connection {
+pub(super) struct ConnectionOptions {
     pub close: bool,
     pub keep_alive: bool,
     pub upgrade: bool,
@@ -21,7 +21,7 @@ pub(super) struct Connection {
     options: usize,
 }
 
-impl Connection {
+impl ConnectionOptions {
     /// Parses one `Connection` line.
     pub fn read(&mut self, value: &[u8]) -> Result<(), HeadError> {
         // Almost always the value is exactly one of these.

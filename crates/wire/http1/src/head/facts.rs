@@ -1,7 +1,7 @@
 //! The meaning of the fields for the connection and the body, gathered in the pass that turns the field lines
 //! into offsets.
 
-use super::connection::Connection;
+use super::connection::ConnectionOptions;
 use super::diagnose;
 use super::error::HeadError;
 use super::fields::Field;
@@ -22,7 +22,7 @@ pub(super) struct Facts {
     pub host: Option<Span>,
     pub content_length: Option<u64>,
     pub chunked: bool,
-    pub connection: Connection,
+    pub connection: ConnectionOptions,
     pub has_upgrade: bool,
     pub te_trailers: bool,
     pub expect_continue: bool,

@@ -2,7 +2,7 @@
 
 use memchr::memchr;
 
-use super::authority::Authority;
+use super::authority::AuthoritySpan;
 use super::error::HeadError;
 use super::facts::Facts;
 use super::fields::Field;
@@ -11,7 +11,7 @@ use super::limits::{HeadLimits, MAX_METHOD};
 use super::method::Method;
 use super::progress::Progress;
 use super::repeated::RepeatedLines;
-use super::scan::Scan;
+use super::scan::HeadScan;
 use super::target::TargetForm;
 use super::version::Version;
 use super::{diagnose, target};
@@ -62,7 +62,7 @@ pub struct RequestHead {
     /// `true` if the client waits for 100 (Continue). Never in HTTP/1.0 (RFC 9110 §10.1.1).
     pub expect_continue: bool,
     start_line_end: u32,
-    scan: Scan,
+    scan: HeadScan,
     repeated: RepeatedLines,
     /// The last valid value of Host: clients repeat it.
     known_host: Vec<u8>,
@@ -76,7 +76,7 @@ impl RequestHead {
 
     /// Discards a partial head, before use with another buffer.
     pub fn reset(&mut self) {
-        self.scan = Scan::default();
+        self.scan = HeadScan::default();
     }
 
     /// Parses the head at the start of `buffer`, which may hold more than the head.
@@ -171,7 +171,7 @@ impl RequestHead {
         if !text.is_empty() && text == self.known_host {
             return true;
         }
-        let is_host = Authority::parse(text).is_some();
+        let is_host = AuthoritySpan::parse(text).is_some();
         if is_host && text.len() <= KNOWN_HOST_BYTES_MAX {
             self.known_host.clear();
             self.known_host.extend_from_slice(text);

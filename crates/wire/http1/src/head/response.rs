@@ -12,7 +12,7 @@ use super::limits::HeadLimits;
 use super::method::Method;
 use super::progress::Progress;
 use super::repeated::RepeatedLines;
-use super::scan::Scan;
+use super::scan::HeadScan;
 use super::version::Version;
 use crate::edits::{Edits, Rendering};
 use crate::span::{Span, to_u32};
@@ -51,7 +51,7 @@ pub struct ResponseHead {
     /// `Keep-Alive: max`: number of further requests that the provider accepts on the connection.
     pub keep_alive_max: Option<u32>,
     start_line_end: u32,
-    scan: Scan,
+    scan: HeadScan,
     repeated: RepeatedLines,
 }
 
@@ -63,7 +63,7 @@ impl ResponseHead {
 
     /// Discards a partial head, before use with another buffer.
     pub fn reset(&mut self) {
-        self.scan = Scan::default();
+        self.scan = HeadScan::default();
     }
 
     /// Parses the head at the start of `buffer`, which may hold more than the head. It is the response to a

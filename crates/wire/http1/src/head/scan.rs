@@ -8,7 +8,7 @@ use super::progress::Progress;
 
 /// Scan position in a partial head.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(super) struct HeadScan {
     /// Bytes scanned.
     scanned: usize,
     /// Start of the incomplete last line.
@@ -17,7 +17,7 @@ pub(super) struct Scan {
     lines: usize,
 }
 
-impl Scan {
+impl HeadScan {
     /// Parses the head in `buffer` with `parse_whole`: first immediately, in case it is complete; otherwise
     /// again only once its end was received. After any result except [`Progress::Partial`] the scan is reset.
     #[inline]

@@ -1,6 +1,6 @@
 //! The four forms of a request target (RFC 9112 §3.2).
 
-use super::authority::Authority;
+use super::authority::AuthoritySpan;
 use super::error::HeadError;
 use super::method::Method;
 use crate::span::Span;
@@ -34,8 +34,8 @@ pub(super) fn check(method: Method, target: &[u8]) -> Result<(TargetForm, Option
 }
 
 fn check_authority_form(target: &[u8]) -> Result<(TargetForm, Option<Span>), HeadError> {
-    match Authority::parse(target) {
-        Some(Authority { port: Some(_), .. }) => {
+    match AuthoritySpan::parse(target) {
+        Some(AuthoritySpan { port: Some(_), .. }) => {
             Ok((TargetForm::Authority, Some(Span::new(0, target.len()))))
         }
         _ => Err(HeadError::TargetForm),
@@ -54,7 +54,7 @@ fn check_absolute_form(target: &[u8]) -> Result<(TargetForm, Option<Span>), Head
     let authority = Span::new(start, start + len);
     // User information in a target is an error as well (RFC 9110 §4.2.4); it is not part of a valid authority
     // here.
-    match Authority::parse(authority.of(target)) {
+    match AuthoritySpan::parse(authority.of(target)) {
         Some(_) => Ok((TargetForm::Absolute, Some(authority))),
         None => Err(HeadError::TargetForm),
     }

@@ -134,15 +134,20 @@ fn resolver() -> Resolver {
 async fn dial_to(authority: &str, policy: &EgressPolicy) -> (Result<Dialed, DialError>, Resolver) {
     let resolver = resolver();
     let authority = Authority::parse(authority.as_bytes(), None).unwrap();
-    let target = Target { authority: &authority, configured: false };
+    let target = EgressTarget { authority: &authority, configured: false };
     (dial(&target, &resolver, policy, &DialOptions::default()).await, resolver)
 }
 
 async fn connect_to(addresses: &[&str], port: u16, policy: &EgressPolicy) -> Result<Dialed, DialError> {
     let authority = Authority::parse(format!("host.example:{port}").as_bytes(), None).unwrap();
     let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-    connect(&Target { authority: &authority, configured: false }, &addresses, policy, &DialOptions::default())
-        .await
+    connect(
+        &EgressTarget { authority: &authority, configured: false },
+        &addresses,
+        policy,
+        &DialOptions::default(),
+    )
+    .await
 }
 
 #[test]

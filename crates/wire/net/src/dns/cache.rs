@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::Outcome;
+use super::LookupOutcome;
 
 /// Results and failures by name.
 ///
@@ -13,15 +13,15 @@ use super::Outcome;
 /// was last first; then it moves to the end. That approximates least-recently-used without a list of uses.
 #[derive(Debug)]
 pub(super) struct Cache {
-    entries: HashMap<Arc<str>, Entry>,
+    entries: HashMap<Arc<str>, DnsRecord>,
     /// Every name of `entries` once.
     queue: VecDeque<Arc<str>>,
     entries_max: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
-    outcome: Outcome,
+struct DnsRecord {
+    outcome: LookupOutcome,
     expires: Instant,
     was_used: bool,
 }
@@ -37,15 +37,15 @@ impl Cache {
     }
 
     /// Returns the unexpired result for `host` at `now`.
-    pub(super) fn get(&mut self, host: &str, now: Instant) -> Option<Outcome> {
+    pub(super) fn get(&mut self, host: &str, now: Instant) -> Option<LookupOutcome> {
         let entry = self.entries.get_mut(host).filter(|entry| now < entry.expires)?;
         entry.was_used = true;
         Some(entry.outcome.clone())
     }
 
     /// Stores a result until `expires`.
-    pub(super) fn insert(&mut self, host: Arc<str>, outcome: Outcome, expires: Instant) {
-        let entry = Entry { outcome, expires, was_used: false };
+    pub(super) fn insert(&mut self, host: Arc<str>, outcome: LookupOutcome, expires: Instant) {
+        let entry = DnsRecord { outcome, expires, was_used: false };
         if let Some(before) = self.entries.get_mut(&host) {
             *before = entry;
             return;
@@ -90,7 +90,7 @@ mod tests {
     use super::super::DnsError;
     use super::*;
 
-    const FAILED: Outcome = Err(DnsError::Failed);
+    const FAILED: LookupOutcome = Err(DnsError::Failed);
 
     #[test]
     fn a_name_that_was_asked_for_outlives_one_that_was_not() {

@@ -67,7 +67,7 @@ fn with(fake: &Fake, config: &DnsConfig) -> Resolver {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "used beside results that are errors")]
-fn found() -> Outcome {
+fn found() -> LookupOutcome {
     Ok([ADDRESS].into())
 }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::source::{AHEAD_BYTES_MAX, Received, Source};
+use super::source::{AHEAD_BYTES_MAX, PolledSocket, Received};
 
 /// Maximum number of sockets that are received from before their tasks run.
 const SOCKETS_MAX: usize = 16;
@@ -42,7 +42,7 @@ impl Default for Ahead {
 
 impl Ahead {
     /// Begins a new batch. Unread bytes of the last one are moved out of its memory.
-    pub fn begin(&self, sockets: &[Option<Rc<Source>>]) {
+    pub fn begin(&self, sockets: &[Option<Rc<PolledSocket>>]) {
         let mut owners = self.owners.borrow_mut();
         if self.waiting.replace(0) > 0 {
             let memory = self.memory.borrow();
@@ -63,7 +63,7 @@ impl Ahead {
     }
 
     /// Receives data for `source`, the socket with that number. Nothing must be stored for it yet.
-    pub fn receive(&self, source: &Source, number: usize) {
+    pub fn receive(&self, source: &PolledSocket, number: usize) {
         let start = self.used.get();
         let received = recv(
             source.as_fd(),
@@ -87,7 +87,7 @@ impl Ahead {
     }
 
     /// Copies data received ahead for `source` to `buffer`, as much as fits. Returns `None` if there is none.
-    pub fn take(&self, source: &Source, buffer: &mut [u8]) -> Option<Result<usize, Errno>> {
+    pub fn take(&self, source: &PolledSocket, buffer: &mut [u8]) -> Option<Result<usize, Errno>> {
         let mut ahead = source.ahead.borrow_mut();
         match ahead.take()? {
             Received::Here { start, end } => {

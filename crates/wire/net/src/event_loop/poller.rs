@@ -11,7 +11,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::ahead::Ahead;
 use super::now;
-use super::source::Source;
+use super::source::PolledSocket;
 use super::tasks::Tasks;
 
 /// Maximum number of events per wait.
@@ -28,7 +28,7 @@ pub(super) struct Poller {
     /// The index of the first undelivered event, or `None` if all are delivered.
     next_event: Cell<Option<usize>>,
     pub ahead: Ahead,
-    sockets: RefCell<Vec<Option<Rc<Source>>>>,
+    sockets: RefCell<Vec<Option<Rc<PolledSocket>>>>,
     free: RefCell<Vec<usize>>,
     /// Numbers of closed sockets. They are reused once no pending event can refer to them.
     closed: RefCell<Vec<usize>>,
@@ -55,7 +55,7 @@ impl Poller {
 
     /// Adds a socket. Returns its state, of which nothing is known yet, and the number by which it is
     /// removed.
-    pub fn add(&self, socket: OwnedFd) -> io::Result<(usize, Rc<Source>)> {
+    pub fn add(&self, socket: OwnedFd) -> io::Result<(usize, Rc<PolledSocket>)> {
         let mut sockets = self.sockets.borrow_mut();
         let number = self.free.borrow_mut().pop().unwrap_or_else(|| {
             sockets.push(None);
@@ -68,7 +68,7 @@ impl Poller {
             self.free.borrow_mut().push(number);
             return Err(error);
         }
-        let source = Rc::new(Source::new(socket));
+        let source = Rc::new(PolledSocket::new(socket));
         sockets[number] = Some(Rc::clone(&source));
         Ok((number, source))
     }
@@ -89,7 +89,7 @@ impl Poller {
     }
 
     /// Unregisters a socket that stays open.
-    pub fn remove(&self, source: &Source) -> io::Result<()> {
+    pub fn remove(&self, source: &PolledSocket) -> io::Result<()> {
         self.poll.borrow().registry().deregister(&mut SourceFd(&source.as_fd().as_raw_fd()))
     }
 

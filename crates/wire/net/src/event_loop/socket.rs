@@ -12,14 +12,14 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, accept
 use socket2::{SockAddr, SockRef};
 
 use super::current::{Inner, with_current};
-use super::source::{Haste, Received, Source};
+use super::source::{Haste, PolledSocket, Received};
 
 /// A socket's registration with a loop, removed on drop.
 #[derive(Debug)]
 struct Registration {
     inner: Rc<Inner>,
     number: usize,
-    source: Rc<Source>,
+    source: Rc<PolledSocket>,
 }
 
 impl Registration {
@@ -115,7 +115,7 @@ impl Socket {
         let source = Rc::clone(&self.place.source);
         self.place.inner.poller.remove(&source)?;
         drop(self);
-        let socket = Rc::into_inner(source).and_then(Source::into_socket);
+        let socket = Rc::into_inner(source).and_then(PolledSocket::into_socket);
         socket
             .map(TcpStream::from)
             .ok_or_else(|| io::Error::other("data has already been received for this socket"))

@@ -36,7 +36,7 @@ pub(super) enum Haste {
 
 /// A socket and its state. The kernel reports only changes, so readiness is remembered until an attempt
 /// fails.
-pub(super) struct Source {
+pub(super) struct PolledSocket {
     socket: OwnedFd,
     readable: Cell<bool>,
     writable: Cell<bool>,
@@ -51,10 +51,10 @@ pub(super) struct Source {
     pub ahead: RefCell<Option<Received>>,
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for PolledSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { socket, readable, writable, read_ended, .. } = self;
-        f.debug_struct("Source")
+        f.debug_struct("PolledSocket")
             .field("socket", socket)
             .field("readable", readable)
             .field("writable", writable)
@@ -63,13 +63,13 @@ impl fmt::Debug for Source {
     }
 }
 
-impl AsFd for Source {
+impl AsFd for PolledSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Source {
+impl PolledSocket {
     pub fn new(socket: OwnedFd) -> Self {
         Self {
             socket,
@@ -104,10 +104,10 @@ impl Source {
         self.writable.get()
     }
 
-    /// Notes that `count` bytes, at least one, were received into a buffer of `most`.
-    pub fn has_received(&self, count: usize, most: usize) {
+    /// Notes that `count` bytes, at least one, were received into a buffer of `max`.
+    pub fn has_received(&self, count: usize, max: usize) {
         // A short read means that there is no more for now, which saves the call that would report `EAGAIN`.
-        if count < most {
+        if count < max {
             self.readable.set(self.read_ended.get());
         }
         self.is_bulky.set(count >= AHEAD_BYTES_MAX);

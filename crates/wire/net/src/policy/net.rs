@@ -164,14 +164,14 @@ const PRIVATE: [Net; 26] = [
 
 /// The kind of an address, from the most to the least dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum AddressKind {
     Metadata,
     LinkLocal,
     Private,
     Public,
 }
 
-impl Kind {
+impl AddressKind {
     /// Returns the kind of `ip` or of an IPv4 address embedded in it, whichever is more dangerous.
     pub(super) fn of(ip: IpAddr) -> Self {
         let outer = Self::of_plain(ip);
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn every_special_address_is_known_for_what_it_is() {
-        use Kind::*;
+        use AddressKind::*;
         for (text, kind) in [
             ("8.8.8.8", Public),
             ("1.1.1.1", Public),
@@ -407,7 +407,7 @@ mod tests {
             ("2606:4700:0:1:200:5efe:169.254.169.254", Metadata),
             ("fe80::5efe:8.8.8.8", LinkLocal),
         ] {
-            assert_eq!(Kind::of(ip(text)), kind, "{text}");
+            assert_eq!(AddressKind::of(ip(text)), kind, "{text}");
         }
     }
 
@@ -415,7 +415,7 @@ mod tests {
         #[test]
         fn an_address_is_as_dangerous_as_the_one_inside_it(bits in any::<u32>()) {
             let v4 = Ipv4Addr::from_bits(bits);
-            let kind = Kind::of(IpAddr::V4(v4));
+            let kind = AddressKind::of(IpAddr::V4(v4));
             let [high, low] = [u16::try_from(bits >> 16).unwrap(), u16::try_from(bits & 0xffff).unwrap()];
             for v6 in [
                 v4.to_ipv6_mapped(),
@@ -426,7 +426,7 @@ mod tests {
                 Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
                 Ipv6Addr::new(0x2001, 0, 0x4136, 0xe378, 0x8000, 0x63bf, !high, !low),
             ] {
-                prop_assert_eq!(Kind::of(IpAddr::V6(v6)), kind);
+                prop_assert_eq!(AddressKind::of(IpAddr::V6(v6)), kind);
             }
         }
 

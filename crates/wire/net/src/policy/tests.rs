@@ -45,7 +45,7 @@ fn deny(rules: &[EgressRule]) -> EgressConfig {
 
 fn host(policy: &EgressPolicy, authority: &str) -> Verdict {
     let authority = Authority::parse(authority.as_bytes(), Some(443)).unwrap();
-    policy.check_host(&Target { authority: &authority, configured: false })
+    policy.check_host(&EgressTarget { authority: &authority, configured: false })
 }
 
 /// Returns the verdict on `authority` after it resolved to `ip`.
@@ -60,7 +60,7 @@ fn provider(policy: &EgressPolicy, authority: &str, ip: &str) -> Verdict {
 
 fn judged(policy: &EgressPolicy, authority: &str, ip: &str, configured: bool) -> Verdict {
     let authority = Authority::parse(authority.as_bytes(), Some(443)).unwrap();
-    let target = Target { authority: &authority, configured };
+    let target = EgressTarget { authority: &authority, configured };
     match policy.check_host(&target) {
         Allow => policy.check_address(&target, SocketAddr::new(ip.parse().unwrap(), authority.port)),
         verdict => verdict,
@@ -209,7 +209,7 @@ fn the_gateways_own_ports_are_denied_under_any_address() {
 fn own_ports_at_other_addresses_are_recognised() {
     let connected = |policy: &EgressPolicy, local: &str, peer: &str| {
         let authority = Authority::parse(b"host.example:8000", None).unwrap();
-        let target = Target { authority: &authority, configured: true };
+        let target = EgressTarget { authority: &authority, configured: true };
         policy.check_connected(&target, local.parse().unwrap(), peer.parse().unwrap())
     };
     let policy = exposed(&EgressConfig::default());
@@ -527,7 +527,7 @@ fn an_isolated_client_reaches_what_the_config_names() {
 fn an_isolated_client_does_not_reach_this_machine_by_a_public_address() {
     let connected = |policy: &EgressPolicy, configured: bool| {
         let authority = Authority::parse(b"8.8.8.8", Some(443)).unwrap();
-        let target = Target { authority: &authority, configured };
+        let target = EgressTarget { authority: &authority, configured };
         policy.check_connected(&target, "8.8.8.8:40000".parse().unwrap(), "8.8.8.8:443".parse().unwrap())
     };
     assert_eq!(connected(&at_home(&EgressConfig::default()), false), Allow);

@@ -60,11 +60,11 @@ impl Trust {
                 is_useful = true;
                 continue;
             }
-            let kind = Kind::of(&certificate, &alone);
-            if kind == Kind::Authority {
+            let kind = CertificateKind::of(&certificate, &alone);
+            if kind == CertificateKind::Authority {
                 added.extend(alone.roots.iter().cloned());
             }
-            if kind != Kind::Neither {
+            if kind != CertificateKind::Neither {
                 is_useful = true;
                 pins.push(Pin { certificate, root: alone });
             }
@@ -89,7 +89,7 @@ impl Trust {
 
 /// The use of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum CertificateKind {
     /// It signs others: `cA` is set in its basic constraints (RFC 5280 §4.2.1.9), or it is too old to have
     /// any.
     Authority,
@@ -99,7 +99,7 @@ enum Kind {
     Neither,
 }
 
-impl Kind {
+impl CertificateKind {
     /// Returns the kind of `certificate`. It is verified like a server's certificate that only itself vouches
     /// for. `alone` holds only this certificate.
     fn of(certificate: &CertificateDer<'_>, alone: &RootCertStore) -> Self {

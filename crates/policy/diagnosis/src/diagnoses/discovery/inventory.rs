@@ -370,13 +370,13 @@ impl NamedCounts {
         Self { listed: listed.into_iter().collect(), others: 0 }
     }
 
-    /// Adds the counts of `other`. At most `most` names are listed.
-    fn join(&mut self, other: Self, most: usize) {
+    /// Adds the counts of `other`. At most `max` names are listed.
+    fn join(&mut self, other: Self, max: usize) {
         self.others += other.others;
         for (name, count) in other.listed {
             if let Some(known) = self.listed.get_mut(&name) {
                 *known += count;
-            } else if self.listed.len() < most {
+            } else if self.listed.len() < max {
                 self.listed.insert(name, count);
             } else {
                 self.others += count;
@@ -586,20 +586,20 @@ mod tests {
     proptest! {
         #[test]
         fn no_exchange_is_lost_whatever_converges(
-            paths in prop::collection::vec("(/[a-f]{1,2}|/[0-9]){0,5}", 0..60), variety in 2_usize..5, most in 1_usize..30,
+            paths in prop::collection::vec("(/[a-f]{1,2}|/[0-9]){0,5}", 0..60), variety in 2_usize..5, max in 1_usize..30,
         ) {
             let mut inventory = Inventory::default();
             for path in &paths {
-                inventory.add(&origin("a"), call(path), &bounds(variety, most));
+                inventory.add(&origin("a"), call(path), &bounds(variety, max));
             }
             let listed: u64 = inventory.endpoints().iter().map(|endpoint| endpoint.stats.count).sum();
             prop_assert_eq!(listed + inventory.unlisted, paths.len() as u64);
-            prop_assert!(inventory.endpoints().len() <= most);
+            prop_assert!(inventory.endpoints().len() <= max);
             prop_assert_eq!(inventory.endpoints().len(), inventory.endpoints);
             // An inventory that is stored and restored is the same.
             let mut again = Inventory::default();
             for endpoint in inventory.endpoints() {
-                again.restore(endpoint, &bounds(variety, most));
+                again.restore(endpoint, &bounds(variety, max));
             }
             prop_assert_eq!(again.endpoints(), inventory.endpoints());
         }

@@ -78,19 +78,19 @@ pub(super) struct Value {
     /// Name of the exported metric.
     pub family: String,
     pub help: String,
-    pub source: Source<f64>,
+    pub source: ValueSource<f64>,
 }
 
 /// A label read from exchanges.
 #[derive(Debug)]
 pub(super) struct Label {
     pub name: String,
-    pub source: Source<String>,
+    pub source: ValueSource<String>,
 }
 
 /// The place in an exchange that a value is read from.
 #[derive(Debug)]
-pub(super) enum Source<T> {
+pub(super) enum ValueSource<T> {
     /// Names of header fields, in lower case.
     ResponseField(Box<[u8]>),
     RequestField(Box<[u8]>),
@@ -104,7 +104,7 @@ struct SourceKeys<'a> {
     cel: Option<&'a str>,
 }
 
-impl<T: ExpressionValue> Source<T> {
+impl<T: ExpressionValue> ValueSource<T> {
     /// Returns `true` if it reads a body.
     pub fn reads_bodies(&self) -> bool {
         match self {
@@ -257,7 +257,7 @@ fn value(
         let message = "this name is reserved: Egret uses `failures`, and appends `_total` to counters";
         context.problem(&at, message);
     }
-    let source = Source::compile(keys, &at, context)?;
+    let source = ValueSource::compile(keys, &at, context)?;
     let help = if help.is_empty() { format!("Value of {name} in exchanges.") } else { help.to_owned() };
     // A line break would end the HELP line.
     let help = help.replace(|letter: char| letter.is_control() || letter == '\\', " ");
@@ -286,7 +286,7 @@ pub(super) fn labels(config: &BTreeMap<String, LabelConfig>, context: &mut Compi
             request_header: request_header.as_deref(),
             cel: cel.as_deref(),
         };
-        Some(Label { name: name.clone(), source: Source::compile(&keys, &at, context)? })
+        Some(Label { name: name.clone(), source: ValueSource::compile(&keys, &at, context)? })
     };
     config.iter().filter_map(compile).collect()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use egret_cache::{CacheRequest, CacheStatus, Form, FwdReason, Reply, Stored, Validation};
 use egret_clock::Timestamp;
 use egret_store::coalescer::{Leader, Waiter};
-use egret_store::entries::{Entry, Loading, StoredBody};
+use egret_store::entries::{Loading, StoredBody, StoredEntry};
 use smallvec::SmallVec;
 
 use crate::exchange::{Checkpoint, Exchange};
@@ -18,11 +18,11 @@ use crate::exchange::{Checkpoint, Exchange};
 pub(super) const BODY_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The entries stored under a key.
-pub(super) type Found = SmallVec<[Arc<Entry<Stored>>; 2]>;
+pub(super) type Found = SmallVec<[Arc<StoredEntry<Stored>>; 2]>;
 
 /// State of one exchange.
 #[derive(Debug, Default)]
-pub struct Held {
+pub struct CacheRun {
     pub(super) forwarded: Option<Box<ForwardedRequest>>,
     pub(super) waiting: Option<Waiter>,
     /// Start of the wait for another request, and the reason.
@@ -68,13 +68,13 @@ pub(super) struct ForwardedRequest {
     pub is_blind: bool,
 }
 
-impl Held {
+impl CacheRun {
     /// Makes a request wait, at most [`BODY_WAIT_MAX`] in all, for a response that is still arriving. Ready
     /// when the response is complete or gone; `None` if the request may stream it.
     pub(super) fn wait_for_body(
         &mut self,
         exchange: &mut Exchange<'_>,
-        entry: &Arc<Entry<Stored>>,
+        entry: &Arc<StoredEntry<Stored>>,
         reply: &Reply,
         cx: &Context<'_>,
     ) -> Option<Poll<()>> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use egret_store::shared::{PurgeTold, PurgedCache, Removal, SharedPurges};
 
-use super::state::State;
+use super::state::CacheState;
 use crate::remedy::CompileContext;
 
 /// Tells them what to remove.
@@ -18,12 +18,12 @@ pub(super) struct Sharing {
 
 impl Sharing {
     /// Connects `state` with the caches of the other gateways, if there are any.
-    pub fn new(context: &CompileContext<'_>, state: &Arc<State>) -> Option<Self> {
+    pub fn new(context: &CompileContext<'_>, state: &Arc<CacheState>) -> Option<Self> {
         let purges = Arc::clone(context.shared.purges?);
         let identity = context.states.identity();
         let name = format!("{}/{identity}", identity.flow);
         if !state.is_shared.swap(true, Relaxed) {
-            let cache: Weak<dyn PurgedCache> = Arc::<State>::downgrade(state);
+            let cache: Weak<dyn PurgedCache> = Arc::<CacheState>::downgrade(state);
             purges.open(&name, cache);
         }
         Some(Self { purges, name })

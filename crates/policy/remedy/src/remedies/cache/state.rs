@@ -12,7 +12,7 @@ use crate::remedy::Mode;
 
 /// State that survives a reload.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct CacheState {
     pub secret: Arc<KeySecret>,
     pub entries: Arc<Entries<Stored>>,
     pub coalescer: Arc<Coalescer>,
@@ -25,7 +25,7 @@ pub(super) struct State {
     pub is_shared: AtomicBool,
 }
 
-impl PurgedCache for State {
+impl PurgedCache for CacheState {
     fn remove(&self, removal: &Removal) {
         match removal {
             Removal::All => self.entries.purge(Purge::All),
@@ -49,7 +49,7 @@ pub(super) struct DiskSource {
     pub is_in_use: bool,
 }
 
-impl State {
+impl CacheState {
     /// Creates an empty state. `lasting` is the [lasting](Self::lasting) part of `config`.
     pub fn new(config: &CacheConfig, lasting: CacheConfig, disk: DiskSource, workers: usize) -> Self {
         let DiskSource { seal, location, is_in_use } = disk;

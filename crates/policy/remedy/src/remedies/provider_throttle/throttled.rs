@@ -22,7 +22,7 @@ const PROOF_SLACK_MS: i64 = 100;
 /// The paused groups.
 #[derive(Debug)]
 pub(super) struct Throttled {
-    states: Arc<Groups<State>>,
+    states: Arc<Groups<ThrottledGroup>>,
     /// The way to the other gateways, and the name of the remedy there.
     cluster: Option<(Arc<dyn MarkSink>, u128)>,
     wait_max: Duration,
@@ -30,7 +30,7 @@ pub(super) struct Throttled {
 
 /// A paused group. A group that is not paused has no state.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct ThrottledGroup {
     until: Timestamp,
     /// Time until which a probe may run, and the number of the probe.
     probe_until: Timestamp,
@@ -73,7 +73,7 @@ pub(super) struct Probe {
 impl Throttled {
     /// Creates the paused groups of a remedy with these states, which are those of its cluster, if any.
     pub(super) fn new(
-        states: Arc<Groups<State>>,
+        states: Arc<Groups<ThrottledGroup>>,
         cluster: Option<(Arc<dyn MarkSink>, u128)>,
         wait_max: Duration,
     ) -> Arc<Self> {
@@ -85,7 +85,7 @@ impl Throttled {
         throttled
     }
 
-    pub(super) fn states(&self) -> &Groups<State> {
+    pub(super) fn states(&self) -> &Groups<ThrottledGroup> {
         &self.states
     }
 
@@ -155,7 +155,7 @@ impl Throttled {
     /// Ends a pause after the success of its probe, unless another response has asked for a longer one.
     pub(super) fn succeed(&self, probe: &Probe, now: Timestamp) {
         let Probe { key, number, began, .. } = *probe;
-        let is_over = |state: &State| state.probe == number && state.until <= now;
+        let is_over = |state: &ThrottledGroup| state.probe == number && state.until <= now;
         if self.states.forget(key, is_over)
             && let Some((sink, scope)) = &self.cluster
         {
@@ -171,7 +171,7 @@ impl Throttled {
         until: Timestamp,
         now: Timestamp,
     ) -> bool {
-        let extend = |state: &mut State| {
+        let extend = |state: &mut ThrottledGroup| {
             let is_later = until > state.until;
             state.until = state.until.max(until);
             is_later

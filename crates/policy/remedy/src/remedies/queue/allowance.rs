@@ -181,13 +181,13 @@ fn by_window(counted: &[u64], window: u64) -> BTreeMap<u64, u64> {
 /// Returns the maximum deficit of the provider's bucket, in units times `window`.
 fn most_missing(mut counted: Vec<u64>, limit: u64, window: u64) -> u64 {
     counted.sort_unstable();
-    let (mut debt, mut last, mut most) = (0_u64, 0, 0);
+    let (mut debt, mut last, mut max) = (0_u64, 0, 0);
     for time in counted {
         debt = debt.saturating_sub((time - last) * limit) + window;
         last = time;
-        most = most.max(debt);
+        max = max.max(debt);
     }
-    most
+    max
 }
 
 fn limit_for(clients: u64) -> u64 {

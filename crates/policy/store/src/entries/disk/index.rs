@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use super::super::entry::{Entry, EntryKey, Purge};
+use super::super::entry::{EntryKey, Purge, StoredEntry};
 use super::load::Load;
 use super::stop::Stop;
 
@@ -124,7 +124,7 @@ pub(super) struct Index<K> {
     /// Purges in progress: matching entries with a smaller number are not written any more.
     purging: Vec<(OwnPurge, u64)>,
     /// Entries to write, with their size in memory.
-    pub writes: VecDeque<(Arc<Entry<K>>, u64)>,
+    pub writes: VecDeque<(Arc<StoredEntry<K>>, u64)>,
     pub waiting_bytes: u64,
     /// Files to delete, with their size.
     pub to_delete: Vec<(u64, u64)>,

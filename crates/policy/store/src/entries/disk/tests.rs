@@ -109,11 +109,11 @@ impl TestDisk {
         filling
     }
 
-    fn put(&self, id: u128, body: &[u8]) -> Arc<Entry<Note>> {
+    fn put(&self, id: u128, body: &[u8]) -> Arc<StoredEntry<Note>> {
         self.begin(id, body).finish()
     }
 
-    fn find(&self, id: u128) -> Vec<Arc<Entry<Note>>> {
+    fn find(&self, id: u128) -> Vec<Arc<StoredEntry<Note>>> {
         let mut found = Vec::new();
         self.entries.find(key(id), &mut found);
         found
@@ -595,7 +595,7 @@ proptest! {
         let (_directory, path) = directory();
         let mut setup = TestDisk::open(&path);
         let mut model: HashMap<u128, Vec<Vec<u8>>> = HashMap::new();
-        let mut read: Vec<Arc<Entry<Note>>> = Vec::new();
+        let mut read: Vec<Arc<StoredEntry<Note>>> = Vec::new();
         for (step, act) in acts.into_iter().enumerate() {
             let fill = u8::try_from(step).unwrap();
             match act {
