@@ -22,7 +22,7 @@ const MISTAKES_BYTES: usize = 300_000;
 const RELEASE_MAX: Duration = Duration::from_millis(500);
 const DEBUG_FACTOR: u32 = 20;
 const DEBUG_PART: u16 = 4;
-/// CPU time from which on a file is compared with a quarter of it. Below, starting the program counts max.
+/// CPU time from which on a file is compared with a quarter of it. Below, starting the program counts most.
 const COMPARED_MIN: Duration = Duration::from_millis(400);
 /// Number of flows whose check takes longer than a reload.
 const FLOWS: usize = 6_000;
@@ -116,7 +116,7 @@ fn texts() -> Vec<Kind> {
     ]
 }
 
-/// Many entries, max with the same mistake.
+/// Many entries, most with the same mistake.
 fn mistakes() -> Vec<Kind> {
     vec![
         kind("providers", "providers:\n", |at| format!("  p{at}: {{ url: 'http://h{at}.test' }}\n"), ""),
@@ -287,7 +287,7 @@ fn bound(kinds: &[Kind], bytes: usize) {
             assert!(whole <= part * 8, "{}: {part:?} for a quarter of what takes {whole:?}", kind.name);
         }
     }
-    println!("CPU time of `egret check` for {bytes} bytes, at max {max:?}:\n{table}");
+    println!("CPU time of `egret check` for {bytes} bytes, at most {max:?}:\n{table}");
 }
 
 #[test]

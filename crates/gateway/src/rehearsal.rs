@@ -507,7 +507,7 @@ impl Rehearsal {
                 if matches!(ended, Ended::Call) {
                     return ended;
                 }
-                match self.pass_back(run, state, (target, &ended), now) {
+                match self.pass_back(run, state, target, &ended, now) {
                     ResponseStep::Pass => return ended,
                     ResponseStep::LocalResponse(response) => ended = local(*response, now),
                     ResponseStep::Repeat(at) => {
@@ -562,7 +562,8 @@ impl Rehearsal {
         &self,
         run: &mut FlowRun,
         state: &RequestState,
-        (target, ended): (&CallTarget, &Ended),
+        target: &CallTarget,
+        ended: &Ended,
         now: Timestamp,
     ) -> ResponseStep {
         let flows = &self.view.plan.flows;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use egret_clock::Timestamp;
 use egret_config::{Problem, Secret};
-use egret_message::KnownProvider;
+use egret_message::{KnownProvider, KnownProviders};
 use egret_store::SharedState;
 
 use super::account::Account;
@@ -45,13 +45,12 @@ impl Accounts {
             problems.push(Problem::new("accounts", format!("at most {ACCOUNTS_MAX} accounts are allowed")));
             return Self { accounts: Vec::new(), invalid: configs.keys().cloned().collect(), in_force };
         }
-        let numbers: HashMap<&str, usize> =
-            providers.iter().enumerate().map(|(number, provider)| (provider.name, number)).collect();
+        let providers = KnownProviders::new(providers);
         let compiled = configs.iter().filter_map(|(name, config)| {
             let at = format!("accounts.{name}");
             let known = problems.len();
             check_name(name, &at, problems);
-            check_providers(config, &at, (providers, &numbers), problems);
+            check_providers(config, &at, &providers, problems);
             let before = before.and_then(|before| before.get(before.find(name)?));
             let name: Arc<str> = name.as_str().into();
             let token = before.and_then(Account::token);
@@ -169,7 +168,7 @@ fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
 fn check_providers(
     config: &AccountConfig,
     at: &str,
-    (known, numbers): (&[KnownProvider<'_>], &HashMap<&str, usize>),
+    providers: &KnownProviders<'_>,
     problems: &mut Vec<Problem>,
 ) {
     if config.provider.is_empty() {
@@ -177,11 +176,10 @@ fn check_providers(
         problems.push(Problem::new(at, message));
     }
     for (number, name) in config.provider.iter().enumerate() {
-        let Some(provider) = numbers.get(name.as_str()).map(|number| &known[*number]) else {
+        let Some(provider) = providers.get(name) else {
             let at =
                 egret_match::matching::path_of_entry(&config.provider, &format!("{at}.provider"), number);
-            let names = known.iter().map(|provider| provider.name);
-            problems.push(Problem::unknown_name(at, "provider", name, names));
+            problems.push(Problem::unknown_name(at, "provider", name, providers.names()));
             continue;
         };
         if config.certificate.is_some() && !provider.tls {

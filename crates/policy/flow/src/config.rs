@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use egret_diagnosis::{DiagnosedFlow, DiagnosisConfig, ResponseCondition};
 use egret_match::matching::{HostPattern, MatchConfig, path_of_entry};
 use egret_match::router::MatchRule;
-use egret_message::{KnownProvider, OTHER_HOSTS};
+use egret_message::{KnownProvider, KnownProviders, OTHER_HOSTS};
 use egret_remedy::RemedyConfig;
 
 /// Remedies and diagnoses for the exchanges that match.
@@ -81,8 +81,7 @@ pub(crate) fn too_many(flows: &[FlowConfig]) -> Option<Problem> {
 pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut names = HashMap::new();
-    let known: HashMap<&str, &KnownProvider<'_>> =
-        providers.iter().rev().map(|provider| (provider.name, provider)).collect();
+    let providers = KnownProviders::new(providers);
     for (number, flow) in flows.iter().enumerate() {
         let at = format!("flows[{number}]");
         check_name(&flow.name, &format!("{at}.name"), &mut problems);
@@ -90,7 +89,7 @@ pub fn problems(flows: &[FlowConfig], providers: &[KnownProvider<'_>]) -> Vec<Pr
             let message = format!("the name `{}` is already used by `flows[{first}]`", flow.name);
             problems.push(Problem::new(format!("{at}.name"), message));
         }
-        check_providers(&flow.matching, &format!("{at}.match"), (providers, &known), &mut problems);
+        check_providers(&flow.matching, &format!("{at}.match"), &providers, &mut problems);
     }
     problems
 }
@@ -110,7 +109,7 @@ fn check_name(name: &str, at: &str, problems: &mut Vec<Problem>) {
 fn check_providers(
     config: &MatchConfig,
     at: &str,
-    (providers, known): (&[KnownProvider<'_>], &HashMap<&str, &KnownProvider<'_>>),
+    providers: &KnownProviders<'_>,
     problems: &mut Vec<Problem>,
 ) {
     let hosts: Vec<HostPattern> =
@@ -121,10 +120,9 @@ fn check_providers(
             may_meet = true;
             continue;
         }
-        let Some(provider) = known.get(name.as_str()) else {
+        let Some(provider) = providers.get(name) else {
             let at = path_of_entry(&config.provider, &format!("{at}.provider"), number);
-            let names = providers.iter().map(|provider| provider.name);
-            problems.push(Problem::unknown_name(at, "provider", name, names));
+            problems.push(Problem::unknown_name(at, "provider", name, providers.names()));
             may_meet = true;
             continue;
         };

@@ -4,12 +4,12 @@
 //! The same rule applies to recording and to verification. A name is split into words at every character that
 //! is not a letter or digit, and where the case changes. Digits at the end of a word do not count.
 //!
-//! - NameWords for a password, `secret` or `credential` anywhere mean a secret, unless the last word names a
+//! - Words for a password, `secret` or `credential` anywhere mean a secret, unless the last word names a
 //!   property of it: `password_policy`, `secret_name`.
 //! - Otherwise the last word decides, together with the one before it: `access_token`, `x-api-key`,
 //!   `session_id`, `stripe-signature` are secrets; `next_page_token`, `max_tokens`, `primary_key`,
 //!   `token_type` are not.
-//! - NameWords such as `value`, `hash` or `header` at the end are skipped: `api_key_value` is an `api_key`.
+//! - Words such as `value`, `hash` or `header` at the end are skipped: `api_key_value` is an `api_key`.
 //!
 //! NameWords may be joined, as in `accesstoken` and `PHPSESSID`. Names are English, like those of most APIs;
 //! words for a password are known in other languages too.
@@ -237,13 +237,13 @@ const CARD: u16 = 1 << 10;
 
 /// The words of each list, separated by blanks.
 const LISTS: [(u16, &str); 11] = [
-    // NameWords at the end that do not change the meaning of the words before them.
+    // Words at the end that do not change the meaning of the words before them.
     (
         SKIPPED,
         "value val hash hashed confirm confirmation again repeat old new current plain plaintext raw text string \
         str data base b encoded encrypted hex sha hint header param env live test prod v",
     ),
-    // NameWords at the end that make it the name of a property of a secret.
+    // Words at the end that make it the name of a property of a secret.
     (
         ABOUT,
         "type types kind at on in url uri href link path name names arn length len size count policy policies \
@@ -254,19 +254,19 @@ const LISTS: [(u16, &str); 11] = [
         attempts retries tries provider source manager store region rotation field fields rule rules locked \
         prefix",
     ),
-    // NameWords before `token` that make it harmless: a position in a list, or a piece of text.
+    // Words before `token` that make it harmless: a position in a list, or a piece of text.
     (
         HARMLESS_TOKEN,
         "page nextpage next prev previous continuation continue cursor sync pagination paging start end stop \
         first last max min num total count eos bos pad unk mask sep cls special per input output prompt \
         completion cached reasoning image audio idempotency change delta watch offset position",
     ),
-    // NameWords before `tokens` that make them secrets. Otherwise `tokens` is a count.
+    // Words before `tokens` that make them secrets. Otherwise `tokens` is a count.
     (
         SECRET_TOKENS,
         "access refresh auth bearer api session security oauth device registration personal csrf",
     ),
-    // NameWords before `key` that make it a secret. Most other keys are identifiers. NameWords that end with `api`
+    // Words before `key` that make it a secret. Most other keys are identifiers. Words that end with `api`
     // count too.
     (
         SECRET_KEY,
@@ -275,12 +275,12 @@ const LISTS: [(u16, &str); 11] = [
         storage admin root webhook hook function functions deploy developer write ingest ingestion mashape hmac \
         ssh pgp gpg preshared bearer",
     ),
-    // NameWords before `code` that make it a secret.
+    // Words before `code` that make it a secret.
     (
         SECRET_CODE,
         "otp totp mfa verification auth authorization recovery backup security pass pin sms access device login",
     ),
-    // NameWords that mean a secret by themselves, at the end of a name.
+    // Words that mean a secret by themselves, at the end of a name.
     (
         SECRET_NOUN,
         "authorization authorisation authentication auth bearer jwt jws jwe dpop assertion csrf xsrf signature \
@@ -289,7 +289,7 @@ const LISTS: [(u16, &str); 11] = [
     ),
     // Members that represent the object they are in, like those in the first list.
     (REPRESENTS, "id key code content payload"),
-    // NameWords that mean a secret anywhere in a name, besides those for `password` and `secret`.
+    // Words that mean a secret anywhere in a name, besides those for `password` and `secret`.
     (
         STRONG,
         "pwd credential credentials creds passwort kennwort motdepasse contrasena contraseña contrasenia senha \
@@ -297,13 +297,13 @@ const LISTS: [(u16, &str); 11] = [
         parool slaptazodis slaptažodis lozinka geslo matkhau katasandi пароль парола лозинка συνθηματικό 密码 密碼 \
         口令 パスワード 비밀번호 암호 รหัสผ่าน סיסמה पासवर्ड",
     ),
-    // NameWords before `url` and `uri` that make it the address of a database, which contains its password.
+    // Words before `url` and `uri` that make it the address of a database, which contains its password.
     (
         DATABASE,
         "database db datasource redis mongo mongodb postgres postgresql pg mysql mariadb mssql sqlserver \
         sqlalchemy clickhouse amqp rabbitmq jdbc",
     ),
-    // NameWords before `card` that make it a payment card.
+    // Words before `card` that make it a payment card.
     (CARD, "credit debit bank payment charge prepaid gift"),
 ];
 

@@ -26,7 +26,7 @@ pub use fault::Fault;
 pub use fields::{Changes, Fields, Json, is_json};
 pub use origin::{Origin, default_port};
 pub use outcome::{CallFailure, Destination, FailureKind, Outcome, ReceivedMessage};
-pub use provider::{KnownProvider, OTHER_HOSTS};
+pub use provider::{KnownProvider, KnownProviders, OTHER_HOSTS};
 pub use refusal::{Fixed, Reason, Refused};
 pub use request::{Request, consumer};
 pub use request_id::{OWN_REQUEST_ID, REQUEST_ID, RequestId};
