@@ -19,6 +19,7 @@ PEERS := .peers
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 RELEASE := $(TARGET)/release/egret
 QUICK_EGRET := $(TARGET)/quick/egret
+DEBUG_EGRET := $(TARGET)/debug/egret
 # Fuzzing: seconds for each target, and for those in FUZZ_LONG, whose parsers changed recently; parallel targets; see scripts/fuzz.
 export FUZZ_SECONDS ?= 120
 export FUZZ_LONG_SECONDS ?= 600
@@ -42,26 +43,33 @@ cargo_install = cargo install --quiet --locked --root $(PEERS)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help run quick cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange size package-size script-size ui ui-check fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages site clean handover interception-costs pictures
+.PHONY: help run debug quick cluster-demo build test test-clients test-ssh test-cluster lint house doc model instructions exchange size package-size script-size ui ui-check fuzz regressions deny lab modes truth footprint earlier package package-binaries package-twice test-packages site clean handover interception-costs pictures
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: quick ## Build Egret with little optimization and start it with the built-in provider: a demo without the Internet
+run: debug ## Build Egret without optimization and start it with the built-in provider: a demo without the Internet
 	@scripts/need curl
-	@$(say) "$(QUICK_EGRET) run --demo (Ctrl-C stops it)"
-	@exec $(QUICK_EGRET) run --demo
+	@$(say) "$(DEBUG_EGRET) run --demo (Ctrl-C stops it)"
+	@exec $(DEBUG_EGRET) run --demo
 
-quick: ## Build Egret with little optimization, in target/quick
+# Dependencies have other features in tests. With one test in the build, `make test` compiles none of it again.
+debug: ## Build Egret without optimization, in target/debug
+	@$(say) "Checking for a C compiler"
+	@scripts/need cc=gcc
+	@$(say) "Building $(DEBUG_EGRET): three to five minutes the first time. It is slow: make build makes the fast one"
+	@cargo build --locked --workspace --bins --test docs
+
+quick: ## Build Egret with little optimization, in target/quick, for the gates of CI
 	@$(say) "Checking for a C compiler"
 	@scripts/need cc=gcc
 	@$(say) "Building $(QUICK_EGRET): five to ten minutes the first time. make build makes a faster Egret"
 	@cargo build --locked --profile quick --package egret
 
-cluster-demo: quick ## Start Redis, three gateways that share a limit, and their provider, which counts the calls (SECONDS=60)
+cluster-demo: debug ## Start Redis, three gateways that share a limit, and their provider, which counts the calls (SECONDS=60)
 	@$(say) "Checking for Redis"
 	@scripts/need redis-server
-	@exec scripts/cluster-demo $(QUICK_EGRET) $(SECONDS)
+	@exec scripts/cluster-demo $(DEBUG_EGRET) $(SECONDS)
 
 # The line tables, most of the binary's size, go to egret.debug. Debuggers and valgrind find them by the link in the binary.
 build: ## Build the release binary, with all optimization
@@ -90,9 +98,11 @@ lint: $(PEERS)/python ## Check formatting, imports, prose, clippy, fuzz targets,
 house: ## Print the table of the house: sizes, imports, names and prose, with their bounds (AT=an earlier commit too, PLACES=1)
 	@scripts/house $(if $(AT),--at '$(AT)') $(if $(PLACES),--places)
 
-doc: ## Build the code's documentation; warnings are errors
+doc: ## Build the code's documentation, in which warnings are errors, and run its examples
 	@$(say) "Documentation"
 	@RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+	@$(say) "Examples in it"
+	@cargo test --locked --workspace --doc
 
 # Tests are always built for the whole workspace: with fewer packages, dependencies have other features, and are compiled again.
 test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)/python $(PEERS)/node ## Install what the tests need, then run unit, property and end-to-end tests
@@ -102,7 +112,7 @@ test: $(PEERS)/go-httpbin-$(GO_HTTPBIN) $(PEERS)/versitygw-$(VERSITYGW) $(PEERS)
 	@$(say) "Building Egret and its tests"
 	@cargo build --locked --workspace --bins --tests
 	@$(say) "Unit, property and end-to-end tests"
-	@cargo test --locked --workspace --no-fail-fast
+	@cargo test --locked --workspace --no-fail-fast --tests
 	@$(say) "All passed"
 
 CLIENTS := $(PEERS)/python $(PEERS)/runtimes $(PEERS)/javascript $(PEERS)/stripe-mock-$(STRIPE_MOCK)

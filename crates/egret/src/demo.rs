@@ -48,15 +48,23 @@ pub fn provider_config(address: SocketAddr) -> ProviderConfig {
     }
 }
 
-/// Returns a heading, three commands (through the base URL, through the proxy, and to the metrics), and the
-/// address of the control page.
+/// A debug build, as `make run` makes it, is no measure of Egret.
+const BUILD: &str = if cfg!(debug_assertions) {
+    "This build is slow, because it is not optimized: `make build` makes the fast one.\n"
+} else {
+    ""
+};
+
+/// Returns a heading, three commands (through the base URL, through the proxy, and to the metrics), the
+/// address of the control page, and a remark if this build is slow.
 pub fn lines(gateway: SocketAddr, provider: SocketAddr, control: SocketAddr) -> String {
     format!(
         "Egret is running. Paste these commands into another terminal to send traffic through it:\n\
          curl -i http://{gateway}/{NAME}/get\n\
          curl -i -x http://{gateway} http://{provider}/anything\n\
          curl http://{control}/metrics\n\
-         The control page shows the traffic: http://{control}/\n"
+         The control page shows the traffic: http://{control}/\n\
+         {BUILD}"
     )
 }
 
@@ -68,7 +76,7 @@ mod tests {
     fn there_are_three_lines_to_paste_under_one_heading_and_the_page() {
         let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let lines = lines(address(8000), address(9000), address(8001));
-        let rest: Vec<&str> = lines.lines().skip(1).collect();
+        let rest: Vec<&str> = lines.lines().skip(1).take(4).collect();
         assert_eq!(
             rest,
             [
@@ -78,5 +86,12 @@ mod tests {
                 "The control page shows the traffic: http://127.0.0.1:8001/",
             ]
         );
+    }
+
+    #[test]
+    fn a_build_without_optimization_is_called_slow() {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 8000));
+        let slow = lines(address, address, address).contains("make build");
+        assert_eq!(slow, cfg!(debug_assertions));
     }
 }
