@@ -111,7 +111,8 @@ fn a_browser_paints_the_lines_in_light_and_dark() {
     for (scheme, paper, line) in
         [("light", [255, 255, 255], [14, 116, 144]), ("dark", [17, 24, 39], [34, 211, 238])]
     {
-        let picture = directory.join(&format!("{scheme}.png"));
+        let file = directory.join(&format!("{scheme}.png"));
+        let picture = file.to_str().unwrap();
         let script = format!(
             "await page.look(1400, 2200, {scheme:?}); await page.screenshot({picture:?}); return null;"
         );
@@ -121,7 +122,7 @@ fn a_browser_paints_the_lines_in_light_and_dark() {
             print(*((np.abs(pixels - [int(c) for c in colour.split(',')]).max(axis=2) < 6).sum() for colour in sys.argv[2:]))";
         let [paper, line] =
             [paper, line].map(|colour: [u8; 3]| colour.map(|part| part.to_string()).join(","));
-        let counted = python(script, &[picture.to_str().unwrap(), &paper, &line]);
+        let counted = python(script, &[picture, &paper, &line]);
         let counts: Vec<u32> = counted.split_ascii_whitespace().map(|count| count.parse().unwrap()).collect();
         assert!(counts[0] > 500_000 && counts[1] > 3_000, "{scheme}: {counted}");
     }
