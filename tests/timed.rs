@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue panics with the reason")]
 
 mod timed {
+    mod attack_handover;
     mod attack_limits;
     mod bench_comparison;
     mod bench_open_model;

@@ -14,8 +14,8 @@ use socket2::{Domain, Socket, Type};
 fn timeouts(tested: &str) -> String {
     let names = ["head", "keep_alive", "half_close", "connect", "tls", "first_byte", "idle"];
     let others = names.iter().filter(|name| !tested.contains(&format!("{name}:")));
-    let others: String = others.map(|name| format!(", {name}: 1h")).collect();
-    format!("timeouts: {{ {tested}{others} }}")
+    let others: Vec<String> = others.map(|name| format!(", {name}: 1h")).collect();
+    format!("timeouts: {{ {tested}{} }}", others.concat())
 }
 
 fn before(origin: &Provider, tested: &str) -> Egret {
