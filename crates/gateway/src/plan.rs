@@ -517,7 +517,9 @@ impl Plan {
 impl ListenerPlan {
     /// Returns `true` if `host`, the value of a `Host` field, names the gateway itself.
     pub fn is_own_host(&self, host: &[u8]) -> bool {
-        self.own_hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
+        // Nearly all clients write a host in lower case, and equal bytes are compared at once.
+        let is_written_so = self.own_hosts.iter().any(|own| **own == *host);
+        is_written_so || self.own_hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
     }
 }
 

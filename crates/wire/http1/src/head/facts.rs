@@ -40,7 +40,7 @@ impl Facts {
         start: usize,
         version: Version,
         limits: &HeadLimits,
-        repeated: &mut RepeatedLines,
+        mut repeated: Option<&mut RepeatedLines>,
         fields: &mut Vec<Field>,
     ) -> Result<Option<usize>, HeadError> {
         let mut at = start;
@@ -52,11 +52,15 @@ impl Facts {
                 _ if fields.len() == limits.max_fields() => return Err(HeadError::TooManyFields),
                 _ => {}
             }
-            let field = if let Some(field) = repeated.find(fields.len(), window, at) {
+            let number = fields.len();
+            let known = repeated.as_deref().and_then(|lines| lines.find(number, window, at));
+            let field = if let Some(field) = known {
                 field
             } else {
                 let Some(field) = read_line(window, at)? else { return Ok(None) };
-                repeated.note(fields.len(), window, at, field);
+                if let Some(lines) = repeated.as_deref_mut() {
+                    lines.note(number, window, at, field);
+                }
                 field
             };
             fields.push(field);
@@ -135,7 +139,9 @@ impl Facts {
     }
 }
 
-/// Parses the field line of `window` at offset `at`. Returns `None` if the line continues beyond `window`.
+/// Parses the field line of `window` at offset `at`. Returns `None` if the line continues beyond `window`. A
+/// function of its own, so the registers stay free for the lines that need not be parsed.
+#[inline(never)]
 pub(super) fn read_line(window: &[u8], at: usize) -> Result<Option<Field>, HeadError> {
     let rest = &window[at..];
     let Some(name_len) = find_colon(rest) else {

@@ -1,4 +1,4 @@
-//! Field lines of the heads before. A peer repeats most of its lines. A line that stands where it stood
+//! Field lines of the heads before. A peer repeats most of its lines, and a line that stands where it stood
 //! in the last head need not be parsed again.
 
 use std::fmt;
@@ -43,12 +43,11 @@ impl RepeatedLines {
         let bytes = window.get(at..at + line.field.line_end as usize)?;
         let (words, last) = (bytes.as_chunks::<WORD>().0, bytes.last_chunk::<WORD>()?);
         // All of the line is compared, and so the time says nothing about the part of a secret that differs.
-        let differs = words
-            .iter()
-            .zip(&line.words)
-            .fold(u64::from_le_bytes(*last) ^ line.last, |differs, (word, known)| {
-                differs | (u64::from_le_bytes(*word) ^ known)
-            });
+        let mut differs = u64::from_le_bytes(*last) ^ line.last;
+        for (at, known) in line.words.iter().enumerate() {
+            let Some(word) = words.get(at) else { break };
+            differs |= u64::from_le_bytes(*word) ^ known;
+        }
         (differs == 0).then(|| line.field.moved_by(to_u32(at)))
     }
 
