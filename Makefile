@@ -13,6 +13,9 @@ export CARGO_INCREMENTAL := 0
 # Debian's directories for daemons, which may be missing in a user's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
+# The cases of property tests are the same in each run: `make properties` draws new ones.
+export PROPTEST_RNG_SEED ?= 1
+
 export START := $(or $(START),$(shell date +%s))
 say = printf '\n==> [%3d s] %s\n' $$(($$(date +%s) - $(START)))
 # Another call of make, which `make --dry-run` only prints.
@@ -60,7 +63,7 @@ test-peers: $(peer-go-httpbin) $(peer-versitygw) $(peer-python) $(peer-node-modu
 	@scripts/need curl ab wrk siege nginx redis-server openssl chromium script iptables ip unshare jq
 
 test: test-peers built-tests ## Run unit, property and end-to-end tests
-	@$(say) "Unit, property and end-to-end tests"
+	@$(say) "Unit, property and end-to-end tests, with the seed $(PROPTEST_RNG_SEED) for the cases of property tests"
 	@cargo test --locked --workspace --no-fail-fast
 	@$(say) "All passed"
 

@@ -1,6 +1,20 @@
 # Tests that take long, need root, or are run by hand.
 
-.PHONY: test-clients test-ssh test-cluster model fuzz fuzz-check regressions ui-check pictures
+.PHONY: steady properties test-clients test-ssh test-cluster model fuzz fuzz-check regressions ui-check pictures
+
+RUNS ?= 20
+steady: test-peers built-tests ## Repeat unit and end-to-end tests in random order, and list those that ever fail (RUNS=20, BUSY=1, ONLY=part of a name, SEED)
+	@$(say) "$(RUNS) runs in random order"
+	@scripts/steady --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(BUSY),--busy) $(ONLY)
+
+NEW_SEED := $(or $(SEED),$(START))
+CASES ?= 4000
+properties: export PROPTEST_RNG_SEED := $(NEW_SEED)
+properties: export PROPTEST_CASES := $(CASES)
+properties: ## Run property tests with other cases than `make test` (CASES=4000, SEED, ONLY=part of a name)
+	@scripts/need cc
+	@$(say) "Property tests with $(CASES) cases each: make properties CASES=$(CASES) SEED=$(NEW_SEED) repeats them"
+	@cargo test --locked --workspace --exclude egret-tests --tests --no-fail-fast -- $(ONLY)
 
 test-clients: $(peer-python) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) built-tests ## Run programs of many runtimes under egret exec
 	@scripts/need nginx unshare mount curl wget git python3 node go javac ruby php +php-curl chromium certutil
@@ -25,13 +39,13 @@ test-cluster: $(peer-valkey-server) $(if $(ONLY),,model) built-tests ## Play `ma
 
 HISTORIES ?= 10000
 MIRRORED ?= 200
-SEED := $(or $(SEED),$(START))
+model: export PROPTEST_RNG_SEED := $(NEW_SEED)
 model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=200, SEED): five minutes
 	@scripts/need cc redis-server
-	@$(say) "Playing $(HISTORIES) histories of the seed $(SEED)"
-	@EGRET_MODEL_SEED=$(SEED) EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick --package egret-store --lib model -- --nocapture
+	@$(say) "Playing $(HISTORIES) histories of the seed $(NEW_SEED)"
+	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick --package egret-store --lib model -- --nocapture
 	@$(say) "Playing $(MIRRORED) histories beside Redis, whose script must give the same replies"
-	@EGRET_MODEL_SEED=$(SEED) EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
+	@EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
 		cargo test --locked --profile quick --package egret-store --lib model_histories -- --nocapture
 
 fuzz: export PATH := $(abspath $(PEERS))/bin:$(PATH)
