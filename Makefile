@@ -101,11 +101,13 @@ ui: $(peer-ui) ## Build the page of the control port from its TypeScript
 	@$(say) "Building $(PAGE)"
 	@node $(UI)/build.mjs $(PAGE)
 
+# Chosen with Egret, other packages get dependencies with the features that it has, and share its build in the same profile.
+BESIDE_EGRET := --package egret --package
 # A quick build is optimized for minutes instead of half an hour. It takes more instructions, and has limits of its own.
 instructions: $(peer-gungraun-runner) ## Count the instructions of the hot path (QUICK=1)
 	@scripts/need valgrind +libc6-dbg
 	@$(if $(QUICK),EGRET_QUICK=1) GUNGRAUN_RUNNER=$(abspath $(PEERS))/bin/gungraun-runner \
-		cargo bench --locked $(if $(QUICK),--profile quick) --workspace --bench '*'
+		cargo bench --locked $(if $(QUICK),--profile quick) $(BESIDE_EGRET) egret-benches --bench '*'
 
 exchange: $(if $(QUICK),quick,build) ## Count the instructions of a whole exchange (QUICK=1)
 	@scripts/need valgrind redis-server curl +libc6-dbg

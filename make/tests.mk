@@ -43,10 +43,10 @@ model: export PROPTEST_RNG_SEED := $(NEW_SEED)
 model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=10000, MIRRORED=200, SEED): five minutes
 	@scripts/need cc redis-server
 	@$(say) "Playing $(HISTORIES) histories of the seed $(NEW_SEED)"
-	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick --package egret-store --lib model -- --nocapture
+	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model -- --nocapture
 	@$(say) "Playing $(MIRRORED) histories beside Redis, whose script must give the same replies"
 	@EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
-		cargo test --locked --profile quick --package egret-store --lib model_histories -- --nocapture
+		cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model_histories -- --nocapture
 
 fuzz: export PATH := $(abspath $(PEERS))/bin:$(PATH)
 fuzz: $(peer-cargo-fuzz) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use egret_benches::at_most;
 use egret_clock::{Timestamp, begin_turn, boot_us, turned_boot_us};
 use egret_quota::{Quota, Quotas, Stores};
 use egret_store::shared::{Book, Farewell, GroupKey, GroupSink, Member, SharedGroup, SharedLease, Terms};
 use gungraun::prelude::*;
-use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
@@ -177,13 +177,6 @@ fn shared_bucket() -> Arc<Quota> {
 
 fn shared_slots() -> Arc<Quota> {
     shared(&json!({ "limit": 10_000, "kind": "concurrency", "store": "redis" }))
-}
-
-/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
-fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
-    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
-    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
-    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
 #[library_benchmark(config = at_most(900, 1_180))]

@@ -12,6 +12,7 @@
 
 use std::hint::black_box;
 
+use egret_benches::at_most;
 use egret_clock::Timestamp;
 use egret_flow::config::{FlowConfig, match_rules};
 use egret_http1::{Field, HeadLimits, Progress, RequestHead};
@@ -19,7 +20,6 @@ use egret_match::matching::Question;
 use egret_match::router::{Matches, Router};
 use egret_message::{Changes, Fields, Request};
 use gungraun::prelude::*;
-use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 use serde_json::{Value, json};
 
 const HEAD: &[u8] = b"GET / HTTP/1.1\r\n\
@@ -125,13 +125,6 @@ fn five_of_thousand() -> Case {
         json!({ "host": "other.example" }),
     ]);
     case(&flows, 6)
-}
-
-/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
-fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
-    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
-    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
-    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
 #[library_benchmark(config = at_most(181, 220))]

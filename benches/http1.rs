@@ -12,11 +12,11 @@
 
 use std::hint::black_box;
 
+use egret_benches::at_most;
 use egret_http1::{
     BodyDecoder, Edits, HeadLimits, Method, Progress, RequestHead, ResponseHead, Span, chunk_head,
 };
 use gungraun::prelude::*;
-use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 
 const REQUEST: &[u8] = b"POST /v1/charges?expand[]=customer HTTP/1.1\r\n\
     Host: api.provider.example\r\n\
@@ -82,13 +82,6 @@ fn chunks() -> (Vec<u8>, Vec<Span>) {
     }
     bytes.extend_from_slice(b"0\r\n\r\n");
     (bytes, Vec::with_capacity(64))
-}
-
-/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
-fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
-    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
-    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
-    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
 #[library_benchmark(config = at_most(3_770, 3_900))]

@@ -16,6 +16,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egret_benches::at_most;
 use egret_cache::{
     Action, CacheConfig, CallTimes, Candidate, Decision, KeyContext, KeySecret, Lookup, Policy, Stored,
     TimedResponse,
@@ -24,7 +25,6 @@ use egret_clock::Timestamp;
 use egret_http1::{HeadLimits, Method, Progress, RequestHead, ResponseHead};
 use egret_message::{Fields, Request, Response};
 use gungraun::prelude::*;
-use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 
 const NOW: Timestamp = Timestamp::from_secs(1_795_307_476);
 
@@ -101,13 +101,6 @@ fn hit(mut case: Case) -> Case {
     out.clear();
     reply.write_fields(stored, 1024, out);
     case
-}
-
-/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
-fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
-    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
-    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
-    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
 #[library_benchmark(config = at_most(15_600, 18_500))]

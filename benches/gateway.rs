@@ -15,10 +15,10 @@
 use std::hint::black_box;
 use std::net::SocketAddr;
 
+use egret_benches::at_most;
 use egret_gateway::config::{GatewayConfig, ListenConfig, Providers};
 use egret_gateway::fixture::Fixture;
 use gungraun::prelude::*;
-use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 
 const GATEWAY: &str = "127.0.0.1:8000";
 const REVERSE: &str = "127.0.0.1:8002";
@@ -49,13 +49,6 @@ fn warm(listener: &str, request: Vec<u8>) -> (Fixture, Vec<u8>) {
     let mut fixture = Fixture::new(&config, &providers, listener.parse().unwrap());
     fixture.forward(&request, |_| ()).unwrap();
     (fixture, request)
-}
-
-/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
-fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
-    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
-    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
-    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
 #[library_benchmark]

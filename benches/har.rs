@@ -14,6 +14,7 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 
+use egret_benches::at_most;
 use egret_config::Size;
 use egret_har::observed::{
     Captured, HttpVersion, Notes, Observed, ObservedField, ObservedRequest, ObservedResponse, Phases,
@@ -21,7 +22,6 @@ use egret_har::observed::{
 use egret_har::recording::Bodies;
 use egret_har::{Key, Recorder, Recording, RecordingConfig};
 use gungraun::prelude::*;
-use gungraun::{Callgrind, CallgrindMetrics, EventKind};
 
 const REQUEST: [(&str, &str); 6] = [
     ("Host", "api.provider.example"),
@@ -128,13 +128,6 @@ fn recording(config: &RecordingConfig, new: usize) -> Case {
     let recorder = Recorder::new(Key::new(&[7; 32]), &recording);
     let case = write(Case { recorder, exchange: observed(0), out: Vec::new() });
     Case { exchange: observed(new), ..case }
-}
-
-/// The limits of a release, and of a quick build, which `make instructions QUICK=1` counts.
-fn at_most(release: u64, quick: u64) -> LibraryBenchmarkConfig {
-    let instructions = if option_env!("EGRET_QUICK").is_some() { quick } else { release };
-    let limits = [(CallgrindMetrics::SingleEvent(EventKind::Ir), instructions)];
-    LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits(limits)).clone()
 }
 
 #[library_benchmark(config = at_most(9_300, 12_700))]
