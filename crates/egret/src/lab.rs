@@ -140,12 +140,11 @@ fn print_needs(arguments: &RunArguments) -> Result<(), Failure> {
 
 fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
     let egret = own_program()?;
-    let run = match &arguments.resume {
-        Some(directory) => Run::resume(directory, &egret),
-        None => {
-            let (file, changes) = (arguments.file()?, arguments.changes());
-            Run::new(file, &changes, arguments.out.as_deref(), &egret, env!("CARGO_PKG_VERSION"))
-        }
+    let run = if let Some(directory) = &arguments.resume {
+        Run::resume(directory, &egret)
+    } else {
+        let (file, changes) = (arguments.file()?, arguments.changes());
+        Run::new(file, &changes, arguments.out.as_deref(), &egret, env!("CARGO_PKG_VERSION"))
     };
     let (interrupter, interrupt) = Interrupt::new();
     watch_signals(interrupter)?;
