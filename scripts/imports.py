@@ -26,18 +26,6 @@ WINGS = {
 # Of some wings only these crates may be used.
 ONLY = {("lab", "records"): {"egret-har"}}
 
-# The wings of crates that are in no wing's folder, as in earlier commits.
-OUTSIDE = {
-    "egret-clock": "base",
-    "egret-config": "base",
-    "egret-json": "base",
-    "egret-http1": "wire",
-    "egret-flow": "policy",
-    "egret-store": "policy",
-    "egret-har": "records",
-    "egret-export": "records",
-}
-
 # The rooms of a crate, from the highest to the lowest: a room may import from those after it. A room is a module with
 # all that is in it, apart from rooms of their own, such as `observe/recorder` in `observe`. A module in no room is not judged.
 ORDERS = {
@@ -65,22 +53,16 @@ CIRCLE_FILES_MAX = 3
 
 REMEDY = "move the shared item down, or pass it in"
 
-# Exceptions, each with its reason as the value. The key of an import is (crate, importing module, imported module),
-# that of a circle (crate, one of its modules). A module is written as `exchange/route`.
-IMPORTS_ALLOWED = {}
-CIRCLES_ALLOWED = {}
 
-
-def wing(root, name, directory):
-    """The wing of a crate."""
-    first = directory.relative_to(Path(root, "crates")).parts[0]
-    return first if first in WINGS else OUTSIDE.get(name, first)
+def wing(root, directory):
+    """The wing of the crate in this directory."""
+    return directory.relative_to(Path(root, "crates")).parts[0]
 
 
 def backward_crates(root):
     """Finds dependencies between crates from a lower wing to a higher one, apart from those of tests and benches."""
     crates = rust_source.crates(root)
-    wings = {name: wing(root, name, directory) for name, directory in crates.items()}
+    wings = {name: wing(root, directory) for name, directory in crates.items()}
     for name, directory in crates.items():
         path = directory / "Cargo.toml"
         text = path.read_text()
@@ -121,8 +103,6 @@ def backward_rooms(root):
                 low, high = room(module, order), room(target, order)
                 if low is None or high is None or order.index(low) <= order.index(high):
                     continue
-                if (name, "/".join(module), "/".join(target)) in IMPORTS_ALLOWED:
-                    continue
                 message = f"`{low}` imports `{used}` from `{high}`, which is above it: {REMEDY}"
                 yield Finding(graph.files[module].path, line, message)
 
@@ -131,8 +111,7 @@ def circles(root):
     """The circles of too many files: the crate, and the graph's modules in each circle."""
     for name, directory in rust_source.crates(root).items():
         for circle in rust_source.graph(directory).circles():
-            is_allowed = any((name, "/".join(module)) in CIRCLES_ALLOWED for module in circle)
-            if len(circle) > CIRCLE_FILES_MAX and not is_allowed:
+            if len(circle) > CIRCLE_FILES_MAX:
                 yield name, circle
 
 

@@ -77,7 +77,7 @@ PHRASES = {
 REPLACEMENTS = COINED | PHRASES
 WORDS = re.compile(rf"\b(?:{'|'.join(REPLACEMENTS)})\b", re.IGNORECASE)
 # Folders and files that are searched for them; not the list itself, and not what npm and `make ui` write.
-WORDS_IN = ("crates", "tests", "docs", "scripts", "examples", "experiments", "fuzz/*.rs", "*.md", "Makefile")
+WORDS_IN = ("crates", "tests", "docs", "scripts", "examples", "experiments", "fuzz/*.rs", "*.md", "Makefile", "make")
 WORDS_NOT_IN = (":!scripts/prose.py", ":!*package-lock.json", ":!crates/control/src/page/page.js", ":!crates/control/src/page/editor.js")
 
 CODE_SPAN = re.compile(r"(`+).+?\1")

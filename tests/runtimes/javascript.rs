@@ -4,7 +4,7 @@ use super::trial::{EXPECTED, Trial, URL};
 
 /// Returns a program of the packages that `make test-clients` installs.
 fn installed(program: &str) -> String {
-    format!("{}/../.peers/javascript/node_modules/{program}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/peers/javascript/node_modules/{program}", env!("CARGO_MANIFEST_DIR"))
 }
 
 const FETCH: &str = "const response = await fetch(process.argv.at(-1)); console.log(await response.text())";

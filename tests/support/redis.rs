@@ -29,7 +29,7 @@ impl Flavor {
     pub fn program(self) -> PathBuf {
         match self {
             Self::Redis7 => located("redis-server", ".peers/bin/redis-server"),
-            Self::Valkey9 => located("valkey-server", ".peers/valkey/bin/valkey-server"),
+            Self::Valkey9 => located("valkey-server", ".peers/bin/valkey-server"),
         }
     }
 }

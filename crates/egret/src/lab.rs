@@ -94,6 +94,9 @@ pub struct RunArguments {
     /// Exit with code 1 if a figure misses a target that the experiment sets.
     #[arg(long)]
     hold: bool,
+    /// Print the names of the programs that the run needs, one a line, instead of running it.
+    #[arg(long, conflicts_with = "resume")]
+    needs: bool,
     /// Continue a stopped run, with its original experiment and configs.
     #[arg(long, value_name = "DIR", conflicts_with = "file")]
     resume: Option<PathBuf>,
@@ -103,6 +106,7 @@ impl Lab {
     /// Runs the command.
     pub fn run(self) -> Result<(), Failure> {
         match self {
+            Self::Run(arguments) if arguments.needs => print_needs(&arguments),
             Self::Run(arguments) => run_experiment(&arguments),
             Self::Report { directory } => report(&directory),
             Self::Compare { first, second, tolerance, any } => compare(&first, &second, tolerance, any),
@@ -112,25 +116,35 @@ impl Lab {
     }
 }
 
+impl RunArguments {
+    fn file(&self) -> Result<&Path, Failure> {
+        let message = "no experiment given: name its file, or a stopped run with --resume";
+        self.file.as_deref().ok_or_else(|| Failure::Misused(message.into()))
+    }
+
+    fn changes(&self) -> Changes {
+        Changes {
+            quick: self.quick,
+            rounds: self.rounds,
+            cases: self.cases.clone(),
+            seconds: self.seconds,
+            machines: self.on.clone(),
+        }
+    }
+}
+
+fn print_needs(arguments: &RunArguments) -> Result<(), Failure> {
+    let programs = egret_experiment::needs(arguments.file()?, &arguments.changes())?;
+    print(&programs.into_iter().map(|program| program + "\n").collect::<String>())
+}
+
 fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
     let egret = own_program()?;
-    let run = match (&arguments.file, &arguments.resume) {
-        (_, Some(directory)) => Run::resume(directory, &egret),
-        (Some(file), None) => {
-            let changes = Changes {
-                quick: arguments.quick,
-                rounds: arguments.rounds,
-                cases: arguments.cases.clone(),
-                seconds: arguments.seconds,
-                machines: arguments.on.clone(),
-            };
-            Run::new(file, &changes, arguments.out.as_deref(), &egret, env!("CARGO_PKG_VERSION"))
-        }
-        (None, None) => {
-            return Err(Failure::Misused(
-                "no experiment given: name its file, or a stopped run with --resume".into(),
-            ));
-        }
+    let run = if let Some(directory) = &arguments.resume {
+        Run::resume(directory, &egret)
+    } else {
+        let (file, changes) = (arguments.file()?, arguments.changes());
+        Run::new(file, &changes, arguments.out.as_deref(), &egret, env!("CARGO_PKG_VERSION"))
     };
     let (interrupter, interrupt) = Interrupt::new();
     watch_signals(interrupter)?;

@@ -46,4 +46,4 @@ pub use host::serve;
 pub use interrupt::{Interrupt, Interrupter};
 pub use listing::list;
 pub use results::{Results, ResultsError};
-pub use run::{Changes, PartialResults, Run, RunError};
+pub use run::{Changes, PartialResults, Run, RunError, needs};

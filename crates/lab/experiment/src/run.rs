@@ -359,6 +359,18 @@ fn leave_out(experiment: &mut Experiment, hosts: &Hosts) -> Result<BTreeMap<Stri
     Ok(left_out)
 }
 
+/// Names of the programs that an experiment needs with these changes, those of optional scenarios included,
+/// each once. Egret is not among them, nor a program that is named by its path.
+pub fn needs(file: &Path, changes: &Changes) -> Result<BTreeSet<String>, RunError> {
+    let (experiment, _) = Experiment::read(file)?;
+    let experiment = changes.apply_to(experiment).map_err(|error| RunError::Misused(error.to_string()))?;
+    let proxies = experiment.scenarios.iter();
+    let proxies = proxies.flat_map(|scenario| turn_files::scenario_programs(&experiment, scenario));
+    let provider = turn_files::provider_program(&experiment.provider).map(str::to_owned);
+    let clients = client_programs(&experiment).into_iter().map(str::to_owned);
+    Ok(proxies.chain(provider).chain(clients).filter(|program| !program.contains(['/', '@'])).collect())
+}
+
 /// Names of the clients' programs, each once.
 fn client_programs(experiment: &Experiment) -> BTreeSet<&'static str> {
     let kinds = experiment.pairs().map(|(case, scenario)| experiment.client(case, scenario).kind);

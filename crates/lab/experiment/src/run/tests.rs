@@ -64,6 +64,31 @@ fn only_an_optional_scenario_is_left_out_without_its_program() {
 }
 
 #[test]
+fn needed_programs_follow_the_profile_and_the_cases() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("mine.yaml");
+    let text = "title: t\nprovider: { kind: go-httpbin }\n\
+        services: { redis: { kind: redis }, sums: { command: [sums] } }\n\
+        cases: [{ name: kept, client: { kind: wrk, keep_alive: true, duration: 2s } }, { name: new, client: { kind: ab } }]\n\
+        scenarios:\n\
+        - { name: direct }\n\
+        - { name: own, command: [\"@{egret}\", run], services: [redis] }\n\
+        - { name: peer, command: [peer], services: [redis, sums], optional: true }\n\
+        - { name: built, command: [./built] }\n\
+        quick: { cases: [new], scenarios: [direct, own], client: { duration: 1s } }\n";
+    std::fs::write(&file, text).unwrap();
+    let needed = |quick: bool, cases: &[&str]| {
+        let cases = cases.iter().map(ToString::to_string).collect();
+        let needed = needs(&file, &Changes { quick, cases, ..Changes::default() });
+        needed.map(|programs| Vec::from_iter(programs).join(" ")).map_err(|error| error.to_string())
+    };
+    assert_eq!(needed(false, &[]), Ok("ab go-httpbin peer redis-server sums wrk".into()));
+    assert_eq!(needed(true, &[]), Ok("ab go-httpbin redis-server".into()));
+    assert_eq!(needed(false, &["kept"]), Ok("go-httpbin peer redis-server sums wrk".into()));
+    assert_eq!(needed(false, &["old"]), Err("there is no case `old`; the cases are kept, new".into()));
+}
+
+#[test]
 fn a_baseline_is_never_left_out() {
     let text = "title: t\nprovider: {}\nbaseline: x\n\
         scenarios: [{ name: a }, { name: x, command: [no-such-program], optional: true }]\n";

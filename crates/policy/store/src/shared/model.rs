@@ -2,8 +2,8 @@
 //! faults of gateways, network and store. In none of them does a unit exist twice, or does the provider count
 //! more than its limit; and after the faults everybody is served again.
 //!
-//! `EGRET_MODEL_HISTORIES` sets the number of histories, and `EGRET_MODEL_SEED` the seed they are drawn from.
-//! Without them, the same few are played each time. `make model` plays many new ones.
+//! `EGRET_MODEL_HISTORIES` sets the number of histories, and `PROPTEST_RNG_SEED` the seed that they are drawn
+//! from. Without them, the same few are played each time. `make model` plays many new ones.
 
 #![expect(clippy::cast_precision_loss, reason = "the numbers are small")]
 
@@ -55,7 +55,7 @@ struct History {
 /// Plays the histories of one thread. Returns the number of those that it played.
 fn play_part(thread: u32) -> u32 {
     let cases = from_env("EGRET_MODEL_HISTORIES").unwrap_or(HISTORIES).div_ceil(THREADS);
-    let rng_seed = RngSeed::Fixed(from_env("EGRET_MODEL_SEED").unwrap_or(SEED) + u64::from(thread));
+    let rng_seed = RngSeed::Fixed(from_env("PROPTEST_RNG_SEED").unwrap_or(SEED) + u64::from(thread));
     let config = ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() };
     let result = TestRunner::new(config).run(&history(), |history| {
         play(&history).map_err(TestCaseError::fail)?;

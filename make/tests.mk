@@ -1,0 +1,75 @@
+# Tests that take long, need root, or are run by hand.
+
+.PHONY: steady properties test-timed test-clients test-ssh test-cluster model fuzz fuzz-check regressions ui-check pictures
+
+RUNS ?= 20
+steady: test-peers built-tests ## Repeat unit and end-to-end tests in random order, and list those that ever fail (RUNS=20, BUSY=1, ONLY=part of a name, SEED)
+	@$(say) "$(RUNS) runs in random order"
+	@scripts/steady --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(BUSY),--busy) $(ONLY)
+
+NEW_SEED := $(or $(SEED),$(START))
+CASES ?= 4000
+properties: export PROPTEST_RNG_SEED := $(NEW_SEED)
+properties: export PROPTEST_CASES := $(CASES)
+properties: ## Run property tests with other cases than `make test` (CASES=4000, SEED, ONLY=part of a name)
+	@scripts/need cc
+	@$(say) "Property tests with $(CASES) cases each: make properties CASES=$(CASES) SEED=$(NEW_SEED) repeats them"
+	@cargo test --locked --workspace --exclude egret-tests --tests --no-fail-fast -- $(ONLY)
+
+# They judge time and shares of allowances, so no other test runs beside them, and CI leaves them out.
+test-timed: $(peer-node-modules) built-tests ## Run the tests that judge time, one at a time: do not use the machine meanwhile (ONLY=part of a name)
+	@scripts/need ab wrk redis-server chromium
+	@cargo test --locked --workspace --test timed -- --test-threads 1 --nocapture $(ONLY)
+
+test-clients: $(peer-python) $(peer-runtimes) $(peer-javascript) $(peer-stripe-mock) built-tests ## Run programs of many runtimes under egret exec
+	@scripts/need nginx unshare mount curl wget git python3 node go javac ruby php +php-curl chromium certutil
+	@cargo test --locked --workspace --test runtimes -- --test-threads 2
+
+test-ssh: built-tests ## Run the lab with its parts on three machines: network namespaces with an sshd each; needs root
+	@scripts/need sshd ssh ssh-keygen ip nsenter
+	@unshare --net true || { echo 'This suite needs network namespaces (CAP_SYS_ADMIN): run it as root.' >&2; exit 1; }
+	@cargo test --locked --workspace --test ssh -- --test-threads 1
+
+# Scenarios that measure which share of a limit is used have the machine to themselves.
+ALONE := steady rolling_restart
+test-cluster: $(peer-valkey-server) $(if $(ONLY),,model) built-tests ## Play `make model`, then share quotas among eight gateways over Redis and Valkey, through faults: a quarter of an hour (ONLY=name of a scenario)
+	@scripts/need redis-server redis-sentinel faketime strace setpriv
+	@$(say) "Scenarios: do not use the machine meanwhile"
+	@status=0; \
+	$(if $(ONLY),,cargo test --locked --workspace --test cluster -- --test-threads 1 --nocapture $(ALONE) || status=1;) \
+	cargo test --locked --workspace --test cluster -- --test-threads 3 --nocapture \
+		$(or $(ONLY),$(addprefix --skip ,$(ALONE))) || status=1; \
+	$(say) "All scenarios"; exit $$status
+
+HISTORIES ?= 2000
+MIRRORED ?= 200
+model: export PROPTEST_RNG_SEED := $(NEW_SEED)
+model: ## Play random histories of the protocol by which gateways share a quota (HISTORIES=2000, MIRRORED=200, SEED): five minutes
+	@scripts/need cc redis-server
+	@$(say) "Playing $(HISTORIES) histories of the seed $(NEW_SEED)"
+	@EGRET_MODEL_HISTORIES=$(HISTORIES) cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model -- --nocapture
+	@$(say) "Playing $(MIRRORED) histories beside Redis, which must give the same replies"
+	@EGRET_MODEL_HISTORIES=$(MIRRORED) scripts/with-redis EGRET_MODEL_REDIS \
+		cargo test --locked --profile quick $(BESIDE_EGRET) egret-store --lib model_histories -- --nocapture
+
+fuzz: export PATH := $(abspath $(PEERS))/bin:$(PATH)
+fuzz: $(peer-cargo-fuzz) ## Fuzz every target (FUZZ_ONLY, FUZZ_SECONDS=120, FUZZ_LONG, FUZZ_LONG_SECONDS=600, FUZZ_JOBS=1)
+	@scripts/need cc
+	@scripts/fuzz
+
+fuzz-check: ## Check the code of the fuzz targets, which no test builds
+	@scripts/need c++
+	@RUSTFLAGS=-Adead_code cargo check --quiet --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)/fuzz-check
+
+# Regression tests must fail with a binary without the fixes. Run by hand, because CI does not have such a binary.
+regressions: $(if $(BEFORE)$(BEFORE_COMMIT),test-peers) ## Show that regression tests fail without the fixes (BEFORE=path, or BEFORE_COMMIT)
+	@scripts/regressions $(if $(BEFORE),--before '$(BEFORE)') $(if $(BEFORE_COMMIT),--before-commit '$(BEFORE_COMMIT)') $(ONLY)
+
+ui-check: $(peer-ui) ## Check the page's types and size, and that the committed files are those that its sources give
+	@npm run --silent --prefix $(UI) check
+	@rm -rf $(PEERS)/page && node $(UI)/build.mjs $(PEERS)/page
+	@diff --recursive --brief $(PEERS)/page $(PAGE) || { echo 'Run `make ui`, and commit $(PAGE).' >&2; exit 1; }
+	@echo 'The committed page is up to date'
+
+pictures: ## Draw the pictures of the page in docs/images (needs the peers of make test and a built egret)
+	@EGRET_PICTURES=$(CURDIR)/docs/images cargo test --locked --workspace --test e2e page_pictures
