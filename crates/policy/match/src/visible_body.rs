@@ -49,7 +49,7 @@ mod tests {
             ("deflate, gzip", coded("gzip", &coded("deflate", body))),
             ("identity", body.to_vec()),
         ] {
-            assert_eq!(seen(&[JSON, ("Content-Encoding", codings)], &coded).unwrap(), body, "{codings}");
+            assert_eq!(seen(&[JSON, ("Content-Encoding", codings)], &bytes).unwrap(), body, "{codings}");
         }
         let twice = [JSON, ("Content-Encoding", "deflate"), ("Content-Encoding", "gzip")];
         assert_eq!(seen(&twice, &coded("gzip", &coded("deflate", body))).unwrap(), body);
