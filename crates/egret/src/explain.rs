@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn remedies_see_a_refusal_in_the_format_of_its_provider() {
-        let text = r#"
+        let text = r"
 providers:
   one: { url: 'http://one.test', errors: { format: openai } }
   two: { url: 'http://two.test' }
@@ -342,14 +342,14 @@ flows:
           return respond({ status: response.headers.get('content-type') === 'application/json' ? 451 : 452 });
         }
   - script: { source: 'function onRequest(request) { return refuse(); }' }
-"#;
+";
         let config = Config::parse("egret.yaml", text).unwrap();
         let explained = ExplainedConfig::new("egret.yaml", &config).unwrap();
         let ask = |url| {
             let (method, fields) = ("GET", &[][..]);
-            explained.ask(&Question { method, url, fields, body: None, consumer: None, listener: None })
+            explained.ask(&ProbeRequest { method, url, fields, body: None, consumer: None, listener: None })
         };
-        assert_eq!(ask("http://one.test/").unwrap().answer, Answer::Remedy(451));
-        assert_eq!(ask("http://two.test/").unwrap().answer, Answer::Remedy(452));
+        assert_eq!(ask("http://one.test/").unwrap().answer, Responder::Remedy(451));
+        assert_eq!(ask("http://two.test/").unwrap().answer, Responder::Remedy(452));
     }
 }

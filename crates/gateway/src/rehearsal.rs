@@ -335,7 +335,7 @@ impl Rehearsal {
         let tunnel = asked.tunnel.filter(|tunnel| tunnel.tls)?;
         let authority = Authority::parse(tunnel.authority.as_bytes(), Some(default_port(true))).ok()?;
         let rehearsed = self.tunnel(flows, state, authority);
-        matches!(rehearsed.answer, Answer::Error(_)).then_some(rehearsed)
+        matches!(rehearsed.answer, Responder::Error(_)).then_some(rehearsed)
     }
 
     /// Routes the request in `state`, whose head is the one that the client has sent.

@@ -557,7 +557,7 @@ mod tests {
     #[test]
     fn stopping_without_a_thread_is_no_wait() {
         let (tell, stopped) = mpsc::channel();
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             records(1).0.stop(Some(Instant::now() + Duration::from_hours(1)));
             tell.send(())
         });

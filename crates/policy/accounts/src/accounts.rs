@@ -1,6 +1,6 @@
 //! All accounts of a config, compiled.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use egret_clock::Timestamp;
@@ -24,7 +24,7 @@ const NAME_BYTES_MAX: usize = 64;
 /// All accounts of a config, by number, in the order of their names.
 #[derive(Debug, Default)]
 pub struct Accounts {
-    accounts: Vec<Account>,
+    list: Vec<Account>,
     /// The names of accounts that are left out because of a mistake, which has been reported.
     invalid: HashSet<String>,
     in_force: Arc<SecretsInForce>,
@@ -43,7 +43,7 @@ impl Accounts {
         let in_force = before.map(|before| Arc::clone(&before.in_force)).unwrap_or_default();
         if configs.len() > ACCOUNTS_MAX {
             problems.push(Problem::new("accounts", format!("at most {ACCOUNTS_MAX} accounts are allowed")));
-            return Self { accounts: Vec::new(), invalid: configs.keys().cloned().collect(), in_force };
+            return Self { list: Vec::new(), invalid: configs.keys().cloned().collect(), in_force };
         }
         let providers = KnownProviders::new(providers);
         let compiled = configs.iter().filter_map(|(name, config)| {
@@ -58,7 +58,7 @@ impl Accounts {
                 Credential::compile(config, &name, token, shared.tokens, &in_force, &at, problems);
             let placeholder = compile_placeholder(config, &at, problems);
             let credential = credential.filter(|_| problems.len() == known)?;
-            let own = config.provider.iter().filter_map(|own| numbers.get(own.as_str()).copied());
+            let own = config.provider.iter().filter_map(|own| providers.number(own));
             let own: BTreeSet<usize> = own.collect();
             let (state, version) = before.map(|before| before.inherited(config)).unwrap_or_default();
             let digest = config.digest();
@@ -80,7 +80,7 @@ impl Accounts {
                 secret_patterns: OnceLock::new(),
             })
         });
-        let mut compiled = Self { accounts: compiled.collect(), invalid: HashSet::new(), in_force };
+        let mut compiled = Self { list: compiled.collect(), invalid: HashSet::new(), in_force };
         let left_out = configs.keys().filter(|name| compiled.find(name).is_none());
         compiled.invalid = left_out.cloned().collect();
         compiled
@@ -105,12 +105,12 @@ impl Accounts {
 
     /// Returns the account with that number.
     pub fn get(&self, number: usize) -> Option<&Account> {
-        self.accounts.get(number)
+        self.list.get(number)
     }
 
     /// Returns the number of the account with that name.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.accounts.binary_search_by(|account| (*account.name).cmp(name)).ok()
+        self.list.binary_search_by(|account| (*account.name).cmp(name)).ok()
     }
 
     /// Returns what the next process takes over.
@@ -129,7 +129,7 @@ impl Accounts {
 
     /// Iterates over all accounts, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Account> {
-        self.accounts.iter()
+        self.list.iter()
     }
 }
 
@@ -218,11 +218,11 @@ mod tests {
     }
 
     fn cools(accounts: &Accounts) -> bool {
-        accounts.accounts[0].snapshot(NOW).cooling.is_some()
+        accounts.list[0].snapshot(NOW).cooling.is_some()
     }
 
     fn cool(accounts: &Accounts, status: u16) {
-        let account = &accounts.accounts[0];
+        let account = &accounts.list[0];
         let call = RefusedCall { started: NOW, status, version: account.version(), requested_pause: None };
         account.cool(call, NOW, RULE);
     }
@@ -236,7 +236,7 @@ mod tests {
             let after = compiled("two", &["one"], Some(&before));
             assert_eq!(cools(&after), is_kept, "{status}");
             assert!(cools(&before), "exchanges in flight keep the old one");
-            assert!(Arc::ptr_eq(before.accounts[0].state(), after.accounts[0].state()));
+            assert!(Arc::ptr_eq(before.list[0].state(), after.list[0].state()));
         }
     }
 
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_digest_identifies_its_secret() {
         let of =
-            |token: &str, provider: &[&str]| *compiled(token, provider, None).accounts[0].credential_digest();
+            |token: &str, provider: &[&str]| *compiled(token, provider, None).list[0].credential_digest();
         assert_eq!(of("one", &["one"]), of("one", &["one", "two"]));
         assert_ne!(of("one", &["one"]), of("two", &["one"]));
     }

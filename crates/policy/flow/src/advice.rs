@@ -81,7 +81,7 @@ fn last_draws<'a>(flows: &'a [FlowConfig], quotas: &'a QuotaConfigs) -> HashMap<
     for (flow, config) in flows.iter().enumerate() {
         for (number, remedy) in config.remedies.iter().enumerate() {
             for name in remedy.names() {
-                let Named::Quota(name) = name else { continue };
+                let NamedPart::Quota(name) = name else { continue };
                 // The config is valid, so there is no cycle.
                 for name in std::iter::successors(Some(name), parent) {
                     last.insert(name, (flow, number));

@@ -11,7 +11,7 @@
 //!   `token_type` are not.
 //! - Words such as `value`, `hash` or `header` at the end are skipped: `api_key_value` is an `api_key`.
 //!
-//! NameWords may be joined, as in `accesstoken` and `PHPSESSID`. Names are English, like those of most APIs;
+//! Words may be joined, as in `accesstoken` and `PHPSESSID`. Names are English, like those of most APIs;
 //! words for a password are known in other languages too.
 //!
 //! Two names depend on their place: `Key` is a secret as the name of a header field, and `code` beside
@@ -111,12 +111,11 @@ impl<'a> NameWords<'a> {
         let mut start = 0;
         for (at, byte) in name.iter().enumerate() {
             match CLASSES[usize::from(*byte)] {
-                Class::Letter => {}
                 Class::Capital if is_break(name, at) => {
                     words.push(&lower[start..at]);
                     start = at;
                 }
-                Class::Capital => {}
+                Class::Letter | Class::Capital => {}
                 Class::Other => {
                     words.push(&lower[start..at]);
                     start = at + 1;
@@ -320,6 +319,7 @@ struct Lexicon {
 static LEXICON: Lexicon = Lexicon::new();
 
 impl Lexicon {
+    #[expect(clippy::large_stack_arrays, reason = "only the compiler evaluates it")]
     const fn new() -> Self {
         let mut lexicon = Self { slots: [Word { text: b"", lists: 0 }; SLOTS], lengths: [0; 256] };
         let mut number = 0;
@@ -362,6 +362,7 @@ const fn is_equal(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Returns the slot of a word by its first and last bytes, and its length.
+#[expect(clippy::cast_possible_truncation, reason = "a hash may be of the length's lower half")]
 const fn slot_of(word: &[u8]) -> usize {
     let (first, last) = match (word.first_chunk(), word.last_chunk()) {
         (Some(first), Some(last)) => (u32::from_le_bytes(*first), u32::from_le_bytes(*last)),
@@ -506,8 +507,8 @@ fn meaning_of_glued(words: &NameWords<'_>) -> Meaning {
         [glued @ .., b't', b'o', b'k', b'e', b'n'] if !is_in(glued, HARMLESS_TOKEN) => Meaning::Secret,
         [glued @ .., b'k', b'e', b'y', b's'] if is_key(glued) => Meaning::AllSecret,
         [glued @ .., b'k', b'e', b'y'] if is_key(glued) => Meaning::Secret,
-        [.., b's', b'e', b's', b's', b'i', b'd'] => Meaning::Secret,
-        [.., b's', b'e', b's', b's', b'i', b'o', b'n', b'i', b'd'] => Meaning::Secret,
+        [.., b's', b'e', b's', b's', b'i', b'd']
+        | [.., b's', b'e', b's', b's', b'i', b'o', b'n', b'i', b'd'] => Meaning::Secret,
         _ => Meaning::Plain,
     }
 }

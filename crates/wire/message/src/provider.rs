@@ -24,7 +24,7 @@ pub struct KnownProviders<'a> {
 }
 
 impl<'a> KnownProviders<'a> {
-    /// Sorts a list by name. Names are unique.
+    /// Finds the names of a list, which are unique.
     pub fn new(list: &'a [KnownProvider<'a>]) -> Self {
         let numbers = list.iter().enumerate().map(|(number, provider)| (provider.name, number)).collect();
         Self { list, numbers }
@@ -32,7 +32,12 @@ impl<'a> KnownProviders<'a> {
 
     /// Returns the provider of this name.
     pub fn get(&self, name: &str) -> Option<&'a KnownProvider<'a>> {
-        self.list.get(*self.numbers.get(name)?)
+        self.list.get(self.number(name)?)
+    }
+
+    /// Returns the place of the provider of this name in the config, from 0.
+    pub fn number(&self, name: &str) -> Option<usize> {
+        self.numbers.get(name).copied()
     }
 
     /// Returns all names, in the order of the config.

@@ -84,7 +84,7 @@ mod tests {
     /// Returns a line of `len` bytes.
     fn line(len: usize) -> Vec<u8> {
         let mut line = b"Name:".to_vec();
-        line.extend((line.len()..len - 2).map(|at| b'a' + (at % 20) as u8));
+        line.extend((line.len()..len - 2).map(|at| b"abcdefghijklmnopqrst"[at % 20]));
         [&line[..], b"\r\n"].concat()
     }
 

@@ -283,8 +283,11 @@ async fn name_servers_are_asked_for_both_families_once() {
     assert_eq!(resolver.snapshot().entries, 3);
 
     // The look-up of the family that does not answer takes longer than this test may.
-    let config =
-        DnsConfig { servers: vec![server], timeout: Duration::from_hours(1), ..DnsConfig::default() };
+    let config = DnsConfig {
+        servers: vec![server],
+        timeout: egret_config::Duration::from_secs(3_600),
+        ..DnsConfig::default()
+    };
     let patient = Resolver::start(&config).unwrap();
     let found_one = tokio::time::timeout(Duration::from_mins(1), patient.resolve("silent.example")).await;
     assert_eq!(found_one, Ok(found()), "the family that answers is not kept waiting");
