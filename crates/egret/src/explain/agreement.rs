@@ -29,6 +29,13 @@ const CONFIGS: u64 = 50;
 const REQUESTS: usize = 200;
 /// The seed if the environment has none for property tests.
 const SEED: u64 = 37;
+/// Fields that name a host, each with one that names the scheme.
+const ROUTING_FIELDS: [(&str, &str); 4] = [
+    ("x-egret-host", "x-egret-scheme"),
+    ("x-lunar-host", "X-Lunar-Scheme"),
+    ("Mashape-Host-Override", "Mashape-Upstream-Protocol"),
+    ("x-egret-host", "x-forwarded-proto"),
+];
 /// Time for anything that a busy machine delays.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The token of the only client of a listener that asks for one.
@@ -288,15 +295,7 @@ impl World {
                 }
             }
             "headers" => {
-                let (name, other) = *pick(
-                    random,
-                    &[
-                        ("x-egret-host", "x-egret-scheme"),
-                        ("x-lunar-host", "X-Lunar-Scheme"),
-                        ("Mashape-Host-Override", "Mashape-Upstream-Protocol"),
-                        ("x-egret-host", "x-forwarded-proto"),
-                    ],
-                );
+                let (name, other) = *pick(random, &ROUTING_FIELDS);
                 fields.push(format!("{name}: {host}"));
                 if one_in(random, 2) {
                     fields.push(format!("{other}: {scheme}"));
@@ -326,17 +325,11 @@ impl World {
         let body = body.filter(|_| kind != "connect");
         // For `explain`, a client that names a consumer has proven to be this one.
         let consumer = (kind != "client" && one_in(random, 4)).then_some("web");
-        let mut bytes = format!("{method} {target} HTTP/1.1\r\nHost: {sent_host}\r\n");
-        for field in &fields {
-            let _ = write!(bytes, "{field}\r\n");
-        }
+        let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {sent_host}\r\n");
         if let Some(consumer) = consumer {
-            let _ = write!(bytes, "x-egret-consumer: {consumer}\r\n");
+            let _ = write!(head, "x-egret-consumer: {consumer}\r\n");
         }
-        if let Some(body) = body {
-            let _ = write!(bytes, "Content-Length: {}\r\n", body.len());
-        }
-        let _ = write!(bytes, "\r\n{}", body.unwrap_or_default());
+        let bytes = with_fields(head, &fields, body);
         if is_origin_form {
             fields.push(format!("Host: {sent_host}"));
         }
@@ -532,6 +525,18 @@ fn records(gateway: &Gateway, routed: &[usize]) -> BTreeMap<usize, Value> {
         }
         std::thread::yield_now();
     }
+}
+
+/// Returns a request: the beginning of its head, further fields, and the body.
+fn with_fields(mut head: String, fields: &[String], body: Option<&str>) -> String {
+    for field in fields {
+        let _ = write!(head, "{field}\r\n");
+    }
+    if let Some(body) = body {
+        let _ = write!(head, "Content-Length: {}\r\n", body.len());
+    }
+    let _ = write!(head, "\r\n{}", body.unwrap_or_default());
+    head
 }
 
 /// Counts of what has been compared.
