@@ -13,7 +13,7 @@ fn gathered_bodies_stay_within_their_shared_limit() {
     const CLIENTS: u64 = 120;
     // The default is 64 MiB. The allocator needs more: it separates blocks by size, and a body passes through
     // several sizes until it has its final one.
-    const MOST: u64 = 128 * MIB;
+    const GROWTH_MAX: u64 = 128 * MIB;
     // The allocator keeps a few pages of each size for later use.
     const KEPT: u64 = 32 * MIB;
     const LENGTH: usize = 1 << 20;
@@ -43,11 +43,11 @@ fn gathered_bodies_stay_within_their_shared_limit() {
     wait::until_true("all data was received or rejected, or exceeds the limit", || {
         let refused = egret.generated("bodies-full");
         let is_done = egret.stat("/clients/received_bytes") + refused * sent >= CLIENTS * sent;
-        is_done || growth() > MOST
+        is_done || growth() > GROWTH_MAX
     });
     let taken = growth();
     println!("{CLIENTS} bodies of 1 MiB that never end: {} KiB more resident", taken >> 10);
-    assert!(taken <= MOST, "{} KiB", taken >> 10);
+    assert!(taken <= GROWTH_MAX, "{} KiB", taken >> 10);
     drop(clients);
     wait::until_true("all have left", || egret.stat("/clients/open") <= 1);
     wait::until_true("their memory is released", || growth() <= KEPT);

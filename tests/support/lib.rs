@@ -34,6 +34,7 @@ pub mod http;
 pub mod imported;
 pub mod impostor;
 pub mod intercepted;
+pub mod lab;
 pub mod load;
 pub mod members;
 pub mod metered;

@@ -3,30 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use egret_tests::egret::egret;
-use egret_tests::process::{Directory, run};
+use egret_tests::lab::{held, scenario};
+use egret_tests::process::Directory;
 use serde_json::Value;
-
-/// Runs an experiment with `--hold`. Returns exit code, output, and the summary in the results folder.
-fn held(file: &Path, words: &[&str]) -> (i32, String, Value) {
-    let directory = Directory::default();
-    let out = directory.join("out");
-    let mut command = egret(["lab", "run", "--hold"]);
-    let output = run(command.arg(file).args(words).arg("--out").arg(&out));
-    let stderr = [output.stdout, output.stderr].concat();
-    let stderr = String::from_utf8(stderr).unwrap();
-    let summary =
-        std::fs::read_to_string(out.join("summary.json")).unwrap_or_else(|error| panic!("{error}: {stderr}"));
-    (output.status.code().unwrap(), stderr, serde_json::from_str(&summary).unwrap())
-}
 
 fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments").join(name)
-}
-
-fn scenario<'a>(summary: &'a Value, name: &str) -> &'a Value {
-    let scenarios = summary["cases"][0]["scenarios"].as_array().unwrap();
-    scenarios.iter().find(|scenario| scenario["scenario"] == name).unwrap()
 }
 
 #[test]

@@ -517,9 +517,7 @@ impl Plan {
 impl ListenerPlan {
     /// Returns `true` if `host`, the value of a `Host` field, names the gateway itself.
     pub fn is_own_host(&self, host: &[u8]) -> bool {
-        // Nearly all clients write a host in lower case, and equal bytes are compared at once.
-        let is_written_so = self.own_hosts.iter().any(|own| **own == *host);
-        is_written_so || self.own_hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
+        self.own_hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
     }
 }
 
@@ -579,8 +577,8 @@ fn compile_listeners(
             .push(Problem::new("gateway.listen", "at least one address is required, like `127.0.0.1:8000`"));
     }
     let counts = [("listen", config.listen.len(), LISTENERS_MAX), ("names", config.names.len(), NAMES_MAX)];
-    for (key, _, most) in counts.iter().filter(|(_, count, most)| count > most) {
-        problems.push(Problem::new(format!("gateway.{key}"), format!("at most {most} are possible")));
+    for (key, _, max) in counts.iter().filter(|(_, count, max)| count > max) {
+        problems.push(Problem::new(format!("gateway.{key}"), format!("at most {max} are possible")));
     }
     let names = config.names.get(..NAMES_MAX).unwrap_or(&config.names);
     let mut listeners: Vec<ListenerPlan> = Vec::new();

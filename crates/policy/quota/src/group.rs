@@ -273,17 +273,17 @@ impl GroupUsage {
     }
 
     /// Maximum number of units that are ever available at once.
-    pub(super) fn most(&self) -> u64 {
+    pub(super) fn max_units(&self) -> u64 {
         match &self.backed {
-            Backed::Shared(share) => share.most(),
-            Backed::Memory | Backed::File(_) | Backed::Blocks(_) => self.meter.rule().most(),
+            Backed::Shared(share) => share.max_units(),
+            Backed::Memory | Backed::File(_) | Backed::Blocks(_) => self.meter.rule().max_units(),
         }
     }
 
     /// Total units at the moment, used or not, in all gateways that share them.
     pub(super) fn allowance(&self) -> u64 {
         match &self.backed {
-            Backed::Shared(share) => share.most(),
+            Backed::Shared(share) => share.max_units(),
             Backed::Memory | Backed::File(_) | Backed::Blocks(_) => self.meter.allowance(),
         }
     }
@@ -316,7 +316,7 @@ impl GroupUsage {
     /// Why units that are not available are refused, and until when.
     #[cold]
     fn refusal(&mut self, units: u64) -> (Why, Option<Timestamp>) {
-        if units > self.most() {
+        if units > self.max_units() {
             return (Why::CostAboveLimit, None);
         }
         let when = self.when(units);

@@ -165,7 +165,7 @@ impl Meter {
         match &self.gauge {
             Gauge::Windows(windows) => self.rule.limit.saturating_add(windows.spilled()),
             Gauge::Handed(handed) => handed.held(),
-            _ => self.rule.most(),
+            _ => self.rule.max_units(),
         }
     }
 
@@ -333,7 +333,7 @@ impl Meter {
             Gauge::Sliding(sliding) => sliding.reset(self.transit > 0, self.latest),
             Gauge::Windows(windows) => windows.end().unwrap_or(self.latest),
             Gauge::Bucket(bucket) => {
-                let full = self.transit.saturating_add(self.rule.most());
+                let full = self.transit.saturating_add(self.rule.max_units());
                 bucket.when(full, self.latest, &self.rule, &Pace::default()).unwrap_or(self.latest)
             }
             Gauge::Slots => self.latest,

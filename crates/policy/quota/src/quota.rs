@@ -287,7 +287,7 @@ impl Quota {
         for group in self.groups(now, names).ok()? {
             let mut state = group.group.lock();
             state.advance(now);
-            if cost > state.most() {
+            if cost > state.max_units() {
                 return None;
             }
             state.note_waiting(cost.saturating_add(ahead));
@@ -573,7 +573,7 @@ impl Grant {
             }
             charge.units = charge.group.free(|state| {
                 state.advance(now);
-                let actual = actual.min(state.most().max(charge.units));
+                let actual = actual.min(state.max_units().max(charge.units));
                 state.settle(charge.units, actual, charge.stage);
                 actual
             });

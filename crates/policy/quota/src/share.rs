@@ -53,7 +53,7 @@ impl SharedBacking {
         let lease = self.sink.lease(&key);
         Share {
             sink: self.sink.clone(),
-            hold: Hold::new(key, rule.most(), cool_down_ms(rule), true),
+            hold: Hold::new(key, rule.max_units(), cool_down_ms(rule), true),
             lease,
             whole: rule.clone(),
             policy: OnStoreError::Keep,
@@ -132,7 +132,7 @@ impl Share {
 
     /// Applies another rule of the same kind.
     pub(super) fn set_rule(&mut self, rule: Rule, policy: OnStoreError, meter: &mut Meter) {
-        self.hold.set_limit(rule.most());
+        self.hold.set_limit(rule.max_units());
         self.whole = rule;
         self.policy = policy;
         self.applied_until = 0;
@@ -140,8 +140,8 @@ impl Share {
     }
 
     /// Maximum number of units of the whole cluster at once.
-    pub(super) fn most(&self) -> u64 {
-        self.whole.most()
+    pub(super) fn max_units(&self) -> u64 {
+        self.whole.max_units()
     }
 
     /// Units that nobody held, by the last reply.
@@ -228,7 +228,7 @@ impl Share {
         if lease == Lease::Held {
             return self.hold.usable(lease);
         }
-        let limit = self.most();
+        let limit = self.max_units();
         match self.policy {
             OnStoreError::Keep => self.hold.usable(lease),
             OnStoreError::Share => limit / self.lease.member_count().max(self.sink.members_min()).max(1),

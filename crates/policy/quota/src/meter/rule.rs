@@ -26,7 +26,7 @@ pub(crate) enum Refill {
 
 impl Rule {
     /// Maximum number of units that are ever available at once.
-    pub(crate) fn most(&self) -> u64 {
+    pub(crate) fn max_units(&self) -> u64 {
         match &self.refill {
             Refill::Sliding { .. } | Refill::Slots => self.limit,
             Refill::Windows { spillover, .. } => self.limit.saturating_add(*spillover),

@@ -35,6 +35,13 @@ struct Line {
 }
 
 impl RepeatedLines {
+    /// Returns the lines of a head, of which `is_first` is `true` before anything was parsed into it. A value
+    /// for one head needs no memory of its lines, so they get theirs with the second.
+    #[inline]
+    pub fn of(kept: &mut Option<Box<Self>>, is_first: bool) -> Option<&mut Self> {
+        (!is_first).then(|| &mut **kept.get_or_insert_default())
+    }
+
     /// Returns the field of line `number`, which begins at offset `at` of `window`, if the line is the
     /// remembered one.
     #[inline]

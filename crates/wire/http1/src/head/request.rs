@@ -63,7 +63,7 @@ pub struct RequestHead {
     pub expect_continue: bool,
     start_line_end: u32,
     scan: HeadScan,
-    /// `None` until a second head is parsed: a value for one head needs no memory of its lines.
+    /// `None` until a second head is parsed.
     repeated: Option<Box<RepeatedLines>>,
     /// The last valid value of Host: clients repeat it.
     known_host: Vec<u8>,
@@ -102,18 +102,9 @@ impl RequestHead {
         let line_feed = start + found;
         let line = window[start..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
         self.read_start_line(line, start, limits)?;
-        if self.len > 0 && self.repeated.is_none() {
-            self.repeated = Some(Box::default());
-        }
+        let repeated = RepeatedLines::of(&mut self.repeated, self.len == 0);
         let mut facts = Facts::default();
-        let end = facts.read(
-            window,
-            line_feed + 1,
-            self.version,
-            limits,
-            self.repeated.as_deref_mut(),
-            &mut self.fields,
-        )?;
+        let end = facts.read(window, line_feed + 1, self.version, limits, repeated, &mut self.fields)?;
         let Some(len) = end else { return Ok(Progress::Partial) };
         self.len = len;
         self.conclude(&window[..len], &facts)?;

@@ -52,7 +52,7 @@ pub struct ResponseHead {
     pub keep_alive_max: Option<u32>,
     start_line_end: u32,
     scan: HeadScan,
-    /// `None` until a second head is parsed: a value for one head needs no memory of its lines.
+    /// `None` until a second head is parsed.
     repeated: Option<Box<RepeatedLines>>,
 }
 
@@ -102,18 +102,9 @@ impl ResponseHead {
         };
         let line = window[..line_feed].strip_suffix(b"\r").ok_or(HeadError::BareLineFeed)?;
         self.read_start_line(line, limits)?;
-        if self.len > 0 && self.repeated.is_none() {
-            self.repeated = Some(Box::default());
-        }
+        let repeated = RepeatedLines::of(&mut self.repeated, self.len == 0);
         let mut facts = Facts::default();
-        let end = facts.read(
-            window,
-            line_feed + 1,
-            self.version,
-            limits,
-            self.repeated.as_deref_mut(),
-            &mut self.fields,
-        )?;
+        let end = facts.read(window, line_feed + 1, self.version, limits, repeated, &mut self.fields)?;
         let Some(len) = end else { return Ok(Progress::Partial) };
         self.len = len;
         self.conclude(&facts, request_method)?;
