@@ -11,12 +11,13 @@ from rust_source import Finding
 
 # The wings that each wing may depend on, besides itself. A wing is a folder under `crates/`, of one or several crates.
 WINGS = {
-    "egret": {"control", "gateway", "cluster", "import", "lab", "policy", "records", "wire", "base"},
+    "egret": {"process", "control", "gateway", "cluster", "import", "lab", "policy", "records", "wire", "base"},
+    "process": {"control", "gateway", "cluster", "policy", "records", "wire", "base", "lab"},
     "control": {"gateway", "cluster", "policy", "records", "wire", "base"},
     "gateway": {"policy", "records", "wire", "base"},
     "cluster": {"policy", "wire", "base"},
     "policy": {"records", "wire", "base"},
-    "import": {"base"},
+    "import": {"process", "base"},
     "lab": {"records", "wire", "base"},
     "records": {"wire", "base"},
     "wire": {"base"},
@@ -24,7 +25,11 @@ WINGS = {
 }
 
 # Of some wings only these crates may be used.
-ONLY = {("lab", "records"): {"egret-har"}}
+ONLY = {
+    ("lab", "records"): {"egret-har"},
+    ("import", "process"): {"egret-settings"},
+    ("process", "lab"): {"egret-measure"},
+}
 
 # The rooms of a crate, from the highest to the lowest: a room may import from those after it. A room is a module with
 # all that is in it, apart from rooms of their own, such as `observe/recorder` in `observe`. A module in no room is not judged.

@@ -5,8 +5,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
-
-use crate::failure::Failure;
+use egret_settings::failure::Failure;
 
 /// Describes what to do about a command that this build does not have.
 pub fn absent(command: &str) -> Failure {

@@ -8,10 +8,10 @@ use std::ffi::OsString;
 
 use args::{TOKEN_VARIABLE, secret};
 use clap::Args;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 use translation::Translation;
 
-use crate::failure::Failure;
-use crate::output::print;
 use crate::run::overrides::Overrides;
 use crate::run::{Beginning, Origin, Run};
 

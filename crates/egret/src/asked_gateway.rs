@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use egret_config::Secret;
 use egret_control::ControlKey;
+use egret_settings::failure::Failure;
+use egret_settings::location::Location;
+use egret_settings::{config_path, control_key};
 
 use crate::control_client::{Belief, ControlClient};
-use crate::failure::Failure;
-use crate::location::Location;
-use crate::{config_path, control_key};
 
 /// The gateway to ask.
 #[derive(Debug, Args)]

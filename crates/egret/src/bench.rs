@@ -13,10 +13,10 @@ use egret_bench::{
     TlsOptions,
 };
 use egret_measure::streams;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 
 use crate::events::{self, Event, Events};
-use crate::failure::Failure;
-use crate::output::print;
 
 /// The options of `egret bench`.
 #[derive(Debug, Args)]

@@ -7,9 +7,8 @@ mod show;
 mod trust_stores;
 
 use clap::Subcommand;
-
-use crate::failure::Failure;
-use crate::output::print;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 use place::AuthorityPlace;
 
 /// The commands of `egret ca`.

@@ -55,7 +55,7 @@ pub enum Command {
     #[command(after_long_help = crate::help_examples::INIT)]
     Init {
         /// The file to write.
-        #[arg(default_value = crate::config_path::FILE_NAME)]
+        #[arg(default_value = egret_settings::config_path::FILE_NAME)]
         file: PathBuf,
         /// Replace a file that exists.
         #[arg(long)]

@@ -1,8 +1,7 @@
 //! The membership in a cluster, while Egret runs.
 
 use egret_cluster::{ClusterStartError, ClusterThread};
-
-use crate::config::Config;
+use egret_settings::config::Config;
 
 /// Joins the cluster of a config, if it has one.
 pub fn join(config: &Config) -> Result<Option<ClusterThread>, ClusterStartError> {

@@ -12,13 +12,13 @@ use egret_export::{ExporterSnapshot, Exporters};
 use egret_flow::{FlowsSnapshot, UnknownFlow};
 use egret_gateway::Gateway;
 use egret_gateway::stats::StatsSnapshot;
+use egret_settings::config::Config;
+use egret_settings::schema;
 use egret_store::entries::Purge;
 use egret_store::shared::Purged;
 
-use crate::config::Config;
 use crate::gateway_info;
 use crate::interception::Certificates;
-use crate::schema;
 
 /// The data for the control port. Created before the gateway, because the gateway must know the control
 /// port's address in order never to connect to it.

@@ -6,8 +6,7 @@ use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderErrorsConfig, Pr
 use egret_net::config::ProviderTlsConfig;
 #[cfg(feature = "lab")]
 pub use egret_provider::Provider;
-
-use crate::failure::Failure;
+use egret_settings::failure::Failure;
 
 /// Name of the built-in provider in the config.
 pub const NAME: &str = "demo";

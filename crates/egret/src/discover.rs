@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use egret_json::printable::printable_line;
+use egret_settings::failure::Failure;
+use egret_settings::output::{print, print_json};
 use serde::Deserialize;
 
 use crate::asked_gateway::AskedGateway;
-use crate::failure::Failure;
-use crate::output::{print, print_json};
 
 /// The output.
 #[derive(Debug, Args)]

@@ -12,14 +12,14 @@ use std::path::Path;
 use clap::Args;
 use egret_config::without_secrets;
 use egret_gateway::config::ProviderConfig;
+use egret_settings::config::Config;
+use egret_settings::config_file;
+use egret_settings::failure::Failure;
+use egret_settings::output::{print, print_json};
 use serde_json::{Map, Value, json};
 
 use crate::asked_gateway::AskedGateway;
-use crate::config::Config;
-use crate::config_file;
 use crate::control_client::ControlClient;
-use crate::failure::Failure;
-use crate::output::{print, print_json};
 use crate::version;
 use redact::Redactor;
 

@@ -4,15 +4,15 @@
 use std::path::Path;
 use std::time::Duration;
 
+use egret_settings::config_file::{self, ConfigFileError, ConfigSources};
+use egret_settings::failure::Failure;
+use egret_settings::secret_files;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::Instant;
 
-use crate::config_file::{self, ConfigFileError, ConfigSources};
-use crate::failure::Failure;
 use crate::run::attached::CommandEnd;
-use crate::secret_files;
 use crate::watch::Watch;
 
 /// Further changes of the file within this time belong to the same change.

@@ -37,16 +37,14 @@ use egret_ca::CaDirectory;
 use egret_config::{Duration, noting_secret_variables, without_secrets};
 use egret_control::InterceptionInfo;
 use egret_measure::streams::say;
+use egret_settings::config::Config;
+use egret_settings::failure::Failure;
+use egret_settings::location::Location;
+use egret_settings::output::print_exact;
+use egret_settings::{config_file, config_path, data_dir};
 
-use crate::config::Config;
-use crate::config_file;
-use crate::config_path;
-use crate::data_dir;
 use crate::exec_directory::ExecDirectory;
-use crate::failure::Failure;
 use crate::gateway_info;
-use crate::location::Location;
-use crate::output::print_exact;
 #[cfg(target_os = "linux")]
 use crate::run::attached::AttachedReport;
 use client::ClientProof;

@@ -14,16 +14,13 @@ use egret_gateway::{
     Egress, EgressVerdict, GeneratedError, Rehearsal, Rehearsed, RemedyStep, Resolved, Responder,
 };
 use egret_measure::streams::say;
+use egret_settings::config::Config;
+use egret_settings::failure::Failure;
+use egret_settings::output::{print, print_json};
+use egret_settings::{advice, config_file, config_path, unopened};
 use serde::Serialize;
 
-use crate::advice;
-use crate::config::Config;
-use crate::config_file;
-use crate::config_path;
 use crate::explain::request::ProbeRequest;
-use crate::failure::Failure;
-use crate::output::{print, print_json};
-use crate::unopened;
 
 /// The arguments of `egret explain`.
 #[derive(Debug, clap::Args)]

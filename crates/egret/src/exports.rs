@@ -11,8 +11,7 @@ use egret_export::Exporters;
 use egret_files::private_file;
 use egret_flow::config::FlowConfig;
 use egret_har::Key;
-
-use crate::config::Config;
+use egret_settings::config::Config;
 
 /// File name of the key in the data directory.
 const KEY_FILE: &str = "har.key";

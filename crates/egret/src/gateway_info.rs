@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use egret_control::{GatewayInfo, InterceptionInfo, ListenerInfo, ProviderInfo};
+use egret_settings::authority::configured;
+use egret_settings::config::Config;
 
-use crate::ca::init::configured;
-use crate::config::Config;
 use crate::interception::Certificates;
 
 /// Describes a gateway with this config that listens on these addresses, in the order of the config. It is

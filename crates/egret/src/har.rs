@@ -12,9 +12,8 @@ use egret_har::gzip::{self, GzipError};
 use egret_har::har::Creator;
 use egret_har::validate::validate;
 use egret_har::{Exclusions, Har, Key, Obfuscator, scan};
-
-use crate::failure::Failure;
-use crate::output::print;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 
 /// Larger files are rejected, because a file is held in memory several times over. The same bound holds for a
 /// compressed file once it is decompressed.

@@ -1,7 +1,8 @@
 //! `egret health`: tells a container's runtime whether the gateway is ready.
 
+use egret_settings::failure::Failure;
+
 use crate::asked_gateway::GatewayArguments;
-use crate::failure::Failure;
 
 /// Succeeds if the gateway accepts new exchanges. No token is sent.
 pub fn run(gateway: &GatewayArguments) -> Result<(), Failure> {

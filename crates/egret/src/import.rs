@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use egret_measure::streams::say;
+use egret_settings::config::Config;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 
 use crate::archiver::ArchiverArgs;
-use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::print;
 
 /// Translate another product's config into Egret's.
 #[derive(Debug, Subcommand)]

@@ -8,13 +8,12 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
+use egret_settings::config::Config;
+use egret_settings::config_path::FILE_NAME;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
+use egret_settings::schema::schema;
 use serde_json::Value;
-
-use crate::config::Config;
-use crate::config_path::FILE_NAME;
-use crate::failure::Failure;
-use crate::output::print;
-use crate::schema::schema;
 
 /// Width of comments, in columns.
 const COMMENT_COLUMNS: usize = 100;
@@ -191,7 +190,7 @@ mod tests {
 
     fn check(text: &str) -> Config {
         let config = Config::parse("egret.yaml", text).unwrap_or_else(|report| panic!("{report}\n{text}"));
-        assert_eq!(crate::advice::advise(&config), []);
+        assert_eq!(egret_settings::advice::advise(&config), []);
         config
     }
 

@@ -9,10 +9,8 @@ use egret_ca::{
     MintError, ServerConfigs,
 };
 use egret_message::host_pattern::{HostPattern, HostPatterns};
-
-use crate::ca::init::{configured, owner, tunnelled};
-use crate::ca::place::now;
-use crate::config::Config;
+use egret_settings::authority::{configured, now, owner, tunnelled};
+use egret_settings::config::Config;
 
 /// The reason why intercepted hosts have no certificates.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 use egret_experiment::report::{self, Summary};
 use egret_experiment::{Changes, Interrupt, Interrupter, Results, ResultsError, Run, RunError};
 use egret_measure::streams;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 
 use crate::events::{Event, Events, runtime};
-use crate::failure::Failure;
-use crate::output::print;
 
 /// The commands of `egret lab`.
 #[derive(Debug, Subcommand)]
@@ -134,7 +134,7 @@ impl RunArguments {
 }
 
 fn print_needs(arguments: &RunArguments) -> Result<(), Failure> {
-    let programs = egret_experiment::needs(arguments.file()?, &arguments.changes())?;
+    let programs = egret_experiment::needs(arguments.file()?, &arguments.changes()).map_err(failure)?;
     print(&programs.into_iter().map(|program| program + "\n").collect::<String>())
 }
 
@@ -149,9 +149,9 @@ fn run_experiment(arguments: &RunArguments) -> Result<(), Failure> {
     let (interrupter, interrupt) = Interrupt::new();
     watch_signals(interrupter)?;
     let live = std::io::stderr().is_terminal();
-    let results = run.and_then(|run| run.execute(&interrupt, &mut streams::Stderr, live))?;
-    let summary = report::report(&results)?;
-    let results = results.finish()?;
+    let results = run.and_then(|run| run.execute(&interrupt, &mut streams::Stderr, live)).map_err(failure)?;
+    let summary = report::report(&results).map_err(failure)?;
+    let results = results.finish().map_err(failure)?;
     let directory = results.directory.display();
     print(&format!("\n{}\nReport: {directory}/report.html\n", summary_text(&summary)))?;
     let broken = summary.held.iter().filter(|held| !held.holds());
@@ -182,13 +182,13 @@ fn agent(directory: &Path) -> Result<(), Failure> {
 }
 
 fn report(directory: &Path) -> Result<(), Failure> {
-    let results = Results::open(directory)?;
-    let summary = report::report(&results)?;
+    let results = Results::open(directory).map_err(failure)?;
+    let summary = report::report(&results).map_err(failure)?;
     print(&format!("{}\nReport: {}/report.html\n", summary_text(&summary), results.directory.display()))
 }
 
 fn compare(first: &Path, second: &Path, tolerance: u8, any: bool) -> Result<(), Failure> {
-    let summary = |directory: &Path| Results::open(directory).map(|results| Summary::of(&results));
+    let summary = |directory| Results::open(directory).map(|results| Summary::of(&results)).map_err(failure);
     let comparison = report::compare(&summary(first)?, &summary(second)?, f64::from(tolerance) / 100.0);
     print(&comparison.to_string())?;
     if comparison.is_worse() || (any && comparison.differs()) {
@@ -227,22 +227,14 @@ fn watch_signals(interrupter: Interrupter) -> Result<(), Failure> {
     thread.map(drop).map_err(|error| Failure::Failed(format!("cannot start the signal thread: {error}")))
 }
 
-impl From<RunError> for Failure {
-    fn from(error: RunError) -> Self {
-        let message = error.to_string();
-        match error {
-            RunError::File(_)
-            | RunError::Misused(_)
-            | RunError::Results(ResultsError::Exists(_) | ResultsError::NotThere(_)) => {
-                Self::Misused(message)
-            }
-            _ => Self::Failed(message),
-        }
-    }
-}
-
-impl From<ResultsError> for Failure {
-    fn from(error: ResultsError) -> Self {
-        RunError::from(error).into()
+/// Returns the failure of a command of the lab.
+fn failure(error: impl Into<RunError>) -> Failure {
+    let error = error.into();
+    let message = error.to_string();
+    match error {
+        RunError::File(_)
+        | RunError::Misused(_)
+        | RunError::Results(ResultsError::Exists(_) | ResultsError::NotThere(_)) => Failure::Misused(message),
+        _ => Failure::Failed(message),
     }
 }

@@ -11,6 +11,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use egret_json::printable::{is_unprintable, printable, printable_json, push_quoted};
+use egret_settings::config::{LogConfig, LogFormat, LogLevel};
+use egret_settings::failure::Failure;
+use egret_settings::output;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -19,10 +22,6 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Registry, reload};
-
-use crate::config::{LogConfig, LogFormat, LogLevel};
-use crate::failure::Failure;
-use crate::output;
 
 /// Capacity of the queue, in lines.
 const LINES_MAX: usize = 1024;

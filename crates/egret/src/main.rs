@@ -9,7 +9,6 @@
 
 #[cfg(not(feature = "lab"))]
 mod absent;
-mod advice;
 mod archiver;
 mod asked_gateway;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/bench.rs")]
@@ -18,19 +17,8 @@ mod ca;
 mod check;
 mod cli;
 mod cluster;
-mod cluster_advice;
-mod config;
-mod config_advice;
-mod config_draft;
-mod config_file;
-mod config_path;
-mod config_rule;
-mod config_versions;
 mod control_client;
-mod control_key;
 mod control_source;
-mod control_token;
-mod data_dir;
 mod demo;
 mod descriptors;
 mod discover;
@@ -42,8 +30,6 @@ mod exec;
 mod exec_directory;
 mod explain;
 mod exports;
-mod failure;
-mod foreign_keys;
 mod gateway_info;
 mod har;
 mod health;
@@ -53,22 +39,17 @@ mod init;
 mod interception;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/lab.rs")]
 mod lab;
-mod location;
 mod logging;
 mod manual;
 mod memory;
 mod other_names;
-mod output;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/provider.rs")]
 mod provider;
 mod reference;
 mod run;
-mod schema;
-mod secret_files;
 mod start_failure;
 mod supervisor;
 mod tail;
-mod unopened;
 mod version;
 mod watch;
 
@@ -76,10 +57,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use egret_measure::streams::say;
+use egret_settings::failure::Failure;
+use egret_settings::output::{print, print_exact, print_json};
+use egret_settings::{config_path, output};
 
 use cli::{Cli, Command};
-use failure::Failure;
-use output::{print, print_exact, print_json};
 
 /// A gateway allocates and frees small objects on many threads. mimalloc avoids the contended arenas of the
 /// system allocator, returns memory after a burst, and is also fast under musl, whose own allocator takes a

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use egret_settings::failure::Failure;
 
 use crate::cli::Cli;
-use crate::failure::Failure;
 use crate::reference;
 
 /// Returns the completion script for a shell.

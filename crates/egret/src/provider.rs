@@ -12,13 +12,13 @@ use egret_provider::{
     Delay, DurationError, Fault, Options, Playback, Provider, RateLimit, StartError, UnknownFault,
     parse_duration,
 };
+use egret_settings::config::LogConfig;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 
-use crate::config::LogConfig;
 use crate::demo::PROVIDER_ADDRESS;
 use crate::events::{Event, Events, runtime};
-use crate::failure::Failure;
 use crate::logging::Logging;
-use crate::output::print;
 
 /// Returns the reference page of the provider's endpoints.
 pub fn reference() -> String {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clap::CommandFactory;
+use egret_settings::schema::schema;
 use serde_json::{Map, Value, json};
 
 use crate::cli::{Cli, Page};
-use crate::schema::schema;
 
 /// The schema as text, for editors. It accepts a reference to an environment variable in place of every
 /// value.
@@ -346,8 +346,9 @@ fn plain(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use egret_settings::config::Config;
+
     use super::*;
-    use crate::config::Config;
 
     /// Calls `found` for every object in the schema.
     fn each(value: &Value, found: &mut impl FnMut(&Map<String, Value>)) {

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use egret_control::ControlError;
 use egret_gateway::StartError;
+use egret_settings::failure::Failure;
 
-use crate::failure::Failure;
 use crate::run::overrides::is_taken;
 
 /// Means by which the user of a command can choose other addresses.

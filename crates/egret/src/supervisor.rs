@@ -13,10 +13,9 @@ use std::time::Duration;
 use std::{env, io};
 
 use egret_gateway::Gateway;
+use egret_settings::failure::Failure;
 use listenfd::ListenFd;
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::failure::Failure;
 
 /// The watchdog is fed that often within its period, so one late answer of a worker is harmless.
 const FEEDS_PER_PERIOD: u32 = 3;

@@ -1,10 +1,10 @@
 //! Tests of the translation of HARchiver's options.
 
 use clap::Parser;
+use egret_settings::config::Config;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use crate::config::Config;
 
 fn parse(line: &str) -> Result<ArchiverArgs, clap::Error> {
     let words = ["egret", NAME].into_iter().chain(line.split_whitespace()).map(OsString::from);

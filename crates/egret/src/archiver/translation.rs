@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use egret_config::{Report, Secret};
 use egret_export::ExporterConfig;
+use egret_settings::config::Config;
 
 use super::args::{ArchiverArgs, Obfuscate};
-use crate::config::Config;
 
 /// Name of the exporter to the collector.
 const COLLECTOR: &str = "collector";

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use egret_ca::jks;
 use egret_measure::streams::Stdout;
+use egret_settings::failure::Failure;
+use egret_settings::output::print_exact;
 
 use super::place::{AuthorityPlace, bundle};
-use crate::failure::Failure;
-use crate::output::print_exact;
 
 /// A format of `egret ca export`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

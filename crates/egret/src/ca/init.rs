@@ -1,16 +1,16 @@
 //! `egret ca init`: makes an authority.
 
 use clap::Args;
-use egret_ca::{Authority, Constraints, ConstraintsError, INIT_DAYS, Owner};
-use egret_match::providers::ProviderUrl;
+use egret_ca::{Authority, Constraints, ConstraintsError, INIT_DAYS};
 use egret_measure::streams::say;
 use egret_message::host_pattern::HostPattern;
+use egret_settings::authority::{configured, now, owner, tunnelled};
+use egret_settings::config::Config;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 
-use super::place::{AuthorityPlace, absolute, bundle, now};
+use super::place::{AuthorityPlace, absolute, bundle};
 use super::show;
-use crate::config::Config;
-use crate::failure::Failure;
-use crate::output::print;
 
 /// Arguments of `egret ca init`.
 #[derive(Debug, Args)]
@@ -87,30 +87,4 @@ impl Init {
         })?;
         Ok(constraints.without(&tunnelled(config), &hosts))
     }
-}
-
-/// Returns the hosts that the config intercepts, those of providers included, without those that it tunnels.
-pub fn configured(config: &Config) -> Vec<HostPattern> {
-    let interception = config.interception.clone().unwrap_or_default();
-    // The config is valid, so there is a result.
-    let compiled = interception.compile("interception").unwrap_or_default();
-    let providers = config.providers.values();
-    let hosts =
-        providers.filter_map(|provider| Some(ProviderUrl::parse(&provider.url).ok()?.origin.authority.host));
-    let hosts = hosts.filter(|host| !compiled.tunnels(host)).map(HostPattern::from);
-    hosts.chain(compiled.hosts().iter().cloned()).collect()
-}
-
-/// Returns the hosts that the config tunnels.
-pub fn tunnelled(config: &Config) -> Vec<HostPattern> {
-    let interception = config.interception.clone().unwrap_or_default();
-    interception.compile("interception").unwrap_or_default().tunnel().to_vec()
-}
-
-/// The user and the host, by which the root is recognized in a trust store.
-pub fn owner() -> Owner {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let user =
-        std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "egret".to_owned());
-    Owner::new(&format!("{user}@{host}"))
 }

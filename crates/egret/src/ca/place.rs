@@ -4,14 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use egret_ca::{Authority, Bundle, CaDirectory, CaError, Root};
-use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::without_secrets;
-
-use crate::config::Config;
-use crate::config_file;
-use crate::config_path;
-use crate::data_dir;
-use crate::failure::Failure;
+use egret_settings::authority::now;
+use egret_settings::config::Config;
+use egret_settings::failure::Failure;
+use egret_settings::{config_file, config_path, data_dir};
 
 /// The place of the authority.
 #[derive(Debug, Args)]
@@ -70,11 +67,6 @@ pub fn absolute(data_dir: &Path) -> Result<CaDirectory, Failure> {
     data_dir::check(data_dir)?;
     let failed = |error| Failure::Failed(format!("{}: {error}", data_dir.display()));
     std::path::absolute(data_dir).map(|path| CaDirectory::new(&path)).map_err(failed)
-}
-
-/// The system's time. Tests may simulate it.
-pub fn now() -> Timestamp {
-    Clock::new().timestamp(Moment::now())
 }
 
 /// The authorities that programs trust without Egret.

@@ -8,10 +8,10 @@ use std::{fmt, io};
 use clap::Args;
 use egret_ca::Root;
 use egret_measure::streams::say;
+use egret_settings::failure::Failure;
+use egret_settings::output::print;
 
 use super::place::{AuthorityPlace, quoted};
-use crate::failure::Failure;
-use crate::output::print;
 
 /// Directories of system commands that a user's `PATH` may lack.
 const SYSTEM_PATH: [&str; 2] = ["/usr/sbin", "/sbin"];
@@ -215,7 +215,8 @@ mod tests {
     #[test]
     fn each_system_has_its_own_commands() {
         let authority =
-            Authority::make(&Constraints::NONE, &Owner::new(""), 1, super::super::place::now()).unwrap();
+            Authority::make(&Constraints::NONE, &Owner::new(""), 1, egret_settings::authority::now())
+                .unwrap();
         let root = authority.root();
         let copy = format!("egret-root-{}.crt", &root.name()["Egret root ".len()..]);
         let file = Path::new("/data dir/ca.pem");

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use egret_config::{Finding, Report, move_behind};
-
-use crate::config_file::ConfigSources;
+use egret_settings::config_file::ConfigSources;
 
 /// Maximum number of list entries that are moved.
 const MOVES_MAX: usize = 100;

@@ -70,8 +70,9 @@ fn uri(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use egret_settings::config_file::ConfigSources;
+
     use super::*;
-    use crate::config_file::ConfigSources;
 
     #[test]
     fn a_log_has_what_the_schema_requires() {

@@ -4,9 +4,8 @@ use std::env;
 use std::fmt;
 
 use egret_config::Secret;
+use egret_settings::config::Config;
 use zeroize::Zeroizing;
-
-use crate::config::Config;
 
 /// The variable with the token, for users who may not read that of the config.
 pub const TOKEN_VARIABLE: &str = "EGRET_CLIENT_TOKEN";

@@ -6,9 +6,8 @@ use egret_ca::InterceptionConfig;
 use egret_control::InterceptionInfo;
 use egret_message::authority::Host;
 use egret_message::host_pattern::HostPattern;
-
-use crate::ca::init::configured;
-use crate::config::Config;
+use egret_settings::authority::configured;
+use egret_settings::config::Config;
 
 /// The hosts that a command wants to be intercepted, besides those of the config.
 #[derive(Debug, Clone, PartialEq, Eq)]

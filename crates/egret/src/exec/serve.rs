@@ -10,9 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
+use egret_settings::failure::Failure;
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 
-use crate::failure::Failure;
 use crate::run::attached::{Attached, AttachedReport, Reporter};
 use crate::run::overrides::Overrides;
 use crate::run::{Beginning, Origin, Run};

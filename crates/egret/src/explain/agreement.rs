@@ -14,6 +14,8 @@ use egret_clock::Random;
 use egret_diagnosis::TrafficFilter;
 use egret_gateway::config::InterceptionParts;
 use egret_gateway::{EgressVerdict, Gateway, Rehearsed, Responder};
+use egret_settings::config::Config;
+use egret_settings::unopened;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -21,9 +23,7 @@ use serde_json::Value;
 
 use super::ExplainedConfig;
 use super::request::ProbeRequest;
-use crate::config::Config;
 use crate::interception::Certificates;
-use crate::unopened;
 
 const CONFIGS: u64 = 50;
 const REQUESTS: usize = 200;

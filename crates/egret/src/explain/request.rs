@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 
 use egret_flow::config::FlowConfig;
 use egret_gateway::{Asked, NotOneRequest, Rehearsal, Rehearsed, Tunnel};
-
-use crate::failure::Failure;
+use egret_settings::failure::Failure;
 
 /// A request in the words of a command line.
 #[derive(Debug, Clone, Copy)]

@@ -13,14 +13,14 @@ use egret_config::Duration as ConfigDuration;
 use egret_control::{GatewayInfo, Source};
 use egret_gateway::Gateway;
 use egret_gateway::config::ListenConfig;
+use egret_settings::config::Config;
+use egret_settings::failure::Failure;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::config::Config;
 use crate::exec_directory::ExecDirectory;
-use crate::failure::Failure;
 use crate::interception::Certificates;
 use crate::run::names;
 use crate::run::passed_sockets::{self, Purpose};

@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use egret_gateway::config::ListenConfig;
+use egret_settings::config::Config;
 
 use super::reachable;
-use crate::config::Config;
 
 /// Number of providers that are shown.
 const PROVIDERS_MAX: usize = 8;

@@ -11,15 +11,14 @@ use egret_control::{
     Applied, ChangeRefusal, Checked, ConfigCall, ConfigChanges, ConfigFile, ConfigFiles, ConfigReply,
     ConfigRequest, EntityTags,
 };
+use egret_settings::config::Config;
+use egret_settings::config_draft::Draft;
+use egret_settings::config_file::{self, ConfigSources};
+use egret_settings::config_versions::VersionOrigin;
+use egret_settings::{config_advice, config_rule};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{RunningEgret, with_demo};
-use crate::config::Config;
-use crate::config_advice;
-use crate::config_draft::Draft;
-use crate::config_file::{self, ConfigSources};
-use crate::config_rule;
-use crate::config_versions::VersionOrigin;
 
 /// A valid config that the rules allow.
 struct Allowed {
@@ -249,7 +248,7 @@ impl Checker {
         if !problems.is_empty() {
             return Err(invalid(new.locate(problems)));
         }
-        let warnings = new.locate(crate::advice::advise(&config)).into_warnings();
+        let warnings = new.locate(egret_settings::advice::advise(&config)).into_warnings();
         let is_tuned = Document::parse_set(&relative(&self.in_effect))
             .is_ok_and(|in_effect| config_rule::tune(in_effect.root(), new.root()).is_empty());
         Ok(Allowed { loaded: Loaded { config, warnings }, sources, is_tuned })

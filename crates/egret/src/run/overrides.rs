@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use clap::Args;
 use egret_gateway::config::ListenConfig;
-
-use crate::config::{Config, LogLevel};
+use egret_settings::config::{Config, LogLevel};
 
 /// Values instead of those of the config.
 #[derive(Debug, Clone, Default, Args)]

@@ -4,12 +4,12 @@ use egret_cluster::ClusterThread;
 use egret_config::{Loaded, Report, SourceSet};
 use egret_export::Exporters;
 use egret_gateway::config::Parts;
+use egret_settings::config::Config;
+use egret_settings::config_file::ConfigSources;
+use egret_settings::config_versions::VersionOrigin;
 
 use super::{Kept, Origin, RunningEgret, log_listeners, log_warnings, open_options, open_quotas, parts};
 use crate::cluster;
-use crate::config::Config;
-use crate::config_file::ConfigSources;
-use crate::config_versions::VersionOrigin;
 use crate::events::Events;
 use crate::interception::Certificates;
 

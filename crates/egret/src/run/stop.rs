@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use egret_settings::failure::Failure;
 use tokio::sync::mpsc;
 
 use super::RunningEgret;
 use crate::events::{Event, Events};
-use crate::failure::Failure;
 
 /// Supervisors signal a process and then its group, so one request to stop arrives as two signals within this
 /// time.

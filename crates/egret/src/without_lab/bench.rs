@@ -2,8 +2,9 @@
 
 pub use crate::absent::AnyArguments as BenchArgs;
 
+use egret_settings::failure::Failure;
+
 use crate::absent;
-use crate::failure::Failure;
 
 /// Fails: this build has no such command.
 pub fn run(_: BenchArgs) -> Result<(), Failure> {

@@ -2,8 +2,9 @@
 
 pub use crate::absent::AnyCommand as Lab;
 
+use egret_settings::failure::Failure;
+
 use crate::absent;
-use crate::failure::Failure;
 
 impl Lab {
     /// Fails: this build has no such command.

@@ -2,8 +2,9 @@
 
 pub use crate::absent::AnyArguments as ProviderArguments;
 
+use egret_settings::failure::Failure;
+
 use crate::absent;
-use crate::failure::Failure;
 
 /// Fails: this build has no such command.
 pub fn run(_: ProviderArguments) -> Result<(), Failure> {

@@ -14,12 +14,12 @@ use std::{fs, process};
 
 use egret_control::Control;
 use egret_gateway::Gateway;
+use egret_settings::config::Config;
 use tokio::sync::mpsc;
 
 use super::channel::{Channel, HELLO_MAX, RESPONSE_MAX};
 use super::message::{HandoverMessage, VERSION};
 use super::socket_path;
-use crate::config::Config;
 
 /// Maximum time for the new process to build what it needs.
 const BUILD_MAX: Duration = Duration::from_mins(1);

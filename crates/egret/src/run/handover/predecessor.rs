@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use egret_gateway::{Gateway, HandedState};
 use egret_quota::Inheritance;
+use egret_settings::failure::Failure;
 use tokio::sync::oneshot;
 
 use super::channel::Channel;
@@ -16,7 +17,6 @@ use super::message::{HandoverMessage, VERSION};
 use super::offer::connect;
 use super::socket_path;
 use crate::durable::Opening;
-use crate::failure::Failure;
 use crate::run::overrides::HandedAddresses;
 
 /// Time without a report after which the old process counts as ended.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use egret_settings::failure::Failure;
+
 use super::lender::Lender;
 use super::message::HandoverMessage;
 use super::offer::Successor;
 use crate::events::Events;
-use crate::failure::Failure;
 use crate::run::RunningEgret;
 
 impl RunningEgret {

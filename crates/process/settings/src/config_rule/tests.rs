@@ -8,7 +8,7 @@ use super::*;
 use crate::config_rule::tunable::TUNABLE;
 
 const EVERY_SECTION: &str = include_str!("every_section.yaml");
-const REFERENCE_PAGE: &str = include_str!("../../../../docs/reference/control-api.md");
+const REFERENCE_PAGE: &str = include_str!("../../../../../docs/reference/control-api.md");
 
 /// Returns the paths of the problems of a change of [`EVERY_SECTION`].
 fn refused_paths(from: &str, to: &str) -> Vec<String> {

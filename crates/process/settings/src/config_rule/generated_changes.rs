@@ -95,7 +95,7 @@ fn parts() -> Vec<Original> {
 
 /// Returns the examples, the configs on the pages of the documentation, and those that are packaged.
 fn published() -> Vec<Original> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let mut texts = Vec::new();
     let mut directories = vec![root.join("examples"), root.join("docs"), root.join("packaging")];
     while let Some(directory) = directories.pop() {
@@ -120,7 +120,7 @@ fn published() -> Vec<Original> {
 
 /// Returns the keys that the reference page lists, as patterns of whole paths.
 fn listed_keys() -> Vec<Regex> {
-    let page = include_str!("../../../../docs/reference/control-api.md");
+    let page = include_str!("../../../../../docs/reference/control-api.md");
     let (_, section) = page.split_once("### Accepted changes").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| "));
