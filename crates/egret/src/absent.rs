@@ -2,7 +2,6 @@
 //! find it.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 use egret_settings::failure::Failure;
@@ -13,17 +12,6 @@ pub fn absent(command: &str) -> Failure {
         "this build of Egret has no `egret {command}`, because it was built without the lab. The deb, rpm, \
          Python and npm packages have it, and so has a build from source with the default features."
     ))
-}
-
-/// The built-in provider, which never runs.
-#[derive(Debug, Clone, Copy)]
-pub enum Provider {}
-
-impl Provider {
-    /// Its address.
-    pub fn address(&self) -> SocketAddr {
-        match *self {}
-    }
 }
 
 /// Any arguments.

@@ -8,12 +8,11 @@ use std::ffi::OsString;
 
 use args::{TOKEN_VARIABLE, secret};
 use clap::Args;
+use egret_service::run::overrides::Overrides;
+use egret_service::run::{Beginning, Origin, Run};
 use egret_settings::failure::Failure;
 use egret_settings::output::print;
 use translation::Translation;
-
-use crate::run::overrides::Overrides;
-use crate::run::{Beginning, Origin, Run};
 
 pub use args::ArchiverArgs;
 
@@ -36,7 +35,7 @@ impl ArchiverArgs {
         print(&translation.banner())?;
         Run {
             origin: Origin::Translated(Box::new(config)),
-            demo: false,
+            demo: None,
             overrides: Overrides::default(),
             beginning: Beginning::New,
             attached: None,

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use egret_config::Secret;
 use egret_control::ControlKey;
+use egret_service::control_client::{Belief, ControlClient};
 use egret_settings::failure::Failure;
 use egret_settings::location::Location;
 use egret_settings::{config_path, control_key};
-
-use crate::control_client::{Belief, ControlClient};
 
 /// The gateway to ask.
 #[derive(Debug, Args)]
@@ -56,7 +55,7 @@ impl GatewayArguments {
     }
 
     fn client(&self, location: &Location, belief: Belief) -> ControlClient {
-        let address = crate::run::reachable(self.control.unwrap_or(location.control()));
+        let address = egret_service::run::reachable(self.control.unwrap_or(location.control()));
         ControlClient { address, belief }
     }
 }

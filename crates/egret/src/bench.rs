@@ -13,10 +13,9 @@ use egret_bench::{
     TlsOptions,
 };
 use egret_measure::streams;
+use egret_service::events::{self, Event, Events};
 use egret_settings::failure::Failure;
 use egret_settings::output::print;
-
-use crate::events::{self, Event, Events};
 
 /// The options of `egret bench`.
 #[derive(Debug, Args)]

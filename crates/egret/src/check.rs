@@ -10,14 +10,13 @@ use clap::ValueEnum;
 use egret_config::{LocatedProblem, Report, without_secrets};
 use egret_control::Checked;
 use egret_measure::streams::say;
+use egret_service::interception;
 use egret_settings::config::Config;
 use egret_settings::config_draft::Draft;
 use egret_settings::config_file::{self, ConfigFileError, ConfigSources};
 use egret_settings::config_path;
 use egret_settings::failure::Failure;
 use egret_settings::output::{print, print_json};
-
-use crate::interception;
 
 /// The name of standard input.
 const STANDARD_INPUT: &str = "-";

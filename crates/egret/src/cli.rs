@@ -29,26 +29,7 @@ pub enum Command {
     /// and on SIGHUP: either as a whole, or not at all, and then the log shows the errors. SIGUSR2 starts a
     /// new process, which takes over: a restart without an error for any client.
     #[command(after_long_help = crate::help_examples::RUN)]
-    Run {
-        /// The config file. Default: `egret.yaml` in the working directory. Without that, every key has its
-        /// default: traffic is forwarded and counted.
-        #[arg(value_name = "FILE", conflicts_with = "config")]
-        file: Option<PathBuf>,
-        /// The config file, as an option.
-        #[arg(long, short, value_name = "FILE")]
-        config: Option<PathBuf>,
-        /// Also run the built-in provider, configured as `demo`, and print commands to try: traffic without
-        /// the Internet. Ports that other programs use are replaced by free ones.
-        #[arg(long)]
-        demo: bool,
-        /// Take over from the Egret that runs with the same `data_dir`: its listening sockets, the counts of
-        /// its quotas, its circuit breakers and the cool-downs of its accounts. It finishes its exchanges and
-        /// ends. If none runs, start as usual. If that fails, the running one is not affected. Linux only.
-        #[arg(long, conflicts_with = "demo")]
-        take_over: bool,
-        #[command(flatten)]
-        overrides: crate::run::overrides::Overrides,
-    },
+    Run(Box<crate::run::RunArguments>),
     /// Write a commented config to start from.
     ///
     /// It passes `egret check`, and works with `egret provider` until you name your own provider.

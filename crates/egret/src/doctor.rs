@@ -12,6 +12,7 @@ use std::path::Path;
 use clap::Args;
 use egret_config::without_secrets;
 use egret_gateway::config::ProviderConfig;
+use egret_service::control_client::ControlClient;
 use egret_settings::config::Config;
 use egret_settings::config_file;
 use egret_settings::failure::Failure;
@@ -19,7 +20,6 @@ use egret_settings::output::{print, print_json};
 use serde_json::{Map, Value, json};
 
 use crate::asked_gateway::AskedGateway;
-use crate::control_client::ControlClient;
 use crate::version;
 use redact::Redactor;
 

@@ -33,21 +33,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
+use client::ClientProof;
 use egret_ca::CaDirectory;
 use egret_config::{Duration, noting_secret_variables, without_secrets};
 use egret_control::InterceptionInfo;
 use egret_measure::streams::say;
+use egret_service::exec_directory::ExecDirectory;
+use egret_service::gateway_info;
+#[cfg(target_os = "linux")]
+use egret_service::run::attached::AttachedReport;
 use egret_settings::config::Config;
 use egret_settings::failure::Failure;
 use egret_settings::location::Location;
 use egret_settings::output::print_exact;
 use egret_settings::{config_file, config_path, data_dir};
-
-use crate::exec_directory::ExecDirectory;
-use crate::gateway_info;
-#[cfg(target_os = "linux")]
-use crate::run::attached::AttachedReport;
-use client::ClientProof;
 use environment::Environment;
 use find::Gateway;
 use formats::VariableFormat;

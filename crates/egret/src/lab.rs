@@ -7,10 +7,9 @@ use clap::{Args, Subcommand};
 use egret_experiment::report::{self, Summary};
 use egret_experiment::{Changes, Interrupt, Interrupter, Results, ResultsError, Run, RunError};
 use egret_measure::streams;
+use egret_service::events::{Event, Events, runtime};
 use egret_settings::failure::Failure;
 use egret_settings::output::print;
-
-use crate::events::{Event, Events, runtime};
 
 /// The commands of `egret lab`.
 #[derive(Debug, Subcommand)]

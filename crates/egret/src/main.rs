@@ -16,50 +16,33 @@ mod bench;
 mod ca;
 mod check;
 mod cli;
-mod cluster;
-mod control_client;
-mod control_source;
-mod demo;
-mod descriptors;
 mod discover;
-mod disks;
 mod doctor;
-mod durable;
-mod events;
 mod exec;
-mod exec_directory;
 mod explain;
-mod exports;
-mod gateway_info;
 mod har;
 mod health;
 mod help_examples;
 mod import;
 mod init;
-mod interception;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/lab.rs")]
 mod lab;
-mod logging;
 mod manual;
-mod memory;
 mod other_names;
 #[cfg_attr(not(feature = "lab"), path = "without_lab/provider.rs")]
 mod provider;
 mod reference;
 mod run;
-mod start_failure;
-mod supervisor;
 mod tail;
 mod version;
-mod watch;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use egret_measure::streams::say;
 use egret_settings::failure::Failure;
+use egret_settings::output;
 use egret_settings::output::{print, print_exact, print_json};
-use egret_settings::{config_path, output};
 
 use cli::{Cli, Command};
 
@@ -97,12 +80,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run { file, config, demo, take_over, overrides } => {
-            let file = config_path::named_or_found(file.or(config))?;
-            let origin = file.map_or(run::Origin::Default, run::Origin::File);
-            let beginning = if take_over { run::Beginning::TakeOver } else { run::Beginning::New };
-            run::Run { origin, demo, beginning, overrides, attached: None }.run()
-        }
+        Command::Run(arguments) => arguments.run(),
         Command::Init { file, force } => init::run(&file, init::Existing::of(force)),
         Command::Exec(arguments) => arguments.run(),
         Command::Serve(arguments) => arguments.run(),

@@ -1,7 +1,7 @@
 //! `egret provider`: the built-in provider alone, with all its options.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,18 +12,19 @@ use egret_provider::{
     Delay, DurationError, Fault, Options, Playback, Provider, RateLimit, StartError, UnknownFault,
     parse_duration,
 };
+use egret_service::events::{Event, Events, runtime};
+use egret_service::logging::Logging;
 use egret_settings::config::LogConfig;
 use egret_settings::failure::Failure;
 use egret_settings::output::print;
-
-use crate::demo::PROVIDER_ADDRESS;
-use crate::events::{Event, Events, runtime};
-use crate::logging::Logging;
 
 /// Returns the reference page of the provider's endpoints.
 pub fn reference() -> String {
     egret_provider::reference()
 }
+
+/// Its default address.
+pub const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 
 /// Prefix of the environment variables that `/env` shows.
 const ENVIRONMENT: &str = "HTTPBIN_ENV_";
@@ -35,7 +36,7 @@ const THREADS_MAX: u16 = 256;
 #[derive(Debug, Args)]
 pub struct ProviderArguments {
     /// The address to listen on; with port 0 the system chooses a free port.
-    #[arg(long, value_name = "ADDRESS", default_value_t = PROVIDER_ADDRESS)]
+    #[arg(long, value_name = "ADDRESS", default_value_t = ADDRESS)]
     listen: SocketAddr,
     /// Number of threads; default: one per core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(THREADS_MAX)))]

@@ -7,11 +7,11 @@ use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
 use clap::{Args, ValueEnum};
 use egret_json::printable::printable_json;
 use egret_measure::streams::say;
+use egret_service::control_client::{Belief, ControlClient, ControlClientError};
 use egret_settings::failure::Failure;
 use serde_json::Value;
 
 use crate::asked_gateway::AskedGateway;
-use crate::control_client::{Belief, ControlClient, ControlClientError};
 use line::{Exchange, Style};
 
 /// Maximum length of a line of the stream: far above that of any exchange.

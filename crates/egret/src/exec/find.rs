@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use egret_control::{GatewayInfo, ListenerInfo};
+use egret_service::control_client::{Belief, ControlClient, ControlClientError};
+use egret_service::run::reachable;
 use egret_settings::control_key;
 
 use super::client::ClientProof;
 use super::interception::Wanted;
-use crate::control_client::{Belief, ControlClient, ControlClientError};
-use crate::run::reachable;
 
 /// Time for the control port to respond. It does in a few milliseconds; another program may never do.
 const TIMEOUT: Duration = Duration::from_secs(1);

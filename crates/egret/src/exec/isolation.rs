@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use egret_service::run::passed_sockets::{self, Purpose};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use rustix::net::AddressFamily;
@@ -20,7 +21,6 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::netlink::Netlink;
 use super::system_calls;
-use crate::run::passed_sockets::{self, Purpose};
 
 /// The ports whose connections reach the gateway without a proxy: those of HTTP and HTTPS.
 const DIRECT_PORTS: [u16; 2] = [80, 443];

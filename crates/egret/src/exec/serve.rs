@@ -10,12 +10,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
+use egret_service::run::attached::{Attached, AttachedReport, Reporter};
+use egret_service::run::overrides::Overrides;
+use egret_service::run::{Beginning, Origin, Run};
 use egret_settings::failure::Failure;
 use rustix::stdio::{dup2_stdin, dup2_stdout};
-
-use crate::run::attached::{Attached, AttachedReport, Reporter};
-use crate::run::overrides::Overrides;
-use crate::run::{Beginning, Origin, Run};
 
 /// The command's name.
 pub const NAME: &str = "__serve-command";
@@ -81,7 +80,7 @@ impl ServeCommand {
         let origin = self.config.map_or(Origin::Default, Origin::File);
         let result = Run {
             origin,
-            demo: false,
+            demo: None,
             beginning: Beginning::New,
             overrides: Overrides::default(),
             attached: Some(attached),

@@ -12,8 +12,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use egret_service::exec_directory::ExecDirectory;
+
 use super::find::Gateway;
-use crate::exec_directory::ExecDirectory;
 
 /// Time for the gateway to start.
 #[cfg(target_os = "linux")]
@@ -102,12 +103,12 @@ mod linux {
     use std::process::{Command, Stdio};
     use std::time::Instant;
 
+    use egret_service::run::attached::AttachedReport;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
     use super::{Gateway, REPORT_BYTES_MAX, Start, StartError, Started, TIMEOUT, UnixStream, io};
     use crate::exec::serve;
-    use crate::run::attached::AttachedReport;
 
     impl<'n, Names: Iterator<Item = &'n str>> Start<'_, Names> {
         /// Starts the gateway and waits until it accepts calls.

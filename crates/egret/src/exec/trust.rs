@@ -12,10 +12,9 @@ use std::path::{Path, PathBuf};
 use egret_ca::{Bundle, BundleError, jks};
 use egret_clock::{Clock, Moment};
 use egret_files::private_file;
+use egret_service::exec_directory::{ExecDirectory, short_digest};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-
-use crate::exec_directory::{ExecDirectory, short_digest};
 
 /// The file of the root alone.
 const ROOT: &str = "root.pem";

@@ -14,6 +14,7 @@ use egret_clock::Random;
 use egret_diagnosis::TrafficFilter;
 use egret_gateway::config::InterceptionParts;
 use egret_gateway::{EgressVerdict, Gateway, Rehearsed, Responder};
+use egret_service::interception::Certificates;
 use egret_settings::config::Config;
 use egret_settings::unopened;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -23,7 +24,6 @@ use serde_json::Value;
 
 use super::ExplainedConfig;
 use super::request::ProbeRequest;
-use crate::interception::Certificates;
 
 const CONFIGS: u64 = 50;
 const REQUESTS: usize = 200;

@@ -1,37 +1,24 @@
 //! `egret run --demo`: a provider to call without the Internet, and commands to try.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::any::Any;
+use std::net::SocketAddr;
 
 use egret_gateway::config::{PoolConfig, ProviderConfig, ProviderErrorsConfig, ProviderTimeoutsConfig};
 use egret_net::config::ProviderTlsConfig;
-#[cfg(feature = "lab")]
-pub use egret_provider::Provider;
 use egret_settings::failure::Failure;
 
 /// Name of the built-in provider in the config.
 pub const NAME: &str = "demo";
 
-/// Default address of the built-in provider.
-#[cfg_attr(not(feature = "lab"), expect(dead_code, reason = "there is no built-in provider"))]
-pub const PROVIDER_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
+/// Starts the built-in provider, of which this crate knows nothing else.
+pub type StartProvider = fn() -> Result<DemoProvider, Failure>;
 
-#[cfg(not(feature = "lab"))]
-pub use crate::absent::Provider;
-
-/// Starts the built-in provider; if its port is taken, on a free one.
-#[cfg(feature = "lab")]
-pub fn start() -> Result<Provider, Failure> {
-    use egret_provider::Options;
-
-    Provider::start(PROVIDER_ADDRESS, Options::default())
-        .or_else(|_| Provider::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Options::default()))
-        .map_err(|error| Failure::Failed(format!("the built-in provider cannot listen on loopback: {error}")))
-}
-
-/// Fails: this build has no provider.
-#[cfg(not(feature = "lab"))]
-pub fn start() -> Result<Provider, Failure> {
-    Err(crate::absent::absent("run --demo"))
+/// The built-in provider while it runs.
+pub struct DemoProvider {
+    /// The address that it listens on.
+    pub address: SocketAddr,
+    /// Dropped to stop it.
+    pub running: Box<dyn Any>,
 }
 
 /// Returns the config of the built-in provider.
@@ -69,6 +56,8 @@ pub fn lines(gateway: SocketAddr, provider: SocketAddr, control: SocketAddr) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
