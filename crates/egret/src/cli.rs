@@ -50,10 +50,10 @@ pub enum Command {
     /// the program. Exits with code 125 if Egret fails, 126 if the program cannot be run, and 127 if it is
     /// not found.
     #[command(after_long_help = crate::help_examples::EXEC)]
-    Exec(Box<crate::exec::ExecArguments>),
+    Exec(Box<egret_exec::ExecArguments>),
     /// Run the gateway of one command, for `egret exec`.
-    #[command(name = crate::exec::serve::NAME, hide = true)]
-    Serve(Box<crate::exec::serve::ServeCommand>),
+    #[command(name = egret_exec::serve::NAME, hide = true)]
+    Serve(Box<egret_exec::serve::ServeCommand>),
     /// Become a part of an experiment, for `egret lab`.
     #[cfg(feature = "lab")]
     #[command(name = egret_experiment::part::NAME, hide = true)]

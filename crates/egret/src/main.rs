@@ -18,7 +18,6 @@ mod check;
 mod cli;
 mod discover;
 mod doctor;
-mod exec;
 mod explain;
 mod har;
 mod health;
@@ -58,7 +57,7 @@ fn main() -> ExitCode {
         say(message);
         return ExitCode::from(Failure::misused("").exit_code());
     }
-    let is_exec = arguments.get(1).is_some_and(|name| name == exec::NAME);
+    let is_exec = arguments.get(1).is_some_and(|name| name == egret_exec::NAME);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -66,7 +65,7 @@ fn main() -> ExitCode {
             let error = other_names::with_suggestion(error);
             let _ = error.print();
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
-            return ExitCode::from(if is_exec && code != 0 { exec::FAILED } else { code });
+            return ExitCode::from(if is_exec && code != 0 { egret_exec::FAILED } else { code });
         }
     };
     match run(cli.command) {

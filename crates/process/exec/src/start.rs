@@ -108,7 +108,7 @@ mod linux {
     use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
     use super::{Gateway, REPORT_BYTES_MAX, Start, StartError, Started, TIMEOUT, UnixStream, io};
-    use crate::exec::serve;
+    use crate::serve;
 
     impl<'n, Names: Iterator<Item = &'n str>> Start<'_, Names> {
         /// Starts the gateway and waits until it accepts calls.

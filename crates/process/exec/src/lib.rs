@@ -3,6 +3,11 @@
 //! The program replaces this process (execve(2)), so its process id, terminal, job control, signals and exit
 //! code are its own, and nothing has to be passed on. A parent in between would have to imitate all of them.
 //! Before that it finds a gateway, or starts one that watches the process, and sets environment variables.
+#![warn(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "they panic if the stream is closed: see `egret_measure::streams`"
+)]
 
 mod base_urls;
 mod client;
