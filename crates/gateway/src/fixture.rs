@@ -11,7 +11,7 @@ use egret_clock::Timestamp;
 use egret_diagnosis::{Exports, TrafficConfig};
 use egret_export::access_log::AccessLog;
 use egret_flow::config::FlowConfig;
-use egret_http1::{Edits, HeadLimits, RequestHead};
+use egret_http1::{Edits, HeadLimits};
 use egret_match::expression::Expression;
 use egret_match::matching::MatchInput;
 use egret_match::router::{Match, Matches};
@@ -25,61 +25,38 @@ use egret_remedy::{Exchange, PendingChanges};
 use egret_store::SharedState;
 use tokio::sync::mpsc;
 
-use crate::config::{GatewayConfig, Parts, Providers};
+use crate::config::{GatewayConfig, Parts, Providers, RequestIdsConfig};
 use crate::downstream::connection::{Client, ConnectionSlot, Inside, Redirected};
 use crate::downstream::redirect;
-use crate::exchange::forward::{Disclosed, edit_request, survey};
-use crate::exchange::query::{self, Translated};
-use crate::exchange::route::{self as routing, Route};
+use crate::exchange::forward::{Disclosed, edit_request};
+use crate::exchange::route::{Route, route};
 use crate::failure::Failure;
 use crate::plan::{ListenerRouting, Plan};
-use crate::state::request::CallTarget;
+use crate::state::request::RequestState;
 use crate::worker::{Inbox, Shared, Worker};
 
 /// A worker with one client.
 #[derive(Debug)]
 pub struct Fixture {
     client: Client,
-    request: RequestHead,
+    state: Box<RequestState>,
     edits: Edits,
-    via: Via,
     /// The last field, because the client's socket belongs to it and must be dropped first.
     _event_loop: EventLoop,
 }
 
 /// The destination of a request.
 #[derive(Debug)]
-pub struct Destination {
-    kind: Kind,
-    /// The head that was routed, if it is not the one that was received.
-    rewritten: Option<Vec<u8>>,
-}
-
-#[derive(Debug)]
-enum Kind {
-    Forward(CallTarget),
-    Tunnel(Authority),
-}
+pub struct Destination(Route);
 
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            Kind::Forward(forward) => {
+        match &self.0 {
+            Route::Forward(forward) => {
                 let origin = &forward.upstream.plan.origin;
                 write!(f, "{}://{}", if origin.tls { "https" } else { "http" }, origin.authority)
             }
-            Kind::Tunnel(authority) => write!(f, "tunnel to {authority}"),
-        }
-    }
-}
-
-impl Destination {
-    /// Returns the path and query of `request`, the head that was routed, as flows see it. Empty for a
-    /// tunnel.
-    pub fn target<'a>(&'a self, request: &'a [u8]) -> &'a [u8] {
-        match &self.kind {
-            Kind::Forward(forward) => forward.target.of(self.rewritten.as_deref().unwrap_or(request)),
-            Kind::Tunnel(_) => b"",
+            Route::Tunnel(authority) => write!(f, "tunnel to {authority}"),
         }
     }
 }
@@ -115,6 +92,9 @@ impl Fixture {
         listener: SocketAddr,
     ) -> Self {
         let event_loop = EventLoop::new().expect("an event loop");
+        // The ids of requests are random.
+        let request_ids = RequestIdsConfig { enabled: false, ..config.request_ids.clone() };
+        let config = &GatewayConfig { request_ids, ..config.clone() };
         let parts = Parts {
             gateway: config,
             providers,
@@ -134,7 +114,8 @@ impl Fixture {
         let client = event_loop.block_on(async {
             let resolver = Resolver::start(&config.dns).expect("a resolver");
             let access_log = AccessLog::start(&config.access_log).expect("an access log");
-            let (shared, boxes) = Shared::new(1, resolver, access_log, parts.traffic);
+            let (mut shared, boxes) = Shared::new(1, resolver, access_log, parts.traffic);
+            shared.via = Via::new("egret-0");
             let Inbox { records, .. } = boxes.into_iter().next().expect("one of each");
             shared.connections[0].fetch_add(1, Relaxed);
             let worker =
@@ -144,8 +125,9 @@ impl Fixture {
                 TcpStream::connect(accepting.local_addr().expect("an address")).and_then(Socket::new);
             Client::new(ConnectionSlot::new(worker), Stream::Plain(socket.expect("a socket")), listener)
         });
-        let (request, edits, via) = (RequestHead::new(), Edits::new(), Via::new("egret-0"));
-        Self { client, request, edits, via, _event_loop: event_loop }
+        let mut state = Box::<RequestState>::default();
+        client.worker.pools.buffers.lend(&mut state.input);
+        Self { client, state, edits: Edits::new(), _event_loop: event_loop }
     }
 
     /// Assigns the following requests to a different listener.
@@ -173,18 +155,14 @@ impl Fixture {
     /// Parses, routes and edits `request`, a whole head, and passes the forwarded head to `send` piece by
     /// piece. The error is the slug of the response that the client would get.
     pub fn forward(&mut self, request: &[u8], send: impl FnMut(&[u8])) -> Result<Destination, &'static str> {
-        let (route, rewritten) = self.route(request)?;
-        let request = rewritten.as_deref().unwrap_or(request);
-        match route {
-            Route::Tunnel(authority) => Ok(Destination { kind: Kind::Tunnel(authority), rewritten }),
-            Route::Forward(forward) => {
-                let via = &self.via;
-                let disclosed = Disclosed::default();
-                edit_request(&self.request, request, &forward, via, disclosed, None, &mut self.edits);
-                self.request.render(request, &self.edits).for_each_piece(send);
-                Ok(Destination { kind: Kind::Forward(forward), rewritten })
-            }
+        let route = self.route(request)?;
+        if let Route::Forward(forward) = &route {
+            let RequestState { input, request, .. } = &*self.state;
+            let via = &self.client.worker.shared.via;
+            edit_request(request, input.filled(), forward, via, Disclosed::default(), None, &mut self.edits);
+            request.render(input.filled(), &self.edits).for_each_piece(send);
         }
+        Ok(Destination(route))
     }
 
     /// Returns the identity of the call that `request`, a whole head, asks for, or `None` for a tunnel.
@@ -196,11 +174,11 @@ impl Fixture {
         cache: &Policy,
         expression: &Expression<String>,
     ) -> Result<Option<Identity>, &'static str> {
-        let (Route::Forward(forward), rewritten) = self.route(request)? else { return Ok(None) };
-        let request = rewritten.as_deref().unwrap_or(request);
+        let Route::Forward(forward) = self.route(request)? else { return Ok(None) };
+        let request = self.state.input.filled();
         let plan = &self.client.worker.view().plan;
         let (mut matches, mut draft) = (Matches::default(), PendingChanges::default());
-        let received = ReceivedMessage { head: &self.request, bytes: request, body: None };
+        let received = ReceivedMessage { head: &self.state.request, bytes: request, body: None };
         let now = Timestamp::default();
         let destination = forward.destination();
         let target = forward.target.of(request);
@@ -236,29 +214,16 @@ impl Fixture {
         }))
     }
 
-    /// Parses and routes a request. Returns the head that was routed, if it is not the received one.
-    fn route(&mut self, request: &[u8]) -> Result<(Route, Option<Vec<u8>>), &'static str> {
+    /// Parses and routes a request.
+    fn route(&mut self, request: &[u8]) -> Result<Route, &'static str> {
         let slug = |failure: Failure| failure.kind.slug();
-        let limits = HeadLimits::default();
-        self.request.parse(request, &limits).map_err(Failure::bad_request).map_err(slug)?;
-        let view = self.client.worker.view();
-        let listener = view.plan.listener(self.client.listener);
-        let translated = query::translate(listener, &mut self.request, request, &limits).map_err(slug)?;
-        let rewritten = match translated {
-            Some(Translated { head, outcome }) => outcome.map(|()| Some(head)).map_err(slug)?,
-            None => None,
-        };
-        let request = rewritten.as_deref().unwrap_or(request);
-        let named = &view.plan.named_fields;
-        let fields = survey(&mut self.request, request, &self.via, named).map_err(slug)?;
-        redirect::enter(&mut self.client, &self.request, request);
-        let question = routing::RoutingInput {
-            view: &view,
-            origins: &self.client,
-            request: &self.request,
-            bytes: request,
-            fields: &fields,
-        };
-        Ok((question.route().map_err(slug)?, rewritten))
+        let Self { client, state, .. } = self;
+        state.input.clear();
+        client.worker.pools.buffers.replace_front(&mut state.input, 0, request);
+        let parsed = state.request.parse(state.input.filled(), &HeadLimits::default());
+        parsed.map_err(Failure::bad_request).map_err(slug)?;
+        redirect::enter(client, &state.request, state.input.filled());
+        let view = client.worker.view();
+        route(client, state, &view).map_err(slug)
     }
 }

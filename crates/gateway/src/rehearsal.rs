@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use egret_ca::Interception;
-use egret_clients::Unproven;
+use egret_clients::{Clients, Unproven};
 use egret_clock::{Clock, Moment, Timestamp};
 use egret_config::Problem;
 use egret_flow::config::FlowConfig;
@@ -25,9 +25,8 @@ use serde::Serialize;
 use crate::config::Parts;
 use crate::downstream::connection::Inside;
 use crate::exchange::flows::drafted;
-use crate::exchange::forward::survey;
-use crate::exchange::route::{Origins, Route, RoutingInput};
-use crate::exchange::{identity, query, tunnel};
+use crate::exchange::route::{Origins, Route, bad_authority, route};
+use crate::exchange::{identity, tunnel};
 use crate::failure::{self, Failure};
 use crate::plan::interception;
 use crate::plan::{ListenerPlan, ListenerRouting, Plan, UpstreamPlan};
@@ -192,14 +191,15 @@ pub struct GeneratedError {
 }
 
 /// The connection of a rehearsed request.
-struct RehearsedConnection {
-    listener: SocketAddr,
+struct RehearsedConnection<'a> {
+    rehearsal: &'a Rehearsal,
+    asked: &'a Asked<'a>,
     inside: Option<Inside>,
 }
 
-impl Origins for RehearsedConnection {
+impl Origins for RehearsedConnection<'_> {
     fn listener(&self) -> SocketAddr {
-        self.listener
+        self.asked.listener
     }
 
     fn inside(&self) -> Option<&Inside> {
@@ -208,6 +208,27 @@ impl Origins for RehearsedConnection {
 
     fn local_address(&self) -> Option<SocketAddr> {
         None
+    }
+
+    fn pools(&self) -> &Pools {
+        &self.rehearsal.pools
+    }
+
+    fn via(&self) -> &Via {
+        &self.rehearsal.via
+    }
+
+    fn prove(&mut self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure> {
+        match (self.asked.client, clients.of_request(&state.request, state.input.filled())) {
+            (Some(name), _) => Ok(name.into()),
+            (None, Some(Ok(proven))) => Ok(proven.name().into()),
+            (None, Some(Err(why))) => Err(identity::unproven(clients, why)),
+            (None, None) => Err(identity::unproven(clients, Unproven::Missing)),
+        }
+    }
+
+    fn identify(&self, _: &Plan, _: Option<&[u8]>, id: &mut RequestId) {
+        id.clear();
     }
 
     fn site(
@@ -340,33 +361,12 @@ impl Rehearsal {
 
     /// Routes the request in `state`, whose head is the one that the client has sent.
     fn route(&self, state: &mut RequestState, asked: &Asked<'_>) -> Result<Route, Failure> {
-        let plan = &self.view.plan;
         let inside = asked.tunnel.map(|tunnel| {
             let authority = Authority::parse(tunnel.authority.as_bytes(), Some(default_port(tunnel.tls)));
             authority.map(|authority| Inside::new(authority, tunnel.tls))
         });
-        let inside = inside.transpose().map_err(crate::exchange::route::bad_authority)?;
-        let connection = RehearsedConnection { listener: asked.listener, inside };
-        let listener = plan.listener(asked.listener);
-        let is_inside = connection.inside.is_some();
-        match listener.and_then(|listener| listener.clients.as_deref()) {
-            Some(clients) => {
-                let proven = match (asked.client, clients.of_request(&state.request, state.input.filled())) {
-                    (Some(name), _) => Ok(Some(name.to_owned())),
-                    (None, Some(Ok(proven))) => Ok(Some(proven.name().to_owned())),
-                    (None, Some(Err(why))) => Err(identity::unproven(clients, why)),
-                    (None, None) => Err(identity::unproven(clients, Unproven::Missing)),
-                };
-                let proven = proven.as_ref().map(Option::as_deref);
-                identity::admit(&self.pools, state, plan, listener, is_inside, proven)?;
-            }
-            None if is_inside => {}
-            None => query::apply(&self.pools, state, listener, &plan.head_limits)?,
-        }
-        let RequestState { input, request, .. } = state;
-        let bytes = input.filled();
-        let fields = survey(request, bytes, &self.via, &plan.named_fields)?;
-        RoutingInput { view: &self.view, origins: &connection, request, bytes, fields: &fields }.route()
+        let inside = inside.transpose().map_err(bad_authority)?;
+        route(&mut RehearsedConnection { rehearsal: self, asked, inside }, state, &self.view)
     }
 
     /// Rehearses a call of `target`.

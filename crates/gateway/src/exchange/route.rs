@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
+use egret_clients::Clients;
 use egret_http1::{Method, RequestHead, Span, TargetForm};
 use egret_match::providers::Belongs;
 use egret_match::rewrite::BaseUrl;
@@ -23,12 +24,14 @@ use egret_match::routing_fields::RoutingFields;
 use egret_match::target::TargetError;
 use egret_message::authority::{Authority, AuthorityError};
 use egret_message::request_target::split_query;
-use egret_message::{Origin, default_port};
+use egret_message::{Origin, RequestId, Via, default_port};
 
 use crate::downstream::connection::{Client, Inside};
+use crate::exchange::forward::survey;
+use crate::exchange::{identity, query};
 use crate::failure::{ErrorKind, Failure};
-use crate::plan::ListenerPlan;
-use crate::state::request::{CallTarget, EmptyPath, KeptHost};
+use crate::plan::{ListenerPlan, ListenerRouting, Plan};
+use crate::state::request::{CallTarget, EmptyPath, KeptHost, Pools, RequestState};
 use crate::upstream::Upstream;
 use crate::view::View;
 use crate::worker::HostOwner;
@@ -52,6 +55,19 @@ pub(crate) trait Origins {
 
     /// Returns the address that the client has connected to, if it is known.
     fn local_address(&self) -> Option<SocketAddr>;
+
+    /// Returns the memory for a head that takes the place of the received one.
+    fn pools(&self) -> &Pools;
+
+    /// Returns the entry by which the gateway recognizes a request that has passed it.
+    fn via(&self) -> &Via;
+
+    /// Returns the name that the client of the request has proven to be one of `clients`, or the response
+    /// that it gets if it has not.
+    fn prove(&mut self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure>;
+
+    /// Gives the request an id, if requests have any: `received`, the client's own, or a new one.
+    fn identify(&self, plan: &Plan, received: Option<&[u8]>, id: &mut RequestId);
 
     /// Returns the owner of the host that a client wrote as `text`. `parse` reads it if it is not known yet.
     fn site(
@@ -79,6 +95,22 @@ impl Origins for Client {
         Client::local_address(self)
     }
 
+    fn pools(&self) -> &Pools {
+        &self.worker.pools
+    }
+
+    fn via(&self) -> &Via {
+        &self.worker.shared.via
+    }
+
+    fn prove(&mut self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure> {
+        identity::prove(self, state, clients).map(|proven| proven.name().into())
+    }
+
+    fn identify(&self, plan: &Plan, received: Option<&[u8]>, id: &mut RequestId) {
+        self.worker.identify(plan, received, id);
+    }
+
     fn site(
         &self,
         view: &View,
@@ -94,18 +126,67 @@ impl Origins for Client {
     }
 }
 
+/// Routes the request in `state`, whose head is the one that the client has sent. The client proves who it
+/// is, and routing parameters are replaced, where the listener wants that. Clients, `egret explain` and tests
+/// all come here.
+pub(crate) fn route<O: Origins>(
+    origins: &mut O,
+    state: &mut RequestState,
+    view: &View,
+) -> Result<Route, Failure> {
+    state.consumer = Span::default();
+    let listener = view.plan.listener(origins.listener());
+    // A listener that is gone may have asked for a proof, which must not be recorded.
+    let asks = listener.is_none_or(|listener| listener.clients.is_some());
+    let routes_by_query = origins.inside().is_none()
+        && listener.is_some_and(|listener| matches!(listener.routing, ListenerRouting::WithQuery));
+    if (asks || routes_by_query)
+        && let Err(failure) = prepare(origins, state, view, listener)
+    {
+        origins.identify(&view.plan, None, &mut state.request_id);
+        return Err(failure);
+    }
+    let RequestState { input, request, request_id, consumer, .. } = state;
+    let bytes = input.filled();
+    let surveyed = survey(request, bytes, origins.via(), &view.plan.named_fields);
+    let received = surveyed.as_ref().ok().and_then(RoutingFields::request_id);
+    origins.identify(&view.plan, received.map(|id| id.of(bytes)), request_id);
+    let fields = surveyed?;
+    *consumer = fields.consumer().unwrap_or_default();
+    RoutingInput { view, origins: &*origins, request, bytes, fields: &fields }.route()
+}
+
+/// Has the client prove who it is and replaces the routing parameters of the request, as the `listener` wants
+/// it. Anything else sees the request only as it then is. Out of line, since most listeners want neither.
+#[inline(never)]
+fn prepare<O: Origins>(
+    origins: &mut O,
+    state: &mut RequestState,
+    view: &View,
+    listener: Option<&ListenerPlan>,
+) -> Result<(), Failure> {
+    let plan = &view.plan;
+    let proven = match listener.map(|listener| listener.clients.as_deref()) {
+        Some(None) => return query::apply(origins.pools(), state, listener, &plan.head_limits),
+        Some(Some(clients)) => origins.prove(state, clients).map(Some),
+        None => Ok(None),
+    };
+    let is_inside = origins.inside().is_some();
+    identity::admit(origins.pools(), state, plan, listener, is_inside, proven.as_ref().map(Option::as_deref))
+}
+
 /// The input of a routing decision.
-pub(crate) struct RoutingInput<'a, O> {
-    pub view: &'a View,
-    pub origins: &'a O,
-    pub request: &'a RequestHead,
-    pub bytes: &'a [u8],
-    pub fields: &'a RoutingFields,
+struct RoutingInput<'a, O> {
+    view: &'a View,
+    origins: &'a O,
+    request: &'a RequestHead,
+    bytes: &'a [u8],
+    fields: &'a RoutingFields,
 }
 
 impl<O: Origins> RoutingInput<'_, O> {
     /// Routes the request.
-    pub fn route(&self) -> Result<Route, Failure> {
+    fn route(&self) -> Result<Route, Failure> {
         let Some(listener) = self.view.plan.listener(self.origins.listener()) else {
             // The listener may have served one provider only. Its connections must not reach others now.
             let detail = "the listener of this connection was removed by a reload: connect to another one";

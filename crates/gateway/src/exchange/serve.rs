@@ -4,10 +4,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use egret_clients::Proven;
 use egret_clock::Moment;
 use egret_http1::Span;
-use egret_match::routing_fields::RoutingFields;
 use egret_message::authority::Authority;
 use egret_net::event_loop::now;
 use egret_net::policy::{EgressTarget, Verdict};
@@ -20,14 +18,10 @@ use crate::downstream::redirect;
 use crate::exchange::call::Call;
 use crate::exchange::close::{Closing, close, finish_recording};
 use crate::exchange::flows;
-use crate::exchange::forward::survey;
-use crate::exchange::identity;
-use crate::exchange::query;
 use crate::exchange::reply::{Ended, Then};
-use crate::exchange::route::{Route, RoutingInput};
+use crate::exchange::route::{Route, route};
 use crate::exchange::tunnel;
 use crate::failure::{ErrorKind, Failure};
-use crate::plan::{ListenerPlan, ListenerRouting};
 use crate::state::request::{CallTarget, RequestState};
 use crate::upstream::{Connection, Upstream};
 use crate::view::View;
@@ -40,6 +34,9 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
     let view = client.worker.view();
     state.reset_up();
     redirect::enter(client, &state.request, state.input.filled());
+    if let Some(inside) = &client.inside {
+        intercept::note_request(client, inside);
+    }
     let end = match route(client, state, &view) {
         Ok(Route::Forward(target)) => match ExchangeSlot::take(&client.worker, view.plan.limits.exchanges) {
             Ok(_slot) => {
@@ -76,54 +73,6 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
     // The response of a failed exchange must never reach this client.
     state.return_response_state(&client.worker.pools);
     end
-}
-
-fn route(client: &mut Client, state: &mut RequestState, view: &View) -> Result<Route, Failure> {
-    state.consumer = Span::default();
-    if let Some(inside) = &client.inside {
-        intercept::note_request(client, inside);
-    }
-    let listener = view.plan.listener(client.listener);
-    // A listener that is gone may have asked for a proof, which must not be recorded.
-    let asks = listener.is_none_or(|listener| listener.clients.is_some());
-    let routes_by_query = client.inside.is_none()
-        && listener.is_some_and(|listener| matches!(listener.routing, ListenerRouting::WithQuery));
-    if (asks || routes_by_query)
-        && let Err(failure) = prepare(client, state, view, listener)
-    {
-        client.worker.identify(&view.plan, None, &mut state.request_id);
-        return Err(failure);
-    }
-    let RequestState { input, request, request_id, consumer, .. } = state;
-    let bytes = input.filled();
-    let surveyed = survey(request, bytes, &client.worker.shared.via, &view.plan.named_fields);
-    let received = surveyed.as_ref().ok().and_then(RoutingFields::request_id);
-    client.worker.identify(&view.plan, received.map(|id| id.of(bytes)), request_id);
-    let fields = surveyed?;
-    *consumer = fields.consumer().unwrap_or_default();
-    RoutingInput { view, origins: &*client, request, bytes, fields: &fields }.route()
-}
-
-/// Has the client prove who it is and replaces the routing parameters of the request, as the `listener` wants
-/// it. Anything else sees the request only as it then is. Out of line, since most listeners want neither.
-#[inline(never)]
-fn prepare(
-    client: &mut Client,
-    state: &mut RequestState,
-    view: &View,
-    listener: Option<&ListenerPlan>,
-) -> Result<(), Failure> {
-    let clients = listener.map(|listener| listener.clients.as_deref());
-    let proven = match clients {
-        Some(None) => {
-            return query::apply(&client.worker.pools, state, listener, &view.plan.head_limits);
-        }
-        Some(Some(clients)) => identity::prove(client, state, clients).map(Some),
-        None => Ok(None),
-    };
-    let proven = proven.as_ref().map(|proven| proven.as_deref().map(Proven::name));
-    let is_inside = client.inside.is_some();
-    identity::admit(&client.worker.pools, state, &view.plan, listener, is_inside, proven)
 }
 
 /// Relays bytes between the client and the provider, which have agreed on another protocol.
