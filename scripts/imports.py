@@ -46,6 +46,7 @@ ORDERS = {
         "state",
         "view",
         "upstream",
+        "leg",
         "plan",
         "observe",
         "failure",

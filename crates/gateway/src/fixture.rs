@@ -19,7 +19,6 @@ use egret_message::authority::Authority;
 use egret_message::{ReceivedMessage, Via};
 use egret_net::dns::Resolver;
 use egret_net::event_loop::{EventLoop, Socket};
-use egret_net::stream::Stream;
 use egret_quota::{QuotaConfigs, Stores};
 use egret_remedy::{Exchange, PendingChanges};
 use egret_store::SharedState;
@@ -31,6 +30,7 @@ use crate::downstream::redirect;
 use crate::exchange::forward::{Disclosed, edit_request};
 use crate::exchange::route::{Route, route};
 use crate::failure::Failure;
+use crate::leg::Leg;
 use crate::plan::{ListenerRouting, Plan};
 use crate::state::request::RequestState;
 use crate::worker::{Inbox, Shared, Worker};
@@ -123,7 +123,7 @@ impl Fixture {
             let accepting = TcpListener::bind("127.0.0.1:0").expect("a socket");
             let socket =
                 TcpStream::connect(accepting.local_addr().expect("an address")).and_then(Socket::new);
-            Client::new(ConnectionSlot::new(worker), Stream::Plain(socket.expect("a socket")), listener)
+            Client::new(ConnectionSlot::new(worker), Leg::plain(socket.expect("a socket")), listener)
         });
         let mut state = Box::<RequestState>::default();
         client.worker.pools.buffers.lend(&mut state.input);

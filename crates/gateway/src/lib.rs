@@ -12,6 +12,7 @@ mod failure;
 #[doc(hidden)]
 pub mod fixture;
 mod gateway;
+mod leg;
 mod observe;
 mod plan;
 mod rehearsal;

@@ -13,11 +13,12 @@ use egret_net::dial::{DialError, DialOptions, dial};
 use egret_net::dns::{DnsError, Resolver};
 use egret_net::event_loop;
 use egret_net::policy::{EgressTarget, Reason};
-use egret_net::stream::{Detached, Stream};
+use egret_net::stream::Detached;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
 use crate::failure::{ErrorKind, Failure};
+use crate::leg::Leg;
 use crate::observe::counters::{ProviderCounters, WorkerCounters};
 use crate::plan::{OpenPlace, UpstreamPlan};
 
@@ -43,7 +44,7 @@ struct Idle {
 /// times.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub stream: Stream,
+    pub leg: Leg,
     /// A number that no other connection of this process has.
     pub id: u64,
     /// The address of the peer.
@@ -168,7 +169,7 @@ impl Upstream {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut candidate) = idle.pop_back() {
             self.counters().connections_idle.sub(1);
-            if candidate.until > now && candidate.connection.stream.is_usable_idle() {
+            if candidate.until > now && candidate.connection.leg.is_usable_idle() {
                 return Some(candidate.connection);
             }
         }
@@ -183,6 +184,7 @@ impl Upstream {
         timeout_s: Option<u32>,
         requests_left: Option<u32>,
     ) {
+        debug_assert!(!connection.leg.is_blocked());
         let mut timeout = self.plan.pool.idle_timeout.get();
         if let Some(timeout_s) = timeout_s {
             timeout = timeout.min(Duration::from_secs(timeout_s.into()).saturating_sub(KEEP_ALIVE_MARGIN));
@@ -207,15 +209,15 @@ impl Upstream {
     pub fn sweep(&self, now: Moment) -> bool {
         let mut idle = self.idle.borrow_mut();
         let before = idle.len();
-        idle.retain_mut(|kept| kept.until > now && kept.connection.stream.is_usable_idle());
+        idle.retain_mut(|kept| kept.until > now && kept.connection.leg.is_usable_idle());
         self.counters().connections_idle.sub((before - idle.len()) as u64);
         !idle.is_empty()
     }
 
     /// Hands an idle connection to another worker.
     pub fn lend(&self, now: Moment) -> Option<Lent> {
-        let Connection { stream, id, peer, open, .. } = *self.take_idle(now)?;
-        Some(Lent { stream: stream.into_detached().ok()?, id, peer, open })
+        let Connection { leg, id, peer, open, .. } = *self.take_idle(now)?;
+        Some(Lent { stream: leg.into_detached().ok()?, id, peer, open })
     }
 
     /// Returns an idle connection of another worker, or opens a new one.
@@ -245,10 +247,10 @@ impl Upstream {
             );
             return Err(Failure::new(ErrorKind::PoolFull, detail));
         };
-        let (stream, peer, times) = self.dial(network).await?;
+        let (leg, peer, times) = self.dial(network).await?;
         let counted = Counted::new(&self.plan, self.worker);
         let id = CONNECTIONS.fetch_add(1, Relaxed);
-        Ok((Box::new(Connection { stream, id, peer, reused: false, _counted: counted, open }), times))
+        Ok((Box::new(Connection { leg, id, peer, reused: false, _counted: counted, open }), times))
     }
 
     /// Asks the other workers that seem to have idle connections. A TLS handshake costs far more than the
@@ -260,14 +262,14 @@ impl Upstream {
             // A worker that has ended has no connections.
             let _ = network.lenders[other].send(request);
             let Some(Lent { stream, id, peer, open }) = loan.await.ok().flatten() else { continue };
-            let Ok(stream) = stream.attach() else { continue };
+            let Ok(leg) = Leg::attach(stream) else { continue };
             let counted = Counted::new(&self.plan, self.worker);
-            return Some(Box::new(Connection { stream, id, peer, reused: true, _counted: counted, open }));
+            return Some(Box::new(Connection { leg, id, peer, reused: true, _counted: counted, open }));
         }
         None
     }
 
-    async fn dial(&self, network: &Network) -> Result<(Stream, SocketAddr, DialTimes), Failure> {
+    async fn dial(&self, network: &Network) -> Result<(Leg, SocketAddr, DialTimes), Failure> {
         let plan = &self.plan;
         let target = plan.target();
         let options = DialOptions {
@@ -286,7 +288,7 @@ impl Upstream {
         }
         let peer = dialed.peer;
         let mut times = DialTimes { dns: dialed.dns, connect: dialed.connect, tls: Duration::ZERO };
-        let Some(client_tls) = &plan.tls else { return Ok((Stream::Plain(dialed.socket), peer, times)) };
+        let Some(client_tls) = &plan.tls else { return Ok((Leg::plain(dialed.socket), peer, times)) };
         let started = Moment::now();
         let handshake = egret_net::tls::handshake(dialed.socket, client_tls, &plan.origin.authority.host);
         let stream = match plan.timeouts.tls {
@@ -296,7 +298,7 @@ impl Upstream {
         times.tls = Moment::now().since(started);
         if let Some(Ok(stream)) = stream {
             self.counters().tls_handshakes.add(1);
-            return Ok((Stream::Tls(stream), peer, times));
+            return Ok((Leg::tls(stream), peer, times));
         }
         self.counters().tls_failures.add(1);
         let authority = &plan.origin.authority;

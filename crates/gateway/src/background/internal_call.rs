@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use egret_http1::{HeadLimits, Progress};
-use egret_net::stream::Stream;
 
 use crate::downstream::connection::{Client, ConnectionSlot};
 use crate::exchange::forward::survey;
+use crate::leg::Leg;
 use crate::plan::Plan;
 use crate::state::request::RequestState;
 use crate::worker::Worker;
@@ -30,7 +30,7 @@ impl InternalClient {
         listener: SocketAddr,
     ) -> Option<Self> {
         let mut state = worker.pools.take_state();
-        let client = Client::new(ConnectionSlot::uncounted(Rc::clone(worker)), Stream::Discard, listener);
+        let client = Client::new(ConnectionSlot::uncounted(Rc::clone(worker)), Leg::None, listener);
         worker.pools.buffers.lend(&mut state.input);
         if worker.pools.buffers.grow_gathered(&mut state.input, request.len() + 1).is_err() {
             worker.return_state(state);

@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use egret_clients::Proven;
 use egret_clock::Moment;
@@ -17,11 +16,16 @@ use egret_diagnosis::Pin;
 use egret_message::authority::Authority;
 use egret_message::default_port;
 use egret_net::deadline::Timer;
+use egret_net::event_loop::now;
 use egret_net::pace::{Patience, Verdict, hidden_bytes};
-use egret_net::stream::Stream;
+use smallvec::{SmallVec, smallvec};
 use tracing::debug;
 
+use crate::leg::Leg;
 use crate::worker::Worker;
+
+/// Maximum number of slices passed to one vectored write.
+pub(crate) const SLICES_MAX: usize = 16;
 
 /// The fate of a client's connection after an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +42,7 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub worker: Rc<Worker>,
-    pub stream: Stream,
+    pub leg: Leg,
     /// The address of the listener that accepted it.
     pub listener: SocketAddr,
     pub timer: Timer,
@@ -137,13 +141,13 @@ impl Drop for ConnectionSlot {
 
 impl Client {
     /// Creates a connection that `listener` accepted.
-    pub fn new(place: ConnectionSlot, stream: Stream, listener: SocketAddr) -> Self {
+    pub fn new(place: ConnectionSlot, leg: Leg, listener: SocketAddr) -> Self {
         let worker = Rc::clone(&place.worker);
         let timer = worker.timers.timer();
         let now = Moment::now();
         Self {
             worker,
-            stream,
+            leg,
             listener,
             timer,
             peer: OnceCell::new(),
@@ -161,12 +165,12 @@ impl Client {
 
     /// Returns the address that the client connected to.
     pub fn local_address(&self) -> Option<SocketAddr> {
-        self.stream.socket()?.local_addr().ok()
+        self.leg.socket()?.local_addr().ok()
     }
 
     /// Returns the client's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        *self.peer.get_or_init(|| self.stream.socket()?.peer_addr().ok())
+        *self.peer.get_or_init(|| self.leg.socket()?.peer_addr().ok())
     }
 
     /// Makes a call without a client show the address of the one that caused it.
@@ -195,24 +199,16 @@ impl Client {
         self.inside.is_none() && self.redirected.as_deref() == Some(&Redirected::Tunnel)
     }
 
-    /// Closes the connection with a reset, so the client sees that the response is incomplete.
-    pub fn abort(&self) {
-        // If the kernel refuses, an orderly close is the only option.
-        if let Some(socket) = self.stream.socket() {
-            let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
-        }
-    }
-
     /// Aborts the connection of a client that reads too slowly. An orderly close would let it go on for as
     /// long as before, because the kernel still holds data for it.
     pub fn give_up(&self) {
         debug!("a client reads its response too slowly (`limits.body_rate`)");
-        self.abort();
+        self.leg.abort();
     }
 
     /// Returns the maximum number of bytes that the client may have read without a report.
     pub fn hidden_bytes(&self) -> u64 {
-        self.stream.socket().map_or(0, hidden_bytes)
+        self.leg.socket().map_or(0, hidden_bytes)
     }
 
     /// Returns `true` if the client has read nothing, or too little, for too long. Bytes wait for it if
@@ -230,26 +226,49 @@ impl Client {
     /// Sends all of `bytes`. Returns `false` if the client is gone, accepts nothing for too long
     /// (`timeouts.idle`) or reads too slowly (`limits.body_rate`).
     pub async fn send_all(&mut self, bytes: &[u8]) -> bool {
+        let rest = |sent: u64| {
+            let sent = usize::try_from(sent).unwrap_or(usize::MAX);
+            smallvec![IoSlice::new(bytes.get(sent..).unwrap_or_default())]
+        };
+        let (is_sent, _) = self.send_message(bytes.len() as u64, rest).await;
+        if is_sent {
+            self.worker.counters().sent_bytes.add(bytes.len() as u64);
+        }
+        is_sent
+    }
+
+    /// Sends a message in memory, of `total` bytes. `rest` returns those after the first ones, as many as one
+    /// vectored write takes. Returns `true` if the client has received all of them, and the number sent.
+    pub async fn send_message<'b>(
+        &mut self,
+        total: u64,
+        rest: impl Fn(u64) -> SmallVec<[IoSlice<'b>; SLICES_MAX]>,
+    ) -> (bool, u64) {
         let idle = self.worker.view().plan.timeouts.idle;
-        let mut patience = Patience::new(&self.timer, idle, Moment::now());
+        let mut patience = Patience::new(&self.timer, idle, now::turned());
         let mut sent = 0;
-        poll_fn(|cx| {
-            while sent < bytes.len() {
-                match self.stream.poll_write(cx, &[IoSlice::new(&bytes[sent..])]) {
-                    Poll::Ready(Ok(count)) if count > 0 => {
+        let is_sent = poll_fn(|cx| {
+            let polled = loop {
+                if sent == total {
+                    break self.leg.poll_backlog(cx, &mut 0);
+                }
+                match self.leg.poll_send_bytes(cx, &rest(sent)) {
+                    Poll::Ready(Ok(count)) => {
                         sent += count;
-                        if sent < bytes.len() {
-                            patience.note_taken(&self.timer, count as u64);
+                        if sent < total {
+                            patience.note_taken(&self.timer, count);
                         }
                     }
-                    Poll::Ready(_) => return Poll::Ready(false),
-                    Poll::Pending if self.is_lost(&mut patience, cx, true) => return Poll::Ready(false),
-                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(gone)) => break Poll::Ready(Err(gone)),
+                    Poll::Pending => break Poll::Pending,
                 }
+            };
+            match polled {
+                Poll::Pending if self.is_lost(&mut patience, cx, true) => Poll::Ready(false),
+                polled => polled.map(|ended| ended.is_ok()),
             }
-            self.worker.counters().sent_bytes.add(bytes.len() as u64);
-            Poll::Ready(true)
         })
-        .await
+        .await;
+        (is_sent, sent)
     }
 }

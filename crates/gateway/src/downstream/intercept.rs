@@ -15,16 +15,16 @@ use std::time::Duration;
 use egret_clock::Moment;
 use egret_message::authority::{Authority, Host};
 use egret_net::event_loop;
-use egret_net::stream::Stream;
 use egret_net::tls::hello::{
     HELLO_BYTES_MAX, Hello, HelloError, HelloReader, Opening, access_denied, no_application_protocol,
     unrecognized_name,
 };
-use egret_net::tls::{TlsError, TlsStream, accept_hello};
+use egret_net::tls::TlsError;
 use rustls::ServerConfig;
 use tracing::{debug, warn};
 
 use crate::downstream::connection::{Client, End, Inside};
+use crate::leg::{Leg, Received};
 use crate::observe::refusals::TlsRefusal;
 use crate::plan::interception::InterceptionPlan;
 use crate::state::request::RequestState;
@@ -107,8 +107,8 @@ pub(crate) async fn start(
         return unknown(client, &no_application_protocol()).await;
     }
     match shake_hands(client, state, hello, config).await {
-        Ok(stream) => {
-            client.stream = Stream::Tls(stream);
+        Ok(leg) => {
+            client.leg = leg;
             state.input.clear();
             serve_inside(client, state, Inside::new(authority, true))
         }
@@ -163,9 +163,9 @@ pub(super) async fn opening(client: &mut Client, state: &mut RequestState) -> Op
             return Some(opening);
         }
         match receive(client, state).await {
-            Received::Bytes => {}
-            Received::End if received(state).is_empty() => return None,
-            Received::End | Received::Late => return Some(Opening::Other),
+            Arrived::Bytes => {}
+            Arrived::End if received(state).is_empty() => return None,
+            Arrived::End | Arrived::Late => return Some(Opening::Other),
         }
     }
 }
@@ -183,7 +183,7 @@ pub(super) async fn read_hello(client: &mut Client, state: &mut RequestState) ->
                 return Err(refuse(client, &alert).await);
             }
         }
-        if !matches!(receive(client, state).await, Received::Bytes) {
+        if !matches!(receive(client, state).await, Arrived::Bytes) {
             debug!("a tunnel begins with an incomplete `ClientHello`");
             client.worker.counters().tls_failures.add(1);
             return Err(Start::End(End::Close));
@@ -196,17 +196,17 @@ async fn shake_hands(
     state: &RequestState,
     hello: Hello,
     config: Arc<ServerConfig>,
-) -> Result<TlsStream, TlsError> {
+) -> Result<Leg, TlsError> {
     // The address is needed later, also if the handshake fails and closes the socket.
     client.peer_address();
-    let stream = mem::replace(&mut client.stream, Stream::Discard);
+    let leg = mem::replace(&mut client.leg, Leg::None);
     let patience = client.worker.view().plan.timeouts.head.unwrap_or(Duration::MAX);
-    let shaken = event_loop::timeout(patience, accept_hello(stream, hello, received(state), config)).await;
+    let shaken = event_loop::timeout(patience, leg.accept_tls(hello, received(state), config)).await;
     shaken.unwrap_or(Err(TlsError::Io(ErrorKind::TimedOut)))
 }
 
 /// The outcome of waiting for bytes.
-enum Received {
+enum Arrived {
     Bytes,
     /// The client has closed its sending side, or the connection failed.
     End,
@@ -215,25 +215,24 @@ enum Received {
 }
 
 /// Receives more bytes of the tunnel.
-async fn receive(client: &mut Client, state: &mut RequestState) -> Received {
+async fn receive(client: &mut Client, state: &mut RequestState) -> Arrived {
     let max = state.request.len + HELLO_BYTES_MAX + 1;
     if state.input.is_full() {
         client.worker.pools.buffers.grow(&mut state.input, max);
     }
     let received = poll_fn(|cx| {
-        if let Poll::Ready(received) = client.stream.poll_read(cx, state.input.spare()) {
+        if let Poll::Ready(received) = client.leg.poll_receive(cx, &mut state.input) {
             return Poll::Ready(Some(received));
         }
         if client.timer.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
     });
     match received.await {
-        Some(Ok(count)) if count > 0 => {
+        Some(Received::Data(count)) => {
             client.worker.counters().received_bytes.add(count as u64);
-            state.input.advance(count);
-            Received::Bytes
+            Arrived::Bytes
         }
-        Some(_) => Received::End,
-        None => Received::Late,
+        Some(Received::End | Received::Gone(_)) => Arrived::End,
+        None => Arrived::Late,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Redirected connections: their clients believe to speak with the provider itself. The system has led them
+//! Redirected connections: their clients think that they are talking to the provider itself. The system has led them
 //! here, by a network namespace (`egret exec --isolate`) or by its packet filter (`redirect: true`).
 //!
 //! Such a connection is made to look like one of a forward proxy's client. Where it begins with TLS, a
@@ -28,7 +28,7 @@ use crate::state::request::RequestState;
 /// Reads the first bytes of a redirected connection, and prepares it and the input for the requests to come.
 /// Returns `false` if the connection is over.
 pub(crate) async fn begin(client: &mut Client, state: &mut RequestState) -> bool {
-    let Some(destination) = client.stream.socket().and_then(original_destination) else {
+    let Some(destination) = client.leg.socket().and_then(original_destination) else {
         debug!("the destination of a redirected connection is unknown");
         return false;
     };

@@ -11,11 +11,10 @@ use egret_clients::{Clients, Proven, Unproven};
 use egret_clock::Moment;
 use egret_diagnosis::Pin;
 use egret_export::access_log::LogLine;
-use egret_http1::{Method, Progress};
+use egret_http1::Method;
 use egret_message::RequestId;
 use egret_net::buffer::Buffer;
 use egret_net::event_loop::{self, Socket};
-use egret_net::stream::Stream;
 use egret_net::tls::{ServerTls, TlsError, TlsStream, accept};
 use tracing::{debug, warn};
 
@@ -23,6 +22,7 @@ use crate::downstream::connection::{Client, ConnectionSlot, End};
 use crate::downstream::{intercept, redirect};
 use crate::exchange::serve::serve_request;
 use crate::failure::{ErrorKind, Failure};
+use crate::leg::{HeadRoom, Leg, NoHead, Received};
 use crate::plan::ListenerRouting;
 use crate::state::request::RequestState;
 use crate::worker::Worker;
@@ -47,14 +47,14 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
         ),
         None => (None, false),
     };
-    let (stream, proven) = match tls {
-        None => (Stream::Plain(socket), None),
+    let (leg, proven) = match tls {
+        None => (Leg::plain(socket), None),
         Some((tls, clients)) => match Box::pin(enter(&worker, socket, tls, clients)).await {
-            Some((stream, proven)) => (Stream::Tls(stream), proven),
+            Some((stream, proven)) => (Leg::tls(stream), proven),
             None => return,
         },
     };
-    let mut client = Client::new(place, stream, listener);
+    let mut client = Client::new(place, leg, listener);
     client.proven = proven;
     if redirects && !Box::pin(client.serve_redirected()).await {
         return;
@@ -75,7 +75,7 @@ pub(crate) async fn serve_resent(worker: Rc<Worker>, socket: TcpStream, listener
         Ok(socket) => socket,
         Err(error) => return warn!(%error, "cannot send a recorded request again"),
     };
-    let mut client = Client::new(place, Stream::Plain(socket), listener);
+    let mut client = Client::new(place, Leg::plain(socket), listener);
     client.pin = Some(pin);
     while client.wait_for_request().await {
         if !Box::pin(client.serve_requests()).await {
@@ -141,7 +141,7 @@ impl Client {
         self.worker.counters().idle.add(1);
         let mut told_to_stop = false;
         let readable = poll_fn(|cx| {
-            if self.stream.poll_readable(cx).is_ready() {
+            if self.leg.poll_readable(cx).is_ready() {
                 return Poll::Ready(true);
             }
             if self.worker.draining.get() && !told_to_stop {
@@ -207,55 +207,36 @@ impl Client {
     async fn receive_head(&mut self, state: &mut RequestState) -> Result<Arrival, Failure> {
         let view = self.worker.view();
         let plan = &view.plan;
-        let mut timed = false;
-        loop {
-            if !state.input.filled().is_empty() {
-                match state
-                    .request
-                    .parse(state.input.filled(), &plan.head_limits)
-                    .map_err(Failure::bad_request)?
-                {
-                    Progress::Complete => return Ok(Arrival::Head),
-                    // Old clients send an empty line behind a body that is not part of it (RFC 9112 §2.2).
-                    Progress::Partial if state.input.filled() == b"\r\n" => {
-                        state.request.reset();
-                        state.input.clear();
+        let worker = Rc::clone(&self.worker);
+        let room = HeadRoom { limits: &plan.head_limits, buffers: &worker.pools.buffers };
+        let mut is_timed = false;
+        poll_fn(|cx| {
+            let RequestState { input, request, .. } = &mut *state;
+            let before = input.filled().len();
+            let polled = self.leg.poll_head(cx, input, request, room);
+            let received = input.filled().len().saturating_sub(before);
+            worker.counters().received_bytes.add(received as u64);
+            match polled {
+                Poll::Ready(Ok(())) => Poll::Ready(Ok(Arrival::Head)),
+                Poll::Ready(Err(NoHead::End | NoHead::Gone(_))) => Poll::Ready(Ok(Arrival::End)),
+                Poll::Ready(Err(NoHead::Malformed(error))) => Poll::Ready(Err(Failure::bad_request(error))),
+                Poll::Pending if input.filled().is_empty() => Poll::Ready(Ok(Arrival::Nothing)),
+                Poll::Pending => {
+                    if !is_timed {
+                        // The timeout starts with the first byte, which ended the wait before this.
+                        self.head_since = Moment::now();
+                        self.timer.set(self.head_since, plan.timeouts.head);
+                        is_timed = true;
                     }
-                    Progress::Partial => {}
-                }
-                if !timed {
-                    // The timeout starts with the first byte, which ended the wait before this.
-                    self.head_since = Moment::now();
-                    self.timer.set(self.head_since, plan.timeouts.head);
-                    timed = true;
-                }
-                if state.input.is_full() {
-                    self.worker.pools.buffers.grow(&mut state.input, plan.head_limits.head + 1);
+                    if !self.timer.poll_expired(cx) {
+                        return Poll::Pending;
+                    }
+                    let detail = "the request head did not arrive in time";
+                    Poll::Ready(Err(Failure::new(ErrorKind::RequestTimeout, detail)))
                 }
             }
-            let received = poll_fn(|cx| {
-                if let Poll::Ready(received) = self.stream.poll_read(cx, state.input.spare()) {
-                    return Poll::Ready(Some(received));
-                }
-                let nothing = state.input.filled().is_empty();
-                if nothing || self.timer.poll_expired(cx) { Poll::Ready(None) } else { Poll::Pending }
-            })
-            .await;
-            match received {
-                Some(Ok(0) | Err(_)) => return Ok(Arrival::End),
-                Some(Ok(count)) => {
-                    self.worker.counters().received_bytes.add(count as u64);
-                    state.input.advance(count);
-                }
-                None if state.input.filled().is_empty() => return Ok(Arrival::Nothing),
-                None => {
-                    return Err(Failure::new(
-                        ErrorKind::RequestTimeout,
-                        "the request head did not arrive in time",
-                    ));
-                }
-            }
-        }
+        })
+        .await
     }
 
     /// Responds to a request that could not be parsed, and closes the connection, because the start of the
@@ -292,16 +273,16 @@ impl Client {
         let mut shut = false;
         poll_fn(|cx| {
             if !shut {
-                if self.stream.poll_shutdown(cx).is_pending() {
+                if self.leg.poll_finish(cx).is_pending() {
                     return if self.timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending };
                 }
                 shut = true;
             }
             loop {
                 input.clear();
-                match self.stream.poll_read(cx, input.spare()) {
-                    Poll::Ready(Ok(count)) if count > 0 => {}
-                    Poll::Ready(_) => return Poll::Ready(()),
+                match self.leg.poll_receive(cx, input) {
+                    Poll::Ready(Received::Data(_)) => {}
+                    Poll::Ready(Received::End | Received::Gone(_)) => return Poll::Ready(()),
                     Poll::Pending if self.timer.poll_expired(cx) => return Poll::Ready(()),
                     Poll::Pending => return Poll::Pending,
                 }

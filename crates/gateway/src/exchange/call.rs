@@ -6,15 +6,14 @@
 use std::future::poll_fn;
 use std::io::{self, ErrorKind as IoErrorKind};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use egret_clock::Moment;
-use egret_http1::{BodyError, Method, Progress, RequestFraming, ResponseFraming, Version};
+use egret_http1::{BodyError, Method, RequestFraming, Version};
 use egret_message::{Fields, RequestId};
 use egret_net::event_loop::now;
 use egret_net::pace::RateWindow;
-use egret_net::stream::Stream;
 use egret_net::tls::TlsError;
 use egret_store::coalescer::Followers;
 use tracing::debug;
@@ -23,6 +22,8 @@ use crate::config::ErrorFormat;
 use crate::downstream::connection::Client;
 use crate::exchange::forward::{Disclosed, Reply, edit_request, edit_response};
 use crate::failure::{ErrorKind, ErrorShape, Failure};
+use crate::leg::http1::ResponseTo;
+use crate::leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 use crate::observe::recorder::Recording;
 use crate::plan::{RequestIds, UpstreamTimeouts};
 use crate::state::body::{Kept, PipeError};
@@ -49,6 +50,33 @@ pub(crate) enum Stop {
     Stale,
     /// A permit has ended before the request was sent. The connection is kept.
     NotPermitted,
+}
+
+/// The kind of a response, by its status code.
+pub(super) enum ResponseKind {
+    Informational,
+    /// The connection switches to another protocol.
+    Switching,
+    Final,
+}
+
+/// Returns the kind of a response with this status code.
+pub(super) fn response_kind(status: u16) -> Result<ResponseKind, Failure> {
+    match status {
+        101 => Ok(ResponseKind::Switching),
+        100..=199 => Ok(ResponseKind::Informational),
+        200..=599 => Ok(ResponseKind::Final),
+        _ => {
+            let detail = "the provider's status code is not between 100 and 599";
+            Err(Failure::new(ErrorKind::BadResponse, detail))
+        }
+    }
+}
+
+/// The failure of a provider that has switched protocols unasked.
+pub(super) fn unexpected_switch() -> Failure {
+    let detail = "the provider switched protocols without a matching request, or before it had received the request";
+    Failure::new(ErrorKind::BadResponse, detail)
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
@@ -266,13 +294,13 @@ impl<'a> Call<'a> {
         edit_request(request, input.filled(), forward, via, disclosed, outbound, &mut edits);
         let changed = outbound.and_then(Outbound::body);
         if let Some(body) = changed {
-            up.reset(RequestFraming::Length(body.len() as u64), false);
+            up.reset(RequestFraming::Length(body.len() as u64), Framing::Length);
         }
         let is_changed = changed.is_some();
         let head = request.render(input.filled(), &edits);
         let body = changed.unwrap_or(&input.filled()[request.len..]);
         let shared = (&worker.pools.buffers, &self.view.plan.trailers);
-        let used = match up.send(cx, Some(&head), body, &mut connection.stream, shared) {
+        let used = match up.begin(cx, OutgoingHead::Edited(&head), body, &mut connection.leg, shared) {
             Ok(used) => used,
             Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
             Err(PipeError::SourceGone | PipeError::SinkGone) => {
@@ -313,24 +341,18 @@ impl<'a> Call<'a> {
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Result<(), Stop>> {
-        if self.state.has_response_state()
-            && let Poll::Ready(Err(_)) =
-                self.state.response_state.down.poll_backlog(cx, &mut self.client.stream)
+        if self.informational > 0
+            && let Poll::Ready(Err(stop)) = self.poll_informational(cx)
         {
-            return Poll::Ready(Err(Stop::ClientGone));
+            return Poll::Ready(Err(stop));
         }
         if self.is_uploading()
             && let Err(stop) = self.poll_request(cx, connection)
         {
             return Poll::Ready(Err(stop));
         }
-        loop {
-            match self.poll_response_head(cx, connection) {
-                Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
-                Poll::Ready(Ok(false)) => {}
-                Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
-                Poll::Pending => break,
-            }
+        if let Poll::Ready(received) = self.poll_response_head(cx, connection) {
+            return Poll::Ready(received);
         }
         let polled = self.poll_deadlines(cx);
         if polled.is_pending()
@@ -409,7 +431,7 @@ impl<'a> Call<'a> {
         }
         let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
         let before = up.read_bytes;
-        let polled = up.poll(cx, &mut self.client.stream, input, &mut kept, &mut connection.stream, shared);
+        let polled = up.poll(cx, &mut self.client.leg, input, &mut kept, &mut connection.leg, shared);
         if kept.has_gap && kept.len > request.len {
             // With a gap in it, the kept part of the body is useless.
             input.remove(request.len, kept.len);
@@ -431,14 +453,15 @@ impl<'a> Call<'a> {
     /// the connection. Fails if that ends the call.
     pub fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
         while !self.client.has_closed() && !self.state.input.is_full() {
-            match self.client.stream.poll_read(cx, self.state.input.spare()) {
-                Poll::Ready(Ok(0)) => self.note_close(true)?,
-                Poll::Ready(Ok(count)) => {
+            match self.client.leg.poll_receive(cx, &mut self.state.input) {
+                Poll::Ready(Received::Data(count)) => {
                     self.client.worker.counters().received_bytes.add(count as u64);
-                    self.state.input.advance(count);
                 }
+                Poll::Ready(Received::End) => self.note_close(true)?,
                 // Many clients end TLS without saying so.
-                Poll::Ready(Err(error)) => self.note_close(error.kind() == IoErrorKind::UnexpectedEof)?,
+                Poll::Ready(Received::Gone(error)) => {
+                    self.note_close(error.kind() == IoErrorKind::UnexpectedEof)?;
+                }
                 Poll::Pending => break,
             }
         }
@@ -468,73 +491,59 @@ impl<'a> Call<'a> {
         self.deadlines.half_close_moved_bytes = self.state.response_state.down.moved_bytes;
     }
 
-    /// Receives more of the response. Returns `true` once the head of a final response is complete.
+    /// Receives the head of the final response, and passes informational ones on.
     fn poll_response_head(
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut Connection,
-    ) -> Poll<Result<bool, Stop>> {
+    ) -> Poll<Result<(), Stop>> {
         // A connection that waits for its provider needs no response state yet.
         if !self.state.has_response_state() {
-            match connection.stream.poll_readable(cx) {
-                Poll::Ready(()) => self.state.take_response_state(&self.client.worker.pools),
-                Poll::Pending => return Poll::Pending,
+            ready!(connection.leg.poll_readable(cx));
+            self.state.take_response_state(&self.client.worker.pools);
+        }
+        loop {
+            let RequestState { request, response_state, .. } = &mut *self.state;
+            let ResponseState { output, response, .. } = &mut **response_state;
+            let limits = &self.view.plan.head_limits;
+            let room = HeadRoom { limits, buffers: &self.client.worker.pools.buffers };
+            let before = output.filled().len();
+            let mut head = ResponseTo { method: request.method, head: response };
+            let polled = connection.leg.poll_head(cx, output, &mut head, room);
+            let received = output.filled().len() - before;
+            // An informational response does not end the wait for the provider: the final response is still
+            // to come.
+            if before == 0 && received > 0 {
+                self.clock.first_byte = now::turned();
             }
-        }
-        if self.state.response_state.output.is_full() {
-            self.client
-                .worker
-                .pools
-                .buffers
-                .grow(&mut self.state.response_state.output, self.view.plan.head_limits.head + 1);
-        }
-        match connection.stream.poll_read(cx, self.state.response_state.output.spare()) {
-            Poll::Ready(Ok(count)) if count > 0 => {
-                // An informational response does not end the wait for the provider: the final response is
-                // still to come.
-                if self.state.response_state.output.filled().is_empty() {
-                    self.clock.first_byte = now::turned();
+            self.received_bytes += received as u64;
+            match ready!(polled) {
+                Ok(()) => {}
+                Err(NoHead::Malformed(error)) => {
+                    return Poll::Ready(Err(Stop::Failure(Failure::bad_response(error))));
                 }
-                self.received_bytes += count as u64;
-                self.state.response_state.output.advance(count);
-                Poll::Ready(self.parse_response(cx))
+                Err(NoHead::End) => return Poll::Ready(Err(self.provider_closed(connection, None))),
+                Err(NoHead::Gone(error)) => {
+                    return Poll::Ready(Err(self.provider_closed(connection, Some(error))));
+                }
             }
-            Poll::Ready(ended) => Poll::Ready(Err(self.provider_closed(connection, ended.err()))),
-            Poll::Pending => Poll::Pending,
+            match response_kind(self.state.response_state.response.status).map_err(Stop::Failure)? {
+                ResponseKind::Final => return Poll::Ready(Ok(())),
+                ResponseKind::Informational => self.pass_on_informational(cx)?,
+                ResponseKind::Switching => return Poll::Ready(self.check_switch()),
+            }
         }
     }
 
-    /// Parses the received bytes and forwards informational responses. Returns `true` once the head of a
-    /// final response is complete.
-    fn parse_response(&mut self, cx: &mut Context<'_>) -> Result<bool, Stop> {
-        let bad = |error| Stop::Failure(Failure::bad_response(error));
-        while !self.state.response_state.output.filled().is_empty() {
-            let RequestState { input, request, up, response_state, .. } = &mut *self.state;
-            let ResponseState { output, response, .. } = &mut **response_state;
-            let progress =
-                response.parse(output.filled(), &self.view.plan.head_limits, request.method).map_err(bad)?;
-            match (progress, response.status) {
-                (Progress::Partial, _) => return Ok(false),
-                (Progress::Complete, 101) => {
-                    // The rest of the request belongs to the old protocol (RFC 9110 §7.8).
-                    let upgrades = &self.upstream.plan.upgrades;
-                    if up.is_complete()
-                        && upgrades.are_agreed_on(request, input.filled(), response, output.filled())
-                    {
-                        return Ok(true);
-                    }
-                    let detail = "the provider switched protocols without a matching request, or before it had received the request";
-                    return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
-                }
-                (Progress::Complete, 100..=199) => self.pass_on_informational(cx)?,
-                (Progress::Complete, 200..=599) => return Ok(true),
-                (Progress::Complete, _) => {
-                    let detail = "the provider's status code is not between 100 and 599";
-                    return Err(Stop::Failure(Failure::new(ErrorKind::BadResponse, detail)));
-                }
-            }
-        }
-        Ok(false)
+    /// Checks that the client has asked for the protocol to which the provider switches.
+    fn check_switch(&self) -> Result<(), Stop> {
+        let RequestState { input, request, up, response_state, .. } = &*self.state;
+        let ResponseState { output, response, .. } = &**response_state;
+        let upgrades = &self.upstream.plan.upgrades;
+        // The rest of the request belongs to the old protocol (RFC 9110 §7.8).
+        let is_agreed = up.is_complete()
+            && upgrades.are_agreed_on(request, input.filled(), response, output.filled());
+        if is_agreed { Ok(()) } else { Err(Stop::Failure(unexpected_switch())) }
     }
 
     fn pass_on_informational(&mut self, cx: &mut Context<'_>) -> Result<(), Stop> {
@@ -549,22 +558,28 @@ impl<'a> Call<'a> {
             mask_fields(response, output.filled_mut(), mask);
         }
         if request.version == Version::Http11 {
-            let reply = Reply { version: request.version, persistent: true, chunked: false };
+            let reply = Reply { version: request.version, persistent: true, framing: Framing::Length };
             let no_id = RequestId::default();
             let worker = &self.client.worker;
             let mut edits = worker.pools.edits.borrow_mut();
             edit_response(response, output.filled(), reply, &worker.shared.via, &no_id, None, &mut edits);
             let head = response.render(output.filled(), &edits);
-            if !down.is_blocked_on_sink() {
-                down.reset(ResponseFraming::None, false);
-            }
-            let shared = (&worker.pools.buffers, &self.view.plan.trailers);
-            let sent = down.send(cx, Some(&head), &[], &mut self.client.stream, shared);
+            let message = Outgoing::head(OutgoingHead::Edited(&head));
+            let sent = self.client.leg.send(cx, &message, &worker.pools.buffers, &mut down.moved_bytes);
             sent.map_err(|_| Stop::ClientGone)?;
         }
         output.remove(0, response.len);
         self.start_waiting(Moment::now());
         Ok(())
+    }
+
+    /// Waits until the client has received the informational responses.
+    pub fn poll_informational(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
+        if !self.state.has_response_state() {
+            return Poll::Ready(Ok(()));
+        }
+        let moved_bytes = &mut self.state.response_state.down.moved_bytes;
+        self.client.leg.poll_backlog(cx, moved_bytes).map_err(|_| Stop::ClientGone)
     }
 
     /// Returns the reason to stop, after the provider closed the connection before it sent a complete
@@ -646,7 +661,7 @@ impl<'a> Call<'a> {
     /// Logs that the gateway responds with `failure`, if it is one that the operator should know of.
     pub fn warn_of(&self, failure: &Failure, status: u16) {
         // A call of the gateway's own tells its failure elsewhere.
-        if !matches!(self.client.stream, Stream::Discard) {
+        if !self.client.leg.is_none() {
             let stats = &self.upstream.plan.stats;
             stats.failures.warn(stats.name(), failure, status, &self.state.request_id);
         }

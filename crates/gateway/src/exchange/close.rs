@@ -73,7 +73,7 @@ pub(crate) fn close(
         Then::Close => End::Close,
         Then::Linger => End::Linger,
         Then::Abort => {
-            call.client.abort();
+            call.client.leg.abort();
             End::Close
         }
         Then::Relay(connection) => {

@@ -32,6 +32,7 @@ use crate::exchange::reply::{self, Ended};
 use crate::exchange::stored::{self, write_head};
 use crate::exchange::{credentials, hedge};
 use crate::failure::{self, ErrorKind, Failure};
+use crate::leg::Framing;
 use crate::observe::recorder::{RecordedRequest, Recording};
 use crate::state::changes::Outbound;
 use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart, is_plain_json};
@@ -670,16 +671,9 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Finishes sending an informational response of which the client has received a part.
     async fn flush_informational(&mut self) -> Result<(), Stop> {
-        poll_fn(|cx| {
-            if !self.call.state.has_response_state() {
-                return Poll::Ready(Ok(()));
-            }
-            let down = &mut self.call.state.response_state.down;
-            match down.poll_backlog(cx, &mut self.call.client.stream) {
-                Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
-                Poll::Ready(Err(_)) => Poll::Ready(Err(Stop::ClientGone)),
-                Poll::Pending => self.poll_waiting_client(cx),
-            }
+        poll_fn(|cx| match self.call.poll_informational(cx) {
+            Poll::Pending => self.poll_waiting_client(cx),
+            flushed @ Poll::Ready(_) => flushed,
         })
         .await
     }
@@ -688,7 +682,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// more than a new connection.
     fn keep_if_whole(&mut self, connection: Box<Connection>) {
         let ResponseState { output, response, down } = &mut *self.call.state.response_state;
-        down.start(response.framing, false);
+        down.start(response.framing, Framing::Length);
         let body = &output.filled()[response.len..];
         let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
         if whole && response.persistent && self.call.state.up.is_complete() && !self.call.sink_closed {

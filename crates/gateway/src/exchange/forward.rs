@@ -11,6 +11,7 @@ use egret_match::routing_fields::RoutingFields;
 use egret_message::{Changes, OWN_REQUEST_ID, REQUEST_ID, RequestId, Via};
 
 use crate::failure::{ErrorKind, Failure};
+use crate::leg::Framing;
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::request::{CallTarget, EmptyPath};
 
@@ -198,18 +199,16 @@ pub(crate) struct Reply {
     pub version: Version,
     /// `true` if the connection stays open after the response.
     pub persistent: bool,
-    /// `true` if the body is sent in chunks.
-    pub chunked: bool,
+    /// The framing of the body.
+    pub framing: Framing,
 }
 
 impl Reply {
     /// Decides how to send a response to a client of `version`. `persistent` is true if the connection could
     /// stay open.
     pub fn new(version: Version, framing: ResponseFraming, persistent: bool) -> Self {
-        let unknown_length = matches!(framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
-        let chunked = unknown_length && version == Version::Http11;
-        // For an HTTP/1.0 client, only closing the connection marks the end of a body without a length.
-        Self { version, persistent: persistent && (chunked || !unknown_length), chunked }
+        let framing = Framing::for_client(version, framing);
+        Self { version, persistent: persistent && framing != Framing::UntilClose, framing }
     }
 }
 
@@ -225,10 +224,11 @@ pub(crate) fn edit_response(
 ) {
     edits.clear();
     let mut dated = response.status < 200;
+    let is_chunked = reply.framing == Framing::Chunked;
     for (index, field) in response.fields.iter().enumerate() {
         dated |= field.known == KnownField::Date;
         let remove = match field.known {
-            KnownField::TransferEncoding => !(reply.chunked && response.framing == ResponseFraming::Chunked),
+            KnownField::TransferEncoding => !(is_chunked && response.framing == ResponseFraming::Chunked),
             KnownField::Upgrade if response.status == 101 => false,
             KnownField::ProxyStatus => true,
             KnownField::Other => field.hop_by_hop || is_own_field(field.name.of(bytes)),
@@ -247,7 +247,7 @@ pub(crate) fn edit_response(
         // RFC 9110 §6.6.1: a recipient that forwards a response without `Date` adds one.
         edits.insert("Date", http_date::now().as_bytes());
     }
-    if reply.chunked && response.framing == ResponseFraming::UntilClose {
+    if is_chunked && response.framing == ResponseFraming::UntilClose {
         edits.insert("Transfer-Encoding", b"chunked");
     }
     if response.status == 101 {

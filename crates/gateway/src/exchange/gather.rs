@@ -19,6 +19,7 @@ use egret_net::pace::RateWindow;
 
 use crate::exchange::call::{Call, Stop};
 use crate::failure::{ErrorKind, Failure};
+use crate::leg::Received;
 use crate::state::gathered::{GatheredBody, PAGE_BYTES};
 use crate::upstream::Connection;
 
@@ -160,13 +161,12 @@ fn poll_request(
         if input.is_full() && buffers.grow_gathered(input, gathering.next_bytes(input)).is_err() {
             return no_room();
         }
-        match call.client.stream.poll_read(cx, input.spare()) {
-            Poll::Ready(Ok(count)) if count > 0 => {
-                input.advance(count);
+        match call.client.leg.poll_receive(cx, input) {
+            Poll::Ready(Received::Data(count)) => {
                 progressed = true;
                 call.client.worker.counters().received_bytes.add(count as u64);
             }
-            Poll::Ready(_) => return Poll::Ready(Err(Stop::ClientGone)),
+            Poll::Ready(Received::End | Received::Gone(_)) => return Poll::Ready(Err(Stop::ClientGone)),
             Poll::Pending => break,
         }
     }
@@ -232,8 +232,8 @@ fn poll_response(
     gathering: &mut Gathering,
     connection: &mut Connection,
 ) -> Poll<Result<Gathered, Stop>> {
-    if let Poll::Ready(Err(_)) = call.state.response_state.down.poll_backlog(cx, &mut call.client.stream) {
-        return Poll::Ready(Err(Stop::ClientGone));
+    if let Poll::Ready(Err(stop)) = call.poll_informational(cx) {
+        return Poll::Ready(Err(stop));
     }
     let before = (call.state.up.moved_bytes, call.received_bytes);
     if call.is_uploading()
@@ -269,15 +269,12 @@ fn poll_response_body(
         if output.is_full() && buffers.grow_gathered(output, gathering.next_bytes(output)).is_err() {
             return Poll::Ready(Ok(Gathered::NoRoom));
         }
-        match ready!(connection.stream.poll_read(cx, output.spare())) {
-            Ok(count) if count > 0 => {
-                call.received_bytes += count as u64;
-                output.advance(count);
-            }
-            Ok(_) if gathering.decoder.end_of_input().is_ok() => {
+        match ready!(connection.leg.poll_receive(cx, output)) {
+            Received::Data(count) => call.received_bytes += count as u64,
+            Received::End if gathering.decoder.end_of_input().is_ok() => {
                 return Poll::Ready(Ok(Gathered::All));
             }
-            Ok(_) | Err(_) => {
+            Received::End | Received::Gone(_) => {
                 let detail = "the provider closed the connection during a response that a flow buffers";
                 return Poll::Ready(Err(Failure::new(ErrorKind::ProviderClosed, detail)));
             }

@@ -1,19 +1,20 @@
 //! Runs a second call beside a slow one. The first response wins, and the other call is dropped.
 
 use std::future::poll_fn;
-use std::io::IoSlice;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use egret_clock::Moment;
-use egret_http1::{Method, Progress};
+use egret_http1::Method;
 use egret_net::event_loop::{Alarm, sleep};
 use egret_remedy::SecondCall;
 use tracing::debug;
 
-use crate::exchange::call::{Call, Stop};
+use crate::exchange::call::{Call, ResponseKind, Stop, response_kind, unexpected_switch};
 use crate::failure::{ErrorKind, Failure};
+use crate::leg::http1::ResponseTo;
+use crate::leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead};
 use crate::state::hedge_order::HedgeOrder;
 use crate::state::request::{CallTarget, ResponseState};
 use crate::upstream::{Connection, Upstream};
@@ -167,7 +168,7 @@ fn make_call(means: &Means, request: Vec<u8>) -> impl Future<Output = Result<Sec
             Some(connection) => connection,
             None => upstream.connect(&worker.shared.network).await?.0,
         };
-        send(&mut connection, &request).await?;
+        send(&worker, &mut connection, &request).await?;
         upstream.counters().sent_bytes.add(request.len() as u64);
         let mut response_state = Box::<ResponseState>::default();
         worker.pools.buffers.lend(&mut response_state.output);
@@ -180,19 +181,14 @@ fn closed() -> Failure {
     Failure::new(ErrorKind::ProviderClosed, "the provider closed the connection of the second call")
 }
 
-async fn send(connection: &mut Connection, request: &[u8]) -> Result<(), Failure> {
-    let mut sent = 0;
-    poll_fn(|cx| {
-        while sent < request.len() {
-            match connection.stream.poll_write(cx, &[IoSlice::new(&request[sent..])]) {
-                Poll::Ready(Ok(count)) if count > 0 => sent += count,
-                Poll::Ready(_) => return Poll::Ready(Err(closed())),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        connection.stream.poll_flush(cx).map_err(|_| closed())
-    })
-    .await
+async fn send(worker: &Worker, connection: &mut Connection, request: &[u8]) -> Result<(), Failure> {
+    let Connection { leg, .. } = connection;
+    leg.start(Framing::Length);
+    let message = Outgoing { end: Some(&[]), ..Outgoing::head(OutgoingHead::Written(request)) };
+    poll_fn(|cx| Poll::Ready(leg.send(cx, &message, &worker.pools.buffers, &mut 0)))
+        .await
+        .map_err(|_| closed())?;
+    poll_fn(|cx| leg.poll_backlog(cx, &mut 0)).await.map_err(|_| closed())
 }
 
 /// Receives the head of a final response. Informational responses are dropped: the client gets those of the
@@ -206,28 +202,18 @@ fn poll_head(
     method: Method,
 ) -> Poll<Result<(), Failure>> {
     let ResponseState { output, response, .. } = response_state;
+    let room = HeadRoom { limits: &view.plan.head_limits, buffers: &worker.pools.buffers };
     loop {
-        if output.is_full() {
-            worker.pools.buffers.grow(output, view.plan.head_limits.head + 1);
+        let mut head = ResponseTo { method, head: response };
+        match ready!(connection.leg.poll_head(cx, output, &mut head, room)) {
+            Ok(()) => {}
+            Err(NoHead::Malformed(error)) => return Poll::Ready(Err(Failure::bad_response(error))),
+            Err(NoHead::End | NoHead::Gone(_)) => return Poll::Ready(Err(closed())),
         }
-        match connection.stream.poll_read(cx, output.spare()) {
-            Poll::Ready(Ok(count)) if count > 0 => output.advance(count),
-            Poll::Ready(_) => return Poll::Ready(Err(closed())),
-            Poll::Pending => return Poll::Pending,
-        }
-        while !output.filled().is_empty() {
-            let progress = response
-                .parse(output.filled(), &view.plan.head_limits, method)
-                .map_err(Failure::bad_response)?;
-            match (progress, response.status) {
-                (Progress::Partial, _) => break,
-                (Progress::Complete, 102..=199 | 100) => output.remove(0, response.len),
-                (Progress::Complete, 200..=599) => return Poll::Ready(Ok(())),
-                (Progress::Complete, _) => {
-                    let detail = "the provider responded to the second call with an invalid status code";
-                    return Poll::Ready(Err(Failure::new(ErrorKind::BadResponse, detail)));
-                }
-            }
+        match response_kind(response.status)? {
+            ResponseKind::Final => return Poll::Ready(Ok(())),
+            ResponseKind::Informational => output.remove(0, response.len),
+            ResponseKind::Switching => return Poll::Ready(Err(unexpected_switch())),
         }
     }
 }

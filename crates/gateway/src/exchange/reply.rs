@@ -18,6 +18,7 @@ use tracing::debug;
 use crate::exchange::call::{Call, Stop};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
 use crate::failure::Failure;
+use crate::leg::{Framing, OutgoingHead};
 use crate::state::body::{Kept, Pipe, PipeError, SecretMask};
 use crate::state::changes::{Inbound, Tail};
 use crate::state::request::{CallTarget, RequestState, ResponseState};
@@ -124,7 +125,7 @@ impl Call<'_> {
             let ResponseState { output, down, .. } = &mut *self.state.response_state;
             let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
             let before = down.read_bytes;
-            let polled = down.poll_fill_alone(cx, &mut connection.stream, output, shared);
+            let polled = down.poll_fill_alone(cx, &mut connection.leg, output, shared);
             if polled.is_ready() {
                 return Poll::Ready(());
             }
@@ -192,7 +193,7 @@ impl Call<'_> {
         let mut edits = worker.pools.edits.borrow_mut();
         let (via, id) = (&worker.shared.via, &self.state.request_id);
         edit_response(response, output.filled(), reply, via, id, self.inbound.as_deref(), &mut edits);
-        down.start(framing, reply.chunked);
+        down.start(framing, reply.framing);
         let mut changed = None;
         if let Some(inbound) = &mut self.inbound {
             down.shield = inbound.mask.as_ref().map(|mask| Box::new(SecretMask::new(mask)));
@@ -221,7 +222,7 @@ impl Call<'_> {
         let head = response.render(output.filled(), &edits);
         let body = changed.as_ref().map_or(&output.filled()[response.len..], |(body, _)| body);
         let shared = (&worker.pools.buffers, &self.view.plan.trailers);
-        let sent = down.send(cx, Some(&head), body, &mut self.client.stream, shared);
+        let sent = down.begin(cx, OutgoingHead::Edited(&head), body, &mut self.client.leg, shared);
         match sent {
             Ok(used) => {
                 let used = changed.map_or(used, |(_, received)| received);
@@ -256,9 +257,9 @@ impl Call<'_> {
         let ResponseState { output, down, .. } = &mut *self.state.response_state;
         let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
         let (kept, received) = (&mut Kept::first(0), down.read_bytes);
-        let sink = &mut self.client.stream;
+        let sink = &mut self.client.leg;
         let polled = match &mut connection {
-            Some(connection) => down.poll(cx, &mut connection.stream, output, kept, sink, shared),
+            Some(connection) => down.poll(cx, &mut connection.leg, output, kept, sink, shared),
             None => down.poll_rest(cx, sink, shared),
         };
         match polled {
@@ -354,10 +355,7 @@ impl Call<'_> {
         if let Some(connection) = connection.filter(|_| self.is_reusable()) {
             self.keep(connection, ended);
         }
-        let response = &self.state.response_state.response;
         self.client.worker.counters().sent_bytes.add(self.state.response_state.down.moved_bytes);
-        let until_close = !reply.chunked
-            && matches!(response.framing, ResponseFraming::Chunked | ResponseFraming::UntilClose);
         if finish != Finish::Complete
             && let Some(recording) = &mut self.recording
         {
@@ -368,7 +366,7 @@ impl Call<'_> {
         }
         let then = match finish {
             // An orderly close would mark the response as complete.
-            Finish::CutShort if until_close => Then::Abort,
+            Finish::CutShort if reply.framing == Framing::UntilClose => Then::Abort,
             Finish::CutShort | Finish::ClientGone => Then::Close,
             Finish::Complete => Then::Next { persistent: reply.persistent },
         };
@@ -389,7 +387,7 @@ impl Call<'_> {
         self.client.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
         self.state.take_response_state(&self.client.worker.pools);
-        if self.state.response_state.down.is_blocked_on_sink() {
+        if self.client.leg.is_blocked() {
             // Half of an informational response has been sent, so no other response can follow it.
             return Ended { status: 0, at: Moment::now(), then: Then::Close };
         }
@@ -436,7 +434,7 @@ impl Call<'_> {
             return false;
         }
         self.sent_bytes += up.moved_bytes;
-        up.reset(request.framing, false);
+        up.reset(request.framing, Framing::Length);
         self.tap_request();
         let RequestState { input, request, up, .. } = &mut *self.state;
         match up.skip(&input.filled()[request.len..]) {
@@ -449,7 +447,7 @@ impl Call<'_> {
 
     /// Switches both sides to the agreed protocol. From here on bytes are relayed unchanged.
     async fn upgrade(&mut self, connection: Box<Connection>) -> Ended {
-        let reply = Reply { version: Version::Http11, persistent: true, chunked: false };
+        let reply = Reply { version: Version::Http11, persistent: true, framing: Framing::Length };
         if let Some(recording) = &mut self.recording {
             recording.note_connection(&connection);
         }
@@ -515,7 +513,7 @@ pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_s
     }
     let persistent = call.can_persist_without_provider();
     let version = call.state.request.version;
-    let reply = Reply { version, persistent, chunked: false };
+    let reply = Reply { version, persistent, framing: Framing::Length };
     let ResponseState { output, response, .. } = &*call.state.response_state;
     let status = response.status;
     if is_stored {

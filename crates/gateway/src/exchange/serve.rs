@@ -82,8 +82,8 @@ async fn relay(
     connection: Box<Connection>,
     upstream: Rc<Upstream>,
 ) -> End {
-    let mut stream = connection.stream;
-    tunnel::relay(client, state, &mut stream, &upstream).await;
+    let mut leg = connection.leg;
+    tunnel::relay(client, state, &mut leg, &upstream).await;
     End::Close
 }
 
@@ -153,7 +153,7 @@ async fn connect(
             return refuse(client, state, view, &failure, Some(&target), begun).await;
         }
     };
-    let own_end = || connection.stream.socket().and_then(|socket| socket.local_addr().ok());
+    let own_end = || connection.leg.socket().and_then(|socket| socket.local_addr().ok());
     let _noted = client.has_sent_no_connect().then(|| client.worker.shared.loops.note(own_end()));
     upstream.counters().exchange(state.request.method, 200);
     if view.plan.discovers {

@@ -5,37 +5,25 @@ use std::future::poll_fn;
 use std::io::IoSlice;
 use std::mem;
 use std::rc::Rc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
 use egret_cache::{ByteRange, Piece, Served};
 use egret_clock::Moment;
-use egret_http1::{LAST_CHUNK, Version, chunk_head, push_decimal, reason};
+use egret_http1::{Span, Version, push_decimal, reason};
 use egret_message::Via;
 use egret_net::event_loop::now;
 use egret_net::pace::Patience;
-use egret_store::entries::{Block, Next, StoredBody};
+use egret_store::entries::{Next, StoredBody};
 use smallvec::SmallVec;
 
-use crate::downstream::connection::Client;
+use crate::downstream::connection::{Client, SLICES_MAX};
 use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::reply::{Ended, Finish, Then};
 use crate::failure::{ErrorKind, Failure};
-use crate::state::body::GATHER_BYTES_MAX;
+use crate::leg::http1::GATHER_BYTES_MAX;
+use crate::leg::{Framing, Gone, Outgoing, OutgoingHead};
 use crate::state::request::ResponseState;
-
-/// Maximum number of slices passed to one vectored write.
-const SLICES_MAX: usize = 16;
-
-/// The way in which the end of a body is marked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Framing {
-    /// By the body's length, or the response has no body.
-    Length,
-    Chunked,
-    UntilClose,
-}
 
 /// Appends the head of a stored response, without `Connection` and without the empty line at its end.
 pub(crate) fn write_head(served: &Served, version: Version, via: &Via, out: &mut Vec<u8>) -> Framing {
@@ -51,20 +39,16 @@ pub(crate) fn write_head(served: &Served, version: Version, via: &Via, out: &mut
         out.extend_from_slice(b"content-length: ");
         push_decimal(length, out);
         out.extend_from_slice(b"\r\n");
-        return Framing::Length;
     }
-    match version {
-        _ if !served.may_have_length() => Framing::Length,
-        Version::Http11 => {
-            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            Framing::Chunked
-        }
-        Version::Http10 => Framing::UntilClose,
+    let framing = framing_of(served, version);
+    if framing == Framing::Chunked {
+        out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     }
+    framing
 }
 
 /// The body to send.
-enum Outgoing<'a> {
+enum Body<'a> {
     /// Pieces that have all been received.
     Pieces(&'a [Piece]),
     /// A body that is still being received, sent in order.
@@ -89,18 +73,18 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
     let pieces = served.pieces();
     let whole = served.body().len().map(|end| [Piece::Stored(ByteRange { start: 0, end })]);
     let outgoing = match (&pieces, &whole) {
-        _ if !served.has_body() => Outgoing::Pieces(&[]),
-        (Some(pieces), _) => Outgoing::Pieces(pieces),
-        (None, Some(whole)) => Outgoing::Pieces(whole),
-        (None, None) => Outgoing::Streamed(framing),
+        _ if !served.has_body() => Body::Pieces(&[]),
+        (Some(pieces), _) => Body::Pieces(pieces),
+        (None, Some(whole)) => Body::Pieces(whole),
+        (None, None) => Body::Streamed(framing),
     };
     let as_stored = call.rewritten(&head).map(|rewritten| mem::replace(&mut head, rewritten));
     let head_len = head.len();
-    let idle = call.view.plan.timeouts.idle;
     let (finish, sent_bytes) = match outgoing {
-        Outgoing::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body(), idle).await,
-        Outgoing::Streamed(framing) => {
-            Streamed::new(head.clone(), framing).send(call.client, served.body(), idle).await
+        Body::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body()).await,
+        Body::Streamed(framing) => {
+            let head = head.clone();
+            Streamed { head: Some(&head), read: 0, has_ended: false }.send(call.client, served.body(), framing).await
         }
     };
     call.client.worker.counters().sent_bytes.add(sent_bytes);
@@ -134,7 +118,7 @@ fn write_served_head(
         // Written from the head that remedies have inspected, so both are the same.
         let framing = framing_of(served, version);
         let persistent = can_persist && framing != Framing::UntilClose;
-        let reply = Reply { version, persistent, chunked: false };
+        let reply = Reply { version, persistent, framing };
         let mut edits = worker.pools.edits.borrow_mut();
         let inbound = call.inbound.as_deref();
         let ResponseState { response, output, .. } = &*call.state.response_state;
@@ -172,13 +156,12 @@ fn fate(finish: Finish, framing: Framing, persistent: bool) -> Then {
     }
 }
 
-/// Returns the framing that [`write_head`] chooses.
+/// Returns the framing of the body for a client of `version`.
 fn framing_of(served: &Served, version: Version) -> Framing {
-    match version {
-        _ if served.content_length().is_some() || !served.may_have_length() => Framing::Length,
-        Version::Http11 => Framing::Chunked,
-        Version::Http10 => Framing::UntilClose,
+    if served.content_length().is_some() || !served.may_have_length() {
+        return Framing::Length;
     }
+    Framing::without_length(version)
 }
 
 /// Returns the bytes of all pieces.
@@ -205,7 +188,6 @@ async fn send_pieces(
     head: &mut Vec<u8>,
     mut pieces: &[Piece],
     body: &StoredBody,
-    idle: Option<Duration>,
 ) -> (Finish, u64) {
     let body_len: u64 = pieces.iter().map(len_of).sum();
     let total = head.len() as u64 + body_len;
@@ -220,26 +202,9 @@ async fn send_pieces(
         }
         pieces = &[];
     }
-    let mut patience = Patience::new(&client.timer, idle, now::turned());
-    let mut sent = 0;
-    let finish = poll_fn(|cx| {
-        while sent < total {
-            let slices = rest_of(head, pieces, body, sent);
-            match poll_write(client, &mut patience, cx, &slices) {
-                Poll::Ready(Some(count)) => {
-                    sent += count;
-                    if sent < total {
-                        patience.note_taken(&client.timer, count);
-                    }
-                }
-                Poll::Ready(None) => return Poll::Ready(Finish::ClientGone),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        poll_flush(client, &mut patience, cx)
-    })
-    .await;
-    (finish, sent)
+    let head = &**head;
+    let (is_sent, sent) = client.send_message(total, |sent| rest_of(head, pieces, body, sent)).await;
+    (if is_sent { Finish::Complete } else { Finish::ClientGone }, sent)
 }
 
 /// Returns the bytes after the first `sent` ones, as many as one vectored write takes.
@@ -276,125 +241,74 @@ fn rest_of<'a>(
     slices
 }
 
-/// Returns the number of bytes written. Returns `None` if the client is gone, or reads nothing or too little
-/// for too long.
-fn poll_write(
-    client: &mut Client,
-    patience: &mut Patience,
-    cx: &mut Context<'_>,
-    slices: &[IoSlice<'_>],
-) -> Poll<Option<u64>> {
-    match client.stream.poll_write(cx, slices) {
-        Poll::Ready(Ok(count)) if count > 0 => Poll::Ready(Some(count as u64)),
-        Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending if client.is_lost(patience, cx, true) => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    }
-}
-
-fn poll_flush(client: &mut Client, patience: &mut Patience, cx: &mut Context<'_>) -> Poll<Finish> {
-    match client.stream.poll_flush(cx) {
-        Poll::Ready(Ok(())) => Poll::Ready(Finish::Complete),
-        Poll::Ready(Err(_)) => Poll::Ready(Finish::ClientGone),
-        Poll::Pending if client.is_lost(patience, cx, true) => Poll::Ready(Finish::ClientGone),
-        Poll::Pending => Poll::Pending,
-    }
-}
-
-/// A body that is sent to the client while it arrives.
-struct Streamed {
-    is_chunked: bool,
-    /// The head, or the size line of a chunk.
-    lead: Vec<u8>,
-    block: Option<Block>,
-    /// Number of bytes of `lead`, of `block` and of the line end behind it that have been sent.
-    sent: usize,
+/// A stored response that is sent to the client while it arrives.
+struct Streamed<'h> {
+    /// The head, until it is sent.
+    head: Option<&'h [u8]>,
     /// Number of bytes of the body that have been read from the store.
     read: u64,
     has_ended: bool,
 }
 
-impl Streamed {
-    fn new(head: Vec<u8>, framing: Framing) -> Self {
-        let is_chunked = framing == Framing::Chunked;
-        Self { is_chunked, lead: head, block: None, sent: 0, read: 0, has_ended: false }
-    }
-
-    async fn send(mut self, client: &mut Client, body: &StoredBody, idle: Option<Duration>) -> (Finish, u64) {
+impl Streamed<'_> {
+    async fn send(mut self, client: &mut Client, body: &StoredBody, framing: Framing) -> (Finish, u64) {
+        let idle = client.worker.view().plan.timeouts.idle;
         let mut patience = Patience::new(&client.timer, idle, Moment::now());
         let mut sent_bytes = 0;
+        client.leg.start(framing);
         let finish = poll_fn(|cx| {
-            loop {
-                if self.block.is_none() && !self.has_ended {
-                    match body.poll_next(self.read, cx) {
-                        Poll::Ready(Next::Block(block)) => self.take(block),
-                        Poll::Ready(Next::End) => self.end(),
-                        Poll::Ready(Next::Broken) => return Poll::Ready(Finish::CutShort),
-                        Poll::Pending if self.is_sent() => {
-                            let is_late = client.is_lost(&mut patience, cx, false);
-                            return if is_late { Poll::Ready(Finish::CutShort) } else { Poll::Pending };
-                        }
-                        Poll::Pending => {}
-                    }
+            let before = sent_bytes;
+            let polled = self.poll(cx, client, body, &mut sent_bytes);
+            if sent_bytes != before {
+                patience.note_taken(&client.timer, sent_bytes - before);
+            }
+            let waits = client.leg.is_blocked();
+            match polled {
+                Poll::Pending if client.is_lost(&mut patience, cx, waits) => {
+                    Poll::Ready(if waits { Finish::ClientGone } else { Finish::CutShort })
                 }
-                while !self.is_sent() {
-                    let written = poll_write(client, &mut patience, cx, &self.rest());
-                    match written {
-                        Poll::Ready(Some(count)) => {
-                            self.sent += usize::try_from(count).unwrap_or(usize::MAX);
-                            sent_bytes += count;
-                            patience.note_taken(&client.timer, count);
-                        }
-                        Poll::Ready(None) => return Poll::Ready(Finish::ClientGone),
-                        Poll::Pending => return Poll::Pending,
-                    }
-                }
-                if self.has_ended {
-                    return poll_flush(client, &mut patience, cx);
-                }
-                self.lead.clear();
-                self.block = None;
-                self.sent = 0;
+                polled => polled,
             }
         })
         .await;
         (finish, sent_bytes)
     }
 
-    fn take(&mut self, block: Block) {
-        self.read += block.len() as u64;
-        if self.is_chunked {
-            self.lead.extend_from_slice(chunk_head(block.len()).as_bytes());
+    /// Sends what has arrived, at the client's pace.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut Client,
+        body: &StoredBody,
+        sent_bytes: &mut u64,
+    ) -> Poll<Finish> {
+        loop {
+            match ready!(client.leg.poll_backlog(cx, sent_bytes)) {
+                Ok(()) if self.has_ended => return Poll::Ready(Finish::Complete),
+                Ok(()) => {}
+                Err(Gone) => return Poll::Ready(Finish::ClientGone),
+            }
+            let block = match body.poll_next(self.read, cx) {
+                Poll::Ready(Next::Block(block)) => Some(block),
+                Poll::Ready(Next::End) => {
+                    self.has_ended = true;
+                    None
+                }
+                Poll::Ready(Next::Broken) => return Poll::Ready(Finish::CutShort),
+                Poll::Pending if self.head.is_none() => return Poll::Pending,
+                Poll::Pending => None,
+            };
+            let input = block.as_deref().unwrap_or_default();
+            self.read += input.len() as u64;
+            let message = Outgoing {
+                head: self.head.take().map_or(OutgoingHead::Sent, OutgoingHead::Written),
+                input,
+                spans: if input.is_empty() { &[] } else { &[Span::new(0, input.len())] },
+                end: self.has_ended.then_some(&[]),
+            };
+            if client.leg.send(cx, &message, &client.worker.pools.buffers, sent_bytes).is_err() {
+                return Poll::Ready(Finish::ClientGone);
+            }
         }
-        self.block = Some(block);
-    }
-
-    fn end(&mut self) {
-        self.has_ended = true;
-        if self.is_chunked {
-            self.lead.extend_from_slice(LAST_CHUNK);
-            self.lead.extend_from_slice(b"\r\n");
-        }
-    }
-
-    /// Returns the chunk's size line, its data, and the line end behind it.
-    fn parts(&self) -> [&[u8]; 3] {
-        let block = self.block.as_deref().unwrap_or_default();
-        let tail: &[u8] = if self.is_chunked && self.block.is_some() { b"\r\n" } else { b"" };
-        [&self.lead, block, tail]
-    }
-
-    fn is_sent(&self) -> bool {
-        self.sent == self.parts().iter().map(|part| part.len()).sum::<usize>()
-    }
-
-    fn rest(&self) -> SmallVec<[IoSlice<'_>; 3]> {
-        let mut skip = self.sent;
-        let rest = self.parts().into_iter().filter_map(move |part| {
-            let skipped = skip.min(part.len());
-            skip -= skipped;
-            Some(IoSlice::new(&part[skipped..])).filter(|rest| !rest.is_empty())
-        });
-        rest.collect()
     }
 }

@@ -12,11 +12,11 @@ use egret_export::access_log::LogLine;
 use egret_http1::{Method, ResponseFraming};
 use egret_message::authority::Authority;
 use egret_message::{RequestId, default_port};
-use egret_net::stream::Stream;
 use tracing::warn;
 
 use crate::downstream::connection::Client;
 use crate::failure::Failure;
+use crate::leg::{Framing, Leg};
 use crate::plan::UpstreamPlan;
 use crate::state::body::{Kept, Pipe};
 use crate::state::request::{RequestState, ResponseState};
@@ -116,8 +116,8 @@ pub(crate) async fn serve(
     let consumer = state.consumer.of(state.input.filled()).to_vec();
     // Bytes that the client sent ahead are relayed only now that the tunnel is open.
     state.input.remove(0, state.request.len);
-    let mut stream = connection.stream;
-    relay(client, state, &mut stream, upstream).await;
+    let mut leg = connection.leg;
+    relay(client, state, &mut leg, upstream).await;
     client.worker.log_access(|| LogLine {
         client: client.peer_address(),
         provider: upstream.plan.stats.name(),
@@ -140,16 +140,18 @@ pub(crate) async fn serve(
 pub(crate) async fn relay(
     client: &mut Client,
     state: &mut RequestState,
-    provider: &mut Stream,
+    provider: &mut Leg,
     upstream: &Upstream,
 ) {
     let worker = Rc::clone(&client.worker);
     let counters = upstream.counters();
     counters.tunnels.add(1);
     worker.counters().tunnels.add(1);
-    state.up.reset(ResponseFraming::UntilClose, false);
+    state.up.reset(ResponseFraming::UntilClose, Framing::UntilClose);
     state.take_response_state(&worker.pools);
-    state.response_state.down.start(ResponseFraming::UntilClose, false);
+    state.response_state.down.start(ResponseFraming::UntilClose, Framing::UntilClose);
+    provider.start(Framing::UntilClose);
+    client.leg.start(Framing::UntilClose);
     let (sent_before, idle) = (state.response_state.down.moved_bytes, upstream.plan.timeouts.idle);
     client.timer.set(Moment::now(), idle);
     let mut ways = Ways { up_open: true, down_open: true, moved_bytes: 0 };
@@ -173,7 +175,7 @@ impl Ways {
         cx: &mut Context<'_>,
         client: &mut Client,
         state: &mut RequestState,
-        provider: &mut Stream,
+        provider: &mut Leg,
         idle: Option<std::time::Duration>,
     ) -> Poll<()> {
         let RequestState { input, up, response_state, .. } = state;
@@ -181,15 +183,15 @@ impl Ways {
         let view = client.worker.view();
         let shared = (&client.worker.pools.buffers, &view.plan.trailers);
         if self.up_open {
-            let polled = up.poll(cx, &mut client.stream, input, &mut Kept::first(0), provider, shared);
+            let polled = up.poll(cx, &mut client.leg, input, &mut Kept::first(0), provider, shared);
             match end_of_way(cx, polled.map_err(drop), provider) {
                 Ok(ended) => self.up_open = !ended,
                 Err(()) => return Poll::Ready(()),
             }
         }
         if self.down_open {
-            let polled = down.poll(cx, provider, output, &mut Kept::first(0), &mut client.stream, shared);
-            match end_of_way(cx, polled.map_err(drop), &mut client.stream) {
+            let polled = down.poll(cx, provider, output, &mut Kept::first(0), &mut client.leg, shared);
+            match end_of_way(cx, polled.map_err(drop), &mut client.leg) {
                 Ok(ended) => self.down_open = !ended,
                 Err(()) => return Poll::Ready(()),
             }
@@ -212,13 +214,12 @@ fn moved(up: &Pipe, down: &Pipe) -> u64 {
 
 /// Forwards the end of one direction: shuts down the other side's socket for writing. Returns `true` once
 /// that is done.
-fn end_of_way(cx: &mut Context<'_>, polled: Poll<Result<(), ()>>, sink: &mut Stream) -> Result<bool, ()> {
+fn end_of_way(cx: &mut Context<'_>, polled: Poll<Result<(), ()>>, sink: &mut Leg) -> Result<bool, ()> {
     match polled {
         Poll::Pending => Ok(false),
         Poll::Ready(Err(())) => Err(()),
-        Poll::Ready(Ok(())) => match sink.poll_shutdown(cx) {
-            Poll::Ready(Ok(())) => Ok(true),
-            Poll::Ready(Err(_)) => Err(()),
+        Poll::Ready(Ok(())) => match sink.poll_finish(cx) {
+            Poll::Ready(ended) => ended.map(|()| true).map_err(drop),
             Poll::Pending => Ok(false),
         },
     }

@@ -3,31 +3,19 @@
 //! pace, and the other side is served from the store.
 
 use std::borrow::Cow;
-use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use egret_accounts::{PatternMask, SecretPatterns};
 use egret_cache::Stored;
-use egret_http1::{
-    BodyDecoder, BodyError, ChunkHead, LAST_CHUNK, Rendering, ResponseFraming, Span, TrailerNames, chunk_head,
-};
+use egret_http1::{BodyDecoder, BodyError, ResponseFraming, Span, TrailerNames};
 use egret_match::{EventScan, seen_at_end};
 use egret_message::Fields;
-use egret_store::entries::{BodyRelay, BodyWriter, StoredBody};
-use smallvec::SmallVec;
-
 use egret_net::budget::{Budget, Share};
 use egret_net::buffer::{Buffer, BufferPool, STREAM_BYTES};
-use egret_net::stream::Stream;
+use egret_store::entries::{BodyRelay, BodyWriter, StoredBody};
 
-/// Up to this size, the pieces of a message are copied together and written as one. Larger messages use a
-/// vectored write, so no large data is copied.
-pub(crate) const GATHER_BYTES_MAX: usize = 2048;
-
-/// Maximum length of a chunk's size line, the line end behind its data, and the last chunk with the empty
-/// line that ends the trailers.
-const CHUNK_FRAMING_BYTES_MAX: usize = 32;
+use crate::leg::{Framing, Gone, Leg, Outgoing, OutgoingHead, Received};
 
 /// Number of spans whose memory is kept between bodies. A peer may send far more chunks, of one byte each.
 const SPARE_SPANS: usize = 256;
@@ -41,6 +29,12 @@ pub(crate) enum PipeError {
     SourceGone,
     /// The receiver's connection is gone.
     SinkGone,
+}
+
+impl From<Gone> for PipeError {
+    fn from(_: Gone) -> Self {
+        Self::SinkGone
+    }
 }
 
 /// Parts that all pipes of a worker share: its buffers, and the names of the trailers to forward.
@@ -91,14 +85,12 @@ impl Kept {
 #[derive(Debug)]
 pub(crate) struct Pipe {
     decoder: BodyDecoder,
-    chunked: bool,
+    /// The framing for the receiver.
+    framing: Framing,
     spans: Vec<Span>,
     trailers: Vec<u8>,
-    /// Framed bytes that the receiver has not accepted yet.
-    backlog: Vec<u8>,
-    backlog_sent: usize,
-    /// `true` while the receiver's TLS layer still holds bytes that it accepted.
-    held: bool,
+    /// `true` while the receiver has not accepted all that was sent.
+    is_blocked: bool,
     /// Masks the secrets in the body, if there are any to hide.
     pub shield: Option<Box<SecretMask>>,
     /// Receives a copy of the body, if one is needed.
@@ -116,12 +108,10 @@ impl Default for Pipe {
     fn default() -> Self {
         Self {
             decoder: BodyDecoder::none(),
-            chunked: false,
+            framing: Framing::Length,
             spans: Vec::new(),
             trailers: Vec::new(),
-            backlog: Vec::new(),
-            backlog_sent: 0,
-            held: false,
+            is_blocked: false,
             shield: None,
             tap: None,
             fill: None,
@@ -132,23 +122,19 @@ impl Default for Pipe {
 }
 
 impl Pipe {
-    /// Prepares for a body delimited by `framing`. Bytes still in the backlog stay and are sent first.
-    pub fn start(&mut self, framing: impl Into<ResponseFraming>, chunked: bool) {
+    /// Prepares for a body that is received in `framing` and sent in `sent_in`.
+    pub fn start(&mut self, framing: impl Into<ResponseFraming>, sent_in: Framing) {
         self.decoder.restart(framing);
-        self.chunked = chunked;
+        self.framing = sent_in;
         self.trailers.clear();
         self.shield = None;
         self.fill = None;
     }
 
-    /// Prepares for a body delimited by `framing`, sent in chunks or without framing. Clears the backlog.
-    pub fn reset(&mut self, framing: impl Into<ResponseFraming>, chunked: bool) {
-        self.start(framing, chunked);
-        self.backlog.clear();
-        // A slow reader may have left a large backlog, and the next exchange need not carry it.
-        self.backlog.shrink_to(STREAM_BYTES);
-        self.backlog_sent = 0;
-        self.held = false;
+    /// Prepares for the body of another message.
+    pub fn reset(&mut self, framing: impl Into<ResponseFraming>, sent_in: Framing) {
+        self.start(framing, sent_in);
+        self.is_blocked = false;
         self.tap = None;
         self.spans.clear();
         self.spans.shrink_to(SPARE_SPANS);
@@ -179,7 +165,7 @@ impl Pipe {
 
     /// Returns `true` if the pipe waits for the receiver to read more.
     pub fn is_blocked_on_sink(&self) -> bool {
-        !self.backlog.is_empty() || self.held || self.fill.as_ref().is_some_and(Fill::is_ahead)
+        self.is_blocked || self.fill.as_ref().is_some_and(Fill::is_ahead)
     }
 
     /// Starts to store the body. Nothing is stored if it breaks off or exceeds the limit.
@@ -203,15 +189,28 @@ impl Pipe {
         self.fill = None;
     }
 
-    /// Sends `head`, if there is one, and the part of the body that `input` holds, in one write. Bytes that
-    /// the receiver does not accept are kept in the backlog. Returns the number of bytes of `input` that were
-    /// consumed.
-    pub fn send(
+    /// Begins the message with `head`, and sends it with the part of the body that `input` holds, in one
+    /// write. Returns the number of bytes of `input` that were consumed.
+    pub fn begin(
         &mut self,
         cx: &mut Context<'_>,
-        head: Option<&Rendering<'_>>,
+        head: OutgoingHead<'_>,
         input: &[u8],
-        sink: &mut Stream,
+        sink: &mut Leg,
+        shared: Shared<'_>,
+    ) -> Result<usize, PipeError> {
+        sink.start(self.framing);
+        self.send(cx, head, input, sink, shared)
+    }
+
+    /// Sends a head, if there is one, and the part of the body that `input` holds. Returns the number of
+    /// bytes of `input` that were consumed.
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        head: OutgoingHead<'_>,
+        input: &[u8],
+        sink: &mut Leg,
         shared: Shared<'_>,
     ) -> Result<usize, PipeError> {
         self.spans.clear();
@@ -225,19 +224,18 @@ impl Pipe {
     fn emit(
         &mut self,
         cx: &mut Context<'_>,
-        head: Option<&Rendering<'_>>,
+        head: OutgoingHead<'_>,
         input: &[u8],
-        sink: &mut Stream,
+        sink: &mut Leg,
         (buffers, names): Shared<'_>,
     ) -> Result<(), PipeError> {
         let is_done = self.decoder.is_done();
-        let ends = self.chunked && is_done;
+        let ends = is_done && self.framing == Framing::Chunked;
         let input =
             show(input, &mut self.spans, &self.decoder, ends, names, &mut self.shield, &mut self.trailers);
-        let data_len: usize = self.spans.iter().map(|span| span.len()).sum();
         if let Some(fill) = &mut self.fill {
             fill.take(input, &self.spans, is_done);
-            fill.passed += data_len as u64;
+            fill.passed += self.spans.iter().map(|span| span.len() as u64).sum::<u64>();
             // The body is now either complete or not stored. Either way the received part is sent here.
             if fill.filling.is_none() && fill.relay.is_none() {
                 self.fill = None;
@@ -246,15 +244,10 @@ impl Pipe {
         if let Some(tap) = &mut self.tap {
             self.spans.iter().for_each(|span| tap.take(span.of(input)));
         }
-        let message = Message {
-            head,
-            chunk: (self.chunked && data_len > 0).then(|| chunk_head(data_len)),
-            input,
-            spans: &self.spans,
-            trailers: ends.then_some(&self.trailers),
-        };
-        self.moved_bytes += message.send(cx, data_len, &mut self.backlog, sink, buffers)?;
-        self.held = sink.is_holding();
+        let end = is_done.then_some(&*self.trailers);
+        let message = Outgoing { head, input, spans: &self.spans, end };
+        sink.send(cx, &message, buffers, &mut self.moved_bytes)?;
+        self.is_blocked = sink.is_blocked();
         Ok(())
     }
 
@@ -263,10 +256,10 @@ impl Pipe {
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
+        source: &mut Leg,
         buffer: &mut Buffer,
         kept: &mut Kept,
-        sink: &mut Stream,
+        sink: &mut Leg,
         shared: Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
         if self.fill.is_some() {
@@ -283,19 +276,19 @@ impl Pipe {
                 shared.0.grow(buffer, buffer.filled().len() + STREAM_BYTES);
             }
             if buffer.filled().len() == kept.len {
-                let received =
-                    ready!(source.poll_read(cx, buffer.spare())).map_err(|_| PipeError::SourceGone)?;
-                buffer.advance(received);
-                self.read_bytes += received as u64;
-                if received == 0 {
-                    self.decoder.end_of_input().map_err(PipeError::Malformed)?;
-                    self.spans.clear();
-                    self.emit(cx, None, &[], sink, shared)?;
-                    continue;
+                match ready!(source.poll_receive(cx, buffer)) {
+                    Received::Data(received) => self.read_bytes += received as u64,
+                    Received::End => {
+                        self.decoder.end_of_input().map_err(PipeError::Malformed)?;
+                        self.spans.clear();
+                        self.emit(cx, OutgoingHead::Sent, &[], sink, shared)?;
+                        continue;
+                    }
+                    Received::Gone(_) => return Poll::Ready(Err(PipeError::SourceGone)),
                 }
             }
             let full = buffer.is_full();
-            let used = self.send(cx, None, &buffer.filled()[kept.len..], sink, shared)?;
+            let used = self.send(cx, OutgoingHead::Sent, &buffer.filled()[kept.len..], sink, shared)?;
             if !kept.take(used) {
                 buffer.remove(kept.len, kept.len + used);
             }
@@ -312,9 +305,9 @@ impl Pipe {
     fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
+        source: &mut Leg,
         buffer: &mut Buffer,
-        sink: &mut Stream,
+        sink: &mut Leg,
         shared: Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
         loop {
@@ -339,7 +332,7 @@ impl Pipe {
     pub fn poll_fill_alone(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
+        source: &mut Leg,
         buffer: &mut Buffer,
         shared: Shared<'_>,
     ) -> Poll<()> {
@@ -353,7 +346,7 @@ impl Pipe {
     pub fn poll_rest(
         &mut self,
         cx: &mut Context<'_>,
-        sink: &mut Stream,
+        sink: &mut Leg,
         shared: Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
         ready!(self.poll_level(cx, sink, shared))?;
@@ -365,7 +358,7 @@ impl Pipe {
     fn poll_level(
         &mut self,
         cx: &mut Context<'_>,
-        sink: &mut Stream,
+        sink: &mut Leg,
         (buffers, _): Shared<'_>,
     ) -> Poll<Result<(), PipeError>> {
         loop {
@@ -382,15 +375,11 @@ impl Pipe {
             if let Some(tap) = &mut self.tap {
                 tap.take(data);
             }
-            let message = Message {
-                head: None,
-                chunk: (self.chunked && !data.is_empty()).then(|| chunk_head(data.len())),
-                input: data,
-                spans: &[Span::new(0, data.len())],
-                trailers: (self.chunked && is_end).then_some(&self.trailers),
-            };
-            self.moved_bytes += message.send(cx, data.len(), &mut self.backlog, sink, buffers)?;
-            self.held = sink.is_holding();
+            let spans = if data.is_empty() { &[][..] } else { &[Span::new(0, data.len())] };
+            let end = is_end.then_some(&*self.trailers);
+            let message = Outgoing { head: OutgoingHead::Sent, input: data, spans, end };
+            sink.send(cx, &message, buffers, &mut self.moved_bytes)?;
+            self.is_blocked = sink.is_blocked();
         }
     }
 
@@ -398,7 +387,7 @@ impl Pipe {
     fn poll_store(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Stream,
+        source: &mut Leg,
         buffer: &mut Buffer,
         (buffers, names): Shared<'_>,
     ) -> Poll<()> {
@@ -407,16 +396,16 @@ impl Pipe {
             if is_full {
                 buffers.grow(buffer, STREAM_BYTES);
             }
-            let Ok(received) = ready!(source.poll_read(cx, buffer.spare())) else {
-                self.break_off(PipeError::SourceGone);
-                return Poll::Ready(());
+            let ended = match ready!(source.poll_receive(cx, buffer)) {
+                Received::Data(received) => {
+                    self.read_bytes += received as u64;
+                    Ok(())
+                }
+                Received::End => self.decoder.end_of_input().map_err(PipeError::Malformed),
+                Received::Gone(_) => Err(PipeError::SourceGone),
             };
-            buffer.advance(received);
-            self.read_bytes += received as u64;
-            if received == 0
-                && let Err(error) = self.decoder.end_of_input()
-            {
-                self.break_off(PipeError::Malformed(error));
+            if let Err(error) = ended {
+                self.break_off(error);
                 return Poll::Ready(());
             }
         }
@@ -431,7 +420,7 @@ impl Pipe {
             }
         };
         let is_done = self.decoder.is_done();
-        let ends = self.chunked && is_done;
+        let ends = is_done && self.framing == Framing::Chunked;
         let data =
             show(input, &mut self.spans, &self.decoder, ends, names, &mut self.shield, &mut self.trailers);
         if let Some(fill) = &mut self.fill {
@@ -453,21 +442,10 @@ impl Pipe {
         }
     }
 
-    /// Sends the backlog. Ready once it is empty.
-    pub fn poll_backlog(&mut self, cx: &mut Context<'_>, sink: &mut Stream) -> Poll<Result<(), PipeError>> {
-        while self.backlog_sent < self.backlog.len() {
-            let slice = IoSlice::new(&self.backlog[self.backlog_sent..]);
-            let sent = ready!(sink.poll_write(cx, &[slice])).map_err(|_| PipeError::SinkGone)?;
-            if sent == 0 {
-                return Poll::Ready(Err(PipeError::SinkGone));
-            }
-            self.backlog_sent += sent;
-            self.moved_bytes += sent as u64;
-        }
-        self.backlog.clear();
-        self.backlog_sent = 0;
-        ready!(sink.poll_flush(cx)).map_err(|_| PipeError::SinkGone)?;
-        self.held = false;
+    /// Waits until the receiver has accepted all that was sent.
+    fn poll_backlog(&mut self, cx: &mut Context<'_>, sink: &mut Leg) -> Poll<Result<(), PipeError>> {
+        ready!(sink.poll_backlog(cx, &mut self.moved_bytes))?;
+        self.is_blocked = false;
         Poll::Ready(Ok(()))
     }
 }
@@ -701,96 +679,6 @@ impl Tap {
     }
 }
 
-/// The bytes of one write: an optional head, and a part of a body with its framing.
-struct Message<'m, 'h> {
-    head: Option<&'m Rendering<'h>>,
-    /// The size line of a chunk.
-    chunk: Option<ChunkHead>,
-    input: &'m [u8],
-    /// The positions of the data in `input`.
-    spans: &'m [Span],
-    /// The trailers, if a chunked body ends with this message.
-    trailers: Option<&'m Vec<u8>>,
-}
-
-impl Message<'_, '_> {
-    /// Returns an upper bound of the total length, for `data_len` bytes of data.
-    fn max_len(&self, data_len: usize) -> usize {
-        let framing = CHUNK_FRAMING_BYTES_MAX + self.trailers.map_or(0, Vec::len);
-        self.head.map_or(0, Rendering::max_len) + data_len + framing
-    }
-
-    /// Sends the message, which holds `data_len` bytes of data, unless `backlog` must be sent first. Appends
-    /// bytes that the receiver does not accept to `backlog`. Returns the number of bytes accepted.
-    #[inline]
-    fn send(
-        &self,
-        cx: &mut Context<'_>,
-        data_len: usize,
-        backlog: &mut Vec<u8>,
-        sink: &mut Stream,
-        buffers: &BufferPool,
-    ) -> Result<u64, PipeError> {
-        if self.max_len(data_len) <= GATHER_BYTES_MAX {
-            let mut gathered = buffers.gathered.borrow_mut();
-            gathered.clear();
-            self.for_each_piece(|piece| gathered.extend_from_slice(piece));
-            let sent = send_now(cx, &[IoSlice::new(&gathered)], backlog, sink)?;
-            backlog.extend_from_slice(&gathered[sent..]);
-            return Ok(sent as u64);
-        }
-        let mut slices = SmallVec::<[IoSlice<'_>; 16]>::new();
-        self.for_each_piece(|piece| slices.push(IoSlice::new(piece)));
-        let sent = send_now(cx, &slices, backlog, sink)?;
-        let mut rest = &mut slices[..];
-        IoSlice::advance_slices(&mut rest, sent);
-        for slice in rest {
-            backlog.extend_from_slice(slice);
-        }
-        Ok(sent as u64)
-    }
-
-    /// Calls `take` with each piece in order. No piece is empty.
-    fn for_each_piece<'p>(&'p self, mut take: impl FnMut(&'p [u8])) {
-        if let Some(head) = self.head {
-            head.for_each_piece(&mut take);
-        }
-        if let Some(chunk) = &self.chunk {
-            take(chunk.as_bytes());
-        }
-        for span in self.spans {
-            take(span.of(self.input));
-        }
-        if self.chunk.is_some() {
-            take(b"\r\n");
-        }
-        if let Some(trailers) = self.trailers {
-            take(LAST_CHUNK);
-            if !trailers.is_empty() {
-                take(trailers);
-            }
-            take(b"\r\n");
-        }
-    }
-}
-
-/// Writes `slices` in one system call, unless `backlog` must be sent first. Returns the number of bytes
-/// written.
-fn send_now(
-    cx: &mut Context<'_>,
-    slices: &[IoSlice<'_>],
-    backlog: &[u8],
-    sink: &mut Stream,
-) -> Result<usize, PipeError> {
-    if !backlog.is_empty() || slices.iter().all(|slice| slice.is_empty()) {
-        return Ok(0);
-    }
-    match sink.poll_write(cx, slices) {
-        Poll::Ready(sent) => sent.map_err(|_| PipeError::SinkGone),
-        Poll::Pending => Ok(0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
@@ -804,6 +692,10 @@ mod tests {
     use super::*;
     use crate::sockets::{ends, run, turn};
     use egret_net::event_loop::spawn;
+
+    fn sent_in(chunked: bool) -> Framing {
+        if chunked { Framing::Chunked } else { Framing::UntilClose }
+    }
 
     /// Returns the bytes that arrive when `pieces` are received one after the other, and the result.
     fn piped(
@@ -841,12 +733,13 @@ mod tests {
                 }
                 tell.send(bytes).unwrap();
             });
-            let (mut source, mut sink) = (Stream::Plain(source), Stream::Plain(sink));
+            let (mut source, mut sink) = (Leg::plain(source), Leg::plain(sink));
             let (buffers, names) = (BufferPool::default(), TrailerNames::new(["x-*"]));
             let mut buffer = Buffer::default();
             buffers.lend(&mut buffer);
             let mut pipe = Pipe::default();
-            pipe.reset(framing, chunked);
+            sink.start(sent_in(chunked));
+            pipe.reset(framing, sent_in(chunked));
             pipe.shield = shield.map(Box::new);
             let shared = (&buffers, &names);
             let ended =
@@ -1000,12 +893,13 @@ mod tests {
                 }
                 tell.send(bytes).unwrap();
             });
-            let (mut source, mut sink) = (Stream::Plain(source), Stream::Plain(sink));
+            let (mut source, mut sink) = (Leg::plain(source), Leg::plain(sink));
             let (buffers, names) = (BufferPool::default(), TrailerNames::new(["x-*"]));
             let mut buffer = Buffer::default();
             buffers.lend(&mut buffer);
             let mut pipe = Pipe::default();
-            pipe.reset(framing, chunked);
+            sink.start(sent_in(chunked));
+            pipe.reset(framing, sent_in(chunked));
             pipe.store(filling);
             let shared = (&buffers, &names);
             let ended =
@@ -1072,12 +966,13 @@ mod tests {
                 };
                 tell.send(is_whole.then_some(bytes)).unwrap();
             });
-            let (mut source, mut sink) = (Stream::Plain(source), Stream::Plain(sink));
+            let (mut source, mut sink) = (Leg::plain(source), Leg::plain(sink));
             let (buffers, names) = (BufferPool::default(), TrailerNames::new(["x-*"]));
             let mut buffer = Buffer::default();
             buffers.lend(&mut buffer);
             let mut pipe = Pipe::default();
-            pipe.reset(ResponseFraming::Chunked, true);
+            sink.start(Framing::Chunked);
+            pipe.reset(ResponseFraming::Chunked, Framing::Chunked);
             pipe.store(filling);
             let shared = (&buffers, &names);
             let _ =

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::task::Context;
 
 use egret_clock::Moment;
-use egret_http1::{Edits, RequestFraming, RequestHead, ResponseFraming, ResponseHead, Span};
+use egret_http1::{Edits, RequestHead, ResponseFraming, ResponseHead, Span};
 use egret_message::{Destination, RequestId};
 use egret_net::budget::Budget;
 use egret_net::buffer::{Buffer, BufferPool};
 use egret_net::deadline::Timer;
 use egret_net::pace::{RATE_WINDOW, RateWindow, Taking};
 
+use crate::leg::Framing;
 use crate::state::body::Pipe;
 use crate::upstream::{DialTimes, Upstream};
 
@@ -167,7 +168,7 @@ impl RequestState {
             self.has_response_state = false;
             pools.buffers.take_back(&mut self.response_state.output);
             self.response_state.response.reset();
-            self.response_state.down.reset(ResponseFraming::None, false);
+            self.response_state.down.reset(ResponseFraming::None, Framing::Length);
             mem::swap(&mut self.response_state, &mut pools.response_state.borrow_mut());
         }
     }
@@ -175,7 +176,7 @@ impl RequestState {
     /// Prepares to send the request that was just parsed.
     pub fn reset_up(&mut self) {
         let framing = self.request.framing;
-        self.up.reset(framing, framing == RequestFraming::Chunked);
+        self.up.reset(framing, Framing::for_provider(framing));
     }
 }
 

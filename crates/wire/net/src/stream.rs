@@ -14,17 +14,14 @@ pub enum Stream {
     Plain(Socket),
     /// A connection over TLS.
     Tls(TlsStream),
-    /// No connection: an end that sends nothing, and accepts and discards all bytes.
-    Discard,
 }
 
 impl Stream {
     /// Returns the socket, for its addresses and options.
-    pub fn socket(&self) -> Option<&Socket> {
+    pub fn socket(&self) -> &Socket {
         match self {
-            Self::Plain(socket) => Some(socket),
-            Self::Tls(tls) => Some(tls.socket()),
-            Self::Discard => None,
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => tls.socket(),
         }
     }
 
@@ -33,7 +30,6 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.poll_receive(cx, buffer),
             Self::Tls(tls) => tls.poll_read(cx, buffer),
-            Self::Discard => Poll::Pending,
         }
     }
 
@@ -42,7 +38,6 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.poll_readable(cx),
             Self::Tls(tls) => tls.poll_readable(cx),
-            Self::Discard => Poll::Pending,
         }
     }
 
@@ -51,14 +46,13 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.poll_send(cx, slices),
             Self::Tls(tls) => tls.poll_write_vectored(cx, slices),
-            Self::Discard => Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum())),
         }
     }
 
     /// Returns `true` if accepted bytes have not been passed to the socket yet. Only TLS buffers any.
     pub fn is_holding(&self) -> bool {
         match self {
-            Self::Plain(_) | Self::Discard => false,
+            Self::Plain(_) => false,
             Self::Tls(tls) => tls.is_holding(),
         }
     }
@@ -66,7 +60,7 @@ impl Stream {
     /// Sends the buffered bytes.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(_) | Self::Discard => Poll::Ready(Ok(())),
+            Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => tls.poll_flush(cx),
         }
     }
@@ -76,7 +70,6 @@ impl Stream {
         match self {
             Self::Plain(socket) => Poll::Ready(socket.shut()),
             Self::Tls(tls) => tls.poll_shutdown(cx),
-            Self::Discard => Poll::Ready(Ok(())),
         }
     }
 
@@ -87,7 +80,6 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.try_receive(&mut [0; 1]).is_none(),
             Self::Tls(tls) => tls.check_idle(),
-            Self::Discard => false,
         }
     }
 
@@ -96,7 +88,6 @@ impl Stream {
         Ok(match self {
             Self::Plain(socket) => Detached::Plain(socket.into_std()?),
             Self::Tls(tls) => Detached::Tls(tls.into_std()?),
-            Self::Discard => return Err(io::ErrorKind::NotConnected.into()),
         })
     }
 }

@@ -66,7 +66,6 @@ pub async fn accept_hello(
     let mut transport = match stream {
         Stream::Plain(socket) => Transport::Socket(socket),
         Stream::Tls(tls) => Transport::Tls(Box::new(tls)),
-        Stream::Discard => return Err(TlsError::Closed),
     };
     match hello.into_connection(config, received) {
         Ok(connection) => shake_hands(transport, connection.into()).await,
