@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use egret_accounts::{Account, AccountConfigs};
 use egret_cache::{CacheKey, KeyContext, Lookup, Policy};
@@ -25,7 +25,7 @@ use egret_store::SharedState;
 use tokio::sync::mpsc;
 
 use crate::config::{GatewayConfig, Parts, Providers, RequestIdsConfig};
-use crate::downstream::connection::{Client, ConnectionSlot, Inside, Redirected};
+use crate::downstream::connection::{ClientConnection, ClientLeg, Inside, Redirected};
 use crate::downstream::redirect;
 use crate::exchange::forward::{Disclosed, edit_request};
 use crate::exchange::route::{Route, route};
@@ -38,7 +38,7 @@ use crate::worker::{Inbox, Shared, Worker};
 /// A worker with one client.
 #[derive(Debug)]
 pub struct Fixture {
-    client: Client,
+    client: ClientLeg,
     state: Box<RequestState>,
     edits: Edits,
     /// The last field, because the client's socket belongs to it and must be dropped first.
@@ -117,30 +117,31 @@ impl Fixture {
             let (mut shared, boxes) = Shared::new(1, resolver, access_log, parts.traffic);
             shared.via = Via::new("egret-0");
             let Inbox { records, .. } = boxes.into_iter().next().expect("one of each");
-            shared.connections[0].fetch_add(1, Relaxed);
             let worker =
                 Worker::new(0, Arc::new(shared), Arc::new(plan), records, mpsc::unbounded_channel().0);
             let accepting = TcpListener::bind("127.0.0.1:0").expect("a socket");
             let socket =
                 TcpStream::connect(accepting.local_addr().expect("an address")).and_then(Socket::new);
-            Client::new(ConnectionSlot::new(worker), Leg::plain(socket.expect("a socket")), listener)
+            let connection = ClientConnection::internal(&worker, listener, None);
+            ClientLeg::new(connection, Leg::plain(socket.expect("a socket")))
         });
         let mut state = Box::<RequestState>::default();
-        client.worker.pools.buffers.lend(&mut state.input);
+        client.connection.worker.pools.buffers.lend(&mut state.input);
         Self { client, state, edits: Edits::new(), _event_loop: event_loop }
     }
 
     /// Assigns the following requests to a different listener.
     pub fn listen(&mut self, listener: SocketAddr) {
-        self.client.listener = listener;
-        self.client.inside = None;
-        let view = self.client.worker.view();
+        let client = self.accept(listener);
+        let view = client.worker.view();
         let redirects = view
             .plan
             .listener(listener)
             .is_some_and(|listener| matches!(listener.routing, ListenerRouting::Redirected));
         let destination = SocketAddr::from(([192, 0, 2, 1], 80));
-        self.client.redirected = redirects.then(|| Box::new(Redirected::Requests(destination)));
+        if redirects {
+            client.redirect(Redirected::Requests(destination));
+        }
     }
 
     /// Assigns the following requests to an intercepted tunnel on a listener, with TLS inside if `tls`. For
@@ -148,8 +149,14 @@ impl Fixture {
     #[expect(clippy::expect_used, reason = "for tests alone")]
     pub fn tunnel(&mut self, listener: SocketAddr, authority: &str, tls: bool) {
         let authority = Authority::parse(authority.as_bytes(), None).expect("a good authority");
-        self.client.listener = listener;
-        self.client.inside = Some(Box::new(Inside::new(authority, tls)));
+        self.accept(listener).enter(Inside::new(authority, tls));
+    }
+
+    /// Makes the client one that `listener` has accepted.
+    fn accept(&mut self, listener: SocketAddr) -> &ClientConnection {
+        let worker = Rc::clone(&self.client.connection.worker);
+        self.client.connection = Rc::new(ClientConnection::internal(&worker, listener, None));
+        &self.client.connection
     }
 
     /// Parses, routes and edits `request`, a whole head, and passes the forwarded head to `send` piece by
@@ -158,7 +165,7 @@ impl Fixture {
         let route = self.route(request)?;
         if let Route::Forward(forward) = &route {
             let RequestState { input, request, .. } = &*self.state;
-            let via = &self.client.worker.shared.via;
+            let via = &self.client.connection.worker.shared.via;
             edit_request(request, input.filled(), forward, via, Disclosed::default(), None, &mut self.edits);
             request.render(input.filled(), &self.edits).for_each_piece(send);
         }
@@ -176,7 +183,7 @@ impl Fixture {
     ) -> Result<Option<Identity>, &'static str> {
         let Route::Forward(forward) = self.route(request)? else { return Ok(None) };
         let request = self.state.input.filled();
-        let plan = &self.client.worker.view().plan;
+        let plan = &self.client.connection.worker.view().plan;
         let (mut matches, mut draft) = (Matches::default(), PendingChanges::default());
         let received = ReceivedMessage { head: &self.state.request, bytes: request, body: None };
         let now = Timestamp::default();
@@ -219,11 +226,11 @@ impl Fixture {
         let slug = |failure: Failure| failure.kind.slug();
         let Self { client, state, .. } = self;
         state.input.clear();
-        client.worker.pools.buffers.replace_front(&mut state.input, 0, request);
+        client.connection.worker.pools.buffers.replace_front(&mut state.input, 0, request);
         let parsed = state.request.parse(state.input.filled(), &HeadLimits::default());
         parsed.map_err(Failure::bad_request).map_err(slug)?;
         redirect::enter(client, &state.request, state.input.filled());
-        let view = client.worker.view();
-        route(client, state, &view).map_err(slug)
+        let view = client.connection.worker.view();
+        route(&*client, state, &view).map_err(slug)
     }
 }

@@ -218,7 +218,7 @@ impl Origins for RehearsedConnection<'_> {
         &self.rehearsal.via
     }
 
-    fn prove(&mut self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure> {
+    fn prove(&self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure> {
         match (self.asked.client, clients.of_request(&state.request, state.input.filled())) {
             (Some(name), _) => Ok(name.into()),
             (None, Some(Ok(proven))) => Ok(proven.name().into()),
@@ -366,7 +366,7 @@ impl Rehearsal {
             authority.map(|authority| Inside::new(authority, tunnel.tls))
         });
         let inside = inside.transpose().map_err(bad_authority)?;
-        route(&mut RehearsedConnection { rehearsal: self, asked, inside }, state, &self.view)
+        route(&RehearsedConnection { rehearsal: self, asked, inside }, state, &self.view)
     }
 
     /// Rehearses a call of `target`.

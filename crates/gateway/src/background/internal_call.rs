@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use egret_http1::{HeadLimits, Progress};
 
-use crate::downstream::connection::{Client, ConnectionSlot};
+use crate::downstream::connection::{ClientConnection, ClientLeg};
 use crate::exchange::forward::survey;
 use crate::leg::Leg;
 use crate::plan::Plan;
@@ -14,13 +14,13 @@ use crate::worker::Worker;
 
 /// The client's side of an internal call, with the request parsed.
 pub(super) struct InternalClient {
-    pub client: Client,
+    pub client: ClientLeg,
     pub state: Box<RequestState>,
 }
 
 impl InternalClient {
     /// Prepares `request`: a head, and a body if it has one. Returns `None` if there is no memory for it, or
-    /// if it cannot be parsed within `limits`. `listener` stands for the one that accepted the client whose
+    /// if it cannot be parsed within `limits`. `listener` and `peer` stand for those of the client whose
     /// request caused the call.
     pub fn new(
         worker: &Rc<Worker>,
@@ -28,9 +28,10 @@ impl InternalClient {
         limits: &HeadLimits,
         request: &[u8],
         listener: SocketAddr,
+        peer: Option<SocketAddr>,
     ) -> Option<Self> {
         let mut state = worker.pools.take_state();
-        let client = Client::new(ConnectionSlot::uncounted(Rc::clone(worker)), Leg::None, listener);
+        let client = ClientLeg::new(ClientConnection::internal(worker, listener, peer), Leg::None);
         worker.pools.buffers.lend(&mut state.input);
         if worker.pools.buffers.grow_gathered(&mut state.input, request.len() + 1).is_err() {
             worker.return_state(state);

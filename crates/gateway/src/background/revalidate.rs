@@ -24,13 +24,12 @@ async fn run(order: Revalidation, worker: &Rc<Worker>) -> bool {
     let Revalidation { view, target, request, listener, client: peer, matches, background, outer } = order;
     // The request was parsed and accepted before.
     let limits = &view.plan.head_limits;
-    let Some(mut internal) = InternalClient::new(worker, &view.plan, limits, &request, listener) else {
+    let Some(mut internal) = InternalClient::new(worker, &view.plan, limits, &request, listener, peer) else {
         return false;
     };
     drop(request);
     let upstream = Rc::clone(&target.upstream);
     let InternalClient { client, state } = &mut internal;
-    client.stand_for(peer);
     let call = Call::new(client, state, view, upstream, Moment::now());
     let has_run = flows::revalidate(call, &target, matches, background, &outer).await;
     internal.end(worker);

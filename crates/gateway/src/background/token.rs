@@ -71,7 +71,7 @@ async fn run(
     let request = fetch.request();
     // The default limits: the configured ones must not reject the gateway's own request.
     let limits = HeadLimits::default();
-    let internal = InternalClient::new(worker, &view.plan, &limits, &request, listener);
+    let internal = InternalClient::new(worker, &view.plan, &limits, &request, listener, None);
     let mut internal = internal.ok_or_else(unreachable)?;
     drop(request);
     let fetched = if matches!(internal.state.request.framing, RequestFraming::Length(_)) {

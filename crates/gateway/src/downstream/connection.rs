@@ -1,7 +1,6 @@
-//! A client's connection: serves one request after the other, and holds no buffers while it waits for the
-//! next.
+//! A client: its connection, and its end of an exchange.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -38,35 +37,38 @@ pub(crate) enum End {
     Linger,
 }
 
-/// A client's connection.
+/// A client's connection, on which requests arrive. Of an internal call it has no socket.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ClientConnection {
     pub worker: Rc<Worker>,
-    pub leg: Leg,
     /// The address of the listener that accepted it.
     pub listener: SocketAddr,
-    pub timer: Timer,
+    /// The bounds of a recorded request that is sent again. `None` for every client outside of the process.
+    pub pin: Option<Box<Pin>>,
     /// The client's address, read from the kernel on first use.
     peer: OnceCell<Option<SocketAddr>>,
+    inside: OnceCell<Box<Inside>>,
+    redirected: Cell<Option<Redirected>>,
+    proven: RefCell<Option<Arc<Proven>>>,
+    /// Number of requests received.
+    requests: Cell<u32>,
+    _slot: ConnectionSlot,
+}
+
+/// The client's end of an exchange. On an HTTP/1.1 connection it serves all of them, one after the other.
+#[derive(Debug)]
+pub(crate) struct ClientLeg {
+    pub leg: Leg,
+    pub timer: Timer,
     /// Arrival of the first byte of the last head that did not arrive in one piece.
     pub head_since: Moment,
-    /// Number of requests received on the connection.
-    pub requests: u32,
     /// End of the last exchange, or of the accept if there was none.
     pub last_active: Moment,
     /// The time at which the client closed the connection or its sending side; `NEVER` while it is open, as
     /// far as is known.
     pub closed: Moment,
-    /// The tunnel whose inside the gateway serves itself. `None` on an ordinary connection.
-    pub inside: Option<Box<Inside>>,
-    /// `Some` on a connection that was redirected here, until its authority is known.
-    pub redirected: Option<Box<Redirected>>,
-    /// The client that the connection itself proves: by its certificate, or by the token of its CONNECT.
-    pub proven: Option<Arc<Proven>>,
-    /// The bounds of a recorded request that is sent again. `None` for every client outside of the process.
-    pub pin: Option<Box<Pin>>,
     /// Released last, when the socket is closed.
-    _place: ConnectionSlot,
+    pub connection: Rc<ClientConnection>,
 }
 
 /// A tunnel that the gateway has answered in the destination's place. All requests inside are for one
@@ -139,28 +141,92 @@ impl Drop for ConnectionSlot {
     }
 }
 
-impl Client {
-    /// Creates a connection that `listener` accepted.
-    pub fn new(place: ConnectionSlot, leg: Leg, listener: SocketAddr) -> Self {
-        let worker = Rc::clone(&place.worker);
-        let timer = worker.timers.timer();
-        let now = Moment::now();
+impl ClientConnection {
+    /// Creates a connection that `listener` accepted. The client may have proven who it is, or be one that
+    /// sends a recorded request again.
+    pub fn new(
+        slot: ConnectionSlot,
+        listener: SocketAddr,
+        proven: Option<Arc<Proven>>,
+        pin: Option<Box<Pin>>,
+    ) -> Self {
         Self {
-            worker,
-            leg,
+            worker: Rc::clone(&slot.worker),
             listener,
-            timer,
+            pin,
             peer: OnceCell::new(),
-            head_since: now,
-            requests: 0,
-            last_active: now,
-            closed: Moment::NEVER,
-            inside: None,
-            redirected: None,
-            proven: None,
-            pin: None,
-            _place: place,
+            inside: OnceCell::new(),
+            redirected: Cell::new(None),
+            proven: RefCell::new(proven),
+            requests: Cell::new(0),
+            _slot: slot,
         }
+    }
+
+    /// Creates the connection of an internal call. It shows the address of the client that has caused it, if
+    /// there is one.
+    pub fn internal(worker: &Rc<Worker>, listener: SocketAddr, peer: Option<SocketAddr>) -> Self {
+        let slot = ConnectionSlot::uncounted(Rc::clone(worker));
+        Self { peer: OnceCell::from(peer), ..Self::new(slot, listener, None, None) }
+    }
+
+    /// Returns the tunnel whose inside the gateway serves itself. `None` on an ordinary connection.
+    pub fn inside(&self) -> Option<&Inside> {
+        self.inside.get().map(|inside| &**inside)
+    }
+
+    /// Notes that all further requests are sent inside a tunnel.
+    pub fn enter(&self, inside: Inside) {
+        // There is no tunnel inside a tunnel.
+        let entered = self.inside.set(Box::new(inside));
+        debug_assert!(entered.is_ok());
+        self.redirected.set(None);
+    }
+
+    /// Returns the beginning of a connection that was redirected here, until its authority is known.
+    pub fn redirected(&self) -> Option<Redirected> {
+        self.redirected.get()
+    }
+
+    /// Notes the beginning of a redirected connection.
+    pub fn redirect(&self, redirected: Redirected) {
+        self.redirected.set(Some(redirected));
+    }
+
+    /// Returns `true` if the request in hand is a CONNECT that the client has not sent.
+    pub fn has_sent_no_connect(&self) -> bool {
+        self.inside().is_none() && self.redirected() == Some(Redirected::Tunnel)
+    }
+
+    /// Returns the client that the connection itself proves: by its certificate, or by the token of its
+    /// CONNECT.
+    pub fn proven(&self) -> Option<Arc<Proven>> {
+        self.proven.borrow().clone()
+    }
+
+    /// Notes the client that a CONNECT has proven.
+    pub fn set_proven(&self, proven: Option<Arc<Proven>>) {
+        *self.proven.borrow_mut() = proven;
+    }
+
+    /// Counts a request.
+    pub fn count_request(&self) {
+        self.requests.set(self.requests.get().saturating_add(1));
+    }
+
+    /// Returns `true` if more requests may follow, of at most `max`; 0 means that their number is unlimited.
+    pub fn may_go_on(&self, max: u32) -> bool {
+        max == 0 || self.requests.get() < max
+    }
+}
+
+impl ClientLeg {
+    /// Creates the end of a connection without requests so far.
+    pub fn new(connection: ClientConnection, leg: Leg) -> Self {
+        let timer = connection.worker.timers.timer();
+        let now = Moment::now();
+        let connection = Rc::new(connection);
+        Self { leg, timer, head_since: now, last_active: now, closed: Moment::NEVER, connection }
     }
 
     /// Returns the address that the client connected to.
@@ -170,12 +236,7 @@ impl Client {
 
     /// Returns the client's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        *self.peer.get_or_init(|| self.leg.socket()?.peer_addr().ok())
-    }
-
-    /// Makes a call without a client show the address of the one that caused it.
-    pub fn stand_for(&mut self, peer: Option<SocketAddr>) {
-        self.peer = peer.map(Some).map(OnceCell::from).unwrap_or_default();
+        *self.connection.peer.get_or_init(|| self.leg.socket()?.peer_addr().ok())
     }
 
     /// Returns the arrival of the first byte of the request that `begun` belongs to.
@@ -194,11 +255,6 @@ impl Client {
         self.closed = self.closed.min(now);
     }
 
-    /// Returns `true` if the request in hand is a CONNECT that the client has not sent.
-    pub fn has_sent_no_connect(&self) -> bool {
-        self.inside.is_none() && self.redirected.as_deref() == Some(&Redirected::Tunnel)
-    }
-
     /// Aborts the connection of a client that reads too slowly. An orderly close would let it go on for as
     /// long as before, because the kernel still holds data for it.
     pub fn give_up(&self) {
@@ -215,7 +271,7 @@ impl Client {
     /// `waits`; otherwise more are still to come. If it returns `false`, the task is woken for the next
     /// check.
     pub fn is_lost(&self, patience: &mut Patience, cx: &Context<'_>, waits: bool) -> bool {
-        let rate = self.worker.view().plan.limits.body_rate.bytes();
+        let rate = self.connection.worker.view().plan.limits.body_rate.bytes();
         let verdict = patience.judge(&self.timer, cx, waits, rate, || self.hidden_bytes());
         if verdict == Verdict::TooSlow {
             self.give_up();
@@ -232,7 +288,7 @@ impl Client {
         };
         let (is_sent, _) = self.send_message(bytes.len() as u64, rest).await;
         if is_sent {
-            self.worker.counters().sent_bytes.add(bytes.len() as u64);
+            self.connection.worker.counters().sent_bytes.add(bytes.len() as u64);
         }
         is_sent
     }
@@ -244,7 +300,7 @@ impl Client {
         total: u64,
         rest: impl Fn(u64) -> SmallVec<[IoSlice<'b>; SLICES_MAX]>,
     ) -> (bool, u64) {
-        let idle = self.worker.view().plan.timeouts.idle;
+        let idle = self.connection.worker.view().plan.timeouts.idle;
         let mut patience = Patience::new(&self.timer, idle, now::turned());
         let mut sent = 0;
         let is_sent = poll_fn(|cx| {

@@ -23,7 +23,7 @@ use egret_net::tls::TlsError;
 use rustls::ServerConfig;
 use tracing::{debug, warn};
 
-use crate::downstream::connection::{Client, End, Inside};
+use crate::downstream::connection::{ClientLeg, End, Inside};
 use crate::leg::{Leg, Received};
 use crate::observe::refusals::TlsRefusal;
 use crate::plan::interception::InterceptionPlan;
@@ -51,7 +51,7 @@ pub(crate) enum Start {
 /// Returns the TLS settings for the inside of a tunnel to `authority`, or `None` if the gateway only relays
 /// it. The authority has a configured provider if `is_provider`.
 pub(crate) fn tls_for(
-    client: &Client,
+    client: &ClientLeg,
     view: &View,
     authority: &Authority,
     is_provider: bool,
@@ -67,7 +67,7 @@ pub(crate) fn tls_for(
     match plan.tls_for(&authority.host) {
         Ok(config) => Some(config),
         Err(error) => {
-            if client.worker.shared.unminted.is_due(Moment::now()) {
+            if client.connection.worker.shared.unminted.is_due(Moment::now()) {
                 warn!(host = %authority.host, %error, "a tunnel that should be intercepted is relayed");
             }
             None
@@ -78,12 +78,12 @@ pub(crate) fn tls_for(
 /// Serves the start of a tunnel to `authority`, whose 200 the client has. The input holds the CONNECT, and
 /// what the client has sent behind it.
 pub(crate) async fn start(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &mut RequestState,
     authority: Authority,
     config: Arc<ServerConfig>,
 ) -> Start {
-    let head = client.worker.view().plan.timeouts.head;
+    let head = client.connection.worker.view().plan.timeouts.head;
     client.timer.set(Moment::now(), Some(head.unwrap_or(FIRST_BYTES)));
     match opening(client, state).await {
         Some(Opening::Tls) => {}
@@ -99,7 +99,7 @@ pub(crate) async fn start(
         Err(ended) => return ended,
     };
     if hello.server_name().is_some_and(|name| !is_of(&name, &authority.host)) {
-        client.worker.counters().sni_mismatches.add(1);
+        client.connection.worker.counters().sni_mismatches.add(1);
         debug!(%authority, "a client names another server in TLS than in its CONNECT");
         return refuse(client, &unrecognized_name()).await;
     }
@@ -113,7 +113,7 @@ pub(crate) async fn start(
             serve_inside(client, state, Inside::new(authority, true))
         }
         Err(error) => {
-            client.worker.counters().tls_failures.add(1);
+            client.connection.worker.counters().tls_failures.add(1);
             debug!(%authority, ?error, "the TLS handshake in a tunnel failed");
             if let Some(refusal) = TlsRefusal::of(error) {
                 note_refusal(client, &authority.host, refusal);
@@ -124,21 +124,21 @@ pub(crate) async fn start(
 }
 
 /// Notes that a request has arrived inside: the client accepts the certificate.
-pub(crate) fn note_request(client: &Client, inside: &Inside) {
-    client.worker.counters().intercepted_exchanges.add(1);
+pub(crate) fn note_request(client: &ClientLeg, inside: &Inside) {
+    client.connection.worker.counters().intercepted_exchanges.add(1);
     if !inside.is_used.replace(true)
         && inside.tls
         && let Some(peer) = client.peer_address()
     {
-        client.worker.shared.refusals.forget(&inside.authority.host, peer.ip());
+        client.connection.worker.shared.refusals.forget(&inside.authority.host, peer.ip());
     }
 }
 
 /// Notes that the client has closed its connection. Clients that verify a certificate after the handshake do
 /// so without a request if they refuse it. Out of line, since it has no place on the path of a request.
 #[inline(never)]
-pub(crate) fn note_end(client: &Client) {
-    if let Some(inside) = &client.inside
+pub(crate) fn note_end(client: &ClientLeg) {
+    if let Some(inside) = client.connection.inside()
         && inside.tls
         && !inside.is_used.get()
     {
@@ -147,9 +147,9 @@ pub(crate) fn note_end(client: &Client) {
 }
 
 /// Switches the connection to the requests inside.
-fn serve_inside(client: &mut Client, state: &mut RequestState, inside: Inside) -> Start {
-    client.worker.counters().intercepted_connections.add(1);
-    client.inside = Some(Box::new(inside));
+fn serve_inside(client: &mut ClientLeg, state: &mut RequestState, inside: Inside) -> Start {
+    client.connection.worker.counters().intercepted_connections.add(1);
+    client.connection.enter(inside);
     client.last_active = Moment::now();
     state.request.reset();
     Start::Requests
@@ -157,7 +157,7 @@ fn serve_inside(client: &mut Client, state: &mut RequestState, inside: Inside) -
 
 /// Waits for the first bytes inside. A client that sends none waits for the server, in a protocol in which
 /// that one speaks first. Returns `None` if the client has left.
-pub(super) async fn opening(client: &mut Client, state: &mut RequestState) -> Option<Opening> {
+pub(super) async fn opening(client: &mut ClientLeg, state: &mut RequestState) -> Option<Opening> {
     loop {
         if let Some(opening) = Opening::of(received(state)) {
             return Some(opening);
@@ -171,7 +171,7 @@ pub(super) async fn opening(client: &mut Client, state: &mut RequestState) -> Op
 }
 
 /// Reads the whole `ClientHello`.
-pub(super) async fn read_hello(client: &mut Client, state: &mut RequestState) -> Result<Hello, Start> {
+pub(super) async fn read_hello(client: &mut ClientLeg, state: &mut RequestState) -> Result<Hello, Start> {
     let mut reader = HelloReader::default();
     loop {
         match reader.read(received(state)) {
@@ -179,20 +179,20 @@ pub(super) async fn read_hello(client: &mut Client, state: &mut RequestState) ->
             Ok(None) => {}
             Err(HelloError { error, alert }) => {
                 debug!(?error, "a tunnel begins with a bad ClientHello");
-                client.worker.counters().tls_failures.add(1);
+                client.connection.worker.counters().tls_failures.add(1);
                 return Err(refuse(client, &alert).await);
             }
         }
         if !matches!(receive(client, state).await, Arrived::Bytes) {
             debug!("a tunnel begins with an incomplete `ClientHello`");
-            client.worker.counters().tls_failures.add(1);
+            client.connection.worker.counters().tls_failures.add(1);
             return Err(Start::End(End::Close));
         }
     }
 }
 
 async fn shake_hands(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &RequestState,
     hello: Hello,
     config: Arc<ServerConfig>,
@@ -200,7 +200,7 @@ async fn shake_hands(
     // The address is needed later, also if the handshake fails and closes the socket.
     client.peer_address();
     let leg = mem::replace(&mut client.leg, Leg::None);
-    let patience = client.worker.view().plan.timeouts.head.unwrap_or(Duration::MAX);
+    let patience = client.connection.worker.view().plan.timeouts.head.unwrap_or(Duration::MAX);
     let shaken = event_loop::timeout(patience, leg.accept_tls(hello, received(state), config)).await;
     shaken.unwrap_or(Err(TlsError::Io(ErrorKind::TimedOut)))
 }
@@ -215,10 +215,10 @@ enum Arrived {
 }
 
 /// Receives more bytes of the tunnel.
-async fn receive(client: &mut Client, state: &mut RequestState) -> Arrived {
+async fn receive(client: &mut ClientLeg, state: &mut RequestState) -> Arrived {
     let max = state.request.len + HELLO_BYTES_MAX + 1;
     if state.input.is_full() {
-        client.worker.pools.buffers.grow(&mut state.input, max);
+        client.connection.worker.pools.buffers.grow(&mut state.input, max);
     }
     let received = poll_fn(|cx| {
         if let Poll::Ready(received) = client.leg.poll_receive(cx, &mut state.input) {
@@ -228,7 +228,7 @@ async fn receive(client: &mut Client, state: &mut RequestState) -> Arrived {
     });
     match received.await {
         Some(Received::Data(count)) => {
-            client.worker.counters().received_bytes.add(count as u64);
+            client.connection.worker.counters().received_bytes.add(count as u64);
             Arrived::Bytes
         }
         Some(Received::End | Received::Gone(_)) => Arrived::End,
@@ -242,25 +242,25 @@ fn received(state: &RequestState) -> &[u8] {
 }
 
 /// Ends the connection with `alert`, an alert's record.
-async fn refuse(client: &mut Client, alert: &[u8]) -> Start {
+async fn refuse(client: &mut ClientLeg, alert: &[u8]) -> Start {
     client.send_all(alert).await;
     Start::End(End::Linger)
 }
 
 /// Sends the alert that TLS has for a denied access, if the tunnel begins with TLS.
-pub(crate) async fn deny(client: &mut Client, state: &RequestState) {
+pub(crate) async fn deny(client: &mut ClientLeg, state: &RequestState) {
     if Opening::of(received(state)) == Some(Opening::Tls) {
         client.send_all(&access_denied()).await;
     }
 }
 
 /// Treats a protocol that is not served as the config says: it is relayed, or refused with `alert`.
-async fn unknown(client: &mut Client, alert: &[u8]) -> Start {
+async fn unknown(client: &mut ClientLeg, alert: &[u8]) -> Start {
     let refuses = |plan: &InterceptionPlan| plan.refuses_unknown;
-    if !client.worker.view().plan.interception.as_ref().is_some_and(refuses) {
+    if !client.connection.worker.view().plan.interception.as_ref().is_some_and(refuses) {
         return Start::Relay;
     }
-    client.worker.counters().intercept_unknown.add(1);
+    client.connection.worker.counters().intercept_unknown.add(1);
     debug!("a tunnel with an unknown protocol is closed (`interception.unknown`)");
     refuse(client, alert).await
 }
@@ -270,17 +270,17 @@ fn is_of(name: &str, host: &Host) -> bool {
     Host::parse(name.as_bytes()).is_ok_and(|named| named == *host)
 }
 
-fn has_refused(client: &Client, host: &Host) -> bool {
+fn has_refused(client: &ClientLeg, host: &Host) -> bool {
     client
         .peer_address()
-        .is_some_and(|peer| client.worker.shared.refusals.is_refused(host, peer.ip(), Moment::now()))
+        .is_some_and(|peer| client.connection.worker.shared.refusals.is_refused(host, peer.ip(), Moment::now()))
 }
 
 /// Counts a refusal, and logs it once.
-fn note_refusal(client: &Client, host: &Host, refusal: TlsRefusal) {
-    client.worker.counters().intercept_refused.add(1);
+fn note_refusal(client: &ClientLeg, host: &Host, refusal: TlsRefusal) {
+    client.connection.worker.counters().intercept_refused.add(1);
     let Some(peer) = client.peer_address() else { return };
-    if client.worker.shared.refusals.note(host, peer.ip(), Moment::now()) {
+    if client.connection.worker.shared.refusals.note(host, peer.ip(), Moment::now()) {
         warn!(
             %host,
             client = %peer.ip(),

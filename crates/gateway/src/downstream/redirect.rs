@@ -21,20 +21,20 @@ use egret_net::tls::hello::{Opening, unrecognized_name};
 use socket2::{SockAddr, SockRef};
 use tracing::{debug, warn};
 
-use crate::downstream::connection::{Client, Inside, Redirected};
+use crate::downstream::connection::{ClientLeg, Inside, Redirected};
 use crate::downstream::intercept::{FIRST_BYTES, opening, read_hello};
 use crate::state::request::RequestState;
 
 /// Reads the first bytes of a redirected connection, and prepares it and the input for the requests to come.
 /// Returns `false` if the connection is over.
-pub(crate) async fn begin(client: &mut Client, state: &mut RequestState) -> bool {
+pub(crate) async fn begin(client: &mut ClientLeg, state: &mut RequestState) -> bool {
     let Some(destination) = client.leg.socket().and_then(original_destination) else {
         debug!("the destination of a redirected connection is unknown");
         return false;
     };
     // The tables are reused: no head precedes the bytes.
     state.request.len = 0;
-    let head = client.worker.view().plan.timeouts.head;
+    let head = client.connection.worker.view().plan.timeouts.head;
     client.timer.set(Moment::now(), Some(head.unwrap_or(FIRST_BYTES)));
     let opening = opening(client, state).await;
     if is_loop(client) {
@@ -43,7 +43,7 @@ pub(crate) async fn begin(client: &mut Client, state: &mut RequestState) -> bool
     let host = match opening {
         None => return false,
         Some(Opening::Http) => {
-            client.redirected = Some(Box::new(Redirected::Requests(destination)));
+            client.connection.redirect(Redirected::Requests(destination));
             return true;
         }
         // Nothing names a host, or nothing that can be read here: the address is all there is.
@@ -63,14 +63,14 @@ pub(crate) async fn begin(client: &mut Client, state: &mut RequestState) -> bool
     };
     let authority = Authority { host, port: destination.port() };
     let connect = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
-    client.worker.pools.buffers.replace_front(&mut state.input, 0, connect.as_bytes());
-    client.redirected = Some(Box::new(Redirected::Tunnel));
+    client.connection.worker.pools.buffers.replace_front(&mut state.input, 0, connect.as_bytes());
+    client.connection.redirect(Redirected::Tunnel);
     true
 }
 
 /// Returns `true` if the client is the gateway itself.
-fn is_loop(client: &Client) -> bool {
-    let loops = &client.worker.shared.loops;
+fn is_loop(client: &ClientLeg) -> bool {
+    let loops = &client.connection.worker.shared.loops;
     let is_own = client.peer_address().is_some_and(|peer| loops.is_own(peer));
     if is_own && loops.is_due() {
         warn!(
@@ -82,14 +82,13 @@ fn is_loop(client: &Client) -> bool {
 }
 
 /// Gives the connection the authority that its first request names.
-pub(crate) fn enter(client: &mut Client, request: &RequestHead, bytes: &[u8]) {
-    let Some(Redirected::Requests(destination)) = client.redirected.as_deref() else { return };
+pub(crate) fn enter(client: &ClientLeg, request: &RequestHead, bytes: &[u8]) {
+    let Some(Redirected::Requests(destination)) = client.connection.redirected() else { return };
     let host = request.host.map(|host| host.of(bytes));
     let named = host.and_then(|host| Authority::parse(host, Some(default_port(false))).ok());
     // A bad `Host` is refused when the request is routed, because it does not name this authority.
     let authority = named.unwrap_or(Authority { host: Host::Ip(destination.ip()), port: destination.port() });
-    client.redirected = None;
-    client.inside = Some(Box::new(Inside::new(authority, false)));
+    client.connection.enter(Inside::new(authority, false));
 }
 
 /// Returns the address that the client has connected to: before the packet filter has changed it, if it has.

@@ -18,7 +18,7 @@ use egret_net::event_loop::{self, Socket};
 use egret_net::tls::{ServerTls, TlsError, TlsStream, accept};
 use tracing::{debug, warn};
 
-use crate::downstream::connection::{Client, ConnectionSlot, End};
+use crate::downstream::connection::{ClientConnection, ClientLeg, ConnectionSlot, End};
 use crate::downstream::{intercept, redirect};
 use crate::exchange::serve::serve_request;
 use crate::failure::{ErrorKind, Failure};
@@ -35,7 +35,7 @@ const DRAIN_LINGER: Duration = Duration::from_secs(1);
 
 /// Serves a client's connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr) {
-    let place = ConnectionSlot::new(Rc::clone(&worker));
+    let slot = ConnectionSlot::new(Rc::clone(&worker));
     let socket = match Socket::new(socket) {
         Ok(socket) => socket,
         Err(error) => return warn!(%error, "cannot serve a client connection"),
@@ -54,8 +54,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
             None => return,
         },
     };
-    let mut client = Client::new(place, leg, listener);
-    client.proven = proven;
+    let mut client = ClientLeg::new(ClientConnection::new(slot, listener, proven, None), leg);
     if redirects && !Box::pin(client.serve_redirected()).await {
         return;
     }
@@ -70,13 +69,13 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
 /// Serves a recorded request that is sent again, on a connection within the process: without TLS, whatever
 /// the listener wants of its clients' connections.
 pub(crate) async fn serve_resent(worker: Rc<Worker>, socket: TcpStream, listener: SocketAddr, pin: Box<Pin>) {
-    let place = ConnectionSlot::new(worker);
+    let slot = ConnectionSlot::new(worker);
     let socket = match Socket::new(socket) {
         Ok(socket) => socket,
         Err(error) => return warn!(%error, "cannot send a recorded request again"),
     };
-    let mut client = Client::new(place, Leg::plain(socket), listener);
-    client.pin = Some(pin);
+    let connection = ClientConnection::new(slot, listener, None, Some(pin));
+    let mut client = ClientLeg::new(connection, Leg::plain(socket));
     while client.wait_for_request().await {
         if !Box::pin(client.serve_requests()).await {
             return;
@@ -133,32 +132,32 @@ enum Arrival {
     End,
 }
 
-impl Client {
+impl ClientLeg {
     /// Waits for the first byte of a request. Returns `false` if none arrives in time.
     async fn wait_for_request(&mut self) -> bool {
-        let timeouts = self.worker.view().plan.timeouts;
+        let timeouts = self.connection.worker.view().plan.timeouts;
         self.timer.set(self.last_active, timeouts.keep_alive);
-        self.worker.counters().idle.add(1);
+        self.connection.worker.counters().idle.add(1);
         let mut told_to_stop = false;
         let readable = poll_fn(|cx| {
             if self.leg.poll_readable(cx).is_ready() {
                 return Poll::Ready(true);
             }
-            if self.worker.draining.get() && !told_to_stop {
+            if self.connection.worker.draining.get() && !told_to_stop {
                 told_to_stop = true;
                 self.timer.set(Moment::now(), Some(DRAIN_LINGER));
             }
             if self.timer.poll_expired(cx) { Poll::Ready(false) } else { Poll::Pending }
         })
         .await;
-        self.worker.counters().idle.sub(1);
+        self.connection.worker.counters().idle.sub(1);
         readable
     }
 
     /// Serves the beginning of a redirected connection. Returns `true` if it stays open for requests.
     async fn serve_redirected(&mut self) -> bool {
-        let mut state = self.worker.pools.take_state();
-        self.worker.pools.buffers.lend(&mut state.input);
+        let mut state = self.connection.worker.pools.take_state();
+        self.connection.worker.pools.buffers.lend(&mut state.input);
         state.request.reset();
         let end = if redirect::begin(self, &mut state).await {
             self.serve_with(&mut state).await
@@ -168,23 +167,23 @@ impl Client {
         if matches!(end, End::Linger) {
             self.linger(&mut state.input).await;
         }
-        self.worker.return_state(state);
+        self.connection.worker.return_state(state);
         matches!(end, End::Persist)
     }
 
     /// Serves requests until there is a pause. Returns `true` if the connection stays open.
     async fn serve_requests(&mut self) -> bool {
-        let mut state = self.worker.pools.take_state();
+        let mut state = self.connection.worker.pools.take_state();
         let end = self.serve_with(&mut state).await;
         if matches!(end, End::Linger) {
             self.linger(&mut state.input).await;
         }
-        self.worker.return_state(state);
+        self.connection.worker.return_state(state);
         matches!(end, End::Persist)
     }
 
     async fn serve_with(&mut self, state: &mut RequestState) -> End {
-        self.worker.pools.buffers.lend(&mut state.input);
+        self.connection.worker.pools.buffers.lend(&mut state.input);
         state.request.reset();
         loop {
             let end = match self.receive_head(state).await {
@@ -205,9 +204,9 @@ impl Client {
 
     /// Receives a request head.
     async fn receive_head(&mut self, state: &mut RequestState) -> Result<Arrival, Failure> {
-        let view = self.worker.view();
+        let view = self.connection.worker.view();
         let plan = &view.plan;
-        let worker = Rc::clone(&self.worker);
+        let worker = Rc::clone(&self.connection.worker);
         let room = HeadRoom { limits: &plan.head_limits, buffers: &worker.pools.buffers };
         let mut is_timed = false;
         poll_fn(|cx| {
@@ -242,10 +241,10 @@ impl Client {
     /// Responds to a request that could not be parsed, and closes the connection, because the start of the
     /// next request is unknown.
     async fn refuse(&mut self, state: &mut RequestState, failure: &Failure) -> End {
-        self.worker.counters().generated(failure.kind);
-        let view = self.worker.view();
+        self.connection.worker.counters().generated(failure.kind);
+        let view = self.connection.worker.view();
         let status = failure.status(&view.plan.errors);
-        self.worker.identify(&view.plan, None, &mut state.request_id);
+        self.connection.worker.identify(&view.plan, None, &mut state.request_id);
         view.unrouted.counters().exchange(Method::Other, status);
         self.log_refusal(failure, status, &state.request_id);
         let stats = &view.unrouted.plan.stats;
@@ -257,12 +256,12 @@ impl Client {
     }
 
     fn log_refusal(&self, failure: &Failure, status: u16, id: &RequestId) {
-        self.worker.log_access(|| LogLine {
+        self.connection.worker.log_access(|| LogLine {
             client: self.peer_address(),
             error: Some(failure.kind.slug()),
             status,
             request_id: id.text(),
-            is_intercepted: self.inside.is_some(),
+            is_intercepted: self.connection.inside().is_some(),
             ..LogLine::default()
         });
     }
@@ -310,7 +309,7 @@ mod tests {
 
     #[test]
     fn serving_a_request_is_small_enough_for_the_allocators_fast_way() {
-        let bytes = size_of_future(|client: &mut Client, (), ()| client.serve_requests());
+        let bytes = size_of_future(|client: &mut ClientLeg, (), ()| client.serve_requests());
         assert!(bytes <= 1024, "{bytes}");
     }
 }

@@ -19,7 +19,7 @@ use egret_store::coalescer::Followers;
 use tracing::debug;
 
 use crate::config::ErrorFormat;
-use crate::downstream::connection::Client;
+use crate::downstream::connection::ClientLeg;
 use crate::exchange::forward::{Disclosed, Reply, edit_request, edit_response};
 use crate::failure::{ErrorKind, ErrorShape, Failure};
 use crate::leg::http1::ResponseTo;
@@ -81,7 +81,7 @@ pub(super) fn unexpected_switch() -> Failure {
 
 #[expect(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
 pub(crate) struct Call<'a> {
-    pub client: &'a mut Client,
+    pub client: &'a mut ClientLeg,
     pub state: &'a mut RequestState,
     pub view: Rc<View>,
     pub upstream: Rc<Upstream>,
@@ -122,7 +122,7 @@ pub(crate) struct Call<'a> {
 
 impl<'a> Call<'a> {
     pub fn new(
-        client: &'a mut Client,
+        client: &'a mut ClientLeg,
         state: &'a mut RequestState,
         view: Rc<View>,
         upstream: Rc<Upstream>,
@@ -164,7 +164,7 @@ impl<'a> Call<'a> {
     /// Sends the request and receives the head of the final response. Retries once if a reused connection
     /// turns out to be stale; if flows have changed the call, they decide about that.
     pub async fn obtain_response(&mut self, forward: &CallTarget) -> Result<Box<Connection>, Stop> {
-        if self.client.pin.is_some() {
+        if self.client.connection.pin.is_some() {
             self.check_pin()?;
         }
         let mut connection = match self.upstream.take_idle(self.clock.begun) {
@@ -177,7 +177,7 @@ impl<'a> Call<'a> {
         loop {
             if self.outbound.as_ref().is_some_and(|outbound| !outbound.is_permitted()) {
                 self.upstream.keep(connection, now::exact(), None, None);
-                self.client.worker.has_kept();
+                self.client.connection.worker.has_kept();
                 return Err(Stop::NotPermitted);
             }
             match self.attempt(forward, &mut connection).await {
@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
     /// recorded one. Every call of an exchange passes here, so nothing in the config can take it elsewhere.
     #[cold]
     fn check_pin(&self) -> Result<(), Stop> {
-        let Some(pin) = &self.client.pin else { return Ok(()) };
+        let Some(pin) = &self.client.connection.pin else { return Ok(()) };
         if pin.routed.destination == self.upstream.plan.destination {
             return self.check_generation();
         }
@@ -218,7 +218,7 @@ impl<'a> Call<'a> {
     /// Refuses a recorded request that is sent again under another generation of the config. No flow and no
     /// diagnosis sees it then.
     pub fn check_generation(&self) -> Result<(), Stop> {
-        match &self.client.pin {
+        match &self.client.connection.pin {
             Some(pin) if pin.routed.generation != self.view.plan.generation => {
                 Err(Stop::Failure(Failure::new(ErrorKind::ResendElsewhere, OTHER_GENERATION)))
             }
@@ -232,7 +232,7 @@ impl<'a> Call<'a> {
         let mut connection = self.connect(true).await?;
         if self.outbound.as_ref().is_some_and(|outbound| !outbound.is_permitted()) {
             self.upstream.keep(connection, now::exact(), None, None);
-            self.client.worker.has_kept();
+            self.client.connection.worker.has_kept();
             return Err(Stop::NotPermitted);
         }
         self.attempt(target, &mut connection).await?;
@@ -241,7 +241,7 @@ impl<'a> Call<'a> {
 
     /// Obtains a connection that does not come from this worker's idle pool. Opens a new one if `fresh`.
     async fn connect(&mut self, fresh: bool) -> Result<Box<Connection>, Stop> {
-        let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.worker));
+        let (upstream, worker) = (Rc::clone(&self.upstream), Rc::clone(&self.client.connection.worker));
         let mut connecting = Box::pin(async move {
             if fresh {
                 upstream.open(&worker.shared.network).await
@@ -268,7 +268,7 @@ impl<'a> Call<'a> {
     async fn attempt(&mut self, forward: &CallTarget, connection: &mut Connection) -> Result<(), Stop> {
         poll_fn(|cx| Poll::Ready(self.send_request(cx, forward, connection))).await?;
         self.clock.sent = now::exact();
-        self.state.return_response_state(&self.client.worker.pools);
+        self.state.return_response_state(&self.client.connection.worker.pools);
         self.start_waiting(self.clock.sent);
         poll_fn(|cx| self.poll_response(cx, connection)).await
     }
@@ -282,7 +282,7 @@ impl<'a> Call<'a> {
     ) -> Result<(), Stop> {
         self.tap_request();
         let RequestState { input, request, request_id, up, .. } = &mut *self.state;
-        let worker = &self.client.worker;
+        let worker = &self.client.connection.worker;
         let mut edits = worker.pools.edits.borrow_mut();
         let plan = &self.view.plan;
         let disclosed = Disclosed {
@@ -429,7 +429,7 @@ impl<'a> Call<'a> {
             input.remove(request.len, kept.len);
             kept = Kept::first(request.len);
         }
-        let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
+        let shared = (&self.client.connection.worker.pools.buffers, &self.view.plan.trailers);
         let before = up.read_bytes;
         let polled = up.poll(cx, &mut self.client.leg, input, &mut kept, &mut connection.leg, shared);
         if kept.has_gap && kept.len > request.len {
@@ -439,7 +439,7 @@ impl<'a> Call<'a> {
         }
         self.kept_body = kept.len - request.len;
         self.unrepeatable |= kept.has_gap;
-        self.client.worker.counters().received_bytes.add(up.read_bytes - before);
+        self.client.connection.worker.counters().received_bytes.add(up.read_bytes - before);
         polled
     }
 
@@ -455,7 +455,7 @@ impl<'a> Call<'a> {
         while !self.client.has_closed() && !self.state.input.is_full() {
             match self.client.leg.poll_receive(cx, &mut self.state.input) {
                 Poll::Ready(Received::Data(count)) => {
-                    self.client.worker.counters().received_bytes.add(count as u64);
+                    self.client.connection.worker.counters().received_bytes.add(count as u64);
                 }
                 Poll::Ready(Received::End) => self.note_close(true)?,
                 // Many clients end TLS without saying so.
@@ -500,13 +500,13 @@ impl<'a> Call<'a> {
         // A connection that waits for its provider needs no response state yet.
         if !self.state.has_response_state() {
             ready!(connection.leg.poll_readable(cx));
-            self.state.take_response_state(&self.client.worker.pools);
+            self.state.take_response_state(&self.client.connection.worker.pools);
         }
         loop {
             let RequestState { request, response_state, .. } = &mut *self.state;
             let ResponseState { output, response, .. } = &mut **response_state;
             let limits = &self.view.plan.head_limits;
-            let room = HeadRoom { limits, buffers: &self.client.worker.pools.buffers };
+            let room = HeadRoom { limits, buffers: &self.client.connection.worker.pools.buffers };
             let before = output.filled().len();
             let mut head = ResponseTo { method: request.method, head: response };
             let polled = connection.leg.poll_head(cx, output, &mut head, room);
@@ -560,7 +560,7 @@ impl<'a> Call<'a> {
         if request.version == Version::Http11 {
             let reply = Reply { version: request.version, persistent: true, framing: Framing::Length };
             let no_id = RequestId::default();
-            let worker = &self.client.worker;
+            let worker = &self.client.connection.worker;
             let mut edits = worker.pools.edits.borrow_mut();
             edit_response(response, output.filled(), reply, &worker.shared.via, &no_id, None, &mut edits);
             let head = response.render(output.filled(), &edits);
@@ -646,7 +646,7 @@ impl<'a> Call<'a> {
     /// Takes over a response that was received elsewhere: its head, and the bytes behind it.
     pub fn adopt_response(&mut self, response_state: Box<ResponseState>) {
         self.received_bytes += response_state.output.filled().len() as u64;
-        self.state.return_response_state(&self.client.worker.pools);
+        self.state.return_response_state(&self.client.connection.worker.pools);
         self.state.set_response_state(response_state);
         self.clock.first_byte = Moment::now();
     }
@@ -672,7 +672,7 @@ impl<'a> Call<'a> {
         if let Some(recording) = &mut self.recording {
             let state = &mut *self.state;
             let bytes = state.input.filled();
-            recording.tap_request(&state.request, bytes, &mut state.up, &self.client.worker.records);
+            recording.tap_request(&state.request, bytes, &mut state.up, &self.client.connection.worker.records);
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn close(
     let Ended { status, at, then } = ended;
     if call.client.has_closed() {
         let is_cancelled = matches!(then, Then::Close | Then::Abort);
-        call.client.worker.counters().client_gone(is_cancelled);
+        call.client.connection.worker.counters().client_gone(is_cancelled);
     }
     finish_recording(call, run.as_deref(), status != 0, at);
     let down = &mut call.state.response_state.down;
@@ -88,7 +88,7 @@ pub(crate) fn close(
 fn drop_request(call: &mut Call<'_>) {
     let RequestState { input, request, .. } = &mut *call.state;
     input.remove(0, request.len + call.kept_body);
-    call.client.worker.pools.buffers.shrink(input);
+    call.client.connection.worker.pools.buffers.shrink(input);
     call.kept_body = 0;
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn finish_recording(
     let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
     let account = account.map(|account| account.name().to_owned());
     let attempts = calls.unwrap_or_else(|| u32::from(is_called(call)));
-    let worker = &call.client.worker;
+    let worker = &call.client.connection.worker;
     let RequestState { input, request_id, up, response_state, .. } = &mut *call.state;
     let finished = Finished {
         has_response,
@@ -117,14 +117,14 @@ pub(crate) fn finish_recording(
         decisions: run.map(FlowRun::decisions),
         account: account.as_deref(),
         client: call.client.peer_address(),
-        listener: call.client.listener,
+        listener: call.client.connection.listener,
         attempts,
         request_id: request_id.bytes(),
         trace_seed: run.map_or(0, |run| run.draft.trace_seed),
         informational: call.informational,
         error: call.failed.map(ErrorKind::slug),
-        is_intercepted: call.client.inside.is_some(),
-        resend: call.client.pin.as_ref().map(|pin| pin.number),
+        is_intercepted: call.client.connection.inside().is_some(),
+        resend: call.client.connection.pin.as_ref().map(|pin| pin.number),
         client_closed: call.client.closed,
     };
     recording.finish(&finished, up, &mut response_state.down, &worker.records);
@@ -135,7 +135,7 @@ pub(crate) fn finish_recording(
 fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, is_cut: bool, at: Moment) {
     let mut tap = tap.filter(Tap::wants_end);
     let tail = call.inbound.take().and_then(|inbound| run.take_back_inbound(inbound));
-    let worker = &call.client.worker;
+    let worker = &call.client.connection.worker;
     let head = &call.state.response_state.response;
     let head_bytes = tail.as_ref().map_or(&[][..], |tail| &tail.head);
     let has_response = tap.is_some();
@@ -198,15 +198,15 @@ fn tally(call: &Call<'_>, target: &CallTarget, status: u16, time_us: u64, ended:
         time_us,
         ended,
     };
-    let shared = &call.client.worker.shared;
+    let shared = &call.client.connection.worker.shared;
     let origin = || target.upstream.plan.tallied_origin();
-    shared.tallies.count(call.client.worker.number, &tallied, &shared.clock, origin);
+    shared.tallies.count(call.client.connection.worker.number, &tallied, &shared.clock, origin);
 }
 
 fn log(call: &Call<'_>, status: u16, ended: Moment) {
     let RequestState { input, request, request_id, consumer, up, response_state, .. } = &*call.state;
     let ResponseState { down, .. } = &**response_state;
-    call.client.worker.log_access(|| LogLine {
+    call.client.connection.worker.log_access(|| LogLine {
         client: call.client.peer_address(),
         provider: call.upstream.plan.stats.name(),
         host: if is_called(call) { &call.upstream.plan.host_field } else { b"" },
@@ -222,6 +222,6 @@ fn log(call: &Call<'_>, status: u16, ended: Moment) {
         upstream_received_bytes: call.received_bytes + down.read_bytes,
         error: call.failed.map(ErrorKind::slug),
         client_closed: call.client.has_closed().then(|| call.client.closed.since(call.clock.begun)),
-        is_intercepted: call.client.inside.is_some(),
+        is_intercepted: call.client.connection.inside().is_some(),
     });
 }

@@ -37,7 +37,7 @@ pub(crate) fn account<'v>(call: &'v Call<'_>, run: &FlowRun) -> Option<&'v Accou
 /// and without a content coding.
 pub(crate) fn prepare(call: &Call<'_>, run: &FlowRun, target: &CallTarget) -> Result<Prepared, Stop> {
     let Some(account) = account(call, run) else { return Ok((None, None)) };
-    let now = call.client.worker.shared.clock.timestamp(Moment::now());
+    let now = call.client.connection.worker.shared.clock.timestamp(Moment::now());
     let mut applied = apply(account, call, run, target, now).map_err(Stop::Failure)?;
     let mask = if run.draft.call.masks_echoes {
         account.secret_patterns().map_err(|why| {

@@ -76,7 +76,7 @@ struct Guided<'c, 'a> {
 /// Returns `true` if the exchange is recorded for the readers of live traffic, `false` if it only has to pass
 /// the flows, and `None` if there are no flows either.
 pub(crate) fn records_live(call: &Call<'_>) -> Option<bool> {
-    let is_watched = call.client.worker.is_sampled(&call.view);
+    let is_watched = call.client.connection.worker.is_sampled(&call.view);
     (is_watched || !call.view.plan.flows.is_empty()).then_some(is_watched)
 }
 
@@ -108,7 +108,7 @@ pub(crate) async fn serve(
         return (Some(guided.run), ended);
     }
     let Guided { call, run } = guided;
-    call.client.worker.return_flow_run(run);
+    call.client.connection.worker.return_flow_run(run);
     (None, call.run(target).await)
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn drafted(
 /// Starts to record a request that ends here, if flows with diagnoses match it. `target` is `None` if the
 /// request could not be routed. The flows match without its body.
 pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
-    let is_watched = call.client.worker.is_sampled(&call.view);
+    let is_watched = call.client.connection.worker.is_sampled(&call.view);
     if call.view.plan.flows.diagnoses.is_empty() && !is_watched {
         return;
     }
@@ -169,7 +169,7 @@ pub(crate) fn record_only(call: &mut Call<'_>, target: Option<&CallTarget>) {
     guided.run.find(&guided.call.view.plan.flows, guided.call.state, now, roll);
     guided.start_recording();
     let run = guided.run;
-    call.client.worker.return_flow_run(run);
+    call.client.connection.worker.return_flow_run(run);
 }
 
 /// Makes a background call through the remedy that requested it and the inner ones. Returns `true` if it was
@@ -189,7 +189,7 @@ pub(crate) async fn revalidate(
     let max = guided.run.request_body_max(guided.call.state);
     if !is_there || (!guided.run.body.is_whole && guided.gather_request(max).await.is_err()) {
         let run = guided.run;
-        call.client.worker.return_flow_run(run);
+        call.client.connection.worker.return_flow_run(run);
         return false;
     }
     let ended = Box::pin(guided.run_or_stop(target)).await;
@@ -201,13 +201,13 @@ pub(crate) async fn revalidate(
 impl<'c, 'a> Guided<'c, 'a> {
     /// Lends a flow run to `call`.
     fn new(call: &'c mut Call<'a>) -> Self {
-        let mut run = call.client.worker.take_flow_run();
+        let mut run = call.client.connection.worker.take_flow_run();
         run.is_watched = false;
         Self { call, run }
     }
 
     fn timestamp(&self, at: Moment) -> Timestamp {
-        self.call.client.worker.shared.clock.timestamp(at)
+        self.call.client.connection.worker.shared.clock.timestamp(at)
     }
 
     /// Finds the flows that match the request. Returns `true` if they have any remedy.
@@ -248,7 +248,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         if self.call.check_generation().is_err() {
             return;
         }
-        let worker = &self.call.client.worker;
+        let worker = &self.call.client.connection.worker;
         let bytes = self.call.state.input.filled();
         let request = RecordedRequest {
             head: &self.call.state.request,
@@ -264,7 +264,7 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Returns `true` if the exchange must wait for a place for its record.
     fn waits_for_place(&mut self) -> bool {
-        let records = &self.call.client.worker.records;
+        let records = &self.call.client.connection.worker.records;
         self.call.recording.as_mut().is_some_and(|recording| recording.waits_for_place(records))
     }
 
@@ -355,7 +355,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         let flows = &self.call.view.plan.flows;
         let view = ExchangeView {
             now,
-            worker: self.call.client.worker.number,
+            worker: self.call.client.connection.worker.number,
             state: self.call.state,
             repeatable: !self.call.unrepeatable,
             outcome: Outcome::None,
@@ -431,7 +431,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         let now = self.timestamp(self.call.clock.begun);
         let view = ExchangeView {
             now,
-            worker: self.call.client.worker.number,
+            worker: self.call.client.connection.worker.number,
             state: self.call.state,
             repeatable: false,
             outcome: Outcome::None,
@@ -489,7 +489,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     fn poll_remedies(&mut self, cx: &mut Context<'_>, at: Moment) -> Poll<RequestStep> {
         let now = self.timestamp(at);
         let flows = &self.call.view.plan.flows;
-        let worker = &self.call.client.worker;
+        let worker = &self.call.client.connection.worker;
         let view = ExchangeView {
             now,
             worker: worker.number,
@@ -533,7 +533,7 @@ impl<'c, 'a> Guided<'c, 'a> {
                 Outcome::Response(&received)
             }
         };
-        let worker = &self.call.client.worker;
+        let worker = &self.call.client.connection.worker;
         let view = ExchangeView {
             now,
             worker: worker.number,
@@ -600,7 +600,7 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Puts a message into the response state, as if it had been received.
     fn hold_message(&mut self, message: &[u8]) -> Result<(), Failure> {
-        let pools = &self.call.client.worker.pools;
+        let pools = &self.call.client.connection.worker.pools;
         self.call.state.take_response_state(pools);
         let ResponseState { output, response, .. } = &mut *self.call.state.response_state;
         pools.buffers.grow(output, message.len());
@@ -626,7 +626,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         let max = self.run.chain.needs().response_json;
         let mut message = Vec::new();
         let version = self.call.state.request.version;
-        write_head(&served, version, &self.call.client.worker.shared.via, &mut message);
+        write_head(&served, version, &self.call.client.connection.worker.shared.via, &mut message);
         message.extend_from_slice(b"\r\n");
         if let Err(failure) = self.hold_message(&message) {
             return Err(CallOutcome::Failure(failure));
@@ -654,7 +654,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// gathered bodies.
     fn makes_room(&mut self, head_len: usize, blocks: &[Block], max: usize) -> bool {
         let len: usize = blocks.iter().map(|block| block.len()).sum();
-        let buffers = &self.call.client.worker.pools.buffers;
+        let buffers = &self.call.client.connection.worker.pools.buffers;
         let output = &mut self.call.state.response_state.output;
         len <= max && buffers.grow_gathered(output, head_len + len).is_ok()
     }
@@ -665,7 +665,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         if let CallOutcome::Response(connection) = outcome {
             self.keep_if_whole(connection);
         }
-        self.call.state.return_response_state(&self.call.client.worker.pools);
+        self.call.state.return_response_state(&self.call.client.connection.worker.pools);
         Ok(())
     }
 
@@ -692,7 +692,7 @@ impl<'c, 'a> Guided<'c, 'a> {
 
     /// Waits until the time of the next call.
     async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
-        let mut alarm = pin!(sleep_until(self.call.client.worker.shared.clock.moment(at)));
+        let mut alarm = pin!(sleep_until(self.call.client.connection.worker.shared.clock.moment(at)));
         self.disarm_phase();
         poll_fn(|cx| match self.poll_waiting_client(cx) {
             Poll::Pending => alarm.as_mut().poll(cx).map(Ok),
@@ -734,17 +734,17 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Returns the time at which the remedies want to be polled again.
     fn wake_at(&mut self) -> Option<Moment> {
         let at = self.run.draft.take_poll_at()?;
-        Some(self.call.client.worker.shared.clock.moment(at))
+        Some(self.call.client.connection.worker.shared.clock.moment(at))
     }
 
     /// Orders a background revalidation, if a remedy requests one.
     fn request_revalidation(&mut self, target: &CallTarget) {
         let Some(background) = self.run.draft.background.take() else { return };
-        let worker = &self.call.client.worker;
+        let worker = &self.call.client.connection.worker;
         let (head, bytes) = (&self.call.state.request, self.call.state.input.filled());
         let body = &bytes[head.len..head.len + self.run.body.framed_len];
         // A call in the background would not be bound to the provider of a recorded request.
-        if self.call.client.pin.is_some() || !worker.has_room_for_revalidation() {
+        if self.call.client.connection.pin.is_some() || !worker.has_room_for_revalidation() {
             return;
         }
         let mut outer = PendingChanges::default();
@@ -753,7 +753,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             view: Rc::clone(&self.call.view),
             target: target.clone(),
             request: ReceivedRequest { head, bytes, body }.unconditional(&worker.pools),
-            listener: self.call.client.listener,
+            listener: self.call.client.connection.listener,
             client: self.run.draft.client,
             matches: self.run.matches.clone(),
             background,
@@ -765,7 +765,7 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// at a time. There is no other limit, because a call that was refused would be requested again at once.
     fn request_token(&mut self) {
         let Some(fetch) = self.run.draft.fetch.take() else { return };
-        let (view, listener) = (Rc::clone(&self.call.view), self.call.client.listener);
-        self.call.client.worker.follow_up(FollowUp::Token { fetch, view, listener });
+        let (view, listener) = (Rc::clone(&self.call.view), self.call.client.connection.listener);
+        self.call.client.connection.worker.follow_up(FollowUp::Token { fetch, view, listener });
     }
 }

@@ -143,7 +143,7 @@ fn poll_request(
     body: &mut GatheredBody,
     gathering: &mut Gathering,
 ) -> Poll<Result<(), Stop>> {
-    let buffers = &call.client.worker.pools.buffers;
+    let buffers = &call.client.connection.worker.pools.buffers;
     let no_room = || Poll::Ready(Err(Stop::Failure(Failure::bodies_full())));
     let mut progressed = false;
     loop {
@@ -164,7 +164,7 @@ fn poll_request(
         match call.client.leg.poll_receive(cx, input) {
             Poll::Ready(Received::Data(count)) => {
                 progressed = true;
-                call.client.worker.counters().received_bytes.add(count as u64);
+                call.client.connection.worker.counters().received_bytes.add(count as u64);
             }
             Poll::Ready(Received::End | Received::Gone(_)) => return Poll::Ready(Err(Stop::ClientGone)),
             Poll::Pending => break,
@@ -258,7 +258,7 @@ fn poll_response_body(
     gathering: &mut Gathering,
     connection: &mut Connection,
 ) -> Poll<Result<Gathered, Failure>> {
-    let buffers = &call.client.worker.pools.buffers;
+    let buffers = &call.client.connection.worker.pools.buffers;
     let output = &mut call.state.response_state.output;
     loop {
         match gathering.take(output.filled(), body, &buffers.budget) {

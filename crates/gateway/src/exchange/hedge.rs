@@ -60,7 +60,7 @@ pub(crate) async fn obtain_response(
     order: &HedgeOrder,
 ) -> (Result<Box<Connection>, Stop>, SecondCall) {
     let means = Means {
-        worker: Rc::clone(&call.client.worker),
+        worker: Rc::clone(&call.client.connection.worker),
         view: Rc::clone(&call.view),
         upstream: Rc::clone(&call.upstream),
         method: call.state.request.method,

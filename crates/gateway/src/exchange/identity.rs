@@ -9,7 +9,7 @@ use egret_http1::Method;
 use egret_match::routing_query;
 use tracing::debug;
 
-use crate::downstream::connection::Client;
+use crate::downstream::connection::ClientLeg;
 use crate::exchange::query;
 use crate::exchange::rewritten::{self, Added};
 use crate::failure::{ErrorKind, Failure};
@@ -23,11 +23,11 @@ use crate::state::request::{Pools, RequestState};
 /// client has shown a certificate, and inside a tunnel, for which its CONNECT has proven it. What a
 /// connection has proven is judged again for each request, so a reload takes it back.
 pub(super) fn prove(
-    client: &mut Client,
+    client: &ClientLeg,
     state: &mut RequestState,
     clients: &Clients,
 ) -> Result<Arc<Proven>, Failure> {
-    let is_inside = client.inside.is_some();
+    let is_inside = client.connection.inside().is_some();
     let by_request = if is_inside { None } else { clients.of_request(&state.request, state.input.filled()) };
     let by_connection_only = by_request.is_none();
     let judged = match by_request {
@@ -35,10 +35,10 @@ pub(super) fn prove(
         None => by_connection(client, clients),
     };
     if !is_inside && state.request.method == Method::Connect {
-        client.proven = judged.as_ref().ok().map(Arc::clone);
+        client.connection.set_proven(judged.as_ref().ok().map(Arc::clone));
     }
     judged.map_err(|why| {
-        client.worker.counters().unproven(why);
+        client.connection.worker.counters().unproven(why);
         debug!(reason = why.slug(), "a client has not proven who it is");
         // Nothing that follows on the connection can prove more.
         state.request.persistent &= !by_connection_only;
@@ -73,10 +73,10 @@ pub(crate) fn admit(
     routed
 }
 
-fn by_connection(client: &Client, clients: &Clients) -> Result<Arc<Proven>, Unproven> {
-    let proven = client.proven.as_ref().ok_or(Unproven::Withdrawn)?;
-    clients.confirm(proven, client.worker.shared.clock.timestamp(Moment::now()))?;
-    Ok(Arc::clone(proven))
+fn by_connection(client: &ClientLeg, clients: &Clients) -> Result<Arc<Proven>, Unproven> {
+    let proven = client.connection.proven().ok_or(Unproven::Withdrawn)?;
+    clients.confirm(&proven, client.connection.worker.shared.clock.timestamp(Moment::now()))?;
+    Ok(proven)
 }
 
 /// Replaces the head of the request by one that names the `proven` client, and holds no token.

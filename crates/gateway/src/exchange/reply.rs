@@ -123,7 +123,7 @@ impl Call<'_> {
         self.note_fill_progress();
         poll_fn(|cx| {
             let ResponseState { output, down, .. } = &mut *self.state.response_state;
-            let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
+            let shared = (&self.client.connection.worker.pools.buffers, &self.view.plan.trailers);
             let before = down.read_bytes;
             let polled = down.poll_fill_alone(cx, &mut connection.leg, output, shared);
             if polled.is_ready() {
@@ -175,13 +175,12 @@ impl Call<'_> {
 
     /// Returns `true` if the client's connection could stay open after a response that starts now.
     fn can_persist(&self) -> bool {
-        let limit = self.view.plan.limits.requests_per_connection;
         self.state.request.persistent
             && self.state.up.is_complete()
             && !self.sink_closed
             && !self.client.has_closed()
-            && !self.client.worker.draining.get()
-            && (limit == 0 || self.client.requests < limit)
+            && !self.client.connection.worker.draining.get()
+            && self.client.connection.may_go_on(self.view.plan.limits.requests_per_connection)
     }
 
     /// Writes the head, and the part of the body that has been received, in one system call. If the body is
@@ -189,7 +188,7 @@ impl Call<'_> {
     fn send_response(&mut self, cx: &mut Context<'_>, reply: Reply) -> Result<Finish, Failure> {
         let framing = self.response_framing();
         let ResponseState { output, response, down } = &mut *self.state.response_state;
-        let worker = &self.client.worker;
+        let worker = &self.client.connection.worker;
         let mut edits = worker.pools.edits.borrow_mut();
         let (via, id) = (&worker.shared.via, &self.state.request_id);
         edit_response(response, output.filled(), reply, via, id, self.inbound.as_deref(), &mut edits);
@@ -255,7 +254,7 @@ impl Call<'_> {
             self.deadlines.arm(&self.client.timer);
         }
         let ResponseState { output, down, .. } = &mut *self.state.response_state;
-        let shared = (&self.client.worker.pools.buffers, &self.view.plan.trailers);
+        let shared = (&self.client.connection.worker.pools.buffers, &self.view.plan.trailers);
         let (kept, received) = (&mut Kept::first(0), down.read_bytes);
         let sink = &mut self.client.leg;
         let polled = match &mut connection {
@@ -355,7 +354,7 @@ impl Call<'_> {
         if let Some(connection) = connection.filter(|_| self.is_reusable()) {
             self.keep(connection, ended);
         }
-        self.client.worker.counters().sent_bytes.add(self.state.response_state.down.moved_bytes);
+        self.client.connection.worker.counters().sent_bytes.add(self.state.response_state.down.moved_bytes);
         if finish != Finish::Complete
             && let Some(recording) = &mut self.recording
         {
@@ -377,16 +376,16 @@ impl Call<'_> {
     pub fn keep(&self, connection: Box<Connection>, now: Moment) {
         let response = &self.state.response_state.response;
         self.upstream.keep(connection, now, response.keep_alive_timeout_s, response.keep_alive_max);
-        self.client.worker.has_kept();
+        self.client.connection.worker.has_kept();
     }
 
     /// Sends an error response in the provider's place.
     pub async fn respond_with_error(&mut self, failure: &Failure) -> Ended {
         // The time spent waiting until now does not count towards the gateway's footprint.
         self.clock.first_byte = Moment::now();
-        self.client.worker.counters().generated(failure.kind);
+        self.client.connection.worker.counters().generated(failure.kind);
         self.failed = Some(failure.kind);
-        self.state.take_response_state(&self.client.worker.pools);
+        self.state.take_response_state(&self.client.connection.worker.pools);
         if self.client.leg.is_blocked() {
             // Half of an informational response has been sent, so no other response can follow it.
             return Ended { status: 0, at: Moment::now(), then: Then::Close };
@@ -412,7 +411,7 @@ impl Call<'_> {
         self.state.response_state.down.moved_bytes += message.len() as u64;
         self.clock.forwarded = Moment::now();
         if let Some(recording) = &mut self.recording {
-            recording.note_generated(recorded, &self.client.worker.records);
+            recording.note_generated(recorded, &self.client.connection.worker.records);
             if !sent {
                 recording.note_cut();
             }
@@ -507,7 +506,7 @@ pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_s
     // The time spent waiting until now does not count towards the gateway's footprint.
     call.clock.first_byte = Moment::now();
     if let Some(failure) = failure {
-        call.client.worker.counters().generated(failure.kind);
+        call.client.connection.worker.counters().generated(failure.kind);
         call.failed = Some(failure.kind);
         call.warn_of(failure, call.state.response_state.response.status);
     }
@@ -522,7 +521,7 @@ pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_s
         call.upstream.counters().generated(status);
     }
     let message = {
-        let mut edits = call.client.worker.pools.edits.borrow_mut();
+        let mut edits = call.client.connection.worker.pools.edits.borrow_mut();
         let inbound = call.inbound.as_deref();
         let id = &call.state.request_id;
         edit_generated(response, output.filled(), reply, id, inbound, &mut edits);
@@ -532,7 +531,7 @@ pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_s
         message
     };
     let mut share = Share::default();
-    share.cover_anyway(&call.client.worker.pools.buffers.budget, message.len());
+    share.cover_anyway(&call.client.connection.worker.pools.buffers.budget, message.len());
     let rewritten = if is_stored { call.rewritten(&message) } else { None };
     let sent = rewritten.as_deref().unwrap_or(&message);
     call.send_message(sent, &message, status, persistent).await

@@ -26,7 +26,7 @@ use egret_message::authority::{Authority, AuthorityError};
 use egret_message::request_target::split_query;
 use egret_message::{Origin, RequestId, Via, default_port};
 
-use crate::downstream::connection::{Client, Inside};
+use crate::downstream::connection::{ClientLeg, Inside};
 use crate::exchange::forward::survey;
 use crate::exchange::{identity, query};
 use crate::failure::{ErrorKind, Failure};
@@ -64,7 +64,7 @@ pub(crate) trait Origins {
 
     /// Returns the name that the client of the request has proven to be one of `clients`, or the response
     /// that it gets if it has not.
-    fn prove(&mut self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure>;
+    fn prove(&self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure>;
 
     /// Gives the request an id, if requests have any: `received`, the client's own, or a new one.
     fn identify(&self, plan: &Plan, received: Option<&[u8]>, id: &mut RequestId);
@@ -82,33 +82,33 @@ pub(crate) trait Origins {
     fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream>;
 }
 
-impl Origins for Client {
+impl Origins for ClientLeg {
     fn listener(&self) -> SocketAddr {
-        self.listener
+        self.connection.listener
     }
 
     fn inside(&self) -> Option<&Inside> {
-        self.inside.as_deref()
+        self.connection.inside()
     }
 
     fn local_address(&self) -> Option<SocketAddr> {
-        Client::local_address(self)
+        ClientLeg::local_address(self)
     }
 
     fn pools(&self) -> &Pools {
-        &self.worker.pools
+        &self.connection.worker.pools
     }
 
     fn via(&self) -> &Via {
-        &self.worker.shared.via
+        &self.connection.worker.shared.via
     }
 
-    fn prove(&mut self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure> {
+    fn prove(&self, state: &mut RequestState, clients: &Clients) -> Result<Box<str>, Failure> {
         identity::prove(self, state, clients).map(|proven| proven.name().into())
     }
 
     fn identify(&self, plan: &Plan, received: Option<&[u8]>, id: &mut RequestId) {
-        self.worker.identify(plan, received, id);
+        self.connection.worker.identify(plan, received, id);
     }
 
     fn site(
@@ -118,11 +118,11 @@ impl Origins for Client {
         text: &[u8],
         parse: impl FnOnce() -> Result<Authority, Failure>,
     ) -> Result<HostOwner, Failure> {
-        self.worker.site(view, tls, text, parse)
+        self.connection.worker.site(view, tls, text, parse)
     }
 
     fn other_origin(&self, view: &View, origin: Origin) -> Rc<Upstream> {
-        self.worker.other_origin(view, origin)
+        self.connection.worker.other_origin(view, origin)
     }
 }
 
@@ -130,7 +130,7 @@ impl Origins for Client {
 /// is, and routing parameters are replaced, where the listener wants that. Clients, `egret explain` and tests
 /// all come here.
 pub(crate) fn route<O: Origins>(
-    origins: &mut O,
+    origins: &O,
     state: &mut RequestState,
     view: &View,
 ) -> Result<Route, Failure> {
@@ -153,14 +153,14 @@ pub(crate) fn route<O: Origins>(
     origins.identify(&view.plan, received.map(|id| id.of(bytes)), request_id);
     let fields = surveyed?;
     *consumer = fields.consumer().unwrap_or_default();
-    RoutingInput { view, origins: &*origins, request, bytes, fields: &fields }.route()
+    RoutingInput { view, origins, request, bytes, fields: &fields }.route()
 }
 
 /// Has the client prove who it is and replaces the routing parameters of the request, as the `listener` wants
 /// it. Anything else sees the request only as it then is. Out of line, since most listeners want neither.
 #[inline(never)]
 fn prepare<O: Origins>(
-    origins: &mut O,
+    origins: &O,
     state: &mut RequestState,
     view: &View,
     listener: Option<&ListenerPlan>,

@@ -12,7 +12,7 @@ use egret_net::policy::{EgressTarget, Verdict};
 use rustls::ServerConfig;
 use tracing::debug;
 
-use crate::downstream::connection::{Client, End};
+use crate::downstream::connection::{ClientLeg, End};
 use crate::downstream::intercept::{self, Start};
 use crate::downstream::redirect;
 use crate::exchange::call::Call;
@@ -28,17 +28,17 @@ use crate::view::View;
 use crate::worker::ExchangeSlot;
 
 /// Serves the request whose head has just been parsed into `state`.
-pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState) -> End {
+pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestState) -> End {
     let begun = now::turned();
-    client.requests = client.requests.saturating_add(1);
-    let view = client.worker.view();
+    client.connection.count_request();
+    let view = client.connection.worker.view();
     state.reset_up();
     redirect::enter(client, &state.request, state.input.filled());
-    if let Some(inside) = &client.inside {
+    if let Some(inside) = client.connection.inside() {
         intercept::note_request(client, inside);
     }
     let end = match route(client, state, &view) {
-        Ok(Route::Forward(target)) => match ExchangeSlot::take(&client.worker, view.plan.limits.exchanges) {
+        Ok(Route::Forward(target)) => match ExchangeSlot::take(&client.connection.worker, view.plan.limits.exchanges) {
             Ok(_slot) => {
                 let closing = {
                     let upstream = Rc::clone(&target.upstream);
@@ -62,7 +62,7 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
             }
             Err(failure) => Box::pin(refuse(client, state, &view, &failure, Some(&target), begun)).await,
         },
-        Ok(Route::Tunnel(_)) if client.pin.is_some() => {
+        Ok(Route::Tunnel(_)) if client.connection.pin.is_some() => {
             let detail = "a tunnel is not opened again";
             let failure = Failure::new(ErrorKind::ResendElsewhere, detail);
             Box::pin(refuse(client, state, &view, &failure, None, begun)).await
@@ -71,13 +71,13 @@ pub(crate) async fn serve_request(client: &mut Client, state: &mut RequestState)
         Err(failure) => Box::pin(refuse(client, state, &view, &failure, None, begun)).await,
     };
     // The response of a failed exchange must never reach this client.
-    state.return_response_state(&client.worker.pools);
+    state.return_response_state(&client.connection.worker.pools);
     end
 }
 
 /// Relays bytes between the client and the provider, which have agreed on another protocol.
 async fn relay(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &mut RequestState,
     connection: Box<Connection>,
     upstream: Rc<Upstream>,
@@ -89,7 +89,7 @@ async fn relay(
 
 /// Responds with an error to a request that could not be routed or admitted.
 async fn refuse(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &mut RequestState,
     view: &Rc<View>,
     failure: &Failure,
@@ -97,7 +97,7 @@ async fn refuse(
     begun: Moment,
 ) -> End {
     let unrouted = Rc::clone(&view.unrouted);
-    if client.has_sent_no_connect() {
+    if client.connection.has_sent_no_connect() {
         return fail_silently(client, state, view, unrouted, failure, begun).await;
     }
     let mut call = Call::new(client, state, Rc::clone(view), unrouted, begun);
@@ -113,7 +113,7 @@ async fn refuse(
 /// Serves CONNECT: serves the requests inside the tunnel, or opens a connection to `authority` and relays
 /// bytes in both directions.
 async fn connect(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &mut RequestState,
     view: &Rc<View>,
     authority: Authority,
@@ -132,20 +132,20 @@ async fn connect(
     let upstream = match started {
         Ok(Start::Requests) => return End::Persist,
         Ok(Start::End(end)) => return end,
-        Ok(Start::Relay) | Err(_) => tunnel::upstream(view, authority, provider, client.worker.number),
+        Ok(Start::Relay) | Err(_) => tunnel::upstream(view, authority, provider, client.connection.worker.number),
     };
     if let Err(failure) = started {
         let target = CallTarget::whole(upstream, Span::default());
         return refuse(client, state, view, &failure, Some(&target), begun).await;
     }
     let opened = async {
-        let slot = ExchangeSlot::take(&client.worker, view.plan.limits.exchanges)?;
-        let connection = tunnel::open(&upstream, view, provider, &client.worker.shared.network).await?;
+        let slot = ExchangeSlot::take(&client.connection.worker, view.plan.limits.exchanges)?;
+        let connection = tunnel::open(&upstream, view, provider, &client.connection.worker.shared.network).await?;
         Ok::<_, Failure>((slot, connection))
     };
     let (_slot, connection) = match opened.await {
         Ok(opened) => opened,
-        Err(failure) if is_intercepted || client.has_sent_no_connect() => {
+        Err(failure) if is_intercepted || client.connection.has_sent_no_connect() => {
             return fail_silently(client, state, view, upstream, &failure, begun).await;
         }
         Err(failure) => {
@@ -154,23 +154,23 @@ async fn connect(
         }
     };
     let own_end = || connection.leg.socket().and_then(|socket| socket.local_addr().ok());
-    let _noted = client.has_sent_no_connect().then(|| client.worker.shared.loops.note(own_end()));
+    let _noted = client.connection.has_sent_no_connect().then(|| client.connection.worker.shared.loops.note(own_end()));
     upstream.counters().exchange(state.request.method, 200);
     if view.plan.discovers {
-        tunnel::tally(&client.worker, state, &upstream, begun);
+        tunnel::tally(&client.connection.worker, state, &upstream, begun);
     }
     if provider.is_some() {
-        tunnel::note_bypass(&client.worker, view, &upstream);
+        tunnel::note_bypass(&client.connection.worker, view, &upstream);
     }
     let established = tunnel::established(&state.request_id);
     let is_established =
-        is_intercepted || client.has_sent_no_connect() || client.send_all(&established).await;
+        is_intercepted || client.connection.has_sent_no_connect() || client.send_all(&established).await;
     let mut call = Call::new(&mut *client, &mut *state, Rc::clone(view), Rc::clone(&upstream), begun);
     // The tunnel's contents are not inspected.
     flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
     if let Some(recording) = &mut call.recording {
         recording.note_connection(&connection);
-        recording.note_generated(&established, &call.client.worker.records);
+        recording.note_generated(&established, &call.client.connection.worker.records);
         let now = Moment::now();
         call.clock.first_byte = now;
         finish_recording(&mut call, None, true, now);
@@ -185,16 +185,16 @@ async fn connect(
 /// Opens the inside of a tunnel to `target`, unless the policy denies the host. Addresses are checked once
 /// a request is sent there.
 async fn start_inside(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &mut RequestState,
     view: &View,
     target: &EgressTarget<'_>,
     config: Arc<ServerConfig>,
 ) -> Result<Start, Failure> {
     if let Verdict::Deny(reason) = view.plan.other_hosts.policy().check_host(target) {
-        return Err(client.worker.shared.network.denied(client.worker.number, target, reason));
+        return Err(client.connection.worker.shared.network.denied(client.connection.worker.number, target, reason));
     }
-    if !client.has_sent_no_connect() && !client.send_all(&tunnel::established(&state.request_id)).await {
+    if !client.connection.has_sent_no_connect() && !client.send_all(&tunnel::established(&state.request_id)).await {
         return Ok(Start::End(End::Close));
     }
     Ok(intercept::start(client, state, target.authority.clone(), config).await)
@@ -203,7 +203,7 @@ async fn start_inside(
 /// Ends a tunnel that cannot be opened although its client has received a 200, or thinks that it is talking
 /// to the destination: it waits for bytes of the destination, so no error response can be sent.
 async fn fail_silently(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &mut RequestState,
     view: &Rc<View>,
     upstream: Rc<Upstream>,
@@ -211,7 +211,7 @@ async fn fail_silently(
     begun: Moment,
 ) -> End {
     debug!(error = failure.kind.slug(), "a tunnel cannot be relayed: {}", failure.detail);
-    if client.has_sent_no_connect() && failure.kind == ErrorKind::EgressDenied {
+    if client.connection.has_sent_no_connect() && failure.kind == ErrorKind::EgressDenied {
         intercept::deny(client, state).await;
     }
     let target = CallTarget::whole(Rc::clone(&upstream), Span::default());

@@ -16,7 +16,7 @@ use egret_net::pace::Patience;
 use egret_store::entries::{Next, StoredBody};
 use smallvec::SmallVec;
 
-use crate::downstream::connection::{Client, SLICES_MAX};
+use crate::downstream::connection::{ClientLeg, SLICES_MAX};
 use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::reply::{Ended, Finish, Then};
@@ -65,7 +65,7 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
         return Box::pin(call.respond_with_error(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
     }
     call.upstream.counters().stored(served.status());
-    let worker = Rc::clone(&call.client.worker);
+    let worker = Rc::clone(&call.client.connection.worker);
     let mut head = mem::take(&mut *worker.pools.buffers.gathered.borrow_mut());
     head.clear();
     let (framing, persistent) = write_served_head(call, served, holds_head, &mut head);
@@ -87,7 +87,7 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
             Streamed { head: Some(&head), read: 0, has_ended: false }.send(call.client, served.body(), framing).await
         }
     };
-    call.client.worker.counters().sent_bytes.add(sent_bytes);
+    call.client.connection.worker.counters().sent_bytes.add(sent_bytes);
     call.state.response_state.down.moved_bytes += sent_bytes;
     call.clock.forwarded = now::exact();
     if let Some(recording) = &mut call.recording {
@@ -112,7 +112,7 @@ fn write_served_head(
     head: &mut Vec<u8>,
 ) -> (Framing, bool) {
     let version = call.state.request.version;
-    let worker = Rc::clone(&call.client.worker);
+    let worker = Rc::clone(&call.client.connection.worker);
     let can_persist = call.can_persist_without_provider();
     if holds_head {
         // Written from the head that remedies have inspected, so both are the same.
@@ -184,7 +184,7 @@ fn len_of(piece: &Piece) -> u64 {
 
 /// Sends `head` and the body's pieces. A small body is copied behind the head and sent with it in one write.
 async fn send_pieces(
-    client: &mut Client,
+    client: &mut ClientLeg,
     head: &mut Vec<u8>,
     mut pieces: &[Piece],
     body: &StoredBody,
@@ -251,8 +251,8 @@ struct Streamed<'h> {
 }
 
 impl Streamed<'_> {
-    async fn send(mut self, client: &mut Client, body: &StoredBody, framing: Framing) -> (Finish, u64) {
-        let idle = client.worker.view().plan.timeouts.idle;
+    async fn send(mut self, client: &mut ClientLeg, body: &StoredBody, framing: Framing) -> (Finish, u64) {
+        let idle = client.connection.worker.view().plan.timeouts.idle;
         let mut patience = Patience::new(&client.timer, idle, Moment::now());
         let mut sent_bytes = 0;
         client.leg.start(framing);
@@ -278,7 +278,7 @@ impl Streamed<'_> {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        client: &mut Client,
+        client: &mut ClientLeg,
         body: &StoredBody,
         sent_bytes: &mut u64,
     ) -> Poll<Finish> {
@@ -306,7 +306,7 @@ impl Streamed<'_> {
                 spans: if input.is_empty() { &[] } else { &[Span::new(0, input.len())] },
                 end: self.has_ended.then_some(&[]),
             };
-            if client.leg.send(cx, &message, &client.worker.pools.buffers, sent_bytes).is_err() {
+            if client.leg.send(cx, &message, &client.connection.worker.pools.buffers, sent_bytes).is_err() {
                 return Poll::Ready(Finish::ClientGone);
             }
         }

@@ -14,7 +14,7 @@ use egret_message::authority::Authority;
 use egret_message::{RequestId, default_port};
 use tracing::warn;
 
-use crate::downstream::connection::Client;
+use crate::downstream::connection::ClientLeg;
 use crate::failure::Failure;
 use crate::leg::{Framing, Leg};
 use crate::plan::UpstreamPlan;
@@ -106,7 +106,7 @@ pub(crate) fn note_bypass(worker: &Worker, view: &View, upstream: &Upstream) {
 
 /// Relays the bytes of a tunnel that CONNECT has opened, and logs its end.
 pub(crate) async fn serve(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &mut RequestState,
     connection: Connection,
     upstream: &Upstream,
@@ -118,7 +118,7 @@ pub(crate) async fn serve(
     state.input.remove(0, state.request.len);
     let mut leg = connection.leg;
     relay(client, state, &mut leg, upstream).await;
-    client.worker.log_access(|| LogLine {
+    client.connection.worker.log_access(|| LogLine {
         client: client.peer_address(),
         provider: upstream.plan.stats.name(),
         host: &upstream.plan.host_field,
@@ -138,12 +138,12 @@ pub(crate) async fn serve(
 /// Relays bytes in both directions until both sides have closed, one connection fails, or the tunnel is idle
 /// for too long.
 pub(crate) async fn relay(
-    client: &mut Client,
+    client: &mut ClientLeg,
     state: &mut RequestState,
     provider: &mut Leg,
     upstream: &Upstream,
 ) {
-    let worker = Rc::clone(&client.worker);
+    let worker = Rc::clone(&client.connection.worker);
     let counters = upstream.counters();
     counters.tunnels.add(1);
     worker.counters().tunnels.add(1);
@@ -173,15 +173,15 @@ impl Ways {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        client: &mut Client,
+        client: &mut ClientLeg,
         state: &mut RequestState,
         provider: &mut Leg,
         idle: Option<std::time::Duration>,
     ) -> Poll<()> {
         let RequestState { input, up, response_state, .. } = state;
         let ResponseState { output, down, .. } = &mut **response_state;
-        let view = client.worker.view();
-        let shared = (&client.worker.pools.buffers, &view.plan.trailers);
+        let view = client.connection.worker.view();
+        let shared = (&client.connection.worker.pools.buffers, &view.plan.trailers);
         if self.up_open {
             let polled = up.poll(cx, &mut client.leg, input, &mut Kept::first(0), provider, shared);
             match end_of_way(cx, polled.map_err(drop), provider) {
