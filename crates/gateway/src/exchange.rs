@@ -15,3 +15,4 @@ pub(crate) mod route;
 pub(crate) mod serve;
 pub(crate) mod stored;
 pub(crate) mod tunnel;
+pub(crate) mod upload;

@@ -78,7 +78,7 @@ async fn run(
         let target = CallTarget::whole(Rc::clone(&upstream), internal.state.request.target);
         let InternalClient { client, state } = &mut internal;
         let mut call = Call::new(client, state, Rc::clone(view), upstream, Moment::now());
-        call.deadlines.total = call.deadlines.total.min(timeout_at);
+        call.end_at(call.deadlines.total.min(timeout_at));
         let fetched = obtain(&mut call, &target).await;
         let status = fetched.as_ref().map_or(0, |response| response.status);
         close(&mut call, None, None, Ended { status, at: Moment::now(), then: Then::Close });

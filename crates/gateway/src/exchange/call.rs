@@ -26,11 +26,12 @@ use crate::leg::http1::ResponseTo;
 use crate::leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 use crate::observe::recorder::Recording;
 use crate::plan::{RequestIds, UpstreamTimeouts};
-use crate::state::body::{Kept, PipeError};
+use crate::exchange::upload::Upload;
+use crate::state::body::PipeError;
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::mask::mask_fields;
 use crate::state::request::{CallTarget, Clock, Deadlines, RequestState, ResponseState};
-use crate::upstream::{Connection, Upstream};
+use crate::upstream::{Connection, DialTimes, Upstream};
 use crate::view::View;
 
 /// Time that an exchange waits for its provider before it starts to watch the client's socket too. Nearly
@@ -87,13 +88,8 @@ pub(crate) struct Call<'a> {
     pub upstream: Rc<Upstream>,
     pub clock: Clock,
     pub deadlines: Deadlines,
-    /// Number of request-body bytes that were sent but are kept in the input, behind the head, so they can be
-    /// sent again.
-    pub kept_body: usize,
-    /// `true` once part of the body has left the input, so the request cannot be sent again.
-    pub unrepeatable: bool,
-    /// The provider has stopped reading the request, but may still respond.
-    pub sink_closed: bool,
+    pub upload: Upload,
+    /// Number of informational responses.
     pub informational: u8,
     /// `true` if the client named the provider by base URL, so the response is rewritten to match.
     pub is_rewritten: bool,
@@ -105,11 +101,8 @@ pub(crate) struct Call<'a> {
     pub error_format: Option<ErrorFormat>,
     /// The error that the gateway responded with.
     pub failed: Option<ErrorKind>,
-    /// Number of bytes sent to the provider, and received from it, so far.
-    pub sent_bytes: u64,
+    /// Number of bytes received from the provider, apart from those of the response's pipe.
     pub received_bytes: u64,
-    /// Number of request-body bytes to keep, so the request can be sent again.
-    pub replay_max: usize,
     /// The changes that flows make to the call. `None` if there are none.
     pub outbound: Option<Box<Outbound>>,
     /// The changes that flows make to the response. `None` if there are none.
@@ -132,18 +125,14 @@ impl<'a> Call<'a> {
         Self {
             clock: Clock::new(begun),
             deadlines: Deadlines::new(total),
-            kept_body: 0,
-            unrepeatable: false,
-            sink_closed: false,
+            upload: Upload::new(),
             informational: 0,
             is_rewritten: false,
             is_gathering: false,
             has_retry_after: false,
             error_format: upstream.plan.error_format,
             failed: None,
-            sent_bytes: 0,
             received_bytes: 0,
-            replay_max: 0,
             outbound: None,
             inbound: None,
             recording: None,
@@ -153,6 +142,190 @@ impl<'a> Call<'a> {
             view,
             upstream,
         }
+    }
+
+    /// Responds as `target` wants it: with its paths rewritten, and with its format of errors.
+    pub fn answering_for(mut self, target: &CallTarget) -> Self {
+        self.is_rewritten = target.is_rewritten;
+        self.error_format = target.upstream.plan.error_format;
+        self
+    }
+
+    /// Ends the whole exchange at `end`.
+    pub fn end_at(&mut self, end: Moment) {
+        self.deadlines.total = end;
+    }
+
+    /// Makes the further calls to `upstream`.
+    pub fn switch_to(&mut self, upstream: Rc<Upstream>) {
+        self.upstream = upstream;
+    }
+
+    /// Lends the next call its changes. Up to `replay_max` bytes of the body are kept for a further one.
+    pub fn lend_outbound(&mut self, outbound: Box<Outbound>, replay_max: usize) {
+        self.outbound = Some(outbound);
+        self.upload.keep_for_replay(replay_max);
+    }
+
+    /// Takes back the changes of a call that has ended.
+    pub fn take_outbound(&mut self) -> Option<Box<Outbound>> {
+        self.outbound.take()
+    }
+
+    /// Lends the response its changes.
+    pub fn lend_inbound(&mut self, inbound: Box<Inbound>) {
+        self.inbound = Some(inbound);
+    }
+
+    /// Takes back the changes of the response.
+    pub fn take_inbound(&mut self) -> Option<Box<Inbound>> {
+        self.inbound.take()
+    }
+
+    /// Notes the requests that wait for the response, if there are any.
+    pub fn add_followers(&mut self, followers: Option<Followers>) {
+        if followers.is_some() {
+            self.followers = followers;
+        }
+    }
+
+    /// Records the exchange from now on, if diagnoses want it.
+    pub fn record(&mut self, recording: Option<Recording>) {
+        self.recording = recording;
+    }
+
+    /// Returns `true` if the exchange must wait for a place for its record.
+    pub fn waits_for_place(&mut self) -> bool {
+        let records = &self.client.connection.worker.records;
+        self.recording.as_mut().is_some_and(|recording| recording.waits_for_place(records))
+    }
+
+    /// Records an attempt that is about to be repeated, with the status of its response or the slug of its
+    /// error.
+    pub fn note_attempt(&mut self, status: u16, error: Option<&'static str>) {
+        let started = self.client.request_since(self.clock.begun);
+        if let Some(recording) = &mut self.recording {
+            recording.note_attempt(started, self.clock.sent, status, error);
+        }
+    }
+
+    /// Takes the recording of an exchange that has ended.
+    pub fn take_recording(&mut self) -> Option<Recording> {
+        self.recording.take()
+    }
+
+    /// Notes that the request has waited from `since` until `now`.
+    pub fn note_waited(&mut self, since: Moment, now: Moment) {
+        self.clock.waited_nanos += now.nanos_since(since);
+    }
+
+    /// Notes that a call was not sent, or has to be sent again, and returns the time.
+    pub fn note_not_sent(&mut self) -> Moment {
+        self.clock.dial = DialTimes::default();
+        self.clock.sent = now::exact();
+        self.clock.sent
+    }
+
+    /// Notes that the response began at `now`: the time until then counts as waiting.
+    pub fn note_response(&mut self, now: Moment) {
+        self.clock.first_byte = now;
+    }
+
+    /// Notes that `sent_bytes` of the response were sent in a way of its own, and that this was all.
+    pub fn note_forwarded(&mut self, sent_bytes: u64) -> Moment {
+        self.client.connection.worker.counters().sent_bytes.add(sent_bytes);
+        self.state.response_state.down.moved_bytes += sent_bytes;
+        self.clock.forwarded = now::exact();
+        self.clock.forwarded
+    }
+
+    /// Records a tunnel over `connection`, which was opened with this response.
+    pub fn note_established(&mut self, connection: &Connection, response: &[u8], now: Moment) {
+        self.clock.first_byte = now;
+        if let Some(recording) = &mut self.recording {
+            recording.note_connection(connection);
+            recording.note_generated(response, &self.client.connection.worker.records);
+        }
+    }
+
+    /// Records a stored response: its head, and its body in pieces. If it `is_cut`, the client has not
+    /// received all of it.
+    pub fn note_stored(&mut self, head: &[u8], body: &[&[u8]], is_cut: bool) {
+        if let Some(recording) = &mut self.recording {
+            recording.note_stored(head, body, &self.client.connection.worker.records);
+            if is_cut {
+                recording.note_cut();
+            }
+        }
+    }
+
+    /// Notes the gateway's own error that the client gets.
+    pub fn note_failed(&mut self, kind: ErrorKind) {
+        self.failed = Some(kind);
+    }
+
+    /// Disarms the deadlines of phases. While a remedy holds the exchange, only its total timeout applies.
+    pub fn disarm_phase(&mut self) {
+        self.deadlines.phase = Moment::NEVER;
+        self.deadlines.rate = RateWindow::NONE;
+        self.deadlines.arm(&self.client.timer);
+    }
+
+    /// Starts to wait for a request body that is gathered.
+    pub fn await_body(&mut self) {
+        self.deadlines.rate = RateWindow::starting(Moment::now(), 0);
+        self.note_progress(self.view.plan.timeouts.idle);
+    }
+
+    /// Returns `true` if the client is too late with a body of which `gathered` bytes have arrived. If it
+    /// returns `false`, the task is woken for the next check.
+    pub fn is_body_late(&mut self, cx: &Context<'_>, gathered: u64) -> bool {
+        if !self.client.timer.poll_expired(cx) {
+            return false;
+        }
+        let now = Moment::now();
+        let rate = self.view.plan.limits.body_rate.bytes();
+        let is_late = self.deadlines.phase <= now || !self.deadlines.rate.keeps_up(now, gathered, rate);
+        if !is_late {
+            self.deadlines.rearm(&self.client.timer, cx, now);
+        }
+        is_late
+    }
+
+    /// Notes that the response is gathered for remedies before it is forwarded, or no longer.
+    pub fn note_gathering(&mut self, is_gathering: bool) {
+        self.is_gathering = is_gathering;
+        if is_gathering {
+            self.note_progress(self.timeouts().idle);
+        } else {
+            // The exchange has waited for the provider until now.
+            self.clock.first_byte = Moment::now();
+        }
+    }
+
+    /// Receives more of a response that is gathered.
+    pub fn poll_gathered(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<Received> {
+        let received = ready!(connection.leg.poll_receive(cx, &mut self.state.response_state.output));
+        if let Received::Data(count) = received {
+            self.received_bytes += count as u64;
+        }
+        Poll::Ready(received)
+    }
+
+    /// Prepares for the repetition of a call, whose time counts as waiting.
+    pub fn prepare_repetition(&mut self) {
+        self.clock.dial = DialTimes::default();
+        self.note_waited(self.clock.sent, Moment::now());
+        self.upload.repeat(self.state);
+        let counters = self.upstream.counters();
+        counters.sent_bytes.add(self.upload.take_sent_bytes());
+        counters.received_bytes.add(std::mem::take(&mut self.received_bytes));
+        self.informational = 0;
+    }
+
+    /// Removes the request from the input, so the next one can follow.
+    pub fn drop_request(&mut self) {
+        self.upload.drop_request(self.state, &self.client.connection.worker.pools);
     }
 
     pub fn timeouts(&self) -> UpstreamTimeouts {
@@ -188,10 +361,7 @@ impl<'a> Call<'a> {
                         "a reused connection was stale: sending the request again"
                     );
                     self.upstream.counters().repeats.add(1);
-                    self.sent_bytes += self.state.up.moved_bytes;
-                    self.state.reset_up();
-                    self.kept_body = 0;
-                    self.sink_closed = false;
+                    self.upload.repeat(self.state);
                     if self.outbound.is_some() {
                         return Err(Stop::Stale);
                     }
@@ -304,20 +474,21 @@ impl<'a> Call<'a> {
             Ok(used) => used,
             Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
             Err(PipeError::SourceGone | PipeError::SinkGone) => {
-                self.sink_closed = true;
+                self.upload.refuse();
                 return Ok(());
             }
         };
-        self.kept_body = used;
+        let mut kept = used;
         if let Some(outbound) = outbound {
             if let Some(order) = outbound.hedge.as_ref().filter(|_| up.is_received()) {
                 order.set_request([head.to_vec().as_slice(), &body[..used]].concat());
             }
             if is_changed {
                 // The body that was received stays in the input, so a repeated call can be built from it.
-                self.kept_body = outbound.framed_len;
+                kept = outbound.framed_len;
             }
         }
+        self.upload.begin(self.state, kept);
         Ok(())
     }
 
@@ -336,7 +507,7 @@ impl<'a> Call<'a> {
     /// respond. A client that waits for 100 (Continue) is not late.
     fn is_sending(&self) -> bool {
         let waits_for_continue =
-            self.state.request.expect_continue && self.informational == 0 && !self.unrepeatable;
+            self.state.request.expect_continue && self.informational == 0 && self.upload.is_repeatable();
         self.is_uploading() && !waits_for_continue
     }
 
@@ -385,7 +556,7 @@ impl<'a> Call<'a> {
 
     /// Returns `true` if part of the request is still to be sent.
     pub fn is_uploading(&self) -> bool {
-        !self.state.up.is_complete() && !self.sink_closed
+        self.upload.is_going_on(self.state)
     }
 
     /// Forwards more of the request's body.
@@ -404,7 +575,7 @@ impl<'a> Call<'a> {
             }
             Poll::Ready(Err(PipeError::SinkGone)) => {
                 // The provider may have responded before it stopped reading.
-                self.sink_closed = true;
+                self.upload.refuse();
                 self.start_waiting(Moment::now());
             }
             Poll::Pending if self.state.up.moved_bytes != before => self.note_progress(self.timeouts().idle),
@@ -418,28 +589,11 @@ impl<'a> Call<'a> {
         cx: &mut Context<'_>,
         connection: &mut Connection,
     ) -> Poll<Result<(), PipeError>> {
-        let replay_bytes = self.replay_max;
-        let RequestState { input, request, up, .. } = &mut *self.state;
-        let mut kept = Kept { len: request.len + self.kept_body, max: 0, has_gap: self.unrepeatable };
-        if !self.unrepeatable && self.kept_body <= replay_bytes {
-            kept.max = request.len + replay_bytes;
-        } else if !up.is_received() && self.kept_body > 0 {
-            // From here on the body only passes through the input.
-            self.unrepeatable = true;
-            input.remove(request.len, kept.len);
-            kept = Kept::first(request.len);
-        }
-        let shared = (&self.client.connection.worker.pools.buffers, &self.view.plan.trailers);
-        let before = up.read_bytes;
-        let polled = up.poll(cx, &mut self.client.leg, input, &mut kept, &mut connection.leg, shared);
-        if kept.has_gap && kept.len > request.len {
-            // With a gap in it, the kept part of the body is useless.
-            input.remove(request.len, kept.len);
-            kept.len = request.len;
-        }
-        self.kept_body = kept.len - request.len;
-        self.unrepeatable |= kept.has_gap;
-        self.client.connection.worker.counters().received_bytes.add(up.read_bytes - before);
+        let ClientLeg { leg, connection: client, .. } = &mut *self.client;
+        let shared = (&client.worker.pools.buffers, &self.view.plan.trailers);
+        let before = self.state.up.read_bytes;
+        let polled = self.upload.poll(cx, leg, self.state, &mut connection.leg, shared);
+        client.worker.counters().received_bytes.add(self.state.up.read_bytes - before);
         polled
     }
 
@@ -586,7 +740,7 @@ impl<'a> Call<'a> {
     /// response head.
     fn provider_closed(&self, connection: &Connection, error: Option<io::Error>) -> Stop {
         let request = &self.state.request;
-        let whole = self.state.up.is_received() && !self.unrepeatable;
+        let whole = self.state.up.is_received() && self.upload.is_repeatable();
         if connection.reused && self.received_bytes == 0 && whole && request.method.is_idempotent() {
             return Stop::Stale;
         }
@@ -616,7 +770,7 @@ impl<'a> Call<'a> {
                     ErrorKind::RequestTimeout,
                     "the request body did not arrive in time (`timeouts.idle`)",
                 )
-            } else if up.is_blocked_on_sink() && !self.sink_closed {
+            } else if up.is_blocked_on_sink() && !self.upload.is_refused() {
                 failure(ErrorKind::IdleTimeout, "the provider stopped reading the request (`timeouts.idle`)")
             } else if self.is_gathering {
                 failure(

@@ -57,7 +57,7 @@ pub(crate) fn close(
     let end = match then {
         Then::Next { persistent } => {
             call.client.last_active = at;
-            drop_request(call);
+            call.drop_request();
             let is_drained = call.state.up.is_complete() && call.state.input.filled().is_empty();
             match (persistent, is_drained) {
                 (true, _) => End::Persist,
@@ -67,7 +67,7 @@ pub(crate) fn close(
         }
         Then::Persist => {
             call.client.last_active = at;
-            drop_request(call);
+            call.drop_request();
             End::Persist
         }
         Then::Close => End::Close,
@@ -77,19 +77,11 @@ pub(crate) fn close(
             End::Close
         }
         Then::Relay(connection) => {
-            drop_request(call);
+            call.drop_request();
             return Closing::Relay(connection, Rc::clone(&call.upstream));
         }
     };
     Closing::End(end)
-}
-
-/// Removes the request from the input. Bytes after it stay.
-fn drop_request(call: &mut Call<'_>) {
-    let RequestState { input, request, .. } = &mut *call.state;
-    input.remove(0, request.len + call.kept_body);
-    call.client.connection.worker.pools.buffers.shrink(input);
-    call.kept_body = 0;
 }
 
 /// Hands over the record of the exchange, if there is one. The client received a response if `has_response`.
@@ -99,7 +91,7 @@ pub(crate) fn finish_recording(
     has_response: bool,
     ended: Moment,
 ) {
-    let Some(recording) = call.recording.take() else { return };
+    let Some(recording) = call.take_recording() else { return };
     let calls = run.map(|run| run.draft.calls);
     let account = run.filter(|run| run.draft.calls > 0).and_then(|run| credentials::account(call, run));
     let account = account.map(|account| account.name().to_owned());
@@ -134,7 +126,7 @@ pub(crate) fn finish_recording(
 /// response is missing.
 fn end_run(call: &mut Call<'_>, mut run: Box<FlowRun>, tap: Option<Tap>, is_cut: bool, at: Moment) {
     let mut tap = tap.filter(Tap::wants_end);
-    let tail = call.inbound.take().and_then(|inbound| run.take_back_inbound(inbound));
+    let tail = call.take_inbound().and_then(|inbound| run.take_back_inbound(inbound));
     let worker = &call.client.connection.worker;
     let head = &call.state.response_state.response;
     let head_bytes = tail.as_ref().map_or(&[][..], |tail| &tail.head);
@@ -175,7 +167,7 @@ fn count(call: &Call<'_>, status: u16, latency_us: u64) {
         counters.latency.record(latency_us);
         counters.footprint.record(call.clock.footprint_nanos() / 1000);
     }
-    counters.sent_bytes.add(call.sent_bytes + call.state.up.moved_bytes);
+    counters.sent_bytes.add(call.upload.sent_bytes(call.state));
     counters.received_bytes.add(call.received_bytes + call.state.response_state.down.read_bytes);
 }
 
@@ -218,7 +210,7 @@ fn log(call: &Call<'_>, status: u16, ended: Moment) {
         duration: ended.since(call.clock.begun),
         footprint: Duration::from_nanos(call.clock.footprint_nanos()),
         sent_bytes: down.moved_bytes,
-        upstream_sent_bytes: call.sent_bytes + up.moved_bytes,
+        upstream_sent_bytes: call.upload.sent_bytes(call.state),
         upstream_received_bytes: call.received_bytes + down.read_bytes,
         error: call.failed.map(ErrorKind::slug),
         client_closed: call.client.has_closed().then(|| call.client.closed.since(call.clock.begun)),

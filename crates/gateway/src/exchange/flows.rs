@@ -19,8 +19,7 @@ use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
 use egret_match::router::Matches;
 use egret_message::request_target::split_target;
 use egret_message::{Changes, Outcome, ReceivedMessage};
-use egret_net::event_loop::{Alarm, now, sleep_until};
-use egret_net::pace::RateWindow;
+use egret_net::event_loop::{Alarm, sleep_until};
 use egret_remedy::{Exchange, LocalResponse, PendingChanges, SecondCall};
 use egret_store::coalescer::Background;
 use egret_store::entries::Block;
@@ -38,7 +37,7 @@ use crate::state::changes::Outbound;
 use crate::state::flow_run::{ExchangeView, FlowRun, StoredPart, is_plain_json};
 use crate::state::follow_up::{FollowUp, ReceivedRequest, Revalidation};
 use crate::state::request::{CallTarget, ResponseState};
-use crate::upstream::{Connection, DialTimes, Upstream};
+use crate::upstream::{Connection, Upstream};
 use crate::view::View;
 
 /// Minimum time before a waiting remedy is polled again.
@@ -226,7 +225,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             found = self.run.find(flows, self.call.state, now, roll);
         }
         self.start_recording();
-        if self.waits_for_place() {
+        if self.call.waits_for_place() {
             Box::pin(self.wait_for_place()).await?;
         }
         if found == Some(true) && !self.run.body.is_whole {
@@ -259,24 +258,18 @@ impl<'c, 'a> Guided<'c, 'a> {
         };
         let flows = &self.call.view.plan.flows;
         let recording = Recording::start(flows, &self.run.matches, worker, self.run.is_watched, request);
-        self.call.recording = recording;
-    }
-
-    /// Returns `true` if the exchange must wait for a place for its record.
-    fn waits_for_place(&mut self) -> bool {
-        let records = &self.call.client.connection.worker.records;
-        self.call.recording.as_mut().is_some_and(|recording| recording.waits_for_place(records))
+        self.call.record(recording);
     }
 
     /// Waits for a place for the record. After the timeout the exchange continues, and may not be recorded.
     async fn wait_for_place(&mut self) -> Result<(), Stop> {
         let since = Moment::now();
         let mut now = since;
-        while self.waits_for_place() && now.since(since) < PLACE_TIMEOUT {
+        while self.call.waits_for_place() && now.since(since) < PLACE_TIMEOUT {
             self.wait_until(self.timestamp(now + PLACE_INTERVAL)).await?;
             now = Moment::now();
         }
-        self.call.clock.waited_nanos += now.nanos_since(since);
+        self.call.note_waited(since, now);
         Ok(())
     }
 
@@ -306,7 +299,7 @@ impl<'c, 'a> Guided<'c, 'a> {
                 }
             };
             self.wait_until(at).await?;
-            self.prepare_repetition();
+            self.call.prepare_repetition();
         }
     }
 
@@ -317,10 +310,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             CallOutcome::Failure(failure) => (0, Some(failure.kind.slug())),
             CallOutcome::LocalResponse(_) | CallOutcome::Stored(_) => return,
         };
-        let started = self.call.client.request_since(self.call.clock.begun);
-        if let Some(recording) = &mut self.call.recording {
-            recording.note_attempt(started, self.call.clock.sent, status, error);
-        }
+        self.call.note_attempt(status, error);
     }
 
     /// Runs the request through its remedies, and calls the provider if they let it pass.
@@ -349,15 +339,14 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// sent, or because the call has to be sent again.
     fn decide_again(&mut self, back: impl FnOnce(&mut RemedyChain, &Flows, &mut Exchange<'_>)) {
         self.run.draft.calls -= 1;
-        self.call.clock.dial = DialTimes::default();
-        self.call.clock.sent = now::exact();
-        let now = self.timestamp(self.call.clock.sent);
+        let now = self.call.note_not_sent();
+        let now = self.timestamp(now);
         let flows = &self.call.view.plan.flows;
         let view = ExchangeView {
             now,
             worker: self.call.client.connection.worker.number,
             state: self.call.state,
-            repeatable: !self.call.unrepeatable,
+            repeatable: self.call.upload.is_repeatable(),
             outcome: Outcome::None,
         };
         self.run.with_exchange(flows, view, |chain, exchange| back(chain, flows, exchange));
@@ -381,7 +370,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         self.run.draft.second_call = SecondCall::None;
         let options = self.run.draft.call;
         if let Some(total) = options.total {
-            self.call.deadlines.total = self.call.clock.begun + total;
+            self.call.end_at(self.call.clock.begun + total);
         }
         let received = self.call.state.input.filled();
         let target = drafted(&self.call.view, &self.run, target, received).map_err(Stop::Failure)?;
@@ -391,13 +380,12 @@ impl<'c, 'a> Guided<'c, 'a> {
         let upstream = self.certified(&target.upstream, options.account);
         let upstream = upstream.unwrap_or_else(|| Rc::clone(&target.upstream));
         self.run.takes_credentials = target.destination().takes_credentials;
-        self.call.upstream = Rc::clone(&upstream);
+        self.call.switch_to(Rc::clone(&upstream));
         let target = CallTarget { upstream, ..target };
         let (credential, mask) = credentials::prepare(self.call, &self.run, &target)?;
         let outbound = self.run.lend_outbound(&self.call.view.plan.flows, credential, mask);
-        self.call.replay_max = self.run.replay_bytes();
         let obtained = self.obtain_response(&target, outbound).await;
-        if let Some(outbound) = self.call.outbound.take() {
+        if let Some(outbound) = self.call.take_outbound() {
             self.run.take_back_outbound(outbound);
         }
         obtained
@@ -409,7 +397,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         outbound: Box<Outbound>,
     ) -> Result<Box<Connection>, Stop> {
         let hedge = outbound.hedge.clone();
-        self.call.outbound = Some(outbound);
+        self.call.lend_outbound(outbound, self.run.replay_bytes());
         match hedge {
             // A new connection cannot be stale, so the request is not sent a third time.
             _ if mem::take(&mut self.run.draft.needs_new_connection) => {
@@ -458,16 +446,14 @@ impl<'c, 'a> Guided<'c, 'a> {
             loop {
                 let polled = self.poll_remedies(cx, now);
                 self.request_token();
-                if let Some(followers) = self.run.draft.followers.take() {
-                    self.call.followers = Some(followers);
-                }
+                self.call.add_followers(self.run.draft.followers.take());
                 if let Poll::Ready(onward) = polled {
                     let since = waiting.as_ref().map_or(now, |waiting| waiting.since);
-                    self.call.clock.waited_nanos += now.nanos_since(since);
+                    self.call.note_waited(since, now);
                     return Poll::Ready(Ok(onward));
                 }
                 if waiting.is_none() {
-                    self.disarm_phase();
+                    self.call.disarm_phase();
                 }
                 if let Poll::Ready(left) = self.poll_waiting_client(cx) {
                     return Poll::Ready(left);
@@ -494,7 +480,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             now,
             worker: worker.number,
             state: self.call.state,
-            repeatable: !self.call.unrepeatable,
+            repeatable: self.call.upload.is_repeatable(),
             outcome: Outcome::None,
         };
         let onward =
@@ -538,7 +524,7 @@ impl<'c, 'a> Guided<'c, 'a> {
             now,
             worker: worker.number,
             state: self.call.state,
-            repeatable: !self.call.unrepeatable,
+            repeatable: self.call.upload.is_repeatable(),
             outcome: seen,
         };
         let backward = self.run.with_exchange(flows, view, |chain, exchange| chain.response(flows, exchange));
@@ -551,17 +537,17 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn conclude(&mut self, outcome: CallOutcome) -> Ended {
         match outcome {
             CallOutcome::Response(connection) => {
-                self.call.inbound = Some(self.run.lend_inbound());
+                self.call.lend_inbound(self.run.lend_inbound());
                 self.call.pass_on(connection).await
             }
             CallOutcome::LocalResponse(failure) => {
-                self.call.inbound = Some(self.run.lend_inbound());
+                self.call.lend_inbound(self.run.lend_inbound());
                 // Only a response that came from a provider names that provider's paths.
                 let is_stored = self.run.held == StoredPart::Whole;
                 reply::deliver(self.call, failure.as_ref(), is_stored).await
             }
             CallOutcome::Stored(served) => {
-                self.call.inbound = Some(self.run.lend_inbound());
+                self.call.lend_inbound(self.run.lend_inbound());
                 stored::serve(self.call, &served, self.run.held == StoredPart::Head).await
             }
             CallOutcome::Failure(failure) => {
@@ -685,7 +671,7 @@ impl<'c, 'a> Guided<'c, 'a> {
         down.start(response.framing, Framing::Length);
         let body = &output.filled()[response.len..];
         let whole = down.skip(body) == Some(body.len()) && response.framing != ResponseFraming::UntilClose;
-        if whole && response.persistent && self.call.state.up.is_complete() && !self.call.sink_closed {
+        if whole && response.persistent && self.call.upload.is_complete(self.call.state) {
             self.call.keep(connection, Moment::now());
         }
     }
@@ -693,34 +679,12 @@ impl<'c, 'a> Guided<'c, 'a> {
     /// Waits until the time of the next call.
     async fn wait_until(&mut self, at: Timestamp) -> Result<(), Stop> {
         let mut alarm = pin!(sleep_until(self.call.client.connection.worker.shared.clock.moment(at)));
-        self.disarm_phase();
+        self.call.disarm_phase();
         poll_fn(|cx| match self.poll_waiting_client(cx) {
             Poll::Pending => alarm.as_mut().poll(cx).map(Ok),
             left @ Poll::Ready(_) => left,
         })
         .await
-    }
-
-    /// Disarms the phase deadlines. While a remedy holds the exchange, only its total timeout applies.
-    fn disarm_phase(&mut self) {
-        self.call.deadlines.phase = Moment::NEVER;
-        self.call.deadlines.rate = RateWindow::NONE;
-        self.call.deadlines.arm(&self.call.client.timer);
-    }
-
-    /// Resets the exchange's state, so the request can be sent again.
-    fn prepare_repetition(&mut self) {
-        let call = &mut *self.call;
-        // The failed call's time counts as waiting too.
-        call.clock.dial = DialTimes::default();
-        call.clock.waited_nanos += Moment::now().nanos_since(call.clock.sent);
-        let counters = call.upstream.counters();
-        counters.sent_bytes.add(mem::take(&mut call.sent_bytes) + call.state.up.moved_bytes);
-        counters.received_bytes.add(mem::take(&mut call.received_bytes));
-        call.state.reset_up();
-        call.kept_body = 0;
-        call.sink_closed = false;
-        call.informational = 0;
     }
 
     /// Stays pending while the client waits its turn. A client that has closed its sending side counts as

@@ -11,11 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use egret_accounts::SecretPatterns;
-use egret_clock::Moment;
 use egret_http1::{BodyDecoder, BodyError, RequestFraming, ResponseFraming, Span};
 use egret_net::budget::Budget;
 use egret_net::buffer::Buffer;
-use egret_net::pace::RateWindow;
 
 use crate::exchange::call::{Call, Stop};
 use crate::failure::{ErrorKind, Failure};
@@ -132,8 +130,7 @@ pub(crate) async fn gather_request(
         return Err(Stop::ClientGone);
     }
     let mut gathering = Gathering::new(framing, call.state.request.len, max);
-    call.deadlines.rate = RateWindow::starting(Moment::now(), 0);
-    call.note_progress(call.view.plan.timeouts.idle);
+    call.await_body();
     poll_fn(|cx| poll_request(cx, call, body, &mut gathering)).await
 }
 
@@ -173,22 +170,10 @@ fn poll_request(
     if progressed {
         call.note_progress(call.view.plan.timeouts.idle);
     }
-    poll_late_request(cx, call, gathering.len as u64)
-}
-
-/// Stays pending until the client is too late with its body.
-fn poll_late_request(cx: &mut Context<'_>, call: &mut Call<'_>, gathered: u64) -> Poll<Result<(), Stop>> {
-    let now = Moment::now();
-    if !call.client.timer.poll_expired(cx) {
-        return Poll::Pending;
-    }
-    let is_late = call.deadlines.phase <= now
-        || !call.deadlines.rate.keeps_up(now, gathered, call.view.plan.limits.body_rate.bytes());
-    if is_late {
+    if call.is_body_late(cx, gathering.len as u64) {
         let detail = "the request body, which a flow buffers, did not arrive in time (`limits.body_rate`, `timeouts.idle`)";
         return Poll::Ready(Err(Stop::Failure(Failure::new(ErrorKind::RequestTimeout, detail))));
     }
-    call.deadlines.rearm(&call.client.timer, cx, now);
     Poll::Pending
 }
 
@@ -207,11 +192,10 @@ pub(crate) async fn gather_response(
     if max == 0 || matches!(framing, ResponseFraming::Length(length) if length > max as u64) {
         return Ok(());
     }
-    call.is_gathering = true;
     let mut gathering = Gathering::new(framing, call.state.response_state.response.len, max);
-    call.note_progress(call.timeouts().idle);
+    call.note_gathering(true);
     let gathered = poll_fn(|cx| poll_response(cx, call, body, &mut gathering, connection)).await;
-    call.is_gathering = false;
+    call.note_gathering(false);
     body.framed_len = gathering.used;
     body.is_whole = gathered.as_ref().is_ok_and(|gathered| *gathered == Gathered::All);
     if let Some(mask) = mask
@@ -219,8 +203,6 @@ pub(crate) async fn gather_response(
     {
         mask.mask(body);
     }
-    // The exchange has waited for the provider until now.
-    call.clock.first_byte = Moment::now();
     gathered.map(|_| ())
 }
 
@@ -258,9 +240,9 @@ fn poll_response_body(
     gathering: &mut Gathering,
     connection: &mut Connection,
 ) -> Poll<Result<Gathered, Failure>> {
-    let buffers = &call.client.connection.worker.pools.buffers;
-    let output = &mut call.state.response_state.output;
     loop {
+        let buffers = &call.client.connection.worker.pools.buffers;
+        let output = &mut call.state.response_state.output;
         match gathering.take(output.filled(), body, &buffers.budget) {
             Ok(Gathered::Some) => {}
             Ok(ended) => return Poll::Ready(Ok(ended)),
@@ -269,8 +251,8 @@ fn poll_response_body(
         if output.is_full() && buffers.grow_gathered(output, gathering.next_bytes(output)).is_err() {
             return Poll::Ready(Ok(Gathered::NoRoom));
         }
-        match ready!(connection.leg.poll_receive(cx, output)) {
-            Received::Data(count) => call.received_bytes += count as u64,
+        match ready!(call.poll_gathered(cx, connection)) {
+            Received::Data(_) => {}
             Received::End if gathering.decoder.end_of_input().is_ok() => {
                 return Poll::Ready(Ok(Gathered::All));
             }

@@ -176,8 +176,7 @@ impl Call<'_> {
     /// Returns `true` if the client's connection could stay open after a response that starts now.
     fn can_persist(&self) -> bool {
         self.state.request.persistent
-            && self.state.up.is_complete()
-            && !self.sink_closed
+            && self.upload.is_complete(self.state)
             && !self.client.has_closed()
             && !self.client.connection.worker.draining.get()
             && self.client.connection.may_go_on(self.view.plan.limits.requests_per_connection)
@@ -242,7 +241,7 @@ impl Call<'_> {
         let before = self.state.up.moved_bytes + self.state.response_state.down.moved_bytes;
         if let Some(connection) = connection.as_deref_mut().filter(|_| self.is_uploading()) {
             match self.poll_up(cx, connection) {
-                Poll::Ready(Err(PipeError::SinkGone)) => self.sink_closed = true,
+                Poll::Ready(Err(PipeError::SinkGone)) => self.upload.refuse(),
                 Poll::Ready(Err(_)) => return Poll::Ready(Finish::ClientGone),
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
@@ -336,8 +335,7 @@ impl Call<'_> {
         down.is_received()
             && response.persistent
             && response.framing != ResponseFraming::UntilClose
-            && self.state.up.is_complete()
-            && !self.sink_closed
+            && self.upload.is_complete(self.state)
             // Bytes after the response were not requested. Parsing them as the next response would pair it
             // with the wrong request.
             && output.filled().is_empty()
@@ -426,22 +424,14 @@ impl Call<'_> {
 
     /// Returns `true` if the whole request has been received, so the start of the next one is known.
     pub fn can_persist_without_provider(&mut self) -> bool {
-        let RequestState { request, up, .. } = &mut *self.state;
         // Bytes after a CONNECT were meant for the tunnel. Somebody other than the client may have chosen
         // them.
-        if self.unrepeatable || request.method == egret_http1::Method::Connect {
+        if !self.upload.is_repeatable() || self.state.request.method == egret_http1::Method::Connect {
             return false;
         }
-        self.sent_bytes += up.moved_bytes;
-        up.reset(request.framing, Framing::Length);
+        self.upload.repeat(self.state);
         self.tap_request();
-        let RequestState { input, request, up, .. } = &mut *self.state;
-        match up.skip(&input.filled()[request.len..]) {
-            Some(used) => self.kept_body = used,
-            None => return false,
-        }
-        self.sink_closed = false;
-        self.can_persist()
+        self.upload.skip(self.state) && self.can_persist()
     }
 
     /// Switches both sides to the agreed protocol. From here on bytes are relayed unchanged.
@@ -504,10 +494,10 @@ impl Call<'_> {
 /// response that `is_stored` came from a provider, so it may name that provider's paths.
 pub(crate) async fn deliver(call: &mut Call<'_>, failure: Option<&Failure>, is_stored: bool) -> Ended {
     // The time spent waiting until now does not count towards the gateway's footprint.
-    call.clock.first_byte = Moment::now();
+    call.note_response(Moment::now());
     if let Some(failure) = failure {
         call.client.connection.worker.counters().generated(failure.kind);
-        call.failed = Some(failure.kind);
+        call.note_failed(failure.kind);
         call.warn_of(failure, call.state.response_state.response.status);
     }
     let persistent = call.can_persist_without_provider();

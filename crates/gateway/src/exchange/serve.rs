@@ -44,8 +44,8 @@ pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestSta
                     let upstream = Rc::clone(&target.upstream);
                     let RequestState { input, request, .. } = &mut *state;
                     upstream.plan.upgrades.settle(request, input.filled());
-                    let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
-                    call.is_rewritten = target.is_rewritten;
+                    let call = Call::new(&mut *client, &mut *state, view, upstream, begun);
+                    let mut call = call.answering_for(&target);
                     let records_live = if call.view.has_no_flows { None } else { flows::records_live(&call) };
                     let (run, ended) = match records_live {
                         None => (None, call.run(&target).await),
@@ -101,7 +101,9 @@ async fn refuse(
         return fail_silently(client, state, view, unrouted, failure, begun).await;
     }
     let mut call = Call::new(client, state, Rc::clone(view), unrouted, begun);
-    call.error_format = target.and_then(|target| target.upstream.plan.error_format);
+    if let Some(target) = target {
+        call = call.answering_for(target);
+    }
     flows::record_only(&mut call, target);
     let ended = call.respond_with_error(failure).await;
     match close(&mut call, target, None, ended) {
@@ -168,13 +170,9 @@ async fn connect(
     let mut call = Call::new(&mut *client, &mut *state, Rc::clone(view), Rc::clone(&upstream), begun);
     // The tunnel's contents are not inspected.
     flows::record_only(&mut call, Some(&CallTarget::whole(Rc::clone(&upstream), Span::default())));
-    if let Some(recording) = &mut call.recording {
-        recording.note_connection(&connection);
-        recording.note_generated(&established, &call.client.connection.worker.records);
-        let now = Moment::now();
-        call.clock.first_byte = now;
-        finish_recording(&mut call, None, true, now);
-    }
+    let now = Moment::now();
+    call.note_established(&connection, &established, now);
+    finish_recording(&mut call, None, true, now);
     if !is_established {
         return End::Close;
     }
@@ -217,7 +215,7 @@ async fn fail_silently(
     let target = CallTarget::whole(Rc::clone(&upstream), Span::default());
     let mut call = Call::new(client, state, Rc::clone(view), upstream, begun);
     flows::record_only(&mut call, Some(&target));
-    call.failed = Some(failure.kind);
+    call.note_failed(failure.kind);
     close(&mut call, Some(&target), None, Ended { status: 0, at: Moment::now(), then: Then::Close });
     End::Close
 }

@@ -59,7 +59,7 @@ enum Body<'a> {
 /// inspected.
 pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool) -> Ended {
     // The exchange has not waited since, so the remedies' time counts towards the gateway's footprint.
-    call.clock.first_byte = now::turned();
+    call.note_response(now::turned());
     if served.body().is_broken() {
         let detail = "the shared response that this request waited for was cut short";
         return Box::pin(call.respond_with_error(&Failure::new(ErrorKind::ProviderClosed, detail))).await;
@@ -87,20 +87,15 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
             Streamed { head: Some(&head), read: 0, has_ended: false }.send(call.client, served.body(), framing).await
         }
     };
-    call.client.connection.worker.counters().sent_bytes.add(sent_bytes);
-    call.state.response_state.down.moved_bytes += sent_bytes;
-    call.clock.forwarded = now::exact();
-    if let Some(recording) = &mut call.recording {
+    let at = call.note_forwarded(sent_bytes);
+    if call.recording.is_some() {
         let whole = whole.as_ref().map_or(&[][..], |whole| whole);
         let pieces = if served.has_body() { pieces.as_deref().unwrap_or(whole) } else { &[] };
         let noted = as_stored.as_deref().unwrap_or(&head[..head_len]);
-        recording.note_stored(noted, &slices_of(pieces, served.body()), &worker.records);
-        if finish != Finish::Complete {
-            recording.note_cut();
-        }
+        call.note_stored(noted, &slices_of(pieces, served.body()), finish != Finish::Complete);
     }
     *worker.pools.buffers.gathered.borrow_mut() = head;
-    Ended { status: served.status(), at: call.clock.forwarded, then: fate(finish, framing, persistent) }
+    Ended { status: served.status(), at, then: fate(finish, framing, persistent) }
 }
 
 /// Writes the head of a stored response with the remedies' changes. Returns the framing of the body, and
