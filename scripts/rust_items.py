@@ -17,6 +17,7 @@ FUNCTION = re.compile(r"\bfn (\w+)\s*")
 RESULT = re.compile(r"\bResult(?=<)")
 STRING_ALIAS = re.compile(r"\btype (\w+) = String;")
 SELF_TYPE = re.compile(r"(?:&\s*(?:'\w+ )?(?:mut )?|dyn )*(\w+(?:::\w+)*)")
+CHANGED = re.compile(r"&\s*mut\s+((?:\w+::)*\w+)")
 REFERENCE = re.compile(r"(?:&\s*(?:'\w+\s+)?(?:mut\s+)?)*")
 
 
@@ -41,26 +42,46 @@ def impls(code):
             yield tuple(name[1].split("::")), len(names) > 1, found.start(), closing(code, opening)
 
 
+def signatures(code):
+    """The functions: name, parameters as text, and start."""
+    for found in FUNCTION.finditer(code):
+        opening = found.end()
+        if code[opening] == "<":
+            opening = code.find("(", closing(code, opening))
+        if opening >= 0 and code[opening] == "(":
+            yield found[1], parts(code[opening + 1 : closing(code, opening) - 1]), found.start()
+
+
+def type_of(parameter):
+    """The type of a parameter."""
+    # A `:` separates pattern and type; those of `a::B` are hidden meanwhile.
+    return "".join(parts(parameter.replace("::", "\0"), ":")[1:]).replace("\0", "::")
+
+
+def changers(code):
+    """The types that functions change in the place of methods, because their first parameter is `&mut T`: paths.
+
+    One with a lifetime is kept by what the function returns.
+    """
+    for _, parameters, _ in signatures(code):
+        if parameters and (changed := CHANGED.match(type_of(parameters[0]))):
+            yield tuple(changed[1].split("::"))
+
+
 def tuple_parameters(code):
     """The parameters of functions that are tuples of several types: function, type, line.
 
     Implementations of traits are left out: the trait has the same parameter, or is another crate's.
     """
     of_traits = [(start, end) for _, is_of_trait, start, end in impls(code) if is_of_trait]
-    for found in FUNCTION.finditer(code):
-        if any(start < found.start() < end for start, end in of_traits):
+    for name, parameters, at in signatures(code):
+        if any(start < at < end for start, end in of_traits):
             continue
-        opening = found.end()
-        if code[opening] == "<":
-            opening = code.find("(", closing(code, opening))
-        if opening < 0 or code[opening] != "(":
-            continue
-        for parameter in parts(code[opening + 1 : closing(code, opening) - 1]):
-            # A `:` separates pattern and type; those of `a::B` are hidden meanwhile.
-            type_ = "".join(parts(parameter.replace("::", "\0"), ":")[1:]).replace("\0", "::")
+        for parameter in parameters:
+            type_ = type_of(parameter)
             type_ = type_[REFERENCE.match(type_).end() :]
             if type_.startswith("(") and closing(type_, 0) == len(type_) and len(parts(type_[1:-1])) > 1:
-                yield found[1], " ".join(type_.split()), line_at(code, found.start())
+                yield name, " ".join(type_.split()), line_at(code, at)
 
 
 def string_errors(code, aliases=()):

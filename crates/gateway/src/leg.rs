@@ -208,8 +208,8 @@ impl Leg {
         }
     }
 
-    /// Receives bytes of a body, or what the peer sends ahead, into the free part of `buffer`. They are framed
-    /// as the peer has sent them.
+    /// Receives bytes of a body, or what the peer sends ahead, into the free part of `buffer`. They are
+    /// framed as the peer has sent them.
     #[inline]
     pub fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer) -> Poll<Received> {
         match self {

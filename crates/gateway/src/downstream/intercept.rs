@@ -15,11 +15,11 @@ use std::time::Duration;
 use egret_clock::Moment;
 use egret_message::authority::{Authority, Host};
 use egret_net::event_loop;
+use egret_net::tls::TlsError;
 use egret_net::tls::hello::{
     HELLO_BYTES_MAX, Hello, HelloError, HelloReader, Opening, access_denied, no_application_protocol,
     unrecognized_name,
 };
-use egret_net::tls::TlsError;
 use rustls::ServerConfig;
 use tracing::{debug, warn};
 
@@ -271,9 +271,9 @@ fn is_of(name: &str, host: &Host) -> bool {
 }
 
 fn has_refused(client: &ClientLeg, host: &Host) -> bool {
-    client
-        .peer_address()
-        .is_some_and(|peer| client.connection.worker.shared.refusals.is_refused(host, peer.ip(), Moment::now()))
+    client.peer_address().is_some_and(|peer| {
+        client.connection.worker.shared.refusals.is_refused(host, peer.ip(), Moment::now())
+    })
 }
 
 /// Counts a refusal, and logs it once.

@@ -1,5 +1,5 @@
-//! Redirected connections: their clients think that they are talking to the provider itself. The system has led them
-//! here, by a network namespace (`egret exec --isolate`) or by its packet filter (`redirect: true`).
+//! Redirected connections: their clients think that they are talking to the provider itself. The system has
+//! led them here, by a network namespace (`egret exec --isolate`) or by its packet filter (`redirect: true`).
 //!
 //! Such a connection is made to look like one of a forward proxy's client. Where it begins with TLS, a
 //! CONNECT is put before its bytes; where it begins with a request, the request's `Host` names its authority.

@@ -54,16 +54,12 @@ pub(crate) async fn serve(worker: Rc<Worker>, socket: TcpStream, listener: Socke
             None => return,
         },
     };
-    let mut client = ClientLeg::new(ClientConnection::new(slot, listener, proven, None), leg);
-    if redirects && !Box::pin(client.serve_redirected()).await {
+    let client = ClientLeg::new(ClientConnection::new(slot, listener, proven, None), leg);
+    let mut task = ClientTask { client };
+    if redirects && !Box::pin(task.serve_redirected()).await {
         return;
     }
-    while client.wait_for_request().await {
-        // A separate future, so a waiting connection takes no more memory than waiting needs.
-        if !Box::pin(client.serve_requests()).await {
-            return;
-        }
-    }
+    task.run().await;
 }
 
 /// Serves a recorded request that is sent again, on a connection within the process: without TLS, whatever
@@ -75,12 +71,7 @@ pub(crate) async fn serve_resent(worker: Rc<Worker>, socket: TcpStream, listener
         Err(error) => return warn!(%error, "cannot send a recorded request again"),
     };
     let connection = ClientConnection::new(slot, listener, None, Some(pin));
-    let mut client = ClientLeg::new(connection, Leg::plain(socket));
-    while client.wait_for_request().await {
-        if !Box::pin(client.serve_requests()).await {
-            return;
-        }
-    }
+    ClientTask { client: ClientLeg::new(connection, Leg::plain(socket)) }.run().await;
 }
 
 /// Performs the TLS handshake that a client must begin, and reads what its certificate proves if the listener
@@ -132,34 +123,49 @@ enum Arrival {
     End,
 }
 
-impl ClientLeg {
+/// The task of a client's connection.
+struct ClientTask {
+    client: ClientLeg,
+}
+
+impl ClientTask {
+    /// Serves requests to the end of the connection.
+    async fn run(&mut self) {
+        while self.wait_for_request().await {
+            // A separate future, so a waiting connection takes no more memory than waiting needs.
+            if !Box::pin(self.serve_requests()).await {
+                return;
+            }
+        }
+    }
+
     /// Waits for the first byte of a request. Returns `false` if none arrives in time.
     async fn wait_for_request(&mut self) -> bool {
-        let timeouts = self.connection.worker.view().plan.timeouts;
-        self.timer.set(self.last_active, timeouts.keep_alive);
-        self.connection.worker.counters().idle.add(1);
+        let timeouts = self.client.connection.worker.view().plan.timeouts;
+        self.client.timer.set(self.client.last_active, timeouts.keep_alive);
+        self.client.connection.worker.counters().idle.add(1);
         let mut told_to_stop = false;
         let readable = poll_fn(|cx| {
-            if self.leg.poll_readable(cx).is_ready() {
+            if self.client.leg.poll_readable(cx).is_ready() {
                 return Poll::Ready(true);
             }
-            if self.connection.worker.draining.get() && !told_to_stop {
+            if self.client.connection.worker.draining.get() && !told_to_stop {
                 told_to_stop = true;
-                self.timer.set(Moment::now(), Some(DRAIN_LINGER));
+                self.client.timer.set(Moment::now(), Some(DRAIN_LINGER));
             }
-            if self.timer.poll_expired(cx) { Poll::Ready(false) } else { Poll::Pending }
+            if self.client.timer.poll_expired(cx) { Poll::Ready(false) } else { Poll::Pending }
         })
         .await;
-        self.connection.worker.counters().idle.sub(1);
+        self.client.connection.worker.counters().idle.sub(1);
         readable
     }
 
     /// Serves the beginning of a redirected connection. Returns `true` if it stays open for requests.
     async fn serve_redirected(&mut self) -> bool {
-        let mut state = self.connection.worker.pools.take_state();
-        self.connection.worker.pools.buffers.lend(&mut state.input);
+        let mut state = self.client.connection.worker.pools.take_state();
+        self.client.connection.worker.pools.buffers.lend(&mut state.input);
         state.request.reset();
-        let end = if redirect::begin(self, &mut state).await {
+        let end = if redirect::begin(&mut self.client, &mut state).await {
             self.serve_with(&mut state).await
         } else {
             End::Linger
@@ -167,30 +173,30 @@ impl ClientLeg {
         if matches!(end, End::Linger) {
             self.linger(&mut state.input).await;
         }
-        self.connection.worker.return_state(state);
+        self.client.connection.worker.return_state(state);
         matches!(end, End::Persist)
     }
 
     /// Serves requests until there is a pause. Returns `true` if the connection stays open.
     async fn serve_requests(&mut self) -> bool {
-        let mut state = self.connection.worker.pools.take_state();
+        let mut state = self.client.connection.worker.pools.take_state();
         let end = self.serve_with(&mut state).await;
         if matches!(end, End::Linger) {
             self.linger(&mut state.input).await;
         }
-        self.connection.worker.return_state(state);
+        self.client.connection.worker.return_state(state);
         matches!(end, End::Persist)
     }
 
     async fn serve_with(&mut self, state: &mut RequestState) -> End {
-        self.connection.worker.pools.buffers.lend(&mut state.input);
+        self.client.connection.worker.pools.buffers.lend(&mut state.input);
         state.request.reset();
         loop {
             let end = match self.receive_head(state).await {
-                Ok(Arrival::Head) => serve_request(self, state).await,
+                Ok(Arrival::Head) => serve_request(&mut self.client, state).await,
                 Ok(Arrival::Nothing) => End::Persist,
                 Ok(Arrival::End) => {
-                    intercept::note_end(self);
+                    intercept::note_end(&self.client);
                     End::Close
                 }
                 // Boxed, because few messages are refused.
@@ -204,15 +210,15 @@ impl ClientLeg {
 
     /// Receives a request head.
     async fn receive_head(&mut self, state: &mut RequestState) -> Result<Arrival, Failure> {
-        let view = self.connection.worker.view();
+        let view = self.client.connection.worker.view();
         let plan = &view.plan;
-        let worker = Rc::clone(&self.connection.worker);
+        let worker = Rc::clone(&self.client.connection.worker);
         let room = HeadRoom { limits: &plan.head_limits, buffers: &worker.pools.buffers };
         let mut is_timed = false;
         poll_fn(|cx| {
             let RequestState { input, request, .. } = &mut *state;
             let before = input.filled().len();
-            let polled = self.leg.poll_head(cx, input, request, room);
+            let polled = self.client.leg.poll_head(cx, input, request, room);
             let received = input.filled().len().saturating_sub(before);
             worker.counters().received_bytes.add(received as u64);
             match polled {
@@ -223,11 +229,11 @@ impl ClientLeg {
                 Poll::Pending => {
                     if !is_timed {
                         // The timeout starts with the first byte, which ended the wait before this.
-                        self.head_since = Moment::now();
-                        self.timer.set(self.head_since, plan.timeouts.head);
+                        self.client.head_since = Moment::now();
+                        self.client.timer.set(self.client.head_since, plan.timeouts.head);
                         is_timed = true;
                     }
-                    if !self.timer.poll_expired(cx) {
+                    if !self.client.timer.poll_expired(cx) {
                         return Poll::Pending;
                     }
                     let detail = "the request head did not arrive in time";
@@ -241,48 +247,48 @@ impl ClientLeg {
     /// Responds to a request that could not be parsed, and closes the connection, because the start of the
     /// next request is unknown.
     async fn refuse(&mut self, state: &mut RequestState, failure: &Failure) -> End {
-        self.connection.worker.counters().generated(failure.kind);
-        let view = self.connection.worker.view();
+        self.client.connection.worker.counters().generated(failure.kind);
+        let view = self.client.connection.worker.view();
         let status = failure.status(&view.plan.errors);
-        self.connection.worker.identify(&view.plan, None, &mut state.request_id);
+        self.client.connection.worker.identify(&view.plan, None, &mut state.request_id);
         view.unrouted.counters().exchange(Method::Other, status);
         self.log_refusal(failure, status, &state.request_id);
         let stats = &view.unrouted.plan.stats;
         stats.failures.warn(stats.name(), failure, status, &state.request_id);
         state.input.clear();
         let (errors, shape) = (&view.plan.errors, view.plan.errors.general_shape());
-        self.send_all(&failure.response(errors, shape, false, &state.request_id)).await;
+        self.client.send_all(&failure.response(errors, shape, false, &state.request_id)).await;
         End::Linger
     }
 
     fn log_refusal(&self, failure: &Failure, status: u16, id: &RequestId) {
-        self.connection.worker.log_access(|| LogLine {
-            client: self.peer_address(),
+        self.client.connection.worker.log_access(|| LogLine {
+            client: self.client.peer_address(),
             error: Some(failure.kind.slug()),
             status,
             request_id: id.text(),
-            is_intercepted: self.connection.inside().is_some(),
+            is_intercepted: self.client.connection.inside().is_some(),
             ..LogLine::default()
         });
     }
 
     /// Shuts down the sending side, and reads and discards what the client still sends, for a limited time.
     async fn linger(&mut self, input: &mut Buffer) {
-        self.timer.set(Moment::now(), Some(LINGER));
+        self.client.timer.set(Moment::now(), Some(LINGER));
         let mut shut = false;
         poll_fn(|cx| {
             if !shut {
-                if self.leg.poll_finish(cx).is_pending() {
-                    return if self.timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending };
+                if self.client.leg.poll_finish(cx).is_pending() {
+                    return if self.client.timer.poll_expired(cx) { Poll::Ready(()) } else { Poll::Pending };
                 }
                 shut = true;
             }
             loop {
                 input.clear();
-                match self.leg.poll_receive(cx, input) {
+                match self.client.leg.poll_receive(cx, input) {
                     Poll::Ready(Received::Data(_)) => {}
                     Poll::Ready(Received::End | Received::Gone(_)) => return Poll::Ready(()),
-                    Poll::Pending if self.timer.poll_expired(cx) => return Poll::Ready(()),
+                    Poll::Pending if self.client.timer.poll_expired(cx) => return Poll::Ready(()),
                     Poll::Pending => return Poll::Pending,
                 }
             }
@@ -309,7 +315,7 @@ mod tests {
 
     #[test]
     fn serving_a_request_is_small_enough_for_the_allocators_fast_way() {
-        let bytes = size_of_future(|client: &mut ClientLeg, (), ()| client.serve_requests());
+        let bytes = size_of_future(|task: &mut ClientTask, (), ()| task.serve_requests());
         assert!(bytes <= 1024, "{bytes}");
     }
 }

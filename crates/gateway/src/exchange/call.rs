@@ -21,12 +21,12 @@ use tracing::debug;
 use crate::config::ErrorFormat;
 use crate::downstream::connection::ClientLeg;
 use crate::exchange::forward::{Disclosed, Reply, edit_request, edit_response};
+use crate::exchange::upload::Upload;
 use crate::failure::{ErrorKind, ErrorShape, Failure};
 use crate::leg::http1::ResponseTo;
 use crate::leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 use crate::observe::recorder::Recording;
 use crate::plan::{RequestIds, UpstreamTimeouts};
-use crate::exchange::upload::Upload;
 use crate::state::body::PipeError;
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::mask::mask_fields;
@@ -76,7 +76,8 @@ pub(super) fn response_kind(status: u16) -> Result<ResponseKind, Failure> {
 
 /// The failure of a provider that has switched protocols unasked.
 pub(super) fn unexpected_switch() -> Failure {
-    let detail = "the provider switched protocols without a matching request, or before it had received the request";
+    let detail =
+        "the provider switched protocols without a matching request, or before it had received the request";
     Failure::new(ErrorKind::BadResponse, detail)
 }
 
@@ -695,8 +696,8 @@ impl<'a> Call<'a> {
         let ResponseState { output, response, .. } = &**response_state;
         let upgrades = &self.upstream.plan.upgrades;
         // The rest of the request belongs to the old protocol (RFC 9110 §7.8).
-        let is_agreed = up.is_complete()
-            && upgrades.are_agreed_on(request, input.filled(), response, output.filled());
+        let is_agreed =
+            up.is_complete() && upgrades.are_agreed_on(request, input.filled(), response, output.filled());
         if is_agreed { Ok(()) } else { Err(Stop::Failure(unexpected_switch())) }
     }
 
@@ -826,7 +827,12 @@ impl<'a> Call<'a> {
         if let Some(recording) = &mut self.recording {
             let state = &mut *self.state;
             let bytes = state.input.filled();
-            recording.tap_request(&state.request, bytes, &mut state.up, &self.client.connection.worker.records);
+            recording.tap_request(
+                &state.request,
+                bytes,
+                &mut state.up,
+                &self.client.connection.worker.records,
+            );
         }
     }
 }

@@ -196,7 +196,7 @@ fn tally(call: &Call<'_>, target: &CallTarget, status: u16, time_us: u64, ended:
 }
 
 fn log(call: &Call<'_>, status: u16, ended: Moment) {
-    let RequestState { input, request, request_id, consumer, up, response_state, .. } = &*call.state;
+    let RequestState { input, request, request_id, consumer, response_state, .. } = &*call.state;
     let ResponseState { down, .. } = &**response_state;
     call.client.connection.worker.log_access(|| LogLine {
         client: call.client.peer_address(),

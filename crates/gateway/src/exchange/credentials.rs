@@ -102,8 +102,11 @@ fn apply(
 }
 
 /// Masks the head of the received response. Fails if its body could not be masked.
-pub(crate) fn mask_response(call: &mut Call<'_>, mask: &Arc<SecretPatterns>) -> Result<(), Failure> {
-    let ResponseState { output, response, .. } = &mut *call.state.response_state;
+pub(crate) fn mask_response(
+    response_state: &mut ResponseState,
+    mask: &Arc<SecretPatterns>,
+) -> Result<(), Failure> {
+    let ResponseState { output, response, .. } = response_state;
     let has_body = !matches!(response.framing, ResponseFraming::None | ResponseFraming::Length(0));
     let fields = Fields::received(&response.fields, output.filled());
     let what = match response.status {

@@ -356,7 +356,8 @@ impl<'c, 'a> Guided<'c, 'a> {
     async fn call_and_gather(&mut self, target: &CallTarget) -> Result<Box<Connection>, Stop> {
         let mut connection = self.make_call(target).await?;
         if let Some(mask) = &self.run.mask {
-            credentials::mask_response(self.call, mask).map_err(Stop::Failure)?;
+            let response_state = &mut self.call.state.response_state;
+            credentials::mask_response(response_state, mask).map_err(Stop::Failure)?;
         }
         let max = self.run.response_body_max(&self.call.state.response_state);
         let FlowRun { response_body, mask, .. } = &mut *self.run;

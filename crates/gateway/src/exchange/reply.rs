@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::leg::{Framing, OutgoingHead};
 use crate::state::body::{Kept, Pipe, PipeError, SecretMask};
 use crate::state::changes::{Inbound, Tail};
-use crate::state::request::{CallTarget, RequestState, ResponseState};
+use crate::state::request::{CallTarget, ResponseState};
 use crate::upstream::Connection;
 
 /// The outcome of a response that was started.

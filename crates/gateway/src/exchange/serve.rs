@@ -38,30 +38,33 @@ pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestSta
         intercept::note_request(client, inside);
     }
     let end = match route(client, state, &view) {
-        Ok(Route::Forward(target)) => match ExchangeSlot::take(&client.connection.worker, view.plan.limits.exchanges) {
-            Ok(_slot) => {
-                let closing = {
-                    let upstream = Rc::clone(&target.upstream);
-                    let RequestState { input, request, .. } = &mut *state;
-                    upstream.plan.upgrades.settle(request, input.filled());
-                    let call = Call::new(&mut *client, &mut *state, view, upstream, begun);
-                    let mut call = call.answering_for(&target);
-                    let records_live = if call.view.has_no_flows { None } else { flows::records_live(&call) };
-                    let (run, ended) = match records_live {
-                        None => (None, call.run(&target).await),
-                        Some(is_watched) => flows::serve(&mut call, &target, is_watched).await,
+        Ok(Route::Forward(target)) => {
+            match ExchangeSlot::take(&client.connection.worker, view.plan.limits.exchanges) {
+                Ok(_slot) => {
+                    let closing = {
+                        let upstream = Rc::clone(&target.upstream);
+                        let RequestState { input, request, .. } = &mut *state;
+                        upstream.plan.upgrades.settle(request, input.filled());
+                        let call = Call::new(&mut *client, &mut *state, view, upstream, begun);
+                        let mut call = call.answering_for(&target);
+                        let records_live =
+                            if call.view.has_no_flows { None } else { flows::records_live(&call) };
+                        let (run, ended) = match records_live {
+                            None => (None, call.run(&target).await),
+                            Some(is_watched) => flows::serve(&mut call, &target, is_watched).await,
+                        };
+                        close(&mut call, Some(&target), run, ended)
                     };
-                    close(&mut call, Some(&target), run, ended)
-                };
-                match closing {
-                    Closing::End(end) => end,
-                    Closing::Relay(connection, upstream) => {
-                        Box::pin(relay(client, state, connection, upstream)).await
+                    match closing {
+                        Closing::End(end) => end,
+                        Closing::Relay(connection, upstream) => {
+                            Box::pin(relay(client, state, connection, upstream)).await
+                        }
                     }
                 }
+                Err(failure) => Box::pin(refuse(client, state, &view, &failure, Some(&target), begun)).await,
             }
-            Err(failure) => Box::pin(refuse(client, state, &view, &failure, Some(&target), begun)).await,
-        },
+        }
         Ok(Route::Tunnel(_)) if client.connection.pin.is_some() => {
             let detail = "a tunnel is not opened again";
             let failure = Failure::new(ErrorKind::ResendElsewhere, detail);
@@ -134,7 +137,9 @@ async fn connect(
     let upstream = match started {
         Ok(Start::Requests) => return End::Persist,
         Ok(Start::End(end)) => return end,
-        Ok(Start::Relay) | Err(_) => tunnel::upstream(view, authority, provider, client.connection.worker.number),
+        Ok(Start::Relay) | Err(_) => {
+            tunnel::upstream(view, authority, provider, client.connection.worker.number)
+        }
     };
     if let Err(failure) = started {
         let target = CallTarget::whole(upstream, Span::default());
@@ -142,7 +147,8 @@ async fn connect(
     }
     let opened = async {
         let slot = ExchangeSlot::take(&client.connection.worker, view.plan.limits.exchanges)?;
-        let connection = tunnel::open(&upstream, view, provider, &client.connection.worker.shared.network).await?;
+        let connection =
+            tunnel::open(&upstream, view, provider, &client.connection.worker.shared.network).await?;
         Ok::<_, Failure>((slot, connection))
     };
     let (_slot, connection) = match opened.await {
@@ -156,7 +162,10 @@ async fn connect(
         }
     };
     let own_end = || connection.leg.socket().and_then(|socket| socket.local_addr().ok());
-    let _noted = client.connection.has_sent_no_connect().then(|| client.connection.worker.shared.loops.note(own_end()));
+    let _noted = client
+        .connection
+        .has_sent_no_connect()
+        .then(|| client.connection.worker.shared.loops.note(own_end()));
     upstream.counters().exchange(state.request.method, 200);
     if view.plan.discovers {
         tunnel::tally(&client.connection.worker, state, &upstream, begun);
@@ -190,9 +199,15 @@ async fn start_inside(
     config: Arc<ServerConfig>,
 ) -> Result<Start, Failure> {
     if let Verdict::Deny(reason) = view.plan.other_hosts.policy().check_host(target) {
-        return Err(client.connection.worker.shared.network.denied(client.connection.worker.number, target, reason));
+        return Err(client.connection.worker.shared.network.denied(
+            client.connection.worker.number,
+            target,
+            reason,
+        ));
     }
-    if !client.connection.has_sent_no_connect() && !client.send_all(&tunnel::established(&state.request_id)).await {
+    if !client.connection.has_sent_no_connect()
+        && !client.send_all(&tunnel::established(&state.request_id)).await
+    {
         return Ok(Start::End(End::Close));
     }
     Ok(intercept::start(client, state, target.authority.clone(), config).await)

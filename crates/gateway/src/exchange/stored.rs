@@ -84,7 +84,9 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
         Body::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body()).await,
         Body::Streamed(framing) => {
             let head = head.clone();
-            Streamed { head: Some(&head), read: 0, has_ended: false }.send(call.client, served.body(), framing).await
+            Streamed { head: Some(&head), read: 0, has_ended: false }
+                .send(call.client, served.body(), framing)
+                .await
         }
     };
     let at = call.note_forwarded(sent_bytes);
