@@ -127,6 +127,37 @@ fn a_response_goes_on_into_the_cache_when_its_client_leaves() {
     }
 }
 
+#[test]
+fn a_client_that_leaves_before_its_response_does_not_spoil_the_cache() {
+    let rest = "x".repeat(1000);
+    let state = Arc::new(Watched::<(bool, bool)>::default());
+    let (told, sent) = (Arc::clone(&state), rest.clone());
+    let origin = Provider::scripted(move |peer| {
+        while peer.request().is_some() {
+            told.until("the client has left", |(has_left, _)| has_left.then_some(()));
+            peer.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 1005\r\n\r\nbegin");
+            told.until("the rest may come", |(_, may_end)| may_end.then_some(()));
+            if !peer.send(&sent) {
+                return;
+            }
+        }
+    });
+    let egret = Config::with_origin(origin.url()).flows(flow("{}")).start();
+    for path in ["/1", "/2", "/3"] {
+        state.change(|state| *state = (false, false));
+        let calls = origin.requests().len();
+        let mut first = egret.client();
+        first.get(egret.address(), &format!("/origin{path}"));
+        until_true("the provider has the request", || origin.requests().len() == calls + 1);
+        first.reset();
+        state.change(|state| *state = (true, false));
+        let mut second = egret.client();
+        second.get(egret.address(), &format!("/origin{path}"));
+        state.change(|state| *state = (true, true));
+        assert_eq!(second.any_response_to("GET").text(), format!("begin{rest}"), "{path}");
+    }
+}
+
 /// Starts a provider whose response contains the values of `fields` in the request.
 fn telling(fields: &'static str) -> Provider {
     Provider::with_responses(move |request| ok_response(fields, &received(request)))

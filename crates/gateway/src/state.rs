@@ -8,3 +8,5 @@ pub(crate) mod gathered;
 pub(crate) mod hedge_order;
 pub(crate) mod mask;
 pub(crate) mod request;
+pub(crate) mod stage;
+pub(crate) mod stored_source;

@@ -27,7 +27,7 @@ use crate::leg::http1::ResponseTo;
 use crate::leg::{Framing, HeadRoom, NoHead, Outgoing, OutgoingHead, Received};
 use crate::observe::recorder::Recording;
 use crate::plan::{RequestIds, UpstreamTimeouts};
-use crate::state::body::PipeError;
+use crate::state::body::{Begun, PipeError};
 use crate::state::changes::{Inbound, Outbound};
 use crate::state::mask::mask_fields;
 use crate::state::request::{CallTarget, Clock, Deadlines, RequestState, ResponseState};
@@ -81,7 +81,6 @@ pub(super) fn unexpected_switch() -> Failure {
     Failure::new(ErrorKind::BadResponse, detail)
 }
 
-#[expect(clippy::struct_excessive_bools, reason = "the flags are independent of each other")]
 pub(crate) struct Call<'a> {
     pub client: &'a mut ClientLeg,
     pub state: &'a mut RequestState,
@@ -471,14 +470,13 @@ impl<'a> Call<'a> {
         let head = request.render(input.filled(), &edits);
         let body = changed.unwrap_or(&input.filled()[request.len..]);
         let shared = (&worker.pools.buffers, &self.view.plan.trailers);
-        let used = match up.begin(cx, OutgoingHead::Edited(&head), body, &mut connection.leg, shared) {
-            Ok(used) => used,
-            Err(PipeError::Malformed(error)) => return Err(Stop::Failure(Failure::bad_request_body(error))),
-            Err(PipeError::SourceGone | PipeError::SinkGone) => {
-                self.upload.refuse();
-                return Ok(());
-            }
-        };
+        let begun = up.begin(cx, OutgoingHead::Edited(&head), body, &mut connection.leg, shared);
+        let Begun { used, is_sink_gone } =
+            begun.map_err(|error| Stop::Failure(Failure::bad_request_body(error)))?;
+        if is_sink_gone {
+            self.upload.refuse();
+            return Ok(());
+        }
         let mut kept = used;
         if let Some(outbound) = outbound {
             if let Some(order) = outbound.hedge.as_ref().filter(|_| up.is_received()) {

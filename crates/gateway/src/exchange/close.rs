@@ -15,9 +15,9 @@ use crate::exchange::credentials;
 use crate::exchange::reply::{Ended, Then};
 use crate::failure::ErrorKind;
 use crate::observe::recorder::Finished;
-use crate::state::body::Tap;
 use crate::state::flow_run::{ExchangeView, FlowRun};
 use crate::state::request::{CallTarget, RequestState, ResponseState};
+use crate::state::stage::Tap;
 use crate::upstream::{Connection, Upstream};
 
 /// The fate of the client's connection.
@@ -43,8 +43,8 @@ pub(crate) fn close(
     }
     finish_recording(call, run.as_deref(), status != 0, at);
     let down = &mut call.state.response_state.down;
-    let (tap, is_cut) = (down.tap.take(), !down.is_complete());
-    down.stop_filling();
+    let (tap, is_cut) = (down.stages.take_tap(), !down.is_complete());
+    down.stages.clear();
     if let Some(run) = run {
         end_run(call, run, tap, is_cut, at);
     }

@@ -2,6 +2,8 @@
 //! own.
 
 use std::future::poll_fn;
+use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,17 +13,21 @@ use egret_match::EventScan;
 use egret_match::rewrite::Rewriter;
 use egret_message::Fields;
 use egret_net::budget::{Budget, Share};
-use egret_net::event_loop::now;
+use egret_net::event_loop::{now, spawn};
 use egret_net::pace::{RateWindow, Taking};
+use egret_store::entries::{Next, StoredBody};
 use tracing::debug;
 
+use crate::downstream::connection::ClientLeg;
 use crate::exchange::call::{Call, Stop};
+use crate::exchange::fill::{Fill, Filling, Reuse};
 use crate::exchange::forward::{Reply, edit_generated, edit_response};
 use crate::failure::Failure;
 use crate::leg::{Framing, OutgoingHead};
-use crate::state::body::{Kept, Pipe, PipeError, SecretMask};
+use crate::state::body::{Begun, Kept, Pipe, PipeError};
 use crate::state::changes::{Inbound, Tail};
 use crate::state::request::{CallTarget, ResponseState};
+use crate::state::stored_source::StoredSource;
 use crate::upstream::Connection;
 
 /// The outcome of a response that was started.
@@ -64,24 +70,33 @@ pub(crate) enum Then {
 
 /// Starts to keep the end of the response or to read its events, if remedies need it, and to fill the cache,
 /// if one stores the response.
-fn tap(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
+fn add_stages(inbound: &mut Inbound, fields: &[Field], head: &[u8], down: &mut Pipe, budget: &Arc<Budget>) {
+    if let Some(mask) = &inbound.mask {
+        down.stages.mask(mask);
+    }
+    if let Some(filling) = inbound.filling.take() {
+        down.stages.store(filling);
+    }
     if let Some(Tail { max, memory, head: kept }) = &mut inbound.tail {
         kept.clear();
         kept.extend_from_slice(head);
-        let tap = down.tap.get_or_insert_default();
-        match EventScan::of_response(Fields::received(fields, head)) {
+        down.stages.tap(|tap| match EventScan::of_response(Fields::received(fields, head)) {
             Some(events) => tap.read_events(events, budget),
-            None => tap.keep_end(std::mem::take(memory), *max, budget),
-        }
+            None => tap.keep_end(mem::take(memory), *max, budget),
+        });
     }
-    if let Some(filling) = inbound.filling.take() {
-        down.store(filling);
-    }
+}
+
+/// The source of a response's body.
+enum BodySource {
+    Provider(Box<Connection>),
+    /// The cache, which the provider fills meanwhile.
+    Store(StoredSource),
 }
 
 impl Call<'_> {
     /// Forwards the response.
-    async fn reply(&mut self, mut connection: Box<Connection>) -> Ended {
+    async fn reply(&mut self, connection: Box<Connection>) -> Ended {
         if let Some(recording) = &mut self.recording {
             recording.note_connection(&connection);
         }
@@ -93,75 +108,71 @@ impl Call<'_> {
         };
         self.clock.forwarded = now::exact();
         let mut ended = self.clock.forwarded;
+        let mut source = match self.state.response_state.down.stages.storing() {
+            Some(storing) if !self.upload.is_going_on(self.state) => {
+                let body = Arc::clone(storing.body());
+                self.fill(connection, &body)
+            }
+            _ => BodySource::Provider(connection),
+        };
         if finish == Finish::Complete && !self.state.response_state.down.is_complete() {
-            self.deadlines.rate = RateWindow::NONE;
-            self.deadlines.taking = Taking::NOTHING;
-            self.note_progress(self.timeouts().idle);
-            finish = poll_fn(|cx| self.poll_bodies(cx, Some(&mut connection))).await;
+            self.start_forwarding();
+            finish = poll_fn(|cx| self.poll_bodies(cx, &mut source)).await;
             ended = Moment::now();
         }
-        if finish != Finish::Complete
-            && self.state.response_state.down.is_filling()
-            && self.state.up.is_complete()
-        {
-            Box::pin(self.fill_alone(&mut connection)).await;
-        }
-        if finish == Finish::Complete && self.state.response_state.down.is_filled() {
-            return Box::pin(self.send_filled(connection, reply)).await;
-        }
-        self.finish(Some(connection), finish, reply, ended)
+        self.finish(source, finish, reply, ended)
     }
 
-    /// Receives the rest of a response into the cache, although its client is gone or has stopped reading.
-    async fn fill_alone(&mut self, connection: &mut Connection) {
-        debug!(
-            provider = self.upstream.plan.stats.name(),
-            "storing the rest of a response without its client"
-        );
-        self.deadlines.phase = Moment::NEVER;
-        self.deadlines.half_close = Moment::NEVER;
-        self.note_fill_progress();
-        poll_fn(|cx| {
-            let ResponseState { output, down, .. } = &mut *self.state.response_state;
+    /// Lets a task of its own receive the rest of a response into the cache. The client is served from there.
+    fn fill(&mut self, connection: Box<Connection>, body: &Arc<StoredBody>) -> BodySource {
+        let ResponseState { output, response, down } = &mut *self.state.response_state;
+        let (source, lead) = StoredSource::leading(body);
+        let filling = Filling { pipe: down.split(), buffer: mem::take(output), lead };
+        let fill = Fill {
+            filling,
+            reuse: Reuse::after(response).filter(|_| !self.upload.is_refused()),
+            connection,
+            upstream: Rc::clone(&self.upstream),
+            view: Rc::clone(&self.view),
+            client: Rc::clone(&self.client.connection),
+            idle: self.timeouts().idle,
+            total: self.deadlines.total,
+        };
+        spawn(fill.run());
+        BodySource::Store(source)
+    }
+
+    /// Sends the client a stored response: the head that is given, and the body while it arrives.
+    pub async fn send_stored(&mut self, head: &[u8], body: &Arc<StoredBody>, framing: Framing) -> Finish {
+        let mut source = StoredSource::new(body);
+        self.state.response_state.down.start(ResponseFraming::UntilClose, framing);
+        let begun = poll_fn(|cx| {
+            let ResponseState { down, .. } = &mut *self.state.response_state;
             let shared = (&self.client.connection.worker.pools.buffers, &self.view.plan.trailers);
-            let before = down.read_bytes;
-            let polled = down.poll_fill_alone(cx, &mut connection.leg, output, shared);
-            if polled.is_ready() {
-                return Poll::Ready(());
+            let block = match source.poll_next(cx) {
+                Poll::Ready(Next::Block(block)) => Some(block),
+                Poll::Ready(Next::Broken) => return Poll::Ready(Err(Finish::CutShort)),
+                // The end is found again.
+                Poll::Ready(Next::End) | Poll::Pending => None,
+            };
+            let data = block.as_deref().unwrap_or_default();
+            match down.begin(cx, OutgoingHead::Written(head), data, &mut self.client.leg, shared) {
+                Ok(begun) if !begun.is_sink_gone => Poll::Ready(Ok(())),
+                Ok(_) | Err(_) => Poll::Ready(Err(Finish::ClientGone)),
             }
-            if down.read_bytes != before {
-                self.note_fill_progress();
-            }
-            if self.client.timer.poll_expired(cx) {
-                let now = Moment::now();
-                if self.deadlines.total <= now || self.deadlines.fill <= now {
-                    self.state.response_state.down.stop_filling();
-                    return Poll::Ready(());
-                }
-                self.deadlines.rearm(&self.client.timer, cx, now);
-            }
-            Poll::Pending
-        })
-        .await;
-    }
-
-    /// Sends the client the rest of a response that is already stored. Meanwhile the provider's connection
-    /// can serve other requests.
-    async fn send_filled(&mut self, connection: Box<Connection>, reply: Reply) -> Ended {
-        let mut connection = Some(connection);
-        if self.is_reusable()
-            && let Some(connection) = connection.take()
-        {
-            self.keep(connection, Moment::now());
+        });
+        if let Err(finish) = begun.await {
+            return finish;
         }
-        self.note_progress(self.timeouts().idle);
-        let finish = poll_fn(|cx| self.poll_bodies(cx, None)).await;
-        self.finish(connection, finish, reply, Moment::now())
+        self.start_forwarding();
+        let mut source = BodySource::Store(source);
+        poll_fn(|cx| self.poll_bodies(cx, &mut source)).await
     }
 
-    fn note_fill_progress(&mut self) {
-        self.deadlines.fill = Moment::now().after(self.timeouts().idle);
-        self.deadlines.arm(&self.client.timer);
+    fn start_forwarding(&mut self) {
+        self.deadlines.rate = RateWindow::NONE;
+        self.deadlines.taking = Taking::NOTHING;
+        self.note_progress(self.timeouts().idle);
     }
 
     /// Returns the framing of the response that is sent: the provider's own, or that of a body set by a
@@ -194,9 +205,8 @@ impl Call<'_> {
         down.start(framing, reply.framing);
         let mut changed = None;
         if let Some(inbound) = &mut self.inbound {
-            down.shield = inbound.mask.as_ref().map(|mask| Box::new(SecretMask::new(mask)));
             let budget = &worker.pools.buffers.budget;
-            tap(inbound, &response.fields, &output.filled()[..response.len], down, budget);
+            add_stages(inbound, &response.fields, &output.filled()[..response.len], down, budget);
             changed = inbound.body.clone().map(|body| (body, inbound.framed_len));
         }
         if matches!(response.status, 429 | 503) {
@@ -220,26 +230,25 @@ impl Call<'_> {
         let head = response.render(output.filled(), &edits);
         let body = changed.as_ref().map_or(&output.filled()[response.len..], |(body, _)| body);
         let shared = (&worker.pools.buffers, &self.view.plan.trailers);
-        let sent = down.begin(cx, OutgoingHead::Edited(&head), body, &mut self.client.leg, shared);
-        match sent {
-            Ok(used) => {
+        match down.begin(cx, OutgoingHead::Edited(&head), body, &mut self.client.leg, shared) {
+            Ok(Begun { used, is_sink_gone }) => {
                 let used = changed.map_or(used, |(_, received)| received);
                 output.remove(0, response.len + used);
-                Ok(Finish::Complete)
+                Ok(if is_sink_gone { Finish::ClientGone } else { Finish::Complete })
             }
-            Err(PipeError::Malformed(error)) => {
-                down.stop_filling();
+            Err(error) => {
+                down.stages.stop_storing();
                 Err(Failure::bad_response(error))
             }
-            Err(PipeError::SourceGone | PipeError::SinkGone) => Ok(Finish::ClientGone),
         }
     }
 
-    /// Forwards both bodies until the response's body is complete, or until all of it is stored. In the
-    /// second case `connection` is `None` from then on.
-    fn poll_bodies(&mut self, cx: &mut Context<'_>, mut connection: Option<&mut Connection>) -> Poll<Finish> {
+    /// Forwards both bodies until the response's body is complete.
+    fn poll_bodies(&mut self, cx: &mut Context<'_>, source: &mut BodySource) -> Poll<Finish> {
         let before = self.state.up.moved_bytes + self.state.response_state.down.moved_bytes;
-        if let Some(connection) = connection.as_deref_mut().filter(|_| self.is_uploading()) {
+        if let BodySource::Provider(connection) = source
+            && self.is_uploading()
+        {
             match self.poll_up(cx, connection) {
                 Poll::Ready(Err(PipeError::SinkGone)) => self.upload.refuse(),
                 Poll::Ready(Err(_)) => return Poll::Ready(Finish::ClientGone),
@@ -253,12 +262,13 @@ impl Call<'_> {
             self.deadlines.arm(&self.client.timer);
         }
         let ResponseState { output, down, .. } = &mut *self.state.response_state;
-        let shared = (&self.client.connection.worker.pools.buffers, &self.view.plan.trailers);
-        let (kept, received) = (&mut Kept::first(0), down.read_bytes);
-        let sink = &mut self.client.leg;
-        let polled = match &mut connection {
-            Some(connection) => down.poll(cx, &mut connection.leg, output, kept, sink, shared),
-            None => down.poll_rest(cx, sink, shared),
+        let ClientLeg { leg: sink, connection: client, .. } = &mut *self.client;
+        let shared = (&client.worker.pools.buffers, &self.view.plan.trailers);
+        let polled = match source {
+            BodySource::Provider(connection) => {
+                down.poll(cx, &mut connection.leg, output, &mut Kept::first(0), sink, shared)
+            }
+            BodySource::Store(stored) => down.poll_stored(cx, stored, sink, shared),
         };
         match polled {
             Poll::Ready(Ok(())) => return Poll::Ready(Finish::Complete),
@@ -269,11 +279,7 @@ impl Call<'_> {
             }
             Poll::Pending => {}
         }
-        let ResponseState { down, .. } = &*self.state.response_state;
-        let (is_filling, has_received) = (down.is_filling(), down.read_bytes != received);
-        if connection.is_some() && down.is_filled() && self.state.up.is_complete() {
-            return Poll::Ready(Finish::Complete);
-        }
+        let down = &self.state.response_state.down;
         let (waits, taken) = (down.is_blocked_on_sink(), down.moved_bytes);
         if waits != self.deadlines.taking.is_waiting() {
             self.deadlines.taking.note(waits, Moment::now(), taken);
@@ -281,11 +287,6 @@ impl Call<'_> {
         }
         if self.state.up.moved_bytes + taken != before {
             self.note_progress(self.timeouts().idle);
-        }
-        if !is_filling {
-            self.deadlines.fill = Moment::NEVER;
-        } else if has_received || self.deadlines.fill == Moment::NEVER {
-            self.note_fill_progress();
         }
         if self.client.timer.poll_expired(cx)
             && let Some(finish) = self.expired_while_streaming(cx)
@@ -306,19 +307,11 @@ impl Call<'_> {
             }
             self.give_half_closed_client_time(now);
         }
-        let down = &mut self.state.response_state.down;
-        if due(self.deadlines.total) || due(self.deadlines.fill) {
+        if due(self.deadlines.total) || due(self.deadlines.phase) {
             // The data that the provider has not sent is given up.
-            down.stop_filling();
             return Some(Finish::CutShort);
         }
-        if due(self.deadlines.phase) {
-            if !down.is_filling() || down.is_blocked_on_sink() {
-                return Some(Finish::CutShort);
-            }
-            // The client has received everything there is so far.
-            self.deadlines.phase = Moment::NEVER;
-        }
+        let down = &self.state.response_state.down;
         let (taken, rate) = (down.moved_bytes, self.view.plan.limits.body_rate.bytes());
         if !self.deadlines.taking.keeps_up(now, taken, rate, || self.client.hidden_bytes()) {
             self.client.give_up();
@@ -342,15 +335,11 @@ impl Call<'_> {
     }
 
     /// Keeps both connections open if possible, and updates the counters.
-    fn finish(
-        &mut self,
-        connection: Option<Box<Connection>>,
-        finish: Finish,
-        reply: Reply,
-        ended: Moment,
-    ) -> Ended {
-        if let Some(connection) = connection.filter(|_| self.is_reusable()) {
-            self.keep(connection, ended);
+    fn finish(&mut self, source: BodySource, finish: Finish, reply: Reply, ended: Moment) -> Ended {
+        match source {
+            BodySource::Provider(connection) if self.is_reusable() => self.keep(connection, ended),
+            BodySource::Provider(_) => {}
+            BodySource::Store(stored) => self.received_bytes += stored.take_received_bytes(),
         }
         self.client.connection.worker.counters().sent_bytes.add(self.state.response_state.down.moved_bytes);
         if finish != Finish::Complete

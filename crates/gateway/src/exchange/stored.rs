@@ -1,19 +1,15 @@
 //! Sends responses that a cache has stored. The head is written for the request. The body is shared by
 //! everybody who receives it, without copies, and part of it may still be arriving from the provider.
 
-use std::future::poll_fn;
 use std::io::IoSlice;
 use std::mem;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
 
 use egret_cache::{ByteRange, Piece, Served};
-use egret_clock::Moment;
-use egret_http1::{Span, Version, push_decimal, reason};
+use egret_http1::{Version, push_decimal, reason};
 use egret_message::Via;
 use egret_net::event_loop::now;
-use egret_net::pace::Patience;
-use egret_store::entries::{Next, StoredBody};
+use egret_store::entries::StoredBody;
 use smallvec::SmallVec;
 
 use crate::downstream::connection::{ClientLeg, SLICES_MAX};
@@ -21,8 +17,8 @@ use crate::exchange::call::Call;
 use crate::exchange::forward::{Reply, edit_generated};
 use crate::exchange::reply::{Ended, Finish, Then};
 use crate::failure::{ErrorKind, Failure};
+use crate::leg::Framing;
 use crate::leg::http1::GATHER_BYTES_MAX;
-use crate::leg::{Framing, Gone, Outgoing, OutgoingHead};
 use crate::state::request::ResponseState;
 
 /// Appends the head of a stored response, without `Connection` and without the empty line at its end.
@@ -83,10 +79,11 @@ pub(crate) async fn serve(call: &mut Call<'_>, served: &Served, holds_head: bool
     let (finish, sent_bytes) = match outgoing {
         Body::Pieces(pieces) => send_pieces(call.client, &mut head, pieces, served.body()).await,
         Body::Streamed(framing) => {
-            let head = head.clone();
-            Streamed { head: Some(&head), read: 0, has_ended: false }
-                .send(call.client, served.body(), framing)
-                .await
+            let before = call.state.response_state.down.moved_bytes;
+            // Boxed, because few bodies are still arriving.
+            let finish = Box::pin(call.send_stored(&head, served.body(), framing)).await;
+            let sent_bytes = mem::replace(&mut call.state.response_state.down.moved_bytes, before) - before;
+            (finish, sent_bytes)
         }
     };
     let at = call.note_forwarded(sent_bytes);
@@ -236,76 +233,4 @@ fn rest_of<'a>(
         }
     }
     slices
-}
-
-/// A stored response that is sent to the client while it arrives.
-struct Streamed<'h> {
-    /// The head, until it is sent.
-    head: Option<&'h [u8]>,
-    /// Number of bytes of the body that have been read from the store.
-    read: u64,
-    has_ended: bool,
-}
-
-impl Streamed<'_> {
-    async fn send(mut self, client: &mut ClientLeg, body: &StoredBody, framing: Framing) -> (Finish, u64) {
-        let idle = client.connection.worker.view().plan.timeouts.idle;
-        let mut patience = Patience::new(&client.timer, idle, Moment::now());
-        let mut sent_bytes = 0;
-        client.leg.start(framing);
-        let finish = poll_fn(|cx| {
-            let before = sent_bytes;
-            let polled = self.poll(cx, client, body, &mut sent_bytes);
-            if sent_bytes != before {
-                patience.note_taken(&client.timer, sent_bytes - before);
-            }
-            let waits = client.leg.is_blocked();
-            match polled {
-                Poll::Pending if client.is_lost(&mut patience, cx, waits) => {
-                    Poll::Ready(if waits { Finish::ClientGone } else { Finish::CutShort })
-                }
-                polled => polled,
-            }
-        })
-        .await;
-        (finish, sent_bytes)
-    }
-
-    /// Sends what has arrived, at the client's pace.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        client: &mut ClientLeg,
-        body: &StoredBody,
-        sent_bytes: &mut u64,
-    ) -> Poll<Finish> {
-        loop {
-            match ready!(client.leg.poll_backlog(cx, sent_bytes)) {
-                Ok(()) if self.has_ended => return Poll::Ready(Finish::Complete),
-                Ok(()) => {}
-                Err(Gone) => return Poll::Ready(Finish::ClientGone),
-            }
-            let block = match body.poll_next(self.read, cx) {
-                Poll::Ready(Next::Block(block)) => Some(block),
-                Poll::Ready(Next::End) => {
-                    self.has_ended = true;
-                    None
-                }
-                Poll::Ready(Next::Broken) => return Poll::Ready(Finish::CutShort),
-                Poll::Pending if self.head.is_none() => return Poll::Pending,
-                Poll::Pending => None,
-            };
-            let input = block.as_deref().unwrap_or_default();
-            self.read += input.len() as u64;
-            let message = Outgoing {
-                head: self.head.take().map_or(OutgoingHead::Sent, OutgoingHead::Written),
-                input,
-                spans: if input.is_empty() { &[] } else { &[Span::new(0, input.len())] },
-                end: self.has_ended.then_some(&[]),
-            };
-            if client.leg.send(cx, &message, &client.connection.worker.pools.buffers, sent_bytes).is_err() {
-                return Poll::Ready(Finish::ClientGone);
-            }
-        }
-    }
 }

@@ -464,7 +464,8 @@ mod tests {
             sent(&mut leg, OutgoingHead::Sent, b"", true).await.unwrap();
             leg.start(Framing::Length);
             sent(&mut leg, OutgoingHead::Written(b"200;"), b"abc", true).await.unwrap();
-            let sent = poll_fn(|cx| leg.poll_send_bytes(cx, &[IoSlice::new(b"de"), IoSlice::new(b"f")])).await;
+            let sent =
+                poll_fn(|cx| leg.poll_send_bytes(cx, &[IoSlice::new(b"de"), IoSlice::new(b"f")])).await;
             assert_eq!(sent, Ok(3));
             poll_fn(|cx| leg.poll_finish(cx)).await.unwrap();
             assert_eq!(told.await.unwrap(), b"100;200;3\r\nabc\r\n0\r\n\r\n200;abcdef");

@@ -59,8 +59,7 @@ impl Recording {
             let wanted = record.wanted_bytes(content_type(&request.fields, bytes));
             records.borrow_mut().set_aside(at_most(wanted, length))
         });
-        let tap = up.tap.get_or_insert_default();
-        tap.keep_start(mem::take(&mut record.request_body.bytes), room);
+        up.stages.tap(|tap| tap.keep_start(mem::take(&mut record.request_body.bytes), room));
     }
 
     /// Records the head of a response as the client receives it. Measures its body, and copies as much of it
@@ -87,8 +86,7 @@ impl Recording {
             let wanted = record.wanted_bytes(content_type(&response.fields, bytes));
             records.borrow_mut().set_aside(at_most(wanted, length))
         });
-        let tap = down.tap.get_or_insert_default();
-        tap.keep_start(mem::take(&mut record.response_body.bytes), room);
+        down.stages.tap(|tap| tap.keep_start(mem::take(&mut record.response_body.bytes), room));
     }
 
     /// Records the connection over which the response arrived.
@@ -274,7 +272,7 @@ impl Recording {
     ) {
         let ended = if finished.has_response { finished.ended } else { Moment::now() };
         let Self { mut record, has_place, request_room, response_room } = self;
-        if let Some(mut tap) = up.tap.take() {
+        if let Some(mut tap) = up.stages.take_tap() {
             record.request_body.body_bytes = tap.passed_bytes();
             record.request_body.bytes = tap.take_start();
         } else if let Some(body) = finished.replaced_body {
@@ -284,7 +282,7 @@ impl Recording {
             record.request_body.bytes.extend_from_slice(kept);
         }
         if !record.facts.is_generated
-            && let Some(tap) = &mut down.tap
+            && let Some(tap) = down.stages.tap_mut()
         {
             record.response_body.body_bytes = tap.passed_bytes();
             record.response_body.bytes = tap.take_start();

@@ -272,9 +272,6 @@ pub(crate) struct Deadlines {
     pub half_close_moved_bytes: u64,
     /// The deadline of the current wait: for the first byte, or for the next one.
     pub phase: Moment,
-    /// The deadline of the next byte of a response that is being stored. It does not depend on the client's
-    /// reading.
-    pub fill: Moment,
     /// The rate of the client's upload.
     pub rate: RateWindow,
     /// The rate at which the client reads the response.
@@ -293,7 +290,6 @@ impl Deadlines {
             half_close: never,
             half_close_moved_bytes: 0,
             phase: never,
-            fill: never,
             rate: RateWindow::NONE,
             taking: Taking::NOTHING,
             watch: never,
@@ -307,7 +303,7 @@ impl Deadlines {
 
     /// Sets the connection's timer to the nearest deadline.
     pub fn arm(&self, timer: &Timer) {
-        let nearest = self.total.min(self.half_close).min(self.phase).min(self.fill);
+        let nearest = self.total.min(self.half_close).min(self.phase);
         timer.set_at(nearest.min(self.rate.ends).min(self.taking.ends()).min(self.watch));
     }
 
