@@ -145,10 +145,9 @@ impl<'a> Call<'a> {
     }
 
     /// Responds as `target` wants it: with its paths rewritten, and with its format of errors.
-    pub fn answering_for(mut self, target: &CallTarget) -> Self {
+    pub fn answer_for(&mut self, target: &CallTarget) {
         self.is_rewritten = target.is_rewritten;
         self.error_format = target.upstream.plan.error_format;
-        self
     }
 
     /// Ends the whole exchange at `end`.

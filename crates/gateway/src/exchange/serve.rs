@@ -45,8 +45,8 @@ pub(crate) async fn serve_request(client: &mut ClientLeg, state: &mut RequestSta
                         let upstream = Rc::clone(&target.upstream);
                         let RequestState { input, request, .. } = &mut *state;
                         upstream.plan.upgrades.settle(request, input.filled());
-                        let call = Call::new(&mut *client, &mut *state, view, upstream, begun);
-                        let mut call = call.answering_for(&target);
+                        let mut call = Call::new(&mut *client, &mut *state, view, upstream, begun);
+                        call.answer_for(&target);
                         let records_live =
                             if call.view.has_no_flows { None } else { flows::records_live(&call) };
                         let (run, ended) = match records_live {
@@ -105,7 +105,7 @@ async fn refuse(
     }
     let mut call = Call::new(client, state, Rc::clone(view), unrouted, begun);
     if let Some(target) = target {
-        call = call.answering_for(target);
+        call.answer_for(target);
     }
     flows::record_only(&mut call, target);
     let ended = call.respond_with_error(failure).await;
