@@ -8,195 +8,11 @@ use std::fmt::Display;
 use egret_clock::{Timestamp, http_date};
 use egret_config::Problem;
 use egret_http1::{BodyError, HeadError, reason};
-use egret_message::{CallFailure, FailureKind, Fields, Fixed, Reason, Refused, RequestId};
+pub(crate) use egret_message::ErrorKind;
+use egret_message::{CallFailure, Fields, Fixed, Refused, RequestId};
 
 use crate::config::{ErrorFormat, ErrorResponseConfig, ErrorsConfig};
 use crate::failure::body::{BodyForm, ErrorBody, ToldError};
-
-/// An error with which the gateway itself ends an exchange. `x-egret-error` carries the slug, and counters
-/// are named after it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ErrorKind {
-    BadRequest,
-    UriTooLong,
-    HeadTooLarge,
-    NotImplemented,
-    VersionNotSupported,
-    RequestTimeout,
-    UnknownProvider,
-    ConnectNotAllowed,
-    /// A request inside an intercepted tunnel names another host than the tunnel.
-    Misdirected,
-    NoForwardsLeft,
-    LoopDetected,
-    EgressDenied,
-    DnsFailed,
-    DnsTimeout,
-    ConnectFailed,
-    ConnectTimeout,
-    TlsFailed,
-    TlsTimeout,
-    BadResponse,
-    ProviderClosed,
-    FirstByteTimeout,
-    IdleTimeout,
-    TotalTimeout,
-    PoolFull,
-    TooManyConnections,
-    QuotaExceeded,
-    /// The store of a quota does not respond.
-    StoreUnavailable,
-    TooManyInFlight,
-    QueueFull,
-    QueueTimeout,
-    ProviderThrottled,
-    CircuitOpen,
-    RemedyFailed,
-    NotCached,
-    AccountUnavailable,
-    BodyTooLargeToSign,
-    EchoUnreadable,
-    BodiesFull,
-    /// A script has refused the exchange.
-    ScriptRefused,
-    /// The client has not proven who it is, on a listener that asks for it.
-    ClientUnproven,
-    /// A recorded request that is sent again would leave the provider of the recorded call.
-    ResendElsewhere,
-}
-
-/// One row of the table of errors.
-struct Row {
-    slug: &'static str,
-    status: u16,
-    /// Error type of RFC 9209 §2.3.
-    proxy_error: &'static str,
-}
-
-impl ErrorKind {
-    /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 41] = [
-        Self::BadRequest,
-        Self::UriTooLong,
-        Self::HeadTooLarge,
-        Self::NotImplemented,
-        Self::VersionNotSupported,
-        Self::RequestTimeout,
-        Self::UnknownProvider,
-        Self::ConnectNotAllowed,
-        Self::Misdirected,
-        Self::NoForwardsLeft,
-        Self::LoopDetected,
-        Self::EgressDenied,
-        Self::DnsFailed,
-        Self::DnsTimeout,
-        Self::ConnectFailed,
-        Self::ConnectTimeout,
-        Self::TlsFailed,
-        Self::TlsTimeout,
-        Self::BadResponse,
-        Self::ProviderClosed,
-        Self::FirstByteTimeout,
-        Self::IdleTimeout,
-        Self::TotalTimeout,
-        Self::PoolFull,
-        Self::TooManyConnections,
-        Self::QuotaExceeded,
-        Self::StoreUnavailable,
-        Self::TooManyInFlight,
-        Self::QueueFull,
-        Self::QueueTimeout,
-        Self::ProviderThrottled,
-        Self::CircuitOpen,
-        Self::RemedyFailed,
-        Self::NotCached,
-        Self::AccountUnavailable,
-        Self::BodyTooLargeToSign,
-        Self::EchoUnreadable,
-        Self::BodiesFull,
-        Self::ScriptRefused,
-        Self::ClientUnproven,
-        Self::ResendElsewhere,
-    ];
-
-    const fn row(self) -> Row {
-        const fn row(slug: &'static str, status: u16, proxy_error: &'static str) -> Row {
-            Row { slug, status, proxy_error }
-        }
-        match self {
-            Self::BadRequest => row("bad-request", 400, "http_request_error"),
-            Self::UriTooLong => row("uri-too-long", 414, "http_request_error"),
-            Self::HeadTooLarge => row("head-too-large", 431, "http_request_error"),
-            Self::NotImplemented => row("not-implemented", 501, "http_request_error"),
-            Self::VersionNotSupported => row("version-not-supported", 505, "http_request_error"),
-            Self::RequestTimeout => row("request-timeout", 408, "http_request_error"),
-            Self::UnknownProvider => row("unknown-provider", 404, "destination_not_found"),
-            Self::ConnectNotAllowed => row("connect-not-allowed", 405, "http_request_denied"),
-            Self::Misdirected => row("misdirected", 421, "http_request_denied"),
-            Self::NoForwardsLeft => row("no-forwards-left", 405, "http_request_denied"),
-            Self::LoopDetected => row("loop-detected", 508, "proxy_loop_detected"),
-            Self::EgressDenied => row("egress-denied", 403, "destination_ip_prohibited"),
-            Self::DnsFailed => row("dns-failed", 502, "dns_error"),
-            Self::DnsTimeout => row("dns-timeout", 504, "dns_timeout"),
-            Self::ConnectFailed => row("connect-failed", 502, "connection_refused"),
-            Self::ConnectTimeout => row("connect-timeout", 504, "connection_timeout"),
-            Self::TlsFailed => row("tls-failed", 502, "tls_protocol_error"),
-            Self::TlsTimeout => row("tls-timeout", 504, "connection_timeout"),
-            Self::BadResponse => row("bad-response", 502, "http_protocol_error"),
-            Self::ProviderClosed => row("provider-closed", 502, "connection_terminated"),
-            Self::FirstByteTimeout => row("first-byte-timeout", 504, "http_response_timeout"),
-            Self::IdleTimeout => row("idle-timeout", 504, "connection_write_timeout"),
-            Self::TotalTimeout => row("total-timeout", 504, "http_response_timeout"),
-            Self::PoolFull => row("pool-full", 503, "connection_limit_reached"),
-            Self::TooManyConnections => row("too-many-connections", 503, "connection_limit_reached"),
-            Self::QuotaExceeded => row("quota-exceeded", 429, "http_request_denied"),
-            Self::StoreUnavailable => row("store-unavailable", 503, "proxy_internal_error"),
-            Self::TooManyInFlight => row("too-many-in-flight", 429, "http_request_denied"),
-            Self::QueueFull => row("queue-full", 429, "http_request_denied"),
-            Self::QueueTimeout => row("queue-timeout", 429, "http_request_denied"),
-            Self::ProviderThrottled => row("provider-throttled", 429, "http_request_denied"),
-            Self::CircuitOpen => row("circuit-open", 503, "destination_unavailable"),
-            Self::RemedyFailed => row("remedy-failed", 503, "proxy_internal_error"),
-            Self::NotCached => row("not-cached", 504, "http_request_denied"),
-            Self::AccountUnavailable => row("account-unavailable", 503, "http_request_denied"),
-            Self::BodyTooLargeToSign => row("body-too-large-to-sign", 413, "http_request_denied"),
-            Self::BodiesFull => row("bodies-full", 503, "proxy_internal_error"),
-            Self::ScriptRefused => row("script-refused", 403, "http_request_denied"),
-            Self::ClientUnproven => row("client-unproven", 407, "http_request_denied"),
-            Self::ResendElsewhere => row("resend-elsewhere", 403, "http_request_denied"),
-            Self::EchoUnreadable => row("echo-unreadable", 502, "http_response_content_coding"),
-        }
-    }
-
-    /// Returns `true` if the provider failed; `false` if the gateway or the client did.
-    pub const fn is_of_provider(self) -> bool {
-        matches!(
-            self,
-            Self::DnsFailed
-                | Self::DnsTimeout
-                | Self::ConnectFailed
-                | Self::ConnectTimeout
-                | Self::TlsFailed
-                | Self::TlsTimeout
-                | Self::BadResponse
-                | Self::ProviderClosed
-                | Self::FirstByteTimeout
-                | Self::IdleTimeout
-                | Self::TotalTimeout
-                | Self::EchoUnreadable
-        )
-    }
-
-    /// Returns the short name of the error.
-    pub const fn slug(self) -> &'static str {
-        self.row().slug
-    }
-
-    /// Returns the status code of the error's response.
-    pub const fn status(self) -> u16 {
-        self.row().status
-    }
-}
 
 /// Configuration of error responses.
 #[derive(Debug, Default)]
@@ -284,23 +100,12 @@ impl Failure {
         // At least 1 second: a shorter delay would be over before the client could use it.
         let retry_after_s = retry_at.map(|at| at.since(now).as_millis().div_ceil(1_000).max(1));
         let retry_after_s = retry_after_s.map(|seconds| u64::try_from(seconds).unwrap_or(u64::MAX));
-        Self { kind: reason.into(), detail, more: Some(Box::new(More { status, retry_after_s, fields })) }
+        Self { kind: reason, detail, more: Some(Box::new(More { status, retry_after_s, fields })) }
     }
 
     /// Converts the error for remedies. `sent` is true if the provider may have received part of the call.
     pub fn of_call(&self, sent: bool) -> CallFailure {
-        let kind = match self.kind {
-            ErrorKind::DnsFailed | ErrorKind::ConnectFailed | ErrorKind::TlsFailed => FailureKind::Connect,
-            ErrorKind::DnsTimeout
-            | ErrorKind::ConnectTimeout
-            | ErrorKind::TlsTimeout
-            | ErrorKind::FirstByteTimeout
-            | ErrorKind::IdleTimeout => FailureKind::Timeout,
-            ErrorKind::ProviderClosed => FailureKind::Reset,
-            ErrorKind::BadResponse | ErrorKind::EchoUnreadable => FailureKind::BadResponse,
-            _ => FailureKind::Refused,
-        };
-        CallFailure { kind, slug: self.kind.slug(), sent }
+        CallFailure { kind: self.kind.failure(), slug: self.kind.slug(), sent }
     }
 
     /// Adds `fields` to the response.
@@ -375,17 +180,17 @@ impl Failure {
     }
 
     fn head(&self, responses: &ErrorResponses, shape: ErrorShape, request_id: &RequestId) -> ResponseDraft {
-        let (row, status) = (self.kind.row(), self.status(responses));
+        let (kind, status) = (self.kind, self.status(responses));
         let changed = responses.changed(self.kind).and_then(|response| response.detail.as_deref());
         let detail = changed.unwrap_or(&self.detail);
-        let told = ToldError { slug: row.slug, status, detail, request_id: request_id.text() };
+        let told = ToldError { slug: kind.slug(), status, detail, request_id: request_id.text() };
         let ErrorBody { media_type, content: body, fields } = told.body(shape.form);
         let mut head = Vec::with_capacity(512 + body.len());
         start(&mut head, status);
         field(&mut head, "Content-Type", media_type.as_bytes());
         field(&mut head, "Cache-Control", b"no-store");
-        field(&mut head, "x-egret-error", row.slug.as_bytes());
-        field(&mut head, "Proxy-Status", format!("egret; error={}", row.proxy_error).as_bytes());
+        field(&mut head, "x-egret-error", kind.slug().as_bytes());
+        field(&mut head, "Proxy-Status", format!("egret; error={}", kind.proxy_error()).as_bytes());
         let asked = self.more.as_ref().and_then(|more| more.retry_after_s);
         if let Some(seconds) = asked.or(matches!(status, 429 | 503).then_some(1)) {
             field(&mut head, "Retry-After", seconds.to_string().as_bytes());
@@ -454,44 +259,9 @@ fn finish(message: &mut Vec<u8>, body: &[u8], with_body: bool) {
     }
 }
 
-impl From<Reason> for ErrorKind {
-    fn from(reason: Reason) -> Self {
-        match reason {
-            Reason::QuotaExceeded => Self::QuotaExceeded,
-            Reason::StoreUnavailable => Self::StoreUnavailable,
-            Reason::TooManyInFlight => Self::TooManyInFlight,
-            Reason::QueueFull => Self::QueueFull,
-            Reason::QueueTimeout => Self::QueueTimeout,
-            Reason::ProviderThrottled => Self::ProviderThrottled,
-            Reason::CircuitOpen => Self::CircuitOpen,
-            Reason::RemedyFailed => Self::RemedyFailed,
-            Reason::NotCached => Self::NotCached,
-            Reason::AccountUnavailable => Self::AccountUnavailable,
-            Reason::ScriptRefused => Self::ScriptRefused,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_table_is_ordered_and_its_slugs_are_unique() {
-        for (number, kind) in ErrorKind::ALL.iter().enumerate() {
-            assert_eq!(*kind as usize, number);
-            assert_eq!(ErrorKind::ALL.iter().filter(|other| other.slug() == kind.slug()).count(), 1);
-        }
-    }
-
-    #[test]
-    fn the_page_of_errors_has_a_row_for_each() {
-        let page = include_str!("../../../docs/reference/errors.md");
-        for kind in ErrorKind::ALL {
-            let row = format!("| `{}` | {} | `{}` |", kind.slug(), kind.status(), kind.row().proxy_error);
-            assert!(page.contains(&row), "docs/reference/errors.md has no row that starts with {row}");
-        }
-    }
 
     #[test]
     fn a_response_says_who_made_it_and_why() {

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use egret_clock::{Random, Timestamp};
 use egret_config::Problem;
-use egret_message::{Reason, Refused};
+use egret_message::{ErrorKind, Refused};
 use egret_store::coalescer;
 use egret_store::coalescer::{Coalescer, Leader};
 use egret_store::shared::{SharedTokenState, SharedTokens};
@@ -351,7 +351,7 @@ impl Token {
         let wait_s = retry_at.since(now).as_millis().div_ceil(1_000);
         let detail =
             format!("there is no token for the account {}{why}; next attempt in {wait_s} s", self.account);
-        Refused { retry_at: Some(retry_at), ..Refused::new(Reason::AccountUnavailable, detail) }
+        Refused { retry_at: Some(retry_at), ..Refused::new(ErrorKind::AccountUnavailable, detail) }
     }
 
     fn refused_late(&self, now: Timestamp) -> Refused {
@@ -359,7 +359,7 @@ impl Token {
             "there is still no token for the account {} after {} (`wait_max`)",
             self.account, self.config.wait_max
         );
-        Refused { retry_at: Some(now + USED_MIN), ..Refused::new(Reason::AccountUnavailable, detail) }
+        Refused { retry_at: Some(now + USED_MIN), ..Refused::new(ErrorKind::AccountUnavailable, detail) }
     }
 
     /// Notes a failure, after which the endpoint is not called for a while. Returns that time.

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_match::router::{Match, Matches};
-use egret_message::{Fault, Outcome, Reason, Refused};
+use egret_message::{ErrorKind, Fault, Outcome, Refused};
 use egret_quota::{Grant, Permit};
 use egret_remedy::{
     AnyRun, Checkpoint, Decision, Exchange, LocalKind, LocalResponse, Mode, Needs, OnError, PendingChanges,
@@ -416,7 +416,7 @@ impl RemedySlot {
             "the remedy {} cannot decide and refuses the request (`on_error: closed`): {}",
             self.label, fault.0
         );
-        Some(Box::new(LocalResponse::Refused(Refused::new(Reason::RemedyFailed, detail))))
+        Some(Box::new(LocalResponse::Refused(Refused::new(ErrorKind::RemedyFailed, detail))))
     }
 
     /// Logs once for each cause that exchanges go on although this remedy cannot decide.
@@ -528,7 +528,7 @@ mod tests {
                 assert_eq!(open.exchange(request, "200\nX-Used: hunter2"), TestStep::Response(200));
             }
             let closed = harness("closed");
-            assert_eq!(closed.exchange(GET, "200").refusal(&closed).0, Reason::RemedyFailed);
+            assert_eq!(closed.exchange(GET, "200").refusal(&closed).0, ErrorKind::RemedyFailed);
         });
         let logged = warnings.0.lock().unwrap();
         let about = |key: &str| {
@@ -603,7 +603,7 @@ mod tests {
     fn a_remedy_that_panics_refuses_the_exchange_where_it_fails_closed() {
         let mut harness = harness("closed");
         let (step, errors) = with_errors(|| harness.exchange(GET, "200"));
-        assert_eq!(step.refusal(&harness), (Reason::RemedyFailed, None));
+        assert_eq!(step.refusal(&harness), (ErrorKind::RemedyFailed, None));
         assert_eq!(
             (harness.decided(1, Decision::Fail), harness.decided(2, Decision::Next), errors),
             (1, 0, 1)
@@ -614,7 +614,7 @@ mod tests {
         let mut exchange = harness.send(GET);
         assert_eq!(exchange.poll(&harness), TestStep::Call);
         harness.flows.slots[1].panics = true;
-        assert_eq!(exchange.response(&harness, "200").refusal(&harness).0, Reason::RemedyFailed);
+        assert_eq!(exchange.response(&harness, "200").refusal(&harness).0, ErrorKind::RemedyFailed);
         exchange.end(&harness);
         // The remedy's permit has been released.
         harness.flows.slots[1].panics = false;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egret_cache::Served;
-use egret_message::{Fixed, Reason, Refused};
+use egret_message::{ErrorKind, Fixed, Refused};
 
 /// A response in place of the provider's.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum LocalResponse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocalKind {
     /// A rejection.
-    Refused(Reason),
+    Refused(ErrorKind),
     /// A response that is written in the config.
     Fixed,
     /// A response from a cache.

@@ -7,7 +7,7 @@ use std::task::Waker;
 use egret_clock::Timestamp;
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
 use egret_match::is_event_stream;
-use egret_message::{Fault, Outcome, Reason, Refused, Request};
+use egret_message::{ErrorKind, Fault, Outcome, Refused, Request};
 use egret_quota::{Grant, Quota, Refusal, Why};
 use smallvec::SmallVec;
 
@@ -217,7 +217,7 @@ impl Draw {
     /// A store that does not respond is another error: nobody knows that the quota is used up.
     pub fn refused(
         &self,
-        reason: Reason,
+        reason: ErrorKind,
         status: Option<u16>,
         refusal: &Refusal,
         now: Timestamp,
@@ -226,7 +226,7 @@ impl Draw {
         let retry_at = refusal.retry_at;
         if refusal.why == Why::StoreDown {
             let detail = format!("{refusal}, so Egret cannot count this call (`on_store_error`)");
-            return Refused { retry_at, ..Refused::new(Reason::StoreUnavailable, detail) };
+            return Refused { retry_at, ..Refused::new(ErrorKind::StoreUnavailable, detail) };
         }
         let detail = match refusal.why {
             Why::Exhausted | Why::Fetching | Why::StoreDown => {

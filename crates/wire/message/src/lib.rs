@@ -6,6 +6,7 @@
 
 pub mod authority;
 mod condition;
+mod error_kind;
 mod fault;
 mod fields;
 pub mod host_pattern;
@@ -22,12 +23,13 @@ mod upgrade;
 mod via;
 
 pub use condition::{Condition, ConditionError, any_meets};
+pub use error_kind::ErrorKind;
 pub use fault::Fault;
 pub use fields::{Changes, Fields, Json, is_json};
 pub use origin::{Origin, default_port};
 pub use outcome::{CallFailure, Destination, FailureKind, Outcome, ReceivedMessage};
 pub use provider::{KnownProvider, KnownProviders, OTHER_HOSTS};
-pub use refusal::{Fixed, Reason, Refused};
+pub use refusal::{Fixed, Refused};
 pub use request::{Request, consumer};
 pub use request_id::{OWN_REQUEST_ID, REQUEST_ID, RequestId};
 pub use response::Response;

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use egret_clock::Timestamp;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+
+use crate::error_kind::ErrorKind;
 
 /// A rejection, with its reason and the time for a retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The error.
-    pub reason: Reason,
+    pub reason: ErrorKind,
     /// The status code, if the config overrides that of the error.
     pub status: Option<u16>,
     /// The cause, and advice. Contains no data from a peer.
@@ -23,7 +23,7 @@ pub struct Refused {
 
 impl Refused {
     /// Creates a rejection for `reason`, described by `detail`.
-    pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(reason: ErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { reason, status: None, detail: detail.into(), retry_at: None, fields: Vec::new() }
     }
 }
@@ -38,32 +38,4 @@ pub struct Fixed {
     pub fields: Vec<(Cow<'static, str>, Vec<u8>)>,
     /// The body.
     pub body: Vec<u8>,
-}
-
-/// Reason for which a remedy rejects an exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// A quota is used up.
-    QuotaExceeded,
-    /// The store of a quota does not respond.
-    StoreUnavailable,
-    /// The maximum number of exchanges is in flight.
-    TooManyInFlight,
-    /// The queue is full.
-    QueueFull,
-    /// The quota has no allowance within the maximum wait.
-    QueueTimeout,
-    /// The provider has asked for a pause.
-    ProviderThrottled,
-    /// The provider has failed too often recently.
-    CircuitOpen,
-    /// A remedy that is configured to fail closed has failed.
-    RemedyFailed,
-    /// The client accepts only a stored response, and there is none.
-    NotCached,
-    /// There is no usable credential: the token endpoint fails, or every account is cooling down.
-    AccountUnavailable,
-    /// A script has refused the exchange.
-    ScriptRefused,
 }

@@ -58,7 +58,7 @@ fn fail(fetch: Fetch, now: Timestamp, status: u16, body: &str, retry_after: Opti
 fn refused(token: &Arc<Token>, now: Timestamp) -> (String, u128) {
     match poll(token, now) {
         Turn::Refused(refused) => {
-            assert_eq!(refused.reason, Reason::AccountUnavailable);
+            assert_eq!(refused.reason, ErrorKind::AccountUnavailable);
             (refused.detail.into_owned(), refused.retry_at.unwrap().since(now).as_millis())
         }
         other => panic!("{other:?}"),
@@ -202,7 +202,7 @@ fn a_wait_for_a_token_ends_after_the_maximum() {
     assert_eq!(until, at_ms(2_000));
     assert!(matches!(token.poll(&mut waiting, at_ms(1_999), &cx), Turn::Wait(None, _)));
     let Turn::Refused(late) = token.poll(&mut waiting, at_ms(2_000), &cx) else { panic!() };
-    assert_eq!(late.reason, Reason::AccountUnavailable);
+    assert_eq!(late.reason, ErrorKind::AccountUnavailable);
     assert!(late.detail.contains("after 2s (`wait_max`)"), "{}", late.detail);
     grant(fetch, at_ms(2_500), 60, "");
     assert!(is_ready(&token, at_ms(2_500)));

@@ -18,7 +18,7 @@ use egret_accounts::{Account, AccountUse, CoolDown, Ending, RefusedCall};
 use egret_clock::{Timestamp, mixed};
 use egret_config::{Duration, Size};
 use egret_match::expression::{EXPRESSION_BODY_BYTES_MAX, Expression};
-use egret_message::{Condition, FLOW_BODY_BYTES_MAX, Fault, Reason, Refused, any_meets};
+use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Refused, any_meets};
 use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -452,7 +452,7 @@ impl Accounts {
         }
         let detail = "every account for this call is cooling down, because the provider refused it or its \
             token cannot be fetched: try again after the time in `Retry-After`";
-        let refused = refused.unwrap_or_else(|| Refused::new(Reason::AccountUnavailable, detail));
+        let refused = refused.unwrap_or_else(|| Refused::new(ErrorKind::AccountUnavailable, detail));
         Poll::Ready(Refused { retry_at: Some(earliest), ..refused }.into())
     }
 

@@ -20,7 +20,7 @@ use egret_cache::{
 use egret_clock::Timestamp;
 use egret_http1::{Method, ResponseFraming};
 use egret_match::expression::EXPRESSION_BODY_BYTES_MAX;
-use egret_message::{CallFailure, Destination, FailureKind, Outcome, Reason, Refused, Request};
+use egret_message::{CallFailure, Destination, ErrorKind, FailureKind, Outcome, Refused, Request};
 use egret_store::coalescer::{Background, Ending, Leader, Turn};
 use egret_store::entries::{BodyWriter, DiskLookup, Full, Purge, Seal, StoredEntry};
 use egret_store::shared::{Purged, Removal};
@@ -376,7 +376,7 @@ impl Cache {
     fn refuse(&self, exchange: &Exchange<'_>, why: FwdReason) -> Step {
         self.state.counts.count(exchange.worker, CacheEvent::Bypass);
         let mut refused = Refused::new(
-            Reason::NotCached,
+            ErrorKind::NotCached,
             "the request has `only-if-cached`, and there is no suitable stored response",
         );
         let status = CacheStatus::forwarded(why).value();

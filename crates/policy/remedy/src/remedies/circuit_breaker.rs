@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
-use egret_message::{Condition, Fault, OTHER_HOSTS, Outcome, Reason, Refused, any_meets};
+use egret_message::{Condition, ErrorKind, Fault, OTHER_HOSTS, Outcome, Refused, any_meets};
 use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -457,7 +457,7 @@ impl CircuitBreaker {
             Err(retry_at) => {
                 let detail =
                     "the provider has failed too often recently: try again after the time in `Retry-After`";
-                let refused = Refused::new(Reason::CircuitOpen, detail);
+                let refused = Refused::new(ErrorKind::CircuitOpen, detail);
                 return Ok(Refused { status: self.config.status, retry_at: Some(retry_at), ..refused }.into());
             }
         };
@@ -709,7 +709,7 @@ mod tests {
         match harness.send(GET).poll(harness) {
             TestStep::Call => None,
             refused => {
-                assert_eq!(refused.refusal(harness).0, Reason::CircuitOpen);
+                assert_eq!(refused.refusal(harness).0, ErrorKind::CircuitOpen);
                 refused.refusal(harness).1
             }
         }

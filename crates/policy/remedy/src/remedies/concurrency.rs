@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Problem;
-use egret_message::Reason;
+use egret_message::ErrorKind;
 use egret_quota::{Grant, GroupBy, QuotaConfig, QuotaKind, Quotas, Stores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ impl Remedy for Concurrency {
                 Step::Next
             }
             Err(refusal) => {
-                self.draw.refused(Reason::TooManyInFlight, self.status, &refusal, now, &charge).into()
+                self.draw.refused(ErrorKind::TooManyInFlight, self.status, &refusal, now, &charge).into()
             }
         })
     }
@@ -124,9 +124,9 @@ mod tests {
         let harness = TestFlows::new(config(1));
         let mut first = harness.send(GET);
         assert_eq!(first.poll(&harness), TestStep::Call);
-        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, Reason::TooManyInFlight);
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, ErrorKind::TooManyInFlight);
         assert_eq!(first.response(&harness, "200"), TestStep::Response(200));
-        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, Reason::TooManyInFlight);
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, ErrorKind::TooManyInFlight);
         first.end(&harness);
         let mut second = harness.send(GET);
         assert_eq!(second.poll(&harness), TestStep::Call);
@@ -142,7 +142,7 @@ mod tests {
         harness.reload(config(2));
         let mut second = harness.send(GET);
         assert_eq!(second.poll(&harness), TestStep::Call);
-        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, Reason::TooManyInFlight);
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, ErrorKind::TooManyInFlight);
         drop((first, second));
         assert_eq!(harness.send(GET).poll(&harness), TestStep::Call);
     }

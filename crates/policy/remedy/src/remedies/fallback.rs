@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use egret_config::Size;
-use egret_message::{Condition, FLOW_BODY_BYTES_MAX, Fault, Fixed, Reason, any_meets};
+use egret_message::{Condition, ErrorKind, FLOW_BODY_BYTES_MAX, Fault, Fixed, any_meets};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub struct FallbackConfig {
     /// provider's.
     pub on: Vec<Condition>,
     /// Refusals by inner remedies that also trigger it, whatever their status.
-    pub on_refused: Vec<Reason>,
+    pub on_refused: Vec<ErrorKind>,
     /// Provider to call instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
@@ -66,7 +66,7 @@ impl Default for FallbackConfig {
                 Condition::BadResponse,
                 Condition::Status(500, 599),
             ],
-            on_refused: vec![Reason::CircuitOpen, Reason::ProviderThrottled],
+            on_refused: vec![ErrorKind::CircuitOpen, ErrorKind::ProviderThrottled],
             provider: None,
             path: None,
             response: None,
@@ -81,7 +81,7 @@ impl Default for FallbackConfig {
 #[derive(Debug)]
 pub struct Fallback {
     on: Vec<Condition>,
-    on_refused: Vec<Reason>,
+    on_refused: Vec<ErrorKind>,
     methods: BTreeSet<String>,
     to: To,
     replay: usize,

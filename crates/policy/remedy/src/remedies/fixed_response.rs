@@ -138,7 +138,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use egret_fixture::{TestFlows, TestStep, problems};
-    use egret_message::{Fixed, Reason};
+    use egret_message::{ErrorKind, Fixed};
 
     fn answer(response: &Value, lines: &str) -> Fixed {
         let harness = TestFlows::new(json!({ "flows": [{
@@ -192,7 +192,7 @@ mod tests {
         let open = harness("open");
         assert_eq!(open.exchange(lines, "200"), TestStep::Response(200));
         let closed = harness("closed");
-        assert_eq!(closed.exchange(lines, "200").refusal(&closed).0, Reason::RemedyFailed);
+        assert_eq!(closed.exchange(lines, "200").refusal(&closed).0, ErrorKind::RemedyFailed);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use egret_message::{Fault, Reason};
+use egret_message::{ErrorKind, Fault};
 use egret_quota::{Grant, Why};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,7 @@ impl Limit {
                 }
                 Err(refusal) if refusal.why == Why::Fetching => (None, refusal.retry_at),
                 Err(refusal) => {
-                    let reason = Reason::QuotaExceeded;
+                    let reason = ErrorKind::QuotaExceeded;
                     (Some(self.draw.refused(reason, self.status, &refusal, now, &charge)), None)
                 }
             }
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
         harness.pass_ms(4_000);
         let refused = harness.exchange(GET, "200");
-        assert_eq!(refused.refusal(&harness), (Reason::QuotaExceeded, Some(6_000)));
+        assert_eq!(refused.refusal(&harness), (ErrorKind::QuotaExceeded, Some(6_000)));
         let TestStep::Refused(refused) = refused else { panic!() };
         let field = |name: &str| {
             let field = refused.fields.iter().find(|(other, _)| other == name);
@@ -254,7 +254,7 @@ mod tests {
             "flows": [{ "name": "f", "remedies": [{ "retry": { "on": [429] } }, { "limit": { "quota": "q" } }] }],
         }));
         assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
-        assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, Reason::QuotaExceeded);
+        assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, ErrorKind::QuotaExceeded);
         assert_eq!(harness.decided(0, Decision::Repeat), 0);
     }
 

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 
 use egret_clock::Timestamp;
 use egret_config::Duration;
-use egret_message::{Condition, Fault, Reason, Refused, any_meets};
+use egret_message::{Condition, ErrorKind, Fault, Refused, any_meets};
 use egret_quota::GroupBy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -188,7 +188,7 @@ impl ProviderThrottle {
 
     fn refusal(&self, retry_at: Timestamp) -> Step {
         let detail = "the provider has asked not to be called before the time in `Retry-After`";
-        let refused = Refused::new(Reason::ProviderThrottled, detail);
+        let refused = Refused::new(ErrorKind::ProviderThrottled, detail);
         Step::from(Refused { status: self.config.status, retry_at: Some(retry_at), ..refused })
     }
 
@@ -272,7 +272,7 @@ mod tests {
         match harness.send(lines).poll(harness) {
             TestStep::Call => None,
             refused => {
-                assert_eq!(refused.refusal(harness).0, Reason::ProviderThrottled);
+                assert_eq!(refused.refusal(harness).0, ErrorKind::ProviderThrottled);
                 refused.refusal(harness).1
             }
         }
@@ -372,7 +372,7 @@ mod tests {
             "flows": [{ "name": "f", "remedies": [{ "provider-throttle": {} }, { "limit": { "quota": "q" } }] }],
         }));
         assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
-        assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, Reason::QuotaExceeded);
+        assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, ErrorKind::QuotaExceeded);
         assert_eq!(wait_ms(&harness, &format!("{GET}\nX-A: other")), None);
     }
 
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(wait_ms(&one, GET), Some(10_000), "nobody else waits");
         cluster.pass(one.now);
         assert_eq!(probe.poll(&one), TestStep::Call);
-        assert_eq!(other.poll(&two).refusal(&two), (Reason::ProviderThrottled, Some(7_000)));
+        assert_eq!(other.poll(&two).refusal(&two), (ErrorKind::ProviderThrottled, Some(7_000)));
         assert_eq!(wait_ms(&two, GET), Some(7_000));
         assert_eq!(probe.response(&one, "200"), TestStep::Response(200));
         cluster.pass(one.now);
@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(other.poll(&two), TestStep::Wait(Some(one.now + ANSWER_MAX)));
         cluster.pass(one.now);
         drop(probe);
-        assert_eq!(other.poll(&two).refusal(&two).0, Reason::ProviderThrottled);
+        assert_eq!(other.poll(&two).refusal(&two).0, ErrorKind::ProviderThrottled);
         cluster.pass(one.now);
         let mut next = two.send(GET);
         assert_eq!(next.poll(&two), TestStep::Wait(Some(two.now + ANSWER_MAX)));

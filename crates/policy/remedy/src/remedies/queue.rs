@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use egret_clock::Timestamp;
 use egret_config::Duration;
 use egret_match::expression::Expression;
-use egret_message::{Fault, Reason, Refused, Request};
+use egret_message::{ErrorKind, Fault, Refused, Request};
 use egret_quota::{Grant, Refusal, Why};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -277,7 +277,7 @@ impl Queue {
             let detail = "the queue for this quota is full: try again after the time in `Retry-After`";
             let waiting = u64::try_from(self.queues.len()).unwrap_or(u64::MAX);
             let retry_at = self.draw.when(now, charge, charge.cost, waiting.saturating_mul(charge.cost));
-            let refused = Refused::new(Reason::QueueFull, detail);
+            let refused = Refused::new(ErrorKind::QueueFull, detail);
             return Ok(Attempt::Refuse(Refused { status: self.status, retry_at, ..refused }));
         };
         let turn = self.draw.when(now, charge, charge.cost, ahead);
@@ -350,11 +350,11 @@ impl Queue {
             self.max_wait
         );
         let fields = self.draw.fields(now, charge);
-        Refused { status: self.status, retry_at, fields, ..Refused::new(Reason::QueueTimeout, detail) }
+        Refused { status: self.status, retry_at, fields, ..Refused::new(ErrorKind::QueueTimeout, detail) }
     }
 
     fn hopeless(&self, refusal: &Refusal, now: Timestamp, charge: &ChargeRequest<'_>) -> Refused {
-        self.draw.refused(Reason::QuotaExceeded, self.status, refusal, now, charge)
+        self.draw.refused(ErrorKind::QuotaExceeded, self.status, refusal, now, charge)
     }
 }
 
@@ -504,7 +504,10 @@ mod tests {
         let harness = harness(&json!({ "max_wait": "2s" }));
         assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
         let _waiting = [waiting(&harness, GET), waiting(&harness, GET)];
-        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness), (Reason::QueueTimeout, Some(3_000)));
+        assert_eq!(
+            harness.send(GET).poll(&harness).refusal(&harness),
+            (ErrorKind::QueueTimeout, Some(3_000))
+        );
     }
 
     #[test]
@@ -512,7 +515,7 @@ mod tests {
         let mut harness = harness(&json!({ "size": 2 }));
         assert_eq!(harness.exchange(GET, "200"), TestStep::Response(200));
         let (first, mut second) = (waiting(&harness, GET), waiting(&harness, GET));
-        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, Reason::QueueFull);
+        assert_eq!(harness.send(GET).poll(&harness).refusal(&harness).0, ErrorKind::QueueFull);
         drop(first);
         let _third = waiting(&harness, GET);
         harness.pass_ms(1_000);

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use egret_clock::{Random, Timestamp};
 use egret_config::{Duration, Problem, Secret, Size, TextFile};
 use egret_http1::{RequestFraming, ResponseFraming};
-use egret_message::{Changes, Fault, Fields, Fixed, Json, Outcome, Reason, Refused};
+use egret_message::{Changes, ErrorKind, Fault, Fields, Fixed, Json, Outcome, Refused};
 use egret_script::{
     Body, Call, CallError, CompileError, Decision, Instance, Limits, MessageCopy, Rules, ScriptSide,
 };
@@ -404,10 +404,10 @@ fn local_response(decision: Decision) -> LocalResponse {
         })),
         Decision::Refuse { status, detail } => LocalResponse::Refused(Refused {
             status: Some(status),
-            ..Refused::new(Reason::ScriptRefused, detail)
+            ..Refused::new(ErrorKind::ScriptRefused, detail)
         }),
         // Not reached: the caller goes on.
-        Decision::Next => LocalResponse::Refused(Refused::new(Reason::ScriptRefused, "")),
+        Decision::Next => LocalResponse::Refused(Refused::new(ErrorKind::ScriptRefused, "")),
     }
 }
 

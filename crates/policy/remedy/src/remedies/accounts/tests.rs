@@ -266,7 +266,7 @@ fn exchanges_wait_while_all_accounts_cool_down() {
         answered(&harness, GET, &format!("429\nRetry-After: {seconds}"));
     }
     let refusal = harness.send(GET).poll(&harness).refusal(&harness);
-    assert_eq!(refusal, (Reason::AccountUnavailable, Some(10_000)));
+    assert_eq!(refusal, (ErrorKind::AccountUnavailable, Some(10_000)));
     harness.pass_ms(2_000);
     let mut exchange = harness.send(GET);
     let TestStep::Wait(Some(at)) = exchange.poll(&harness) else { panic!() };
@@ -404,7 +404,7 @@ fn an_inner_remedys_refusal_does_not_cool_an_account() {
     config["quotas"] = json!({ "q": { "limit": 1, "window": "10s" } });
     let harness = TestFlows::new(config);
     answered(&harness, GET, "200");
-    assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, Reason::QuotaExceeded);
+    assert_eq!(harness.exchange(GET, "200").refusal(&harness).0, ErrorKind::QuotaExceeded);
     assert_eq!((cools_ms(&harness, "a"), cools_ms(&harness, "b")), (None, None));
 }
 
@@ -624,7 +624,7 @@ proptest! {
                 refused => {
                     prop_assert!(usable.is_empty(), "{usable:?}");
                     let back = ["a", "b", "c"].iter().filter_map(|name| cools_ms(&harness, name)).min();
-                    prop_assert_eq!(refused.refusal(&harness), (Reason::AccountUnavailable, back));
+                    prop_assert_eq!(refused.refusal(&harness), (ErrorKind::AccountUnavailable, back));
                 }
             }
         }

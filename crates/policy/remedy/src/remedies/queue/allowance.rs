@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use egret_fixture::{TestExchange, TestFlows, TestStep};
-use egret_message::Reason;
+use egret_message::ErrorKind;
 
 const GET: &str = "GET https://one.example/";
 const MS: u64 = 1_000;
@@ -144,7 +144,7 @@ impl<'n> Simulation<'n> {
                         Client::Called { exchange, ends: now + ends }
                     }
                     refused => {
-                        assert_eq!(refused.refusal(&self.harness).0, Reason::QueueTimeout);
+                        assert_eq!(refused.refusal(&self.harness).0, ErrorKind::QueueTimeout);
                         self.seen.refused_after.push(now - since);
                         Client::Done
                     }

@@ -1,5 +1,5 @@
 use egret_fixture::{Decision as Counted, TestExchange, TestFlows, TestStep, problems};
-use egret_message::{FailureKind, Reason};
+use egret_message::{ErrorKind, FailureKind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -73,11 +73,11 @@ fn a_script_responds_and_refuses_on_both_sides() {
     let TestStep::Fixed(fixed) = polled(&harness, &format!("{POST}\nX-Hold: 1")).1 else { panic!() };
     assert_eq!((fixed.status, fixed.body.as_slice()), (202, &b"held"[..]));
     let TestStep::Refused(refused) = polled(&harness, &format!("{POST}\nX-Stop: 1")).1 else { panic!() };
-    assert_eq!((refused.reason, refused.status), (Reason::ScriptRefused, Some(451)));
+    assert_eq!((refused.reason, refused.status), (ErrorKind::ScriptRefused, Some(451)));
     assert_eq!(refused.detail, "not here");
     let get = "GET https://one.example/users/7";
     assert!(matches!(harness.exchange(get, "500"), TestStep::Fixed(_)));
-    assert_eq!(harness.exchange(get, "501").refusal(&harness).0, Reason::ScriptRefused);
+    assert_eq!(harness.exchange(get, "501").refusal(&harness).0, ErrorKind::ScriptRefused);
     assert_eq!(harness.exchange(get, "200"), TestStep::Response(200));
     let mut exchange = harness.send(get);
     exchange.poll(&harness);
@@ -104,7 +104,7 @@ fn a_failed_call_leaves_nothing_of_itself() {
     assert_eq!(exchange.added(), []);
     let closed = with(source, &keys, "closed");
     let TestStep::Refused(refused) = polled(&closed, POST).1 else { panic!() };
-    assert_eq!(refused.reason, Reason::RemedyFailed);
+    assert_eq!(refused.reason, ErrorKind::RemedyFailed);
     // Nothing that a script throws reaches the log or the client.
     assert!(refused.detail.contains("the script threw an error in line 4, column"), "{}", refused.detail);
     assert!(!refused.detail.contains("Error: 1"), "{}", refused.detail);
@@ -184,7 +184,7 @@ fn an_engine_without_memory_is_replaced() {
     );
     for _ in 0..3 {
         let step = polled(&harness, &format!("{POST}\nX-Eat: 1")).1;
-        assert_eq!(step.refusal(&harness).0, Reason::RemedyFailed);
+        assert_eq!(step.refusal(&harness).0, ErrorKind::RemedyFailed);
         let (mut exchange, _) = polled(&harness, POST);
         assert!(exchange.sent(&harness).1.contains(&"x-b: 1".to_owned()));
     }

@@ -1,5 +1,5 @@
 use egret_fixture::{Decision, TestExchange, TestFlows, TestStep, compiled, problems, pseudonym_key};
-use egret_message::{FailureKind, Reason};
+use egret_message::{ErrorKind, FailureKind};
 use serde_json::json;
 
 use super::*;
@@ -131,11 +131,11 @@ fn an_unchangeable_body_fails_the_whole_remedy() {
         assert!(!fields.contains(&"x-a: 1".to_owned()) && sent.as_deref() == body, "{fields:?} {sent:?}");
         let mut exchange = closed.send(POST);
         exchange.body = body.map(|body| body.as_bytes().to_vec());
-        assert_eq!(exchange.poll(&closed).refusal(&closed).0, Reason::RemedyFailed);
+        assert_eq!(exchange.poll(&closed).refusal(&closed).0, ErrorKind::RemedyFailed);
     }
     assert_eq!((open.decided(0, Decision::Fail), closed.decided(0, Decision::Fail)), (4, 4));
     let mut exchange = closed.send(&format!("{POST}\nContent-Encoding: gzip"));
-    assert_eq!(exchange.poll(&closed).refusal(&closed).0, Reason::RemedyFailed);
+    assert_eq!(exchange.poll(&closed).refusal(&closed).0, ErrorKind::RemedyFailed);
 }
 
 #[test]
@@ -158,11 +158,11 @@ fn no_value_becomes_more_than_a_value() {
         }
     };
     for query in ["field=a%0d%0aX-B:%201", "field=%00", "segment=..", "segment=x%2f..%2fy"] {
-        assert_eq!(sent(query), Err(Reason::RemedyFailed), "{query}");
+        assert_eq!(sent(query), Err(ErrorKind::RemedyFailed), "{query}");
     }
     let long = "x".repeat(FIELD_BYTES_MAX + 1);
-    assert_eq!(sent(&format!("field={long}")), Err(Reason::RemedyFailed));
-    assert_eq!(sent(&format!("segment={long}")), Err(Reason::RemedyFailed));
+    assert_eq!(sent(&format!("field={long}")), Err(ErrorKind::RemedyFailed));
+    assert_eq!(sent(&format!("segment={long}")), Err(ErrorKind::RemedyFailed));
     let (target, _, body) =
         sent("segment=a%2fb%3fc&parameter=1%26admin%3d1%23&text=%22%2c%22admin%22%3a%22%0a").unwrap();
     assert!(target.starts_with("/v2/a%2Fb%3Fc?") && target.ends_with("&q=1%26admin%3D1%23"), "{target}");
@@ -428,6 +428,6 @@ fn a_value_too_long_to_obfuscate_fails_the_remedy() {
         { "transform": { "request": { "json": { "obfuscate": ["/a"] } } }, "on_error": "closed" },
     ]));
     let mut exchange = post(&harness, &format!(r#"{{"a":"{}"}}"#, "x".repeat(OBFUSCATED_BYTES_MAX)));
-    assert_eq!(exchange.poll(&harness).refusal(&harness).0, Reason::RemedyFailed);
+    assert_eq!(exchange.poll(&harness).refusal(&harness).0, ErrorKind::RemedyFailed);
     exchange.end(&harness);
 }
